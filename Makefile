@@ -1,0 +1,85 @@
+# Everything a newcomer needs is two commands: `make demo` and `make test`. Both set themselves up.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# With a CPU wheel of this version at hand pip takes it; elsewhere pip may bring the CUDA build, which works too.
+TORCH ?= torch==2.13.0
+PYTEST := $(BIN)/pytest -q
+STAGE := scripts/stage
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: help setup system demo test test-quick lint types floors unit ssh mpi collectives examples lab browser bench clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+$(VENV)/.ready: pyproject.toml Makefile scripts/venv
+	@scripts/venv $(PYTHON) $(VENV)
+	@echo "installing Ringleader, PyTorch and the tools (a few minutes the first time)"
+	@$(BIN)/pip install --quiet --disable-pip-version-check "$(TORCH)"
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[torch,report,kubernetes,examples,dev]"
+	@touch $@
+
+# Intel MPI's wheel brings its own bin/mpirun, so it lives apart from the embedded Open MPI.
+.mpi/intel/.ready: Makefile | $(VENV)/.ready
+	@mkdir -p .mpi
+	@$(BIN)/pip install --quiet --disable-pip-version-check --ignore-installed --prefix .mpi/intel "impi-rt>=2021.14,<2022"
+	@touch $@
+
+setup: $(VENV)/.ready  ## a virtual environment with Ringleader and what it needs
+
+system:  ## what tests and lab need from the system (as root with apt-get)
+	@mkdir -p build
+	@scripts/system
+
+demo: setup  ## train a real model on 1 and 2 ranks; a table and a page come out
+	@examples/demo.sh
+
+test: setup  ## everything: lint, types, floors, unit, MPI, lab, examples, browser
+	@$(STAGE) --begin
+	@$(STAGE) system $(MAKE) --no-print-directory system
+	@$(STAGE) mpi-intel $(MAKE) --no-print-directory .mpi/intel/.ready
+	@$(STAGE) lint $(MAKE) --no-print-directory lint
+	@$(STAGE) types $(MAKE) --no-print-directory types
+	@$(STAGE) floors $(MAKE) --no-print-directory floors
+	@$(STAGE) unit $(PYTEST) tests/unit
+	@$(STAGE) ssh $(PYTEST) tests/ssh
+	@$(STAGE) mpi $(PYTEST) tests/mpi
+	@$(STAGE) collectives $(PYTEST) tests/collectives
+	@$(STAGE) examples $(PYTEST) tests/examples
+	@$(STAGE) lab $(PYTEST) tests/lab
+	@$(STAGE) report $(PYTEST) tests/report
+	@$(STAGE) docs $(PYTEST) tests/docs
+	@$(STAGE) --summary
+
+test-quick: setup lint types floors  ## what you run all day: lint, types, floors, unit tests
+	@$(PYTEST) tests/unit
+
+lint: setup
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+
+types: setup
+	@$(BIN)/mypy
+
+floors: setup  ## imports go down only; pure rooms stay pure
+	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
+
+unit: setup
+	@$(PYTEST) tests/unit
+
+mpi: setup system .mpi/intel/.ready
+	@$(PYTEST) tests/mpi
+
+collectives: setup
+	@$(PYTEST) tests/collectives
+
+lab: setup system
+	@$(PYTEST) tests/lab
+
+bench: setup system  ## every benchmark: ratios against peers in the same run
+	@benchmarks/all.sh
+
+clean:  ## remove what was built here
+	rm -rf $(VENV) .mpi build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

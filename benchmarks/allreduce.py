@@ -1,0 +1,151 @@
+"""Time of an allreduce of float32 on one host: ours, MPI's own, Gloo's, and what the cores can move.
+
+    python benchmarks/allreduce.py [--ranks 2] [--rounds 21] [--pin]
+
+``transport`` reduces memory that the engine registered, as gradients are. ``registered`` is the public
+``hvd.allreduce_`` of a tensor that ``hvd.registered_empty`` made, and ``ordinary`` that of any other tensor,
+both with the check that all ranks asked for the same. ``cores`` is every rank doing ``torch.add`` on as many
+bytes, on its own. All in one run, in turns, every result checked. The last case is many small tensors.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+
+import torch
+
+import ringleader.torch as hvd
+from _pairs import best_ratio, context, in_turns, keep, part, ratio, ready, verdict
+from ringleader.collectives.operations import ReduceOp
+from ringleader.torch.basics import session
+
+SIZES = [4 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20]
+REQUIRED = {1 << 20: (4.0, 15.0), 8 << 20: (2.0, 12.0), 64 << 20: (3.5, 9.0)}
+"""How many times faster than MPI and than Gloo."""
+TENSORS = 161
+"""As many as ResNet-50 has gradients."""
+
+
+def arms_for(nbytes: int) -> dict[str, Callable[[], object]]:
+    """Return what is timed, after one checked call of each."""
+    from mpi4py import MPI
+
+    count, size = nbytes // 4, hvd.size()
+    engine, board = session().engine, session().board
+    transport, region = engine.transport, engine.register(count, "float32")
+    registered = hvd.registered_empty(count)
+    ordinary, theirs, gloo = torch.zeros(count), torch.zeros(count), torch.zeros(count)
+    array = theirs.numpy()
+    a, b, c = torch.ones(count), torch.ones(count), torch.ones(count)
+
+    def ours() -> None:
+        if region.quick is None:  # one call of MPI needs no meeting before it
+            board.barrier()
+        transport.exchange(region, ReduceOp.SUM, 1.0)
+
+    arms = {
+        "transport": (ours, region.mine),
+        "registered": (lambda: hvd.allreduce_(registered, op=hvd.Sum), registered),
+        "ordinary": (lambda: hvd.allreduce_(ordinary, op=hvd.Sum), ordinary),
+        "MPI": (lambda: MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, array), theirs),
+        "Gloo": (lambda: torch.distributed.all_reduce(gloo), gloo),
+        "cores": (lambda: torch.add(a, b, out=c), None),
+    }
+    for name, (arm, tensor) in arms.items():
+        if tensor is None:
+            continue
+        tensor.copy_(torch.arange(count) % 97 * (hvd.rank() + 1))
+        hvd.barrier()
+        arm()
+        want = torch.arange(count) % 97 * sum(range(1, size + 1))
+        assert torch.equal(tensor, want.float()), f"{name} computed a wrong sum of {nbytes} bytes"
+        tensor.zero_()  # so that repeated sums stay finite
+        hvd.barrier()
+    return {name: arm for name, (arm, _tensor) in arms.items()}
+
+
+def many_arms() -> dict[str, Callable[[], object]]:
+    """Return the arms of many small tensors, after one checked call of each."""
+    from mpi4py import MPI
+
+    ours = [torch.full((1000,), float(hvd.rank() + at)) for at in range(TENSORS)]
+    theirs = [tensor.clone() for tensor in ours]
+    arrays = [tensor.numpy() for tensor in theirs]
+    names = [f"tensor.{at}" for at in range(TENSORS)]
+
+    def asynchronous() -> None:
+        handles = [
+            hvd.allreduce_async_(tensor, name=name, op=hvd.Max)
+            for tensor, name in zip(ours, names, strict=True)
+        ]
+        for handle in handles:
+            hvd.synchronize(handle)
+
+    def loop() -> None:
+        for array in arrays:
+            MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, array, op=MPI.MAX)
+
+    for arm, tensors in ((asynchronous, ours), (loop, theirs)):
+        arm()
+        for at, tensor in enumerate(tensors):
+            assert (tensor == hvd.size() - 1 + at).all(), at
+    return {"hvd.allreduce_async_": asynchronous, "MPI": loop}
+
+
+def verdicts(nbytes: int, times: dict[str, list[float]]) -> tuple[dict[str, float], list[str]]:
+    """Return the ratios of one size, and a line for each that something is required of."""
+    against = {
+        f"{peer}/{arm}": (ratio(times[peer], times[arm]), best_ratio(times[peer], times[arm]))
+        for arm in ("transport", "registered", "ordinary")
+        for peer in ("MPI", "Gloo", "cores")
+    }
+    ratios = {name: middle for name, (middle, _best) in against.items()}
+    ratios |= {f"{name}, fastest rounds": best for name, (_middle, best) in against.items()}
+    lines = []
+    if nbytes in REQUIRED:
+        for arm in ("transport", "registered", "ordinary"):
+            for peer, least in zip(("MPI", "Gloo"), REQUIRED[nbytes], strict=True):
+                lines.append(verdict(f"{peer} over {arm}", ratios[f"{peer}/{arm}"], least))
+    if nbytes == SIZES[0]:
+        lines.append(verdict("transport over MPI", 1 / ratios["MPI/transport"], 1.3, at_most=True))
+        lines.append(verdict("ordinary over MPI", 1 / ratios["MPI/ordinary"], 4.0, at_most=True))
+    if nbytes == SIZES[-1]:
+        lines.append(verdict("cores over transport", ratios["cores/transport"], 0.85))
+    return ratios, lines
+
+
+def main() -> None:
+    """Run and print."""
+    args = ready(__doc__, __file__, rounds=21)
+    if args is None:
+        return
+    first = hvd.rank() == 0
+    result: dict[str, object] = {}
+    if first:
+        print("bytes, then µs (medians): transport, registered, ordinary, MPI, Gloo, cores")
+    for nbytes in SIZES:
+        block = max(1, min(200, (16 << 20) // nbytes))
+        times = in_turns(arms_for(nbytes), meet=hvd.barrier, rounds=args.rounds, block=block)
+        medians = {name: statistics.median(values) for name, values in times.items()}
+        ratios, lines = verdicts(nbytes, times)
+        result[str(nbytes)] = {"seconds": medians, "ratios": ratios}
+        if first:
+            print(f"{nbytes:>9}" + "".join(f"{value * 1e6:>11.1f}" for value in medians.values()))
+            print("\n".join(lines), end="\n" if lines else "")
+    times = in_turns(many_arms(), meet=hvd.barrier, rounds=args.rounds, block=10)
+    over = ratio(times["hvd.allreduce_async_"], times["MPI"])
+    result["many"] = {"tensors": TENSORS, "seconds": times, "ours over MPI": over}
+    if first:
+        medians = {name: f"{statistics.median(values) * 1e6:.0f} µs" for name, values in times.items()}
+        print(f"{TENSORS} tensors of 4 kB: {medians}")
+        print(verdict("many tensors over a loop of MPI", over, 2.5, at_most=True))
+        choice = getattr(session().engine.transport, "choice", None)
+        result["choice"] = choice.describe() if choice is not None else ""
+        print(f"    {result['choice']}\n    {context()}")
+        keep("allreduce", {"ranks": args.ranks, "rounds": args.rounds, "pinned": args.pin, "sizes": result})
+    part()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+# ruff: noqa: E501 - lines of the page stand here as they are
+"""Write docs/reference/mpijob.md from the model (``python scripts/mpijob_reference.py > …``)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Any
+
+from ringleader.mpijob import annotations, content, names
+from ringleader.mpijob.crd import COLUMNS, RULES, SHORT_NAMES
+from ringleader.mpijob.marks import Content, Mark, Number
+from ringleader.mpijob.model import API_VERSION, Metadata, Spec
+from ringleader.mpijob.older import SPECS
+from ringleader.mpijob.path import ROOT, Path
+from ringleader.mpijob.shape import Shape, descriptions, is_model, shapes, summary
+from ringleader.mpijob.status import Status
+
+CONTENT = {
+    Content.ANY: "object",
+    Content.TEXTS: "map of text",
+    Content.QUANTITIES: "map of quantities",
+    Content.TEMPLATE: "Pod template",
+}
+HEAD = f"""# MPIJob
+
+Written from the model by `scripts/mpijob_reference.py`. Version `{API_VERSION}`, short names
+{" and ".join(f"`{name}`" for name in SHORT_NAMES)}. Fields and defaults are those of
+Kubeflow's mpi-operator.
+
+    ringleader render mpijob FILE…             the manifest with every default spelt out; all faults at once, exit code 2
+    ringleader render mpijob --convert FILE…   the same for manifests of {", ".join(reversed(SPECS))}; changes on standard error
+    ringleader operator crd                    the CustomResourceDefinition, for `kubectl apply -f -`
+"""
+READING = f"""## Rules beyond the table
+
+* A field that is not in the table is a fault, with the name that may have been meant. (On a cluster the API server drops it
+  and `kubectl` warns.) A Pod template's own fields are left to Kubernetes, except that there is a container, that every
+  container has a name of its own, that labels and annotations are text, and that no volume is called
+  {" or ".join(f"`{name}`" for name in content.RESERVED_VOLUMES)}: the controller adds those.
+* `Worker` may be missing: then the launcher does all the work. Where it is there it needs `replicas`.
+* The name of the last worker's Pod, `{names.worker("<name>", 0)[:-1]}<replicas-1>`, must be a DNS label: a letter first, a-z, 0-9 and
+  `-`, at most {names.LONGEST_LABEL} characters. Five characters are added to `metadata.generateName`.
+* `null` is as good as leaving a field out. An empty string is, for fields marked *empty*.
+* YAML is read as `kubectl` reads it: `yes`, `on` and `y` are true, `010` is eight. A key that is given twice is a fault.
+"""
+OLD = """## Older versions
+
+`--convert` reads them by their own rules and writes v2beta1. What the old controllers did by themselves is spelt out:
+
+| was | is |
+| --- | --- |
+| `cleanPodPolicy`, `backoffLimit`, `activeDeadlineSeconds` at the top level | under `runPolicy`. Where both places have it, the one that counted then counts: the top level for `cleanPodPolicy`, `runPolicy` for the others |
+| `mpiDistribution: IntelMPI` | `mpiImplementation: Intel` |
+| `mainContainer` | that container is put first |
+| kubectl exec into the workers | the annotation `ringleader/spawn: exec`: images without sshd keep working |
+| workers without a command | still without: the controller chooses it |
+| `restartPolicy` of v1alpha2 workers, always `Always` | `OnFailure` unless `Never` was written |
+| `restartPolicy: ExitCode` | `Never` (v1) or `OnFailure` (v1alpha2's launcher); listed as not carried over |
+| v1: GPUs in the launcher's limits | `runLauncherAsWorker: true` |
+| v1alpha1: `gpus: 16`, `gpusPerNode: 8` | 2 workers with 8 GPUs and 8 slots each. Without `gpusPerNode` the size is unknown, which is a fault |
+| v1alpha1: one template | the launcher's without resources, the workers' without command |
+| v1alpha1: `launcherOnMaster` | affinity and tolerations for the old and the new label of such nodes |
+| `status`, and metadata that a server set | dropped |
+"""
+
+
+def page() -> str:
+    """Return the whole page."""
+    parts = [HEAD, "## Metadata\n", *table(Metadata, ROOT.field("metadata")), ""]
+    parts += ["## Spec\n", *table(Spec, ROOT.field("spec")), "", READING, *rules(), ""]
+    parts += ["## Annotations\n", *notes(), "", "## Status\n", *table(Status, ROOT.field("status")), ""]
+    return "\n".join([*parts, *columns(), "", OLD])
+
+
+def table(model: Any, path: Path) -> Iterator[str]:
+    """Yield a table of every field below a model that a user or the controller writes."""
+    yield "| field | type | default | meaning |"
+    yield "| --- | --- | --- | --- |"
+    yield from rows(model, path)
+
+
+def rows(model: Any, path: Path) -> Iterator[str]:
+    """Yield the rows of a model's fields, each part's after the part."""
+    texts = descriptions(model)
+    for shape in shapes(model):
+        if shape.has(Mark.SET_BY_SERVER):
+            continue
+        here = path.key(shape.name) if shape.is_key else path.field(shape.name)
+        shown = f"{here.text}[]" if shape.is_list and is_model(shape.kind) else here.text
+        meaning = texts.get(shape.attribute) or (summary(shape.kind) if is_model(shape.kind) else "")
+        yield f"| `{shown}` | {kind(shape)} | {default(shape)} | {meaning} |"
+        if is_model(shape.kind):
+            yield from rows(shape.kind, Path(keys=here.keys, text=shown))
+
+
+def kind(shape: Shape) -> str:
+    """Return what a field holds, with its limits."""
+    found = shape.mark(Content)
+    if found is not None:
+        return f"list of {CONTENT[found]}s" if shape.is_list else CONTENT[found]
+    if is_model(shape.kind):
+        return "list" if shape.is_list else "object"
+    if shape.kind is bool:
+        return "true or false"
+    if shape.kind is int:
+        return number(shape.mark(Number) or Number())
+    if shape.kind is not str:
+        return ", ".join(f"`{word}`" for word in shape.kind)
+    return "time" if shape.has(Mark.TIME) else "list of text" if shape.is_list else "text"
+
+
+def number(limits: Number) -> str:
+    """Return a whole number's range."""
+    if limits.minimum is not None and limits.minimum == limits.maximum:
+        return str(limits.minimum)
+    return f"int{limits.bits}" if limits.minimum is None else f"int{limits.bits}, at least {limits.minimum}"
+
+
+def default(shape: Shape) -> str:
+    """Return a field's default as a reader of the page needs it."""
+    if shape.is_required:
+        return "*required*"
+    if is_model(shape.kind) or not isinstance(shape.default, bool | int | str) or shape.default == "":
+        return ""
+    value = str(shape.default) if isinstance(shape.default, StrEnum) else shape.default
+    shown = f"`{str(value).lower() if isinstance(value, bool) else value}`"
+    return f"{shown} *(empty)*" if shape.has(Mark.EMPTY_IS_DEFAULT) else shown
+
+
+def rules() -> Iterator[str]:
+    """Yield what the API server itself checks beyond types and limits."""
+    yield "The API server checks types, limits and these rules (CEL):\n"
+    for found in RULES.values():
+        for rule in found:
+            yield f"* {rule.message}"
+
+
+def notes() -> Iterator[str]:
+    """Yield the annotations of a job that mean something here."""
+    for name, values in annotations.KNOWN.items():
+        yield f"* `{name}`: {' or '.join(f'`{value}`' for value in values)}; the first is the default."
+
+
+def columns() -> Iterator[str]:
+    """Yield what kubectl shows."""
+    shown = ", ".join(name for name, _, _, priority in COLUMNS if not priority)
+    wide = ", ".join(name for name, _, _, priority in COLUMNS if priority)
+    yield f"`kubectl get mpijobs` shows {shown}; with `-o wide` also {wide}. `kubectl scale --replicas=4 mpijob/NAME`"
+    yield "changes the number of workers."
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

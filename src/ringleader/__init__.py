@@ -1,0 +1,33 @@
+"""Ringleader trains one script on many ranks and says how close to linear the job is.
+
+This module stays nearly empty on purpose: ``import ringleader`` must cost almost nothing and must need
+neither MPI nor a framework. What a user calls from Python is looked up on first use.
+
+    ringleader.run(function, np=2)   start ranks from Python
+    ringleader.progress(samples=n)   tell the launcher that n samples were trained
+"""
+
+from __future__ import annotations
+
+__version__ = "0.1.0"
+
+__all__ = ["__version__", "progress", "run"]
+
+TYPE_CHECKING = False  # a type checker takes it for typing's, whose import would be the dearest line here
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ringleader.api import run as run
+    from ringleader.ranks.progress import progress as progress
+
+_LAZY = {"run": "ringleader.api", "progress": "ringleader.ranks.progress"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'ringleader' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(_LAZY[name]), name)
+    globals()[name] = value
+    return value

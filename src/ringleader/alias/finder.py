@@ -1,0 +1,87 @@
+"""One name for another package: ``horovod.torch`` is the module object ``ringleader.torch``.
+
+An entry ``sys.modules["horovod"] = ringleader`` would not do: ``import horovod.torch`` would then find the
+file of ``ringleader/torch`` and load it a second time, with handles, engine and exceptions of its own.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.abc import InspectLoader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import CodeType, ModuleType
+from typing import cast
+
+
+class SameModule(InspectLoader):
+    """Loads a module by handing out the one that is there under another name."""
+
+    def __init__(self, real: ModuleSpec) -> None:
+        """``real`` is what the import system found under the other name."""
+        self._real = real
+        self._own = real
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Import the other module; the import system enters it under the new name."""
+        module = importlib.import_module(self._real.name)
+        self._own = module.__spec__ or self._real
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Give the module its own description back.
+
+        The import system has just put the new name's there, by which ``importlib.reload`` would go.
+        """
+        module.__spec__ = self._own
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        """Return the module's code, which ``python -m`` runs as ``__main__``."""
+        return cast("InspectLoader", self._real.loader).get_code(self._real.name)
+
+    def get_source(self, fullname: str) -> str | None:
+        """Return the module's text."""
+        return cast("InspectLoader", self._real.loader).get_source(self._real.name)
+
+    def is_package(self, fullname: str) -> bool:
+        """Return whether modules may lie below it."""
+        return self._real.submodule_search_locations is not None
+
+
+class AliasFinder(MetaPathFinder):
+    """Answers for one name and everything below it, and for nothing else."""
+
+    def __init__(self, *, alias: str, real: str) -> None:
+        """Let ``alias`` stand for the package ``real``, which is imported only when a script asks for it."""
+        self.alias = alias
+        self.real = real
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return how a name under the alias is loaded; ModuleNotFoundError where the package has no such."""
+        top, dot, rest = fullname.partition(".")
+        if top != self.alias:
+            return None
+        found = importlib.util.find_spec(self.real + dot + rest)
+        if found is None:
+            # None would let the next finder answer, perhaps with another package of the alias's name.
+            raise ModuleNotFoundError(self._missing(fullname, rest), name=fullname)
+        spec = ModuleSpec(fullname, SameModule(found), origin=found.origin)
+        spec.submodule_search_locations = found.submodule_search_locations
+        spec.cached = found.cached
+        spec.has_location = found.has_location
+        return spec
+
+    def _missing(self, fullname: str, rest: str) -> str:
+        if not rest:
+            return (
+                f"No module named {fullname!r}: it stands for {self.real!r} here, "
+                f"which is not installed for {sys.executable}"
+            )
+        return (
+            f"No module named {fullname!r}: {self.alias!r} stands for {self.real!r} here, "
+            f"which does not offer {rest!r} yet"
+        )

@@ -1,0 +1,236 @@
+"""``ringleader.run``: call a Python function on many ranks and get their results in order."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import cloudpickle
+
+from ringleader.errors import Fault, RankError, RequestError, StoppedError
+from ringleader.hosts import parse_host_list
+from ringleader.job import Host, Job, Placement, Ssh
+from ringleader.launch.launcher import launch
+from ringleader.launch.outcome import Listener, Outcome, RankEnd
+from ringleader.launch.output import Prefixed, Sink
+
+R = TypeVar("R")
+
+
+class RemoteTraceback(Exception):  # noqa: N818 - it carries the words of an error and is none itself
+    """The traceback of a rank's exception, as the cause of that exception here."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
+
+
+class Printer:
+    """Prints the ranks' lines on our own standard streams, ``[rank] `` in front."""
+
+    def __init__(self, *, size: int, prefix: bool = True) -> None:
+        """``size`` decides how wide a prefix is."""
+        self._lines = Prefixed(_bytes_of(sys.stdout), _bytes_of(sys.stderr), size=size, prefix=prefix)
+
+    def output(self, rank: int, stream: str, line: bytes) -> None:
+        """Print a line."""
+        self._lines.line(rank, stream, line)
+
+    def report(self, rank: int, message: dict[str, Any]) -> None:
+        """Messages of ``ringleader.progress`` are for ``ringleader scale``; nobody waits for them here."""
+
+    def progress(self, text: str) -> None:
+        """Silent: a program that calls us has its own way to show progress."""
+
+    def warning(self, text: str) -> None:
+        """Print a warning on standard error."""
+        self._lines.finish()
+        sys.stderr.write(f"ringleader: {text}\n")
+
+    def finish(self) -> None:
+        """End an unfinished line."""
+        self._lines.finish()
+
+
+class _Encoded:
+    """Bytes for a text stream that has no binary one below it (a notebook, a test's capture)."""
+
+    def __init__(self, text: Any) -> None:
+        self._text = text
+
+    def write(self, data: bytes) -> int:
+        """Write bytes; what is not UTF-8 is shown with replacement characters."""
+        self._text.write(data.decode("utf-8", errors="replace"))
+        return len(data)
+
+    def flush(self) -> None:
+        """Flush the text stream."""
+        self._text.flush()
+
+
+def _bytes_of(stream: Any) -> Sink:
+    stream.flush()
+    binary: Sink | None = getattr(stream, "buffer", None)
+    return binary if binary is not None else _Encoded(stream)
+
+
+def run(
+    function: Callable[..., R],
+    args: Iterable[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    np: int | None = None,
+    hosts: str | Iterable[str | Host] | None = None,
+    mpi: str | None = None,
+    ssh: Ssh | None = None,
+    placement: Placement | str = Placement.SLOT,
+    oversubscribe: bool = False,
+    share_gpus: bool = False,
+    all_gpus: bool = False,
+    bind: str = "auto",
+    threads: int | None = None,
+    network_interface: str | None = None,
+    master_port: int | None = None,
+    env: Mapping[str, str] | None = None,
+    output_dir: str | None = None,
+    quiet: bool = False,
+    prefix_output: bool = True,
+    timeout: float | None = None,
+    start_timeout: float = 60.0,
+    workdir: str = "",
+    python: str | None = None,
+    uncoupled: bool = False,
+    listener: Listener | None = None,
+) -> list[R]:
+    """Call ``function(*args, **kwargs)`` on ``np`` ranks; return what each returned, in rank order.
+
+    ``hosts`` is ``"h1:2,h2:2"`` or a list of such words or ``Host``s; without it the ranks run here. The
+    other options are those of ``ringleader run``; see ``ringleader.job.Job``. Function, arguments and
+    results travel pickled (cloudpickle: lambdas and functions of ``__main__`` work).
+
+    The exception of the rank that failed first is raised here again, with the rank's traceback as its cause.
+    Raises RankError where a rank ended otherwise (a signal, ``sys.exit``, a time-out, a result that cannot
+    be pickled), RequestError for a wrong request, RefusedError and its family where hosts or MPI refuse. A
+    signal that arrives meanwhile stops the ranks and then does to the caller what it always does.
+    """
+    parsed, faults = _hosts(hosts)
+    payload = _package(function, tuple(args), dict(kwargs or {}))
+    job = Job(
+        command=(python or sys.executable, "-m", "ringleader.ranks.call"),
+        np=np,
+        hosts=parsed,
+        mpi=mpi,
+        ssh=ssh or Ssh(),
+        placement=Placement(placement),
+        oversubscribe=oversubscribe,
+        share_gpus=share_gpus,
+        all_gpus=all_gpus,
+        bind=bind,
+        threads=threads,
+        network_interface=network_interface,
+        master_port=master_port,
+        env=tuple((env or {}).items()),
+        output_dir=output_dir,
+        quiet=quiet,
+        prefix_output=prefix_output,
+        timeout=timeout,
+        start_timeout=start_timeout,
+        workdir=workdir,
+        python=python,
+        uncoupled=uncoupled,
+        faults=faults,
+    )
+    printer = Printer(size=np or 1, prefix=prefix_output)
+    try:
+        outcome = launch(job, environ=os.environ, listener=listener or printer, payload=payload)
+    except StoppedError as error:
+        signal.raise_signal(error.number)
+        raise
+    finally:
+        printer.finish()
+    return results_of(outcome)
+
+
+def _hosts(hosts: str | Iterable[str | Host] | None) -> tuple[tuple[Host, ...], tuple[Fault, ...]]:
+    """Return hosts and what is wrong with the words that name them."""
+    if hosts is None:
+        return (), ()
+    words = [hosts] if isinstance(hosts, str) else list(hosts)
+    found: list[Host] = []
+    faults: list[Fault] = []
+    for word in words:
+        if isinstance(word, Host):
+            found.append(word)
+        else:
+            parsed = parse_host_list(word, where="hosts")
+            found += parsed.hosts
+            faults += parsed.faults
+    return tuple(found), tuple(faults)
+
+
+def _package(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    """Return the pickled call. Raises RequestError where it cannot travel."""
+    try:
+        call = cloudpickle.dumps((function, args, kwargs))
+    except Exception as error:
+        raise RequestError(
+            Fault(
+                where="function",
+                what=f"the function or its arguments cannot be pickled: {error}",
+                hint="make what cannot travel (an open file, a lock, a connection) inside the function",
+            )
+        )
+    # Modules are found in the ranks where they are found here; an empty entry means where we stand.
+    return pickle.dumps({"path": [os.path.abspath(entry) for entry in sys.path], "call": call})  # noqa: PTH100
+
+
+def results_of(outcome: Outcome) -> list[Any]:
+    """Return the ranks' results in order, or raise what the rank that failed first raised."""
+    if outcome.whose == "ringleader" and outcome.exit_code > 128:
+        # A signal stopped us: now that the ranks are gone, let it do to the caller what it would have done.
+        signal.raise_signal(signal.Signals(outcome.exit_code - 128))
+    answers = [pickle.loads(result) if result is not None else None for result in outcome.results]
+    if outcome.exit_code != 0:
+        first = outcome.first_failure
+        answer = answers[first.rank] if first is not None else None
+        if first is not None and answer is not None:
+            _raise(first, answer)
+        raise RankError(Fault(where="", what=outcome.reason), exit_code=outcome.exit_code)
+    silent = [str(rank) for rank, answer in enumerate(answers) if answer is None or "value" not in answer]
+    if silent:
+        raise RankError(
+            Fault(where=f"rank {', '.join(silent)}", what="it ended before the function returned"),
+            exit_code=1,
+        )
+    return [pickle.loads(answer["value"]) for answer in answers if answer is not None]
+
+
+def _raise(end: RankEnd, answer: dict[str, Any]) -> None:
+    """Raise what a rank raised."""
+    where = f"rank {end.rank} on {end.host}"
+    if "unpicklable" in answer:
+        raise RankError(
+            Fault(
+                where=where,
+                what=f"the function's result cannot be pickled: {answer['unpicklable']}",
+                hint="return plain data: numbers, arrays, a state_dict",
+            ),
+            exit_code=1,
+        )
+    if "error" not in answer:
+        return  # the function had returned; something else failed afterwards
+    error = None
+    if answer["error"] is not None:
+        try:
+            error = pickle.loads(answer["error"])
+        except Exception:
+            error = None
+    if not isinstance(error, Exception):
+        raise RankError(Fault(where=where, what=answer["words"]), exit_code=1) from RemoteTraceback(
+            answer["traceback"]
+        )
+    error.add_note(f"raised on {where}")
+    raise error from RemoteTraceback(answer["traceback"])

@@ -1,0 +1,1 @@
+"""Jobs at several sizes, measured."""

@@ -1,0 +1,207 @@
+"""The listener of one run: gathers what its ranks print and report, and turns it into a Sample."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ringleader.bench.rates import (
+    Line,
+    Progress,
+    Stamped,
+    StepTimes,
+    aligned,
+    common_window,
+    number_in,
+    parse_line,
+    sample_apart,
+    sample_from_lines,
+    sample_from_progress,
+    shares_enough,
+    step_parts,
+)
+from ringleader.errors import Fault
+from ringleader.metrics import Sample
+
+MOST = 1000
+"""Reports kept of each rank: enough for the ends of the window, whatever the length of the run."""
+
+TAIL = 20
+"""Lines of output kept for each run."""
+
+THREE_WAYS = (
+    "tell it in one of three ways:\n"
+    "      call ringleader.progress(samples=batch_size) on every rank after each step;\n"
+    "      print lines as tf_cnn_benchmarks does: `10  images/sec: 154.3 +/- 0.4 (jitter = 1.2)  7.9`,\n"
+    "      `total images/sec: 1656.82`;\n"
+    "      print lines as Horovod's synthetic benchmark does: `Iter #0: 240.1 img/sec per GPU`,\n"
+    "      `Total img/sec on 8 GPU(s): 1930.2 +-13.1`"
+)
+
+
+class Track:
+    """A rank's messages, evenly thinned: their numbers are cumulative, so what is left out is not lost."""
+
+    def __init__(self, most: int = MOST) -> None:
+        """Keep about ``most`` messages (2 or more), the first and the last among them."""
+        self._most = most
+        self._every = 1
+        self._count = 0
+        self._kept: list[Stamped] = []
+        self._last: Stamped | None = None
+
+    def add(self, stamped: Stamped) -> None:
+        """Take one more message."""
+        if self._count % self._every == 0:
+            self._kept.append(stamped)
+            if len(self._kept) > self._most:
+                self._kept = self._kept[::2]
+                self._every *= 2
+        self._count += 1
+        self._last = stamped
+
+    def kept(self) -> list[Stamped]:
+        """Return the messages in their order."""
+        if self._last is None or self._kept[-1] is self._last:
+            return list(self._kept)
+        return [*self._kept, self._last]
+
+
+class Meter:
+    """Listens to one run of a job. ``now`` is a steady clock (s), ``warn`` and ``say`` tell people."""
+
+    def __init__(
+        self,
+        *,
+        ranks: int,
+        warmup: float,
+        now: Callable[[], float],
+        warn: Callable[[str], None],
+        say: Callable[[str], None],
+    ) -> None:
+        """Make a meter for a run of ``ranks`` ranks."""
+        self._ranks = ranks
+        self._warmup = warmup
+        self._now = now
+        self._warn = warn
+        self._say = say
+        self._said_at = float("-inf")
+        self._odd = 0
+        self._lines: dict[int, list[Line]] = {}
+        self._reports: dict[int, Track] = {}
+        self._steps: dict[int, Track] = {}
+        self.tail: deque[str] = deque(maxlen=TAIL)
+        self.contexts: dict[int, dict[str, Any]] = {}
+        """What each rank told about its host and its engine."""
+
+    def output(self, rank: int, stream: str, line: bytes) -> None:
+        """Take a line that a rank printed."""
+        text = line.decode("utf-8", "replace").rstrip("\r\n")
+        self.tail.append(f"[{rank}] {text[:300]}")
+        if (found := parse_line(text)) is not None:
+            self._lines.setdefault(rank, []).append(found)
+            self._show_rate()
+
+    def report(self, rank: int, message: dict[str, Any]) -> None:
+        """Take a rank's report; one that cannot be read is told once and left out."""
+        kind = message.get("kind")
+        try:
+            if kind == "progress":
+                for name in ("samples", "seconds"):
+                    number_in(message, name)
+                self._keep(self._reports, rank, message)
+                self._show_rate()
+            elif kind == "step":
+                for name in ("steps", "step_seconds", "exchange_seconds", "waiting_seconds"):
+                    number_in(message, name)
+                self._keep(self._steps, rank, message)
+        except ValueError as error:
+            self._odd += 1
+            if self._odd == 1:
+                self._warn(f"rank {rank} sent a {kind} report that cannot be read: {error}")
+            return
+        if kind == "context" or "transport" in message:
+            known = {name: value for name, value in message.items() if name != "kind"}
+            self.contexts.setdefault(rank, {}).update(known)
+
+    def _keep(self, where: dict[int, Track], rank: int, message: Mapping[str, Any]) -> None:
+        where.setdefault(rank, Track()).add((self._now(), message))
+
+    def progress(self, text: str) -> None:
+        """Pass on what the launcher is doing."""
+        self._say(text or "training")
+
+    def warning(self, text: str) -> None:
+        """Pass on what the launcher warns of."""
+        self._warn(text)
+
+    def _show_rate(self) -> None:
+        """Say the rate so far, once a second; less often with many ranks, whose reports take time to read."""
+        now = self._now()
+        if now - self._said_at < max(1.0, self._ranks / 8):
+            return
+        self._said_at = now
+        sample = self.sample()
+        self._say("training" if sample is None else f"{sample.rate:,.1f}/s so far")
+
+    def _progress_series(self) -> dict[int, list[Progress]]:
+        return {
+            rank: [
+                Progress(time=at, samples=float(m["samples"]), steps=float(m.get("steps", 0)))
+                for at, m in aligned(track.kept())
+            ]
+            for rank, track in self._reports.items()
+        }
+
+    def sample(self) -> Sample | None:
+        """Return the rate that can be read from all that was heard, or ``None``.
+
+        Progress reports win over printed lines: their warm-up and their window are ours.
+        """
+        found: Sample | None = None
+        series = self._progress_series()
+        window = common_window(series, self._ranks, self._warmup)
+        if window is not None and shares_enough(series, window, self._warmup):
+            found = sample_from_progress(series, window)
+        if found is None:
+            found = sample_apart(series, self._ranks, self._warmup)
+        if found is not None and window is not None:
+            steps = {
+                rank: [
+                    StepTimes(
+                        time=at,
+                        steps=float(m["steps"]),
+                        step_seconds=float(m["step_seconds"]),
+                        exchange_seconds=float(m["exchange_seconds"]),
+                        waiting_seconds=float(m["waiting_seconds"]),
+                    )
+                    for at, m in aligned(track.kept())
+                ]
+                for rank, track in self._steps.items()
+            }
+            parts = step_parts(steps, window)
+            if parts is not None:
+                found = replace(found, exchange_seconds=parts[1], waiting_seconds=parts[2])
+        if found is None:
+            found = sample_from_lines({rank: list(said) for rank, said in self._lines.items()}, self._ranks)
+        return replace(found, tail=tuple(self.tail)) if found is not None else None
+
+    def why_none(self) -> Fault:
+        """Say why no rate could be read, and what to do."""
+        silent = [rank for rank in range(self._ranks) if rank not in self._reports]
+        if not self._reports:
+            return Fault(where="COMMAND", what="no rate can be read from this script", hint=THREE_WAYS)
+        if silent:
+            names = ", ".join(str(rank) for rank in silent[:8]) + (" …" if len(silent) > 8 else "")
+            return Fault(
+                where="COMMAND",
+                what=f"of {self._ranks} ranks, these never called ringleader.progress: {names}",
+                hint="call it on every rank, with that rank's own samples",
+            )
+        return Fault(
+            where="COMMAND",
+            what="the ranks did not train together long enough to read a rate",
+            hint="let it train longer: at least a few seconds and some ten steps, in every rank at once",
+        )

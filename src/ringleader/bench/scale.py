@@ -1,0 +1,260 @@
+"""One job at several sizes, coupled and uncoupled, several times over.
+
+The order is decided first (``turns``), then done (``scale``). After every single run the caller's ``keep``
+is given all that was measured so far, so nothing is lost when a later run fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol
+
+from ringleader import __version__
+from ringleader.bench.grid import Size, hosts_for
+from ringleader.bench.meter import Meter
+from ringleader.errors import Fault, RankError, RequestError, RingleaderError
+from ringleader.job import Job, Mpi
+from ringleader.metrics import Sample
+from ringleader.plan import Plan
+from ringleader.scaling import Context, HostContext, Point, Run
+
+
+class Outcome(Protocol):
+    """What a run of a job left: the part of the launcher's Outcome that is needed here."""
+
+    @property
+    def exit_code(self) -> int: ...
+    @property
+    def whose(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def plan(self) -> Plan | None: ...
+    @property
+    def mpi(self) -> Mpi | None: ...
+
+
+class Launcher(Protocol):
+    """``ringleader.launch.launcher.launch``, or a scripted one in tests."""
+
+    def __call__(self, job: Job, *, environ: Mapping[str, str], listener: Meter) -> Outcome:
+        """Run the job to its end, telling the listener what the ranks print and report."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """What was asked: a job, the sizes, and how often."""
+
+    name: str
+    job: Job
+    """Hosts in it are those the sizes may use; its ``np`` is not looked at."""
+    grid: tuple[Size, ...]
+    repeats: int
+    warmup: float
+    """Part of the common training time that is left out at its beginning."""
+    uncoupled: bool = True
+    """Also run as many ranks that exchange nothing."""
+    lab: bool = False
+    """The hosts are a lab's."""
+    cpu: str = ""
+    """Processor of the machine that launches, for ranks that do not tell theirs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """One run among those of a scaling run."""
+
+    size: Size
+    repetition: int
+    uncoupled: bool
+
+    def __str__(self) -> str:
+        kind = "uncoupled" if self.uncoupled else "coupled"
+        return f"{self.size} {kind}, repetition {self.repetition + 1}"
+
+
+Measured = dict[tuple[Size, bool], list[tuple[int, Sample]]]
+"""(size, uncoupled) → (repetition, what it measured)."""
+
+
+def turns(grid: Sequence[Size], repeats: int, *, uncoupled: bool) -> tuple[Turn, ...]:
+    """Return all runs in their order.
+
+    Every size has its turn in each repetition, and every second repetition goes backwards, so that a
+    machine that slows down or speeds up over the minutes treats all sizes alike. The uncoupled run of a
+    size is next to its coupled one; one rank has nothing to be uncoupled from.
+    """
+    order = []
+    for repetition in range(repeats):
+        forward = []
+        for size in grid:
+            forward.append(Turn(size=size, repetition=repetition, uncoupled=False))
+            if uncoupled and size.ranks > 1:
+                forward.append(Turn(size=size, repetition=repetition, uncoupled=True))
+        order += forward if repetition % 2 == 0 else forward[::-1]
+    return tuple(order)
+
+
+def job_of(turn: Turn, asked: Scale) -> Job:
+    """Return the job of one run: the first hosts that take that many ranks, and the ranks' number."""
+    hosts = hosts_for(turn.size, asked.job.hosts, oversubscribe=asked.job.oversubscribe)
+    if hosts is None:
+        raise RequestError(Fault(where="--grid", what=f"{turn.size} does not fit on the hosts there"))
+    return replace(asked.job, hosts=hosts, np=turn.size.ranks, uncoupled=turn.uncoupled)
+
+
+def faults_of(asked: Scale) -> tuple[Fault, ...]:
+    """Return what is wrong with the numbers asked for."""
+    found = []
+    if asked.repeats < 1:
+        found.append(
+            Fault(
+                where="--repeats", what=f"{asked.repeats} repetitions", hint="use at least 1; 3 show a spread"
+            )
+        )
+    if not 0 <= asked.warmup < 1:
+        hint = "use a part from 0 up to, not including, 1"
+        found.append(Fault(where="--warmup", what=f"{asked.warmup} of the time", hint=hint))
+    if asked.name in (".", "..") or not asked.name or "/" in asked.name or "\0" in asked.name:
+        hint = "use a plain name; --output is the directory it is put in"
+        found.append(Fault(where="--name", what=f"{asked.name!r} is no directory name", hint=hint))
+    return tuple(found)
+
+
+def scale(
+    asked: Scale,
+    *,
+    launch: Launcher,
+    environ: Mapping[str, str],
+    now: Callable[[], float],
+    date: str,
+    say: Callable[[str], None],
+    warn: Callable[[str], None],
+    keep: Callable[[Run], None],
+) -> Run:
+    """Make all runs and return what they measured.
+
+    A run that fails ends it: RankError with that failure's exit code. A run whose rate cannot be read ends
+    it: RequestError. In both cases ``keep`` has been given what was measured before, and the reason.
+    """
+    order = turns(asked.grid, asked.repeats, uncoupled=asked.uncoupled)
+    measured: Measured = {}
+    context = _context(asked, date)
+    for number, turn in enumerate(order, 1):
+        head = f"run {number} of {len(order)}: {turn}"
+        say(head)
+        tell = partial(_tell, say, head)
+        meter = Meter(ranks=turn.size.ranks, warmup=asked.warmup, now=now, warn=warn, say=tell)
+        try:
+            outcome = launch(job_of(turn, asked), environ=environ, listener=meter)
+            context = with_facts(context, outcome, meter.contexts, cpu=asked.cpu)
+            sample = _sample(turn, outcome, meter)
+        except BaseException as error:
+            keep(_run(asked, context, measured, failure=_why(turn, error)))
+            raise
+        measured.setdefault((turn.size, turn.uncoupled), []).append((turn.repetition, sample))
+        say(f"{head}: {sample.rate:,.1f}/s\n")
+        keep(_run(asked, context, measured))
+    return _run(asked, context, measured)
+
+
+def _context(asked: Scale, date: str) -> Context:
+    """Return what is known before the first run."""
+    return Context(
+        command=asked.job.command,
+        date=date,
+        lab=asked.lab,
+        ringleader=__version__,
+        binding=asked.job.bind,
+        threads=asked.job.threads,
+    )
+
+
+def _tell(say: Callable[[str], None], head: str, text: str) -> None:
+    say(f"{head}: {text}")
+
+
+def _why(turn: Turn, error: BaseException) -> str:
+    """Return one line on what ended the scaling run."""
+    what = error.faults[0].what if isinstance(error, RingleaderError) else type(error).__name__
+    return f"{turn}: {what.splitlines()[0]}"
+
+
+def _sample(turn: Turn, outcome: Outcome, meter: Meter) -> Sample:
+    """Return what a finished run measured; RankError where it failed, RequestError where it told no rate."""
+    if outcome.exit_code != 0:
+        raise RankError(_failed(turn, outcome, meter.tail), exit_code=outcome.exit_code)
+    sample = meter.sample()
+    if sample is None:
+        raise RequestError(meter.why_none())
+    return sample
+
+
+def _failed(turn: Turn, outcome: Outcome, tail: Sequence[str]) -> Fault:
+    """Say what happened as the launcher says it, after the last lines the ranks printed."""
+    what = outcome.reason or f"{outcome.whose} ended with exit code {outcome.exit_code}"
+    return Fault(where=str(turn), what="".join([what, *(f"\n    {line}" for line in tail)]))
+
+
+def _run(
+    asked: Scale,
+    context: Context,
+    measured: Measured,
+    failure: str = "",
+) -> Run:
+    def samples(size: Size, uncoupled: bool) -> tuple[Sample, ...]:
+        return tuple(sample for _, sample in sorted(measured.get((size, uncoupled), ()), key=lambda m: m[0]))
+
+    points = tuple(
+        Point(hosts=size.hosts, slots=size.slots, samples=samples(size, False), uncoupled=samples(size, True))
+        for size in asked.grid
+    )
+    return Run(
+        name=asked.name,
+        context=context,
+        points=points,
+        repeats=asked.repeats,
+        warmup=asked.warmup,
+        failure=failure,
+    )
+
+
+def with_facts(
+    context: Context, outcome: Outcome, told: Mapping[int, Mapping[str, Any]], *, cpu: str = ""
+) -> Context:
+    """Return the context with what this run showed of its hosts, its MPI and its ranks' versions."""
+
+    def first(name: str) -> str:
+        return next((str(said[name]) for _, said in sorted(told.items()) if said.get(name)), "")
+
+    hosts = {host.name: host for host in context.hosts}
+    if outcome.plan is not None:
+        for index, facts in enumerate(outcome.plan.hosts):
+            ranks = [place.rank for place in outcome.plan.on_host(index)]
+            said = next((told[rank] for rank in ranks if told.get(rank, {}).get("hostname")), {})
+            ours = cpu if facts.is_local or context.lab else ""
+            known = hosts.get(facts.host.name) or HostContext(name=facts.host.name)
+            hosts[facts.host.name] = HostContext(
+                name=facts.host.name,
+                hostname=facts.hostname,
+                cpu=str(said.get("cpu", "")) or known.cpu or ours,
+                cores=len(facts.cpus) or None,
+                machine=str(said.get("machine", "")) or known.machine,
+            )
+    mpi = f"{outcome.mpi.family.value} {outcome.mpi.version}" if outcome.mpi else ""
+    return replace(
+        context,
+        hosts=tuple(hosts.values()),
+        mpi=mpi or context.mpi,
+        python=first("python") or context.python,
+        torch=first("torch") or context.torch,
+        transport=_joined(context.transport, first("transport")),
+    )
+
+
+def _joined(known: str, said: str) -> str:
+    """Return the ways in which bytes went so far: sizes differ in them."""
+    return "; ".join(dict.fromkeys(part for text in (known, said) for part in text.split("; ") if part))

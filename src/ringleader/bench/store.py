@@ -1,0 +1,144 @@
+"""A scaling run on disk: ``runs/<name>/run.json``, rewritten whole after every single run of the job.
+
+The file is always complete and readable: it is written beside and renamed. An interrupted run is read
+like any other, with what was measured until then.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import types
+import typing
+from pathlib import Path
+from typing import Any
+
+from ringleader.errors import Fault, RequestError
+from ringleader.scaling import SCHEMA, Run
+
+FILE = "run.json"
+
+
+def to_document(run: Run) -> dict[str, Any]:
+    """Return the run as JSON has it: field names are the dataclasses' own."""
+    return dataclasses.asdict(run)
+
+
+def write(run: Run, directory: Path) -> Path:
+    """Write the run into ``directory`` (made if needed); the old file stays until the new one is whole."""
+    directory.mkdir(parents=True, exist_ok=True)
+    target = directory / FILE
+    beside = directory / f".{FILE}.{os.getpid()}"
+    try:
+        with beside.open("w", encoding="utf-8") as out:
+            json.dump(to_document(run), out, indent=2, ensure_ascii=False, allow_nan=False)
+            out.write("\n")
+            out.flush()
+            os.fsync(out.fileno())
+        beside.replace(target)
+    finally:
+        beside.unlink(missing_ok=True)
+    return target
+
+
+def read(path: Path) -> Run:
+    """Return the run stored in a directory or a file; RequestError names the file and the place in it."""
+    file = path / FILE if path.is_dir() else path
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        hint = "give the directory that `ringleader scale` wrote, for example runs/NAME"
+        raise RequestError(Fault(where=str(path), what="there is no stored run here", hint=hint)) from None
+    except OSError as error:
+        raise RequestError(Fault(where=str(file), what=f"cannot be read: {error.strerror}")) from None
+    except UnicodeDecodeError:
+        raise RequestError(Fault(where=str(file), what="is not UTF-8 text")) from None
+    except json.JSONDecodeError as error:
+        where = f"{file}:{error.lineno}:{error.colno}"
+        raise RequestError(Fault(where=where, what=f"is not JSON: {error.msg}")) from None
+    except RecursionError:
+        raise RequestError(Fault(where=str(file), what="is nested too deep for a stored run")) from None
+    return from_document(document, str(file))
+
+
+def from_document(document: object, source: str) -> Run:
+    """Return the run a JSON document holds; RequestError names ``source`` and every wrong field."""
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if not isinstance(schema, int) or isinstance(schema, bool):
+        what = "is no stored scaling run: it has no schema number"
+        raise RequestError(Fault(where=source, what=what))
+    if schema != SCHEMA:
+        what = f"has schema {schema}; this version of Ringleader reads schema {SCHEMA}"
+        raise RequestError(Fault(where=source, what=what, hint="use the version of Ringleader that wrote it"))
+    faults: list[Fault] = []
+    run = _decode(Run, document, "", source, faults)
+    if not faults:
+        faults += _senseless(run, source)
+    if faults:
+        raise RequestError(faults)
+    assert isinstance(run, Run)
+    return run
+
+
+def _senseless(run: Run, source: str) -> list[Fault]:
+    """Return faults of values that have the right type and still cannot be."""
+    faults = []
+    for index, point in enumerate(run.points):
+        if point.hosts < 1 or point.slots < 1:
+            faults.append(Fault(where=f"{source}: points[{index}]", what=f"{point.name} has no rank"))
+        for kind, samples in (("samples", point.samples), ("uncoupled", point.uncoupled)):
+            for number, sample in enumerate(samples):
+                if not sample.rate > 0:
+                    where = f"{source}: points[{index}].{kind}[{number}].rate"
+                    faults.append(Fault(where=where, what=f"{sample.rate} is no rate: it must be above 0"))
+    return faults
+
+
+_PLAIN = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+
+
+def _decode(kind: Any, value: Any, place: str, source: str, faults: list[Fault]) -> Any:
+    """Return ``value`` as ``kind`` (a dataclass, a tuple, an optional or a plain type), noting faults."""
+    if dataclasses.is_dataclass(kind):
+        return _decode_fields(kind, value, place, source, faults)
+    if typing.get_origin(kind) is tuple:
+        if not isinstance(value, list):
+            return _wrong("a list", value, place, source, faults)
+        item = typing.get_args(kind)[0]
+        return tuple(_decode(item, v, f"{place}[{i}]", source, faults) for i, v in enumerate(value))
+    if isinstance(kind, types.UnionType):
+        if value is None:
+            return None
+        kind = next(choice for choice in typing.get_args(kind) if choice is not type(None))
+        return _decode(kind, value, place, source, faults)
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        if math.isfinite(value):
+            return float(value)
+    elif isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
+        return value
+    return _wrong(_PLAIN[kind], value, place, source, faults)
+
+
+def _decode_fields(kind: Any, value: Any, place: str, source: str, faults: list[Fault]) -> Any:
+    """Return a dataclass from a JSON object. Unknown names are left alone: a newer writer may have more."""
+    if not isinstance(value, dict):
+        return _wrong("an object", value, place, source, faults)
+    hints = typing.get_type_hints(kind)
+    before = len(faults)
+    made: dict[str, Any] = {}
+    for field in dataclasses.fields(kind):
+        inner = f"{place}.{field.name}" if place else field.name
+        if field.name in value:
+            made[field.name] = _decode(hints[field.name], value[field.name], inner, source, faults)
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            faults.append(Fault(where=f"{source}: {inner}", what="is missing"))
+    return kind(**made) if len(faults) == before else None
+
+
+def _wrong(wanted: str, value: Any, place: str, source: str, faults: list[Fault]) -> None:
+    shown = repr(value)
+    shown = shown if len(shown) <= 40 else shown[:37] + "..."
+    where = f"{source}: {place}" if place else source
+    faults.append(Fault(where=where, what=f"{shown} is not {wanted}"))

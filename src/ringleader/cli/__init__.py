@@ -1,0 +1,1 @@
+"""Words on the command line become calls below; the only place that prints."""

@@ -1,0 +1,58 @@
+"""``ringleader run --dry-run``: the steps of a launch up to the point where something would be started."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ringleader.job import Job
+from ringleader.launch import signals
+from ringleader.launch.outcome import Listener
+from ringleader.launch.prepare import Prepared, prepare
+from ringleader.render.dry_run import Mpirun, dry_run_text
+from ringleader.render.rank_env import RankEnvironment
+
+JOB_ID = "JOB"
+"""Stands for the random word that names a job."""
+FREE_PORT = "(a free port of the first rank's host)"
+OUR_PORT = "PORT"
+"""Stands for the port on which the launcher would listen."""
+TOKEN = "SECRET"
+"""Stands for the job's secret, which is not shown."""
+
+
+def dry_run(job: Job, *, environ: Mapping[str, str], listener: Listener) -> str:
+    """Return the text of what a launch would do. Hosts are looked at as for a launch, nothing is started.
+
+    ``listener`` is told how far that has come. Raises what a launch would raise until then: RequestError,
+    ProbeError, RefusedError, StoppedError.
+    """
+    with signals.caught() as caught:
+        prepared = prepare(job, environ=environ, listener=listener, job_id=JOB_ID, stop=caught)
+        prepared.close()
+    call = prepared.call
+    return dry_run_text(
+        job=prepared.job,
+        plan=prepared.plan,
+        mpi=prepared.mpi,
+        hostfile=call.hostfile,
+        mpirun=_mpirun(prepared),
+        environments=[_environment(prepared, rank) for rank in range(prepared.plan.size)],
+    )
+
+
+def _mpirun(prepared: Prepared) -> Mpirun:
+    """Return mpirun's argv and in what its environment differs from the caller's."""
+    environment = prepared.mpirun_environment(port=OUR_PORT, token=TOKEN)
+    ours = prepared.environ
+    return Mpirun(
+        argv=prepared.call.argv,
+        env={name: value for name, value in sorted(environment.items()) if ours.get(name) != value},
+        unset=tuple(sorted(name for name in ours if name not in environment)),
+        links=prepared.call.links,
+    )
+
+
+def _environment(prepared: Prepared, rank: int) -> RankEnvironment:
+    """Return what a rank's agent would change in the environment that it finds."""
+    message = prepared.start_message(rank, FREE_PORT, reads=False)
+    return RankEnvironment(set=dict(sorted(message["env"].items())), unset=message["unset"])

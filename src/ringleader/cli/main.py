@@ -1,0 +1,89 @@
+"""The command ``ringleader``: a table of sub-commands, each imported only when it is called."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+
+import click
+
+from ringleader import __version__
+from ringleader.errors import RingleaderError
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "run": ("ringleader.cli.run", "Start a command on many ranks, here or on hosts over ssh."),
+    "scale": ("ringleader.cli.scale", "Run one job at several sizes; speed-up, efficiency, report."),
+    "report": ("ringleader.cli.report", "Render stored runs again, or compare two."),
+    "lab": (
+        "ringleader.cli.lab",
+        "A cluster on one machine: up, down, status, shell, exec, cut, heal, kill.",
+    ),
+    "render": ("ringleader.cli.render", "Print manifests for a cluster: MPIJobs, old ones converted."),
+    "operator": ("ringleader.cli.operator", "The MPIJob operator: its CRD."),
+}
+"""Sub-command → (module that holds a click command named ``command``, one line of help)."""
+
+
+class LazyGroup(click.Group):
+    """A group that lists its commands without importing them, so that ``--help`` is fast."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order of the table: the order in which a user meets them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the one command that was asked for."""
+        if cmd_name not in COMMANDS:
+            return None
+        command = import_module(COMMANDS[cmd_name][0]).command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the table of commands."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, help_) for name, (_, help_) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="ringleader")
+def ringleader() -> None:
+    """Train one script on many ranks, and say how close to linear the job is.
+
+    Exit codes: 0 done; a failed rank's own code (128+n for a signal); 2 the request was wrong;
+    3 the machine or the cluster refused.
+    """
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run the command line; deliberate errors become messages and exit codes, never tracebacks."""
+    open_closed_streams()
+    try:
+        code = ringleader.main(args=argv, prog_name="ringleader", standalone_mode=False)
+    except click.ClickException as error:
+        error.show(file=sys.stderr)
+        code = 2
+    except click.Abort:
+        code = 130
+    except RingleaderError as error:
+        for fault in error.faults:
+            print(f"ringleader: {fault}", file=sys.stderr)
+        code = error.exit_code
+    except BrokenPipeError:
+        sys.stderr.close()
+        code = 141
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def open_closed_streams() -> None:
+    """Open /dev/null as each standard stream that our caller closed (``<&-``, ``>&-``).
+
+    Otherwise a pipe or a connection of ours would get that number and be written to as if it was the stream.
+    """
+    for fd, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free number: fd
+            setattr(sys, name, open(fd, mode, closefd=False))  # noqa: SIM115

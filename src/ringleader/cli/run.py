@@ -1,0 +1,183 @@
+"""``ringleader run``: words become a job, the job is launched, and a person is told how it went."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ringleader.cli.host_options import (
+    HOST_OPTIONS,
+    HostOptions,
+    LabFiles,
+    choose_hosts,
+    read_options,
+    shown,
+)
+from ringleader.cli.outcome_json import error_json, outcome_json
+from ringleader.cli.run_options import RUN_OPTIONS, RunOptions, make_job, read_run_options
+from ringleader.errors import Fault, RequestError, RingleaderError
+from ringleader.job import Job, check
+from ringleader.render.rank_env import search_path
+
+if TYPE_CHECKING:
+    from ringleader.launch.outcome import Outcome
+
+HELP = """Start COMMAND on many ranks: here, on hosts over ssh, or in a lab.
+
+Everything after the first word that is no option belongs to COMMAND, its own options included.
+
+\b
+  ringleader run -n 2 python train.py --lr 0.1
+  ringleader run -H node1:4,node2:4 python train.py
+  ringleader run --hostfile hosts.txt --dry-run python train.py
+
+Without hosts an allocation of Slurm, PBS or LSF is used where we stand in one, else this machine.
+"""
+
+
+class RunCommand(click.Command):
+    """A command whose words arrive as two values, not as thirty arguments."""
+
+    def invoke(self, ctx: click.Context) -> int:
+        """Run the job; return the exit code."""
+        return run(read_run_options(ctx.params), read_options(ctx.params), environ=os.environ)
+
+
+command = RunCommand(
+    "run",
+    params=[*RUN_OPTIONS[:1], *HOST_OPTIONS, *RUN_OPTIONS[1:]],
+    help=HELP,
+    no_args_is_help=True,
+    context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
+)
+
+
+def run(options: RunOptions, where: HostOptions, *, environ: Mapping[str, str]) -> int:
+    """Do what was asked for and return the exit code.
+
+    Raises RequestError with every fault at once, and what ``launch`` raises.
+    """
+    try:
+        job = requested(options, where, environ=environ)
+        if options.dry_run:
+            print(rehearsed(job, environ=environ), end="", flush=True)
+            return 0
+        outcome = launched(job, environ=environ)
+    except RingleaderError as error:
+        if options.json is not None:
+            write_json(options.json, error_json(error, options.command))
+        raise
+    except BrokenPipeError:
+        # Whoever read our output is gone (``| head``); what is still buffered must not fail at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    if options.json is not None:
+        write_json(options.json, outcome_json(outcome, job))
+    return outcome.exit_code
+
+
+def requested(options: RunOptions, where: HostOptions, *, environ: Mapping[str, str]) -> Job:
+    """Return the job that was asked for, checked as far as this machine can tell."""
+    chosen = choose_hosts(where, environ=environ, read=read_text, find_lab=find_lab)
+    job = make_job(
+        options, where, chosen=chosen, environ=environ, read=read_text, current_dir=str(Path.cwd())
+    )
+    check(job)
+    if chosen.allocation is not None:
+        print(f"ringleader: {shown(chosen.allocation)}", file=sys.stderr)
+    if is_here(job):
+        check_program(job, environ)
+    return job
+
+
+def rehearsed(job: Job, *, environ: Mapping[str, str]) -> str:
+    """Return the text of a dry run; the terminal shows how far looking at the hosts has come."""
+    from ringleader.cli.dry_run import dry_run
+    from ringleader.cli.terminal import terminal
+
+    listener = terminal(prefix=True, quiet=False)
+    try:
+        return dry_run(job, environ=environ, listener=listener)
+    finally:
+        listener.finish(None)
+
+
+def launched(job: Job, *, environ: Mapping[str, str]) -> Outcome:
+    """Launch the job and show it to the terminal."""
+    from ringleader.cli.terminal import terminal
+    from ringleader.launch.launcher import launch
+
+    listener = terminal(prefix=job.prefix_output, quiet=job.quiet)
+    try:
+        outcome = launch(job, environ=environ, listener=listener, stdin=own_input())
+    except RingleaderError:
+        listener.finish(None)
+        raise
+    listener.finish(outcome)
+    return outcome
+
+
+def write_json(path: str, values: Mapping[str, Any]) -> None:
+    """Write what programs read of a job."""
+    try:
+        Path(path).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        what = f"{path} cannot be written: {error.strerror or error}"
+        raise RequestError(Fault(where="--json", what=what))
+
+
+def own_input() -> int | None:
+    """Return the descriptor of our standard input for rank 0; ``None`` where it is closed."""
+    try:
+        return sys.stdin.fileno() if sys.stdin is not None else None
+    except (OSError, ValueError):
+        return None
+
+
+def read_text(path: str) -> str:
+    """Return a file's text, UTF-8."""
+    return Path(path).read_text(encoding="utf-8")
+
+
+def find_lab() -> LabFiles:
+    """Return the lab that runs on this machine; raises LabError where there is none."""
+    from ringleader.lab.state import current
+
+    return current()
+
+
+def is_here(job: Job) -> bool:
+    """Say whether all ranks run on this machine for certain, so that its files are the job's files."""
+    name = socket.gethostname()
+    here = {"localhost", "127.0.0.1", "::1", name, name.partition(".")[0]}
+    return all(host.name in here for host in job.hosts)
+
+
+def check_program(job: Job, environ: Mapping[str, str]) -> None:
+    """Raise RequestError where the command's program is not here, naming where it was looked for."""
+    word = job.command[0]
+    if "/" in word:
+        path = Path(job.workdir, word)
+        if not path.is_file():
+            raise RequestError(Fault(where="COMMAND", what=f"there is no program {path}"))
+        if not os.access(path, os.X_OK):
+            hint = f"chmod +x, or name its interpreter: python {word}"
+            raise RequestError(Fault(where="COMMAND", what=f"{path} is not executable", hint=hint))
+        return
+    path_of_ranks = search_path(job, environ, job.python or sys.executable)
+    if shutil.which(word, path=path_of_ranks) is None:
+        script = Path(job.workdir, word)
+        hint = (
+            f"write ./{word} or python {word}" if script.is_file() else "check the spelling, or give its path"
+        )
+        what = f"there is no program {word!r} in {path_of_ranks}"
+        raise RequestError(Fault(where="COMMAND", what=what, hint=hint))

@@ -1,0 +1,193 @@
+"""The board: where ranks note what they are about to do, and learn that all others have.
+
+`arrive` is a barrier that carries one integer per rank and says whether all of them are equal. It is the
+whole negotiation of an operation as long as all ranks ask for the same. On one host the board is a line of
+shared memory per rank; between hosts it is an MPI reduction of a few integers.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from ringleader.collectives.operations import MASK
+from ringleader.collectives.segment import Segment
+from ringleader.collectives.watch import Watch
+from ringleader.collectives.wire import Wire
+
+PAGE_BYTES = 4096
+SPINS = 6000
+"""Looks at a peer's line before the wait gives the processor away (about 0.3 ms)."""
+SPINS_CROWDED = 200
+"""The same where a host has more ranks than processors, so that a peer may wait for this one's (10 µs)."""
+_LINE = 8  # words of 8 bytes in a cache line
+_BARRIER = 2 * _LINE
+_ENDED = 3 * _LINE
+_WORDS = 4 * _LINE
+
+
+class Board(Protocol):
+    """Where ranks meet."""
+
+    def arrive(self, digest: int) -> bool:
+        """Wait until all ranks have arrived; return whether all brought the same digest."""
+        ...
+
+    def exchange(self, message: bytes) -> list[bytes]:
+        """Return the messages of all ranks in rank order. Called when all ranks are known to be there."""
+        ...
+
+
+class LoneBoard:
+    """The board of a world of one."""
+
+    def arrive(self, digest: int) -> bool:
+        """Agree with oneself."""
+        return True
+
+    def exchange(self, message: bytes) -> list[bytes]:
+        """Return one's own message."""
+        return [message]
+
+
+class HostBoard:
+    """The board of the ranks on one host: a page of shared memory per rank.
+
+    Each rank writes only its own page. Records are written in turn to two lines, so that a fast rank's next
+    record does not overwrite one that a slow rank has still to read.
+    """
+
+    def __init__(
+        self, segment: Segment, *, me: int, ranks: Sequence[int], wire: Wire, watch: Watch, crowded: bool
+    ) -> None:
+        """Take the pages of all local ranks.
+
+        ``ranks`` are their numbers in the world, ``me`` is an index into them, ``wire`` carries messages;
+        ``crowded`` says that there are more ranks than processors.
+        """
+        self._lines = [memoryview(part).cast("B").cast("Q") for part in segment.parts]
+        self._mine = self._lines[me]
+        self._others = [
+            (line, rank) for line, rank in zip(self._lines, ranks, strict=True) if rank != ranks[me]
+        ]
+        self._ranks = tuple(ranks)
+        self._fence = segment.fence
+        self._wire = wire
+        self._watch = watch
+        self._spins = SPINS_CROWDED if crowded else SPINS
+        self._round = 0
+        self._barriers = 0
+        self._word = 0
+
+    def arrive(self, digest: int) -> bool:
+        """Wait for the ranks of this host; return whether all brought the same digest."""
+        self._round = turn = self._round + 1
+        at = (turn & 1) * _LINE
+        mine = self._mine
+        mine[at + 1] = digest
+        mine[at + 2] = self._word
+        self._word = 0
+        self._fence()
+        mine[at] = turn
+        agreed = True
+        for line, _rank in self._others:
+            if line[at] != turn:
+                self._wait(line, at, turn)
+            if line[at + 1] != digest:
+                agreed = False
+        self._fence()
+        return agreed
+
+    def note(self, word: int) -> None:
+        """Bring a word to the next meeting; without a note it is 0."""
+        self._word = word
+
+    def noted(self) -> int | None:
+        """Return the word that all ranks of this host brought to the last meeting, None if they differed."""
+        at = (self._round & 1) * _LINE + 2
+        word = self._mine[at]
+        for line, _rank in self._others:
+            if line[at] != word:
+                return None
+        return word
+
+    def barrier(self) -> None:
+        """Wait until all ranks of this host are here; used inside an operation that all have begun."""
+        self._barriers = turn = self._barriers + 1
+        self._fence()
+        self._mine[_BARRIER] = turn
+        for line, _rank in self._others:
+            if line[_BARRIER] < turn:
+                self._wait(line, _BARRIER, turn)
+        self._fence()
+
+    def show(self, word: int) -> int | None:
+        """Wait as `barrier` does; return the word that all local ranks brought, None if they differed."""
+        # Words too are written in turn to two places: others may write the next one's before all have read.
+        at = _WORDS + (self._barriers + 1 & 1) * _LINE
+        self._mine[at] = word
+        self.barrier()
+        return word if all(line[at] == word for line in self._lines) else None
+
+    def _wait(self, line: memoryview, at: int, turn: int) -> None:
+        for _ in range(self._spins):
+            if line[at] >= turn:
+                return
+        self._watch.until(
+            lambda: line[at] >= turn,
+            lambda: [rank for other, rank in self._others if other[at] < turn],
+        )
+
+    def exchange(self, message: bytes) -> list[bytes]:
+        """Return the messages of all ranks in rank order."""
+        return self._wire.messages(message)
+
+    def announce_end(self, how: int) -> None:
+        """Tell the ranks of this host that this one takes part no more; ``how`` is an `End`."""
+        self._mine[_ENDED] = how
+
+    def ended(self) -> dict[int, int]:
+        """Return the ranks of this host that announced their end."""
+        return {rank: line[_ENDED] for line, rank in self._others if line[_ENDED]}
+
+    def close(self) -> None:
+        """Let go of the memory."""
+        self._others = []
+        self._mine = memoryview(b"")
+        for line in self._lines:
+            line.release()
+        self._lines = []
+
+
+class HostsBoard:
+    """The board of ranks on several hosts, or on one without shared memory.
+
+    First the ranks of one host meet in shared memory, if there is any, then each of them meets its peers on
+    the other hosts. So every rank hears of every rank, and a host sends as few messages as it has ranks.
+    """
+
+    def __init__(self, mpi: Any, *, wire: Wire, cross: Any, host: HostBoard | None, watch: Watch) -> None:
+        """Take the world, the peers to reduce with (without ``host``: the world) and the host's board."""
+        self._mpi = mpi
+        self._wire = wire
+        self._cross = cross
+        self._host = host
+        self._watch = watch
+        self._send = array("Q", [0, 0, 0])
+        self._receive = array("Q", [0, 0, 0])
+
+    def arrive(self, digest: int) -> bool:
+        """Wait for all ranks; return whether all brought the same digest."""
+        agreed = self._host.arrive(digest) if self._host else True
+        send, receive = self._send, self._receive
+        # The largest digest equals the smallest exactly when the largest complement is its complement.
+        send[0], send[1], send[2] = digest, MASK - digest, int(not agreed)
+        word = self._mpi.UINT64_T
+        request = self._cross.Iallreduce([send, 3, word], [receive, 3, word], op=self._mpi.MAX)
+        self._watch.until_done(request)
+        return receive[0] == MASK - receive[1] and not receive[2]
+
+    def exchange(self, message: bytes) -> list[bytes]:
+        """Return the messages of all ranks in rank order."""
+        return self._wire.messages(message)

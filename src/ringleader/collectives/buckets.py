@@ -1,0 +1,190 @@
+"""Where each gradient lies: parameters cut into buckets. Pure, and the same on every rank.
+
+Buckets are filled in the order in which gradients come: at first the reverse order of the parameters,
+because backward reaches the last ones first, and after one backward the order that was seen. One bucket
+holds one element type, and all buckets of a type lie one behind the other in one piece of memory, so that
+another plan for the same parameters fits the same memory. Every gradient starts at a multiple of 64 bytes,
+so that vector kernels never meet a split cache line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ringleader.collectives.operations import digest_of
+
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """One parameter, as far as the plan needs it."""
+
+    name: str
+    """What messages call it."""
+    dtype: str
+    """Element type, such as ``float32``."""
+    itemsize: int
+    """Bytes per element."""
+    dims: tuple[int, ...]
+    """Elements per dimension."""
+    device: str = "cpu"
+    """Where it lies, in the framework's words. Ranks may differ in it."""
+
+    @property
+    def memory(self) -> str:
+        """Return which piece of memory its gradient lies in."""
+        return self.dtype if self.device == "cpu" else f"{self.dtype} on {self.device}"
+
+    @property
+    def count(self) -> int:
+        """Return the number of elements."""
+        product = 1
+        for size in self.dims:
+            product *= size
+        return product
+
+    @property
+    def room(self) -> int:
+        """Return the number of elements up to where the next parameter may begin.
+
+        That is a multiple of `ALIGNMENT` bytes also for the two bytes that an element may have on the wire.
+        """
+        step = ALIGNMENT // min(self.itemsize, 2)
+        return -(-self.count // step) * step
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where one gradient lies."""
+
+    parameter: int
+    """Index of the parameter in the order given to `plan_buckets`."""
+    offset: int
+    """First element within the bucket."""
+    count: int
+    """Number of elements."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bucket:
+    """One piece of memory that is exchanged at once."""
+
+    dtype: str
+    """Element type of all gradients in it."""
+    device: str
+    """Where all of them lie."""
+    memory: str
+    """The piece of memory, as `BucketPlan.room` calls it."""
+    start: int
+    """First element within that piece of memory."""
+    count: int
+    """Elements in all, gaps included."""
+    places: tuple[Place, ...]
+    """Gradients in it, in the order of their offsets."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BucketPlan:
+    """All buckets of a model."""
+
+    buckets: tuple[Bucket, ...]
+    """In the order in which backward fills them."""
+    room: tuple[tuple[str, int], ...]
+    """Elements in all, gaps included, of each piece of memory: one for each element type and device."""
+    digest: int
+    """64 bits over every name-independent fact of the plan: equal on all ranks or the job is wrong."""
+
+
+def plan_buckets(
+    parameters: Sequence[Shape],
+    *,
+    cap_bytes: int | None,
+    order: Sequence[int] | None = None,
+    groups: Sequence[Sequence[int]] = (),
+) -> BucketPlan:
+    """Cut parameters into buckets of at most ``cap_bytes``; a larger one gets its own; None: no limit.
+
+    ``order`` are the indices of the parameters to place, first the one whose gradient comes first; None
+    stands for all of them in reverse. Every one of ``groups`` is a bucket by itself (one per element type),
+    whatever its size.
+    """
+    order = list(reversed(range(len(parameters)))) if order is None else list(order)
+    turn = {index: at for at, index in enumerate(order)}
+    group_of = {index: number for number, group in enumerate(groups) for index in group}
+    pieces = _pieces(parameters, order, group_of, cap_bytes)
+    # A bucket is complete when the last of its gradients is there.
+    pieces.sort(key=lambda piece: max(turn[index] for index in piece))
+    room: dict[str, int] = {}
+    buckets = []
+    for piece in pieces:
+        first = parameters[piece[0]]
+        start, places, used = room.get(first.memory, 0), [], 0
+        for index in piece:
+            places.append(Place(parameter=index, offset=used, count=parameters[index].count))
+            used += parameters[index].room
+        buckets.append(
+            Bucket(
+                dtype=first.dtype,
+                device=first.device,
+                memory=first.memory,
+                start=start,
+                count=used,
+                places=tuple(places),
+            )
+        )
+        room[first.memory] = start + used
+    facts = [(shape.dtype, shape.dims) for shape in parameters]
+    layout = [(bucket.dtype, [place.parameter for place in bucket.places]) for bucket in buckets]
+    return BucketPlan(
+        buckets=tuple(buckets), room=tuple(sorted(room.items())), digest=digest_of(repr((facts, layout)))
+    )
+
+
+def _pieces(
+    parameters: Sequence[Shape], order: Sequence[int], group_of: dict[int, int], cap_bytes: int | None
+) -> list[list[int]]:
+    """Return which parameters make a bucket, each in the given order."""
+    pieces: list[list[int]] = []
+    open_pieces: dict[tuple[str, int | None], list[int]] = {}
+    for index in order:
+        shape = parameters[index]
+        key = (shape.memory, group_of.get(index))
+        piece = open_pieces.get(key)
+        if piece is not None and key[1] is None and cap_bytes is not None:
+            used = sum(parameters[other].room for other in piece)
+            if used and (used + shape.room) * shape.itemsize > cap_bytes:
+                piece = None
+        if piece is None:
+            piece = open_pieces[key] = []
+            pieces.append(piece)
+        piece.append(index)
+    return pieces
+
+
+def even_groups(parameters: Sequence[Shape], number: int) -> list[list[int]]:
+    """Cut parameters into at most ``number`` groups of about equal size, in the order of backward."""
+    total = sum(shape.room * shape.itemsize for shape in parameters)
+    groups: list[list[int]] = [[] for _ in range(number)]
+    before = 0
+    for index in reversed(range(len(parameters))):
+        nbytes = parameters[index].room * parameters[index].itemsize
+        # A parameter belongs where its middle lies.
+        middle = (2 * before + nbytes) * number // (2 * total) if total else 0
+        groups[min(number - 1, middle)].append(index)
+        before += nbytes
+    return [group for group in groups if group]
+
+
+def first_difference(mine: Sequence[Shape], other: Sequence[Shape]) -> str:
+    """Say in words where two ranks' parameters differ, with ``mine`` first; empty where they do not."""
+    for index, (one, two) in enumerate(zip(mine, other, strict=False)):
+        if (one.dtype, one.dims) != (two.dtype, two.dims):
+            return (
+                f"parameter {index} is {one.name} {one.dtype}{list(one.dims)} "
+                f"and {two.name} {two.dtype}{list(two.dims)}"
+            )
+    if len(mine) != len(other):
+        return f"{len(mine)} and {len(other)} parameters"
+    return ""

@@ -1,0 +1,83 @@
+"""What a framework may bring beside the arithmetic: transports of its own.
+
+Arrays in host memory are carried by the transports of this package. A framework can carry arrays on devices,
+and host arrays too where the user asks for that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from ringleader.collectives.kernels import Kernels
+from ringleader.collectives.operations import Work
+from ringleader.collectives.transports import Region, Transport
+from ringleader.collectives.watch import Watch
+from ringleader.collectives.wire import Wire
+from ringleader.collectives.world import Ranks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """The ranks that a transport is for, and what is there already."""
+
+    ranks: Ranks
+    """Who this rank is in the group."""
+    watch: Watch
+    """How this rank waits."""
+    deadline_seconds: float
+    """The most that a single operation may last."""
+    wire: Wire | None = None
+    """MPI's calls over the group, None for a rank that is alone or kept apart."""
+    host: Transport
+    """Carries the group's arrays in host memory."""
+    wanted: str = ""
+    """Transport that the user asks for, empty for the best one."""
+
+
+class DeviceTransport(Protocol):
+    """Carries arrays on devices. Devices work behind the host's back, so it is also told of moments."""
+
+    @property
+    def name(self) -> str:
+        """Return the transport in use, as the timeline knows it; empty before the first operation."""
+        ...
+
+    def asked(self, work: Work) -> None:
+        """Note, in the thread that asks for ``work``, what its data depends on.
+
+        `ValueError` where the device cannot be used.
+        """
+        ...
+
+    def execute(self, work: Work) -> None:
+        """Carry out a work of any kind that has data; all ranks agree on it and do the same."""
+        ...
+
+    def delivered(self, work: Work) -> None:
+        """Have what this thread does next come after ``work``, which is done."""
+        ...
+
+    def register(self, count: int, dtype: str, place: str) -> Region:
+        """Make memory for ``count`` elements on the device ``place`` of the framework. Collective."""
+        ...
+
+    def cut(self, region: Region, start: int, count: int) -> Region:
+        """Return a part of a registered region, as `Transport.cut` does."""
+        ...
+
+    def close(self, *, together: bool) -> None:
+        """Let go of everything; without ``together`` what is under way is given up."""
+        ...
+
+
+class Adapter(Kernels, Protocol):
+    """All that a framework brings."""
+
+    def host_transport(self, group: Group) -> Transport:
+        """Return the framework's own transport for arrays in host memory, for users who ask for it."""
+        ...
+
+    def device_transport(self, group: Group) -> DeviceTransport:
+        """Return what carries the framework's arrays on devices; nothing is set up before the first one."""
+        ...

@@ -1,0 +1,103 @@
+"""The signs by which a rank learns that a peer has ended.
+
+Three of them: a flag on the board of the host, a message from a rank of another host, and the file in which
+Ringleader's launcher notes every end. Under a plain ``mpirun`` the first two do.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from array import array
+from collections.abc import Sequence
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+
+class End(IntEnum):
+    """How a rank left the world."""
+
+    FINISHED = 1
+    RAISED = 2
+    SHUT_DOWN = 3
+
+    def words(self) -> str:
+        """Return the end as part of a sentence."""
+        return {1: "has ended", 2: "ended with an exception", 3: "was shut down (hvd.shutdown)"}[int(self)]
+
+
+class StatusFile:
+    """The launcher's file: one JSON object per line, such as ``{"ended": 1, "exit_code": 0}``."""
+
+    def __init__(self, path: Path) -> None:
+        """Remember the file; it need not exist yet."""
+        self._path = path
+        self._read = 0
+        self._ended: dict[int, str] = {}
+
+    def __call__(self) -> dict[int, str]:
+        """Return every rank that the file says has ended."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._read)
+                text = file.read()
+        except OSError:
+            return self._ended
+        whole = text[: text.rfind(b"\n") + 1]
+        self._read += len(whole)
+        for line in whole.splitlines():
+            self._note(line)
+        return self._ended
+
+    def _note(self, line: bytes) -> None:
+        try:
+            message = json.loads(line)
+            rank, code = message.get("ended"), message.get("exit_code")
+        except (ValueError, AttributeError):
+            return
+        if isinstance(rank, int):
+            self._ended[rank] = "has ended" + (f" with exit code {code}" if code is not None else "")
+
+
+class Goodbyes:
+    """Messages between hosts: a rank that ends while others go on tells them."""
+
+    TAG = 77
+
+    def __init__(self, mpi: Any, control: Any) -> None:
+        """Use a communicator of its own, so that no other message can be taken for a goodbye."""
+        self._mpi = mpi
+        self._control = control
+        self._ended: dict[int, str] = {}
+        self._sent: list[Any] = []
+        self._looking = threading.Lock()
+
+    def __call__(self) -> dict[int, str]:
+        """Return every rank that has said goodbye so far."""
+        # Two threads that saw the same message would wait for it both, and one of them for ever.
+        if self._looking.acquire(blocking=False):
+            try:
+                self._look()
+            finally:
+                self._looking.release()
+        return dict(self._ended)
+
+    def _look(self) -> None:
+        status = self._mpi.Status()
+        while self._control.Iprobe(source=self._mpi.ANY_SOURCE, tag=self.TAG, status=status):
+            word = array("i", [0])
+            self._control.Recv([word, 1, self._mpi.INT], source=status.Get_source(), tag=self.TAG)
+            self._ended[status.Get_source()] = End(word[0]).words()
+
+    def say(self, how: End, ranks: Sequence[int]) -> None:
+        """Tell ``ranks``; does not wait for them."""
+        word = array("i", [int(how)])
+        self._sent.extend(
+            (word, self._control.Isend([word, 1, self._mpi.INT], dest=rank, tag=self.TAG)) for rank in ranks
+        )
+
+    def sent(self) -> bool:
+        """Return whether every message has left; asking also moves them on."""
+        self._sent = [(word, request) for word, request in self._sent if not request.Test()]
+        return not self._sent

@@ -1,0 +1,509 @@
+"""The engine: operations that a script asks for, agreed between ranks and carried out.
+
+    submit → negotiate → execute
+
+An operation is put into a queue (`submit`) or done at once (`run`). Whoever waits for one works on the queue
+himself: there is no other thread to hand over to on the way. All work on the queue goes in *rounds*: ranks
+meet on the board with the digest of everything they have pending; where the digests are equal everything
+can be done, otherwise the ranks exchange their lists and `decide` what all of them have asked for, whatever
+the order. Only when operations are pending and the script does something else does a second thread, the
+*steward*, go on with the rounds.
+
+An engine is of one group of ranks. Groups have engines of their own, so that none waits for another.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+
+from ringleader.collectives.board import Board
+from ringleader.collectives.carriers import DeviceTransport
+from ringleader.collectives.exceptions import HorovodInternalError
+from ringleader.collectives.kernels import Kernels
+from ringleader.collectives.negotiation import Decision, Limits, Pending, decide, decode, encode
+from ringleader.collectives.operations import JOIN, MASK, Call, Work, call_digest
+from ringleader.collectives.packing import Packer, Parcel
+from ringleader.collectives.steward import Steward
+from ringleader.collectives.timeline import Observer, activity_of
+from ringleader.collectives.transports import Region, Transport
+from ringleader.collectives.watch import Watch
+from ringleader.collectives.world import Ranks
+
+PAUSE_SECONDS = 0.001
+LONGEST_PAUSE_SECONDS = 0.01
+"""Between two rounds that could do nothing: a tenth of the time since one could, within these limits."""
+GRACE_SECONDS = 0.0005
+"""A script that has just asked for something is about to ask for more, or to wait; the steward leaves it this
+long to do so."""
+LONGEST_GRACE_SECONDS = 0.005
+"""What has been pending for so long the steward does, whatever the script is about."""
+OUT_OF_THE_WAY_SECONDS = 0.005
+"""How often the steward looks while the script itself is waiting for operations."""
+STOP_SECONDS = 0.5
+"""At the end of the engine what is under way gets this long."""
+
+_DIGEST = attrgetter("digest")
+_ORDER = attrgetter("order")
+_JOIN_CALL = Call(kind="join")
+_JOIN_DIGEST = call_digest(_JOIN_CALL)
+
+
+class Engine:
+    """One life of the engine of a group: from ``init`` to ``shutdown``."""
+
+    def __init__(
+        self,
+        *,
+        ranks: Ranks,
+        board: Board,
+        transport: Transport,
+        watch: Watch,
+        kernels: Kernels,
+        limits: Limits,
+        packer: Packer | None,
+        threads: bool,
+        devices: DeviceTransport | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Take the parts. ``devices`` carries arrays that are not in host memory.
+
+        ``packer`` lets small operations travel together, None keeps them apart. ``threads``: whether MPI may
+        be called from a second thread.
+        """
+        self.ranks = ranks
+        self.transport = transport
+        self.devices = devices
+        self.threads = threads
+        self.waiting_seconds = 0.0
+        """Time in which `exchange` waited for the slowest rank, in all."""
+        self.exchange_seconds = 0.0
+        """Time in which `exchange` moved data, in all."""
+        self.observer: Observer | None = None
+        """Is told what operations go through, where a timeline is written."""
+        self._board = board
+        self._watch = watch
+        self._kernels = kernels
+        self._limits = limits
+        self._packer = packer
+        self._clock = clock
+        self._lock = threading.Lock()
+        # Both are touched without the lock, by operations of dict and list that are one step.
+        self._queue: dict[str, Work] = {}
+        self._waiters: list[Work] = []
+        self._newest = 0.0
+        self._gradients: dict[str, Work] = {}
+        self._stuck_since: float | None = None
+        self._warn_at = 0.0
+        self._broken: str = ""
+        self._steward = Steward(self._work_in_background, GRACE_SECONDS) if threads else None
+
+    # submit
+
+    def submit(self, work: Work) -> None:
+        """Ask for an operation and do not wait. A name that is still pending here is a `ValueError`."""
+        if self.observer is not None or work.call.device != "cpu":
+            self._enqueue((work,))
+        else:
+            # The same without what most operations do not need: many small ones may follow each other.
+            if self._broken:
+                raise HorovodInternalError(self._broken)
+            if work.name in self._queue:
+                raise _pending_already(work)
+            work.error, work.done, work.since = None, False, self._clock()
+            self._newest = work.since
+            self._queue[work.name] = work
+        if self._steward is not None:
+            self._steward.ring()
+
+    def submit_all(self, works: Sequence[Work]) -> None:
+        """Ask for several at once: the ranks see all of them or none. Errors as for `submit`, before any."""
+        self._enqueue(works)
+        if self._steward is not None:
+            self._steward.ring()
+
+    def run(self, work: Work) -> None:
+        """Ask for an operation and wait until it is done; raises what went wrong."""
+        busy = self._broken or self._queue or self.observer is not None or work.call.device != "cpu"
+        if busy or not self._lock.acquire(blocking=False):
+            self._enqueue((work,))
+            self.wait(work)
+            return
+        try:
+            work.error = None
+            staged = self.transport.stage(work)
+            self._watch.subject = work
+            # A rank that did not lay its data out before would meet the others once more.
+            if self._board.arrive(work.digest + staged & MASK):
+                self._execute(work, staged=staged)
+                work.done = True
+                return
+            work.done = False
+            work.since = self._clock()
+            self._queue[work.name] = work
+            self._carry_out(self._negotiate([work], blocked=True))
+        except BaseException as error:
+            raise self._failed(error)
+        finally:
+            self._lock.release()
+        self.wait(work)
+
+    def wait(self, work: Work) -> None:
+        """Work on the queue until this operation is done; raises what went wrong with it."""
+        if not work.done:
+            self._waiters.append(work)
+            try:
+                while not work.done:
+                    with self._lock:
+                        if not work.done and self._queue.get(work.name) is not work:
+                            raise HorovodInternalError(f"{work} was not asked for")
+                        if not work.done:
+                            self._round(blocked=True)
+            finally:
+                self._waiters.pop()
+        if work.error is not None:
+            raise work.error
+        if work.call.device != "cpu":
+            self._devices_for(work).delivered(work)
+
+    def join(self, serial: int) -> tuple[int, int]:
+        """Take part in the others' reductions with zeros until all ranks join.
+
+        Return who was the last, and the largest ``serial`` of all ranks: those that joined early have counted
+        fewer operations than the others, and are to go on as these do.
+        """
+        work = Work(_JOIN_CALL, _JOIN_DIGEST, name=None, serial=serial, array=None, out=None)
+        self._enqueue((work,))
+        self.wait(work)
+        last, counted = work.out
+        return last, counted
+
+    def register(self, count: int, dtype: str, device: str = "cpu") -> Region:
+        """Make memory that `exchange` can reduce in place, in turn with the operations. Collective."""
+        if device != "cpu":
+            if self.devices is None:
+                raise HorovodInternalError(f"arrays on {device} cannot be carried here")
+            return self.devices.register(count, dtype, device)
+        call = Call(kind="register", dtype=dtype, shape=(count,))
+        work = Work(call, call_digest(call), name=None, serial=0, array=None, out=None)
+        self.run(work)
+        region: Region = work.out
+        return region
+
+    def cut(self, region: Region, start: int, count: int) -> Region:
+        """Return a part of a registered region as a region of its own; nothing is allocated or copied."""
+        if region.device != "cpu" and self.devices is not None:
+            return self.devices.cut(region, start, count)
+        return self.transport.cut(region, start, count)
+
+    def register_gradients(self, work: Work) -> None:
+        """Remember a ``gradients`` work, so that this rank can take part in it when it has joined."""
+        self._gradients[work.name] = work
+
+    def forget_gradients(self, work: Work) -> None:
+        """Forget what `register_gradients` remembered, if it is still that."""
+        if self._gradients.get(work.name) is work:
+            del self._gradients[work.name]
+
+    def exchange(self, works: list[Work]) -> None:
+        """Do several ``gradients`` works in their order and keep account of the time."""
+        for work in works:
+            before = self._clock()
+            busy = self._broken or self._queue or self.observer is not None or work.call.device != "cpu"
+            if busy or not self._lock.acquire(blocking=False):
+                self._enqueue((work,))
+                self.wait(work)
+                self.exchange_seconds += self._clock() - before
+                continue
+            try:
+                self._watch.subject = work
+                agreed = self._board.arrive(work.digest)
+                met = self._clock()
+                self.waiting_seconds += met - before
+                if agreed:
+                    self._execute(work, staged=False)
+                    work.error, work.done = None, True
+                    self.exchange_seconds += self._clock() - met
+                    continue
+                work.done, work.error, work.since = False, None, met
+                self._queue[work.name] = work
+                self._carry_out(self._negotiate([work], blocked=True))
+            except BaseException as error:
+                raise self._failed(error)
+            finally:
+                self._lock.release()
+            self.wait(work)
+
+    def finish(self, under_way: list[Work], rest: list[Work]) -> None:
+        """Do ``gradients`` works of which some were submitted before; the time is what the script waits."""
+        before = self._clock()
+        for work in rest:
+            self.submit(work)
+        for work in under_way + rest:
+            self.wait(work)
+        self.exchange_seconds += self._clock() - before
+
+    def _enqueue(self, works: Sequence[Work]) -> None:
+        if self._broken:
+            raise HorovodInternalError(self._broken)
+        now = self._newest = self._clock()
+        for work in works:
+            if work.name in self._queue:
+                raise _pending_already(work)
+            work.error, work.done, work.since = None, False, now
+            if work.call.device != "cpu":
+                self._devices_for(work).asked(work)
+            if self.observer is not None:
+                self.observer.submitted(work)
+        if len(works) == 1:
+            self._queue[works[0].name] = works[0]
+        else:
+            self._queue.update([(work.name, work) for work in works])
+
+    # negotiate
+
+    def _round(self, *, blocked: bool) -> None:
+        """Meet the other ranks once and do what all have asked for. The lock is held."""
+        asked = self._queue.copy()
+        if self._broken:
+            self._break(self._broken)
+        if not asked or self._broken:
+            return
+        pending = list(asked.values())
+        first = pending[0]
+        try:
+            staged = len(pending) == 1 and first.call.device == "cpu" and self.transport.stage(first)
+            self._watch.subject = first if len(pending) == 1 else _Several(pending)
+            if self.observer is not None:
+                self.observer.cycle()
+                self.observer.negotiating(first)
+            digest = sum(map(_DIGEST, pending)) + staged & MASK
+            # Who joined last is not in the digests.
+            if self._board.arrive(digest) and JOIN not in asked:
+                # Nor is the order, so the ranks take one that they can all tell.
+                pending.sort(key=_ORDER)
+                self._carry_out_works(pending, staged=staged)
+            else:
+                self._carry_out(self._negotiate(pending, blocked=blocked))
+        except Exception as error:
+            self._failed(error)
+        except BaseException as error:
+            raise self._failed(error)
+
+    def _negotiate(self, pending: list[Work], *, blocked: bool) -> Decision:
+        """Exchange lists with all ranks; every rank gets the same decision."""
+        now = self._clock()
+        joins = [work for work in pending if work.name == JOIN]
+        mine = Pending(
+            entries=tuple((work.name, work.call) for work in pending),
+            ages=tuple(round(now - work.since, 6) for work in pending),
+            blocked=blocked,
+            stuck_seconds=now - self._stuck_since if self._stuck_since is not None else 0.0,
+            offers=tuple((name, work.call) for name, work in self._gradients.items()) if joins else (),
+            counted=joins[0].serial if joins else 0,
+        )
+        everybody = [decode(message) for message in self._board.exchange(encode(mine))]
+        return decide(everybody, limits=self._limits)
+
+    # execute
+
+    def _carry_out(self, decision: Decision) -> None:
+        if decision.shutdown:
+            raise HorovodInternalError(decision.shutdown)
+        if decision.stalled:
+            self._tell_stalls(decision)
+        for name, text in decision.mismatched.items():
+            if name in self._queue:
+                self._finish(self._queue[name], HorovodInternalError(text))
+        if decision.last_joined is not None:
+            self._queue[JOIN].out = (decision.last_joined, decision.counted)
+        works = [
+            self._queue.get(name) or self._stand_in(name, decision.absent[name]) for name in decision.ready
+        ]
+        if any(
+            name in decision.absent and work.call.kind == "gradients"
+            for name, work in zip(decision.ready, works, strict=True)
+        ):
+            # Ranks reduce straight from each other's memory: first all that joined must have put zeros there.
+            self._board.arrive(0)
+        self._carry_out_works(works)
+        if decision.deadlocked:
+            for work in list(self._queue.values()):
+                self._finish(work, HorovodInternalError(decision.deadlocked))
+        if decision.ready or decision.mismatched or decision.deadlocked:
+            self._stuck_since = None
+            return
+        if self._stuck_since is None:
+            self._stuck_since = self._clock()
+        else:
+            stuck = self._clock() - self._stuck_since
+            time.sleep(min(max(stuck / 10, PAUSE_SECONDS), LONGEST_PAUSE_SECONDS))
+
+    def _stand_in(self, name: str, call: Call) -> Work:
+        """Return the part of a rank that has joined, in an operation that it did not ask for: zeros."""
+        if call.kind == "gradients":
+            work = self._gradients[name]
+            self._kernels.zero(work.array.mine)
+            if call.device != "cpu":
+                self._devices_for(work).asked(work)
+            return work
+        array = None
+        if call.kind == "allreduce":
+            array = self._kernels.empty(call.shape, call.dtype)
+            self._kernels.zero(array)
+        work = Work(call, 0, name=None, serial=0, array=array, out=array)
+        work.name = name
+        return work
+
+    def _carry_out_works(self, works: list[Work], *, staged: bool = False) -> None:
+        if not works:
+            return
+        self._stuck_since = None
+        if len(works) == 1 or self._packer is None:
+            for work in works:
+                self._carry_out_one(work, staged=staged)
+            return
+        for parcel in self._packer.parcels(works):
+            if parcel.work is None:
+                self._carry_out_one(works[parcel.batch.members[0]], staged=False)
+            else:
+                self._carry_out_packed(parcel, [works[member] for member in parcel.batch.members])
+
+    def _carry_out_one(self, work: Work, *, staged: bool) -> None:
+        self._watch.subject = work
+        self._execute(work, staged=staged)
+        self._finish(work, None)
+
+    def _carry_out_packed(self, parcel: Parcel, works: list[Work]) -> None:
+        assert self._packer is not None
+        self._watch.subject = _Several(works)
+        if self.observer is not None:
+            activity = activity_of(self.transport.name, "allreduce")
+            for work in works:
+                self.observer.executing(work, activity)
+        self._packer.carry_out(parcel, works, self._execute_packed)
+        queue = self._queue
+        for work in works:
+            if self.observer is not None:
+                self.observer.finished(work)
+            if queue.get(work.name) is work:
+                del queue[work.name]
+            work.done = True
+
+    def _execute_packed(self, work: Work) -> None:
+        self.transport.execute(work, staged=False)
+
+    def _execute(self, work: Work, *, staged: bool) -> None:
+        kind = work.call.kind
+        if work.call.device != "cpu":
+            devices = self._devices_for(work)
+            if self.observer is not None:
+                self.observer.executing(work, activity_of(devices.name, kind))
+            devices.execute(work)
+            return
+        if self.observer is not None:
+            self.observer.executing(work, activity_of(self.transport.name, kind))
+        if kind == "gradients":
+            region: Region = work.array
+            self.transport.exchange(region, work.call.op, work.call.postscale)
+        elif kind == "register":
+            work.out = self.transport.register(work.call.shape[0], work.call.dtype)
+        elif kind not in ("barrier", "join"):
+            self.transport.execute(work, staged=staged)
+
+    def _devices_for(self, work: Work) -> DeviceTransport:
+        if self.devices is None:
+            raise HorovodInternalError(f"{work}: arrays on {work.call.device} cannot be carried here")
+        return self.devices
+
+    def _finish(self, work: Work, error: Exception | None) -> None:
+        if self._queue.get(work.name) is work:
+            del self._queue[work.name]
+        work.error = error
+        if self.observer is not None:
+            self.observer.finished(work)
+        work.done = True
+
+    def _tell_stalls(self, decision: Decision) -> None:
+        now = self._clock()
+        if now >= self._warn_at and self.ranks.rank == 0:
+            self._warn_at = now + self._limits.warn
+            texts = list(decision.stalled.values())
+            more = f", and {len(texts) - 4} more" if len(texts) > 4 else ""
+            print(f"ringleader: {'; '.join(texts[:4])}{more}", file=sys.stderr, flush=True)  # noqa: T201
+
+    # the other thread, and the end
+
+    def _work_in_background(self) -> float:
+        """Do one round if something is pending and nobody else is at it; return when to come again."""
+        pending = list(self._queue.values())
+        if not pending:
+            return 0.0
+        if self._waiters:
+            return OUT_OF_THE_WAY_SECONDS
+        now = self._clock()
+        quiet = now - self._newest >= GRACE_SECONDS or now - pending[0].since >= LONGEST_GRACE_SECONDS
+        if quiet and self._lock.acquire(blocking=False):
+            try:
+                self._round(blocked=False)
+            finally:
+                self._lock.release()
+        return GRACE_SECONDS if self._queue else 0.0
+
+    def _failed(self, error: BaseException) -> BaseException:
+        """End the engine, as ranks can no longer be in step; return what to raise."""
+        if isinstance(error, Exception) and not isinstance(error, HorovodInternalError):
+            # MPI's errors, or those of a framework that has no memory left: to the script they are one thing.
+            text = f"{self._watch.subject} failed: {type(error).__name__}: {error}"
+            wrapped = HorovodInternalError(text)
+            wrapped.__cause__ = error
+            error = wrapped
+        self._break(str(error) or f"interrupted by {type(error).__name__}")
+        return error
+
+    def _break(self, why: str) -> None:
+        """End everything that is pending with an error."""
+        self._broken = why
+        for work in list(self._queue.values()):
+            self._finish(work, HorovodInternalError(why))
+
+    def close(self, *, why: str) -> bool:
+        """End what is pending with an error and stop the other thread.
+
+        Return False where something of MPI's is still under way, so that nothing which the ranks own
+        together can be given back.
+        """
+        idle = self._steward is None or self._steward.stop(STOP_SECONDS)
+        if not idle or not self._lock.acquire(timeout=STOP_SECONDS):
+            self._watch.cancelled = why
+            if not self._lock.acquire(timeout=10 * STOP_SECONDS):
+                return False
+        try:
+            self._break(self._broken or why)
+        finally:
+            self._lock.release()
+        self._gradients.clear()
+        if self._packer is not None:
+            self._packer.close()
+        return not self._watch.abandoned
+
+
+def _pending_already(work: Work) -> ValueError:
+    return ValueError(
+        f"Requested to {work.call.kind} '{work.name}' while an operation of that name is still pending on "
+        "this rank. Wait for it, or give this one another name."
+    )
+
+
+class _Several:
+    """Operations in words, made when they are asked for."""
+
+    def __init__(self, works: Sequence[Work]) -> None:
+        self._works = works
+
+    def __str__(self) -> str:
+        shown = ", ".join(str(work) for work in self._works[:4])
+        return f"{shown} and {len(self._works) - 4} more" if len(self._works) > 4 else shown

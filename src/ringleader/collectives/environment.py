@@ -1,0 +1,104 @@
+"""What the environment says about the world, before any MPI is loaded. Pure: the environment is passed in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS")
+_SIGNS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "PMI_FD", "PMI_PORT", "HYDI_CONTROL_FD")
+FAMILIES = {
+    "openmpi5": "Open MPI v5",
+    "openmpi4": "Open MPI v4",
+    "mpich": "MPICH",
+    "intel": "Intel",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What the launcher left in the environment of this rank."""
+
+    launched: bool
+    """Whether an MPI launcher started this process; only then is an MPI loaded."""
+    size: int | None
+    """Ranks in the job as the launcher counts them, where it says."""
+    family: str
+    """MPI that Ringleader's launcher used (a key of `FAMILIES`), empty under another launcher."""
+    uncoupled: bool
+    """Keep rank and size but exchange nothing."""
+    status_file: str
+    """File in which the launcher notes ranks that ended; empty where there is none."""
+    warn_seconds: float
+    """A wait this long is told on standard error, with the tensor and the ranks that are missing."""
+    deadline_seconds: float
+    """A wait this long is an error. Long by default: one rank may evaluate while the others wait."""
+    patience_seconds: float
+    """How long all ranks may stand still over different operations before it is an error."""
+    transport: str = ""
+    """Transport to use instead of the best one: ``mpi`` leaves shared memory out. Empty: the best one."""
+    ranks_per_host: int | None = None
+    """Take so many consecutive ranks for a host, None: those that share memory. Lets one machine be measured
+    and tested as several hosts."""
+    stall_seconds: float = float("inf")
+    """An operation that only some ranks have asked for so long is an error, for ever where it is infinite."""
+    fusion_bytes: int | None = None
+    """Most bytes of small operations that travel together, 0: each by itself, None: what is best here."""
+    dynamic_sets: bool = False
+    """Whether process sets can be added and removed after ``init``."""
+
+
+def read_surroundings(environ: Mapping[str, str]) -> Surroundings:
+    """Read the environment of a rank. Horovod's variables count where ours are not set."""
+    size = next((int(environ[name]) for name in _SIZES[:2] if environ.get(name, "").isdigit()), None)
+    warn = _seconds(environ, "HOROVOD_STALL_CHECK_TIME_SECONDS", 60.0)
+    if _on(environ, "HOROVOD_STALL_CHECK_DISABLE"):
+        warn = float("inf")
+    stall = _seconds(environ, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", float("inf"))
+    deadline = _seconds(environ, "RINGLEADER_DEADLINE", min(1800.0, stall))
+    fusion = environ.get("RINGLEADER_FUSION_THRESHOLD") or environ.get("HOROVOD_FUSION_THRESHOLD") or ""
+    return Surroundings(
+        launched=any(name in environ for name in _SIGNS) or size is not None,
+        size=size,
+        family=environ.get("RINGLEADER_MPI_FAMILY", ""),
+        uncoupled=environ.get("RINGLEADER_UNCOUPLED", "") == "1",
+        status_file=environ.get("RINGLEADER_STATUS_FILE", ""),
+        warn_seconds=_seconds(environ, "RINGLEADER_STALL_WARNING", warn),
+        deadline_seconds=deadline,
+        patience_seconds=_seconds(environ, "RINGLEADER_MISMATCH_PATIENCE", 5.0),
+        transport=environ.get("RINGLEADER_TRANSPORT", ""),
+        ranks_per_host=int(_seconds(environ, "RINGLEADER_RANKS_PER_HOST", 0.0)) or None,
+        stall_seconds=min(deadline, stall),
+        fusion_bytes=int(fusion) if fusion.isdigit() else None,
+        dynamic_sets=_on(environ, "HOROVOD_DYNAMIC_PROCESS_SETS"),
+    )
+
+
+def _on(environ: Mapping[str, str], name: str) -> bool:
+    return environ.get(name, "").strip().lower() not in ("", "0", "false")
+
+
+def _seconds(environ: Mapping[str, str], name: str, default: float) -> float:
+    try:
+        value = float(environ.get(name, ""))
+    except ValueError:
+        return default
+    return value if value > 0 else default
+
+
+def wrong_library(surroundings: Surroundings, *, library: str, size: int) -> str:
+    """Return why the loaded MPI library cannot be the launcher's; empty where it can.
+
+    ``library`` is what the library says of itself, ``size`` the number of ranks it sees.
+    """
+    wanted = FAMILIES.get(surroundings.family, "")
+    name = library.strip().splitlines()[0].split(",")[0] if library.strip() else "an unknown MPI"
+    hint = "set MPI4PY_LIBMPI to the libmpi that belongs to the launcher's mpirun"
+    if wanted and wanted.lower() not in library.lower():
+        return f"the job was started by {wanted} but this rank loaded {name}; {hint}"
+    if surroundings.size is not None and surroundings.size != size and size == 1:
+        return (
+            f"the launcher started {surroundings.size} ranks but {name} sees only this one: "
+            f"another MPI library than the launcher's was loaded; {hint}"
+        )
+    return ""

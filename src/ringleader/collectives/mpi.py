@@ -1,0 +1,63 @@
+"""MPI in this process: loaded late, initialised once, finalised at exit. Only this module imports mpi4py."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from ringleader.collectives.environment import Surroundings, wrong_library
+from ringleader.collectives.exceptions import WorldError
+
+
+def load(surroundings: Surroundings) -> Any:
+    """Import mpi4py's MPI, initialise it if nobody has, and return it.
+
+    Raises `WorldError` where the library that was loaded is not the launcher's.
+    """
+    # Without this every window of the embedded Open MPI prints an error line and costs 1.4 ms more.
+    os.environ.setdefault("OMPI_MCA_osc", "^ucx")
+    # mpirun asks crowded ranks to give way with sched_yield while they wait inside MPI. Seen on Linux 6.18: a
+    # rank that has done so many times gets no processor for minutes afterwards, though it could run. Long
+    # waits sleep instead (`watch`); short ones inside MPI may spin.
+    os.environ.update({"OMPI_MCA_mpi_yield_when_idle": "0"})
+    import mpi4py
+
+    if "mpi4py.MPI" not in sys.modules:
+        mpi4py.rc.initialize = False
+        mpi4py.rc.finalize = False
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise WorldError(f"mpi4py found no MPI library to load: {error}") from error
+    if MPI.Is_finalized():
+        raise WorldError("MPI was finalised in this process and cannot be started again")
+    if not MPI.Is_initialized():
+        MPI.Init_thread(MPI.THREAD_MULTIPLE)
+        _OURS.append(True)
+    wrong = wrong_library(surroundings, library=MPI.Get_library_version(), size=MPI.COMM_WORLD.size)
+    if wrong:
+        raise WorldError(wrong)
+    return MPI
+
+
+_OURS: list[bool] = []
+"""Not empty when this process's MPI was initialised here, so that it is ours to finalise. It mirrors state
+of the MPI library, which is one per process too."""
+
+
+def ours() -> bool:
+    """Return whether MPI runs in this process and was initialised by `load`."""
+    if not _OURS:
+        return False
+    from mpi4py import MPI
+
+    return MPI.Is_initialized() and not MPI.Is_finalized()
+
+
+def finalize() -> None:
+    """Finalise MPI if it is ours. Waits for all ranks of the job, as MPI does."""
+    if ours():
+        from mpi4py import MPI
+
+        MPI.Finalize()

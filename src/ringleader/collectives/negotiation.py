@@ -1,0 +1,229 @@
+"""Which of the operations that the ranks asked for can be done now. Pure: every rank gets the same answer.
+
+The engine compares one integer per rank first (see `operations`). Only where these differ do the ranks
+exchange their lists, and each of them calls `decide` on the same lists.
+
+A rank that has asked for ``join`` takes part in every reduction as if it had asked for it, with zeros;
+joining is done when all ranks have joined.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ringleader.collectives.operations import ANYBODY, JOIN, Call
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pending:
+    """What one rank has asked for and not got yet."""
+
+    entries: tuple[tuple[str, Call], ...]
+    """Name and call of each operation, in the order in which they were asked for."""
+    ages: tuple[float, ...] = ()
+    """How long ago each of them was asked for, in seconds. Empty: just now."""
+    blocked: bool
+    """Whether the script on that rank stands still until one of them is done."""
+    stuck_seconds: float
+    """How long no operation of that rank could be done although all ranks looked."""
+    offers: tuple[tuple[str, Call], ...] = ()
+    """Exchanges of gradients that the rank has memory for; told only by a rank that has joined."""
+    counted: int = 0
+    """Operations that the rank has asked for so far; told only by a rank that has joined."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How long things may take, in seconds."""
+
+    patience: float
+    """All ranks may stand still so long with nothing in common. Then it counts as a mistake of the script
+    (until then another thread of it could ask for the missing operation)."""
+    warn: float = float("inf")
+    """After this time an operation that only some ranks asked for is told to the user."""
+    shutdown: float = float("inf")
+    """After this time it is an error, and the engine ends on all ranks."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What to do next, equal on all ranks."""
+
+    ready: tuple[str, ...]
+    """Names to carry out, in this order."""
+    mismatched: dict[str, str]
+    """Name → what differs. These end with an error on all ranks that asked for them."""
+    deadlocked: str
+    """Not empty: every rank stands still and nothing is common; the text says who waits for what."""
+    absent: dict[str, Call] = field(default_factory=dict)
+    """Ready operations that ranks which have joined take part in without having asked for them."""
+    last_joined: int | None = None
+    """Not None: all ranks have joined, this one last."""
+    counted: int = 0
+    """Most operations that any rank had asked for when all have joined: they count alike from there."""
+    stalled: dict[str, str] = field(default_factory=dict)
+    """Name → words about it, for operations that have waited long for some ranks."""
+    shutdown: str = ""
+    """Not empty: the engine ends on all ranks, for this reason."""
+
+
+def decide(ranks: Sequence[Pending], *, limits: Limits) -> Decision:
+    """Choose what all ranks can do now from the lists of all ranks, in rank order."""
+    asked = [dict(pending.entries) for pending in ranks]
+    joined = [JOIN in one for one in asked]
+    ready: list[str] = []
+    mismatched: dict[str, str] = {}
+    absent: dict[str, Call] = {}
+    for name in _common(asked, joined):
+        calls = [one.get(name) for one in asked]
+        found = [call for call in calls if call is not None]
+        refused = ""
+        if len(found) < len(calls):
+            refused = _refused_with_join(name, found[0], ranks, calls)
+        if refused:
+            mismatched[name] = refused
+        elif all(call == found[0] for call in found):
+            ready.append(name)
+            if len(found) < len(calls):
+                absent[name] = found[0]
+        else:
+            mismatched[name] = _differences(name, calls)
+    progress = bool(ready or mismatched)
+    stalled, shutdown = _stalls(ranks, asked, joined, limits)
+    return Decision(
+        ready=tuple(ready),
+        mismatched=mismatched,
+        deadlocked="" if progress else _deadlock(ranks, asked, limits),
+        absent=absent,
+        last_joined=_last_joined(ranks) if all(joined) else None,
+        counted=max(pending.counted for pending in ranks),
+        stalled=stalled,
+        shutdown=shutdown,
+    )
+
+
+def _common(asked: Sequence[Mapping[str, Call]], joined: Sequence[bool]) -> list[str]:
+    """Return the names that every rank asked for, ranks that have joined apart, in one order."""
+    active = [one for one, away in zip(asked, joined, strict=True) if not away]
+    if not active:
+        return [name for name in asked[0] if all(name in one for one in asked)]
+    return [name for name in active[0] if all(name in one for one in active)]
+
+
+def _refused_with_join(name: str, call: Call, ranks: Sequence[Pending], calls: Sequence[Call | None]) -> str:
+    """Return why the operation cannot be done without the ranks that did not ask for it; empty if it can."""
+    away = [rank for rank, own in enumerate(calls) if own is None]
+    if call.kind not in ANYBODY:
+        return (
+            f"{call.kind.capitalize()} '{name}' is not supported while {_numbered(away)} joined (hvd.join)."
+        )
+    if call.kind != "gradients":
+        return ""
+    lacking = [rank for rank in away if dict(ranks[rank].offers).get(name) != call]
+    if not lacking:
+        return ""
+    return f"Mismatched optimizers for '{name}': {_numbered(lacking)} joined and has no such gradients."
+
+
+def _last_joined(ranks: Sequence[Pending]) -> int:
+    """Return who asked to join least long ago; the highest of several."""
+    ages = [
+        dict(zip((name for name, _ in pending.entries), pending.ages, strict=False)).get(JOIN, 0.0)
+        for pending in ranks
+    ]
+    return max(range(len(ages)), key=lambda rank: (-ages[rank], rank))
+
+
+def _deadlock(ranks: Sequence[Pending], asked: Sequence[Mapping[str, Call]], limits: Limits) -> str:
+    if not all(pending.blocked for pending in ranks):
+        return ""
+    if min(pending.stuck_seconds for pending in ranks) < limits.patience:
+        return ""
+    return "Mismatched operations, and every rank waits: " + "; ".join(
+        f"rank {rank} for {', '.join(_quoted(one))}" for rank, one in enumerate(asked)
+    )
+
+
+def _stalls(
+    ranks: Sequence[Pending],
+    asked: Sequence[Mapping[str, Call]],
+    joined: Sequence[bool],
+    limits: Limits,
+) -> tuple[dict[str, str], str]:
+    """Return words about operations that have waited long, and why that is an error, if it is."""
+    waited: dict[str, float] = {}
+    for pending in ranks:
+        for (name, _), age in zip(pending.entries, pending.ages, strict=False):
+            waited[name] = max(age, waited.get(name, 0.0))
+    told: dict[str, str] = {}
+    late: list[str] = []
+    for name, seconds in waited.items():
+        missing = [rank for rank, one in enumerate(asked) if name not in one and not joined[rank]]
+        if name == JOIN or not missing or seconds <= min(limits.warn, limits.shutdown):
+            continue
+        words = f"'{name}' has waited {seconds:.0f} s for {_numbered(missing)} to ask for it too"
+        if seconds > limits.warn:
+            told[name] = words
+        if seconds > limits.shutdown:
+            late.append(words)
+    return told, f"Horovod has been shut down: {late[0]}." if late else ""
+
+
+def _numbered(ranks: Sequence[int], most: int = 8) -> str:
+    shown = ", ".join(map(str, ranks[:most])) + " …" * (len(ranks) > most)
+    return f"rank{'s' * (len(ranks) > 1)} {shown}"
+
+
+def _quoted(names: Mapping[str, Call], most: int = 4) -> list[str]:
+    shown = [f"'{name}'" for name in list(names)[:most]]
+    return [*shown, f"{len(names) - most} more"] if len(names) > most else shown
+
+
+def _differences(name: str, calls: Sequence[Call | None]) -> str:
+    said: dict[str, list[int]] = {}
+    for rank, call in enumerate(calls):
+        if call is not None:
+            said.setdefault(call.describe(), []).append(rank)
+    parts = [f"{_numbered(ranks)}: {text}" for text, ranks in said.items()]
+    found = [call for call in calls if call is not None]
+    return f"Mismatched {_subject(found)} for '{name}': " + "; ".join(parts)
+
+
+def _subject(calls: Sequence[Call]) -> str:
+    """Name the first field that differs, in the words that scripts look for."""
+    fields = (
+        ("operations", lambda call: call.kind),
+        ("devices", lambda call: call.device),
+        ("data types", lambda call: call.dtype),
+        ("tensor shapes", lambda call: call.shape),
+        ("reduce operations", lambda call: call.op),
+        ("root ranks", lambda call: call.root),
+        ("scale factors", lambda call: (call.prescale, call.postscale)),
+    )
+    for word, value in fields:
+        if len({value(call) for call in calls}) > 1:
+            return word
+    return "requests"
+
+
+def encode(pending: Pending) -> bytes:
+    """Return the list as bytes for the other ranks."""
+    entries = [[name, call.as_list()] for name, call in pending.entries]
+    offers = [[name, call.as_list()] for name, call in pending.offers]
+    rest = [pending.ages, pending.blocked, pending.stuck_seconds, offers, pending.counted]
+    return json.dumps([entries, *rest]).encode()
+
+
+def decode(message: bytes) -> Pending:
+    """Return the list that another rank encoded."""
+    entries, ages, blocked, stuck, offers, counted = json.loads(message)
+    return Pending(
+        entries=tuple((name, Call.from_list(fields)) for name, fields in entries),
+        ages=tuple(ages),
+        blocked=blocked,
+        stuck_seconds=stuck,
+        offers=tuple((name, Call.from_list(fields)) for name, fields in offers),
+        counted=counted,
+    )

@@ -1,0 +1,194 @@
+"""What ranks ask of each other, as values. Pure.
+
+A `Call` says what is to be done (the same for every step of a training, so it is built once and kept); a
+`Work` is one asking for it: the call, a name, and this rank's arrays. Two ranks mean the same operation
+when names are equal; they agree on it when the calls are equal. Both facts are in one 64-bit digest, so
+that in the usual case a comparison of two integers is the whole negotiation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import lru_cache
+from typing import Any
+
+MASK = (1 << 64) - 1
+_ODD = 0x9E3779B97F4A7C15
+_NAMED = 1 << 64
+"""Makes operations with a name follow those without one in the order that ranks agree on."""
+
+
+class ReduceOp(IntEnum):
+    """How values of several ranks become one. The numbers are Horovod's."""
+
+    AVERAGE = 0
+    SUM = 1
+    ADASUM = 2
+    MIN = 3
+    MAX = 4
+    PRODUCT = 5
+
+
+@lru_cache(maxsize=4096)
+def digest_of(text: str) -> int:
+    """Return 64 bits that are the same for the same text in every process."""
+    return int.from_bytes(
+        hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little"
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Call:
+    """One operation without its name and data. Every rank must bring an equal one."""
+
+    kind: str
+    """``allreduce``, ``allgather``, ``broadcast``, ``alltoall``, ``reducescatter``, ``gradients``,
+    ``register``, ``barrier`` or ``join``."""
+    dtype: str = "uint8"
+    """Element type by its framework-neutral name, such as ``float32`` or ``bfloat16``."""
+    shape: tuple[int, ...] = ()
+    """Elements per dimension; for ``allgather`` and ``alltoall`` without the first one, which may differ
+    between ranks."""
+    op: ReduceOp = ReduceOp.SUM
+    """The reduction, where the kind has one. ``AVERAGE`` divides by the number of ranks."""
+    root: int = 0
+    """The rank whose data goes to the others, where the kind has one."""
+    prescale: float = 1.0
+    """Factor on each rank's values before the reduction, cast back to the element type."""
+    postscale: float = 1.0
+    """Factor on the result."""
+    note: str = ""
+    """Anything else that must be equal, such as the digest of a bucket plan."""
+    device: str = "cpu"
+    """Kind of device on which the data lies, such as ``cpu`` or ``cuda``."""
+
+    def describe(self) -> str:
+        """Say it in words for an error message."""
+        text = f"{self.kind} of {self.dtype}{list(self.shape)}"
+        if self.kind == "broadcast":
+            text += f" from rank {self.root}"
+        if self.kind in ("allreduce", "reducescatter", "gradients"):
+            text += f", op {self.op.name.lower()}"
+        if (self.prescale, self.postscale) != (1.0, 1.0):
+            text += f", scales {self.prescale:g} and {self.postscale:g}"
+        if self.device != "cpu":
+            text += f", on {self.device}"
+        return text + (f" ({self.note})" if self.note else "")
+
+    def as_list(self) -> list[Any]:
+        """Return the fields as JSON can carry them; `from_list` is the way back."""
+        return [
+            self.kind,
+            self.dtype,
+            list(self.shape),
+            int(self.op),
+            self.root,
+            self.prescale,
+            self.postscale,
+            self.note,
+            self.device,
+        ]
+
+    @classmethod
+    def from_list(cls, fields: list[Any]) -> Call:
+        """Build the call that `as_list` described."""
+        kind, dtype, shape, op, root, prescale, postscale, note, device = fields
+        return cls(
+            kind=kind,
+            dtype=dtype,
+            shape=tuple(shape),
+            op=ReduceOp(op),
+            root=root,
+            prescale=prescale,
+            postscale=postscale,
+            note=note,
+            device=device,
+        )
+
+
+ONCE = ("register", "barrier", "join")
+"""Kinds that have one name for ever: a rank may have done more operations than another before them, so that
+the serial number would not do."""
+ANYBODY = ("allreduce", "gradients", "barrier")
+"""Kinds in which a rank that has joined can take part without being asked."""
+JOIN = "join.noname"
+"""The name under which ranks join."""
+
+
+class Work:
+    """One operation that this rank asked for: the call, its name, its arrays, and how far it is.
+
+    Not frozen: the engine marks it done. ``array`` is this rank's input; ``out`` receives the result and may
+    be the same array (in place). For kinds whose result size is known only when all ranks are there,
+    ``out`` is set by the transport. ``alltoall`` has two more: ``splits`` are the rows that go to each rank
+    (None: equal parts), and the transport sets ``received`` to the rows that came from each. After ``join``,
+    ``out`` is the number of the rank that joined last. ``marks`` is for what carries arrays on devices: where
+    in the order of its device the work stands.
+
+    ``name`` is what peers know it by; ``order`` is equal on all ranks and never the same for two operations
+    that are pending, so that ranks that have the same operations pending sort them alike.
+    """
+
+    __slots__ = (
+        "array",
+        "call",
+        "digest",
+        "done",
+        "error",
+        "local_name",
+        "marks",
+        "name",
+        "order",
+        "out",
+        "received",
+        "serial",
+        "since",
+        "splits",
+    )
+
+    def __init__(
+        self,
+        call: Call,
+        call_digest: int,
+        *,
+        name: str | None,
+        serial: int,
+        array: Any,
+        out: Any,
+        splits: tuple[int, ...] | None = None,
+    ) -> None:
+        """Describe the work. Without a name, the serial number of the call on each rank is the name."""
+        self.call = call
+        self.local_name = name
+        self.serial = serial
+        self.array = array
+        self.out = out
+        self.splits = splits
+        self.received: tuple[int, ...] = ()
+        self.marks: Any = None
+        self.done = False
+        self.error: Exception | None = None
+        self.since = 0.0
+        """When it was handed to the engine, on the engine's clock."""
+        if name is not None:
+            self.name = f"{call.kind}.{name}"
+            self.digest = (call_digest * 31 + digest_of(name)) & MASK
+            self.order = self.digest | _NAMED
+        elif call.kind in ONCE:
+            self.name = f"{call.kind}.noname"
+            self.digest = call_digest
+            self.order = self.digest | _NAMED
+        else:
+            self.name = f"{call.kind}.noname.{serial}"
+            self.digest = (call_digest + (serial + 1) * _ODD) & MASK
+            self.order = serial
+
+    def __str__(self) -> str:
+        return f"{self.call.kind} '{self.name}'"
+
+
+def call_digest(call: Call) -> int:
+    """Return the digest of a call; keep it, it costs microseconds."""
+    return digest_of(repr(call.as_list()))

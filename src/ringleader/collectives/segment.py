@@ -1,0 +1,66 @@
+"""Memory that all ranks of one host see: an MPI-3 shared window.
+
+The window is freed only when no array over it is left in this process, because an array does not know that
+its memory is gone: `Segment.free` leaves a window alone that is still looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+MARGIN_BYTES = 8 << 20
+"""Room in /dev/shm that is left for the MPI's own segments."""
+
+
+class Segment:
+    """One window: ``nbytes`` of each rank on this host, every one visible to all of them."""
+
+    def __init__(self, mpi: Any, node: Any, nbytes: int) -> None:
+        """Allocate; collective over the ranks of the host. Each rank's part starts on a page of its own."""
+        info = mpi.Info.Create()
+        info.Set("alloc_shared_noncontig", "true")
+        try:
+            self._window = mpi.Win.Allocate_shared(nbytes, 1, info=info, comm=node)
+        finally:
+            info.Free()
+        self._window.Lock_all(mpi.MODE_NOCHECK)
+        self.parts: list[Any] = [
+            _sized(mpi, self._window.Shared_query(rank)[0], nbytes) for rank in range(node.size)
+        ]
+        """Memory of each rank of the host, in the order of the node communicator."""
+        self.fence = self._window.Sync
+        """Order this rank's reads and writes of the memory before it against those after it."""
+
+    def looked_at(self) -> bool:
+        """Return whether arrays over the memory are alive outside this object."""
+        return any(sys.getrefcount(part) > 3 for part in self.parts)
+
+    def free(self) -> None:
+        """Give the window back; collective over the ranks of the host, and every rank must mean it."""
+        self.parts = []
+        self._window.Unlock_all()
+        self._window.Free()
+
+
+def _sized(mpi: Any, memory: Any, nbytes: int) -> Any:
+    # A query may report the room up to the next page; what was asked for is what is used.
+    return mpi.buffer.fromaddress(memory.address, nbytes)
+
+
+def free_bytes(directory: Path = Path("/dev/shm")) -> int | None:
+    """Return the room for shared memory on this host, None where that is not known."""
+    try:
+        facts = os.statvfs(directory)
+    except OSError:
+        return None
+    return facts.f_bavail * facts.f_frsize
+
+
+def enough_memory(mpi: Any, comm: Any, node: Any, nbytes: int, directory: Path = Path("/dev/shm")) -> bool:
+    """Agree over all ranks whether every host has room for ``nbytes`` of each of its ranks. Collective."""
+    free = free_bytes(directory)
+    fits = free is None or free >= nbytes * node.size + MARGIN_BYTES
+    return bool(comm.allreduce(int(fits), op=mpi.MIN))

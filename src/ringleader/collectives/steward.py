@@ -1,0 +1,57 @@
+"""The second thread: goes on with what is pending while the script does something else."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+
+class Steward:
+    """A thread that sleeps until rung, then works as long as there is something to do."""
+
+    def __init__(self, work: Callable[[], float], grace: float) -> None:
+        """Take the piece of work; it returns after how many seconds to come again, 0 for when rung.
+
+        ``grace`` is the time from the first ring to the first piece of work. The thread starts when first
+        needed.
+        """
+        self._work = work
+        self._grace = grace
+        self._bell = threading.Event()
+        self._awake = False
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+
+    def ring(self) -> None:
+        """Say that there is something to do."""
+        if self._awake:
+            return
+        self._awake = True
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name="ringleader-steward", daemon=True)
+            self._thread.start()
+        self._bell.set()
+
+    def _serve(self) -> None:
+        while not self._stopping:
+            self._bell.wait()
+            self._bell.clear()
+            nap = self._grace
+            while nap and not self._stopping:
+                time.sleep(nap)
+                nap = self._work()
+                if not nap:
+                    # What was asked for before this line rang nobody, so it is looked for once more.
+                    self._awake = False
+                    nap = self._work()
+                    self._awake = nap > 0
+
+    def stop(self, timeout: float) -> bool:
+        """End the thread after the piece of work that is going on; return whether it ended in time."""
+        self._stopping = True
+        self._bell.set()
+        if self._thread is not None:
+            self._thread.join(timeout)
+            return not self._thread.is_alive()
+        return True

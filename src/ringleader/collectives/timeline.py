@@ -1,0 +1,180 @@
+"""What operations go through, written down while they do.
+
+    engine → Observer → notes → a thread of its own → TraceFile
+
+The engine tells its observer each turn that an operation takes; an engine without one pays a comparison
+with None. To note a turn is to append a tuple; everything else (lanes, JSON, the file) is done a few times a
+second by the thread of `trace`. The phases have Horovod's names where Horovod has a name for them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from ringleader.collectives.operations import Work
+from ringleader.collectives.trace import Recorder, TraceFile
+
+DYNAMIC = "DYNAMIC"
+"""As the name of the file: write nothing until `Timelines.start` is called."""
+RANK = "{rank}"
+"""In the name of a file: each rank writes one of its own. Else rank 0 writes alone, as Horovod's does."""
+
+
+class Observer(Protocol):
+    """Whom an engine tells. All methods return at once and never raise.
+
+    An operation's turns come in this order; any but `finished` may be left out where it takes no time of
+    its own (`executing` says that the ranks agreed, `negotiating` that the operation was submitted).
+    """
+
+    def submitted(self, work: Work) -> None:
+        """Tell that the script asked for the operation."""
+
+    def negotiating(self, work: Work) -> None:
+        """Tell that this rank is at the meeting place with it; now it waits for the slowest rank."""
+
+    def ready(self, work: Work) -> None:
+        """Tell that all ranks are there and agree."""
+
+    def executing(self, work: Work, activity: str) -> None:
+        """Tell what is being done now: an activity's name, such as that of `activity_of`."""
+
+    def finished(self, work: Work) -> None:
+        """Tell that it is done, or ended with ``work.error``."""
+
+    def cycle(self) -> None:
+        """Tell that a meeting of all ranks begins."""
+
+    def begin(self, phase: str) -> None:
+        """Tell that something begins that is no operation, such as ``BACKWARD``."""
+
+    def end(self, phase: str) -> None:
+        """Tell that it ended."""
+
+
+_MPI = {
+    "allreduce": "MPI_ALLREDUCE",
+    "gradients": "MPI_ALLREDUCE",
+    "allgather": "MPI_ALLGATHER",
+    "broadcast": "MPI_BCAST",
+    "alltoall": "MPI_ALLTOALL",
+    "reducescatter": "MPI_REDUCESCATTER",
+}
+_OTHERS = {"loopback": "COPY", "uncoupled": "COPY", "distributed": "TORCH_DISTRIBUTED"}
+_REDUCTIONS = ("allreduce", "gradients")
+
+
+def activity_of(transport: str, kind: str) -> str:
+    """Return what a transport does for an operation, in the timeline's words."""
+    if transport in ("window", "hosts") and kind in _REDUCTIONS:
+        return "WINDOW_REDUCE"
+    return _OTHERS.get(transport) or _MPI.get(kind, kind.upper())
+
+
+class Watched(Protocol):
+    """An engine, as far as it can be watched."""
+
+    observer: Observer | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """What the environment asks for."""
+
+    path: str = ""
+    """File to write from the start; empty: none."""
+    dynamic: bool = False
+    """Whether a script may start and stop timelines."""
+    mark_cycles: bool = False
+    """Whether the file given by ``path`` shows the meetings of the ranks."""
+
+
+def read_wish(environ: Mapping[str, str]) -> Wish:
+    """Read the environment: ``RINGLEADER_TIMELINE`` counts before ``HOROVOD_TIMELINE``."""
+    path = environ.get("RINGLEADER_TIMELINE") or environ.get("HOROVOD_TIMELINE") or ""
+    marks = (
+        environ.get("RINGLEADER_TIMELINE_MARK_CYCLES") or environ.get("HOROVOD_TIMELINE_MARK_CYCLES") or ""
+    )
+    return Wish(
+        path="" if path.upper() == DYNAMIC else path,
+        dynamic=bool(path),
+        mark_cycles=marks.lower() not in ("", "0", "false"),
+    )
+
+
+def file_of(path: str, rank: int) -> str | None:
+    """Return the file that this rank writes for a given name, None if it writes none."""
+    if RANK in path:
+        return path.replace(RANK, str(rank))
+    return path if rank == 0 else None
+
+
+class Timelines:
+    """The timelines of one session: at most one at a time, of all its engines."""
+
+    def __init__(self, wish: Wish, *, rank: int, host: str = "") -> None:
+        """Begin with nothing written; `attach` engines, then `start`."""
+        self.wish = wish
+        self._rank = rank
+        self._host = host
+        self._engines: dict[str, Watched] = {}
+        self._trace: TraceFile | None = None
+        self.observer: Observer | None = None
+        """For phases that are no engine's, such as a training step; None where nothing is written."""
+
+    def attach(self, engine: Watched, *, group: str = "") -> None:
+        """Watch an engine from now on; ``group`` tells its operations from those of other engines."""
+        self._engines[group] = engine
+        self._look_at(group, engine)
+
+    def detach(self, group: str) -> None:
+        """Watch an engine no more."""
+        engine = self._engines.pop(group, None)
+        if engine is not None:
+            engine.observer = None
+
+    def _look_at(self, group: str, engine: Watched) -> None:
+        engine.observer = None if self._trace is None else self._recorder(group)
+
+    def _recorder(self, group: str) -> Observer:
+        assert self._trace is not None
+        return Recorder(self._trace, group=group)
+
+    def begin(self) -> None:
+        """Start what the environment asks for. Where that cannot be written, say so and go on."""
+        if not self.wish.path:
+            return
+        try:
+            self.start(self.wish.path, mark_cycles=self.wish.mark_cycles)
+        except OSError as error:
+            tell(f"no timeline is written: {error}")
+
+    def start(self, path: str, *, mark_cycles: bool) -> None:
+        """Write what happens from now on to a file, after ending the one before; OSError where it can't."""
+        self.stop()
+        mine = file_of(path, self._rank)
+        if mine is None:
+            return
+        process = f"rank {self._rank}" + (f" on {self._host}" if self._host else "")
+        self._trace = TraceFile(mine, pid=self._rank, process=process, mark_cycles=mark_cycles, tell=tell)
+        self.observer = self._recorder("")
+        self._all(self._engines.items())
+
+    def stop(self) -> None:
+        """End the file that is being written, if there is one."""
+        trace, self._trace, self.observer = self._trace, None, None
+        self._all(self._engines.items())
+        if trace is not None:
+            trace.close()
+
+    def _all(self, engines: Iterable[tuple[str, Watched]]) -> None:
+        for group, engine in list(engines):
+            self._look_at(group, engine)
+
+
+def tell(text: str) -> None:
+    """Say something to the user."""
+    print(f"ringleader: {text}", file=sys.stderr, flush=True)  # noqa: T201

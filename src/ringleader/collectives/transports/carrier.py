@@ -1,0 +1,53 @@
+"""Long arrays of the script between hosts: they travel in registered memory.
+
+Slots would make every piece wait for its way over the network. Registered memory is long enough that its
+pieces follow each other without a pause.
+"""
+
+from __future__ import annotations
+
+from ringleader.collectives.board import HostBoard
+from ringleader.collectives.kernels import ITEMSIZE, Kernels
+from ringleader.collectives.operations import ReduceOp, Work
+from ringleader.collectives.transports import Region, Transport
+
+CARRIER_BYTES = 32 << 20
+"""Registered memory for each element type that is used, per rank."""
+
+
+class Carrier:
+    """Registered memory and the way of arrays through it."""
+
+    def __init__(self, *, kernels: Kernels, board: HostBoard, transport: Transport) -> None:
+        """Take the host's board and the transport that registers and exchanges memory."""
+        self._kernels = kernels
+        self._board = board
+        self._transport = transport
+        self._regions: dict[str, Region] = {}
+
+    def reduce(self, work: Work, op: ReduceOp, factor: float) -> bool:
+        """Reduce a long array; return False, with nothing done, where there is no shared memory for it."""
+        call, kernels, transport = work.call, self._kernels, self._transport
+        region = self._regions.get(call.dtype)
+        if region is None:
+            # All ranks come here for the first time with the same work, so that they allocate together.
+            region = transport.register(CARRIER_BYTES // ITEMSIZE[call.dtype], call.dtype)
+            self._regions[call.dtype] = region
+        if region.segment is None:
+            return False
+        source, target = kernels.flat(work.array), kernels.flat(work.out)
+        count = kernels.count(source)
+        for start in range(0, count, region.count):
+            stop = min(start + region.count, count)
+            used = region if stop - start == region.count else transport.cut(region, 0, stop - start)
+            kernels.copy(used.mine, kernels.part(source, start, stop))
+            if call.prescale != 1.0:
+                kernels.scale(used.mine, call.prescale)
+            self._board.barrier()
+            transport.exchange(used, op, factor)
+            kernels.copy(kernels.part(target, start, stop), used.mine)
+        return True
+
+    def close(self) -> None:
+        """Let go of the memory."""
+        self._regions.clear()

@@ -1,0 +1,92 @@
+"""Operations after which every rank has rows of its own: alltoall and reducescatter, with plain MPI."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+from ringleader.collectives.kernels import ITEMSIZE, Kernels
+from ringleader.collectives.operations import ReduceOp, Work
+from ringleader.collectives.transports.owners import Owners
+from ringleader.collectives.wire import Wire
+
+PIECE_BYTES = 32 << 20
+"""A reducescatter receives so much from all ranks together at once, which bounds the memory it needs."""
+
+
+def row_counts(rows: int, size: int) -> list[int]:
+    """Return how many rows each rank gets of a result of ``rows``: the first ones get one more."""
+    return [rows // size + (rank < rows % size) for rank in range(size)]
+
+
+def starts_of(counts: Sequence[int]) -> list[int]:
+    """Return where each part begins when parts lie one after the other, and where the last one ends."""
+    return [0, *itertools.accumulate(counts)]
+
+
+def splits_of(work: Work, kernels: Kernels, size: int) -> list[int]:
+    """Return how many rows this rank gives to each."""
+    if work.splits is not None:
+        return list(work.splits)
+    return [kernels.length(work.array) // size] * size
+
+
+def alltoall(wire: Wire, kernels: Kernels, work: Work) -> None:
+    """Give each rank its rows of ``work.array``: ``work.splits`` many, equal parts where that is None.
+
+    ``work.out`` gets the rows that came, in rank order, and ``work.received`` how many came from each rank.
+    Rows after those that the splits name go nowhere.
+    """
+    call, fromaddress = work.call, wire.mpi.buffer.fromaddress
+    row_bytes = math.prod(call.shape) * ITEMSIZE[call.dtype]
+    given = splits_of(work, kernels, wire.size)
+    came = wire.swap_integers(given)
+    work.received = tuple(came)
+    work.out = kernels.empty((sum(came), *call.shape), call.dtype)
+    if row_bytes == 0:
+        return
+    sources, targets = starts_of(given), starts_of(came)
+    here, there = kernels.address(work.array), kernels.address(work.out)
+    sends, receives = [], []
+    for rank in range(wire.size):
+        out, back = given[rank] * row_bytes, came[rank] * row_bytes
+        source = fromaddress(here + sources[rank] * row_bytes, out)
+        target = fromaddress(there + targets[rank] * row_bytes, back)
+        if rank == wire.rank:
+            memoryview(target)[:] = memoryview(source)
+        else:
+            sends.append((rank, source, out))
+            receives.append((rank, target, back))
+    wire.swap(receives, sends)
+
+
+def reducescatter(owners: Owners, kernels: Kernels, work: Work, *, piece_bytes: int = PIECE_BYTES) -> None:
+    """Reduce ``work.array`` over all ranks and leave this rank's rows of the result in ``work.out``.
+
+    ``piece_bytes`` must be equal on all ranks.
+    """
+    call, size, me = work.call, owners.wire.size, owners.wire.rank
+    rows = row_counts(call.shape[0], size)
+    row = math.prod(call.shape[1:])
+    edges = [start * row for start in starts_of(rows)]
+    source = kernels.flat(work.array)
+    if call.prescale != 1.0:
+        source = kernels.empty((edges[-1],), call.dtype)
+        kernels.copy(source, work.array)
+        kernels.scale(source, call.prescale)
+    work.out = kernels.empty((rows[me], *call.shape[1:]), call.dtype)
+    out = kernels.flat(work.out)
+    step = max(1, piece_bytes // ITEMSIZE[call.dtype] // size)
+    # Every rank makes as many exchanges as the longest part needs; shorter parts end with empty pieces.
+    for start in range(0, rows[0] * row, step):
+        spans = [
+            (min(edges[rank] + start, edges[rank + 1]), min(edges[rank] + start + step, edges[rank + 1]))
+            for rank in range(size)
+        ]
+        pieces = [kernels.part(source, *span) for span in spans]
+        total = kernels.part(out, spans[me][0] - edges[me], spans[me][1] - edges[me])
+        owners.reduce(pieces, total, call.dtype, ReduceOp.SUM)
+    factor = call.postscale / size if call.op is ReduceOp.AVERAGE else call.postscale
+    if factor != 1.0:
+        kernels.scale(work.out, factor)

@@ -1,0 +1,90 @@
+"""The transports that carry nothing: a world of one, and ranks that are kept apart on purpose."""
+
+from __future__ import annotations
+
+import math
+
+from ringleader.collectives.kernels import Kernels
+from ringleader.collectives.operations import ReduceOp, Work
+from ringleader.collectives.transports import Region
+from ringleader.collectives.transports.exchanges import row_counts, splits_of
+
+
+class LoopbackTransport:
+    """A world of one: every result is this rank's own data."""
+
+    name = "loopback"
+
+    def __init__(self, kernels: Kernels) -> None:
+        """Take the framework's arithmetic."""
+        self._kernels = kernels
+        self._size = 1
+        self._rank = 0
+
+    def stage(self, work: Work) -> bool:
+        """There is nobody to lay data out for."""
+        return False
+
+    def execute(self, work: Work, *, staged: bool) -> None:
+        """Copy input to output, and scale it as a reduction over one rank would."""
+        call, kernels, size, rank = work.call, self._kernels, self._size, self._rank
+        if call.kind == "allgather":
+            rows = kernels.length(work.array)
+            work.received = (rows,) * size
+            self._copy_rows(work, call.shape, 0, rows, size)
+        elif call.kind == "alltoall":
+            splits = splits_of(work, kernels, size)
+            work.received = (splits[rank],) * size
+            self._copy_rows(work, call.shape, sum(splits[:rank]), splits[rank], size)
+        elif call.kind == "reducescatter":
+            rows_of = row_counts(call.shape[0], size)
+            self._copy_rows(work, call.shape[1:], sum(rows_of[:rank]), rows_of[rank], 1)
+        elif call.kind in ("allreduce", "broadcast") and work.out is not work.array:
+            kernels.copy(work.out, work.array)
+        if call.kind in ("allreduce", "reducescatter"):
+            for factor in (call.prescale, call.postscale):
+                if factor != 1.0:
+                    kernels.scale(work.out, factor)
+
+    def _copy_rows(self, work: Work, row: tuple[int, ...], start: int, rows: int, times: int) -> None:
+        """Make ``work.out`` of some rows of the input, so many times one after the other."""
+        kernels = self._kernels
+        work.out = kernels.empty((rows * times, *row), work.call.dtype)
+        first, count = start * math.prod(row), rows * math.prod(row)
+        if count:
+            out, source = kernels.flat(work.out), kernels.part(kernels.flat(work.array), first, first + count)
+            for at in range(0, count * times, count):
+                kernels.copy(kernels.part(out, at, at + count), source)
+
+    def register(self, count: int, dtype: str) -> Region:
+        """Make plain memory."""
+        memory = self._kernels.empty((count,), dtype)
+        return Region(dtype=dtype, count=count, mine=memory, chunks=(), segment=None)
+
+    def cut(self, region: Region, start: int, count: int) -> Region:
+        """Return a part of the memory."""
+        mine = self._kernels.part(region.mine, start, start + count)
+        return Region(dtype=region.dtype, count=count, mine=mine, chunks=(), segment=None)
+
+    def exchange(self, region: Region, op: ReduceOp, factor: float) -> None:
+        """Do nothing: the sum and the average over one rank are what is there."""
+
+    def close(self, *, together: bool) -> None:
+        """Hold nothing."""
+
+
+class UncoupledTransport(LoopbackTransport):
+    """Ranks that keep their number and exchange nothing: results have the right shape and local values.
+
+    Only broadcasts do not come here: uncoupled ranks, too, go on with what another one has read (see
+    `Member.broadcaster`). A job in this mode costs what sharing the machine costs; the difference to the real
+    job is the exchange.
+    """
+
+    name = "uncoupled"
+
+    def __init__(self, kernels: Kernels, size: int, rank: int) -> None:
+        """Take the number of ranks, and which of them this is: it stands in for all with its own data."""
+        super().__init__(kernels)
+        self._size = size
+        self._rank = rank

@@ -1,0 +1,259 @@
+"""Plain MPI: for small messages, for worlds without shared memory, and for gather and broadcast everywhere.
+
+MPI's own reduction is used for the element types it knows. Half types, which it does not, go pairwise, and
+so do long arrays between hosts: every rank receives one piece of everybody's array, reduces it in rank order
+with the framework's kernels, and sends the result back to all. That moves 2(n-1)/n of the bytes, in the type
+itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
+from ringleader.collectives.operations import ReduceOp, Work
+from ringleader.collectives.transports import Region
+from ringleader.collectives.transports.adasum import Adasum
+from ringleader.collectives.transports.exchanges import alltoall, reducescatter
+from ringleader.collectives.transports.owners import Owners
+from ringleader.collectives.wire import Wire
+
+PAIRWISE_BYTES = 32 << 10
+"""Between hosts an array this long goes pairwise; a shorter one costs less as one reduction."""
+PIECE_BYTES = 4 << 20
+"""A pairwise exchange goes in pieces of this size, of which some are under way at once."""
+
+_MPI_TYPES = {
+    "uint8": "UINT8_T",
+    "int8": "INT8_T",
+    "uint16": "UINT16_T",
+    "int16": "INT16_T",
+    "uint32": "UINT32_T",
+    "int32": "INT32_T",
+    "uint64": "UINT64_T",
+    "int64": "INT64_T",
+    "float32": "FLOAT",
+    "float64": "DOUBLE",
+    "bool": "UINT8_T",
+}
+_OPS = {ReduceOp.SUM: "SUM", ReduceOp.MIN: "MIN", ReduceOp.MAX: "MAX", ReduceOp.PRODUCT: "PROD"}
+_BOOL_OPS = {ReduceOp.SUM: "BOR", ReduceOp.MAX: "BOR", ReduceOp.MIN: "BAND", ReduceOp.PRODUCT: "BAND"}
+
+
+class MpiReducer:
+    """Reduces arrays in place over one communicator."""
+
+    def __init__(self, wire: Wire, kernels: Kernels, *, between_hosts: bool) -> None:
+        """Use ``wire``; long arrays ``between_hosts`` go pairwise."""
+        self._wire = wire
+        self._mpi = wire.mpi
+        self._comm = wire.comm
+        self._kernels = kernels
+        self._between_hosts = between_hosts
+        self.owners = Owners(wire, kernels)
+
+    def reduce(self, flat: Array, dtype: str, op: ReduceOp) -> None:
+        """Reduce the 1-D array over the ranks of the communicator; all of them are known to be here."""
+        count = self._kernels.count(flat)
+        if self._comm.size == 1 or count == 0:
+            return
+        if self._in_one_call(count, dtype):
+            step = max(1, self._wire.most_bytes // ITEMSIZE[dtype])
+            for piece in self._cut(flat, count, step):
+                self._native(piece, dtype, op)
+        else:
+            for _ in self.reduce_stream(self._cut(flat, count, PIECE_BYTES // ITEMSIZE[dtype]), dtype, op):
+                pass
+
+    def reduce_stream(self, arrays: Iterable[Array], dtype: str, op: ReduceOp) -> Iterator[Array]:
+        """Reduce 1-D arrays in place as they come; yield each of them, in their order, when it is done.
+
+        Several are under way at once: while the results of one travel the next one's values do too, and the
+        caller makes the third. So the line is never idle in either direction.
+        """
+        under_way: deque[tuple[Array, Iterator[list[Any]], list[Any]]] = deque()
+        for array in arrays:
+            steps = self._steps(array, dtype, op)
+            begun = (array, steps, next(steps, []))
+            yield from self._advance(under_way)
+            under_way.append(begun)
+        while under_way:
+            yield from self._advance(under_way)
+
+    def _advance(self, under_way: deque[tuple[Array, Iterator[list[Any]], list[Any]]]) -> Iterator[Array]:
+        """Finish one step of everything that is under way, and begin the next; yield what is done."""
+        for _ in range(len(under_way)):
+            array, steps, requests = under_way.popleft()
+            self._wire.finish(requests)
+            following = next(steps, None)
+            if following is None:
+                yield array
+            else:
+                under_way.append((array, steps, following))
+
+    def _steps(self, flat: Array, dtype: str, op: ReduceOp) -> Iterator[list[Any]]:
+        count = self._kernels.count(flat)
+        if self._comm.size == 1 or count == 0:
+            return
+        if self._in_one_call(count, dtype):
+            yield self._wire.begin_reduce(*self._message(flat, dtype, op))
+        else:
+            yield from self.owners.steps(flat, dtype, op)
+
+    def _in_one_call(self, count: int, dtype: str) -> bool:
+        long = self._between_hosts and count * ITEMSIZE[dtype] >= PAIRWISE_BYTES
+        return dtype in _MPI_TYPES and not long
+
+    def _cut(self, flat: Array, count: int, step: int) -> Iterator[Array]:
+        for start in range(0, count, step):
+            yield flat if count <= step else self._kernels.part(flat, start, min(count, start + step))
+
+    def _native(self, flat: Array, dtype: str, op: ReduceOp) -> None:
+        self._wire.reduce_in_place(*self._message(flat, dtype, op))
+
+    def _message(self, flat: Array, dtype: str, op: ReduceOp) -> tuple[list[Any], Any]:
+        """Return an array as MPI takes it, and the operation."""
+        mpi, kernels = self._mpi, self._kernels
+        count = kernels.count(flat)
+        memory = mpi.buffer.fromaddress(kernels.address(flat), count * ITEMSIZE[dtype])
+        operation = getattr(mpi, (_BOOL_OPS if dtype == "bool" else _OPS)[op])
+        return [memory, count, getattr(mpi, _MPI_TYPES[dtype])], operation
+
+    def one_call(self, dtype: str, count: int, op: ReduceOp) -> Callable[[Array, Array], None] | None:
+        """Return one MPI call from an array of this type and length into another, which may be the same.
+
+        None where there is no such call, or where it must not be waited for inside MPI.
+        """
+        nbytes = count * ITEMSIZE[dtype]
+        if self._wire.patient or dtype not in _MPI_TYPES or nbytes > self._wire.most_bytes:
+            return None
+        memory, address = self._mpi.buffer.fromaddress, self._kernels.address
+        kind = getattr(self._mpi, _MPI_TYPES[dtype])
+        operation = getattr(self._mpi, (_BOOL_OPS if dtype == "bool" else _OPS)[op])
+        allreduce, in_place = self._comm.Allreduce, self._mpi.IN_PLACE
+
+        def reduce(source: Array, target: Array) -> None:
+            result = [memory(address(target), nbytes), count, kind]
+            if source is target:
+                allreduce(in_place, result, op=operation)
+            else:
+                allreduce([memory(address(source), nbytes), count, kind], result, op=operation)
+
+        return reduce
+
+    def prepared(self, flat: Array, dtype: str) -> Callable[[ReduceOp, float], None] | None:
+        """Return one MPI call that reduces this memory and scales it, None where there is no such call."""
+        if self._wire.patient or dtype not in _MPI_TYPES:
+            return None
+        mpi, kernels = self._mpi, self._kernels
+        count = kernels.count(flat)
+        memory = mpi.buffer.fromaddress(kernels.address(flat), count * ITEMSIZE[dtype])
+        message = [memory, count, getattr(mpi, _MPI_TYPES[dtype])]
+        names = _BOOL_OPS if dtype == "bool" else _OPS
+        operations = {op: getattr(mpi, name) for op, name in names.items()}
+        allreduce, in_place = self._comm.Allreduce, mpi.IN_PLACE
+
+        def reduce(op: ReduceOp, factor: float) -> None:
+            allreduce(in_place, message, op=operations[op])
+            if factor != 1.0:
+                kernels.scale(flat, factor)
+
+        return reduce
+
+
+class MpiTransport:
+    """Carries everything with MPI calls over the whole world."""
+
+    name = "mpi"
+
+    def __init__(self, wire: Wire, kernels: Kernels, *, between_hosts: bool) -> None:
+        """Use ``wire``; long arrays ``between_hosts`` go pairwise."""
+        self.wire = self._wire = wire
+        self._mpi = wire.mpi
+        self._kernels = kernels
+        self.reducer = MpiReducer(wire, kernels, between_hosts=between_hosts)
+
+    def stage(self, work: Work) -> bool:
+        """MPI takes the data when the ranks have met."""
+        return False
+
+    def execute(self, work: Work, *, staged: bool) -> None:
+        """Carry out the work."""
+        kind = work.call.kind
+        if kind == "allreduce":
+            self._allreduce(work)
+        elif kind == "allgather":
+            self._allgather(work)
+        elif kind == "broadcast":
+            self._broadcast(work)
+        elif kind == "alltoall":
+            alltoall(self._wire, self._kernels, work)
+        elif kind == "reducescatter":
+            reducescatter(self.reducer.owners, self._kernels, work)
+
+    def _allreduce(self, work: Work) -> None:
+        call, kernels = work.call, self._kernels
+        if work.out is not work.array:
+            kernels.copy(work.out, work.array)
+        flat = kernels.flat(work.out)
+        if call.prescale != 1.0:
+            kernels.scale(flat, call.prescale)
+        op, factor = plain_op(call.op, call.postscale, self._wire.size)
+        if op is ReduceOp.ADASUM:
+            Adasum(self._wire, kernels).reduce(flat, call.dtype)
+        else:
+            self.reducer.reduce(flat, call.dtype, op)
+        if factor != 1.0:
+            kernels.scale(flat, factor)
+
+    def _allgather(self, work: Work) -> None:
+        call, kernels, buffer = work.call, self._kernels, self._mpi.buffer
+        rows = self._wire.integers(kernels.length(work.array))
+        work.received = tuple(rows)
+        work.out = kernels.empty((sum(rows), *call.shape), call.dtype)
+        row_bytes = math.prod(call.shape) * ITEMSIZE[call.dtype]
+        counts = [length * row_bytes for length in rows]
+        total, mine = sum(counts), counts[self._wire.rank]
+        if total:
+            out = buffer.fromaddress(kernels.address(work.out), total)
+            own = buffer.fromaddress(kernels.address(work.array), mine) if mine else bytearray(0)
+            starts = [0, *itertools.accumulate(counts)][:-1]
+            self._wire.gather_bytes(own, out, counts, starts)
+
+    def _broadcast(self, work: Work) -> None:
+        call, kernels = work.call, self._kernels
+        if work.out is not work.array and self._wire.rank == call.root:
+            kernels.copy(work.out, work.array)
+        nbytes = kernels.count(work.out) * ITEMSIZE[call.dtype]
+        memory = self._mpi.buffer.fromaddress(kernels.address(work.out), nbytes)
+        self._wire.broadcast_bytes(memory, nbytes, call.root)
+
+    def register(self, count: int, dtype: str) -> Region:
+        """Make memory of this rank's own."""
+        memory = self._kernels.empty((count,), dtype)
+        return Region(dtype=dtype, count=count, mine=memory, chunks=(), segment=None)
+
+    def cut(self, region: Region, start: int, count: int) -> Region:
+        """Return a part of the memory."""
+        mine = self._kernels.part(region.mine, start, start + count)
+        return Region(dtype=region.dtype, count=count, mine=mine, chunks=(), segment=None)
+
+    def exchange(self, region: Region, op: ReduceOp, factor: float) -> None:
+        """Reduce the region in place."""
+        self.reducer.reduce(region.mine, region.dtype, op)
+        if factor != 1.0:
+            self._kernels.scale(region.mine, factor)
+
+    def close(self, *, together: bool) -> None:
+        """Hold nothing but a communicator that belongs to the world."""
+
+
+def plain_op(op: ReduceOp, postscale: float, size: int) -> tuple[ReduceOp, float]:
+    """Return the reduction that carries ``op`` out and the factor after it: an average is a scaled sum."""
+    if op is ReduceOp.AVERAGE:
+        return ReduceOp.SUM, postscale / size
+    return op, postscale

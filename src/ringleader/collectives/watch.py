@@ -1,0 +1,123 @@
+"""Waiting for peers: asleep in short naps, always with an eye on who has ended.
+
+No wait is without an end: a peer that ended, or the deadline, makes it a `HorovodInternalError` that names
+the ranks and the operation.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ringleader.collectives.exceptions import HorovodInternalError
+
+NAP_SECONDS = 0.00002
+"""One sleep. A rank that sleeps leaves its processor to whoever has work, and is woken at once when the time
+is over; one that only yields would wait for the others' time slices."""
+LONG_NAP_SECONDS = 0.0005
+"""One sleep of a wait that is longer than `SHORT_SECONDS`."""
+SHORT_SECONDS = 0.1
+LOOK_SECONDS = 0.02
+"""How often a long wait looks for ended peers."""
+GRACE_SECONDS = 1.0
+"""After a peer ended, a wait that cannot tell whom it waits for gets this long to be done after all."""
+
+
+class Watch:
+    """How this rank waits."""
+
+    def __init__(
+        self,
+        *,
+        rank: int,
+        signs: Sequence[Callable[[], Mapping[int, str]]],
+        warn_seconds: float,
+        deadline_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        say: Callable[[str], None] = lambda text: print(text, file=sys.stderr, flush=True),  # noqa: T201
+    ) -> None:
+        """Take the signs by which an ended rank is known: each returns rank → how it ended."""
+        self._rank = rank
+        self._signs = signs
+        self._warn_seconds = warn_seconds
+        self._deadline_seconds = deadline_seconds
+        self._clock = clock
+        self._say = say
+        self.subject: object = ""
+        """What is being waited for, in words; the engine sets it before an operation."""
+        self.cancelled = ""
+        """Why every wait is to end with an error, empty as long as none is."""
+        self.abandoned: list[object] = []
+        """Requests of MPI's whose wait ended with an error. MPI may still write to their memory, so they are
+        kept for ever, and what they belong to is not given back."""
+
+    def ended(self) -> dict[int, str]:
+        """Return the peers that have ended so far and how."""
+        gone: dict[int, str] = {}
+        for sign in self._signs:
+            gone.update(sign())
+        gone.pop(self._rank, None)
+        return gone
+
+    def until(self, ready: Callable[[], bool], missing: Callable[[], Sequence[int] | None]) -> None:
+        """Wait until ``ready``. ``missing`` tells which ranks are waited for, None where that is unknown."""
+        start = self._clock()
+        look, warn, grace_end = start + LOOK_SECONDS, start + self._warn_seconds, None
+        while not ready():
+            now = self._clock()
+            time.sleep(NAP_SECONDS if now - start < SHORT_SECONDS else LONG_NAP_SECONDS)
+            if now < look:
+                continue
+            look = now + LOOK_SECONDS
+            if self.cancelled:
+                raise HorovodInternalError(self.cancelled)
+            grace_end = self._look_for_ended(ready, missing, now, grace_end)
+            if now - start > self._deadline_seconds:
+                raise HorovodInternalError(
+                    f"rank {self._rank} waited {now - start:.0f} s in {self.subject} for {_ranks(missing())}"
+                )
+            if now > warn:
+                warn = now + self._warn_seconds
+                self._say(
+                    f"ringleader: rank {self._rank} has waited {now - start:.0f} s in {self.subject} "
+                    f"for {_ranks(missing())}"
+                )
+
+    def until_done(self, request: Any) -> None:
+        """Wait for a request of MPI's, which does not tell whom it waits for."""
+        try:
+            self.until(request.Test, lambda: None)
+        except BaseException:
+            self.abandoned.append(request)
+            raise
+
+    def _look_for_ended(
+        self,
+        ready: Callable[[], bool],
+        missing: Callable[[], Sequence[int] | None],
+        now: float,
+        grace_end: float | None,
+    ) -> float | None:
+        """Raise if a rank that is waited for has ended; return when the benefit of the doubt runs out."""
+        gone = self.ended()
+        if not gone:
+            return None
+        absent = missing()
+        if absent is not None:
+            gone = {rank: how for rank, how in gone.items() if rank in absent}
+        elif now < (grace_end or now + GRACE_SECONDS):
+            return grace_end or now + GRACE_SECONDS
+        # A rank may arrive and then end, so its arrival is looked for once more after its end was seen.
+        if not gone or ready():
+            return None
+        who = " and ".join(f"rank {rank} {how}" for rank, how in sorted(gone.items())[:4])
+        raise HorovodInternalError(f"{who} while rank {self._rank} waits in {self.subject}")
+
+
+def _ranks(ranks: Sequence[int] | None) -> str:
+    if ranks is None:
+        return "a rank on another host"
+    shown = ", ".join(map(str, ranks[:8])) + (" …" if len(ranks) > 8 else "")
+    return f"rank{'s' if len(ranks) > 1 else ''} {shown}" if ranks else "its peers"

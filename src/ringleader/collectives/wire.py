@@ -1,0 +1,152 @@
+"""MPI's collective calls over one communicator, without a wait inside MPI where that would hurt.
+
+A rank that waits inside MPI keeps its processor busy. Where the rank that it waits for needs that processor
+(more ranks than processors, or several hosts on one machine) the wait can last for minutes. A *patient* wire
+begins every call, tests it between short naps, and so also notices a peer that has ended. On one host with a
+processor for each rank the blocking calls are faster.
+
+Counts in MPI are 32-bit numbers before MPI-4, so that memory of any size travels in pieces.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+from ringleader.collectives.watch import Watch
+
+MOST_BYTES = 1 << 30
+"""One MPI call carries at most this much."""
+Message = tuple[int, Any, int]
+"""A peer, memory, and how many bytes of it go to the peer or come from there."""
+
+
+class Wire:
+    """One communicator, on which nothing else may go on at the same time."""
+
+    TAG = 11
+
+    def __init__(
+        self, mpi: Any, comm: Any, watch: Watch, *, patient: bool, most_bytes: int = MOST_BYTES
+    ) -> None:
+        """Use ``comm``; ``patient`` as explained above; at most ``most_bytes`` go in one call.
+
+        ``most_bytes`` must be equal on all ranks.
+        """
+        self.mpi = mpi
+        self.comm = comm
+        self.rank: int = comm.rank
+        """Number of this rank in the communicator."""
+        self.size: int = comm.size
+        """Ranks in the communicator."""
+        self.patient = patient
+        self.most_bytes = most_bytes
+        self._watch = watch
+
+    def finish(self, requests: Sequence[Any]) -> None:
+        """Wait for requests that were begun on this communicator."""
+        if self.patient:
+            # Single requests are tested one by one: a list costs mpi4py more.
+            for at, request in enumerate(requests):
+                try:
+                    self._watch.until_done(request)
+                except BaseException:
+                    self._watch.abandoned.extend(requests[at + 1 :])
+                    raise
+        else:
+            self.mpi.Request.Waitall(list(requests))
+
+    def integers(self, mine: int) -> list[int]:
+        """Return every rank's integer (64 bits, signed), in rank order."""
+        everybody = array("q", bytes(8 * self.size))
+        word = self.mpi.INT64_T
+        send, receive = [array("q", [mine]), 1, word], [everybody, 1, word]
+        if self.patient:
+            self.finish([self.comm.Iallgather(send, receive)])
+        else:
+            self.comm.Allgather(send, receive)
+        return everybody.tolist()
+
+    def messages(self, mine: bytes) -> list[bytes]:
+        """Return every rank's bytes, in rank order."""
+        counts = self.integers(len(mine))
+        starts = [sum(counts[:rank]) for rank in range(self.size)]
+        everything = bytearray(sum(counts))
+        self.gather_bytes(mine, everything, counts, starts)
+        return [bytes(everything[start : start + count]) for start, count in zip(starts, counts, strict=True)]
+
+    def gather_bytes(self, mine: Any, out: Any, counts: Sequence[int], starts: Sequence[int]) -> None:
+        """Bring every rank's memory into ``out``: ``counts`` bytes of each rank from ``starts`` on."""
+        if max(start + count for start, count in zip(starts, counts, strict=True)) > self.most_bytes:
+            memory = memoryview(out)
+            start, count = starts[self.rank], counts[self.rank]
+            memory[start : start + count] = memoryview(mine)[:count]
+            for rank, (start, count) in enumerate(zip(starts, counts, strict=True)):
+                self.broadcast_bytes(memory[start : start + count], count, rank)
+            return
+        byte = self.mpi.BYTE
+        send, receive = [mine, counts[self.rank], byte], [out, list(counts), list(starts), byte]
+        if self.patient:
+            self.finish([self.comm.Iallgatherv(send, receive)])
+        else:
+            self.comm.Allgatherv(send, receive)
+
+    def broadcast_bytes(self, memory: Any, count: int, root: int) -> None:
+        """Bring the root's memory to every rank."""
+        for message in self._pieces(memory, count):
+            if self.patient:
+                self.finish([self.comm.Ibcast(message, root=root)])
+            else:
+                self.comm.Bcast(message, root=root)
+
+    def swap(self, receives: Sequence[Message], sends: Sequence[Message]) -> None:
+        """Send and receive memory; what one rank sends to another, that one receives in the same call.
+
+        There is at most one message from a rank to a peer; a message of no bytes is left out on both sides.
+        """
+        self.finish(self.begin_swap(receives, sends))
+
+    def begin_swap(self, receives: Sequence[Message], sends: Sequence[Message]) -> list[Any]:
+        """Begin `swap` and return its requests. All ranks begin their swaps in the same order."""
+        requests = [
+            self.comm.Irecv(piece, source=rank, tag=self.TAG)
+            for rank, memory, count in receives
+            for piece in self._pieces(memory, count)
+        ]
+        requests += [
+            self.comm.Isend(piece, dest=rank, tag=self.TAG)
+            for rank, memory, count in sends
+            for piece in self._pieces(memory, count)
+        ]
+        return requests
+
+    def swap_integers(self, mine: Sequence[int]) -> list[int]:
+        """Give one integer (64 bits, signed) to each rank; return what each gave to this one."""
+        word = self.mpi.INT64_T
+        everybody = array("q", bytes(8 * self.size))
+        send, receive = [array("q", mine), 1, word], [everybody, 1, word]
+        if self.patient:
+            self.finish([self.comm.Ialltoall(send, receive)])
+        else:
+            self.comm.Alltoall(send, receive)
+        return everybody.tolist()
+
+    def _pieces(self, memory: Any, count: int) -> list[list[Any]]:
+        byte, most = self.mpi.BYTE, self.most_bytes
+        if count <= most:
+            return [[memory, count, byte]] if count else []
+        view = memoryview(memory)
+        edges = range(0, count, most)
+        return [[view[at : at + most], min(most, count - at), byte] for at in edges]
+
+    def begin_reduce(self, message: list[Any], op: Any) -> list[Any]:
+        """Begin to reduce the elements of an MPI message over all ranks; return the requests."""
+        return [self.comm.Iallreduce(self.mpi.IN_PLACE, message, op=op)]
+
+    def reduce_in_place(self, message: list[Any], op: Any) -> None:
+        """Reduce the elements of an MPI message over all ranks."""
+        if self.patient:
+            self.finish([self.comm.Iallreduce(self.mpi.IN_PLACE, message, op=op)])
+        else:
+            self.comm.Allreduce(self.mpi.IN_PLACE, message, op=op)

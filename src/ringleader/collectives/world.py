@@ -1,0 +1,153 @@
+"""The ranks of a job, as this rank sees them, and what it shares with them.
+
+A world is made by `init` and given up by `shutdown`; nothing of it outlives that, so another one can follow
+in the same process, and a smaller one can replace it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ringleader.collectives.board import PAGE_BYTES, HostBoard
+from ringleader.collectives.segment import Segment, enough_memory
+from ringleader.collectives.watch import Watch
+from ringleader.collectives.wire import Wire
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranks:
+    """Who this rank is."""
+
+    rank: int = 0
+    """Number of this rank among all."""
+    size: int = 1
+    """Number of ranks."""
+    local_rank: int = 0
+    """Number of this rank among those of its host."""
+    local_size: int = 1
+    """Ranks on this host."""
+    cross_rank: int = 0
+    """Number of this host among those that have this local rank."""
+    cross_size: int = 1
+    """Hosts that have this local rank."""
+    hosts: int = 1
+    """Hosts in all."""
+    homogeneous: bool = True
+    """Whether every host has the same number of ranks."""
+    host_ranks: tuple[int, ...] = (0,)
+    """Numbers of the ranks on this host."""
+    most_local: int = 1
+    """Most ranks on any host."""
+    crowded: bool = False
+    """Whether a host has more ranks than processors that they may use."""
+
+
+@dataclass(kw_only=True)
+class World:
+    """Communicators and shared memory of one life of an engine, under MPI."""
+
+    mpi: Any
+    comm: Any
+    """All ranks of the engine's group; a communicator of its own."""
+    host: Any
+    """The ranks of this host."""
+    cross: Any
+    """The ranks with this local rank on all hosts."""
+    ranks: Ranks
+    segments: list[Segment] = field(default_factory=list)
+    """Everything in shared memory that this world allocated."""
+
+    def new_segment(self, nbytes: int) -> Segment | None:
+        """Allocate shared memory on every host, None where one has no room. Collective over the world."""
+        if not enough_memory(self.mpi, self.comm, self.host, nbytes):
+            return None
+        segment = Segment(self.mpi, self.host, nbytes)
+        self.segments.append(segment)
+        return segment
+
+    def free(self) -> list[Segment]:
+        """Give communicators and memory back, together with all peers; return segments still in use."""
+        in_use = [int(segment.looked_at()) for segment in self.segments]
+        everywhere = [max(column) for column in zip(*self.host.allgather(in_use), strict=True)]
+        kept: list[Segment] = []
+        for segment, used in zip(self.segments, everywhere, strict=True):
+            if used:
+                kept.append(segment)
+            else:
+                segment.free()
+        self.segments = []
+        for comm in (self.cross, self.host, self.comm):
+            comm.Free()
+        return kept
+
+
+def open_world(
+    mpi: Any,
+    comm: Any,
+    *,
+    number: int | None = None,
+    ranks_per_host: int | None = None,
+    crowded: bool | None = None,
+) -> World:
+    """Make the communicators of a new world over the ranks of ``comm``. Collective over them.
+
+    ``comm`` goes to the world, which frees it. ``number`` is that of this rank among all, where those of
+    ``comm`` are a part of them. ``ranks_per_host`` cuts a host into several. ``crowded`` is known where there
+    is a world already.
+    """
+    number = comm.rank if number is None else number
+    host = comm.Split_type(mpi.COMM_TYPE_SHARED, key=comm.rank)
+    if ranks_per_host is not None:
+        whole = host
+        host = whole.Split(color=number // ranks_per_host, key=comm.rank)
+        whole.Free()
+    cross = comm.Split(color=host.rank, key=comm.rank)
+    members = host.allgather((comm.rank, os.sched_getaffinity(0)))
+    processors: set[int] = set().union(*(own for _, own in members))
+    # One exchange tells the size of every host, and whether one has more ranks than processors.
+    facts: Sequence[tuple[int, int, bool]] = comm.allgather(
+        (host.rank, host.size, host.size > len(processors))
+    )
+    if crowded is None:
+        crowded = any(too_many for _, _, too_many in facts)
+    ranks = Ranks(
+        rank=comm.rank,
+        size=comm.size,
+        local_rank=host.rank,
+        local_size=host.size,
+        cross_rank=cross.rank,
+        cross_size=cross.size,
+        hosts=sum(local_rank == 0 for local_rank, _, _ in facts),
+        homogeneous=len({size for _, size, _ in facts}) == 1,
+        host_ranks=tuple(rank for rank, _ in members),
+        most_local=max(size for _, size, _ in facts),
+        crowded=crowded,
+    )
+    return World(mpi=mpi, comm=comm, host=host, cross=cross, ranks=ranks)
+
+
+def open_wire(world: World, watch: Watch) -> Wire:
+    """Return MPI's calls over the whole world."""
+    patient = world.ranks.hosts > 1 or world.ranks.crowded
+    return Wire(world.mpi, world.comm, watch, patient=patient)
+
+
+def open_board(world: World, watch: Watch, numbers: Sequence[int]) -> HostBoard | None:
+    """Make the board of this host, None where a host has no room for it. Collective over the world.
+
+    ``numbers`` are those of the world's ranks among all: peers are known by them.
+    """
+    segment = world.new_segment(PAGE_BYTES)
+    if segment is None:
+        return None
+    return HostBoard(
+        segment,
+        me=world.ranks.local_rank,
+        ranks=[numbers[rank] for rank in world.ranks.host_ranks],
+        wire=open_wire(world, watch),
+        watch=watch,
+        crowded=world.ranks.crowded,
+    )

@@ -1,0 +1,1 @@
+"""What Horovod keeps in ``horovod.common`` and scripts import from there; the name is Horovod's."""

@@ -1,0 +1,106 @@
+"""Every deliberate exception, drawn as a tree.
+
+    RingleaderError
+    ├── RequestError          what was asked for is wrong                         exit code 2
+    ├── RefusedError          the machine or the cluster refused                  exit code 3
+    │   ├── ProbeError        hosts that cannot take part, each with its reason
+    │   ├── LaunchError       the MPI started something else than the plan, or nothing
+    │   └── LabError          the lab could not be made, found or cleaned
+    ├── RankError             a rank failed                                       exit code: the rank's own
+    └── StoppedError          a signal came before any rank was started           exit code 128+n
+
+An error belongs to whoever can fix it. ``fault`` says what is wrong and where (field path, file:line),
+``hint`` says what to do. The command line prints both and never a traceback.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """One thing that is wrong."""
+
+    where: str
+    """Field path (``hosts[1].slots``), option (``--ssh-port``), or ``file:line``."""
+    what: str
+    """What is wrong there, in one sentence without a full stop."""
+    hint: str = ""
+    """What the reader can do about it; empty where ``what`` already says it."""
+
+    def __str__(self) -> str:
+        text = f"{self.where}: {self.what}" if self.where else self.what
+        return f"{text}\n    → {self.hint}" if self.hint else text
+
+
+class RingleaderError(Exception):
+    """The root: every error that Ringleader raises on purpose."""
+
+    exit_code = 3
+
+    def __init__(self, faults: Fault | Iterable[Fault] | str, *, hint: str = "") -> None:
+        """Keep the faults; a bare string becomes one fault without a place."""
+        if isinstance(faults, str):
+            faults = Fault(where="", what=faults, hint=hint)
+        self.faults: tuple[Fault, ...] = (faults,) if isinstance(faults, Fault) else tuple(faults)
+        super().__init__("\n".join(str(fault) for fault in self.faults))
+
+    def __reduce__(self) -> Any:
+        return (type(self), (self.faults,))
+
+
+class RequestError(RingleaderError):
+    """What was asked for is wrong: all faults found are in it at once."""
+
+    exit_code = 2
+
+
+class RefusedError(RingleaderError):
+    """The machine or the cluster refused: the request was right, the world was not."""
+
+    exit_code = 3
+
+
+class ProbeError(RefusedError):
+    """Hosts that cannot take part in the job, one fault per host and reason."""
+
+
+class LaunchError(RefusedError):
+    """The MPI started nothing, or something else than the plan."""
+
+
+class LabError(RefusedError):
+    """The lab could not be made, found, or taken down."""
+
+
+class RankError(RingleaderError):
+    """A rank failed; ``exit_code`` is that rank's own (128+n for signal n)."""
+
+    def __init__(self, faults: Fault | Iterable[Fault] | str, *, exit_code: int, hint: str = "") -> None:
+        """Keep the failing rank's exit code next to the faults."""
+        super().__init__(faults, hint=hint)
+        self.exit_code = exit_code
+
+    def __reduce__(self) -> Any:
+        return (_rank_error, (self.faults, self.exit_code))
+
+
+def _rank_error(faults: tuple[Fault, ...], exit_code: int) -> RankError:
+    return RankError(faults, exit_code=exit_code)
+
+
+class StoppedError(RingleaderError):
+    """A signal to the launcher came before any rank was started; ``exit_code`` is 128+n."""
+
+    def __init__(self, number: int) -> None:
+        """Keep the signal's number."""
+        self.number = number
+        super().__init__(f"stopped by {signal.Signals(number).name} before any rank was started")
+        self.exit_code = 128 + number
+
+    def __reduce__(self) -> Any:
+        return (StoppedError, (self.number,))

@@ -1,0 +1,181 @@
+"""What the user asked for: hosts, an MPI, a command, and how the ranks are to be placed.
+
+A ``Job`` is a value. Nothing here touches the system: reading files and the environment is the command
+line's business, parsing their text is ``ringleader.hosts``'s, choosing slots is ``ringleader.plan``'s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ringleader.errors import Fault, RequestError
+
+
+class Family(StrEnum):
+    """MPI libraries that differ in how they are driven."""
+
+    OPENMPI5 = "openmpi5"
+    """Open MPI 5 (PRRTE): the embedded default."""
+    OPENMPI4 = "openmpi4"
+    """Open MPI 4 (ORTE)."""
+    MPICH = "mpich"
+    """MPICH 4 and 5 (Hydra)."""
+    INTEL = "intel"
+    """Intel MPI (its own Hydra)."""
+
+
+class Placement(StrEnum):
+    """In which order slots are filled."""
+
+    SLOT = "slot"
+    """All slots of a host before the next host."""
+    NODE = "node"
+    """One slot on each host in turn."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Host:
+    """One machine that may take ranks."""
+
+    name: str
+    """Name or address as the user wrote it (IPv6 without brackets); also what ssh is given."""
+    slots: int | None = None
+    """Ranks it may take; ``None``: as many as it has cores (found by the probe)."""
+    max_slots: int | None = None
+    """Ranks it may take when oversubscription is allowed; ``None``: any number."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mpi:
+    """The MPI that starts the ranks."""
+
+    family: Family
+    version: str
+    """As the library says it, for example ``5.0.11``."""
+    mpirun: str
+    """Absolute path of its launcher."""
+    library: str
+    """Absolute path of its ``libmpi``, given to the ranks as MPI4PY_LIBMPI; empty where unknown."""
+    prefix: str = ""
+    """Installation root on every host; empty where the system's search path does."""
+    embedded: bool = False
+    """True for the wheel in our own environment."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ssh:
+    """How hosts are reached."""
+
+    port: int | None = None
+    """``None``: what the ssh configuration says, else 22."""
+    identity: str | None = None
+    """Private key file."""
+    config: str | None = None
+    """ssh configuration file (jump hosts, per-host users); ``None``: the user's own."""
+    accept_new: bool = False
+    """Take unknown host keys the first time (``StrictHostKeyChecking=accept-new``); changed keys never."""
+    connect_timeout: float = 10.0
+    """Seconds for one connection."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A complete request. ``check`` finds everything wrong in it at once."""
+
+    command: tuple[str, ...]
+    """Program and arguments, passed to the ranks byte for byte; no shell is involved."""
+    np: int | None = None
+    """Number of ranks; ``None``: one for each slot (with no hosts given: one)."""
+    hosts: tuple[Host, ...] = ()
+    """Empty: this machine."""
+    mpi: str | None = None
+    """``embedded``, a family name, or a path of an mpirun or an MPI prefix; ``None``: what is found."""
+    ssh: Ssh = Ssh()
+    placement: Placement = Placement.SLOT
+    oversubscribe: bool = False
+    """Allow more ranks than slots."""
+    share_gpus: bool = False
+    """Allow more ranks of a host than it has GPUs."""
+    all_gpus: bool = False
+    """Let each rank see all GPUs of its host, for scripts that pick one by LOCAL_RANK; else it sees only its
+    own, as device 0."""
+    bind: str = "auto"
+    """``auto``: each rank gets its share of the host's cores; ``none``: all ranks roam."""
+    threads: int | None = None
+    """OMP_NUM_THREADS for each rank; ``None``: its share of cores, unless the user's environment sets it."""
+    network_interface: str | None = None
+    """Interface (or several, comma separated) for start-up and for MPI's TCP traffic."""
+    master_port: int | None = None
+    """MASTER_PORT; ``None``: a free port on the first rank's host."""
+    env: tuple[tuple[str, str], ...] = ()
+    """Variables set for every rank, last one wins (``-x NAME=VALUE``, ``--env-file``)."""
+    output_dir: str | None = None
+    """Directory for one file per rank and stream."""
+    quiet: bool = False
+    """Ranks' output goes to ``output_dir`` only (or nowhere); failures are still shown."""
+    prefix_output: bool = True
+    """Put ``[rank] `` before each line."""
+    timeout: float | None = None
+    """Seconds after which the job is stopped and every rank's Python stack is printed."""
+    start_timeout: float = 60.0
+    """Seconds from mpirun's start until every rank has reported."""
+    grace: float = 3.0
+    """Seconds between SIGTERM and SIGKILL when ranks are stopped."""
+    workdir: str = ""
+    """Working directory of the ranks; empty: the launcher's own."""
+    python: str | None = None
+    """Interpreter that runs the rank agent on every host; ``None``: the launcher's own path."""
+    uncoupled: bool = False
+    """Start the ranks as usual but let them exchange nothing: the baseline of ``ringleader scale``."""
+    as_horovod: bool = False
+    """In the ranks' Python ``horovod`` stands for ``ringleader``, also where a real Horovod is installed."""
+    extra_mpirun_args: tuple[str, ...] = ()
+    """Added to mpirun's own arguments as they are."""
+    faults: tuple[Fault, ...] = field(default=(), repr=False)
+    """Faults that were found while the request was being read; ``check`` reports them with its own."""
+
+
+def faults_of(job: Job) -> tuple[Fault, ...]:
+    """Return everything wrong with a job that can be seen without asking any machine."""
+    found = list(job.faults)
+    if not job.command:
+        found.append(
+            Fault(where="COMMAND", what="nothing to run", hint="ringleader run -n 2 python train.py")
+        )
+    if any("\0" in word for word in job.command):
+        found.append(
+            Fault(where="COMMAND", what="an argument holds a NUL byte, which no program can be given")
+        )
+    if job.np is not None and job.np < 1:
+        found.append(Fault(where="-n", what=f"{job.np} ranks asked for", hint="ask for at least 1"))
+    for index, host in enumerate(job.hosts):
+        if host.slots is not None and host.slots < 1:
+            found.append(
+                Fault(
+                    where=f"hosts[{index}].slots",
+                    what=f"{host.slots} slots on {host.name}",
+                    hint="a host takes at least 1 rank; leave the host out to give it none",
+                )
+            )
+    ports = (("--ssh-port", job.ssh.port), ("--master-port", job.master_port))
+    for option, port in ports:
+        if port is not None and not 1 <= port <= 65535:
+            found.append(Fault(where=option, what=f"{port} is no port number", hint="use 1 to 65535"))
+    if job.threads is not None and job.threads < 1:
+        found.append(Fault(where="--threads", what=f"{job.threads} threads", hint="use at least 1"))
+    seconds = (("--timeout", job.timeout), ("--start-timeout", job.start_timeout))
+    for option, value in seconds:
+        if value is not None and not value > 0:
+            found.append(Fault(where=option, what=f"{value} seconds", hint="use a number above 0"))
+    if job.bind not in ("auto", "none"):
+        found.append(Fault(where="--bind", what=f"{job.bind!r} is unknown", hint="use auto or none"))
+    return tuple(found)
+
+
+def check(job: Job) -> Job:
+    """Return the job, or raise RequestError with every fault in it."""
+    found = faults_of(job)
+    if found:
+        raise RequestError(found)
+    return job

@@ -1,0 +1,1 @@
+"""A Plan becomes running ranks, and an Outcome comes back."""

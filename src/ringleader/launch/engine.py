@@ -1,0 +1,159 @@
+"""The MPI's own launcher as the launcher sees it: started through the keeper, its noise kept for later."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import selectors
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from ringleader.launch import keeper, keeping
+
+_KEPT = 64 * 1024
+"""Bytes of mpirun's own output that are kept: its beginning and its end, each half."""
+
+
+class Standby:
+    """A keeper that starts while the launcher still looks at the hosts, and waits for its order."""
+
+    def __init__(self) -> None:
+        """Start it; nothing of the job is known yet."""
+        self.status, self.status_there = os.pipe()
+        self.process = subprocess.Popen(
+            (sys.executable, "-I", "-S", str(Path(keeper.__file__))),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=(self.status_there,),
+            start_new_session=True,
+            env={"PATH": os.defpath},
+        )
+        os.close(self.status_there)
+        self._open = True
+
+    def say(self, words: bytes) -> None:
+        """Send it an order or a word."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(words)
+            self.process.stdin.flush()
+
+    def close(self) -> None:
+        """Let go of it, so that it ends what is left, and wait for it; a second time nothing happens."""
+        if not self._open:
+            return
+        self._open = False
+        assert self.process.stdin is not None and self.process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        os.close(self.status)
+        self.process.stdout.close()
+        if not _ended_within(self.process, keeping.GRACE + 8.0):
+            self.process.kill()
+        self.process.wait()
+
+
+def _ended_within(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Wait for a process; say whether it has ended. ``Popen.wait`` would look only every 50 ms."""
+    try:
+        fd = os.pidfd_open(process.pid)
+    except OSError:  # Linux before 5.3
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+        return process.poll() is not None
+    try:
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
+    finally:
+        os.close(fd)
+
+
+class Engine:
+    """A running mpirun. Register it, feed it what happens on its descriptors, ask how it is."""
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        standby: Standby,
+        *,
+        argv: tuple[str, ...],
+        environment: Mapping[str, str],
+        directory: str,
+        key: str,
+    ) -> None:
+        """Tell the keeper to start mpirun."""
+        self._selector = selector
+        self.exit_code: int | None = None
+        """mpirun's exit code once it has ended, negative for a signal."""
+        self.failure = ""
+        """Why mpirun could not even be started."""
+        self._noise = bytearray()
+        self._standby = standby
+        self._status = standby.status
+        self._status_text = b""
+        order = {
+            "argv": argv,
+            "env": dict(environment),
+            "cwd": "/",
+            "directory": directory,
+            "key": key,
+            "parent": os.getpid(),
+            "status": standby.status_there,
+        }
+        standby.say(json.dumps(order).encode() + b"\n")
+        assert standby.process.stdout is not None
+        self._output = standby.process.stdout.fileno()
+        self._open = {self._status, self._output}
+        for fd in self._open:
+            os.set_blocking(fd, False)
+            selector.register(fd, selectors.EVENT_READ, self)
+
+    def serve(self, fd: int) -> None:
+        """Read what mpirun or its keeper wrote."""
+        try:
+            data = os.read(fd, 65536)
+        except BlockingIOError:
+            return
+        if not data:
+            self._selector.unregister(fd)
+            self._open.discard(fd)
+            if fd == self._status and self.exit_code is None:
+                self.exit_code = -signal.SIGKILL  # the keeper itself was killed, and mpirun with it
+        elif fd == self._status:
+            self._status_text += data
+            *lines, self._status_text = self._status_text.split(b"\n")
+            for line in lines:
+                words = json.loads(line)
+                self.failure = words.get("failed", self.failure)
+                self.exit_code = words.get("ended", self.exit_code)
+        else:
+            self._noise += data
+            if len(self._noise) > 2 * _KEPT:
+                del self._noise[_KEPT // 2 : -_KEPT // 2]
+
+    @property
+    def ended(self) -> bool:
+        """True when mpirun has ended and all it wrote is here."""
+        return self.exit_code is not None and (self._output not in self._open)
+
+    def noise(self) -> str:
+        """Return what mpirun itself wrote."""
+        return self._noise.decode(errors="replace")
+
+    def stop(self, *, hard: bool = False) -> None:
+        """End mpirun: SIGTERM and soon SIGKILL, or SIGKILL at once."""
+        self._standby.say(b"kill\n" if hard else b"stop\n")
+
+    def close(self) -> None:
+        """Let go of the keeper, which ends what is left, and wait for it."""
+        for fd in list(self._open):
+            self._selector.unregister(fd)
+        self._open.clear()
+        self._standby.close()

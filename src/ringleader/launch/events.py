@@ -1,0 +1,186 @@
+"""What the agents tell the launcher, and what follows from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ringleader.errors import Fault
+from ringleader.launch.control import Peer
+from ringleader.launch.outcome import RankEnd
+from ringleader.launch.output import STREAMS
+from ringleader.launch.rank_state import RankState
+from ringleader.launch.verdict import Cause, Why, abort_code, named
+from ringleader.ranks import wire
+from ringleader.render.mpi import same_library
+
+if TYPE_CHECKING:
+    from ringleader.launch.supervise import Supervisor
+
+_STREAM_OF = {wire.STDOUT: "stdout", wire.STDERR: "stderr"}
+
+
+class Events:
+    """Turns frames into changes of the ranks' states and words to the listener."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        """Everything the events change belongs to ``supervisor``."""
+        self.run = supervisor
+
+    def frame(self, peer: Peer, kind: int, payload: bytes) -> None:
+        """Take one frame of an agent that has proven itself."""
+        if kind == wire.MESSAGE:
+            words = wire.read_message(payload)
+            if peer.rank is None:
+                self._hello(peer, words)
+            else:
+                self._message(self.run.ranks[peer.rank], words)
+        elif peer.rank is not None and kind in _STREAM_OF:
+            self._output(self.run.ranks[peer.rank], _STREAM_OF[kind], payload)
+        elif peer.rank is not None and kind == wire.BLOB:
+            self.run.ranks[peer.rank].result += payload
+
+    def _hello(self, peer: Peer, words: dict[str, Any]) -> None:
+        rank, ranks = words.get("rank"), self.run.ranks
+        if words.get("do") != "hello" or not isinstance(rank, int):
+            raise wire.ProtocolError("no hello")
+        if not 0 <= rank < len(ranks) or ranks[rank].peer is not None:
+            what = f"{self.run.setting.mpi.mpirun} started a rank {rank} on {words.get('hostname')} "
+            what += "that is already there" if rank < len(ranks) else f"of {len(ranks)} planned"
+            self.run.refuse(Fault(where="mpirun", what=what))
+            raise wire.ProtocolError("an unplanned rank")
+        peer.rank = rank
+        ranks[rank].peer, ranks[rank].hello = peer, words
+        if self.run.cause is not None:
+            self.run.tell(ranks[rank], do="stop", grace=0.0)
+            return
+        missing = sum(state.hello is None for state in ranks)
+        if missing:
+            self.run.listener.progress(f"{len(ranks) - missing} of {len(ranks)} ranks have reported")
+        else:
+            self.run.all_reported()
+
+    def _message(self, state: RankState, words: dict[str, Any]) -> None:
+        what = words.get("do")
+        if what == "started":
+            state.running = True
+        elif what == "report":
+            self.run.listener.report(state.rank, words["report"])
+        elif what == "ended":
+            self._ended(state, words)
+        elif what == "done":
+            self._done(state)
+        elif what == "library":
+            self._library(state, words["path"])
+        elif what == "stacks":
+            self._stacks(state, words)
+        elif what == "more_input":
+            self.run.feed.asked(state.peer)
+
+    # --- output -------------------------------------------------------------------------------------------
+
+    def _output(self, state: RankState, stream: str, data: bytes) -> None:
+        if self.run.setting.files is not None:
+            self.run.setting.files.write(state.rank, stream, data)
+        for line in state.cutters[stream].feed(data):
+            if line.startswith(b"Abort("):
+                state.abort_code = abort_code(line.decode(errors="replace"))
+            if not self.run.job.quiet:
+                self.run.listener.output(state.rank, stream, line)
+
+    def _flush(self, state: RankState) -> None:
+        for stream in STREAMS:
+            rest = state.cutters[stream].rest()
+            if rest and not self.run.job.quiet:
+                self.run.listener.output(state.rank, stream, rest)
+
+    # --- ends ---------------------------------------------------------------------------------------------
+
+    def _ended(self, state: RankState, words: dict[str, Any]) -> None:
+        run = self.run
+        state.end = RankEnd(
+            rank=state.rank,
+            host=state.host.host.name,
+            exit_code=words["exit_code"],
+            signal=words["signal"],
+            seconds=words["seconds"],
+            at=run.clock(),
+            stopped=words["stopped"],
+            orphaned=words.get("orphaned", False),
+            reason=words["reason"],
+            log=run.log_of(state.rank),
+        )
+        if state.rank == 0:
+            run.feed.close()
+        self._tell_the_others(state, state.end)
+        if state.end.failed:
+            run.stop(Cause(why=Why.RANK, at=state.end.at))
+        elif state.end.stopped:
+            run.stop(Cause(why=Why.MPI, at=state.end.at, text=f"{state.name}: {state.end.stopped}"))
+        elif any(other.end is None for other in run.ranks):
+            run.expect_early_end()
+
+    def _tell_the_others(self, state: RankState, end: RankEnd) -> None:
+        """Let ranks that wait for this one see that it will not come."""
+        code = None if end.exit_code is None and end.signal is None else end.code
+        status = {"ended": state.rank, "host": end.host, "exit_code": code}
+        for other in self.run.ranks:
+            if other.end is None:
+                self.run.tell(other, do="status", status=status)
+
+    def _done(self, state: RankState) -> None:
+        state.done = True
+        self._flush(state)
+
+    def lost(self, peer: Peer) -> None:
+        """A connection has ended: fine after the agent's last word, else its rank is lost."""
+        if peer.rank is None or self.run.ranks[peer.rank].peer is not peer:
+            return
+        state = self.run.ranks[peer.rank]
+        state.peer = None
+        if state.done:
+            return
+        state.done = True
+        self._flush(state)
+        if state.end is None:
+            reason = "its agent is gone without a word: it was killed, or the host or the network is down"
+            state.end = self.run.unknown_end(state, reason, stopped=self._who_stopped_it())
+            self._tell_the_others(state, state.end)
+            self.run.stop(Cause(why=Why.LOST, at=state.end.at, text=f"{state.name}: {reason}"))
+
+    def _who_stopped_it(self) -> str:
+        """Return why a silent rank is no failure; empty where its silence is the failure.
+
+        An MPI that ends a job because a host is silent ends the ranks of the others first: agents there have
+        their last word, and only those of the silent host have none.
+        """
+        cause = self.run.cause
+        return "" if cause is None or cause.why is Why.MPI else "ringleader"
+
+    # --- what agents see ----------------------------------------------------------------------------------
+
+    def _library(self, state: RankState, path: str) -> None:
+        """A rank has loaded an MPI library: it must be the one that goes with its mpirun."""
+        mpi = self.run.setting.mpi
+        if not mpi.library:
+            return
+        planned = str(Path(mpi.library).resolve())
+        if not same_library(path, planned) and not same_library(path, mpi.library):
+            self.run.refuse(
+                Fault(
+                    where=state.name,
+                    what=f"it loaded {path}, but {mpi.mpirun} ({named(mpi)}) started it, "
+                    f"whose library is {mpi.library}",
+                    hint="give the mpirun of the library that the program was built for with --mpi, "
+                    "or take its own setting of MPI4PY_LIBMPI or LD_LIBRARY_PATH away",
+                )
+            )
+
+    def _stacks(self, state: RankState, words: dict[str, Any]) -> None:
+        state.stacks_asked = False
+        for process in words["mute"]:
+            where = f" in {process['waits_in']}" if process["waits_in"] else ""
+            self.run.listener.warning(
+                f"{state.name}: process {process['pid']} ({process['name']}) prints no Python stack; "
+                f"its state is {process['state']}{where}"
+            )

@@ -1,0 +1,145 @@
+"""Keeps mpirun on the launching host, in an interpreter of its own (``keeper.py``).
+
+Standard library only, and of that as little as the agents take: it stands between us and mpirun's start.
+
+The launcher may be killed with SIGKILL at any moment. This process then sees its standard input end (and
+its parent die), ends mpirun and everything below it, and removes what the job left on this host.
+
+Standard input: one JSON line with the order, then the words ``stop`` and ``kill``, one a line.
+Standard output and error are mpirun's own. Status goes as JSON lines to the descriptor named in the order.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+
+from ringleader.ranks import leftovers, tree
+from ringleader.ranks import words as json
+from ringleader.ranks.light import signal, suppress
+
+TYPE_CHECKING = False  # see light.py
+if TYPE_CHECKING:
+    from typing import Any
+
+GRACE = 2.0
+"""Seconds that mpirun has between SIGTERM and SIGKILL."""
+AGENTS_GRACE = 4.5
+"""Seconds that agents of this host have, after mpirun's end, to end their ranks and say so."""
+
+
+def main() -> None:
+    """Read the order and keep mpirun until it has ended. Without an order there is nothing to keep."""
+    line = b""
+    while not line.endswith(b"\n"):
+        more = os.read(0, 65536)
+        if not more:
+            return
+        line += more
+    order, _, rest = line.partition(b"\n")
+    Keeper(json.loads(order), rest).keep()
+    os._exit(0)  # the launcher waits for our end
+
+
+class Keeper:
+    """One mpirun and its end."""
+
+    def __init__(self, order: dict[str, Any], rest: bytes) -> None:
+        """``rest`` is what came behind the order."""
+        self.order = order
+        self.status: int = order["status"]
+        os.set_inheritable(self.status, False)
+        self.words = rest
+        self.kill_at: float | None = None
+        self.wake, wake_write = os.pipe()
+        for fd in (self.wake, wake_write):
+            os.set_blocking(fd, False)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda number, frame: None)
+        tree.die_with_parent(signal.SIGTERM, order["parent"])
+        tree.become_subreaper()
+        self.directory = leftovers.JobDirectory(order["directory"], order["key"])
+        self.mpirun = self._start()
+
+    def _start(self) -> int:
+        """Start mpirun, in a session of its own and mortal with us; return its pid, 0 where that failed."""
+        keeper, argv = os.getpid(), self.order["argv"]
+        pid = os.fork()
+        if pid:
+            nothing = os.open(os.devnull, os.O_RDWR)
+            for fd in (1, 2):  # mpirun's alone from here on, so that the launcher sees where they end
+                os.dup2(nothing, fd)
+            os.close(nothing)
+            return pid
+        try:
+            os.setsid()
+            tree.die_with_parent(signal.SIGKILL, keeper)
+            signal.set_wakeup_fd(-1)
+            for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+                signal.signal(number, signal.SIG_DFL)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.chdir(self.order["cwd"])
+            os.execve(argv[0], argv, self.order["env"])
+        except OSError as error:
+            self._tell(failed=f"cannot start {argv[0]}: {error.strerror}")
+        os._exit(127)
+
+    def keep(self) -> None:
+        """Wait for mpirun's end, or for the launcher's word or end; leave nothing."""
+        status: int | None = None
+        lifeline = True
+        while status is None:
+            poll = select.poll()
+            poll.register(self.wake, select.POLLIN)
+            if lifeline:
+                poll.register(0, select.POLLIN)
+            for fd, _ in poll.poll(None if self.kill_at is None else 50):
+                data = b""
+                with suppress(BlockingIOError, BrokenPipeError):
+                    data = os.read(fd, 4096)
+                if fd == 0:
+                    lifeline = bool(data)
+                    self._word(data)
+                elif set(data) & {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}:
+                    self._stop(GRACE)
+            if self.kill_at is not None and time.monotonic() > self.kill_at:
+                tree.send(tree.below(os.getpid()), signal.SIGKILL)
+            status = dict(tree.reap()).get(self.mpirun)
+        self._tell(ended=os.waitstatus_to_exitcode(status))
+        self._leave_nothing()
+        self.directory.leave()
+
+    def _leave_nothing(self) -> None:
+        """End what mpirun left: rank agents, orphaned by its end, which then still end their ranks."""
+        until = time.monotonic() + AGENTS_GRACE
+        while time.monotonic() < until:
+            if tree.childless():
+                return
+            table = tree.parents()
+            if not tree.below(os.getpid(), table):
+                break
+            # Only the orphans themselves: an agent ends its own rank, and knows best how.
+            tree.send([pid for pid, parent in table.items() if parent == os.getpid()], signal.SIGTERM)
+            tree.reap()
+            time.sleep(0.02)
+        tree.kill_below(os.getpid(), 5.0)
+
+    def _word(self, data: bytes) -> None:
+        """Obey the launcher's word; its end is the order to stop."""
+        self.words += data
+        if not data or b"stop" in self.words:
+            self._stop(GRACE)
+        if b"kill" in self.words:
+            self._stop(0.0)
+
+    def _stop(self, grace: float) -> None:
+        until = time.monotonic() + grace
+        if self.kill_at is None:
+            tree.send([self.mpirun], signal.SIGTERM)
+        self.kill_at = until if self.kill_at is None else min(self.kill_at, until)
+
+    def _tell(self, **words: Any) -> None:
+        with suppress(BlockingIOError, BrokenPipeError):
+            os.write(self.status, json.dumps(words).encode() + b"\n")

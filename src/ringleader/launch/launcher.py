@@ -1,0 +1,143 @@
+"""From a job to its outcome: prepare it, start it, look after it, clean up."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from ringleader.errors import Fault, RequestError
+from ringleader.job import Job
+from ringleader.launch import signals
+from ringleader.launch.control import Control
+from ringleader.launch.engine import Engine, Standby
+from ringleader.launch.outcome import Listener, Outcome
+from ringleader.launch.output import RankFiles
+from ringleader.launch.prepare import Prepared, Prober, prepare
+from ringleader.launch.probe import probe
+from ringleader.launch.supervise import Setting, Supervisor
+from ringleader.launch.verdict import judge
+from ringleader.ranks import leftovers
+
+EARLY_SECONDS = 10.0
+
+
+def launch(
+    job: Job,
+    *,
+    environ: Mapping[str, str],
+    listener: Listener,
+    stdin: int | None = None,
+    payload: bytes | None = None,
+    prober: Prober = probe,
+    early: float = EARLY_SECONDS,
+) -> Outcome:
+    """Run a job to its end.
+
+    ``environ``: the caller's environment. ``stdin``: a descriptor that rank 0 may read. ``payload``: the
+    pickled call of ``ringleader.run``. ``early``: seconds after which a rank that ended with 0 while others
+    run is worth a warning. While it runs, SIGINT, SIGTERM, SIGHUP and SIGQUIT are served here (in the main
+    thread). Raises RequestError, ProbeError, RefusedError, and StoppedError for a signal, before anything
+    runs, and LaunchError where the MPI started nothing, or something else than the plan.
+    """
+    began = time.monotonic()
+    with signals.caught() as caught, contextlib.closing(Standby()) as standby:
+        prepared = prepare(
+            job,
+            environ=environ,
+            listener=listener,
+            job_id=os.urandom(6).hex(),
+            stop=caught,
+            prober=prober,
+        )
+        with contextlib.closing(prepared):
+            supervisor = _supervise(
+                prepared, standby, listener, stdin=stdin, payload=payload, early=early, caught=caught
+            )
+    ends = supervisor.ends()
+    verdict = judge(
+        ends=ends,
+        cause=supervisor.cause,
+        mpirun_code=supervisor.engine.exit_code,
+        noise=supervisor.engine.noise(),
+        mpi=prepared.mpi,
+        aborts=supervisor.aborts(),
+    )
+    return Outcome(
+        exit_code=verdict.exit_code,
+        whose=verdict.whose,
+        reason=verdict.reason,
+        ends=ends,
+        first_failure=verdict.first_failure,
+        plan=prepared.plan,
+        mpi=prepared.mpi,
+        seconds=time.monotonic() - began,
+        results=tuple(bytes(state.result) or None for state in supervisor.ranks)
+        if payload is not None
+        else (),
+    )
+
+
+def _supervise(
+    prepared: Prepared,
+    standby: Standby,
+    listener: Listener,
+    *,
+    stdin: int | None,
+    payload: bytes | None,
+    early: float,
+    caught: int | None,
+) -> Supervisor:
+    """Start mpirun and stay until all has ended; remove what is left, in any case."""
+    job, plan, call = prepared.job, prepared.plan, prepared.call
+    files = _files(job, plan.size)
+    token = os.urandom(32).hex()
+    with contextlib.ExitStack() as stack:
+        if files is not None:
+            stack.callback(files.close)
+        selector = stack.enter_context(selectors.PollSelector())  # epoll refuses a regular file as stdin
+        leftovers.sweep(prepared.directory.rpartition("/")[0], prepared.key)
+        directory = leftovers.JobDirectory(prepared.directory, prepared.key)
+        stack.callback(directory.leave)
+        Path(directory.path, "hostfile").write_text(call.hostfile, encoding="utf-8")
+        everywhere = any(not host.is_local for host in plan.hosts)
+        control = Control(selector, token=token, everywhere=everywhere, ranks=plan.size)
+        engine = Engine(
+            selector,
+            standby,
+            argv=call.argv,
+            environment=prepared.mpirun_environment(port=control.port, token=token),
+            directory=prepared.directory,
+            key=prepared.key,
+        )
+        stack.callback(engine.close)
+        stack.callback(control.close)
+        setting = Setting(
+            job=job,
+            plan=plan,
+            mpi=prepared.mpi,
+            listener=listener,
+            start=lambda rank, port: prepared.start_message(rank, port, reads=stdin is not None),
+            payload=payload,
+            files=files,
+            stdin=stdin,
+            early=early,
+        )
+        supervisor = Supervisor(setting, selector, control, engine)
+        supervisor.run(caught)
+        if job.extra_mpirun_args and engine.noise():
+            listener.warning(engine.noise().rstrip())
+        return supervisor
+
+
+def _files(job: Job, ranks: int) -> RankFiles | None:
+    if job.output_dir is None:
+        return None
+    try:
+        return RankFiles(job.output_dir, ranks)
+    except OSError as error:
+        what = f"cannot make {error.filename}: {error.strerror}"
+        raise RequestError(Fault(where="--output-dir", what=what))

@@ -1,0 +1,84 @@
+"""What comes back from a launch, and who is told while it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ringleader.job import Mpi
+from ringleader.plan import Plan
+
+
+class Listener(Protocol):
+    """Whoever started the job: told what happens, in order, from one thread."""
+
+    def output(self, rank: int, stream: str, line: bytes) -> None:
+        """Take one line of ``stdout`` or ``stderr`` with its line feed; the last one may lack it."""
+
+    def report(self, rank: int, message: dict[str, Any]) -> None:
+        """Take a message that the rank wrote to its report pipe."""
+
+    def progress(self, text: str) -> None:
+        """Take a word on how far the start has come; the empty text says that the ranks run."""
+
+    def warning(self, text: str) -> None:
+        """Take something the user should know although the job goes on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankEnd:
+    """How one rank ended."""
+
+    rank: int
+    host: str
+    """Its host's name as the user wrote it."""
+    exit_code: int | None
+    """``None`` where a signal ended it, or nobody knows."""
+    signal: int | None
+    """The signal that ended it."""
+    seconds: float
+    """From its start to its end."""
+    at: float
+    """Seconds from the job's start to this rank's end, by the launcher's clock."""
+    stopped: str = ""
+    """Who ended it, where it did not end by itself (``ringleader``, the MPI); then it is no failure."""
+    orphaned: bool = False
+    """True where it ended by itself, but after the MPI that started it had ended."""
+    reason: str = ""
+    """Why there is no exit code, or why the command could not be started."""
+    log: str = ""
+    """Path of its standard error in the output directory; empty without one."""
+
+    @property
+    def failed(self) -> bool:
+        """True where the rank itself failed: not when it was stopped because of something else."""
+        return not self.stopped and (self.exit_code != 0)
+
+    @property
+    def code(self) -> int:
+        """The exit code a shell would give: 128+n for signal n; 3 where nobody knows."""
+        if self.signal is not None:
+            return 128 + self.signal
+        return 3 if self.exit_code is None else self.exit_code
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a job ended."""
+
+    exit_code: int
+    """0, the first failing rank's code, 124 for a time-out, 128+n for signal n to the launcher."""
+    whose: str
+    """Whose code that is: ``rank 1``, ``ringleader``, ``mpirun``."""
+    reason: str
+    """What happened, in one sentence; empty where all ranks ended with 0."""
+    ends: tuple[RankEnd, ...]
+    """One for each rank, by rank."""
+    first_failure: RankEnd | None
+    """The rank that failed first in time."""
+    plan: Plan
+    mpi: Mpi
+    seconds: float
+    """From the launch to the end of everything."""
+    results: tuple[bytes | None, ...] = ()
+    """What each rank of ``ringleader.run`` sent back, pickled; empty for commands."""

@@ -1,0 +1,219 @@
+"""Everything that a launch decides before it starts anything: a dry run prints it, a launch does it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ringleader.errors import Fault, RefusedError
+from ringleader.job import Job, Mpi, check
+from ringleader.launch import signals
+from ringleader.launch.control import control_variable, local_address_towards
+from ringleader.launch.mpi_found import find_mpi
+from ringleader.launch.outcome import Listener
+from ringleader.launch.probe import Probe, probe
+from ringleader.plan import Plan, place, twins
+from ringleader.ranks import agent as agent_program
+from ringleader.ranks import identity, leftovers
+from ringleader.render import mpi as render_mpi
+from ringleader.render.rank_env import Master, master_address, rank_environment
+
+if TYPE_CHECKING:
+    from ringleader.launch.ssh import SshSession
+
+Prober = Callable[..., Probe]
+"""``probe``'s shape; tests hand in facts of hosts that do not exist."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A job that is ready to be started: only free ports and the secret are still to come."""
+
+    job: Job
+    """As asked for, with an absolute working directory."""
+    environ: Mapping[str, str]
+    """The caller's environment."""
+    mpi: Mpi
+    plan: Plan
+    ssh: SshSession | None
+    """Open connections to the remote hosts; ``close`` ends them."""
+    job_id: str
+    directory: str
+    """The job's directory, by the same path on every host."""
+    key: str
+    """Names this machine within ``directory``."""
+    addresses: tuple[str, ...]
+    """Ours, by which the hosts may reach us, the likeliest first."""
+    call: render_mpi.Call
+
+    def close(self) -> None:
+        """End the connections to the hosts."""
+        if self.ssh is not None:
+            self.ssh.close()
+
+    def mpirun_environment(self, *, port: int | str, token: str) -> dict[str, str]:
+        """Return mpirun's whole environment: the caller's without strangers' directions, and ours.
+
+        ``port``: where the launcher listens. ``token``: the job's secret.
+        """
+        ours = {
+            "RINGLEADER_CONTROL": control_variable(list(self.addresses), port),
+            "RINGLEADER_TOKEN": token,
+            "RINGLEADER_JOB_DIR": self.directory,
+        }
+        # Ours come first: Hydra 4.0 forgets the last variable of its environment when it passes a list on.
+        inherited = {"HOME": home(self.environ)} | render_mpi.scrubbed(self.environ)
+        return ours | inherited | dict(self.call.environment) | ours
+
+    def start_message(self, rank: int, free_port: int | str, *, reads: bool) -> dict[str, Any]:
+        """Return what a rank's agent is told to start.
+
+        ``free_port``: one of rank 0's host. ``reads``: whether there is a standard input for rank 0.
+        """
+        planned = self.plan.ranks[rank]
+        host = self.plan.hosts[planned.host_index]
+        master = Master(address=master_address(self.plan), port=str(self.job.master_port or free_port))
+        chosen = rank_environment(
+            plan=self.plan,
+            place=planned,
+            job=self.job,
+            mpi=self.mpi,
+            job_id=self.job_id,
+            master=master,
+            caller=self.environ,
+            python=host.python or self.job.python or sys.executable,
+        )
+        taken = {}
+        if host.is_local:  # the rank sees what its user's shell has, also what mpirun was kept from seeing
+            seen = render_mpi.scrubbed(self.environ)
+            taken = {name: value for name, value in self.environ.items() if name not in seen}
+            taken = {name: value for name, value in taken.items() if name.startswith(render_mpi.ALLOCATIONS)}
+        return {
+            "argv": self.job.command,
+            "cwd": self.job.workdir,
+            "env": taken | dict(self.call.rank_environment) | dict(chosen.set),
+            "unset": chosen.unset,
+            "cpus": planned.cpus,
+            "stdin": reads and rank == 0,
+            "links": dict(self.call.links),
+        }
+
+
+def prepare(
+    job: Job,
+    *,
+    environ: Mapping[str, str],
+    listener: Listener,
+    job_id: str,
+    stop: int | None = None,
+    prober: Prober = probe,
+) -> Prepared:
+    """Find the MPI, look at the hosts and place the ranks; nothing is started, the hosts stay connected.
+
+    ``listener`` hears how far that has come, and which names turned out to be one machine. ``stop``: the
+    descriptor of ``signals.caught``. Raises RequestError, ProbeError, RefusedError, and StoppedError where a
+    signal came meanwhile.
+    """
+    check(job)
+    job = replace(job, workdir=os.path.abspath(job.workdir or "."))  # noqa: PTH100
+    mpi = find_mpi(job.mpi, environ=environ)
+    try:
+        probed = prober(job, environ=environ, progress=listener.progress, mpi=mpi, stop=stop)
+    except KeyboardInterrupt:
+        raise signals.stopped(stop) from None
+    try:
+        for name, first in twins(probed.facts):
+            listener.warning(f"{name} is the same machine as {first}: their slots are added up on {first}")
+        plan = place(job, probed.facts)
+        directory = job_directory(environ, plan, job_id)
+        key = identity.host_key(identity.host_identity())
+        addresses = tuple(control_addresses(plan))
+        call = render_mpi.call(
+            plan=plan,
+            mpi=mpi,
+            job=job,
+            agent=agent_command(job, plan),
+            hostfile=f"{directory}/{key}/hostfile",
+            session=f"{directory}/session",
+            backing=leftovers.backing_directory(job_id),
+            ssh=probed.ssh.agent_argv() if probed.ssh is not None else (),
+            here=addresses[0],
+        )
+    except BaseException:
+        if probed.ssh is not None:
+            probed.ssh.close()
+        raise
+    return Prepared(
+        job=job,
+        environ=environ,
+        mpi=mpi,
+        plan=plan,
+        ssh=probed.ssh,
+        job_id=job_id,
+        directory=directory,
+        key=key,
+        addresses=addresses,
+        call=call,
+    )
+
+
+def agent_command(job: Job, plan: Plan) -> tuple[str, ...]:
+    """Return the command of the rank agent, the same on every host of the plan.
+
+    Raises RefusedError where the hosts' interpreters lie at different paths: an MPI starts one command.
+    """
+    ours = (job.python or sys.executable, agent_program.__file__)
+    places = {(host.python or ours[0], host.agent or ours[1]): host.host.name for host in plan.hosts}
+    if len(places) == 1:
+        python, path = next(iter(places))
+        return (python, "-I", "-S", path)
+    pythons = {python: name for (python, _), name in places.items()}
+    if len(pythons) == 1:
+        return (next(iter(pythons)), "-I", "-m", "ringleader.ranks.agent")
+    where = "; ".join(f"{python} on {name}" for python, name in pythons.items())
+    raise RefusedError(
+        Fault(
+            where="--python",
+            what=f"the hosts run the agent with interpreters at different paths ({where})",
+            hint="an MPI starts the same command everywhere: make one path valid on all hosts, name it here",
+        )
+    )
+
+
+def home(environ: Mapping[str, str]) -> str:
+    """Return the user's home directory, without which Open MPI 5 does not start; ``/`` where nobody knows."""
+    with contextlib.suppress(KeyError):
+        return environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir
+    return "/"
+
+
+def job_directory(environ: Mapping[str, str], plan: Plan, job_id: str) -> str:
+    """Return the path of the job's directory, the same on every host, short and without a space."""
+    tmp = environ.get("TMPDIR", "/tmp").rstrip("/")
+    local = all(host.is_local for host in plan.hosts)
+    if not local or not os.path.isabs(tmp) or not os.path.isdir(tmp) or len(tmp) > 40 or " " in tmp:  # noqa: PTH112, PTH117
+        tmp = "/tmp"
+    return f"{leftovers.base_directory(tmp, os.getuid())}/{job_id}"
+
+
+def control_addresses(plan: Plan) -> list[str]:
+    """Return our addresses by which the plan's hosts may reach us, the likeliest first."""
+    remote = [host for host in plan.hosts if not host.is_local]
+    if not remote:
+        return ["127.0.0.1"]
+    ours: list[str] = []
+    for host in remote:
+        ours += [found for address in host.addresses[:3] if (found := local_address_towards(address))]
+    ours += [address for host in plan.hosts if host.is_local for address in host.addresses]
+    if not ours:
+        with contextlib.suppress(OSError):
+            ours = [str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None)]
+    if any(host.is_local for host in plan.hosts):
+        ours.append("127.0.0.1")
+    return list(dict.fromkeys(ours))

@@ -1,0 +1,59 @@
+"""Signals to the launcher as bytes in a pipe, so that one loop serves them with everything else."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+from ringleader.errors import StoppedError
+
+CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+@contextlib.contextmanager
+def caught() -> Iterator[int | None]:
+    """Catch signals while inside; yield the descriptor from which their numbers are read, one byte each.
+
+    ``None`` outside the main thread, where Python lets nobody catch signals: the caller's handlers stay. A
+    signal that the process was started with ignored (``nohup``) stays ignored.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield None
+        return
+    read, write = os.pipe()
+    for fd in (read, write):
+        os.set_blocking(fd, False)
+    impatient = 0
+
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal impatient
+        with contextlib.suppress(BlockingIOError):
+            os.write(write, bytes((number,)))
+        impatient += number == signal.SIGINT
+        if impatient > 2:  # the loop itself does not answer: it hangs in a write that nobody reads
+            raise KeyboardInterrupt
+
+    before = {number: signal.getsignal(number) for number in CAUGHT}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, note)
+    try:
+        yield read
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+        os.close(read)
+        os.close(write)
+
+
+def stopped(caught: int | None) -> StoppedError:
+    """Return the error of a caller that the signal waiting in ``caught`` stopped; without one, SIGINT."""
+    number = signal.SIGINT
+    if caught is not None:
+        with contextlib.suppress(BlockingIOError):
+            number = signal.Signals(os.read(caught, 1)[0])
+    return StoppedError(number)

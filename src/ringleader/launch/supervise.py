@@ -1,0 +1,316 @@
+"""The launcher's loop: from mpirun's start until every rank, and mpirun, has ended.
+
+Everything that waits has a time by which it is given up, and whoever was waited for is named.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ringleader.errors import Fault, LaunchError
+from ringleader.job import Job, Mpi
+from ringleader.launch.control import Control, Peer
+from ringleader.launch.engine import Engine
+from ringleader.launch.events import Events
+from ringleader.launch.feed import Feed
+from ringleader.launch.outcome import Listener, RankEnd
+from ringleader.launch.output import RankFiles
+from ringleader.launch.rank_state import RankState
+from ringleader.launch.start_faults import misplaced, mpirun_failed, never_reported
+from ringleader.launch.verdict import Cause, Why, aborts_in, ranks_named
+from ringleader.plan import Plan
+from ringleader.ranks import wire
+
+LOST_SECONDS = 8.0
+"""After mpirun's end, or after the grace of ranks that were told to stop: for the agents' last words."""
+MPIRUN_SECONDS = 3.0
+"""After the last rank's end: for mpirun to end by itself. Open MPI 5 sometimes does not, where the end of a
+very short process got lost between its daemons; how the job ended is known without it."""
+ORPHAN_SECONDS = 1.5
+"""After mpirun's end: for the agents to notice and say how their ranks ended."""
+STACK_SECONDS = 3.0
+"""After a time-out: for the ranks to print their stacks."""
+STACK_PAUSE = 0.5
+"""After the last agent's answer: for the stacks, already written, to arrive."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What a run needs and does not change."""
+
+    job: Job
+    plan: Plan
+    mpi: Mpi
+    listener: Listener
+    start: Callable[[int, int], dict[str, Any]]
+    """(rank, free port on rank 0's host) → the ``start`` message."""
+    payload: bytes | None
+    """The pickled call of ``ringleader.run``."""
+    files: RankFiles | None
+    stdin: int | None
+    """Descriptor that rank 0 reads; ``None``: it reads nothing."""
+    early: float
+    """Seconds after which a rank that ended while others run is worth a warning."""
+
+
+class Supervisor:
+    """One job's run."""
+
+    def __init__(
+        self, setting: Setting, selector: selectors.BaseSelector, control: Control, engine: Engine
+    ) -> None:
+        """mpirun has been started, nobody has reported yet."""
+        self.setting = setting
+        self.job = setting.job
+        self.listener = setting.listener
+        self.selector = selector
+        self.control = control
+        self.engine = engine
+        plan = setting.plan
+        self.ranks = [RankState(place=place, host=plan.hosts[place.host_index]) for place in plan.ranks]
+        self.began = time.monotonic()
+        self.cause: Cause | None = None
+        self.refused: list[Fault] = []
+        self.started_at: float | None = None
+        self.stopping_until: float | None = None
+        self.said_bye: float | None = None
+        self.stop_at: float | None = None
+        self.warn_at: float | None = None
+        self.mpirun_gone: float | None = None
+        self.feed = Feed(selector, control, setting.stdin)
+        self.events = Events(self)
+
+    def clock(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self.began
+
+    # --- the loop -----------------------------------------------------------------------------------------
+
+    def run(self, signals: int | None) -> None:
+        """Serve everybody until all is over. Raises LaunchError where the MPI did not start the plan."""
+        if signals is not None:
+            self.selector.register(signals, selectors.EVENT_READ, "signals")
+        while not self._over():
+            for key, mask in self.selector.select(self._patience()):
+                self._serve(key, mask)
+            self._tick(self.clock())
+        if self.refused:
+            raise LaunchError(self.refused)
+
+    def _serve(self, key: selectors.SelectorKey, mask: int) -> None:
+        who = key.data
+        if isinstance(who, Peer):
+            for kind, payload in self.control.serve(who, mask):
+                self.events.frame(who, kind, payload)
+            if self.control.lost(who):
+                self.events.lost(who)
+        elif isinstance(who, Engine):
+            who.serve(key.fd)
+        elif isinstance(who, Control):
+            who.accept()
+        elif isinstance(who, Feed):
+            who.serve()
+        else:
+            for number in os.read(key.fd, 64):
+                self._signal(number)
+
+    def _patience(self) -> float:
+        """Seconds to wait at most before looking at the clock again."""
+        near = self.said_bye is not None or self.stopping_until is not None or self.stop_at is not None
+        return 0.05 if near or self.engine.exit_code is not None else 0.25
+
+    def _over(self) -> bool:
+        """True when mpirun has ended and every agent that ever reported has had its last word."""
+        agents_gone = all(state.done or state.peer is None for state in self.ranks)
+        return self.engine.ended and agents_gone
+
+    def _tick(self, now: float) -> None:
+        """Do what is due."""
+        if self.started_at is None and self.cause is None:
+            self._starting(now)
+        elif self.started_at is not None and self.cause is None:
+            self._running(now)
+        if self.stop_at is not None and (now > self.stop_at or self._stacks_are_here(now)):
+            self.stop_at = None
+            self.send_stop(self.job.grace)
+        if self.stopping_until is not None and now > self.stopping_until:
+            self.engine.stop(hard=True)
+            self._give_up()
+        self._leaving(now)
+
+    def _starting(self, now: float) -> None:
+        missing = [state for state in self.ranks if state.hello is None]
+        if self.engine.ended and missing:
+            self.refuse(mpirun_failed(self.engine, self.setting.mpi, missing))
+        elif now > self.job.start_timeout:
+            self.refuse(never_reported(self.engine, self.job, missing))
+
+    def _running(self, now: float) -> None:
+        assert self.started_at is not None
+        if self.engine.exit_code is not None and self.mpirun_gone is None:
+            self.mpirun_gone = now
+        ranks_are_over = all(state.done for state in self.ranks)
+        if self.mpirun_gone is not None and now > self.mpirun_gone + ORPHAN_SECONDS and not ranks_are_over:
+            # By then the agents, told by the kernel, have ended their ranks and said so; some did not.
+            self.stop(Cause(why=Why.MPI, at=now, text="mpirun ended while ranks were running"))
+        elif self.job.timeout is not None and now - self.started_at > self.job.timeout:
+            text = f"the job was stopped after {self.job.timeout:g} s (--timeout)"
+            self.cause = Cause(why=Why.TIMEOUT, at=now, text=text)
+            self.show_stacks()
+            self.stop_at = now + STACK_SECONDS
+        if self.warn_at is not None and now > self.warn_at:
+            self.warn_at = None
+            self._warn_of_early_end()
+
+    def _leaving(self, now: float) -> None:
+        """When all have ended, let the agents go, then mpirun."""
+        if self.said_bye is None:
+            if all(state.done or state.peer is None for state in self.ranks) and (
+                self.started_at is not None or self.cause is not None
+            ):
+                self.said_bye = now
+                for state in self.ranks:
+                    self.tell(state, do="bye")
+                if self.cause is not None and not all(state.hello for state in self.ranks):
+                    self.engine.stop()
+        elif now > self.said_bye + MPIRUN_SECONDS and self.engine.exit_code is None:
+            self.engine.stop()
+            self.said_bye = now
+
+    # --- starting -----------------------------------------------------------------------------------------
+
+    def all_reported(self) -> None:
+        """Check every agent against the plan, then start the ranks. Called when the last one has reported."""
+        wrong = [
+            fault for state in self.ranks if (fault := misplaced(state, self.setting.mpi, len(self.ranks)))
+        ]
+        if wrong:
+            self.refuse(*wrong)
+            return
+        first = self.ranks[0].hello
+        assert first is not None
+        for state in self.ranks:
+            if self.setting.payload is not None:
+                self._send_payload(state, self.setting.payload)
+            self.tell(state, do="start", **self.setting.start(state.rank, int(first["free_port"])))
+        self.started_at = self.clock()
+        self.listener.progress("")
+
+    def _send_payload(self, state: RankState, payload: bytes) -> None:
+        for start in range(0, len(payload), wire.PIECE):
+            self.send(state, wire.frame(wire.BLOB, payload[start : start + wire.PIECE]))
+
+    def refuse(self, *faults: Fault) -> None:
+        """Stop everything: what runs is not what was planned."""
+        self.refused.extend(faults)
+        self.stop(Cause(why=Why.REFUSED, at=self.clock()))
+
+    # --- stopping -----------------------------------------------------------------------------------------
+
+    def stop(self, cause: Cause) -> None:
+        """Stop all ranks, for the first cause that came up."""
+        if self.cause is None:
+            self.cause = cause
+            self.send_stop(self.job.grace)
+
+    def send_stop(self, grace: float) -> None:
+        """Tell every agent to end its rank, SIGKILL after ``grace`` seconds."""
+        until = self.clock() + grace + LOST_SECONDS
+        self.stopping_until = until if self.stopping_until is None else min(until, self.stopping_until)
+        for state in self.ranks:
+            self.tell(state, do="stop", grace=grace)
+
+    def _give_up(self) -> None:
+        """Write off agents that have not had their last word although they had to."""
+        for state in self.ranks:
+            if state.peer is not None and not state.done:
+                self.control.drop(state.peer)
+                self.events.lost(state.peer)
+
+    def _signal(self, number: int) -> None:
+        """Serve a signal to the launcher: SIGQUIT shows stacks, the others stop, a second time at once."""
+        if number == signal.SIGQUIT:
+            self.show_stacks()
+        elif self.cause is None:
+            self.stop(Cause(why=Why.SIGNAL, at=self.clock(), number=number))
+        elif number in (signal.SIGINT, signal.SIGTERM):
+            self.send_stop(0.0)
+
+    def show_stacks(self) -> None:
+        """Have every rank print its Python stacks."""
+        for state in self.ranks:
+            if state.running and state.end is None:
+                state.stacks_asked = True
+                self.tell(state, do="stacks")
+
+    def _stacks_are_here(self, now: float) -> bool:
+        if any(state.stacks_asked and not state.done for state in self.ranks):
+            return False
+        self.stop_at = min(self.stop_at or now, now + STACK_PAUSE)
+        return False
+
+    # --- words --------------------------------------------------------------------------------------------
+
+    def tell(self, state: RankState, **words: Any) -> None:
+        """Send a message to a rank's agent, if it has one."""
+        self.send(state, wire.message(**words))
+
+    def send(self, state: RankState, data: bytes) -> None:
+        """Send bytes to a rank's agent, if it has one."""
+        if state.peer is not None:
+            self.control.send(state.peer, data)
+
+    def expect_early_end(self) -> None:
+        """A rank has ended well while others run: say so if that stays so for a while."""
+        if self.warn_at is None:
+            self.warn_at = self.clock() + self.setting.early
+
+    def _warn_of_early_end(self) -> None:
+        over = [state for state in self.ranks if state.end is not None]
+        running = [state for state in self.ranks if state.end is None]
+        if over and running:
+            ended = ranks_named(state.rank for state in over)
+            left = ", ".join(state.name for state in running[:8]) + (", …" if len(running) > 8 else "")
+            self.listener.warning(
+                f"{ended} ended with exit code 0 {self.setting.early:g} s ago, still running: {left}. "
+                f"If these wait for {'it' if len(over) == 1 else 'them'}, they wait for ever"
+            )
+
+    def ends(self) -> tuple[RankEnd, ...]:
+        """Return how each rank ended, by rank."""
+        stopped = "ringleader" if self.cause is not None else ""
+        return tuple(
+            state.end or self.unknown_end(state, "never started", stopped=stopped) for state in self.ranks
+        )
+
+    def aborts(self) -> dict[int, int]:
+        """Return rank → the code it gave MPI_Abort, as the ranks or mpirun told."""
+        told = {state.rank: state.abort_code for state in self.ranks if state.abort_code is not None}
+        return told | aborts_in(self.engine.noise())
+
+    def unknown_end(self, state: RankState, reason: str, *, stopped: str) -> RankEnd:
+        """Return the end of a rank that could not say how it ended."""
+        now = self.clock()
+        return RankEnd(
+            rank=state.rank,
+            host=state.host.host.name,
+            exit_code=None,
+            signal=None,
+            seconds=now - self.started_at if self.started_at is not None else 0.0,
+            at=now,
+            stopped=stopped,
+            reason=reason,
+            log=self.log_of(state.rank),
+        )
+
+    def log_of(self, rank: int) -> str:
+        """Return the path of a rank's standard error, where it is kept."""
+        files = self.setting.files
+        return str(Path(files.path(rank, "stderr"))) if files is not None else ""

@@ -1,0 +1,264 @@
+"""The CustomResourceDefinition of MPIJob, made of the model: a few kB, so every way of applying it works.
+
+Pod templates keep whatever the user wrote (``x-kubernetes-preserve-unknown-fields``): Kubernetes itself
+checks them when Pods are made, with the fields of its own version. What a schema cannot say is said in CEL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from ringleader.mpijob.content import QUANTITY
+from ringleader.mpijob.marks import Content, Mark, Number
+from ringleader.mpijob.model import GROUP, KIND, VERSION, MPIJob, Spec
+from ringleader.mpijob.names import LABEL, LONGEST_LABEL, worker
+from ringleader.mpijob.shape import Shape, descriptions, is_model, shapes, summary
+from ringleader.mpijob.status import Condition
+
+PLURAL = "mpijobs"
+SHORT_NAMES = ("mj", "mpij")
+"""As the oldest versions of this API had them."""
+CATEGORIES = ("all", "kubeflow")
+"""``kubectl get all`` lists MPIJobs too."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """One rule in CEL (``x-kubernetes-validations``)."""
+
+    rule: str
+    message: str
+    field_path: str = ""
+    """Which field is at fault, as a path from where the rule stands; empty: the whole."""
+
+
+# The API server estimates what a rule may cost at most and refuses a CRD above its budget. It takes the
+# length of string(x) for unbounded, so digits are counted by comparing.
+_LAST = (
+    "has(self.spec.mpiReplicaSpecs.Worker) && has(self.spec.mpiReplicaSpecs.Worker.replicas)"
+    " ? self.spec.mpiReplicaSpecs.Worker.replicas - 1 : 0"
+)
+_DIGITS = " + ".join(f"(({_LAST}) >= {10**power} ? 1 : 0)" for power in range(1, 10))
+_LONGEST_POD = f"size(self.metadata.name) + {len(worker('', 0))} + {_DIGITS}"
+_MANAGER = "has({0}.runPolicy) && has({0}.runPolicy.managedBy) ? {0}.runPolicy.managedBy : ''"
+
+RULES: Mapping[type, tuple[Rule, ...]] = {
+    MPIJob: (
+        Rule(
+            rule=f"self.metadata.name.matches('^{LABEL}$')",
+            message="metadata.name must be a DNS label that begins with a letter: Pods are named after it",
+        ),
+        Rule(
+            rule=f"{_LONGEST_POD} <= {LONGEST_LABEL}",
+            message=(
+                f"metadata.name is too long: {worker('<name>', 0)[:-1]}<replicas-1>"
+                f" has at most {LONGEST_LABEL} characters"
+            ),
+        ),
+    ),
+    Spec: (
+        Rule(
+            rule=f"({_MANAGER.format('self')}) == ({_MANAGER.format('oldSelf')})",
+            message="runPolicy.managedBy cannot be changed",
+            field_path=".runPolicy",
+        ),
+    ),
+}
+"""Where rules stand → what they say."""
+
+COLUMNS: tuple[tuple[str, str, str, int], ...] = (
+    ("State", "string", ".status.conditions[-1:].type", 0),
+    ("Workers", "integer", ".spec.mpiReplicaSpecs.Worker.replicas", 0),
+    ("Active", "integer", ".status.replicaStatuses.Worker.active", 0),
+    ("Age", "date", ".metadata.creationTimestamp", 0),
+    ("Slots", "integer", ".spec.slotsPerWorker", 1),
+    ("MPI", "string", ".spec.mpiImplementation", 1),
+    ("Suspended", "boolean", ".spec.runPolicy.suspend", 1),
+    ("Reason", "string", ".status.conditions[-1:].reason", 1),
+)
+"""What ``kubectl get`` shows: (title, type, JSON path, priority); priority 1 is for ``-o wide``."""
+
+
+def crd() -> dict[str, Any]:
+    """Return the CustomResourceDefinition as a document."""
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{PLURAL}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "names": {
+                "kind": KIND,
+                "listKind": f"{KIND}List",
+                "plural": PLURAL,
+                "singular": KIND.lower(),
+                "shortNames": list(SHORT_NAMES),
+                "categories": list(CATEGORIES),
+            },
+            "scope": "Namespaced",
+            "versions": [_version()],
+        },
+    }
+
+
+def schema() -> dict[str, Any]:
+    """Return the structural schema of an MPIJob."""
+    found = _model_schema(MPIJob)
+    # The API server has its own rules for these three and lets a schema say nothing more than their types.
+    found["properties"] = {
+        "apiVersion": {"type": "string"},
+        "kind": {"type": "string"},
+        **found["properties"],
+        "metadata": {"type": "object"},
+    }
+    found["required"] = ["spec"]
+    return found
+
+
+def _version() -> dict[str, Any]:
+    return {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema()},
+        "subresources": {
+            "status": {},
+            "scale": {
+                "specReplicasPath": ".spec.mpiReplicaSpecs.Worker.replicas",
+                "statusReplicasPath": ".status.replicaStatuses.Worker.active",
+            },
+        },
+        "additionalPrinterColumns": [
+            {"name": name, "type": kind, "jsonPath": path, **({"priority": priority} if priority else {})}
+            for name, kind, path, priority in COLUMNS
+        ],
+    }
+
+
+def _model_schema(model: Any) -> dict[str, Any]:
+    texts = descriptions(model)
+    found: dict[str, Any] = {"type": "object", "description": summary(model)}
+    required = [shape.name for shape in shapes(model) if shape.is_required]
+    if required:
+        found["required"] = required
+    found["properties"] = {
+        shape.name: _with(texts.get(shape.attribute), _field_schema(shape)) for shape in shapes(model)
+    }
+    if model in RULES:
+        found["x-kubernetes-validations"] = [_cel(rule) for rule in RULES[model]]
+    return found
+
+
+def _with(text: str | None, found: dict[str, Any]) -> dict[str, Any]:
+    return {"type": found["type"], "description": text, **found} if text else found
+
+
+def _field_schema(shape: Shape) -> dict[str, Any]:
+    one = _value_schema(shape)
+    if shape.is_list:
+        keys = ["type"] if shape.kind is Condition else []
+        by_key = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys} if keys else {}
+        return {"type": "array", "items": one, **by_key}
+    default = _stored_default(shape)
+    return one if default is None else {**one, "default": default}
+
+
+def _stored_default(shape: Shape) -> object:
+    """Return the default that the API server fills in, or ``None``: as the reference's CRD has them.
+
+    Empty values are what a missing field reads as anyway, and defaults of status would be stored for nothing.
+    """
+    if shape.has(Mark.DEFAULT_NOT_STORED) or shape.has(Mark.OMITTED) or is_model(shape.kind):
+        return None
+    if isinstance(shape.default, bool | int | StrEnum):
+        return str(shape.default) if isinstance(shape.default, StrEnum) else shape.default
+    return shape.default or None
+
+
+def _value_schema(shape: Shape) -> dict[str, Any]:
+    kind = shape.kind
+    if is_model(kind):
+        return _model_schema(kind)
+    content = shape.mark(Content)
+    if content is not None:
+        return _content_schema(content)
+    if kind is bool:
+        return {"type": "boolean"}
+    if kind is int:
+        return _number_schema(shape.mark(Number) or Number())
+    if shape.has(Mark.TIME):
+        return {"type": "string", "format": "date-time"}
+    if kind is str:
+        return {"type": "string"}
+    # Go programs write an empty string where a field with a default is not set.
+    empty = [""] if shape.has(Mark.EMPTY_IS_DEFAULT) else []
+    return {"type": "string", "enum": [*(str(one) for one in kind), *empty]}
+
+
+def _number_schema(limits: Number) -> dict[str, Any]:
+    found: dict[str, Any] = {"type": "integer", "format": f"int{limits.bits}"}
+    if limits.minimum is not None:
+        found["minimum"] = limits.minimum
+    if limits.maximum is not None:
+        found["maximum"] = limits.maximum
+    return found
+
+
+def _content_schema(content: Content) -> dict[str, Any]:
+    if content is Content.TEXTS:
+        return {"type": "object", "additionalProperties": {"type": "string"}}
+    if content is Content.QUANTITIES:
+        number_or_text = {"x-kubernetes-int-or-string": True, "pattern": f"^{QUANTITY}$"}
+        return {"type": "object", "additionalProperties": number_or_text}
+    if content is Content.TEMPLATE:
+        return _template_schema()
+    return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+def _template_schema() -> dict[str, Any]:
+    """Return a Pod template's schema: metadata in full, of the containers that there is one and its name."""
+    texts = _content_schema(Content.TEXTS)
+    container = {
+        "type": "object",
+        "required": ["name"],
+        "properties": {"name": {"type": "string", "minLength": 1}},
+        "x-kubernetes-preserve-unknown-fields": True,
+    }
+    containers = {
+        "type": "array",
+        "minItems": 1,
+        "items": container,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["name"],
+    }
+    metadata = {
+        "name": {"type": "string"},
+        "namespace": {"type": "string"},
+        "labels": texts,
+        "annotations": texts,
+        "finalizers": {"type": "array", "items": {"type": "string"}},
+    }
+    return {
+        "type": "object",
+        "required": ["spec"],
+        "properties": {
+            # A creationTimestamp of null, which Go programs write, is dropped here and harms nobody.
+            "metadata": {"type": "object", "properties": metadata},
+            "spec": {
+                "type": "object",
+                "required": ["containers"],
+                "properties": {"containers": containers},
+                "x-kubernetes-preserve-unknown-fields": True,
+            },
+        },
+    }
+
+
+def _cel(rule: Rule) -> dict[str, str]:
+    found = {"rule": rule.rule, "message": rule.message}
+    if rule.field_path:
+        found["fieldPath"] = rule.field_path
+    return found

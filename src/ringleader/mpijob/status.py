@@ -1,0 +1,88 @@
+"""What the controller says about an MPIJob: its status, as the API server stores it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Annotated
+
+from ringleader.mpijob.marks import AnyObject, Mark, Named, Number, Time
+
+
+class Truth(StrEnum):
+    """Whether a condition holds."""
+
+    TRUE = "True"
+    FALSE = "False"
+    UNKNOWN = "Unknown"
+
+
+class ConditionType(StrEnum):
+    """The conditions of an MPIJob."""
+
+    CREATED = "Created"
+    RUNNING = "Running"
+    RESTARTING = "Restarting"
+    SUSPENDED = "Suspended"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Condition:
+    """One thing that is true of the job, or no longer."""
+
+    type: str
+    """`Created`, `Running`, `Restarting`, `Suspended`, `Succeeded` or `Failed`."""
+    status: Truth
+    """Whether it holds."""
+    reason: str = ""
+    """One word for programs."""
+    message: str = ""
+    """A sentence for people."""
+    last_update_time: Time = ""
+    """When this condition was last written."""
+    last_transition_time: Time = ""
+    """When `status` last changed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicaStatus:
+    """How many Pods of one kind are in which state."""
+
+    active: Annotated[int, Number(), Mark.OMITTED] = 0
+    """Pods that run."""
+    succeeded: Annotated[int, Number(), Mark.OMITTED] = 0
+    """Pods that ended well."""
+    failed: Annotated[int, Number(), Mark.OMITTED] = 0
+    """Pods that failed; for the launcher every attempt counts."""
+    label_selector: AnyObject = field(default_factory=dict)
+    """Not set any more: use `selector`."""
+    selector: str = ""
+    """Labels of the Pods as a selector's text."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicaStatuses:
+    """Pods of each kind."""
+
+    launcher: Annotated[ReplicaStatus | None, Named(name="Launcher", is_key=True)] = None
+    """Set once the launcher's Job exists."""
+    worker: Annotated[ReplicaStatus | None, Named(name="Worker", is_key=True)] = None
+    """Empty while the job is suspended and after its end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    """What the controller found. Written by it alone, through the status subresource."""
+
+    conditions: tuple[Condition, ...] = ()
+    """One of each type at most; the one that changed last stands last."""
+    replica_statuses: Annotated[ReplicaStatuses, Mark.OMITTED] = ReplicaStatuses()
+    """Pods of each kind."""
+    start_time: Time = ""
+    """When the job was taken up, or resumed."""
+    completion_time: Time = ""
+    """When it ended."""
+    last_reconcile_time: Time = ""
+    """Kept for other readers of this API; not written."""

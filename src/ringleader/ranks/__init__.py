@@ -1,0 +1,1 @@
+"""What runs beside and inside each rank on its host; standard library only."""

@@ -1,0 +1,158 @@
+"""Cores, GPUs and limits of this host, as its files and ``nvidia-smi`` tell them; standard library only.
+
+Part of the program that runs on each host (``look.py``): any Python from 3.8 on has to read it. Readers of
+the system take ``root``, the directory that stands for ``/``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PROGRAM_SECONDS = 10.0
+"""What a program that is asked for its version or its devices may take."""
+
+
+def text(path: Path) -> str:
+    """Content of a small file, stripped; empty where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def output(argv: list[str]) -> str:
+    """What a program says on both its outputs; empty where it cannot be run or does not end."""
+    import subprocess
+
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=PROGRAM_SECONDS,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.decode(errors="replace")
+
+
+# --- cores ------------------------------------------------------------------------------------------------
+
+
+def cpu_list(listing: str) -> list[int]:
+    """CPU numbers of the kernel's list format: ``0-3,8`` is 0, 1, 2, 3, 8."""
+    numbers: list[int] = []
+    for part in listing.split(","):
+        low, dash, high = part.strip().partition("-")
+        if low.isdigit():
+            numbers.extend(range(int(low), int(high if dash else low) + 1))
+    return numbers
+
+
+def cores(usable: set[int], root: Path = Path("/")) -> list[list[int]]:
+    """Usable hardware threads grouped by core, NUMA node by NUMA node; each core's first thread first."""
+    node_of = {
+        cpu: int(entry.name[4:])
+        for entry in (root / "sys/devices/system/node").glob("node[0-9]*")
+        for cpu in cpu_list(text(entry / "cpulist"))
+    }
+    groups: dict[int, list[int]] = {}
+    for cpu in sorted(usable):
+        topology = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
+        siblings = text(topology / "thread_siblings_list") or text(topology / "core_cpus_list")
+        first = min([peer for peer in cpu_list(siblings) if peer in usable], default=cpu)
+        groups.setdefault(first, []).append(cpu)
+    return sorted(groups.values(), key=lambda group: (node_of.get(group[0], 0), group[0]))
+
+
+def cpu_limit(root: Path = Path("/")) -> float | None:
+    """CPUs that the control group's quota grants (``2.5``), the tightest on the way up; None: no quota."""
+    limits = []
+    for line in text(root / "proc/self/cgroup").splitlines():
+        number, controllers, path = (*line.split(":", 2), "", "")[:3]
+        if number == "0":
+            mounts, version = ["", "unified"], 2
+        elif "cpu" in controllers.split(","):
+            mounts, version = ["cpu,cpuacct", "cpu"], 1
+        else:
+            continue
+        for mount in mounts:
+            base = root / "sys/fs/cgroup" / mount
+            here = base / path.lstrip("/")
+            # Inside a container the path may be the host's, so the mount's own root always counts.
+            for place in {base, here, *(p for p in here.parents if base in p.parents)}:
+                limits.append(_quota(place, version))
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _quota(place: Path, version: int) -> float | None:
+    if version == 2:
+        quota, period = (*text(place / "cpu.max").split(), "", "")[:2]
+    else:
+        quota, period = text(place / "cpu.cfs_quota_us"), text(place / "cpu.cfs_period_us")
+    return int(quota) / int(period) if quota.isdigit() and period.isdigit() and int(period) else None
+
+
+# --- GPUs -------------------------------------------------------------------------------------------------
+
+
+def gpus_listed(listing: str) -> list[str]:
+    """CUDA device ids of ``nvidia-smi -L``: indices, or UUIDs where a GPU is cut into MIG instances."""
+    found: list[tuple[str, str, list[str]]] = []
+    for line in listing.splitlines():
+        uuid = re.search(r"\(UUID: ([^)]+)\)", line)
+        whole = re.match(r"GPU (\d+):", line)
+        if whole and uuid:
+            found.append((whole[1], uuid[1], []))
+        elif re.match(r"\s+MIG ", line) and uuid and found:
+            found[-1][2].append(uuid[1])
+    if not any(parts for _, _, parts in found):
+        return [index for index, _, _ in found]
+    return [name for _, uuid, parts in found for name in (parts or [uuid])]
+
+
+def nvidia_smi() -> str:
+    """What ``nvidia-smi -L`` prints here."""
+    return output(["nvidia-smi", "-L"])
+
+
+def gpus(environ: Any, root: Path = Path("/"), listing: Callable[[], str] = nvidia_smi) -> list[str]:
+    """CUDA device ids that ranks may use here.
+
+    CUDA_VISIBLE_DEVICES is kept as it is (CUDA ends the list at the first invalid id); without it the
+    driver's own list counts, and ``nvidia-smi -L``, which can take seconds, is asked about MIG only.
+    """
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        names = [name.strip() for name in visible.split(",")]
+        valid = [bool(re.match(r"\d+$|GPU-|MIG-", name)) for name in names]
+        return names[: valid.index(False)] if False in valid else names
+    driver = root / "proc/driver/nvidia"
+    minors = []
+    for entry in sorted((driver / "gpus").glob("*")):
+        minor = re.search(r"Device Minor:\s*(\d+)", text(entry / "information"))
+        # A container may see the driver's list of the whole machine, but only its own device files.
+        if minor is None or (root / f"dev/nvidia{minor[1]}").exists():
+            minors.append(entry.name)
+    if minors and any((driver / "capabilities").glob("gpu*/mig/gi*")):
+        return gpus_listed(listing())
+    return [str(index) for index in range(len(minors))]
+
+
+def limits(root: Path = Path("/")) -> dict[str, Any]:
+    """Bytes of /dev/shm (whole and free) and of memory that may be locked; -1: unlimited."""
+    import resource
+
+    try:
+        shm = os.statvfs(root / "dev/shm")
+        sizes = [shm.f_blocks * shm.f_frsize, shm.f_bavail * shm.f_frsize]
+    except OSError:
+        sizes = [0, 0]
+    return {"shm": sizes, "memlock": resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]}

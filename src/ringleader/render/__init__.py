@@ -1,0 +1,1 @@
+"""Every text that leaves us: hostfile, mpirun argv, rank environment. Pure."""

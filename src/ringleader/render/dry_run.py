@@ -1,0 +1,138 @@
+"""What ``ringleader run --dry-run`` prints: everything that a launch would do, for people to read. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ringleader.job import Family, Job, Mpi
+from ringleader.plan import Plan, RankPlace
+from ringleader.render.hostfile import ALIAS_END, mpi_name
+from ringleader.render.rank_env import RankEnvironment, is_secret
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mpirun:
+    """The command that starts the rank agents."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    """Variables that are added to ours for it."""
+    unset: tuple[str, ...] = ()
+    """Variables of ours that it is kept from seeing."""
+    links: Mapping[str, str]
+    """Library name → file it leads to, in a directory in front of the ranks' LD_LIBRARY_PATH."""
+
+
+def dry_run_text(
+    *,
+    job: Job,
+    plan: Plan,
+    mpi: Mpi,
+    hostfile: str,
+    mpirun: Mpirun,
+    environments: Sequence[RankEnvironment],
+) -> str:
+    """Return the whole text. ``environments``: one for each rank, by rank.
+
+    The values of variables whose names speak of secrets are not shown, as this text ends up in logs.
+    """
+    common, own = split_environments(environments)
+    origin = "embedded" if mpi.embedded else mpi.mpirun
+    ranks, hosts = _count(plan.size, "rank"), _count(len(plan.hosts), "host")
+    unset = environments[0].unset if environments else ()
+    sections = [
+        (f"plan: {ranks} on {hosts}, {mpi.family} {mpi.version} ({origin})", plan_table(plan, mpi.family)),
+        ("hostfile", hostfile.splitlines()),
+        ("mpirun: its environment besides ours, then its argv", _mpirun_lines(mpirun)),
+        ("every rank: command", [f"cd {shlex.quote(job.workdir)}", shlex.join(job.command)]),
+        (
+            "every rank: environment",
+            [*(f"unset {name}" for name in unset), *(_assignment(*item) for item in common.items())],
+        ),
+        (
+            "rank by rank: environment",
+            [
+                f"{rank}: " + " ".join(_assignment(*item) for item in part.items())
+                for rank, part in own.items()
+            ],
+        ),
+    ]
+    links = [f"{name} -> {target}" for name, target in sorted(mpirun.links.items())]
+    sections.append(("every rank: links in a directory in front of LD_LIBRARY_PATH", links))
+    return "\n".join("\n".join([f"# {title}", *lines, ""]) for title, lines in sections if lines)
+
+
+def plan_table(plan: Plan, family: Family) -> list[str]:
+    """Return one line a rank: rank, host:slot, cores, threads, GPU."""
+    rows = [("rank", "host:slot", "cores", "threads", "gpu")]
+    for place in plan.ranks:
+        rows.append(
+            (
+                str(place.rank),
+                _slot(plan, place, family),
+                numbers(place.cpus) or "any",
+                str(place.threads),
+                place.gpu or "-",
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+
+
+def split_environments(
+    environments: Sequence[RankEnvironment],
+) -> tuple[dict[str, str], dict[int, dict[str, str]]]:
+    """Split into what every rank has alike and, by rank, what differs."""
+    if not environments:
+        return {}, {}
+    common = {
+        name: value
+        for name, value in environments[0].set.items()
+        if all(other.set.get(name) == value for other in environments)
+    }
+    own = {
+        rank: {name: value for name, value in environment.set.items() if name not in common}
+        for rank, environment in enumerate(environments)
+    }
+    return common, {rank: part for rank, part in own.items() if part}
+
+
+def numbers(values: Sequence[int]) -> str:
+    """Write 0,1,2,5 as ``0-2,5``."""
+    runs: list[list[int]] = []
+    for value in sorted(values):
+        if runs and value == runs[-1][1] + 1:
+            runs[-1][1] = value
+        else:
+            runs.append([value, value])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
+
+
+def _slot(plan: Plan, place: RankPlace, family: Family) -> str:
+    """Return host:slot, with the name under which the MPI knows the host where that is another."""
+    name = plan.hosts[place.host_index].host.name
+    user, at, bare = name.rpartition("@")
+    shown = f"{user}{at}[{bare}]" if ":" in bare else name
+    alias = mpi_name(name, family)
+    known_as = f" ({alias})" if alias.endswith(ALIAS_END) else ""
+    return f"{shown}:{place.local_rank}{known_as}"
+
+
+def _mpirun_lines(mpirun: Mpirun) -> list[str]:
+    """Return the variables, one a line, and the argv as one command for reading."""
+    variables = [_assignment(name, value) for name, value in sorted(mpirun.env.items())]
+    return [*(f"unset {name}" for name in mpirun.unset), *variables, shlex.join(mpirun.argv)]
+
+
+def _assignment(name: str, value: str) -> str:
+    if is_secret(name):
+        return f"{name}=(not shown: {len(value)} characters)"
+    return f"{name}={shlex.quote(value)}"
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"

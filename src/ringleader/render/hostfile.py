@@ -1,0 +1,87 @@
+"""The hostfile that tells each MPI exactly where the plan put its ranks. Pure.
+
+Every MPI reads another dialect and every one of them stumbles over something: Open MPI 4 refuses a node
+called ``fe80::1`` or ``h_1`` (names must be letters, digits, dots and hyphens), Open MPI 5 refuses
+``[fe80::1]`` and zones, Hydra takes the first colon for the start of the slot count, and none takes a user.
+So a name that is not plain gets a plain alias in the hostfile, and the job's own ssh configuration
+(``ringleader.render.ssh_config``) says where the alias leads.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ringleader.errors import Fault, RequestError
+from ringleader.job import Family
+from ringleader.plan import HostFacts, Plan
+
+_PLAIN = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?")
+
+
+ALIAS_END = ".invalid"
+"""Resolvers answer at once that there is no such name, so an MPI that asks does not wait."""
+
+
+def bare_name(name: str) -> str:
+    """Return the host without its user: ``alice@h1`` is ``h1``."""
+    return name.rpartition("@")[2]
+
+
+def user_of(name: str) -> str:
+    """Return the user in ``alice@h1``; empty where there is none."""
+    return name.rpartition("@")[0]
+
+
+def mpi_name(name: str, family: Family | None = None) -> str:
+    """Return what an MPI (``None``: any but Open MPI 4) is told instead of a host's name.
+
+    That is the name itself where the MPI can read it: only the name itself finds its block in the user's ssh
+    configuration. An alias ends in ``ALIAS_END`` and so can never be mistaken for another host.
+    """
+    bare = bare_name(name)
+    if _PLAIN.fullmatch(bare) and not (family is Family.OPENMPI4 and "_" in bare):
+        return bare
+    # Reversible, so that two names never share an alias: a hyphen and everything unusual becomes x<hex>x.
+    coded = "".join(c if c.isascii() and c.isalnum() and c != "x" else f"x{ord(c):x}x" for c in bare)
+    return f"alias-{coded}{ALIAS_END}"
+
+
+def hostfile_text(plan: Plan, family: Family) -> str:
+    """Return the hostfile that gives exactly the plan's ranks.
+
+    Open MPI: one line a host with as many slots as it has ranks; the arguments ``--map-by slot`` fill it
+    host by host, ``--map-by slot --rank-by node`` number the same ranks node by node (``--map-by node`` is
+    not used: Open MPI 5 fails to map hosts with unequal slots so).
+    Hydra (MPICH, Intel MPI): it goes through the file in turns, taking ``:n`` ranks from each line, and
+    needs no argument. It cannot number ranks node by node over hosts with unequal counts, since a host on
+    two lines is two nodes to it: RequestError then.
+    """
+    names = [_name(facts, family) for facts in plan.hosts]
+    counts = plan.counts()
+    if family in (Family.OPENMPI4, Family.OPENMPI5):
+        # max_slots: an MPI that would put more ranks there fails instead.
+        lines = (f"{n} slots={count} max_slots={count}" for n, count in zip(names, counts, strict=True))
+        return "".join(line + "\n" for line in lines)
+    if not in_turns(plan):
+        return "".join(f"{name}:{count}\n" for name, count in zip(names, counts, strict=True))
+    if len(set(counts)) > 1:
+        raise RequestError(
+            Fault(
+                where="--map-by node",
+                what=f"{family}'s launcher cannot number ranks node by node over hosts with unequal counts",
+                hint="give every host equally many ranks, use --map-by slot, or use Open MPI",
+            )
+        )
+    return "".join(f"{name}:1\n" for name in names)
+
+
+def _name(facts: HostFacts, family: Family) -> str:
+    """Return a host's name for the MPI; no alias for our own machine, which is not reached through ssh."""
+    name = mpi_name(facts.host.name, family)
+    return "localhost" if facts.is_local and name.endswith(ALIAS_END) else name
+
+
+def in_turns(plan: Plan) -> bool:
+    """Say whether the plan numbers its ranks node by node, not host after host."""
+    order = [place.host_index for place in plan.ranks]
+    return order != sorted(order)

@@ -1,0 +1,1 @@
+"""Runs become tables, one self-contained HTML page, JSON."""

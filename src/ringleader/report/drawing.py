@@ -1,0 +1,144 @@
+"""What all plots share: colours, measures, legend, and the way from a figure to SVG text. Needs matplotlib.
+
+Every colour is a stand-in that becomes a CSS variable, so the page decides on light and dark.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from ringleader.report.words import plural
+from ringleader.scaling import Scaling
+
+INK, MUTED, RULE, SURFACE = "#101011", "#6f7071", "#d8d9da", "#fefdfc"
+COUPLED, UNCOUPLED, WAITING = "#0072b2", "#d55e00", "#009e73"
+CSS_NAMES = {
+    INK: "--ink",
+    MUTED: "--muted",
+    RULE: "--rule",
+    SURFACE: "--surface",
+    COUPLED: "--coupled",
+    UNCOUPLED: "--uncoupled",
+    WAITING: "--waiting",
+}
+"""Stand-in colour in the drawing → CSS variable in the page."""
+
+WIDTH = 4.6
+"""Inches: at 72 points each as wide as a phone, so that the text keeps its size there."""
+
+STYLE: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "ringleader",
+    "font.family": "sans-serif",
+    "font.size": 12,
+    "text.color": INK,
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": RULE,
+    "grid.linewidth": 0.8,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "legend.frameon": False,
+    "legend.fontsize": 11.5,
+    "hatch.linewidth": 1.4,
+}
+
+
+def axes_of(height: float, left: float) -> tuple[Any, Any]:
+    """Return (figure, axes); ``left`` is the room for labels at the left, in inches."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, height))
+    figure.patch.set_alpha(0.0)
+    axes = figure.add_axes((left / WIDTH, 0.7 / height, 1 - (left + 0.15) / WIDTH, 1 - (0.7 + 0.42) / height))
+    axes.patch.set_alpha(0.0)
+    return figure, axes
+
+
+def legend(axes: Any, **handles: Any) -> None:
+    """Name the series in one row above the drawing, from the figure's left edge."""
+    axes.legend(
+        **handles,
+        loc="upper left",
+        bbox_to_anchor=(0.0, 1.0),
+        bbox_transform=axes.figure.transFigure,
+        ncols=3,
+        borderpad=0.1,
+        borderaxespad=0,
+        handlelength=2.2,
+        handletextpad=0.5,
+        columnspacing=1.2,
+    )
+
+
+def dots(axes: Any, x: float, values: Sequence[float], color: str, marker: str) -> None:
+    """Draw each repetition as a small open mark."""
+    axes.plot(
+        [x] * len(values),
+        values,
+        linestyle="none",
+        marker=marker,
+        markersize=3.6,
+        markerfacecolor=SURFACE,
+        markeredgecolor=color,
+        markeredgewidth=1.1,
+        zorder=5,
+    )
+
+
+def label(result: Scaling) -> str:
+    """``4×2``: hosts and slots of a size."""
+    return f"{result.hosts}×{result.slots}"
+
+
+def size_names(axes: Any, results: Sequence[Scaling]) -> None:
+    """Name each size at the left, the first on top."""
+    names = [f"{label(result)}\n{plural(result.ranks, 'rank')}" for result in results]
+    axes.set_yticks(range(len(results)), names)
+    axes.set_ylim(len(results) - 0.45, -0.55)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(visible=False, axis="y")
+
+
+def svg(figure: Any, name: str, title: str, description: str) -> str:
+    """Return the figure as an element that can stand in any page: unique ids, CSS colours, no addresses."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    out = io.StringIO()
+    canvas: Any = FigureCanvasSVG(figure)
+    canvas.print_svg(out, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    return embedded(out.getvalue(), name, title, description)
+
+
+def embedded(text: str, name: str, title: str, description: str) -> str:
+    """Return a whole SVG document as an element that can stand in a page more than once."""
+    text = text[text.index("<svg") :].strip()
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
+    text = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", text)
+    text = text.replace("xlink:href", "href")
+    text = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', text)
+    text = re.sub(r'(href="|url\()#', rf"\1#{name}-", text)
+    for color, variable in CSS_NAMES.items():
+        text = re.sub(rf'(fill|stroke)="{color}"', rf'style="\1: var({variable})"', text, flags=re.IGNORECASE)
+        text = re.sub(color, f"var({variable})", text, flags=re.IGNORECASE)
+    text = re.sub(r"(font: [\d.]+px) [^;\"]+", r"\1 var(--sans)", text)
+    opening = re.match(r"<svg[^>]*>", text)
+    assert opening is not None
+    box = re.search(r'viewBox="[^"]+"', opening[0])
+    assert box is not None
+    words = (
+        f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-desc">{escape(description)}</desc>'
+    )
+    head = f'<svg {box[0]} role="img" aria-labelledby="{name}-title {name}-desc">'
+    return head + words + text[opening.end() :]

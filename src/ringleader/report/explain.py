@@ -1,0 +1,273 @@
+"""What a scaling run means, in words. Pure. Nothing is claimed that the repetitions do not show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ringleader.metrics import Spread
+from ringleader.report.words import percent, plural, seconds, thousands, times
+from ringleader.scaling import Context, Run, Scaling, scalings
+
+WIDE = 0.1
+"""A spread of more than this part of the median is worth a caution."""
+
+
+CROWDED = 1.25
+"""Up to this many times cores / ranks of the ideal, too few cores are the explanation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """A run in words."""
+
+    headline: str
+    """One sentence on the largest size."""
+    limits: tuple[str, ...]
+    """What keeps it from being linear, a sentence or two each."""
+    cautions: tuple[str, ...]
+    """Why a number might deserve less trust."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loss:
+    """Points of the ideal (100) that one size loses, and to what; the two parts add up to the whole."""
+
+    total: int
+    coupling: int
+    sharing: int
+
+
+def loss_of(result: Scaling) -> Loss | None:
+    """Split what a size loses against the ideal; ``None`` where one rank or uncoupled ranks are missing."""
+    if result.efficiency is None or result.uncoupled_efficiency is None:
+        return None
+    total = round(100 * (1 - result.efficiency.median))
+    coupling = round(100 * (result.uncoupled_efficiency.median - result.efficiency.median))
+    return Loss(total=total, coupling=coupling, sharing=total - coupling)
+
+
+def largest(results: Sequence[Scaling]) -> Scaling:
+    """Return the size with the most ranks; of equals the one on more hosts."""
+    return max(results, key=lambda result: (result.ranks, result.hosts))
+
+
+def explain(run: Run) -> Explanation:
+    """Put a run into words."""
+    results = scalings(run)
+    if not results:
+        return Explanation(
+            headline="Nothing was measured yet.", limits=(), cautions=tuple(_unfinished(run, results))
+        )
+    top = largest(results)
+    return Explanation(
+        headline=headline(run, top),
+        limits=tuple(_limits(run, results, top)),
+        cautions=tuple(_unfinished(run, results)) + tuple(_cautions(run, results)),
+    )
+
+
+def _machine(context: Context, hosts: int) -> str:
+    return "this machine" if context.one_machine or hosts == 1 else "the machines"
+
+
+def headline(run: Run, top: Scaling) -> str:
+    """Return one sentence on a size."""
+    who = plural(top.ranks, "rank")
+    rate = f"{thousands(top.rate.median)} {run.unit}/s"
+    verb = "does" if top.ranks == 1 else "do"
+    if top.ranks == 1:
+        return f"One rank does {rate}; larger sizes were not measured."
+    if top.speedup is None or top.efficiency is None:
+        return f"{who} {verb} {rate}; one rank was not measured, so there is no speed-up to tell."
+    text = f"{who} do {times(top.speedup.median)} the work of one: "
+    text += f"{percent(top.efficiency.median)} efficiency"
+    against = top.against_uncoupled
+    loss = loss_of(top)
+    if against is None or loss is None:
+        return f"{text}. Uncoupled ranks were not measured, so what is lost cannot be split."
+    if against.count < 2:
+        return f"{text}; against uncoupled ranks {percent(against.median)}, from a single repetition."
+    if not against.clear_of(1.0):
+        return f"{text}; against uncoupled ranks {_undecided(against)}."
+    if against.median > 1.0:
+        return f"{text}; against uncoupled ranks {percent(against.median)}: communication costs nothing here."
+    machine = _machine(run.context, top.hosts)
+    if loss.sharing <= 0:
+        return f"{text}; against uncoupled ranks {percent(against.median)}: communication takes what is lost."
+    return (
+        f"{text}; against uncoupled ranks {percent(against.median)}: of the {loss.total} points lost, "
+        f"{loss.coupling} {'goes' if loss.coupling == 1 else 'go'} to communication "
+        f"and {loss.sharing} to sharing {machine}."
+    )
+
+
+def _undecided(against: Spread) -> str:
+    """Say that the repetitions decide nothing, and why."""
+    extent = f"({percent(against.low)} to {percent(against.high)})"
+    if against.low <= 1.0 <= against.high:
+        return f"no difference shows beyond the spread {extent}"
+    return f"the repetitions vary too much to tell {extent}"
+
+
+def _limits(run: Run, results: Sequence[Scaling], top: Scaling) -> list[str]:
+    if top.ranks == 1 or top.efficiency is None:
+        return []
+    found = []
+    loss = loss_of(top)
+    if loss is not None:
+        sharing, coupling = _sharing(run, top, loss), _coupling(top, loss)
+        found += [sharing, coupling] if loss.sharing >= loss.coupling else [coupling, sharing]
+    found += _steepest(results)
+    found += _uneven(run, top)
+    if top.efficiency.low > 1.0:
+        found.append(
+            "Efficiency is above 100 %: the single rank was slower than it could be, most often because its "
+            "working set fits the caches worse or because the input pipeline is shared by several ranks."
+        )
+    return [text for text in found if text]
+
+
+def _sharing(run: Run, top: Scaling, loss: Loss) -> str:
+    alone, who = top.uncoupled_efficiency, plural(top.ranks, "rank")
+    assert alone is not None
+    machine = _machine(run.context, top.hosts)
+    if alone.count > 1 and not alone.clear_of(1.0):
+        return (
+            f"Sharing: no loss shows beyond the spread. {who} that exchange nothing reach "
+            f"{percent(alone.low)} to {percent(alone.high)} of as many times one rank."
+        )
+    if loss.sharing <= 0:
+        part = percent(alone.median)
+        return f"Sharing: nothing is lost. {who} that exchange nothing reach {part} of the ideal."
+    text = (
+        f"Sharing: {who} that exchange nothing reach {percent(alone.median)} of the ideal"
+        f"{', measured once' if alone.count == 1 else ''}. "
+        f"{_points(loss.sharing)} to what ranks on {machine} share: cores, caches, memory, clock rates. "
+    )
+    cores = _cores(run.context, top.hosts)
+    if cores is not None and cores < top.ranks and alone.median < CROWDED * cores / top.ranks:
+        bound = percent(cores / top.ranks)
+        return text + f"They have {plural(cores, 'core')} between them, which alone leaves about {bound}."
+    return text + "More machines would help; a faster network would not."
+
+
+def _cores(context: Context, hosts: int) -> int | None:
+    """Return the cores the first ``hosts`` hosts have, as far as known; one machine counts once."""
+    known = [host.cores for host in context.hosts[:hosts]]
+    if not known or any(count is None for count in known) or (len(known) < hosts and not context.one_machine):
+        return None
+    counts = [count for count in known if count is not None]
+    return max(counts) if context.one_machine else sum(counts)
+
+
+def _points(count: int) -> str:
+    return f"{count} point goes" if count == 1 else f"{count} points go"
+
+
+def _coupling(top: Scaling, loss: Loss) -> str:
+    against = top.against_uncoupled
+    assert against is not None
+    if against.count < 2:
+        text = f"Communication: {percent(against.median)} of uncoupled ranks, measured once: no claim."
+    elif not against.clear_of(1.0):
+        text = (
+            f"Communication: against uncoupled ranks {_undecided(against)}. More or longer repetitions, or a "
+            "quieter machine, would tell."
+        )
+    elif against.median > 1.0:
+        text = (
+            f"Communication: coupled ranks do {percent(against.median)} of what uncoupled ones do. "
+            "Ranks in step can get in each other's way less; the exchange costs less than that gains."
+        )
+    else:
+        text = f"Communication: {_points(max(loss.coupling, 0))} to coupling the ranks. "
+        text += f"They do {percent(against.median)} of what as many uncoupled ranks do."
+    return text + _inside_step(top)
+
+
+def _inside_step(top: Scaling) -> str:
+    step = top.step
+    if step is None or step.exchange is None or step.waiting is None or not step.total > 0:
+        return ""
+    text = (
+        f" In a step of {seconds(step.total)}, {seconds(step.exchange)} "
+        f"({percent(step.exchange / step.total)}) are exchange and {seconds(step.waiting)} "
+        f"({percent(step.waiting / step.total)}) waiting for other ranks."
+    )
+    if step.waiting > step.exchange and step.waiting > 0.02 * step.total:
+        return text + " Most of it is waiting: ranks that differ in speed cost more here than the wire."
+    return text
+
+
+def _steepest(results: Sequence[Scaling]) -> list[str]:
+    """Name the neighbouring sizes between which efficiency falls most, where it falls for certain."""
+    by_ranks = sorted((r for r in results if r.efficiency is not None), key=lambda r: (r.ranks, r.hosts))
+    falls = []
+    for before, after in pairwise(by_ranks):
+        assert before.efficiency is not None and after.efficiency is not None
+        if after.efficiency.count > 1 and before.efficiency.low > after.efficiency.high:
+            falls.append((before.efficiency.median - after.efficiency.median, before, after))
+    if len(by_ranks) < 3 or not falls:
+        return []
+    _, before, after = max(falls, key=lambda fall: fall[0])
+    assert before.efficiency is not None and after.efficiency is not None
+    return [
+        f"Where: the largest fall is from {before.name} to {after.name}, "
+        f"{percent(before.efficiency.median)} to {percent(after.efficiency.median)}."
+    ]
+
+
+def _uneven(run: Run, top: Scaling) -> list[str]:
+    """Tell a rank that is slower on its own, seen where ranks are uncoupled and so keep their own pace."""
+    point = next(p for p in run.points if (p.hosts, p.slots) == (top.hosts, top.slots))
+    parts = [s.slowest_rate * top.ranks / s.rate for s in point.uncoupled if s.slowest_rate is not None]
+    if not parts or max(parts) > 0.9:
+        return []
+    return [
+        f"Balance: left alone, the slowest rank does {percent(max(parts))} of the mean in every repetition. "
+        "Coupled ranks march at its pace."
+    ]
+
+
+def _unfinished(run: Run, results: Sequence[Scaling]) -> list[str]:
+    if run.failure:
+        return [f"The run ended early ({run.failure}); what was measured before is shown."]
+    fewest = min((len(point.samples) for point in run.points), default=0)
+    if results and fewest < run.repeats:
+        return ["The run is not complete; what was measured so far is shown."]
+    return []
+
+
+def _cautions(run: Run, results: Sequence[Scaling]) -> list[str]:
+    found = []
+    if all(result.rate.count == 1 for result in results):
+        found.append(
+            "One repetition: how far the numbers vary is unknown, so small differences mean nothing."
+        )
+    wide = [
+        f"{result.name} ({percent((result.rate.high - result.rate.low) / result.rate.median)})"
+        for result in results
+        if result.rate.high - result.rate.low > WIDE * result.rate.median
+    ]
+    if wide:
+        found.append(
+            f"The repetitions vary much at {', '.join(wide)}: something else used the "
+            "machine, or the runs are short. Small differences mean nothing."
+        )
+    samples = [(point, s) for point in run.points for s in (*point.samples, *point.uncoupled)]
+    if any(sample.heard < point.ranks for point, sample in samples):
+        found.append("Not every rank told its rate: the rate of those that did was taken for all.")
+    apart = sorted({point.name for point, sample in samples if not sample.together})
+    if apart:
+        found.append(
+            f"At {', '.join(apart)} the ranks of a run hardly trained at the same time: they competed less "
+            "than they would have, which flatters them. Let the script train longer."
+        )
+    short = min((sample.seconds for _, sample in samples if sample.seconds), default=None)
+    if short is not None and short < 1.0:
+        found.append(
+            f"The shortest run was measured over {seconds(short)} only; let the script train longer."
+        )
+    return found

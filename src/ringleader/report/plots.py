@@ -1,0 +1,278 @@
+"""Plots of a scaling run as SVG text to be put inside a page. Needs matplotlib (``ringleader[report]``).
+
+Every colour is written as a CSS variable, so the page decides on light and dark. Nothing is told by colour
+alone: each series has its own marker, dash or hatch, and bars carry their numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ringleader.metrics import Sample, Spread
+from ringleader.report.drawing import (
+    COUPLED,
+    INK,
+    MUTED,
+    STYLE,
+    SURFACE,
+    UNCOUPLED,
+    WAITING,
+    axes_of,
+    dots,
+    label,
+    legend,
+    size_names,
+    svg,
+)
+from ringleader.report.words import percent, plural, seconds, times
+from ringleader.scaling import Point, Run, Scaling, scalings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plot:
+    """One drawing with its words."""
+
+    title: str
+    caption: str
+    """What to look at and how to read it, a sentence or two."""
+    svg: str
+    """An ``<svg role="img">`` element with title and description, no reference to anything outside it."""
+
+
+def plots(run: Run) -> list[Plot]:
+    """Draw what the run has: speed-up, efficiency, and where a step's time goes."""
+    import matplotlib
+
+    results = [result for result in scalings(run) if result.speedup is not None]
+    several = [result for result in results if result.ranks > 1]
+    if not several:
+        return []
+    with matplotlib.rc_context(STYLE):
+        height = max(3.4, 1.3 + 0.64 * len(results))
+        drawn = [_speedup_plot(run, results, height), _efficiency_plot(run, several, height)]
+        step = _step_plot(results, height)
+        return [*drawn, step] if step else drawn
+
+
+def _ratios(samples: Sequence[Sample], one: Sequence[Sample], ranks: int) -> list[float]:
+    return [sample.rate / base.rate / ranks for sample, base in zip(samples, one, strict=False)]
+
+
+def _point(run: Run, result: Scaling) -> Point:
+    return next(p for p in run.points if (p.hosts, p.slots) == (result.hosts, result.slots))
+
+
+def _one(run: Run) -> Sequence[Sample]:
+    return next(point.samples for point in run.points if point.ranks == 1)
+
+
+def _speedup_plot(run: Run, results: Sequence[Scaling], height: float) -> Plot:
+    figure, axes = axes_of(height, 0.62)
+    by_ranks = sorted(results, key=lambda result: (result.ranks, result.hosts))
+    ranks = sorted({result.ranks for result in by_ranks})
+    _speedup_lines(axes, by_ranks)
+    one = _one(run)
+    for result in by_ranks:
+        point = _point(run, result)
+        dots(axes, result.ranks, _ratios(point.uncoupled, one, 1), UNCOUPLED, "s")
+        dots(axes, result.ranks, _ratios(point.samples, one, 1), COUPLED, "o")
+    _rank_scale(axes, by_ranks, ranks)
+    axes.set_ylabel("times the work of one rank")
+    legend(axes)
+    said = "; ".join(
+        f"{label(r)}, {plural(r.ranks, 'rank')}: {times(r.speedup.median)}"
+        + (f", uncoupled {times(r.uncoupled_efficiency.median * r.ranks)}" if r.uncoupled_efficiency else "")
+        for r in by_ranks
+        if r.speedup
+    )
+    return Plot(
+        title="Speed-up",
+        caption="Lines join the medians; each small mark is one repetition. Uncoupled ranks run the same "
+        "script and exchange nothing: the gap from them to the ideal is the machine's, the gap below them "
+        "communication's.",
+        svg=svg(figure, "speedup", "Speed-up against the number of ranks", said),
+    )
+
+
+def _speedup_lines(axes: Any, by_ranks: Sequence[Scaling]) -> None:
+    """Draw the ideal and the medians of uncoupled and coupled ranks."""
+    top = by_ranks[-1].ranks
+    axes.plot([1, top], [1, top], color=MUTED, linestyle=(0, (5, 3)), linewidth=1.5, label="ideal")
+    left_alone = [r for r in by_ranks if r.uncoupled_efficiency is not None]
+    if left_alone:
+        values = [r.uncoupled_efficiency.median * r.ranks for r in left_alone if r.uncoupled_efficiency]
+        xs = [1.0, *(float(r.ranks) for r in left_alone)]
+        axes.plot(
+            xs,
+            [1.0, *values],
+            color=UNCOUPLED,
+            linestyle=(0, (1.5, 1.5)),
+            marker="s",
+            markersize=6,
+            linewidth=1.8,
+            label="uncoupled ranks",
+        )
+    axes.plot(
+        [r.ranks for r in by_ranks],
+        [r.speedup.median for r in by_ranks if r.speedup],
+        color=COUPLED,
+        marker="o",
+        markersize=7,
+        linewidth=2.2,
+        label="measured",
+    )
+
+
+def _rank_scale(axes: Any, results: Sequence[Scaling], ranks: Sequence[int]) -> None:
+    """Mark the rank counts that were measured; beyond 8 both axes double, so that small ones keep room."""
+    top = ranks[-1]
+    if top > 8:
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log", base=2)
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.minorticks_off()
+        axes.set_xlim(0.85, top * 1.18)
+    else:
+        axes.set_xlim(1 - 0.06 * top, top * 1.06)
+        axes.set_ylim(0, max(top, axes.get_ylim()[1]) * 1.04)
+        axes.yaxis.get_major_locator().set_params(integer=True)
+    if len(results) == len(ranks) <= 6:
+        axes.set_xticks(ranks, [f"{result.ranks}\n{label(result)}" for result in results])
+        axes.set_xlabel("ranks (hosts×slots)")
+    else:
+        axes.set_xticks(ranks, [str(count) for count in ranks])
+        axes.set_xlabel("ranks")
+
+
+def _efficiency_plot(run: Run, results: Sequence[Scaling], height: float) -> Plot:
+    figure, axes = axes_of(height, 1.0)
+    one = _one(run)
+    thick = 0.36
+    both = any(result.against_uncoupled is not None for result in results)
+    top = 1.0
+    numbers: list[tuple[float, str]] = []
+    for index, result in enumerate(results):
+        point = _point(run, result)
+        assert result.efficiency is not None
+        bars: list[tuple[Spread, list[float], str, str | None]] = [
+            (result.efficiency, _ratios(point.samples, one, result.ranks), COUPLED, None)
+        ]
+        if result.against_uncoupled is not None:
+            pairs = _ratios(point.samples, point.uncoupled, 1)
+            bars.append((result.against_uncoupled, pairs, UNCOUPLED, "////"))
+        for row, (spread, values, color, hatch) in enumerate(bars):
+            y = index + (row - 0.5) * thick * 1.08 if both else float(index)
+            axes.barh(y, spread.median, thick, color=color, hatch=hatch, edgecolor=SURFACE, linewidth=0)
+            if len(values) > 1:
+                axes.plot([spread.low, spread.high], [y, y], color=INK, linewidth=1.1, zorder=4)
+            axes.plot(values, [y] * len(values), linestyle="none", marker="o", markersize=3.8, zorder=5,
+                      markerfacecolor=SURFACE, markeredgecolor=INK, markeredgewidth=0.9)  # fmt: skip
+            numbers.append((y, percent(spread.median)))
+            top = max(top, spread.high, spread.median)
+    for y, text in numbers:
+        axes.text(top + 0.2, y, text, va="center", ha="right", fontsize=11.5)
+    axes.axvline(1.0, color=MUTED, linestyle=(0, (5, 3)), linewidth=1.3, zorder=3)
+    axes.set_xlim(0, top + 0.2)
+    axes.spines["bottom"].set_bounds(0, top)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
+    axes.set_xticks([tick / 4 for tick in range(int(4 * top) + 1)])
+    size_names(axes, results)
+    _efficiency_legend(axes, both)
+    return Plot(
+        title="Efficiency",
+        caption="Bars are medians, dots are repetitions, the dark line is their spread. Against one rank "
+        "counts everything that is lost; against uncoupled ranks counts communication alone.",
+        svg=svg(figure, "efficiency", "Efficiency at each size", _efficiency_words(results)),
+    )
+
+
+def _efficiency_words(results: Sequence[Scaling]) -> str:
+    return "; ".join(
+        f"{label(r)}: {percent(r.efficiency.median)} of the ideal"
+        + (f", {percent(r.against_uncoupled.median)} of uncoupled ranks" if r.against_uncoupled else "")
+        for r in results
+        if r.efficiency
+    )
+
+
+def _efficiency_legend(axes: Any, both: bool) -> None:
+    from matplotlib.patches import Patch
+
+    handles = [Patch(facecolor=COUPLED, label="against one rank")]
+    if both:
+        label = "against uncoupled ranks"
+        handles.append(Patch(facecolor=UNCOUPLED, hatch="////", edgecolor=SURFACE, linewidth=0, label=label))
+    legend(axes, handles=handles)
+
+
+def step_parts(results: Sequence[Scaling]) -> tuple[list[str], list[list[float]]] | None:
+    """Return (names of the parts, their seconds for each size), or ``None`` where no step time is known.
+
+    Where the engine told them: compute, exchange, waiting. Else what the runs' difference shows: one rank
+    alone, what sharing the machine adds (uncoupled minus alone), communication (coupled minus uncoupled).
+    """
+    steps = [result.step for result in results]
+    if any(step is None for step in steps):
+        return None
+    if any(step is not None and step.exchange is not None for step in steps):
+        rows = [[s.compute or 0.0 if s.exchange is not None else s.total, s.exchange or 0.0, s.waiting or 0.0]
+                for s in steps if s is not None]  # fmt: skip
+        return ["compute", "exchange", "waiting"], rows
+    alone = next((r.step.total for r in results if r.ranks == 1 and r.step), None)
+    if alone is None or any(r.against_uncoupled is None for r in results if r.ranks > 1):
+        return ["step"], [[step.total] for step in steps if step is not None]
+    rows = []
+    for result in results:
+        assert result.step is not None
+        total, ratio = result.step.total, result.against_uncoupled
+        uncoupled = total if ratio is None else total * min(1.0, ratio.median)
+        rows.append([min(alone, uncoupled), max(0.0, uncoupled - alone), max(0.0, total - uncoupled)])
+    return ["alone", "sharing", "communication"], rows
+
+
+def _step_plot(results: Sequence[Scaling], height: float) -> Plot | None:
+    found = step_parts(results)
+    if found is None:
+        return None
+    names, rows = found
+    figure, axes = axes_of(height, 1.0)
+    longest = max(sum(row) for row in rows)
+    unit, scale = ("s", 1.0) if longest >= 1 else ("ms", 1e3)
+    looks = ((COUPLED, None), (UNCOUPLED, "////"), (WAITING, "xxx"))
+    for column, name in enumerate(names):
+        starts = [sum(row[:column]) * scale for row in rows]
+        widths = [row[column] * scale for row in rows]
+        color, hatch = looks[column]
+        axes.barh(range(len(rows)), widths, 0.5, left=starts, color=color, hatch=hatch, edgecolor=SURFACE,
+                  linewidth=0, label=name)  # fmt: skip
+    for index, row in enumerate(rows):
+        axes.text((sum(row) + 0.02 * longest) * scale, index, seconds(sum(row)), va="center", fontsize=11.5)
+    axes.set_xlim(0, longest * scale * 1.28)
+    axes.locator_params(axis="x", nbins=5)
+    axes.set_xlabel(f"{unit} for each step")
+    size_names(axes, results)
+    legend(axes)
+    said = "; ".join(
+        f"{label(result)}: {seconds(sum(row))}"
+        + "".join(f", {name} {seconds(value)}" for name, value in zip(names, row, strict=True) if value > 0)
+        for result, row in zip(results, rows, strict=True)
+    )
+    return Plot(
+        title="Time of a step", caption=_step_caption(names), svg=svg(figure, "step", "Time of a step", said)
+    )
+
+
+def _step_caption(names: Sequence[str]) -> str:
+    if names[0] == "compute":
+        return (
+            "As the engine measured it, mean over the ranks: moving bytes (exchange), standing still until "
+            "the others arrive (waiting), and everything else (compute)."
+        )
+    if len(names) == 3:
+        return (
+            "From the difference of the runs: what one rank needs alone, what sharing the machine adds, and "
+            "what coupling the ranks adds."
+        )
+    return "Mean over the time that was measured, on the slowest rank."

@@ -1,0 +1,163 @@
+"""A scaling run as a table, as Markdown and as JSON. Pure."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import asdict
+from typing import Any
+
+from tabulate import tabulate
+
+from ringleader.metrics import Spread
+from ringleader.report.explain import explain
+from ringleader.report.words import percent, plural, seconds, thousands, times
+from ringleader.scaling import Context, Run, Scaling, scalings
+
+NONE = "–"
+"""Shown where a number was not measured."""
+
+
+def header(run: Run) -> tuple[str, ...]:
+    """Return the columns' names."""
+    return (
+        "hosts×slots",
+        "ranks",
+        f"{run.unit}/s",
+        "low–high",
+        "speed-up",
+        "efficiency",
+        "vs uncoupled",
+        "step",
+        "exchange",
+        "waiting",
+    )
+
+
+def _ratio(spread: Spread | None) -> str:
+    return NONE if spread is None else percent(spread.median)
+
+
+def row(result: Scaling) -> tuple[str, ...]:
+    """Return one size's cells, in the order of ``header``."""
+    step = result.step
+    return (
+        f"{result.hosts}×{result.slots}",
+        str(result.ranks),
+        thousands(result.rate.median),
+        f"{thousands(result.rate.low)}–{thousands(result.rate.high)}" if result.rate.count > 1 else NONE,
+        NONE if result.speedup is None else times(result.speedup.median),
+        _ratio(result.efficiency),
+        _ratio(result.against_uncoupled),
+        NONE if step is None else seconds(step.total),
+        NONE if step is None or step.exchange is None else seconds(step.exchange),
+        NONE if step is None or step.waiting is None else seconds(step.waiting),
+    )
+
+
+def cells(run: Run) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return (header, rows), without the columns that no size has a number for (the first four stay)."""
+    names = header(run)
+    rows = [row(result) for result in scalings(run)]
+    keep = [i for i in range(len(names)) if i < 4 or any(line[i] != NONE for line in rows)]
+    return tuple(names[i] for i in keep), [tuple(line[i] for i in keep) for line in rows]
+
+
+def as_text(run: Run) -> str:
+    """Return the table for a terminal, with what it means below."""
+    names, rows = cells(run)
+    said = explain(run)
+    table = tabulate(rows, names, tablefmt="simple", disable_numparse=True, colalign=_align(len(names)))
+    parts = [table, said.headline, *(f"• {text}" for text in said.limits)]
+    parts += [f"! {text}" for text in said.cautions]
+    parts += [f"Transport: {run.context.transport}"] if run.context.transport else []
+    return "\n".join([parts[0], "", *parts[1:]]) + "\n"
+
+
+def _align(columns: int) -> tuple[str, ...]:
+    return ("left",) + ("right",) * (columns - 1)
+
+
+def as_markdown(run: Run) -> str:
+    """Return a Markdown section: headline, table, what limits it, context."""
+    names, rows = cells(run)
+    said = explain(run)
+    table = tabulate(rows, names, tablefmt="pipe", disable_numparse=True, colalign=_align(len(names)))
+    lines = [f"## {_escaped(run.name)}", "", f"**{_escaped(said.headline)}**", "", table, ""]
+    lines += [f"- {_escaped(text)}" for text in said.limits]
+    lines += [f"- Caution: {_escaped(text)}" for text in said.cautions]
+    lines += ["", "| | |", "| --- | --- |"]
+    lines += [f"| {name} | {_escaped(text)} |" for name, text in facts(run)]
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(text: str) -> str:
+    for sign in ("\\", "|", "*", "_", "`", "<", "["):
+        text = text.replace(sign, "\\" + sign)
+    return text.replace("\n", " ")
+
+
+def facts(run: Run) -> list[tuple[str, str]]:
+    """Return what a reader needs to repeat the run: (name, text), only what is known."""
+    context = run.context
+    versions = (("Python", context.python), ("PyTorch", context.torch), ("Ringleader", context.ringleader))
+    found = [
+        ("Command", shlex.join(context.command)),
+        ("Grid", ",".join(point.name for point in run.points)),
+        ("Repetitions", f"{run.repeats}, sizes taken in turn, every second time backwards"),
+        ("Warm-up left out", _warmup(run)),
+        ("Hosts", _hosts(context)),
+        ("MPI", context.mpi),
+        ("Transport", context.transport),
+        ("Binding", context.binding),
+        ("Threads for each rank", "" if context.threads is None else str(context.threads)),
+        *versions,
+        ("Started", day(context.date)),
+    ]
+    return [(name, text) for name, text in found if text]
+
+
+def day(date: str) -> str:
+    """``2026-11-21T00:12:00+00:00`` → ``2026-11-21 00:12:00 UTC``."""
+    return date.replace("T", " ").replace("+00:00", " UTC")
+
+
+def _warmup(run: Run) -> str:
+    if run.unit == "images":
+        return "by the script itself"
+    return f"the first {percent(run.warmup)} of the time in which all ranks trained"
+
+
+def _hosts(context: Context) -> str:
+    """Return the hosts, those that differ in nothing but the name in one go."""
+    groups: dict[str, list[str]] = {}
+    for host in context.hosts:
+        what = ", ".join(
+            part for part in (host.cpu, plural(host.cores, "core") if host.cores else "") if part
+        )
+        groups.setdefault(what, []).append(host.name)
+    texts = [", ".join(names) + (f": {what}" if what else "") for what, names in groups.items()]
+    return "; ".join(texts) + (" (one machine plays them all)" if context.one_machine and texts else "")
+
+
+def document(run: Run) -> dict[str, Any]:
+    """Return the run's results as plain JSON values: rates per second, times in seconds, ratios as such."""
+    said = explain(run)
+    return {
+        "schema": run.schema,
+        "name": run.name,
+        "unit": run.unit,
+        "headline": said.headline,
+        "limits": list(said.limits),
+        "cautions": list(said.cautions),
+        "failure": run.failure,
+        "repeats": run.repeats,
+        "warmup": run.warmup,
+        "context": asdict(run.context),
+        "results": [asdict(result) for result in scalings(run)],
+    }
+
+
+def as_json(run: Run) -> str:
+    """Return ``document`` as text."""
+    return json.dumps(document(run), indent=2, ensure_ascii=False) + "\n"

@@ -1,0 +1,43 @@
+"""Numbers as people read them. Pure; the only place where a report rounds."""
+
+from __future__ import annotations
+
+
+def percent(part: float) -> str:
+    """0.744 → ``74 %``."""
+    return f"{100 * part:.0f} %"
+
+
+def times(factor: float) -> str:
+    """5.934 → ``5.93×``, 31.72 → ``31.7×``."""
+    return f"{factor:.2f}×" if factor < 10 else f"{factor:.1f}×"
+
+
+def thousands(value: float) -> str:
+    """Four significant digits at most below 10,000, whole numbers above: ``7.953``, ``812.3``, ``12,345``."""
+    if value >= 1000:
+        return f"{value:,.0f}"
+    if value >= 100:
+        return f"{value:.1f}"
+    return f"{value:.2f}" if value >= 10 else f"{value:.3f}"
+
+
+def seconds(value: float) -> str:
+    """Three significant digits in s, ms or µs."""
+    if value == 0:
+        return "0 s"
+    for unit, scale in (("s", 1.0), ("ms", 1e3)):
+        if value * scale >= 1:
+            return f"{_three(value * scale)} {unit}"
+    return f"{_three(value * 1e6)} µs"
+
+
+def _three(value: float) -> str:
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def plural(count: int, noun: str) -> str:
+    """1 → ``1 rank``, 8 → ``8 ranks``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,0 +1,1 @@
+"""What Horovod keeps in ``horovod.runner.util``; the name is Horovod's."""

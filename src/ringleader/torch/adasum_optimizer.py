@@ -1,0 +1,104 @@
+"""The optimizer under ``op=Adasum``: ranks combine what their own steps changed, not their gradients.
+
+Every rank lets the wrapped optimizer make its step with its own gradients; the difference that this made to
+each parameter is combined over the ranks by the Adasum rule, and applied to where the step began.
+
+Maleki, Musuvathi, Mytkowicz et al., "Scaling distributed training with adaptive summation", MLSys 2021.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Self
+
+import torch
+
+from ringleader.collectives.operations import ReduceOp
+from ringleader.torch.basics import session
+from ringleader.torch.compression import PowerSGD, TopK
+from ringleader.torch.direct import everybody, reduce_all, reduction
+from ringleader.torch.optimizer_arguments import Settings
+from ringleader.torch.process_sets import global_process_set, member_of
+from ringleader.torch.step_report import StepReport
+from ringleader.torch.wrapping import Front
+
+_SERIAL = itertools.count()
+
+
+class AdasumFront(Front):
+    """What `DistributedOptimizer` puts in front of the wrapped class under Adasum."""
+
+    def take_up(self, *, named: list[tuple[str, torch.Tensor]], settings: Settings, passes: int) -> Self:
+        """See `Front`."""
+        if isinstance(settings.compression, (TopK, PowerSGD)):
+            raise ValueError("this compression has a sum or an average of gradients, no adasum")
+        return super().take_up(named=named, settings=settings, passes=passes)
+
+    def prepare(self) -> None:
+        """Meet the other ranks; `ValueError` where they have other parameters. Collective."""
+        current = session()
+        member = member_of(global_process_set, "Allreduce")
+        size = member.ranks.size
+        if size & (size - 1):
+            raise NotImplementedError("Running Adasum with non-power of 2 ranks is not supported yet.")
+        self._engine = member.engine
+        self._report = StepReport.from_environment(current.engine, timelines=current.timelines)
+        self._trained = [p for group in self.param_groups for p in group["params"] if p.requires_grad]
+        shapes = [(str(p.dtype), tuple(p.shape)) for p in self._trained]
+        answers = everybody(self._engine, (next(_SERIAL), shapes), "adasum")
+        self._serial = answers[0][0]
+        if any(theirs != answers[0][1] for _serial, theirs in answers):
+            raise ValueError("the optimizer's parameters differ between ranks")
+        self._hook(self._trained, self._arrived)
+        if self._part not in current.at_shutdown:
+            current.at_shutdown.append(self._part)
+        self._ready = True
+
+    def _part(self) -> None:
+        self._ready = False
+
+    def _arrived(self, parameter: torch.Tensor) -> None:
+        if not self._apart:
+            self._count(parameter)
+
+    def synchronize(self) -> None:
+        """Do nothing: there is nothing to exchange before the step."""
+
+    def skip_synchronize(self) -> AbstractContextManager[None]:
+        """Refuse: what is exchanged is known only after the step."""
+        raise AssertionError("Skipping synchronization is not supported when using Adasum optimizer.")
+
+    @torch.no_grad()
+    def _combine(self, before: list[torch.Tensor]) -> None:
+        """Replace every parameter by where it was plus what all ranks' steps changed."""
+        compressor = self._settings.compression
+        small = [
+            compressor.compress(parameter - start)
+            for parameter, start in zip(self._trained, before, strict=True)
+        ]
+        works = [
+            reduction(delta.contiguous(), f"{self._serial}.delta.{at}", op=ReduceOp.ADASUM)
+            for at, (delta, _context) in enumerate(small)
+        ]
+        reduce_all(self._engine, works)
+        for parameter, start, work, (_delta, context) in zip(
+            self._trained, before, works, small, strict=True
+        ):
+            parameter.copy_(start + compressor.decompress(work.out, context))
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Let the wrapped optimizer make its step, and combine what it changed with the other ranks."""
+        if not self._ready:
+            self.prepare()
+        if self._apart:
+            return super().step(closure)  # type: ignore[misc]
+        before = [parameter.detach().clone() for parameter in self._trained]
+        result = super().step(closure)  # type: ignore[misc]
+        self._combine(before)
+        self._forget_passes()
+        self._report.step()
+        return result
+
+    step.hooked = True  # type: ignore[attr-defined]

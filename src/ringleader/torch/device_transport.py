@@ -1,0 +1,181 @@
+"""What carries tensors on GPUs: NCCL, or the host where NCCL cannot, or nothing where a rank is alone.
+
+Which of them is settled by the first operation, by all ranks together. A rank carries tensors of one GPU, the
+one of its first operation; tensors of another GPU in the same process are copied to it and back.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+
+import torch
+
+from ringleader.collectives.carriers import Group
+from ringleader.collectives.exceptions import HorovodInternalError
+from ringleader.collectives.operations import Work
+from ringleader.collectives.transports import Region, Transport
+from ringleader.collectives.transports.loopback import LoopbackTransport, UncoupledTransport
+from ringleader.torch.distributed_transport import DeviceKernels, DistributedTransport
+from ringleader.torch.process_group import missing, open_nccl
+from ringleader.torch.staged_transport import StagedTransport
+from ringleader.torch.streams import Streams, tensors_of
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What one rank knows of its GPU before the first operation."""
+
+    gpu: str
+    """The same text for the same piece of hardware, whatever its number in this process."""
+    obstacle: str
+    """Why NCCL cannot carry this rank's tensors; empty where it may."""
+
+
+def obstacle_to_nccl(ranks: Sequence[Facts]) -> str:
+    """Return why NCCL cannot carry the tensors of these ranks, in rank order; empty where it may. Pure."""
+    for rank, facts in enumerate(ranks):
+        if facts.obstacle:
+            return f"{facts.obstacle} (rank {rank})"
+    first: dict[str, int] = {}
+    for rank, facts in enumerate(ranks):
+        other = first.setdefault(facts.gpu, rank)
+        if other != rank:
+            return (
+                f"ranks {other} and {rank} use the same GPU, which NCCL refuses; where each has its own, "
+                "call torch.cuda.set_device(hvd.local_rank()) before the first tensor is made"
+            )
+    return ""
+
+
+class TorchDevices:
+    """See `ringleader.collectives.carriers.DeviceTransport`."""
+
+    def __init__(
+        self,
+        group: Group,
+        *,
+        streams: Streams | None = None,
+        kind: str = "cuda",
+        usual_device: Callable[[], torch.device] = lambda: torch.device("cuda", torch.cuda.current_device()),
+        say: Callable[[str], None] = lambda text: print(text, file=sys.stderr, flush=True),  # noqa: T201
+    ) -> None:
+        """Serve a group with tensors on devices of one ``kind``.
+
+        ``usual_device`` is where a rank takes part that brings no tensor of its own.
+        """
+        self._group = group
+        self._streams = streams or Streams()
+        self._kind = kind
+        self._usual_device = usual_device
+        self._say = say
+        self._route: Transport | None = None
+        self._device = CPU
+        self._strangers: dict[torch.device, StagedTransport] = {}
+
+    @property
+    def name(self) -> str:
+        """Return the transport in use, empty before the first operation."""
+        return self._route.name if self._route is not None else ""
+
+    def asked(self, work: Work) -> None:
+        """Note where in the order of its GPU the work stands."""
+        device = tensors_of(work)[0].device
+        if device.type != self._kind:
+            raise ValueError(
+                f"Tensors on a device of type {device.type} cannot be carried; bring them to the CPU."
+            )
+        self._streams.asked(work, device)
+
+    def execute(self, work: Work) -> None:
+        """Carry out the work on its stream."""
+        device = tensors_of(work)[0].device
+        with self._streams.turn(work):
+            self._carrier(device).execute(work, staged=False)
+
+    def delivered(self, work: Work) -> None:
+        """Have the stream of the calling thread wait for the result."""
+        self._streams.delivered(work)
+
+    def register(self, count: int, dtype: str, place: str) -> Region:
+        """Make memory on the GPU; it is PyTorch's plain memory."""
+        memory = DeviceKernels(torch.device(place)).empty((count,), dtype)
+        return Region(dtype=dtype, count=count, mine=memory, chunks=(), segment=None, device=place)
+
+    def cut(self, region: Region, start: int, count: int) -> Region:
+        """Return a part of the memory."""
+        return replace(region, count=count, mine=region.mine[start : start + count])
+
+    def close(self, *, together: bool) -> None:
+        """Let go of the group on the GPUs."""
+        self._strangers.clear()
+        route, self._route = self._route, None
+        if route is not None:
+            route.close(together=together)
+
+    # which way
+
+    def _carrier(self, device: torch.device) -> Transport:
+        """Return the transport for tensors of this device; settles the way with all ranks at first."""
+        if self._route is None:
+            self._device = device if device.type == self._kind else self._usual_device()
+            self._route = self._settle(self._device)
+        if device == self._device:
+            return self._route
+        stranger = self._strangers.get(device)
+        if stranger is None:
+            stranger = self._strangers[device] = StagedTransport(
+                self._route, DeviceKernels(device), self._group.watch, inner_device=self._device
+            )
+        return stranger
+
+    def _settle(self, device: torch.device) -> Transport:
+        group, kernels = self._group, DeviceKernels(device)
+        if group.host.name == "uncoupled":
+            return UncoupledTransport(kernels, group.ranks.size, group.ranks.rank)
+        if group.wire is None or group.ranks.size == 1:
+            return LoopbackTransport(kernels)
+        facts = json.dumps(asdict(self._facts(device))).encode()
+        everybody = [Facts(**json.loads(message)) for message in group.wire.messages(facts)]
+        obstacle = obstacle_to_nccl(everybody)
+        staged = StagedTransport(group.host, kernels, group.watch, inner_device=CPU)
+        if not obstacle:
+            nccl = self._nccl(kernels, staged)
+            try:
+                nccl.open()
+                return nccl
+            except HorovodInternalError as error:
+                obstacle = str(error)
+        if group.ranks.rank == 0:
+            self._say(
+                "ringleader: tensors on GPUs travel through host memory, which is slower than NCCL: "
+                f"{obstacle}."
+            )
+        return staged
+
+    def _nccl(self, kernels: DeviceKernels, staged: StagedTransport) -> DistributedTransport:
+        group, wire = self._group, self._group.wire
+        assert wire is not None
+        return DistributedTransport(
+            wire,
+            kernels,
+            open_group=lambda: open_nccl(
+                wire,
+                group.watch,
+                one_host=group.ranks.hosts == 1,
+                timeout=group.deadline_seconds,
+                device=kernels.device,
+            ),
+            adasum=staged,
+        )
+
+    def _facts(self, device: torch.device) -> Facts:
+        obstacle = missing("nccl")
+        if self._group.wanted == "mpi":
+            obstacle = "RINGLEADER_TRANSPORT=mpi asks for it"
+        gpu = str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else ""
+        return Facts(gpu=gpu, obstacle=obstacle)

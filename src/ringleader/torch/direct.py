@@ -1,0 +1,71 @@
+"""Operations that the optimizer itself needs, on the engine of the group that it exchanges with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import cloudpickle
+import torch
+
+from ringleader.collectives.engine import Engine
+from ringleader.collectives.operations import Call, ReduceOp, Work, call_digest
+from ringleader.torch.kernels import dtype_name
+
+
+def reduction(
+    tensor: torch.Tensor,
+    name: str,
+    *,
+    op: ReduceOp = ReduceOp.SUM,
+    prescale: float = 1.0,
+    postscale: float = 1.0,
+) -> Work:
+    """Return the work that reduces a contiguous tensor in place over the ranks."""
+    call = Call(
+        kind="allreduce",
+        dtype=dtype_name(tensor),
+        shape=tuple(tensor.shape),
+        op=op,
+        prescale=prescale,
+        postscale=postscale,
+        device=tensor.device.type,
+    )
+    return Work(call, call_digest(call), name=name, serial=0, array=tensor, out=tensor)
+
+
+def reduce_all(engine: Engine, works: Sequence[Work]) -> None:
+    """Do several reductions; they may be under way together."""
+    for work in works:
+        engine.submit(work)
+    for work in works:
+        engine.wait(work)
+
+
+def sum_over_ranks(engine: Engine, tensor: torch.Tensor, name: str, factor: float = 1.0) -> torch.Tensor:
+    """Sum a contiguous tensor in place over the ranks, multiply it by ``factor`` and return it."""
+    engine.run(reduction(tensor, name, postscale=factor))
+    return tensor
+
+
+def gather(engine: Engine, tensor: torch.Tensor, name: str) -> torch.Tensor:
+    """Return the tensors of all ranks joined along the first dimension, which may differ."""
+    tensor = tensor.contiguous()
+    call = Call(
+        kind="allgather",
+        dtype=dtype_name(tensor),
+        shape=tuple(tensor.shape[1:]),
+        device=tensor.device.type,
+    )
+    work = Work(call, call_digest(call), name=name, serial=0, array=tensor, out=None)
+    engine.run(work)
+    result: torch.Tensor = work.out
+    return result
+
+
+def everybody(engine: Engine, obj: Any, name: str) -> list[Any]:
+    """Return the objects of all ranks in rank order; they travel pickled."""
+    payload = torch.frombuffer(bytearray(cloudpickle.dumps(obj)), dtype=torch.uint8)
+    lengths = gather(engine, torch.tensor([payload.numel()]), f"{name}.sz").tolist()
+    parts = torch.split(gather(engine, payload, f"{name}.t"), lengths)
+    return [cloudpickle.loads(part.numpy().tobytes()) for part in parts]

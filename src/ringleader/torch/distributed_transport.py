@@ -1,0 +1,224 @@
+"""`torch.distributed` as a transport: NCCL for tensors on GPUs, and the same code over Gloo on the CPU.
+
+Reductions of the types that the backend knows are its own; they leave the same bits on every rank. For all
+others every rank receives one piece of everybody's tensor, reduces it in rank order with PyTorch's kernels
+and sends the result to all. Averages and scale factors are applied here, by the rules of all transports.
+
+On a GPU nothing here waits for the device: calls are put on the current stream, in their order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+
+from ringleader.collectives.exceptions import HorovodInternalError
+from ringleader.collectives.operations import ReduceOp, Work
+from ringleader.collectives.transports import Region, Transport
+from ringleader.collectives.transports.exchanges import row_counts, splits_of
+from ringleader.collectives.transports.mpi import plain_op
+from ringleader.collectives.wire import Wire
+from ringleader.torch.kernels import DTYPES, TorchKernels
+from ringleader.torch.process_group import NATIVE, ProcessGroup
+
+TORCH_TYPES = {name: dtype for dtype, name in DTYPES.items()}
+
+
+class DeviceKernels(TorchKernels):
+    """PyTorch's kernels for tensors on one device."""
+
+    def __init__(self, device: torch.device) -> None:
+        """Take the device on which new tensors are made."""
+        self.device = device
+
+    def empty(self, shape: Sequence[int], dtype: str) -> torch.Tensor:
+        """Return a new tensor of undefined content on the device."""
+        return torch.empty(tuple(shape), dtype=TORCH_TYPES[dtype], device=self.device)
+
+
+class DistributedTransport:
+    """Carries tensors on one device with a `ProcessGroup`, which is opened by the first operation."""
+
+    name = "distributed"
+
+    def __init__(
+        self,
+        wire: Wire,
+        kernels: DeviceKernels,
+        *,
+        open_group: Callable[[], ProcessGroup],
+        adasum: Transport | None,
+    ) -> None:
+        """Use ``open_group``, which is collective, when the first operation is there.
+
+        ``wire`` carries row counts, which are the host's business. ``adasum`` carries out reductions with
+        Adasum, which no backend has.
+        """
+        self._wire = wire
+        self._kernels = kernels
+        self._open_group = open_group
+        self._adasum = adasum
+        self._opened: ProcessGroup | None = None
+        self._kinds = {
+            "allreduce": self._allreduce,
+            "allgather": self._allgather,
+            "broadcast": self._broadcast,
+            "alltoall": self._alltoall,
+            "reducescatter": self._reducescatter,
+            "gradients": self._gradients,
+        }
+
+    def open(self) -> None:
+        """Connect the ranks now. Collective; raises `HorovodInternalError` on every rank."""
+        if self._opened is None:
+            self._opened = self._open_group()
+
+    @property
+    def _group(self) -> ProcessGroup:
+        self.open()
+        assert self._opened is not None
+        return self._opened
+
+    def stage(self, work: Work) -> bool:
+        """The backend takes the data when the ranks have met."""
+        return False
+
+    def execute(self, work: Work, *, staged: bool) -> None:
+        """Carry out the work."""
+        carry = self._kinds.get(work.call.kind)
+        if carry is not None:
+            carry(work)
+
+    # kinds
+
+    def _allreduce(self, work: Work) -> None:
+        call, kernels = work.call, self._kernels
+        if call.op is ReduceOp.ADASUM:
+            if self._adasum is None:
+                raise HorovodInternalError(f"Adasum is not defined for tensors on {kernels.device}")
+            self._adasum.execute(work, staged=False)
+            return
+        if work.out is not work.array:
+            kernels.copy(work.out, work.array)
+        flat = kernels.flat(work.out)
+        if call.prescale != 1.0:
+            kernels.scale(flat, call.prescale)
+        self._reduce(flat, call.op, call.postscale)
+
+    def _allgather(self, work: Work) -> None:
+        call, kernels = work.call, self._kernels
+        rows = self._wire.integers(kernels.length(work.array))
+        work.received = tuple(rows)
+        work.out = kernels.empty((sum(rows), *call.shape), call.dtype)
+        width = math.prod(call.shape)
+        self._gather(kernels.flat(work.out), kernels.flat(work.array), [count * width for count in rows])
+
+    def _broadcast(self, work: Work) -> None:
+        if work.out is not work.array and self._wire.rank == work.call.root:
+            self._kernels.copy(work.out, work.array)
+        self._group.broadcast([(self._kernels.flat(work.out), work.call.root)])
+
+    def _alltoall(self, work: Work) -> None:
+        call, kernels = work.call, self._kernels
+        splits = splits_of(work, kernels, self._wire.size)
+        work.received = tuple(self._wire.swap_integers(splits))
+        work.out = kernels.empty((sum(work.received), *call.shape), call.dtype)
+        width = math.prod(call.shape)
+        if width == 0:
+            return
+        sent, received = [width * rows for rows in splits], [width * rows for rows in work.received]
+        own = kernels.part(kernels.flat(work.array), 0, sum(sent))
+        self._group.swap(kernels.flat(work.out), own, received, sent)
+
+    def _reducescatter(self, work: Work) -> None:
+        call, kernels, size, me = work.call, self._kernels, self._wire.size, self._wire.rank
+        rows = row_counts(call.shape[0], size)
+        work.out = kernels.empty((rows[me], *call.shape[1:]), call.dtype)
+        own = kernels.flat(work.array)
+        if kernels.count(own) == 0:
+            return
+        if call.prescale != 1.0:
+            own = own.clone()
+            kernels.scale(own, call.prescale)
+        out = kernels.flat(work.out)
+        op, factor = plain_op(call.op, call.postscale, size)
+        width = math.prod(call.shape[1:])
+        counts = [count * width for count in rows]
+        even = op is ReduceOp.SUM and len(set(rows)) == 1 and out.dtype in NATIVE
+        if even and self._group.scatters:
+            self._group.scatter_sum(out, own)
+            if factor != 1.0:
+                kernels.scale(out, factor)
+        else:
+            self._swap_and_reduce(out, own, counts, op, factor)
+
+    def _gradients(self, work: Work) -> None:
+        self.exchange(work.array, work.call.op, work.call.postscale)
+
+    # gradients
+
+    def register(self, count: int, dtype: str) -> Region:
+        """Make memory of this rank's own on the device."""
+        memory = self._kernels.empty((count,), dtype)
+        return Region(dtype=dtype, count=count, mine=memory, chunks=(), segment=None)
+
+    def cut(self, region: Region, start: int, count: int) -> Region:
+        """Return a part of the memory."""
+        mine = self._kernels.part(region.mine, start, start + count)
+        return Region(dtype=region.dtype, count=count, mine=mine, chunks=(), segment=None)
+
+    def exchange(self, region: Region, op: ReduceOp, factor: float) -> None:
+        """Reduce the region in place."""
+        self._reduce(region.mine, op, factor)
+
+    # steps
+
+    def _reduce(self, flat: torch.Tensor, wanted: ReduceOp, postscale: float) -> None:
+        """Reduce a 1-D tensor over all ranks in place, and scale the result."""
+        if flat.numel() == 0:
+            return
+        op, factor = plain_op(wanted, postscale, self._wire.size)
+        if flat.dtype == torch.bool:
+            # Bytes of 0 and 1: "or" is their maximum and "and" their minimum.
+            either = op in (ReduceOp.SUM, ReduceOp.MAX)
+            self._group.reduce(flat.view(torch.uint8), ReduceOp.MAX if either else ReduceOp.MIN)
+        elif flat.dtype in NATIVE:
+            self._group.reduce(flat, op)
+        else:
+            size, me = self._wire.size, self._wire.rank
+            edges = [flat.numel() * rank // size for rank in range(size + 1)]
+            counts = [edges[rank + 1] - edges[rank] for rank in range(size)]
+            total = torch.empty_like(flat[edges[me] : edges[me + 1]])
+            self._swap_and_reduce(total, flat, counts, op, 1.0)
+            self._gather(flat, total, counts)
+        if factor != 1.0:
+            self._kernels.scale(flat, factor)
+
+    def _swap_and_reduce(
+        self, out: torch.Tensor, own: torch.Tensor, counts: Sequence[int], op: ReduceOp, factor: float
+    ) -> None:
+        """Reduce this rank's part of everybody's tensor into ``out``; ``counts`` are elements per rank."""
+        size, mine = self._wire.size, counts[self._wire.rank]
+        room = torch.empty(size * mine, dtype=own.dtype, device=own.device)
+        self._group.swap(room, own, [mine] * size, counts)
+        if mine:
+            self._kernels.reduce(out, list(room.view(size, mine)), op, factor)
+
+    def _gather(self, out: torch.Tensor, own: torch.Tensor, counts: Sequence[int]) -> None:
+        """Bring everybody's 1-D tensor into ``out``; ``counts`` are elements per rank."""
+        if sum(counts) == 0:
+            return
+        if len(set(counts)) == 1:
+            self._group.gather(out, own)
+            return
+        parts = list(torch.split(out, list(counts)))
+        parts[self._wire.rank].copy_(own)
+        self._group.broadcast([(part, rank) for rank, part in enumerate(parts)])
+
+    def close(self, *, together: bool) -> None:
+        """Let go of the group."""
+        group, self._opened = self._opened, None
+        if group is not None:
+            group.close(together=together)

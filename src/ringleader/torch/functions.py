@@ -1,0 +1,155 @@
+"""What scripts do with whole models, optimizers and Python objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import cloudpickle
+import torch
+
+from ringleader.collectives.exceptions import HorovodInternalError
+from ringleader.torch.basics import rank, size
+from ringleader.torch.gathers import allgather, broadcast_, broadcast_async_
+from ringleader.torch.handles import synchronize
+from ringleader.torch.process_sets import ProcessSet, global_process_set, member_of
+
+UNPICKLABLE = -1
+"""Stands for the length of an object that cannot be pickled."""
+
+
+def broadcast_parameters(params: Any, root_rank: int, process_set: ProcessSet = global_process_set) -> None:
+    """Replace the tensors of all ranks of a process set by those of ``root_rank``, in place.
+
+    ``params`` is a dictionary such as ``model.state_dict()``, or tensors or (name, tensor) pairs such as
+    ``model.named_parameters()``; anything else is a `ValueError`. Values that are no tensors are left alone.
+    """
+    if isinstance(params, Mapping):
+        pairs = sorted(params.items())
+    elif isinstance(params, Iterable) and not isinstance(params, torch.Tensor | str | bytes):
+        pairs = [pair if isinstance(pair, tuple) else (None, pair) for pair in params]
+    else:
+        raise ValueError(f"invalid params of type: {type(params)}")
+    handles = [
+        broadcast_async_(value, root_rank, name, process_set)
+        for name, value in pairs
+        if isinstance(value, torch.Tensor)
+    ]
+    for handle in handles:
+        synchronize(handle)
+
+
+def broadcast_object(
+    obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Any:
+    """Return the object of ``root_rank`` on all ranks of a process set; it travels pickled.
+
+    What the others pass does not matter. Where it cannot be pickled, that error is raised on the root, and
+    `HorovodInternalError` on the others.
+    """
+    # Not by the count of operations, in which ranks may differ: some may be members of more sets.
+    name = "broadcast_object" if name is None else name
+    mine = rank() == root_rank
+    payload, error = _pickled(obj) if mine else (torch.empty(0, dtype=torch.uint8), None)
+    length = torch.tensor([payload.numel() if error is None else UNPICKLABLE])
+    broadcast_(length, root_rank, f"{name}.sz", process_set)
+    _check_pickled(length.tolist(), error, [root_rank])
+    if not mine:
+        payload = torch.empty(int(length.item()), dtype=torch.uint8)
+    broadcast_(payload, root_rank, f"{name}.t", process_set)
+    return obj if mine else _unpickled(payload)
+
+
+def allgather_object(
+    obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> list[Any]:
+    """Return the objects of all ranks of a process set, in rank order; they travel pickled.
+
+    Where one cannot be pickled, that error is raised on its rank, and `HorovodInternalError` on the others.
+    """
+    name = "allgather_object" if name is None else name
+    payload, error = _pickled(obj)
+    length = torch.tensor([payload.numel() if error is None else UNPICKLABLE])
+    lengths = allgather(length, f"{name}.sz", process_set).tolist()
+    _check_pickled(lengths, error, member_of(process_set, "Allgather").global_ranks)
+    everything = allgather(payload, f"{name}.t", process_set)
+    return [_unpickled(part) for part in torch.split(everything, lengths)]
+
+
+def _pickled(obj: Any) -> tuple[torch.Tensor, Exception | None]:
+    """Return the object as bytes, or what came in the way."""
+    try:
+        return torch.frombuffer(bytearray(cloudpickle.dumps(obj)), dtype=torch.uint8), None
+    # An object may raise whatever it likes, and the others wait for this rank.
+    except Exception as error:
+        return torch.empty(0, dtype=torch.uint8), error
+
+
+def _check_pickled(lengths: Sequence[int], error: Exception | None, ranks: Sequence[int]) -> None:
+    """Raise on all ranks if one of them has an object that cannot be pickled."""
+    if error is not None:
+        raise error
+    if UNPICKLABLE in lengths:
+        raise HorovodInternalError(
+            f"The object of rank {ranks[lengths.index(UNPICKLABLE)]} cannot be pickled; that rank says why."
+        )
+
+
+def _unpickled(payload: torch.Tensor) -> Any:
+    return cloudpickle.loads(payload.numpy().data)
+
+
+def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, model: Any = None) -> None:
+    """Give every rank the optimizer state and options of ``root_rank``, with their Python types.
+
+    Ranks that have no state yet (a fresh start) get the root's, as a rank that resumed from a checkpoint has
+    it. LBFGS, whose state is no list of tensors, is a `ValueError`. ``model`` is not needed.
+    """
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ValueError("cannot broadcast torch.optim.LBFGS state")
+    if size() == 1:
+        return
+    tensors: list[torch.Tensor] = []
+    state = optimizer.state_dict()
+    outline = _outline(state, tensors) if rank() == root_rank else None
+    outline, shapes = broadcast_object((outline, [(t.shape, t.dtype) for t in tensors]), root_rank)
+    if rank() != root_rank:
+        tensors = [torch.empty(shape, dtype=dtype) for shape, dtype in shapes]
+    else:
+        # On the CPU: the others do not know where the root's tensors lie, and load theirs where they belong.
+        tensors = [tensor.detach().cpu().contiguous() for tensor in tensors]
+    handles = [broadcast_async_(tensor, root_rank, f"optimizer.{at}") for at, tensor in enumerate(tensors)]
+    for handle in handles:
+        synchronize(handle)
+    if rank() != root_rank:
+        optimizer.load_state_dict(_filled(outline, tensors))
+
+
+class _Slot:
+    """Stands where a tensor was."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+
+def _outline(value: Any, tensors: list[torch.Tensor]) -> Any:
+    """Return the value with every tensor replaced by its number, and collect the tensors."""
+    if isinstance(value, torch.Tensor):
+        tensors.append(value)
+        return _Slot(len(tensors) - 1)
+    if isinstance(value, dict):
+        return {key: _outline(one, tensors) for key, one in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_outline(one, tensors) for one in value)
+    return value
+
+
+def _filled(value: Any, tensors: list[torch.Tensor]) -> Any:
+    """Return the value that `_outline` took apart, with these tensors."""
+    if isinstance(value, _Slot):
+        return tensors[value.at]
+    if isinstance(value, dict):
+        return {key: _filled(one, tensors) for key, one in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_filled(one, tensors) for one in value)
+    return value

@@ -1,0 +1,100 @@
+"""Operations that were begun and not waited for, and the count by which they are known."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from ringleader.collectives.engine import Engine
+from ringleader.collectives.exceptions import HorovodInternalError
+from ringleader.collectives.operations import Work
+
+
+class _Kept(NamedTuple):
+    """What a handle stands for."""
+
+    engine: Engine
+    """Who does the works."""
+    works: Sequence[Work]
+    """One, or the members of a group."""
+    result: Callable[[], Any]
+    """Returns what `synchronize` returns; called when all works are done without an error."""
+
+
+_SERIAL = itertools.count()
+_HANDLES: dict[int, _Kept] = {}
+
+
+def next_serial() -> int:
+    """Count an operation of this process; the number names it where the script does not, and is its handle.
+
+    Every operation of every kind and process set is counted before anything else is looked at, also one that
+    fails then: where ranks differ in what fails, they count alike.
+    """
+    return next(_SERIAL)
+
+
+def count_from(serial: int) -> None:
+    """Go on counting from a number that is not below what was counted so far."""
+    global _SERIAL
+    _SERIAL = itertools.count(serial)
+
+
+def run(engine: Engine, work: Work) -> torch.Tensor:
+    """Have the engine do a work now and return the result; raises what went wrong."""
+    engine.run(work)
+    out: torch.Tensor = work.out
+    return out
+
+
+def begin(engine: Engine, works: Sequence[Work], serial: int, result: Callable[[], Any]) -> int:
+    """Hand works to the engine, all of them or none, and return the handle.
+
+    A name that is pending here is a `ValueError`.
+    """
+    if len(works) == 1:
+        engine.submit(works[0])
+    else:
+        engine.submit_all(works)
+    _HANDLES[serial] = _Kept(engine, works, result)
+    return serial
+
+
+def finish(engine: Engine, works: Sequence[Work]) -> None:
+    """Wait for works until each is done, then raise the first error if there is one."""
+    error: HorovodInternalError | None = None
+    for work in works:
+        try:
+            engine.wait(work)
+        except HorovodInternalError as failed:
+            error = error or failed
+    if error is not None:
+        raise error
+
+
+def poll(handle: int) -> bool:
+    """Return whether `synchronize` would return at once."""
+    kept = _HANDLES.get(handle)
+    return kept is None or all(work.done for work in kept.works)
+
+
+def synchronize(handle: int) -> Any:
+    """Wait for an operation and return its result; None for a handle that is unknown or was waited for.
+
+    Raises `HorovodInternalError` where the ranks did not agree, or a peer ended.
+    """
+    kept = _HANDLES.pop(handle, None)
+    if kept is None:
+        return None
+    finish(kept.engine, kept.works)
+    return kept.result()
+
+
+def forget_handles() -> None:
+    """Drop the handles of an earlier life of the engine, and count operations from the beginning."""
+    global _SERIAL
+    _HANDLES.clear()
+    _SERIAL = itertools.count()

@@ -1,0 +1,24 @@
+"""Meetings without data: `barrier`, and `join` for ranks that have no more of it."""
+
+from __future__ import annotations
+
+from ringleader.torch.handles import count_from, next_serial
+from ringleader.torch.process_sets import ProcessSet, global_process_set, member_of
+from ringleader.torch.works import meeting
+
+
+def barrier(process_set: ProcessSet = global_process_set) -> None:
+    """Wait until all ranks of a process set have called this."""
+    serial = next_serial()
+    member_of(process_set, "Barrier").engine.run(meeting("barrier", serial))
+
+
+def join(device: int = -1) -> int:
+    """Take part in the others' reductions with zeros until all ranks have called this.
+
+    Returns the rank that was the last. ``device`` is Horovod's and not needed.
+    """
+    serial = next_serial()
+    last, counted = member_of(global_process_set, "Join").engine.join(serial)
+    count_from(counted + 1)
+    return last

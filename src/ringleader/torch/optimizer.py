@@ -1,0 +1,363 @@
+"""The optimizer that sees the gradients of all ranks."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, Self
+
+import torch
+
+from ringleader.collectives.buckets import first_difference
+from ringleader.collectives.engine import Engine
+from ringleader.collectives.operations import ReduceOp
+from ringleader.torch.adasum_optimizer import AdasumFront
+from ringleader.torch.autotune import Autotune, autotune
+from ringleader.torch.basics import session, size
+from ringleader.torch.compressed import LocalGradients, reducer_of
+from ringleader.torch.compression import WIRE_DTYPES, Compression, Compressor
+from ringleader.torch.direct import everybody, reduce_all, reduction, sum_over_ranks
+from ringleader.torch.gradients import GradientBuckets, Manner, Named, shapes_of
+from ringleader.torch.mpi_ops import Average
+from ringleader.torch.optimizer_arguments import Settings, checked_groups, checked_names, default_names
+from ringleader.torch.process_sets import ProcessSet, global_process_set, member_of
+from ringleader.torch.sparse_gradients import sum_sparse
+from ringleader.torch.step_report import StepReport
+from ringleader.torch.wrapping import Front, wrap
+
+BUCKET_BYTES = 8 << 20
+"""Bucket size where buckets travel while backward goes on; on one host all gradients are one bucket."""
+_SERIAL = itertools.count()
+"""Numbers the optimizers of this process; rank 0's numbers are everybody's."""
+
+
+_EXCHANGING: weakref.WeakSet[DistributedFront] = weakref.WeakSet()
+"""Optimizers that hold gradients. A gradient lies in one place, so each parameter belongs to the last of them
+that was made or used; the others make new buckets when they are used again."""
+
+
+class Exchanger(Protocol):
+    """Exchanges the gradients of some parameters: `GradientBuckets` or `LocalGradients`."""
+
+    noticed: dict[int, int]
+    sparse: dict[int, int]
+
+    def arrived(self, parameter: torch.Tensor) -> None: ...
+    def ask(self) -> None: ...
+    def exchange(self) -> bool: ...
+    def resume(self) -> None: ...
+    def adopt(self, sparse: dict[int, int]) -> dict[int, torch.Tensor]: ...
+    def leave(self) -> None: ...
+
+
+class DistributedFront(Front):
+    """What `DistributedOptimizer` puts in front of the class of the wrapped optimizer."""
+
+    def take_up(self, *, named: list[tuple[str, torch.Tensor]], settings: Settings, passes: int) -> Self:
+        """See `Front`."""
+        self._should_synchronize = True
+        self._synchronized = False
+        self._adopted: set[int] = set()
+        """Parameters, by identity, that were frozen at first and have a gradient on some rank by now."""
+        self._frozen: list[torch.Tensor] = []
+        self._exchanger: Exchanger | None = None
+        self._autotune: Autotune | None = None
+        return super().take_up(named=named, settings=settings, passes=passes)
+
+    # peers
+
+    def prepare(self) -> None:
+        """Meet the other ranks, and make buckets and hooks for the parameters of now. Collective."""
+        current, settings = session(), self._settings
+        everywhere = settings.process_set.process_set_id == 0
+        self._report = StepReport.from_environment(current.engine, timelines=current.timelines)
+        self.part()
+        self._ready = True
+        if self.part not in current.at_shutdown:
+            current.at_shutdown.append(self.part)
+        if not everywhere and settings.process_set.included() is False:
+            return
+        member = member_of(settings.process_set, "Allreduce")
+        self._engine: Engine = member.engine
+        if self._autotune is None and settings.cap_bytes is None:
+            self._autotune = autotune(member.engine)
+        if member.ranks.size == 1 or member.engine.transport.name == "uncoupled":
+            return
+        names = {**dict(_turned(default_names(self.param_groups))), **self._parameter_names}
+        everything = [(names[p], p) for group in self.param_groups for p in group["params"]]
+        self._frozen = [p for _name, p in everything if not self._takes_part(p)]
+        self._named = [(name, p) for name, p in everything if self._takes_part(p)]
+        mine = {id(p) for _name, p in self._named}
+        for other in [other for other in _EXCHANGING if other.holds(mine)]:
+            other.part()
+        _EXCHANGING.add(self)
+        manner = self._manner(self._named, member.ranks.hosts)
+        self._exchanger = self._new_exchanger(self._named, manner)
+        self._hook([parameter for _name, parameter in self._named], self._arrived)
+
+    def _takes_part(self, parameter: torch.Tensor) -> bool:
+        return parameter.requires_grad or id(parameter) in self._adopted
+
+    def _manner(self, named: Named, hosts: int) -> Manner:
+        """Agree with the other ranks on how gradients are exchanged; `ValueError` where they cannot."""
+        settings = self._settings
+        average = settings.op is Average
+        apart = hosts > 1 or any(parameter.is_cuda for _name, parameter in named)
+        manner = Manner(
+            op=settings.op,
+            prescale=1.0 / settings.predivide if average else 1.0,
+            postscale=settings.predivide if average else 1.0,
+            wire_dtype=WIRE_DTYPES.get(settings.compression),
+            cap_bytes=self._cap_bytes(apart),
+            groups=settings.grouped(named),
+            # On one host the processors that would move the bytes are those that compute: nothing is gained.
+            overlap=apart,
+            sparse_as_dense=settings.sparse_as_dense,
+            serial=next(_SERIAL),
+        )
+        return _agreed(self._engine, named, manner, settings)
+
+    def _cap_bytes(self, apart: bool) -> int | None:
+        """Return the most bytes in a bucket: what the script wants, what is on trial, or what is usual."""
+        if self._settings.cap_bytes is None and self._autotune is not None:
+            return self._autotune.cap_bytes
+        return self._settings.cap_bytes or (BUCKET_BYTES if apart else None)
+
+    def _new_exchanger(self, named: Named, manner: Manner) -> Exchanger:
+        self._serial = manner.serial
+        if self._settings.compression not in WIRE_DTYPES:
+            return LocalGradients(named, reducer_of(self._engine, self._settings.compression, manner))
+        buckets = GradientBuckets(self._engine, named, manner)
+        self._report.in_buckets(buckets.count)
+        return buckets
+
+    def holds(self, parameters: set[int]) -> bool:
+        """Return whether it exchanges the gradient of one of these parameters (given by identity)."""
+        return self._exchanger is not None and any(id(p) in parameters for _name, p in self._named)
+
+    def part(self) -> None:
+        """Let go of the engine's memory; the next step makes new buckets."""
+        self._unhook()
+        if self._exchanger is not None:
+            self._exchanger.leave()
+            self._exchanger = None
+        self._ready = False
+
+    def _arrived(self, parameter: torch.Tensor) -> None:
+        """Called by backward when a parameter's gradient is there."""
+        exchanger = self._exchanger
+        if exchanger is None or self._apart:
+            return
+        self._report.gradient()
+        self._synchronized = False
+        if self._frozen and not self._passes:
+            self._look_for_unfrozen()
+        if self._count(parameter):
+            exchanger.arrived(parameter)
+
+    # what ranks agree on anew
+
+    def _look_for_unfrozen(self) -> list[int]:
+        """Return which frozen parameters are so no more, and let the next exchange tell everybody."""
+        found = [at for at, parameter in enumerate(self._frozen) if parameter.requires_grad]
+        if found and self._exchanger is not None:
+            self._exchanger.ask()
+        return found
+
+    def _agree(self, exchanger: Exchanger) -> None:
+        """Tell all ranks what this one noticed, finish the exchange, and go on with other buckets."""
+        mine = (exchanger.noticed, self._look_for_unfrozen())
+        facts = everybody(self._engine, mine, f"{self._serial}.noticed")
+        exchanger.resume()
+        sparse = {at: dims for one, _unfrozen in facts for at, dims in one.items()}
+        self._exchange_sparse(exchanger, exchanger.adopt(sparse) if sparse else {}, sparse)
+        unfrozen = [self._frozen[at] for at in sorted({at for _sparse, one in facts for at in one})]
+        if unfrozen:
+            self._exchange_singly(unfrozen)
+            self._adopted.update(map(id, unfrozen))
+            self.prepare()
+
+    def _exchange_sparse(
+        self, exchanger: Exchanger, dense: dict[int, torch.Tensor], which: dict[int, int]
+    ) -> None:
+        factor = 1.0 / self._engine.ranks.size if self._settings.op is Average else 1.0
+        for at, dims in sorted(which.items()):
+            name, parameter = self._named[at]
+            label = f"{self._serial}.{name}"
+            sum_sparse(self._engine, parameter, dims, label, factor=factor, more=dense.get(at))
+
+    def _exchange_singly(self, parameters: list[torch.Tensor]) -> None:
+        works = []
+        for at, parameter in enumerate(parameters):
+            grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.detach()
+            parameter.grad = (grad.to_dense() if grad.is_sparse else grad).contiguous()
+            works.append(reduction(parameter.grad, f"{self._serial}.unfrozen.{at}", op=self._settings.op))
+        reduce_all(self._engine, works)
+
+    # Horovod's words
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        """Load, and forget what backward passes did before."""
+        self._synchronized = False
+        self._should_synchronize = True
+        super().load_state_dict(state_dict)
+
+    def synchronize(self) -> None:
+        """Exchange the gradients, so that they may be looked at or clipped before `step`."""
+        if not self._ready:
+            self.prepare()
+        exchanger = self._exchanger
+        if exchanger is not None:
+            self._report.exchange()
+            self._look_for_unfrozen()
+            try:
+                known = dict(exchanger.sparse)
+                if exchanger.exchange():
+                    self._agree(exchanger)
+                if known and not self._settings.sparse_as_dense:
+                    self._exchange_sparse(exchanger, {}, known)
+            finally:
+                self._forget_passes()
+            self._report.exchanged()
+        self._synchronized = True
+
+    @contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """Within it, `step` does not exchange: for scripts that called `synchronize` themselves."""
+        self._should_synchronize = False
+        try:
+            yield
+        finally:
+            self._should_synchronize = True
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Exchange the gradients unless told otherwise, and let the wrapped optimizer make its step.
+
+        With a ``closure`` the gradients are exchanged every time it was called, and the loss that it returns
+        is reduced as they are: an optimizer that decides by the loss decides alike on all ranks.
+        """
+        inner = closure
+        if self._should_synchronize and not self._apart:
+            if self._synchronized:
+                warnings.warn(
+                    "optimizer.step() called without optimizer.skip_synchronize() context after "
+                    "optimizer.synchronize(). This can cause training slowdown. You may want to consider "
+                    "using optimizer.skip_synchronize() context if you use optimizer.synchronize() in your "
+                    "code.",
+                    stacklevel=2,
+                )
+            if closure is None:
+                self.synchronize()
+            else:
+                inner = self._exchanging(closure)
+        elif not self._ready:
+            self.prepare()
+        self._synchronized = False
+        result = super().step(inner)  # type: ignore[misc]
+        self._synchronized = False
+        self._report.step()
+        tuner = self._autotune if self._exchanger is not None else None
+        if tuner is not None and tuner.step(f"{self._serial}.autotune"):
+            self.prepare()
+        return result
+
+    step.hooked = True  # type: ignore[attr-defined]
+    """The hooks of a step are called by the wrapped class's `step`; this one must not call them again."""
+
+    def _exchanging(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """Return a closure after which the gradients and the loss are those of all ranks."""
+
+        def evaluate() -> Any:
+            loss = closure()
+            self.synchronize()
+            if loss is None or self._exchanger is None:
+                return loss
+            factor = 1.0 / self._engine.ranks.size if self._settings.op is Average else 1.0
+            values = torch.as_tensor(loss).detach().reshape(1).to("cpu", torch.float64, copy=True)
+            sum_over_ranks(self._engine, values, f"{self._serial}.loss", factor)
+            if isinstance(loss, torch.Tensor):
+                return values.to(loss.device, loss.dtype).view(loss.shape)
+            return values.item()
+
+        return evaluate
+
+
+def _turned(named: Named) -> Iterable[tuple[torch.Tensor, str]]:
+    return ((tensor, name) for name, tensor in named)
+
+
+def _agreed(engine: Engine, named: Named, manner: Manner, settings: Settings) -> Manner:
+    """Return the manner with everybody's serial number; `ValueError` on all ranks if they differ."""
+    kind = repr(settings.compression)
+    strides = [tensor.stride() for _name, tensor in named]
+    facts = (manner.serial, shapes_of(named), strides, (kind, repr(manner).rpartition("serial")[0]))
+    answers = everybody(engine, facts, "optimizer")
+    serial, shapes, first_strides, first_manner = answers[0]
+    for rank, (_serial, theirs, their_strides, their_manner) in enumerate(answers):
+        difference = first_difference(shapes, theirs)
+        if not difference and their_strides != first_strides:
+            difference = "their memory formats"
+        if difference:
+            raise ValueError(
+                f"the optimizer's parameters differ between rank 0 and rank {rank}: {difference}"
+            )
+        if their_manner != first_manner:
+            raise ValueError(
+                f"the optimizer's settings differ between rank 0 and rank {rank}: "
+                f"{first_manner} and {their_manner}"
+            )
+    return Manner(**{**manner.__dict__, "serial": serial})
+
+
+def DistributedOptimizer(  # noqa: N802 (Horovod's name)
+    optimizer: torch.optim.Optimizer,
+    named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
+    compression: Compressor | type[Compressor] = Compression.none,
+    backward_passes_per_step: int = 1,
+    op: ReduceOp = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: Any = None,
+    sparse_as_dense: bool = False,
+    process_set: ProcessSet = global_process_set,
+    *,
+    bucket_cap_mb: float | None = None,
+) -> torch.optim.Optimizer:
+    """Return an optimizer of the same class that exchanges gradients before every step.
+
+    The parameters must be the same on all ranks, which is checked here; call it on all ranks of the
+    ``process_set``. A parameter that gets no gradient on one rank counts as zero there; one that is frozen
+    and has a gradient on no rank keeps None. ``gradient_predivide_factor`` splits the division of an average
+    into one before and one after the sum. ``groups`` are lists of parameters that are exchanged together, or
+    their number (``num_groups`` is the older name of that). Sparse gradients are exchanged as sparse
+    tensors, or with ``sparse_as_dense`` as dense ones. With ``op=Adasum`` every rank makes the step with its
+    own gradients and the ranks combine what their steps changed. ``bucket_cap_mb`` is the most that is
+    exchanged at once, in MiB; None takes everything at once on one host, and 8 MiB between hosts, where
+    buckets travel while backward goes on.
+    """
+    if gradient_predivide_factor != 1.0 and op != Average:
+        raise ValueError("gradient_predivide_factor not supported with op != Average")
+    if backward_passes_per_step <= 0:
+        raise ValueError("backward_passes_per_step must be > 0")
+    settings = Settings(
+        compression=compression,
+        op=ReduceOp(op),
+        predivide=gradient_predivide_factor,
+        groups=checked_groups(groups, num_groups),
+        sparse_as_dense=sparse_as_dense,
+        process_set=process_set,
+        bucket_cap_mb=bucket_cap_mb,
+    )
+    named = checked_names(optimizer, named_parameters)
+    front: type[Front] = DistributedFront
+    if settings.op is ReduceOp.ADASUM and size() > 1:
+        if process_set.process_set_id != 0:
+            raise NotImplementedError("Adasum does not support non-global process sets yet.")
+        front = AdasumFront
+    wrapped: torch.optim.Optimizer = wrap(
+        optimizer, front, named=named, settings=settings, passes=backward_passes_per_step
+    )
+    return wrapped

@@ -1,0 +1,199 @@
+"""A group of `torch.distributed` of our own: what NCCL and Gloo can do, with the engine's way of waiting.
+
+The group is private: it is not the default group, so that a script may use `torch.distributed` beside it. All
+calls are made by the engine, which has every rank make them in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+
+from ringleader.collectives.exceptions import HorovodInternalError
+from ringleader.collectives.operations import ReduceOp
+from ringleader.collectives.watch import Watch
+from ringleader.collectives.wire import Wire
+from ringleader.torch.rendezvous import agree, in_thread, meet
+
+NATIVE = frozenset(
+    {
+        torch.uint8,
+        torch.int8,
+        torch.int32,
+        torch.int64,
+        torch.float16,
+        torch.bfloat16,
+        torch.float32,
+        torch.float64,
+    }
+)
+"""Element types that both NCCL and Gloo reduce. Every other one travels as bytes and is reduced by us."""
+
+
+def missing(backend: str) -> str:
+    """Return why this PyTorch has no such backend, empty where it has. ``backend``: ``nccl`` or ``gloo``."""
+    distributed = torch.distributed
+    if not distributed.is_available():
+        return "this PyTorch was built without torch.distributed"
+    there = distributed.is_nccl_available() if backend == "nccl" else distributed.is_gloo_available()
+    return "" if there else f"this PyTorch was built without {'NCCL' if backend == 'nccl' else 'Gloo'}"
+
+
+class ProcessGroup:
+    """All ranks of one wire, able to exchange tensors of one kind of device."""
+
+    def __init__(self, backend: str, raw: Any, store: Any, watch: Watch) -> None:
+        """Take a backend of `torch.distributed` and the store that it was made with."""
+        from torch.distributed import distributed_c10d
+
+        self._c10d = distributed_c10d
+        self.backend = backend
+        """``nccl`` or ``gloo``."""
+        self._raw = raw
+        self._store = store
+        """Kept as long as the group, because NCCL goes on to use it."""
+        self._watch = watch
+        self._on_host = backend == "gloo"
+        self.scatters = backend == "nccl"
+        """Whether `scatter_sum` may be used. Gloo's moves twice the bytes and has no end that can be seen."""
+        ops = distributed_c10d.ReduceOp
+        self._ops: dict[ReduceOp, Any] = {
+            ReduceOp.SUM: ops.SUM,
+            ReduceOp.MIN: ops.MIN,
+            ReduceOp.MAX: ops.MAX,
+            ReduceOp.PRODUCT: ops.PRODUCT,
+        }
+
+    def reduce(self, flat: torch.Tensor, op: ReduceOp) -> None:
+        """Reduce a 1-D tensor of a `NATIVE` type over all ranks in place."""
+        options = self._c10d.AllreduceOptions()
+        options.reduceOp = self._ops[op]
+        self._finish([self._begin("allreduce", [flat], options)])
+
+    def broadcast(self, parts: Sequence[tuple[torch.Tensor, int]]) -> None:
+        """Bring each 1-D tensor of the list from its root to all ranks; empty ones are passed over."""
+        works = []
+        for flat, root in parts:
+            if flat.numel():
+                options = self._c10d.BroadcastOptions()
+                options.rootRank, options.rootTensor = root, 0
+                works.append(self._begin("broadcast", [as_bytes(flat)], options))
+        self._finish(works)
+
+    def gather(self, out: torch.Tensor, own: torch.Tensor) -> None:
+        """Bring the equally long 1-D tensors of all ranks into ``out``, in rank order."""
+        self._finish([self._begin("_allgather_base", as_bytes(out), as_bytes(own))])
+
+    def swap(
+        self, out: torch.Tensor, own: torch.Tensor, received: Sequence[int], sent: Sequence[int]
+    ) -> None:
+        """Give every rank its part of the 1-D ``own``; counts are elements per rank."""
+        size = own.element_size()
+        receive, send = [size * count for count in received], [size * count for count in sent]
+        self._finish([self._begin("alltoall_base", as_bytes(out), as_bytes(own), receive, send)])
+
+    def scatter_sum(self, out: torch.Tensor, own: torch.Tensor) -> None:
+        """Sum the 1-D ``own`` of a `NATIVE` type and leave this rank's equal part of the sum in ``out``."""
+        self._finish([self._begin("_reduce_scatter_base", out, own)])
+
+    def _begin(self, call: str, *arguments: Any) -> Any:
+        try:
+            return getattr(self._raw, call)(*arguments)
+        except RuntimeError as error:
+            raise self._broken(error) from error
+
+    def _finish(self, works: Sequence[Any]) -> None:
+        for work in works:
+            if self._on_host:
+                self._watch.until(work.is_completed, _nobody_known)
+            try:
+                # On a GPU this makes the current stream wait, not this thread.
+                work.wait()
+            except RuntimeError as error:
+                raise self._broken(error) from error
+
+    def _broken(self, error: RuntimeError) -> HorovodInternalError:
+        gone = self._watch.ended()
+        who = " and ".join(f"rank {rank} {how}" for rank, how in sorted(gone.items())[:4])
+        said = f"{who}; " * bool(who) + f"{self.backend} in {self._watch.subject}: {error}"
+        return HorovodInternalError(said)
+
+    def close(self, *, together: bool) -> None:
+        """Let go of the group; without ``together`` what is under way on it is given up."""
+        raw, self._raw, self._store = self._raw, None, None
+        if raw is None or self._on_host:
+            return
+        if together:
+            raw.shutdown()
+        else:
+            raw.abort()
+
+
+def as_bytes(flat: torch.Tensor) -> torch.Tensor:
+    """Return the bytes of a 1-D tensor as a view: they travel alike whatever the element type."""
+    return flat.view(torch.uint8)
+
+
+def open_gloo(wire: Wire, watch: Watch, *, one_host: bool, timeout: float) -> ProcessGroup:
+    """Make a group for tensors on the CPU. Collective; raises `HorovodInternalError` on every rank.
+
+    ``timeout`` in seconds bounds an operation inside Gloo.
+    """
+    agree(wire, missing("gloo"))
+    meeting = meet(wire, watch, one_host=one_host)
+
+    def connect() -> Any:
+        from torch.distributed import ProcessGroupGloo
+
+        group: Any = ProcessGroupGloo
+        options = group._Options()
+        # Gloo's own choice is the address of the host's name, which other hosts may not reach.
+        options._devices = [group.create_device(hostname=meeting.own_address)]
+        options._timeout = timedelta(seconds=timeout)
+        options._threads = 2
+        return group(meeting.store, wire.rank, wire.size, options)
+
+    return _connected("gloo", wire, watch, meeting.store, connect)
+
+
+def open_nccl(
+    wire: Wire, watch: Watch, *, one_host: bool, timeout: float, device: torch.device
+) -> ProcessGroup:
+    """Make a group for tensors on this rank's GPU. Collective; raises `HorovodInternalError` on every rank.
+
+    ``timeout`` in seconds bounds an operation on the GPU; PyTorch ends the process when it has passed.
+    """
+    agree(wire, missing("nccl"))
+    meeting = meet(wire, watch, one_host=one_host)
+
+    def connect() -> Any:
+        from torch.distributed import ProcessGroupNCCL
+
+        options = ProcessGroupNCCL.Options()
+        options._timeout = timedelta(seconds=timeout)
+        torch.cuda.set_device(device)  # of this thread: NCCL's set-up looks at the current one
+        raw = ProcessGroupNCCL(meeting.store, wire.rank, wire.size, options)
+        # The communicator is made now, while a failure can still be answered by all ranks together.
+        raw.eager_connect_single_device(device)
+        return raw
+
+    return _connected("nccl", wire, watch, meeting.store, connect)
+
+
+def _connected(backend: str, wire: Wire, watch: Watch, store: Any, connect: Any) -> ProcessGroup:
+    raw, problem = None, ""
+    try:
+        raw = in_thread(watch, connect)
+    except HorovodInternalError:
+        raise
+    except (RuntimeError, TypeError, AttributeError) as error:
+        problem = f"{backend} could not connect: {error}"
+    agree(wire, problem)
+    return ProcessGroup(backend, raw, store, watch)
+
+
+def _nobody_known() -> None:
+    """Say whom a request waits for: the backend does not tell."""

@@ -1,0 +1,202 @@
+"""How ranks that know each other by MPI meet in a store of `torch.distributed`.
+
+No file, no fixed port, no name service: rank 0 opens a store on a free port and tells where; every rank
+tries which of the addresses of that host it can reach, and all take the first one that all of them can. So
+hosts with several networks, or whose own name leads to the loopback, need no settings. Where the environment
+names interfaces (``NCCL_SOCKET_IFNAME``, ``GLOO_SOCKET_IFNAME``), their addresses are tried first.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import socket
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from threading import Thread
+from typing import Any, TypeVar
+
+import torch
+
+from ringleader.collectives.exceptions import HorovodInternalError
+from ringleader.collectives.watch import Watch
+from ringleader.collectives.wire import Wire
+
+PROBE_SECONDS = 3.0
+"""How long an address of rank 0's host may take to answer before it counts as out of reach."""
+STORE_SECONDS = 300.0
+"""How long the store may take to answer."""
+LOOPBACK = "127.0.0.1"
+_SIOCGIFADDR = 0x8915
+_TOKEN = "ringleader/token"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meeting:
+    """Where the ranks meet."""
+
+    store: Any
+    """A `torch.distributed.TCPStore`; rank 0 serves it."""
+    own_address: str
+    """Address of this rank on the network on which all reach rank 0."""
+
+
+def meet(wire: Wire, watch: Watch, *, one_host: bool) -> Meeting:
+    """Open a store that all ranks of ``wire`` share. Collective; raises `HorovodInternalError` on every rank.
+
+    ``one_host`` says that all ranks share a host, which needs no network.
+    """
+    candidates = [LOOPBACK] if one_host else _shared_addresses(wire)
+    reached = {LOOPBACK: LOOPBACK}
+    if not one_host:
+        candidates, reached = _probe_all(wire, candidates)
+    address = candidates[0]
+    token = secrets.token_hex(16) if wire.rank == 0 else ""
+    store, problem = None, ""
+    if wire.rank == 0:
+        try:
+            store = _store(address, 0, serves=True)
+            store.set(_TOKEN, token)
+        except RuntimeError as error:
+            problem = f"rank 0 could not open a store: {error}"
+    port = store.port if store is not None else 0
+    port, token, problem = json.loads(wire.messages(json.dumps([port, token, problem]).encode())[0])
+    if not problem and wire.rank:
+        store, problem = in_thread(watch, lambda: _joined(address, port, token))
+    agree(wire, problem)
+    return Meeting(store=store, own_address=reached[address])
+
+
+def agree(wire: Wire, problem: str) -> None:
+    """Raise on every rank of ``wire`` if one of them has a problem. Collective."""
+    problems = [message.decode() for message in wire.messages(problem.encode())]
+    for rank, text in enumerate(problems):
+        if text:
+            raise HorovodInternalError(f"torch.distributed cannot be used: {text} (rank {rank})")
+
+
+def in_thread(watch: Watch, call: Callable[[], T]) -> T:
+    """Return what the call returns, or raise what it raises.
+
+    The call may block inside a library; the wait for it ends by the deadline, or when a peer has ended.
+    """
+    result: list[T] = []
+    raised: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            result.append(call())
+        except BaseException as error:
+            raised.append(error)
+
+    thread = Thread(target=work, name="ringleader-meeting", daemon=True)
+    thread.start()
+    watch.until(lambda: not thread.is_alive(), lambda: None)
+    if raised:
+        raise raised[0]
+    return result[0]
+
+
+def _store(address: str, port: int, *, serves: bool) -> Any:
+    timeout = timedelta(seconds=STORE_SECONDS)
+    make: Any = torch.distributed.TCPStore  # type: ignore[attr-defined]
+    return make(address, port, is_master=serves, timeout=timeout, wait_for_workers=False)
+
+
+def _joined(address: str, port: int, token: str) -> tuple[Any, str]:
+    """Connect to rank 0's store; the token tells that it is that one and no other program."""
+    try:
+        store = _store(address, port, serves=False)
+        if store.get(_TOKEN).decode() == token:
+            return store, ""
+    except (RuntimeError, UnicodeDecodeError) as error:
+        return None, f"no store at {address}:{port}: {error}"
+    return None, f"another program answers at {address}:{port}"
+
+
+def _shared_addresses(wire: Wire) -> list[str]:
+    """Return the addresses of rank 0's host, on every rank."""
+    mine = addresses(os.environ) if wire.rank == 0 else []
+    found: list[str] = json.loads(wire.messages(json.dumps(mine).encode())[0])
+    return found
+
+
+def _probe_all(wire: Wire, candidates: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Return the addresses that every rank reaches, and this rank's own address on the way to each."""
+    listener = None
+    if wire.rank == 0:
+        listener = socket.create_server(("", 0), backlog=4096)
+    port = listener.getsockname()[1] if listener else 0
+    port = wire.integers(port)[0]
+    if wire.rank == 0:
+        reached = {address: address for address in candidates}
+    else:
+        with ThreadPoolExecutor(max(1, len(candidates))) as pool:
+            ways = list(pool.map(lambda address: _way(address, port), candidates))
+        reached = {address: way for address, way in zip(candidates, ways, strict=True) if way}
+    everybody = [json.loads(one) for one in wire.messages(json.dumps(list(reached)).encode())]
+    if listener:
+        listener.close()
+    common = [address for address in candidates if all(address in one for one in everybody)]
+    if not common:
+        blind = [rank for rank, one in enumerate(everybody) if not one][:8] or "some"
+        raise HorovodInternalError(
+            f"torch.distributed cannot be used: of the addresses of rank 0's host ({', '.join(candidates)}) "
+            f"none is reached by all ranks (none at all by ranks {blind}). Name the interface to use with "
+            "NCCL_SOCKET_IFNAME, and look for a firewall between the hosts."
+        )
+    return common, reached
+
+
+def _way(address: str, port: int) -> str:
+    """Return this host's address on the way to another one, empty where that does not answer."""
+    try:
+        with socket.create_connection((address, port), timeout=PROBE_SECONDS) as connection:
+            own: str = connection.getsockname()[0]
+            return own
+    except OSError:
+        return ""
+
+
+def addresses(environ: Mapping[str, str]) -> list[str]:
+    """Return the IPv4 addresses of this host but the loopback's, the preferred ones first."""
+    wanted = environ.get("NCCL_SOCKET_IFNAME") or environ.get("GLOO_SOCKET_IFNAME") or ""
+    by_interface = _interface_addresses()
+    found = [by_interface[name] for name in chosen_interfaces(wanted, list(by_interface))]
+    with suppress(OSError):
+        named = socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET, socket.SOCK_STREAM)
+        found += [str(entry[4][0]) for entry in named]
+    found += list(by_interface.values())
+    return [address for address in dict.fromkeys(found) if not address.startswith("127.")]
+
+
+def chosen_interfaces(wanted: str, names: Sequence[str]) -> list[str]:
+    """Return the interfaces that NCCL's setting means: ``eth,ib`` prefixes, ``=eth0`` exact, ``^`` not."""
+    if not wanted:
+        return []
+    unwanted, exact = wanted.startswith("^"), "=" in wanted[:2]
+    words = [word for word in wanted.lstrip("^=").split(",") if word]
+
+    def meant(name: str) -> bool:
+        return any(name == word if exact else name.startswith(word) for word in words)
+
+    return [name for name in names if meant(name) is not unwanted]
+
+
+def _interface_addresses() -> dict[str, str]:
+    found: dict[str, str] = {}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        for _index, name in socket.if_nameindex():
+            # An interface without an IPv4 address says so by an error.
+            with suppress(OSError):
+                answer = fcntl.ioctl(any_socket, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                found[name] = socket.inet_ntoa(answer[20:24])
+    return found

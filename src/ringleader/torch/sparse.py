@@ -1,0 +1,53 @@
+"""Reductions of sparse tensors, such as gradients of embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from ringleader.collectives.operations import ReduceOp
+from ringleader.torch.gathers import gathering
+from ringleader.torch.handles import begin, next_serial, synchronize
+from ringleader.torch.kernels import TorchKernels
+from ringleader.torch.process_sets import ProcessSet, global_process_set, member_of
+from ringleader.torch.reductions import Average, Sum, handle_average_backwards_compatibility
+
+
+def sparse_allreduce_async(
+    tensor: torch.Tensor,
+    name: str | None,
+    op: ReduceOp | None,
+    process_set: ProcessSet = global_process_set,
+) -> Callable[[], torch.Tensor]:
+    """Begin the reduction of a sparse (COO) tensor over the ranks of a process set.
+
+    Returns a function that waits for it and returns the result, coalesced and equal on all ranks. Every rank
+    brings the same size and type; entries may differ in number. ``op`` is Average or Sum.
+    """
+    chosen = handle_average_backwards_compatibility(op, None)
+    if tensor.layout is not torch.sparse_coo:
+        raise ValueError(f"a tensor of layout {tensor.layout} is not in the sparse COO format")
+    if chosen not in (Average, Sum):
+        raise ValueError(
+            f"a sparse tensor can be summed or averaged; op {chosen.name.lower()} cannot be done"
+        )
+    size, dense = tuple(tensor.shape), tensor.dense_dim()
+    own = tensor.detach().coalesce()
+    serial = next_serial()
+    member = member_of(process_set, "Allgather")
+    base = f"noname.{serial}" if name is None else name
+    note = f"entries of a sparse tensor of size {list(size)} with {dense} dense dimensions"
+    _engine, indices = gathering(own.indices().t(), f"{base}.indices", serial, process_set, note)
+    _engine, values = gathering(own.values(), f"{base}.values", serial, process_set, note)
+    both = (indices, values)
+    handle = begin(member.engine, both, serial, lambda: tuple(work.out for work in both))
+
+    def wait() -> torch.Tensor:
+        places, values = synchronize(handle)
+        total = torch.sparse_coo_tensor(places.t(), values, size, check_invariants=False).coalesce()
+        if chosen is Average:
+            TorchKernels().scale(total.values(), 1.0 / member.ranks.size)
+        return total
+
+    return wait

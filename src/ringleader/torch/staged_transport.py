@@ -1,0 +1,98 @@
+"""Tensors of one device carried by a transport of another: copied there, carried, and copied back.
+
+This is how tensors on GPUs travel where NCCL cannot carry them: through pinned host memory, over the
+transport for host memory. Results are those of that transport. Only the current stream is waited for, not
+the device.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import torch
+
+from ringleader.collectives.operations import Call, ReduceOp, Work
+from ringleader.collectives.transports import Region, Transport
+from ringleader.collectives.watch import Watch
+from ringleader.torch.distributed_transport import DeviceKernels
+
+
+class StagedTransport:
+    """Has ``inner``, which carries tensors of another device, carry tensors of this one."""
+
+    name = "staged"
+
+    def __init__(
+        self, inner: Transport, kernels: DeviceKernels, watch: Watch, *, inner_device: torch.device
+    ) -> None:
+        """Use ``inner`` on ``inner_device``; ``kernels`` make tensors of the device that is served."""
+        self._inner = inner
+        self._kernels = kernels
+        self._watch = watch
+        self._device = inner_device
+        self._pinned = inner_device.type == "cpu" and kernels.device.type == "cuda"
+
+    def stage(self, work: Work) -> bool:
+        """The data is copied when the ranks have met."""
+        return False
+
+    def execute(self, work: Work, *, staged: bool) -> None:
+        """Carry out the work."""
+        if work.call.kind == "gradients":
+            self.exchange(work.array, work.call.op, work.call.postscale)
+            return
+        twin = copy.copy(work)
+        twin.array = self._there(work.array)
+        twin.out = twin.array if work.out is work.array else None
+        if twin.out is None and work.out is not None:
+            twin.out = self._room(work.out)
+        self._arrived()
+        self._inner.execute(twin, staged=False)
+        work.received = twin.received
+        if work.out is None:
+            work.out = self._kernels.empty(tuple(twin.out.shape), work.call.dtype)
+        work.out.copy_(twin.out, non_blocking=True)
+
+    def register(self, count: int, dtype: str) -> Region:
+        """Make memory on the device that is served."""
+        memory = self._kernels.empty((count,), dtype)
+        return Region(dtype=dtype, count=count, mine=memory, chunks=(), segment=None)
+
+    def cut(self, region: Region, start: int, count: int) -> Region:
+        """Return a part of the memory."""
+        mine = self._kernels.part(region.mine, start, start + count)
+        return Region(dtype=region.dtype, count=count, mine=mine, chunks=(), segment=None)
+
+    def exchange(self, region: Region, op: ReduceOp, factor: float) -> None:
+        """Reduce the region over all ranks in place.
+
+        Memory that the inner transport registers would have to be filled before the ranks meet. Here they
+        have met, so the region goes as any other tensor.
+        """
+        call = Call(kind="allreduce", dtype=region.dtype, shape=(region.count,), op=op, postscale=factor)
+        memory = self._there(region.mine)
+        self._arrived()
+        twin = Work(call, 0, name=None, serial=0, array=memory, out=memory)
+        self._inner.execute(twin, staged=False)
+        region.mine.copy_(memory, non_blocking=True)
+
+    def _there(self, tensor: torch.Tensor) -> torch.Tensor:
+        room = self._room(tensor)
+        room.copy_(tensor, non_blocking=True)
+        return room
+
+    def _room(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return new memory for such a tensor; PyTorch keeps pinned memory for the next time."""
+        if self._pinned:
+            return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+        return torch.empty(tensor.shape, dtype=tensor.dtype, device=self._device)
+
+    def _arrived(self) -> None:
+        """Wait until the copies on the current stream are done; between devices the stream orders them."""
+        if self._pinned:
+            copied: Callable[[], bool] = torch.cuda.current_stream(self._kernels.device).record_event().query
+            self._watch.until(copied, lambda: [])
+
+    def close(self, *, together: bool) -> None:
+        """Hold nothing: the inner transport is closed by whoever made it."""

@@ -1,0 +1,87 @@
+"""The order of work on a GPU: operations come after what they read, and before what reads them.
+
+A GPU works through *streams*, each in its own order; *events* order one stream after another. The host waits
+for none of it. Operations have a stream of their own, the *lane*, so that what a script puts on its stream
+after asking for one (the rest of backward) does not wait for it, and whichever thread of the engine carries
+it out. An operation comes after an event that was recorded on the script's stream when it asked, and before
+an event that the script's stream waits for when the script has waited for the operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ringleader.collectives.operations import Work
+
+
+@dataclass(kw_only=True)
+class Marks:
+    """Where in the order of a GPU one operation stands."""
+
+    device: torch.device
+    """The GPU of the work's tensors."""
+    produced: Any
+    """Event after which the input is there."""
+    finished: Any = None
+    """Event after which the result is there, once the operation is on the lane."""
+
+
+class Streams:
+    """The streams of the GPUs of this process, as operations use them."""
+
+    def __init__(self, cuda: Any = torch.cuda) -> None:
+        """Take PyTorch's module for GPUs."""
+        self._cuda = cuda
+        self._lanes: dict[torch.device, Any] = {}
+
+    def asked(self, work: Work, device: torch.device) -> None:
+        """Note the calling thread's place in the order of its stream."""
+        work.marks = Marks(device=device, produced=self._cuda.current_stream(device).record_event())
+
+    @contextmanager
+    def turn(self, work: Work) -> Iterator[None]:
+        """Within it the current stream is the lane, after the input and before the result of the work."""
+        marks: Marks | None = work.marks
+        if marks is None:
+            # No script here asked for it: a rank that has joined takes part with zeros.
+            yield
+            return
+        lane = self._lane(marks.device)
+        lane.wait_event(marks.produced)
+        with self._cuda.stream(lane):
+            yield
+        marks.finished = lane.record_event()
+        # The memory may be given back by the script before the lane has got to it.
+        _keep(tensors_of(work), lane)
+
+    def delivered(self, work: Work) -> None:
+        """Have the calling thread's stream wait for the result."""
+        marks: Marks | None = work.marks
+        if marks is not None and marks.finished is not None:
+            stream = self._cuda.current_stream(marks.device)
+            stream.wait_event(marks.finished)
+            _keep(tensors_of(work), stream)
+
+    def _lane(self, device: torch.device) -> Any:
+        lane = self._lanes.get(device)
+        if lane is None:
+            lane = self._lanes[device] = self._cuda.Stream(device)
+        return lane
+
+
+def tensors_of(work: Work) -> list[torch.Tensor]:
+    """Return the tensors that an operation reads and writes."""
+    found = work.array.mine if work.call.kind == "gradients" else work.array
+    out = None if work.call.kind == "gradients" else work.out
+    return [tensor for tensor in (found, out) if isinstance(tensor, torch.Tensor)]
+
+
+def _keep(tensors: Sequence[torch.Tensor], stream: Any) -> None:
+    for tensor in tensors:
+        if tensor.is_cuda:
+            tensor.record_stream(stream)

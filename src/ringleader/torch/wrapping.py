@@ -1,0 +1,159 @@
+"""An optimizer of a script's class with something in front of it, which can be copied and pickled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Self
+
+import torch
+
+from ringleader.torch.optimizer_arguments import Settings
+
+
+class Front:
+    """What stands in front of the class of the wrapped optimizer: what all of them share."""
+
+    _front: type[Front]
+    _base: type[torch.optim.Optimizer]
+    param_groups: list[dict[str, Any]]
+
+    def take_up(self, *, named: list[tuple[str, torch.Tensor]], settings: Settings, passes: int) -> Self:
+        """Begin without the other ranks: they are joined by `prepare`, at the latest for the next step."""
+        self._parameter_names = {tensor: name for name, tensor in named}
+        self._settings = settings
+        self.backward_passes_per_step = passes
+        self._passes: dict[torch.Tensor, int] = {}
+        self._due = False
+        """Whether a gradient waits for its exchange."""
+        self._apart = False
+        self._ready = False
+        self._hooks: list[Any] = []
+        return self
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickle and copy as the wrapped class does; the other ranks are joined anew."""
+        state = super().__getstate__()
+        named = [(name, tensor) for tensor, name in self._parameter_names.items()]
+        own = {"named": named, "settings": self._settings, "passes": self.backward_passes_per_step}
+        return revive, (self._front, self._base, state, own)
+
+    def prepare(self) -> None:
+        """Meet the other ranks. Collective."""
+        raise NotImplementedError
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Take more parameters. Collective: all ranks add the same, and not between backward and step."""
+        super().add_param_group(param_group)  # type: ignore[misc]
+        if self._ready:
+            self.prepare()
+
+    def _hook(self, parameters: list[torch.Tensor], arrived: Callable[[torch.Tensor], None]) -> None:
+        """Have backward tell when a parameter's gradient is there."""
+        self._unhook()
+        self._hooks = [
+            parameter.register_post_accumulate_grad_hook(arrived)  # type: ignore[no-untyped-call]
+            for parameter in parameters
+            if parameter.is_leaf and parameter.requires_grad
+        ]
+
+    def _unhook(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+    def _count(self, parameter: torch.Tensor) -> bool:
+        """Count a backward pass; return whether it was the last one of the step."""
+        passes = self._passes.get(parameter, 0)
+        if passes >= self.backward_passes_per_step:
+            raise AssertionError(
+                "Gradients were computed more than backward_passes_per_step times before call to step(). "
+                "Increase backward_passes_per_step to accumulate gradients locally."
+            )
+        self._passes[parameter] = passes + 1
+        last = passes + 1 == self.backward_passes_per_step
+        self._due = self._due or last
+        return last
+
+    def _forget_passes(self) -> None:
+        self._passes.clear()
+        self._due = False
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """Set how many backward passes add up before a step, from now on."""
+        self.backward_passes_per_step = passes
+        self._passes.clear()
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        """Load, and forget what backward passes did before."""
+        self._forget_passes()
+        super().load_state_dict(state_dict)  # type: ignore[misc]
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Within it, backward only adds up and `step` is this rank's alone.
+
+        The next step outside exchanges what all backward passes since the last `zero_grad` have added up.
+        """
+        before, self._apart = self._apart, True
+        try:
+            yield
+        finally:
+            self._apart = before
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Set the gradients to None, or to zero. Backward puts them where they are exchanged, either way."""
+        if self._due:
+            raise AssertionError(
+                "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
+                "optimizer.synchronize(). This is prohibited as it can cause a race condition."
+            )
+        super().zero_grad(set_to_none)  # type: ignore[misc]
+
+
+_CLASSES: dict[tuple[Any, Any], Any] = {}
+
+
+def class_of(front: type[Front], base: type[torch.optim.Optimizer]) -> Any:
+    """Return the class of optimizers of class ``base`` behind ``front``; it has the name of ``base``."""
+    if (front, base) not in _CLASSES:
+        _CLASSES[front, base] = _new_class(front, base)
+    return _CLASSES[front, base]
+
+
+def _new_class(front: Any, base: Any) -> Any:
+    return type(base.__name__, (front, base), {"_front": front, "_base": base, "__module__": base.__module__})
+
+
+def wrap(
+    optimizer: torch.optim.Optimizer,
+    front: type[Front],
+    *,
+    named: list[tuple[str, torch.Tensor]],
+    settings: Settings,
+    passes: int,
+) -> Any:
+    """Return an optimizer that shares parameters, options and state with this one, behind ``front``."""
+    cls = class_of(front, optimizer.__class__)
+    wrapped = cls.__new__(cls)
+    # A learning rate scheduler replaces `step` of the optimizer that it was given; here it would hide ours.
+    kept = {name: value for name, value in optimizer.__dict__.items() if name != "step"}
+    wrapped.__dict__.update(kept)
+    wrapped.take_up(named=named, settings=settings, passes=passes)
+    wrapped.prepare()
+    return wrapped
+
+
+def revive(
+    front: type[Front], base: type[torch.optim.Optimizer], state: dict[str, Any], own: dict[str, Any]
+) -> Any:
+    """Return the optimizer that was pickled or copied."""
+    cls: Any = class_of(front, base)
+    wrapped = cls.__new__(cls)
+    wrapped.__setstate__(state)
+    patched: Any = base
+    if not getattr(patched.step, "hooked", False):
+        # In a new process nobody has made one of that class yet, which is when PyTorch does this.
+        patched.step = patched.profile_hook_step(patched.step)
+        patched.step.hooked = True
+    return wrapped.take_up(**own)

@@ -1,0 +1,79 @@
+"""Ranks for the tests of the engine: programs under tests/collectives/programs, started by a real mpirun."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+NOISE = "tcp_peer_recv_connect_ack: invalid header type"
+"""mpirun itself prints this when a daemon of some other job on the machine knocks at its port."""
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished:
+    """A job that has ended."""
+
+    code: int
+    """Exit code of mpirun."""
+    out: str
+    """Standard output of all ranks."""
+    err: str
+    """Standard error of all ranks and of mpirun."""
+
+    def passed(self, ranks: int) -> None:
+        """Assert that every rank printed its last line, and nothing went to standard error."""
+        assert self.code == 0, self.err + self.out
+        assert self.out.count("rank done") == ranks, self.out + self.err
+        assert [line for line in self.err.splitlines() if NOISE not in line] == []
+
+
+def clean_environment(**more: str) -> dict[str, str]:
+    """Return an environment without traces of an MPI job, with root allowed and one thread per rank."""
+    traces = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "RINGLEADER_", "HYDRA_")
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(traces)}
+    roots = {f"{mpi}_ALLOW_RUN_AS_ROOT{tail}": "1" for mpi in ("OMPI", "PRTE") for tail in ("", "_CONFIRM")}
+    return {**environ, **roots, "OMP_NUM_THREADS": "1", **more}
+
+
+class Jobs:
+    """Starts programs on ranks of this machine under the embedded MPI."""
+
+    programs = PROGRAMS
+    environment = staticmethod(clean_environment)
+
+    def __call__(
+        self, program: str, *arguments: str, ranks: int, timeout: float = 120, **environ: str
+    ) -> Finished:
+        """Run a program and wait for its end; a hang fails the test."""
+        mpirun = str(Path(sys.executable).with_name("mpirun"))
+        command = [mpirun, "--oversubscribe", "-n", str(ranks), sys.executable, str(PROGRAMS / program)]
+        return self.run([*command, *arguments], timeout=timeout, **environ)
+
+    def run(self, command: list[str], *, timeout: float = 120, **environ: str) -> Finished:
+        """Run any command in a clean environment."""
+        result = subprocess.run(
+            command,
+            env=clean_environment(**environ),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        return Finished(code=result.returncode, out=result.stdout, err=result.stderr)
+
+
+@pytest.fixture
+def jobs() -> Iterator[Jobs]:
+    """Start programs, and see afterwards that they left nothing of ours in shared memory."""
+    before = set(os.listdir("/dev/shm"))
+    yield Jobs()
+    # Other jobs of the machine come and go; the engine's windows have "osc" in their names.
+    assert not [name for name in set(os.listdir("/dev/shm")) - before if "osc" in name]

@@ -1,0 +1,111 @@
+"""Ranks that run out of data before the others, errors while they wait, and what follows."""
+
+import time
+
+import torch
+
+import ringleader.torch as hvd
+
+hvd.init()
+RANK, SIZE = hvd.rank(), hvd.size()
+STEPS = 4
+
+
+def refused(call, *words):
+    try:
+        call()
+    except hvd.HorovodInternalError as raised:
+        assert all(word in str(raised) for word in words), raised
+    else:
+        raise AssertionError("nothing was raised")
+
+
+def same_everywhere(number):
+    assert hvd.allgather(torch.tensor([number])).unique().numel() == 1, number
+
+
+def reductions(active, dtype):
+    """What ranks do while ``active`` of them are left: the divisor is the number of all ranks."""
+    ones = torch.ones(40, dtype=dtype) * 12
+    assert torch.equal(hvd.allreduce(ones, op=hvd.Sum), ones * active)
+    mean = torch.full((40,), 12 * active / SIZE).to(dtype)
+    torch.testing.assert_close(hvd.allreduce(ones), mean)
+    assert torch.equal(hvd.allreduce(ones, op=hvd.Max, name="seen before"), ones)
+    handles = [hvd.allreduce_async_(ones * k, op=hvd.Sum, name=f"many {k}") for k in range(12)]
+    for k, handle in enumerate(handles):
+        assert torch.equal(hvd.synchronize(handle), ones * k * active)
+    both = hvd.grouped_allreduce([ones, ones * 2], op=hvd.Sum)
+    assert torch.equal(both[1], ones * 2 * active)
+    large = torch.ones(700_000, dtype=dtype)
+    assert torch.equal(hvd.allreduce(large, op=hvd.Sum), large * active)
+
+
+# every rank once the first to join, and every rank once the last
+for turn in range(SIZE):
+    for dtype in (torch.float32, torch.int64, torch.bfloat16):
+        late = (RANK - turn) % SIZE
+        reductions(SIZE, dtype)
+        if late == 0:
+            last = hvd.join()
+        else:
+            time.sleep(0.02)
+            reductions(SIZE - 1, dtype)
+            hvd.barrier()
+            time.sleep(0.03 * late)
+            last = hvd.join()
+        assert last == (SIZE - 1 + turn) % SIZE, (last, turn)
+        same_everywhere(last)
+
+# one after the other
+if SIZE > 2:
+    for active in range(SIZE, RANK, -1):
+        ones = torch.ones(3)
+        assert torch.equal(hvd.allreduce(ones, op=hvd.Sum, name="fewer and fewer"), ones * active)
+    same_everywhere(hvd.join())
+
+# operations that cannot be done without a rank end with an error; the rest goes on
+rows = torch.ones(SIZE, 2)
+if RANK == 0:
+    assert (hvd.join() != 0) == (SIZE > 1)
+else:
+    refused(lambda: hvd.allgather(rows), "Allgather", "joined")
+    refused(lambda: hvd.broadcast(rows, 1), "Broadcast", "joined")
+    refused(lambda: hvd.alltoall(rows), "Alltoall", "joined")
+    refused(lambda: hvd.reducescatter(rows), "Reducescatter", "joined")
+    if SIZE > 2:
+        refused(lambda: hvd.allreduce(torch.ones(RANK), name="shape"), "Mismatched tensor shapes")
+    assert torch.equal(hvd.allreduce(rows, op=hvd.Sum), rows * (SIZE - 1))
+    hvd.join()
+assert torch.equal(hvd.allreduce(rows, op=hvd.Sum), rows * SIZE)
+assert torch.equal(hvd.alltoall(rows), rows)
+
+# what a rank began before it joined is still its own
+handle = hvd.allreduce_async(rows * RANK, op=hvd.Sum, name="before")
+if RANK == 0:
+    hvd.join()
+else:
+    time.sleep(0.02)
+    hvd.join()
+assert torch.equal(hvd.synchronize(handle), rows * (SIZE * (SIZE - 1) / 2))
+
+# gradients of an optimizer: zeros of ranks that have no more batches
+model = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.Linear(4, 1))
+for parameter in model.parameters():
+    torch.nn.init.constant_(parameter, 0.25)
+optimizer = hvd.DistributedOptimizer(
+    torch.optim.SGD(model.parameters(), lr=0.5), named_parameters=model.named_parameters()
+)
+batches = STEPS - (RANK == 0)
+for step in range(batches):
+    optimizer.zero_grad()
+    before = model[1].bias.detach().clone()
+    (model(torch.ones(2, 5)).sum() / 2).backward()
+    optimizer.step()
+    active = SIZE if step < STEPS - 1 else SIZE - 1
+    torch.testing.assert_close(model[1].bias.detach(), before - 0.5 * active / SIZE)
+last = hvd.join()
+assert last != 0 or SIZE == 1
+same_everywhere(last)
+hvd.broadcast_parameters(model.state_dict(), root_rank=last)
+assert torch.equal(hvd.allreduce(rows, op=hvd.Sum), rows * SIZE)
+print("rank done")

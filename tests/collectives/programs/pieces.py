@@ -1,0 +1,104 @@
+"""Arrays that are larger than what one MPI call carries: the limit is a few bytes here, so small ones are."""
+
+import sys
+
+import mpi4py
+
+mpi4py.rc.initialize = False
+from mpi4py import MPI  # noqa: E402
+
+MPI.Init_thread(MPI.THREAD_MULTIPLE)
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+
+from ringleader.collectives.operations import Call, ReduceOp, Work  # noqa: E402
+from ringleader.collectives.transports.exchanges import reducescatter  # noqa: E402
+from ringleader.collectives.transports.mpi import MpiTransport  # noqa: E402
+from ringleader.collectives.watch import Watch  # noqa: E402
+from ringleader.collectives.wire import Wire  # noqa: E402
+from ringleader.torch.kernels import TorchKernels  # noqa: E402
+
+PATIENT = sys.argv[1] == "patient"
+COMM = MPI.COMM_WORLD.Dup()
+RANK, SIZE = COMM.rank, COMM.size
+KERNELS = TorchKernels()
+WATCH = Watch(rank=RANK, signs=(), warn_seconds=30, deadline_seconds=60)
+
+
+class CountingComm:
+    """A communicator that notes the largest message that went through one call."""
+
+    def __init__(self, comm):
+        self.comm, self.most, self.calls = comm, 0, 0
+
+    def __getattr__(self, name):
+        own = getattr(self.comm, name)
+        if name in ("rank", "size"):
+            return own
+
+        def call(*arguments, **words):
+            self.calls += 1
+            for message in arguments:
+                if isinstance(message, list) and isinstance(message[1], int):
+                    self.most = max(self.most, message[1] * message[-1].Get_size())
+            return own(*arguments, **words)
+
+        return call
+
+
+def bring(rank, dtype=torch.float32, rows=35):
+    return (torch.arange(2 * rows).view(rows, 2) % 9 * (rank + 1) + rank).to(dtype)
+
+
+def check_all(transport):
+    """Carry out every kind of operation and compare."""
+
+    def do(kind, array, out=None, splits=None, **words):
+        shape = tuple(array.shape[1:] if kind in ("allgather", "alltoall") else array.shape)
+        call = Call(kind=kind, dtype=str(array.dtype).removeprefix("torch."), shape=shape, **words)
+        work = Work(call, 0, name=None, serial=0, array=array, out=out, splits=splits)
+        transport.execute(work, staged=False)
+        return work
+
+    ranks = range(SIZE)
+    gathered = do("allgather", bring(RANK, rows=3 * RANK))
+    assert torch.equal(gathered.out, torch.cat([bring(rank, rows=3 * rank) for rank in ranks]))
+    assert gathered.received == tuple(3 * rank for rank in ranks)
+    sent = do("broadcast", bring(RANK), torch.empty(35, 2), root=SIZE - 1)
+    assert torch.equal(sent.out, bring(SIZE - 1))
+
+    def splits(rank):
+        return [(rank + 2 * other) % 9 for other in ranks]
+
+    swapped = do("alltoall", bring(RANK), splits=tuple(splits(RANK)))
+    parts = [bring(rank)[sum(splits(rank)[:RANK]) :][: splits(rank)[RANK]] for rank in ranks]
+    assert torch.equal(swapped.out, torch.cat(parts))
+    assert swapped.received == tuple(splits(rank)[RANK] for rank in ranks)
+    for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.int16, torch.bool):
+        arrays = [bring(rank, dtype) for rank in ranks]
+        want = torch.stack(arrays).any(0) if dtype == torch.bool else sum(arrays[1:], arrays[0])
+        reduced = do("allreduce", arrays[RANK], torch.empty_like(want), op=ReduceOp.SUM)
+        assert torch.equal(reduced.out, want), (dtype, reduced.out, want)
+        own = torch.from_numpy(np.array_split(want.float().numpy(), SIZE)[RANK]).to(dtype)
+        assert torch.equal(do("reducescatter", arrays[RANK], op=ReduceOp.SUM).out, own)
+        call = Call(kind="reducescatter", dtype=str(dtype).removeprefix("torch."), shape=(35, 2))
+        work = Work(call, 0, name=None, serial=0, array=arrays[RANK], out=None)
+        reducescatter(transport.reducer.owners, KERNELS, work, piece_bytes=50)
+        assert torch.equal(work.out, own)
+    if SIZE & (SIZE - 1) == 0:
+        same = do("allreduce", bring(0), torch.empty(35, 2), op=ReduceOp.ADASUM)
+        assert torch.allclose(same.out, bring(0))
+
+
+calls = []
+for most in (1 << 30, 64):
+    comm = CountingComm(COMM)
+    wire = Wire(MPI, comm, WATCH, patient=PATIENT, most_bytes=most)
+    check_all(MpiTransport(wire, KERNELS, between_hosts=PATIENT))
+    assert 0 < comm.most <= most, comm.most
+    calls.append(comm.calls)
+assert calls[0] < calls[1]
+COMM.Free()
+MPI.Finalize()
+print("rank done", flush=True)

@@ -1,0 +1,81 @@
+"""Reductions of memory that all ranks of a host see: where they are, wherever on the ranks that is."""
+
+import sys
+
+import torch
+
+import ringleader.torch as hvd
+from ringleader.collectives.transports.window import MARKED_BYTES
+from ringleader.torch.basics import session
+
+hvd.init()
+RANK, SIZE = hvd.rank(), hvd.size()
+COUNT = int(sys.argv[1]) if len(sys.argv) > 1 else 300_001
+"""By default more than every rank reduces for itself, and slices of odd lengths."""
+WHOLE = 1 << 20
+FIRST, SECOND = hvd.registered_empty(WHOLE), hvd.registered_empty(4, WHOLE // 4).view(-1)
+WANT = (torch.arange(COUNT) % 97 * sum(range(1, SIZE + 1))).float()
+
+
+def filled(tensor):
+    tensor.copy_(torch.arange(COUNT) % 97 * (RANK + 1))
+    return tensor
+
+
+def places():
+    """Where the tensor lies on this rank, and whether it can be reduced there on one host."""
+    other = torch.empty(COUNT)
+    yield "at the beginning", FIRST[:COUNT], True
+    yield "inside", FIRST[1000 : 1000 + COUNT], True
+    yield "at the end", SECOND[WHOLE - COUNT :], True
+    yield "shifted", FIRST[RANK * 64 : RANK * 64 + COUNT], False
+    yield "on rank 0 only", FIRST[:COUNT] if RANK == 0 else other, False
+    yield "in two segments", FIRST[:COUNT] if RANK else SECOND[:COUNT], False
+    yield "nowhere", other, False
+
+
+def counted():
+    """Count the reductions in place."""
+    registered = getattr(session().engine.transport, "_registered", None)
+    return len(registered._at) if registered is not None else None
+
+
+for turn in range(3):
+    for where, tensor, in_place in places():
+        before = counted()
+        assert hvd.allreduce_(filled(tensor), op=hvd.Sum) is tensor
+        assert torch.equal(tensor, WANT), (turn, where)
+        if turn == 0 and session().engine.transport.name == "window":
+            assert counted() - before == int(in_place and COUNT * 4 >= MARKED_BYTES), where
+        assert torch.equal(hvd.allreduce(filled(tensor), op=hvd.Sum), WANT), (turn, where)
+        hvd.allreduce_(filled(tensor), op=hvd.Sum, prescale_factor=2.0)
+        assert torch.equal(tensor, WANT * 2), (turn, where)
+    several = [
+        filled(FIRST[:COUNT]),
+        filled(torch.empty(COUNT)),
+        filled(SECOND[:COUNT] if RANK else FIRST[400_000 : 400_000 + COUNT]),
+        filled(torch.empty(COUNT)),
+        filled(FIRST[720_000 : 720_000 + COUNT]),
+    ]
+    order = list(enumerate(several))
+    handles = [
+        hvd.allreduce_async_(tensor, name=f"{index}", op=hvd.Sum)
+        for index, tensor in (order if RANK == 0 else reversed(order))
+    ]
+    for handle in handles:
+        hvd.synchronize(handle)
+    for index, tensor in order:
+        assert torch.equal(tensor, WANT), (turn, "several", index)
+
+for dtype in (torch.int32, torch.float16, torch.bool):
+    tensor = hvd.registered_empty(COUNT * 3, dtype=dtype)
+    assert tensor.dtype == dtype and tensor.shape == (COUNT * 3,)
+    tensor.fill_(1)
+    hvd.allreduce_(tensor, op=hvd.Sum)
+    assert (tensor == (1 if dtype == torch.bool else SIZE)).all(), dtype
+assert hvd.registered_empty(0).shape == (0,)
+assert hvd.registered_empty().shape == ()
+FIRST.fill_(7.0)
+hvd.shutdown()
+assert (FIRST == 7.0).all()  # memory that is still looked at outlives its world
+print("rank done", flush=True)

@@ -1,0 +1,58 @@
+"""Several threads of a script at once, and ranks that ask for one thing in different ways."""
+
+import threading
+import time
+
+import torch
+
+import ringleader.torch as hvd
+
+hvd.init()
+RANK, SIZE = hvd.rank(), hvd.size()
+value = torch.full((100,), RANK + 1.0)
+TOTAL = SIZE * (SIZE + 1) / 2
+failed = []
+
+# one rank waits at once, another later: with and without a name, small and large
+for turn in range(40):
+    array = torch.full((10 if turn % 2 else 200_000,), RANK + 1.0)
+    name = f"turn {turn}" if turn % 3 else None
+    if (turn + RANK) % 2:
+        out = hvd.allreduce(array, op=hvd.Sum, name=name)
+    else:
+        out = hvd.synchronize(hvd.allreduce_async(array, op=hvd.Sum, name=name))
+    assert bool((out == TOTAL).all())
+
+
+def work(thread):
+    try:
+        for step in range(30):
+            out = hvd.allreduce(value * step, op=hvd.Sum, name=f"thread {thread} step {step}")
+            assert bool((out == TOTAL * step).all())
+    except BaseException as error:
+        failed.append(error)
+
+
+# threads that start in another order on each rank
+threads = [threading.Thread(target=work, args=(thread,)) for thread in range(4)]
+for thread in threads[:: 1 if RANK % 2 else -1]:
+    thread.start()
+for thread in threads:
+    thread.join(60)
+assert not failed, failed
+assert not any(thread.is_alive() for thread in threads)
+
+# nobody waits, yet it is done: the second thread is at it
+handles = [hvd.allreduce_async(value, op=hvd.Sum, name=f"left alone {k}") for k in range(3 + RANK)]
+end = time.monotonic() + 30
+while not all(hvd.poll(handle) for handle in handles[:3]) and time.monotonic() < end:
+    time.sleep(0.001)
+assert all(hvd.poll(handle) for handle in handles[:3])
+assert not any(hvd.poll(handle) for handle in handles[3:])
+hvd.barrier()
+if RANK == 0:
+    handles += [hvd.allreduce_async(value, op=hvd.Sum, name=f"left alone {k}") for k in range(3, 2 + SIZE)]
+for handle in handles[: 3 + (SIZE == 2)]:
+    assert bool((hvd.synchronize(handle) == TOTAL).all())
+hvd.barrier()
+print("rank done", flush=True)

@@ -1,0 +1,14 @@
+"""SyncBatchNorm on real ranks against torch's BatchNorm on the joint batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+@pytest.mark.mpi
+@pytest.mark.torch
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_parts_of_a_batch_are_normalised_as_the_whole(jobs: Any, ranks: int) -> None:
+    jobs("batch_norm.py", ranks=ranks).passed(ranks)

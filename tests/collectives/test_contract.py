@@ -1,0 +1,72 @@
+"""One contract for all transports: `programs/contract.py` and its neighbour compare operations with NumPy."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.mpi, pytest.mark.torch]
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_shared_memory(jobs: Any, size: int) -> None:
+    jobs("contract.py", "window", ranks=size).passed(size)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_plain_mpi(jobs: Any, size: int) -> None:
+    jobs("contract.py", "mpi", ranks=size, RINGLEADER_TRANSPORT="mpi").passed(size)
+
+
+@pytest.mark.parametrize(
+    ("size", "per_host", "transport"),
+    [(4, 2, "hosts"), (2, 1, "mpi"), (3, 2, "mpi")],
+    ids=["2x2", "2x1", "unequal 2+1"],
+)
+def test_several_hosts(jobs: Any, size: int, per_host: int, transport: str) -> None:
+    """Ranks of this machine that are told to be on several hosts share no memory between them."""
+    jobs("contract.py", transport, ranks=size, RINGLEADER_RANKS_PER_HOST=str(per_host)).passed(size)
+
+
+@pytest.mark.parametrize(
+    ("size", "transport", "environ"),
+    [
+        (3, "window", {}),
+        (3, "mpi", {"RINGLEADER_TRANSPORT": "mpi"}),
+        (4, "hosts", {"RINGLEADER_RANKS_PER_HOST": "2"}),
+        (4, "distributed", {"RINGLEADER_TRANSPORT": "distributed"}),
+    ],
+)
+def test_rows_groups_and_sets(jobs: Any, size: int, transport: str, environ: dict[str, str]) -> None:
+    jobs("contract_exchanges.py", transport, ranks=size, **environ).passed(size)
+
+
+@pytest.mark.parametrize("program", ["contract.py", "contract_exchanges.py"])
+def test_one_rank_under_mpirun(jobs: Any, program: str) -> None:
+    jobs(program, "loopback", ranks=1).passed(1)
+
+
+def test_uncoupled(jobs: Any) -> None:
+    jobs("contract.py", "uncoupled", ranks=2, RINGLEADER_UNCOUPLED="1").passed(2)
+
+
+def test_alone_loads_no_mpi(jobs: Any) -> None:
+    program = "import sys, runpy; sys.argv = [sys.argv[1], 'loopback']; runpy.run_path(sys.argv[0]); "
+    program += "assert 'mpi4py.MPI' not in sys.modules"
+    jobs.run([sys.executable, "-c", program, str(jobs.programs / "contract.py")]).passed(1)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount another /dev/shm")
+@pytest.mark.parametrize(("room", "transport"), [("10m", "mpi"), ("20m", "window")])
+def test_small_shared_memory(jobs: Any, room: str, transport: str) -> None:
+    """Without room the engine says so and goes on over plain MPI."""
+    mpirun = os.path.join(os.path.dirname(sys.executable), "mpirun")
+    program = f"{sys.executable} {jobs.programs / 'small_memory.py'} {transport}"
+    job = f"mount -t tmpfs -o size={room} tmpfs /dev/shm && exec {mpirun} --oversubscribe -n 2 {program}"
+    result = jobs.run(["unshare", "-m", "sh", "-c", job], OMPI_MCA_btl="self,tcp")
+    assert result.code == 0, result.err + result.out
+    assert result.out.count("rank done") == 2
+    assert result.err.count("/dev/shm is too small") == 1

@@ -1,0 +1,93 @@
+"""What travels together."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringleader.collectives.fusion import ALIGNMENT, Fusing, plan_batches
+from ringleader.collectives.kernels import ITEMSIZE
+from ringleader.collectives.operations import Call, ReduceOp
+
+FUSING = Fusing(small_bytes=4096, most_bytes=8192)
+
+
+def add(*shape: int, **more: object) -> Call:
+    return replace(Call(kind="allreduce", dtype="float32", shape=shape), **more)  # type: ignore[arg-type]
+
+
+def members(*calls: Call) -> list[tuple[int, ...]]:
+    return [batch.members for batch in plan_batches(calls, FUSING)]
+
+
+def test_what_is_alike_and_small_is_packed() -> None:
+    assert members(add(3), add(2, 5), add()) == [(0, 1, 2)]
+    (batch,) = plan_batches([add(3), add(2, 10), add()], FUSING)
+    assert batch.starts == (0, 16, 48)
+    assert batch.call == add(64)
+
+
+def test_what_differs_stays_apart() -> None:
+    others = [
+        add(3, dtype="float64"),
+        add(3, op=ReduceOp.MAX),
+        add(3, prescale=0.5),
+        add(3, postscale=0.5),
+        add(3, device="cuda"),
+        add(3, note="x"),
+    ]
+    assert members(add(3), *others, add(3)) == [(0, 7), *((place,) for place in range(1, 7))]
+
+
+def test_what_is_large_empty_or_no_plain_reduction_travels_alone() -> None:
+    calls = [
+        add(3),
+        add(1024),
+        add(1025),
+        add(0),
+        add(3, op=ReduceOp.ADASUM),
+        add(3, op=ReduceOp.ADASUM),
+        replace(add(3), kind="allgather"),
+        replace(add(3), kind="allgather"),
+        replace(add(3), kind="gradients"),
+    ]
+    assert members(*calls) == [(0, 1), *((place,) for place in range(2, 9))]
+
+
+def test_a_full_batch_is_followed_by_another() -> None:
+    assert members(*[add(1000)] * 5) == [(0, 1), (2, 3), (4,)]
+    assert members(add(1000), add(1000, dtype="int32"), add(1000), add(1000)) == [(0, 2), (1,), (3,)]
+
+
+def test_one_alone_keeps_its_call() -> None:
+    call = add(2, 3)
+    assert plan_batches([call], FUSING)[0].call is call
+
+
+CALLS = st.builds(
+    Call,
+    kind=st.sampled_from(["allreduce", "allreduce", "broadcast"]),
+    dtype=st.sampled_from(["float32", "float64", "uint8"]),
+    shape=st.lists(st.integers(0, 40), max_size=2).map(tuple),
+    op=st.sampled_from([ReduceOp.SUM, ReduceOp.ADASUM]),
+)
+
+
+@given(st.lists(CALLS, max_size=40))
+def test_every_operation_has_one_place_of_its_own(calls: list[Call]) -> None:
+    batches = plan_batches(calls, FUSING)
+    assert sorted(place for batch in batches for place in batch.members) == list(range(len(calls)))
+    assert [batch.members[0] for batch in batches] == sorted(batch.members[0] for batch in batches)
+    for batch in batches:
+        if len(batch.members) == 1:
+            continue
+        itemsize, end = ITEMSIZE[batch.call.dtype], 0
+        for place, start in zip(batch.members, batch.starts, strict=True):
+            assert start * itemsize % ALIGNMENT == 0
+            assert start >= end
+            end = start + math.prod(calls[place].shape)
+        assert end <= batch.call.shape[0]
+        assert batch.call.shape[0] * itemsize <= FUSING.most_bytes

@@ -1,0 +1,104 @@
+"""The engine between hosts: the same contract and the same training over a lab's links."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringleader.errors import RefusedError
+from ringleader.lab import needs, state
+
+pytestmark = [pytest.mark.lab, pytest.mark.mpi, pytest.mark.torch, pytest.mark.timeout(400)]
+
+PROGRAMS = Path(__file__).parent / "programs"
+RINGLEADER = [sys.executable, "-m", "ringleader"]
+
+
+@pytest.fixture(scope="module")
+def lab(request: pytest.FixtureRequest) -> Iterator[state.Lab]:
+    """Four hosts with two slots each, with a name and an ssh port of their own."""
+    try:
+        needs.check_machine(os.environ)
+    except RefusedError as error:
+        pytest.skip(str(error))
+    name = f"e{os.getpid()}"[:8]
+    words = ("--hosts", "4", "--slots", "2", "--ssh-port", "35")
+    try:
+        subprocess.run([*RINGLEADER, "lab", "up", "--name", name, *words], check=True, timeout=120)
+        yield state.load(name)
+    finally:
+        subprocess.run([*RINGLEADER, "lab", "down", "--name", name], check=True, timeout=120)
+
+
+def _run(jobs: Any, lab: state.Lab, slots: tuple[int, ...], *words: str, **environ: str) -> Any:
+    hosts = ",".join(f"{host.name}:{count}" for host, count in zip(lab.hosts, slots, strict=False))
+    command = [*RINGLEADER, "run", "--ssh-config", lab.ssh_config, "-H", hosts, sys.executable, *words]
+    return jobs.run(command, timeout=300, **environ)
+
+
+SHAPES = [((1, 1), "mpi", 2), ((2, 2), "hosts", 4), ((2, 2, 2, 2), "hosts", 8), ((2, 1), "mpi", 3)]
+NAMES = ["2x1", "2x2", "4x2", "unequal 2+1"]
+
+
+@pytest.mark.parametrize("program", ["contract.py", "contract_exchanges.py"])
+@pytest.mark.parametrize(("slots", "transport", "size"), SHAPES, ids=NAMES)
+def test_contract(
+    jobs: Any, lab: state.Lab, slots: tuple[int, ...], transport: str, size: int, program: str
+) -> None:
+    _run(jobs, lab, slots, str(PROGRAMS / program), transport).passed(size)
+
+
+@pytest.mark.parametrize(("slots", "transport", "size"), SHAPES, ids=NAMES)
+def test_training(jobs: Any, lab: state.Lab, slots: tuple[int, ...], transport: str, size: int) -> None:
+    _run(jobs, lab, slots, str(PROGRAMS / "training.py")).passed(size)
+
+
+def test_torch_distributed_meets_without_shared_files_or_settings(jobs: Any, lab: state.Lab) -> None:
+    """Hosts of a lab reach each other on its network alone. torch may warn of names it cannot look up."""
+    job = _run(
+        jobs, lab, (2, 1), str(PROGRAMS / "contract.py"), "distributed", RINGLEADER_TRANSPORT="distributed"
+    )
+    assert job.code == 0 and job.out.count("rank done") == 3, job.out + job.err
+
+
+@pytest.mark.parametrize(("slots", "hosts"), [((2, 2), 2), ((2, 2, 2, 2), 4)], ids=["2x2", "4x2"])
+def test_bytes_on_the_wire(jobs: Any, lab: state.Lab, slots: tuple[int, ...], hosts: int) -> None:
+    """A host sends 2(H-1)/H of an array, and not more than the headers of its packets on top."""
+    job = _run(jobs, lab, slots, str(PROGRAMS / "wire_bytes.py"))
+    job.passed(sum(slots))
+    found = re.findall(r"(allreduce|step) on host (\d+): ([0-9.]+) times the least", job.out)
+    assert sorted((what, int(host)) for what, host, _ in found) == [
+        (what, host) for what in ("allreduce", "step") for host in range(hosts)
+    ]
+    assert all(1.0 <= float(ratio) <= 1.05 for _, _, ratio in found), job.out
+
+
+def test_a_rank_that_returns_while_others_wait(jobs: Any, lab: state.Lab) -> None:
+    """Each waiting rank says who has ended, also where that rank was on another host."""
+    job = _run(jobs, lab, (2, 2), str(PROGRAMS / "ending.py"), "returns")
+    for rank in range(3):
+        assert f"[{rank}] rank {rank} got after " in job.out, job.err
+    assert job.out.count("has ended") >= 3
+
+
+def test_plain_mpirun_over_ssh(jobs: Any, lab: state.Lab) -> None:
+    """Without Ringleader's launcher: a hostfile, ssh, and the same program."""
+    mpirun = str(Path(sys.executable).with_name("mpirun"))
+    command = [mpirun, "--hostfile", lab.hostfile, "-n", "4", sys.executable]
+    job = jobs.run(
+        [*command, str(PROGRAMS / "contract.py"), "hosts"],
+        timeout=300,
+        PRTE_MCA_plm_ssh_agent=f"ssh -F {lab.ssh_config}",
+        PRTE_MCA_prte_if_include=lab.subnet,
+        OMPI_MCA_btl_tcp_if_include=lab.subnet,
+        OMPI_MCA_pml="ob1",
+    )
+    assert job.code == 0, job.err
+    assert job.out.count("rank done") == 4

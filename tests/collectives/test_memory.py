@@ -1,0 +1,60 @@
+"""Where gradients lie, and what is left of shared memory after a violent end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.mpi, pytest.mark.torch]
+
+
+@pytest.mark.parametrize(
+    ("size", "environ", "where"),
+    [
+        (2, {}, "shared"),
+        (3, {}, "shared"),
+        (4, {"RINGLEADER_RANKS_PER_HOST": "2"}, "shared"),
+        (2, {"RINGLEADER_TRANSPORT": "mpi"}, "own"),
+    ],
+    ids=["one host", "three ranks", "2x2", "plain MPI"],
+)
+def test_gradients_stay_in_the_window(jobs: Any, size: int, environ: dict[str, str], where: str) -> None:
+    """Before and after backward, also where the script had set them to None."""
+    jobs("gradients_home.py", where, ranks=size, **environ).passed(size)
+
+
+def test_killed_ranks_leave_no_window(jobs: Any) -> None:
+    """All ranks and then their mpirun are killed; the window's files are gone all the same."""
+    mpirun = str(Path(sys.executable).with_name("mpirun"))
+    command = [mpirun, "--oversubscribe", "-n", "2", sys.executable, str(jobs.programs / "killed.py")]
+    job = subprocess.Popen(
+        command, env=jobs.environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    pids: list[int] = []
+    try:
+        assert job.stdout is not None
+        for line in job.stdout:
+            pids.append(int(line.split()[1]))
+            if len(pids) == 2:
+                break
+        assert len(pids) == 2, "the ranks ended by themselves"
+        windows = [name for pid in pids for name in _shared_files(pid) if "osc" in name]
+        assert windows, "the ranks use no window"
+    finally:
+        for pid in [*pids, job.pid]:
+            os.kill(pid, signal.SIGKILL)
+        job.communicate()
+    assert [name for name in windows if Path(name).exists()] == []
+
+
+def _shared_files(pid: int) -> list[str]:
+    """Files in /dev/shm that a process has mapped, by the names that they had."""
+    lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    paths = {line.split(maxsplit=5)[5] for line in lines if "/dev/shm/" in line}
+    return sorted(path.removesuffix(" (deleted)") for path in paths)

@@ -1,0 +1,229 @@
+"""Which operations can be done: by name, in any order, with ranks that have joined, and after long waits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringleader.collectives.negotiation import Decision, Limits, Pending, decide, decode, encode
+from ringleader.collectives.operations import JOIN, Call, ReduceOp
+
+ADD = Call(kind="allreduce", dtype="float32", shape=(3,))
+GATHER = Call(kind="allgather", dtype="float32", shape=(3,))
+JOINING = (JOIN, Call(kind="join"))
+BUCKET = Call(kind="gradients", dtype="float32", shape=(64,), note="plan 1")
+
+
+def asked(
+    *entries: tuple[str, Call],
+    blocked: bool = True,
+    stuck: float = 0.0,
+    ages: tuple[float, ...] = (),
+    offers: tuple[tuple[str, Call], ...] = (),
+    counted: int = 0,
+) -> Pending:
+    return Pending(
+        entries=entries, blocked=blocked, stuck_seconds=stuck, ages=ages, offers=offers, counted=counted
+    )
+
+
+def decided(*ranks: Pending, patience: float = 1.0, **limits: float) -> Decision:
+    return decide(ranks, limits=Limits(patience=patience, **limits))
+
+
+def test_what_all_have_asked_for_is_ready_in_one_order() -> None:
+    decision = decided(
+        asked(("a", ADD), ("b", ADD), ("c", ADD)),
+        asked(("c", ADD), ("a", ADD)),
+        asked(("x", ADD), ("a", ADD), ("c", ADD)),
+    )
+    assert decision == Decision(ready=("a", "c"), mismatched={}, deadlocked="")
+
+
+@pytest.mark.parametrize(
+    ("other", "subject"),
+    [
+        (Call(kind="broadcast", dtype="float32", shape=(3,)), "operations"),
+        (Call(kind="allreduce", dtype="float32", shape=(3,), device="cuda"), "devices"),
+        (Call(kind="allreduce", dtype="int32", shape=(3,)), "data types"),
+        (Call(kind="allreduce", dtype="float32", shape=(4,)), "tensor shapes"),
+        (Call(kind="allreduce", dtype="float32", shape=(3,), op=ReduceOp.MAX), "reduce operations"),
+        (Call(kind="allreduce", dtype="float32", shape=(3,), prescale=2.0), "scale factors"),
+        (Call(kind="allreduce", dtype="float32", shape=(3,), note="plan 1"), "requests"),
+    ],
+)
+def test_a_mismatch_names_what_differs_and_where(other: Call, subject: str) -> None:
+    decision = decided(asked(("a", ADD)), asked(("a", other)), asked(("a", ADD)))
+    assert decision.ready == ()
+    assert decision.mismatched["a"].startswith(f"Mismatched {subject} for 'a': ranks 0, 2: ")
+    assert "; rank 1: " in decision.mismatched["a"]
+
+
+def test_a_mismatch_of_roots() -> None:
+    roots = [Call(kind="broadcast", root=root) for root in (0, 1)]
+    decision = decided(*(asked(("a", call)) for call in roots))
+    assert decision.mismatched["a"].startswith("Mismatched root ranks for 'a': rank 0: broadcast of ")
+
+
+def test_a_deadlock_needs_all_ranks_blocked_for_long() -> None:
+    stuck = [asked(("a", ADD), stuck=2), asked(("b", ADD), stuck=1.5)]
+    assert decided(*stuck).deadlocked == (
+        "Mismatched operations, and every rank waits: rank 0 for 'a'; rank 1 for 'b'"
+    )
+    assert decided(*stuck, patience=1.7).deadlocked == ""
+    assert decided(stuck[0], asked(("b", ADD), stuck=9, blocked=False)).deadlocked == ""
+    assert decided(stuck[0], asked(("a", ADD), ("b", ADD), stuck=9)).deadlocked == ""
+
+
+# joining
+
+
+def test_ranks_that_have_joined_take_part_in_reductions() -> None:
+    barrier = ("barrier.noname", Call(kind="barrier"))
+    decision = decided(asked(JOINING), asked(("a", ADD), barrier), asked(barrier, ("a", ADD), ("b", ADD)))
+    assert decision.ready == ("a", "barrier.noname")
+    assert decision.absent == {"a": ADD, "barrier.noname": barrier[1]}
+    assert decision.last_joined is None
+    assert not decision.mismatched
+
+
+def test_what_a_rank_asked_for_before_it_joined_is_still_its_own() -> None:
+    wider = replace(ADD, shape=(4,))
+    fits = decided(asked(("a", ADD), JOINING), asked(("a", ADD)))
+    assert (fits.ready, fits.absent) == (("a",), {})
+    differs = decided(asked(("a", wider), JOINING), asked(("a", ADD)))
+    assert differs.mismatched["a"].startswith("Mismatched tensor shapes for 'a': rank 0: ")
+    # Nobody else asks for it any more, or yet: it waits.
+    waits = decided(asked(("a", ADD), JOINING), asked(("b", ADD)))
+    assert (waits.ready, waits.mismatched) == (("b",), {})
+
+
+@pytest.mark.parametrize("kind", ["allgather", "broadcast", "alltoall", "reducescatter", "register"])
+def test_other_operations_end_while_a_rank_has_joined(kind: str) -> None:
+    call = replace(GATHER, kind=kind)
+    decision = decided(asked(("a", call)), asked(JOINING), asked(("a", call)))
+    assert decision.ready == ()
+    assert decision.mismatched == {
+        "a": f"{kind.capitalize()} 'a' is not supported while rank 1 joined (hvd.join)."
+    }
+    early = decided(asked(("a", call)), asked(JOINING), asked(("b", ADD)))
+    assert (early.ready, early.mismatched) == ((), {})
+
+
+def test_a_rank_that_has_joined_needs_memory_for_the_gradients_of_the_others() -> None:
+    others = [asked(("bucket", BUCKET)), asked(("bucket", BUCKET))]
+    fits = decided(*others, asked(JOINING, offers=(("bucket", BUCKET),)))
+    assert (fits.ready, fits.absent) == (("bucket",), {"bucket": BUCKET})
+    for offers in ((), (("bucket", replace(BUCKET, note="plan 2")),)):
+        lacks = decided(*others, asked(JOINING, offers=offers))
+        assert lacks.ready == ()
+        assert "rank 2 joined and has no such gradients" in lacks.mismatched["bucket"]
+
+
+@pytest.mark.parametrize(
+    ("ages", "last"),
+    [((3.0, 1.0, 2.0), 1), ((1.0, 3.0, 2.0), 0), ((2.0, 2.0, 2.0), 2), ((2.0, 1.0, 1.0), 2)],
+)
+def test_the_last_to_join_is_the_same_everywhere(ages: tuple[float, ...], last: int) -> None:
+    pending = [asked(JOINING, ages=(age,), counted=7 + rank) for rank, age in enumerate(ages)]
+    decision = decided(*pending)
+    assert decision.ready == (JOIN,)
+    assert (decision.last_joined, decision.counted) == (last, 9)
+
+
+def test_the_age_of_joining_counts_and_not_that_of_something_else() -> None:
+    decision = decided(asked(("a", ADD), JOINING, ages=(1.0, 5.0)), asked(JOINING, ages=(2.0,)))
+    assert decision.last_joined == 1
+    assert decision.ready == (JOIN,)
+
+
+# long waits
+
+
+def test_a_stall_names_the_tensor_and_the_missing_ranks() -> None:
+    ranks = [
+        asked(("a", ADD), ages=(61.0,), blocked=False),
+        asked(("b", ADD), ages=(0.1,), blocked=False),
+        asked(("a", ADD), ages=(59.0,), blocked=False),
+        asked(("b", ADD), ages=(0.2,)),
+    ]
+    decision = decided(*ranks, warn=60.0)
+    assert decision.stalled == {"a": "'a' has waited 61 s for ranks 1, 3 to ask for it too"}
+    assert decision.shutdown == ""
+    assert decided(*ranks, warn=62.0).stalled == {}
+    late = decided(*ranks, warn=30.0, shutdown=60.0).shutdown
+    assert late == "Horovod has been shut down: 'a' has waited 61 s for ranks 1, 3 to ask for it too."
+
+
+def test_no_stall_is_told_of_ranks_that_have_joined_or_of_joining() -> None:
+    ranks = [
+        asked(("a", ADD), ages=(100.0,)),
+        asked(("b", ADD), ages=(1.0,)),
+        asked(JOINING, ages=(100.0,)),
+    ]
+    assert decided(*ranks, warn=60.0).stalled == {
+        "a": "'a' has waited 100 s for rank 1 to ask for it too",
+    }
+
+
+def test_a_stall_ends_the_engine_also_where_it_is_not_told() -> None:
+    ranks = [asked(("a", ADD), ages=(10.0,)), asked(("b", ADD), ages=(1.0,))]
+    assert decided(*ranks, patience=99.0, shutdown=5.0).shutdown == (
+        "Horovod has been shut down: 'a' has waited 10 s for rank 1 to ask for it too."
+    )
+
+
+CALLS = st.builds(
+    Call,
+    kind=st.sampled_from(["allreduce", "allgather", "barrier"]),
+    dtype=st.sampled_from(["float32", "bool"]),
+    shape=st.lists(st.integers(0, 2**40), max_size=3).map(tuple),
+    prescale=st.floats(allow_nan=False),
+    device=st.sampled_from(["cpu", "cuda"]),
+)
+
+
+@given(
+    st.builds(
+        Pending,
+        entries=st.lists(st.tuples(st.text(), CALLS), max_size=3).map(tuple),
+        ages=st.lists(st.floats(0, 1e6), max_size=3).map(tuple),
+        blocked=st.booleans(),
+        stuck_seconds=st.floats(0, 1e6),
+        offers=st.lists(st.tuples(st.text(), CALLS), max_size=2).map(tuple),
+        counted=st.integers(0, 2**62),
+    )
+)
+def test_lists_survive_the_journey(pending: Pending) -> None:
+    assert decode(encode(pending)) == pending
+
+
+NAMES = st.sampled_from("abcdef")
+
+
+@given(
+    st.lists(
+        st.tuples(st.lists(st.tuples(NAMES, st.sampled_from([ADD, GATHER])), max_size=6), st.booleans()),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_every_rank_can_do_what_is_decided(ranks: list[tuple[list[tuple[str, Call]], bool]]) -> None:
+    pending = [
+        asked(*dict(entries).items(), *([JOINING] if joins else []), blocked=False)
+        for entries, joins in ranks
+    ]
+    decision = decided(*pending)
+    assert not set(decision.ready) & set(decision.mismatched)
+    assert len(set(decision.ready)) == len(decision.ready)
+    for name in decision.ready:
+        for own in pending:
+            mine = dict(own.entries)
+            assert name in mine or (JOIN in mine and decision.absent[name].kind == "allreduce")
+        assert len({dict(own.entries).get(name, decision.absent.get(name)) for own in pending}) == 1
+    for name in decision.mismatched:
+        assert any(name in dict(own.entries) for own in pending)
+    assert (decision.last_joined is None) == (not all(joins for _, joins in ranks))

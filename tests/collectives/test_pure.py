@@ -1,0 +1,117 @@
+"""The engine's decisions: which operations can be done, where gradients lie, what the environment says."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringleader.collectives.buckets import ALIGNMENT, Shape, first_difference, plan_buckets
+from ringleader.collectives.environment import read_surroundings, wrong_library
+from ringleader.collectives.operations import Call, ReduceOp, Work, call_digest
+
+ADD = Call(kind="allreduce", dtype="float32", shape=(3,))
+
+
+def test_digests_tell_operations_apart() -> None:
+    def work(call: Call, name: str | None, serial: int = 0) -> int:
+        return Work(call, call_digest(call), name=name, serial=serial, array=None, out=None).digest
+
+    other = Call(kind="allreduce", dtype="float32", shape=(3,), op=ReduceOp.MIN)
+    digests = [
+        work(ADD, "a"),
+        work(ADD, "b"),
+        work(ADD, None, 0),
+        work(ADD, None, 1),
+        work(other, "a"),
+        work(other, None, 0),
+    ]
+    assert len(set(digests)) == len(digests)
+    assert work(ADD, "a", 1) == work(ADD, "a", 2)
+
+
+SIZES = {"float32": 4, "float64": 8, "float16": 2, "uint8": 1}
+SHAPES = st.lists(
+    st.builds(
+        lambda dtype, dims: Shape(name="p", dtype=dtype, itemsize=SIZES[dtype], dims=tuple(dims)),
+        st.sampled_from(sorted(SIZES)),
+        st.lists(st.integers(0, 40), max_size=3),
+    ),
+    max_size=30,
+)
+
+
+@given(SHAPES, st.one_of(st.none(), st.integers(1, 20_000)))
+def test_every_gradient_has_one_place_of_its_own(shapes: list[Shape], cap: int | None) -> None:
+    plan = plan_buckets(shapes, cap_bytes=cap)
+    seen = []
+    for bucket in plan.buckets:
+        end = 0
+        for place in bucket.places:
+            shape = shapes[place.parameter]
+            assert (shape.dtype, shape.count) == (bucket.dtype, place.count)
+            assert place.offset * shape.itemsize % ALIGNMENT == 0
+            assert place.offset >= end
+            end = place.offset + place.count
+            seen.append(place.parameter)
+        assert end <= bucket.count
+        filled = sum(place.count > 0 for place in bucket.places)
+        assert cap is None or filled <= 1 or bucket.count * SIZES[bucket.dtype] <= cap
+        assert [place.parameter for place in bucket.places] == sorted(
+            (p.parameter for p in bucket.places), reverse=True
+        )
+    assert sorted(seen) == list(range(len(shapes)))
+    if cap is None:
+        assert len(plan.buckets) == len({shape.dtype for shape in shapes})
+    assert plan == plan_buckets(shapes, cap_bytes=cap)
+
+
+def test_plans_of_different_models_differ() -> None:
+    def shape(*dims: int) -> Shape:
+        return Shape(name="p", dtype="float32", itemsize=4, dims=dims)
+
+    plans = [[shape(4, 8)], [shape(8, 4)], [shape(4, 8), shape(1)], [shape(32)]]
+    assert len({plan_buckets(one, cap_bytes=None).digest for one in plans}) == len(plans)
+
+
+def test_where_models_differ() -> None:
+    one = [Shape(name="a", dtype="float32", itemsize=4, dims=(2,))]
+    two = [Shape(name="b", dtype="float32", itemsize=4, dims=(3,))]
+    assert first_difference(one, two) == "parameter 0 is a float32[2] and b float32[3]"
+    assert first_difference(one, one + two) == "1 and 2 parameters"
+    assert first_difference(one + two, one + two) == ""
+
+
+@pytest.mark.parametrize(
+    ("environ", "launched", "size"),
+    [
+        ({}, False, None),
+        ({"RANK": "0", "WORLD_SIZE": "4"}, False, None),
+        ({"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "1"}, True, 4),
+        ({"PMI_SIZE": "3", "PMI_RANK": "0"}, True, 3),
+        ({"PMIX_RANK": "0"}, True, None),
+    ],
+)
+def test_who_started_this_process(environ: dict[str, str], launched: bool, size: int | None) -> None:
+    surroundings = read_surroundings(environ)
+    assert (surroundings.launched, surroundings.size) == (launched, size)
+
+
+@pytest.mark.parametrize(
+    ("environ", "library", "size", "wrong"),
+    [
+        ({"OMPI_COMM_WORLD_SIZE": "2"}, "Open MPI v5.0.11, package: x", 2, ""),
+        ({"OMPI_COMM_WORLD_SIZE": "2"}, "Open MPI v5.0.11, package: x", 1, "sees only this one"),
+        ({"RINGLEADER_MPI_FAMILY": "openmpi4"}, "Open MPI v5.0.11", 1, "started by Open MPI v4"),
+        ({"RINGLEADER_MPI_FAMILY": "openmpi4"}, "Open MPI v4.1.4, package: Debian", 1, ""),
+        ({"RINGLEADER_MPI_FAMILY": "mpich"}, "MPICH Version:\t4.0.2", 4, ""),
+        ({"RINGLEADER_MPI_FAMILY": "intel"}, "Intel(R) MPI Library 2021.14", 4, ""),
+        ({"RINGLEADER_MPI_FAMILY": "intel"}, "MPICH Version:\t4.0.2", 4, "started by Intel"),
+        ({"PMI_SIZE": "1"}, "MPICH Version:\t4.0.2", 1, ""),
+    ],
+)
+def test_a_library_that_is_not_the_launchers(
+    environ: dict[str, str], library: str, size: int, wrong: str
+) -> None:
+    text = wrong_library(read_surroundings(environ), library=library, size=size)
+    assert (wrong in text) if wrong else (text == "")

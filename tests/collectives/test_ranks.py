@@ -1,0 +1,143 @@
+"""Training, endings and lives of the engine on real ranks."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.mpi, pytest.mark.torch]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_training_equals_one_rank(jobs: Any, size: int) -> None:
+    jobs("training.py", ranks=size).passed(size)
+
+
+@pytest.mark.parametrize(("size", "per_host"), [(4, 2), (2, 1), (3, 2)], ids=["2x2", "2x1", "unequal 2+1"])
+def test_training_on_several_hosts(jobs: Any, size: int, per_host: int) -> None:
+    jobs("training.py", ranks=size, RINGLEADER_RANKS_PER_HOST=str(per_host)).passed(size)
+
+
+@pytest.mark.parametrize("per_host", ["", "1"], ids=["one host", "two hosts"])
+@pytest.mark.parametrize(
+    ("how", "word"),
+    [
+        ("returns", "has ended"),
+        ("raises", "ended with an exception"),
+        ("shuts down", "was shut down (hvd.shutdown)"),
+    ],
+)
+def test_a_rank_leaves_while_another_waits(jobs: Any, how: str, word: str, per_host: str) -> None:
+    job = jobs("ending.py", how, ranks=2, timeout=60, RINGLEADER_RANKS_PER_HOST=per_host)
+    if how == "raises":
+        # mpirun may end the waiting rank before it can say anything: either is an end without a hang.
+        assert job.code != 0
+        assert "this rank's own mistake" in job.err
+        return
+    assert job.code == 0, job.err
+    assert f"rank 1 {word} while rank 0 waits in allreduce 'allreduce.loss'" in job.out
+
+
+def test_a_rank_is_killed_while_another_waits(jobs: Any) -> None:
+    assert jobs("ending.py", "is killed", ranks=2, timeout=60).code != 0
+
+
+def test_a_rank_that_is_late_to_its_end_is_waited_for(jobs: Any) -> None:
+    job = jobs("ending.py", "is late", ranks=2, timeout=60)
+    assert (job.code, job.err) == (0, "")
+
+
+def test_ranks_that_call_different_operations(jobs: Any) -> None:
+    job = jobs("ending.py", "calls something else", ranks=3, RINGLEADER_MISMATCH_PATIENCE="0.5")
+    assert job.code == 0, job.err
+    assert job.out.count("rank done") == 3
+    assert job.out.count("Mismatched operations, and every rank waits") == 3
+    assert "rank 2 for 'barrier.noname'" in job.out
+
+
+def test_the_launcher_tells_of_an_end(jobs: Any, tmp_path: Path) -> None:
+    """A rank that never joins, and of which only the launcher's file tells, does not hold up the others."""
+    status = tmp_path / "status"
+    status.write_text('not json\n{"ended": 1, "exit_code": 7}\n{"ended": ')
+    job = jobs("silent.py", ranks=2, timeout=60, RINGLEADER_STATUS_FILE=str(status))
+    assert "rank 1 has ended with exit code 7 while rank 0 waits in barrier" in job.out, job.err
+
+
+def test_a_deadline_ends_every_wait(jobs: Any) -> None:
+    job = jobs("silent.py", ranks=2, timeout=60, RINGLEADER_DEADLINE="1.5", RINGLEADER_STALL_WARNING="0.5")
+    assert "rank 0 waited" in job.out
+    assert "in barrier 'barrier.noname' for rank 1" in job.out
+    assert "ringleader: rank 0 has waited" in job.err
+
+
+@pytest.mark.parametrize(("size", "per_host"), [(1, ""), (2, ""), (2, "1"), (4, "2")])
+def test_many_lives(jobs: Any, size: int, per_host: str) -> None:
+    jobs("life.py", ranks=size, RINGLEADER_RANKS_PER_HOST=per_host).passed(size)
+
+
+@pytest.mark.parametrize(("size", "per_host"), [(1, ""), (2, ""), (3, ""), (4, "2")])
+def test_a_hundred_lives(jobs: Any, size: int, per_host: str) -> None:
+    """With process sets and operations that nobody waits for; nothing is left mapped or open."""
+    lives = "30" if per_host else "100"
+    jobs("lives.py", lives, ranks=size, RINGLEADER_RANKS_PER_HOST=per_host).passed(size)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_joining(jobs: Any, size: int) -> None:
+    jobs("joining.py", ranks=size).passed(size)
+
+
+@pytest.mark.parametrize("transport", ["", "mpi"])
+def test_joining_between_hosts(jobs: Any, transport: str) -> None:
+    jobs("joining.py", ranks=4, RINGLEADER_RANKS_PER_HOST="2", RINGLEADER_TRANSPORT=transport).passed(4)
+
+
+def test_a_stall_is_told_with_the_tensor_and_the_missing_ranks(jobs: Any) -> None:
+    job = jobs("stalling.py", "told", ranks=3, HOROVOD_STALL_CHECK_TIME_SECONDS="1")
+    assert job.out.count("rank done") == 3, job.err
+    assert re.search(
+        r"ringleader: 'allreduce\.missing' has waited \d s for rank 1 to ask for it too", job.err
+    )
+
+
+def test_a_stall_that_is_not_to_be_told(jobs: Any) -> None:
+    job = jobs("stalling.py", "told", ranks=3, HOROVOD_STALL_CHECK_DISABLE="1")
+    job.passed(3)
+
+
+@pytest.mark.parametrize("how", ["others go on", "never calls"])
+def test_a_stall_ends_the_engine(jobs: Any, how: str) -> None:
+    job = jobs(
+        "stalling.py",
+        how,
+        ranks=2,
+        HOROVOD_STALL_CHECK_TIME_SECONDS="1",
+        HOROVOD_STALL_SHUTDOWN_TIME_SECONDS="2",
+    )
+    assert job.out.count("rank done") == 2, job.err
+    assert "allreduce.missing" in job.out
+
+
+def test_threads(jobs: Any) -> None:
+    jobs("threads.py", ranks=2).passed(2)
+
+
+def test_another_library_than_the_launchers(jobs: Any) -> None:
+    """A launcher that counts two ranks and a library that sees one do not belong together."""
+    program = "import ringleader.torch as hvd; hvd.init()"
+    job = jobs.run([sys.executable, "-c", program], OMPI_COMM_WORLD_SIZE="2", OMPI_COMM_WORLD_RANK="0")
+    assert job.code == 1
+    assert "the launcher started 2 ranks but Open MPI" in job.err
+    assert "MPI4PY_LIBMPI" in job.err
+
+
+def test_the_report_of_a_step(jobs: Any) -> None:
+    job = jobs("reporting.py", ranks=2, RINGLEADER_REPORT_FD="1")
+    assert job.code == 0, job.err
+    assert '"kind": "step"' in job.out
+    for field in ("steps", "step_seconds", "exchange_seconds", "waiting_seconds"):
+        assert f'"{field}": ' in job.out

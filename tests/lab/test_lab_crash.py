@@ -1,0 +1,116 @@
+"""``lab up`` killed, interrupted or failing at any moment: nothing stays behind."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ringleader.lab import state
+
+pytestmark = pytest.mark.lab
+
+
+def _start_up(name: str) -> subprocess.Popen[str]:
+    words = ("lab", "up", "--name", name, "--hosts", "3", "--ssh-port", "34")
+    argv = [sys.executable, "-m", "ringleader", *words]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_sigkill_at_five_random_moments_leaves_nothing_after_down(scratch_name, ringleader, snapshot):
+    before = snapshot(scratch_name)
+    begin = time.monotonic()
+    whole = _start_up(scratch_name)
+    whole.communicate(timeout=90)
+    duration = time.monotonic() - begin
+    assert whole.returncode == 0
+    assert ringleader("lab", "down", "--name", scratch_name).returncode == 0
+    seed = time.time_ns()
+    moments = random.Random(seed).sample([0.1 + duration * step / 100 for step in range(100)], 5)
+    for moment in moments:
+        process = _start_up(scratch_name)
+        time.sleep(moment)
+        process.kill()
+        process.communicate(timeout=90)
+        done = ringleader("lab", "down", "--name", scratch_name)
+        assert done.returncode == 0, done.stderr
+        assert snapshot(scratch_name) == before, (
+            f"killed after {moment:.3f} s of {duration:.3f} s, seed {seed}"
+        )
+
+
+def test_sigkill_of_down_leaves_nothing_that_another_down_would_not_remove(
+    scratch_name, ringleader, snapshot
+):
+    before = snapshot(scratch_name)
+    for moment in (random.uniform(0.1, 0.3) for _ in range(3)):
+        done = ringleader("lab", "up", "--name", scratch_name, "--hosts", "2", "--ssh-port", "34")
+        assert done.returncode == 0, done.stderr
+        argv = [sys.executable, "-m", "ringleader", "lab", "down", "--name", scratch_name]
+        process = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
+        time.sleep(moment)
+        process.kill()
+        process.wait(timeout=60)
+        done = ringleader("lab", "down", "--name", scratch_name)
+        assert done.returncode == 0, done.stderr
+        assert snapshot(scratch_name) == before, f"killed after {moment:.3f} s"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_up_takes_down_what_it_made_by_itself(number, scratch_name, snapshot):
+    before = snapshot(scratch_name)
+    process = _start_up(scratch_name)
+    made = Path("/run/netns", f"rl-{scratch_name}-h2")
+    deadline = time.monotonic() + 60
+    while not made.exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=90)
+    assert process.returncode == 128 + number, said
+    assert snapshot(scratch_name) == before
+
+
+def test_up_after_a_crash_makes_the_lab_anew(scratch_name, ringleader):
+    process = _start_up(scratch_name)
+    marker = state.ROOT / scratch_name / "lab.json"
+    deadline = time.monotonic() + 60
+    while not marker.exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.kill()
+    process.communicate(timeout=90)
+    done = ringleader("lab", "up", "--name", scratch_name, "--hosts", "2", "--ssh-port", "34")
+    assert done.returncode == 0, done.stderr
+    assert "is up:" in done.stdout
+    assert len(state.load(scratch_name).hosts) == 2
+
+
+def test_a_step_that_fails_takes_down_what_came_before_it(scratch_name, ringleader, snapshot):
+    link = f"rl-{scratch_name}-2"
+    before = snapshot(scratch_name)
+    subprocess.run(["ip", "link", "add", "rlblock", "type", "bridge"], check=True)
+    try:
+        subprocess.run(["ip", "link", "property", "add", "dev", "rlblock", "altname", link], check=True)
+        done = ringleader("lab", "up", "--name", scratch_name, "--hosts", "3", "--ssh-port", "34")
+        assert done.returncode == 3
+        assert link in done.stderr and "File exists" in done.stderr
+    finally:
+        subprocess.run(["ip", "link", "del", "rlblock"], check=True)
+    assert snapshot(scratch_name) == before
+
+
+def test_down_removes_a_lab_whose_state_file_is_gone_or_broken(scratch_name, ringleader, snapshot):
+    before = snapshot(scratch_name)
+    for damage in (lambda path: path.unlink(), lambda path: path.write_text('{"format": 1')):
+        done = ringleader("lab", "up", "--name", scratch_name, "--hosts", "2", "--ssh-port", "34")
+        assert done.returncode == 0, done.stderr
+        damage(state.ROOT / scratch_name / "lab.json")
+        done = ringleader("lab", "status", "--name", scratch_name)
+        assert done.returncode == 3 and "Traceback" not in done.stderr
+        done = ringleader("lab", "down", "--name", scratch_name)
+        assert done.returncode == 0, done.stderr
+        assert snapshot(scratch_name) == before

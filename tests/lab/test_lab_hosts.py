@@ -1,0 +1,213 @@
+"""What a user may rely on: the hosts of a lab behave like hosts."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import socket
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from ringleader.lab import enter, links, state
+
+pytestmark = pytest.mark.lab
+
+
+def test_each_host_has_its_own_name_and_every_name_resolves_everywhere(lab, on_host):
+    own = socket.gethostname()
+    wanted = {host.name: host.address for host in lab.hosts} | {own: lab.head_address}
+    for host in lab.hosts:
+        assert on_host(host.name, "hostname").stdout.strip() == host.name
+        for name, address in wanted.items():
+            assert on_host(host.name, "getent", "ahostsv4", name).stdout.split()[0] == address
+    for host in lab.hosts:
+        assert socket.gethostbyname(host.name) == host.address
+    socket.gethostbyname(own)
+
+
+def test_a_hosts_names_do_not_hang_on_the_machines_own_file(lab, on_host):
+    said = on_host(lab.hosts[0].name, "cat /etc/hostname; cat /proc/mounts").stdout.splitlines()
+    assert said[0] == lab.hosts[0].name
+    places = [line.split()[1] for line in said[1:]]
+    assert "/etc" in places and "/etc/hosts" not in places
+
+
+def test_hosts_reach_each_other_and_the_head_and_nothing_else(lab, on_host):
+    first, last = lab.hosts[0], lab.hosts[-1]
+    done = on_host(first.name, "ssh", "-F", lab.ssh_config, last.name, "hostname")
+    assert done.stdout.strip() == last.name, done.stderr
+    routes = on_host(first.name, "ip", "-4", "route").stdout.strip().splitlines()
+    assert len(routes) == 1 and routes[0].startswith(lab.subnet)
+    assert "inet6" not in on_host(first.name, "ip", "-6", "addr", "show", "dev", "eth0").stdout
+
+
+def test_hosts_do_not_use_the_same_process_numbers(lab, on_host):
+    numbers = sorted(int(on_host(host.name, "echo $$").stdout) for host in lab.hosts)
+    assert all(later - earlier > 1000 for earlier, later in itertools.pairwise(numbers)), numbers
+
+
+def test_shared_memory_processes_and_temporary_files_are_a_hosts_own(lab, on_host):
+    first, second = (host.name for host in lab.hosts[:2])
+    count = "pgrep -fxc 'sleep 7777'"
+    started = on_host(
+        first, "touch /dev/shm/mark; sleep 7777 < /dev/null > /dev/null 2>&1 & echo $! | tee /var/tmp/mark"
+    )
+    try:
+        assert on_host(first, f"ls /dev/shm /var/tmp; {count}").stdout.split() == [
+            *("/dev/shm:", "mark", "/var/tmp:", "mark", "1")
+        ]
+        assert on_host(second, f"ls /dev/shm /var/tmp; {count}").stdout.split() == [
+            *("/dev/shm:", "/var/tmp:", "0")
+        ]
+        assert not Path("/dev/shm/mark").exists() and not Path("/var/tmp/mark").exists()
+        assert on_host(first, "echo $TMPDIR").stdout.strip() == "/var/tmp"
+    finally:
+        on_host(first, f"kill {started.stdout.strip()}; rm -f /dev/shm/mark /var/tmp/mark")
+
+
+def test_host_keys_are_known_and_no_two_are_alike(lab):
+    keys = [line.split()[2] for line in Path(lab.directory, "known_hosts").read_text().splitlines()]
+    assert len(set(keys)) == len(lab.hosts)
+    assert Path(lab.directory).stat().st_mode & 0o777 == 0o700
+    assert Path(lab.directory, "id").stat().st_mode & 0o777 == 0o600
+
+
+def test_sessions_find_our_interpreter_and_a_host_knows_its_lab(lab, on_host):
+    path, name = on_host(lab.hosts[0].name, "echo $PATH; echo $RINGLEADER_LAB").stdout.splitlines()
+    assert path.split(":")[0] == str(Path(sys.executable).parent)
+    assert name == lab.name
+
+
+def test_exec_passes_arguments_and_exit_code_through(lab, ringleader, tmp_path):
+    odd = "a b'c\"d;$HOME\n*"
+    host = lab.hosts[1].name
+    done = ringleader("lab", "exec", "--name", lab.name, host, "--", "printf", "%s", odd)
+    assert (done.returncode, done.stdout, done.stderr) == (0, odd, "")
+    assert ringleader("lab", "exec", "--name", lab.name, host, "--", "sh", "-c", "exit 7").returncode == 7
+    done = ringleader("lab", "exec", "--name", lab.name, "h2", "hostname")
+    assert done.stdout.strip() == host
+
+
+def test_exec_on_all_prefixes_lines_and_keeps_the_first_failure(lab, ringleader):
+    done = ringleader("lab", "exec", "--name", lab.name, "--all", "--", "sh", "-c", "hostname; exit 5")
+    assert done.stdout == "".join(f"[{host.name}] {host.name}\n" for host in lab.hosts)
+    assert done.returncode == 5
+
+
+def test_exec_keeps_the_working_directory(lab, tmp_path):
+    here = Path.cwd()
+    try:
+        os.chdir(tmp_path)
+        argv = enter.argv_on(lab.hosts[0], ("pwd",))
+        assert subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip() == str(
+            tmp_path
+        )
+    finally:
+        os.chdir(here)
+
+
+def test_status_is_a_table_and_json(lab, ringleader):
+    done = ringleader("lab", "status", "--name", lab.name)
+    assert done.stdout.split()[:6] == ["host", "address", "slots", "rate", "state", "sshd"]
+    document = json.loads(ringleader("lab", "status", "--name", lab.name, "--json").stdout)
+    assert document["hosts"][0] == {
+        "name": lab.hosts[0].name,
+        "address": lab.hosts[0].address,
+        "slots": 2,
+        "namespace": lab.hosts[0].namespace,
+        "rate": "8gbit",
+        "state": "up",
+        "sshd": True,
+    }
+    assert document["bandwidth_bit_per_s"] == 8_000_000_000
+    only = ringleader("lab", "status", "--name", lab.name, "--hostfile").stdout.strip()
+    assert Path(only).read_text() == "".join(f"{host.name} slots=2\n" for host in lab.hosts)
+
+
+def test_up_again_says_that_it_is_up_and_other_parameters_are_refused(lab, ringleader):
+    words = ("lab", "up", "--name", lab.name, "--hosts", "4", "--slots", "2", "--ssh-port", "34")
+    key = Path(lab.directory, "id").read_bytes()
+    again = ringleader(*words)
+    assert again.returncode == 0 and "is up already" in again.stdout, again.stderr
+    assert Path(lab.directory, "id").read_bytes() == key
+    other = ringleader("lab", "up", "--name", lab.name, "--hosts", "3", "--slots", "2", "--ssh-port", "34")
+    assert other.returncode == 3
+    assert "hosts 4 (asked for: 3)" in other.stderr and "--replace" in other.stderr
+    assert [row.state for row in links.status(lab)] == ["up"] * 4
+
+
+def test_a_subnet_that_is_in_use_is_refused(lab, scratch_name, ringleader, snapshot):
+    before = snapshot(scratch_name)
+    words = ("--hosts", "2", "--ssh-port", "34", "--subnet", lab.subnet)
+    done = ringleader("lab", "up", "--name", scratch_name, *words)
+    assert done.returncode == 3 and "in use" in done.stderr
+    assert snapshot(scratch_name) == before
+
+
+def test_labs_that_come_up_side_by_side_get_different_subnets(scratch_name, ringleader):
+    names = [f"{scratch_name[:-1]}{letter}" for letter in "ghi"]
+    argvs = [("lab", "up", "--name", name, "--hosts", "1", "--ssh-port", "34") for name in names]
+    try:
+        with ThreadPoolExecutor() as pool:
+            results = list(pool.map(lambda words: ringleader(*words), argvs))
+        assert [done.returncode for done in results] == [0, 0, 0], [done.stderr for done in results]
+        assert len({state.load(name).subnet for name in names}) == 3
+    finally:
+        for name in names:
+            ringleader("lab", "down", "--name", name)
+
+
+def test_replace_makes_the_lab_anew_and_down_twice_is_no_error(scratch_name, ringleader, snapshot):
+    before = snapshot(scratch_name)
+    for hosts, options in (("1", ()), ("2", ("--replace",))):
+        words = ("--hosts", hosts, "--ssh-port", "34", "--private-tmp", *options)
+        done = ringleader("lab", "up", "--name", scratch_name, *words)
+        assert done.returncode == 0, done.stderr
+    lab = state.load(scratch_name)
+    assert [row.state for row in links.status(lab)] == ["up", "up"]
+    listed = ringleader("lab", "exec", "--name", scratch_name, "h2", "ls", "-A", "/tmp")
+    assert (listed.returncode, listed.stdout) == (0, "")
+    assert "is down" in ringleader("lab", "down", "--name", scratch_name).stdout
+    again = ringleader("lab", "down", "--name", scratch_name)
+    assert again.returncode == 0 and "nothing to remove" in again.stdout
+    assert snapshot(scratch_name) == before
+
+
+def test_what_down_prints_is_what_removes_the_lab(scratch_name, ringleader, snapshot):
+    before = snapshot(scratch_name)
+    assert ringleader("lab", "up", "--name", scratch_name, "--hosts", "2", "--ssh-port", "34").returncode == 0
+    script = ringleader("lab", "down", "--name", scratch_name, "--dry-run").stdout
+    done = subprocess.run(["sh"], input=script, text=True, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    ringleader("lab", "down", "--name", scratch_name)
+    assert snapshot(scratch_name) == before
+
+
+def test_what_up_prints_makes_the_lab(scratch_name, ringleader):
+    words = ("lab", "up", "--name", scratch_name, "--hosts", "2", "--ssh-port", "34")
+    script = ringleader(*words, "--dry-run").stdout
+    done = subprocess.run(["sh"], input=script, text=True, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    lab = state.load(scratch_name)
+    config = ["ssh", "-F", lab.ssh_config, "-o", "ConnectionAttempts=20", lab.hosts[1].name, "hostname"]
+    said = subprocess.run(
+        config, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert said.stdout.strip() == lab.hosts[1].name, said.stderr
+
+
+def test_a_lab_that_is_not_there_is_one_clear_message(lab_machine, ringleader):
+    for words in (("status",), ("exec", "h1", "true"), ("cut", "h1")):
+        done = ringleader("lab", words[0], "--name", "nolab", *words[1:])
+        assert done.returncode == 3
+        assert "there is no lab 'nolab'" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_host_that_is_not_there_names_those_that_are(lab, ringleader):
+    done = ringleader("lab", "cut", "--name", lab.name, "h9")
+    assert done.returncode == 2 and lab.hosts[3].name in done.stderr

@@ -1,0 +1,99 @@
+"""Scripts written for Horovod on real ranks, unchanged."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from ringleader.alias import directory
+
+pytestmark = [pytest.mark.mpi, pytest.mark.torch]
+
+SCRIPT = """
+import pickle
+import subprocess
+import sys
+
+import torch
+import horovod.torch as hvd
+from horovod.common.exceptions import HorovodInternalError
+from horovod.torch.mpi_ops import synchronize
+
+torch.set_num_threads(1)
+hvd.init()
+import ringleader.torch
+assert hvd is ringleader.torch
+
+torch.manual_seed(hvd.rank())
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * hvd.size())
+optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters(), op=hvd.Average)
+hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+for step in range(3):
+    optimizer.zero_grad()
+    model(torch.randn(8, 4)).square().mean().backward()
+    optimizer.step()
+weights = hvd.allgather(model.weight.detach().reshape(1, -1))
+assert all(torch.equal(row, weights[0]) for row in weights)
+assert synchronize(hvd.allreduce_async(torch.ones(3), op=hvd.Sum)).tolist() == [hvd.size()] * 3
+try:
+    hvd.allreduce(torch.ones(2 + hvd.rank()), name="unequal")
+    print("no error")
+except HorovodInternalError:
+    pass
+below = "import horovod.common.util as u; print(u.__name__)"
+child = subprocess.run([sys.executable, "-c", below], capture_output=True, text=True)
+print("trained on", hvd.size(), type(optimizer).__name__, child.stdout.strip(), flush=True)
+"""
+SAID = ["trained on 2 SGD ringleader.common.util"] * 2
+
+
+def test_a_job_as_horovod(workplace):
+    script = workplace.tmp / "train.py"
+    script.write_text(SCRIPT)
+    words = (
+        "run",
+        "--as-horovod",
+        "--timeout",
+        "75",
+        "-n",
+        "2",
+        "--oversubscribe",
+        "--no-prefix",
+        "python",
+        str(script),
+    )
+    done = workplace.run(*words)
+    assert (done.returncode, done.stderr.decode()) == (0, "")
+    assert done.stdout.decode().splitlines() == SAID
+
+
+def test_without_the_option_there_is_no_horovod(workplace):
+    script = "import importlib.util, sys; sys.exit(importlib.util.find_spec('horovod') is not None)"
+    done = workplace.run("run", "python", "-c", script)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("way", ["module", "path"])
+def test_under_another_launcher(workplace, python, way):
+    """Plain mpirun: the runner module, or the directory in PYTHONPATH."""
+    mpirun = shutil.which("mpirun", path=f"{sys.prefix}/bin")
+    assert mpirun is not None
+    script = workplace.tmp / "train.py"
+    script.write_text(SCRIPT)
+    run = {"module": [python, "-m", "ringleader.alias", str(script)], "path": [python, str(script)]}[way]
+    added = {"OMPI_MCA_osc": "^ucx"} | ({"PYTHONPATH": directory()} if way == "path" else {})
+    done = subprocess.run(
+        [mpirun, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", "2", *run],
+        env=workplace.environ | added,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == SAID

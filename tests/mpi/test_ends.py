@@ -1,0 +1,177 @@
+"""Every way in which a job can end, on the embedded MPI: who is blamed, and that nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import programs
+
+pytestmark = pytest.mark.mpi
+
+SLEEPER = "import time; print('up', flush=True); time.sleep(120)  # ringleader-test-rank"
+
+
+def sleeping(workplace, python, *words, program=SLEEPER, ranks=2, **options):
+    """Start ranks that print ``up`` and sleep; return the launcher."""
+    command = ("run", "-n", str(ranks), "--oversubscribe", "--mpi", "embedded", *words, python, "-c", program)
+    launcher = workplace.ringleader(*command, **options)
+    for _ in range(ranks):
+        assert b"up" in launcher.stdout.readline(), launcher.communicate()
+    return launcher
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_to_ringleader_end_every_rank(workplace, python, number):
+    launcher = sleeping(workplace, python)
+    launcher.send_signal(number)
+    _, err = launcher.communicate(timeout=20)
+    assert launcher.returncode == 128 + number, err
+    assert not workplace.gone_within(1.0)
+
+
+def test_second_interrupt_does_not_wait_for_a_rank_that_ignores_it(workplace, python):
+    stubborn = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SLEEPER
+    launcher = sleeping(workplace, python, program=stubborn)
+    launcher.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    assert launcher.poll() is None, "the rank ignores SIGTERM, its grace is 3 s"
+    launcher.send_signal(signal.SIGINT)
+    launcher.communicate(timeout=20)
+    assert launcher.returncode == 130
+
+
+def test_rank_killed_by_a_signal_is_reported_as_that(workplace, python):
+    script = (
+        "import os; os.kill(os.getpid(), 9) if os.environ['RANK'] == '1' else __import__('time').sleep(120)"
+    )
+    outcome, _ = workplace.launch(python, "-c", script)
+    assert (outcome.exit_code, outcome.whose) == (137, "rank 1")
+    assert outcome.first_failure is not None and outcome.first_failure.signal == 9
+    assert "SIGKILL" in outcome.reason
+
+
+@pytest.mark.parametrize("which", ["guard", "warden"])
+def test_sigkill_of_an_agent_ends_its_rank_and_the_job(workplace, python, which):
+    launcher = sleeping(workplace, python)
+    mpirun = workplace.mpirun()  # its command line names the agent's path as well
+    agents = [pid for pid in workplace.wait_for("ranks/agent.py", 5) if pid != mpirun]
+    wardens = [pid for pid in agents if os.getsid(pid) == pid]
+    chosen = wardens if which == "warden" else [pid for pid in agents if pid not in wardens]
+    assert len(chosen) == 2
+    os.kill(chosen[0], 9)
+    assert not workplace.gone_within(5.0)
+    _, err = launcher.communicate(timeout=20)
+    assert launcher.returncode != 0 and b"rank" in err, err
+
+
+def test_sigkill_of_ringleader_ends_children_that_called_setsid(workplace, python):
+    child = "import os, time; os.setsid(); print('up', flush=True); time.sleep(120)  # ringleader-far-child"
+    program = (
+        f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {child!r}]); time.sleep(120)"
+    )
+    launcher = sleeping(workplace, python, program=program)
+    workplace.wait_for("ringleader-far-child", 2)
+    launcher.kill()
+    assert not workplace.gone_within(5.0)
+    workplace.run("run", "-n", "1", "true")
+
+
+def test_processes_a_rank_leaves_behind_are_ended_with_it(workplace, python):
+    script = (
+        "import subprocess, sys; subprocess.Popen(['sleep', '120'], start_new_session=True); print('left it')"
+    )
+    outcome, heard = workplace.launch(python, "-c", script)
+    assert outcome.exit_code == 0
+    assert heard.text(0) == heard.text(1) == "left it\n"
+    assert not workplace.gone_within(1.0)
+
+
+def test_time_out_prints_every_stack(workplace, python):
+    script = "import time\ndef where_it_hangs():\n    time.sleep(120)\nwhere_it_hangs()"
+    outcome, heard = workplace.launch(python, "-c", script, timeout=2.0)
+    assert (outcome.exit_code, outcome.whose) == (124, "ringleader")
+    assert "2 s" in outcome.reason
+    for rank in range(2):
+        assert "where_it_hangs" in heard.text(rank, "stderr")
+
+
+def test_time_out_names_a_process_without_python(workplace):
+    outcome, heard = workplace.launch("sleep", "120", timeout=0.5)
+    assert outcome.exit_code == 124
+    assert sum("(sleep)" in warning and "S (sleeping)" in warning for warning in heard.warnings) == 2
+
+
+def test_sigquit_prints_stacks_and_the_job_goes_on(workplace, python):
+    script = "import sys, time\nprint('up', flush=True)\nsys.stdin.readline()\nprint('went on')"
+    launcher = sleeping(workplace, python, program=script, ranks=1, stdin=-1)
+    launcher.send_signal(signal.SIGQUIT)
+    line = b""
+    while b"most recent call first" not in line:
+        line = launcher.stderr.readline()
+        assert line, "the launcher ended without printing a stack"
+    out, _ = launcher.communicate(b"\n", timeout=30)
+    assert launcher.returncode == 0 and b"went on" in out
+
+
+def test_early_end_with_zero_is_a_warning_that_names_who_waits(workplace, python):
+    script = "import os, time\nif os.environ['RANK'] == '0': time.sleep(3)"
+    outcome, heard = workplace.launch(python, "-c", script, early=0.5)
+    assert outcome.exit_code == 0
+    assert len(heard.warnings) == 1
+    assert "rank 1 ended" in heard.warnings[0] and "rank 0 (localhost)" in heard.warnings[0]
+
+
+def test_others_can_read_who_ended(workplace, python):
+    script = (
+        "import json, os, sys, time\n"
+        "if os.environ['RANK'] == '1': sys.exit(0)\n"
+        "for _ in range(600):\n"
+        "    text = open(os.environ['RINGLEADER_STATUS_FILE']).read()\n"
+        "    if text.endswith('\\n'): break\n"
+        "    time.sleep(0.05)\n"
+        "print(json.loads(text))"
+    )
+    outcome, heard = workplace.launch(python, "-c", script)
+    assert outcome.exit_code == 0
+    assert heard.text(0) == "{'ended': 1, 'host': 'localhost', 'exit_code': 0}\n"
+
+
+def test_raise_on_one_rank_ends_a_rank_that_waits_in_mpi(workplace, python):
+    script = (
+        "from mpi4py import MPI\nimport os, sys\n"
+        "MPI.COMM_WORLD.Barrier()\n"
+        "if MPI.COMM_WORLD.rank == 1:\n"
+        "    sys.excepthook(*[type(ValueError()), ValueError('one rank only'), None]); os._exit(1)\n"
+        "MPI.COMM_WORLD.Barrier()"
+    )
+    outcome, heard = workplace.launch(python, "-c", script)
+    assert (outcome.exit_code, outcome.whose) == (1, "rank 1"), outcome.reason
+    assert "one rank only" in heard.text(1, "stderr")
+
+
+def test_sigkill_of_everything_is_cleaned_at_the_next_start(workplace, python):
+    launcher = sleeping(workplace, python, program=programs.IN_MPI)
+    [job] = workplace.job_directories()
+    segments = list(Path(f"/dev/shm/ringleader-{job}").iterdir())
+    assert segments, "Open MPI keeps its shared memory where it was told to"
+    victims = [
+        launcher.pid,
+        *workplace.wait_for("keeper.py", 1),
+        workplace.mpirun(),
+        *workplace.wait_for("agent.py", 4),
+    ]
+    for pid in victims:
+        os.kill(pid, signal.SIGSTOP)
+    for pid in victims:
+        os.kill(pid, signal.SIGKILL)
+    assert not workplace.gone_within(5.0)
+    assert Path(f"/dev/shm/ringleader-{job}").is_dir() and workplace.job_directories() == [job]
+    workplace.run("run", "-n", "1", "true")
+    assert not Path(f"/dev/shm/ringleader-{job}").exists() and workplace.job_directories() == []

@@ -1,0 +1,193 @@
+"""An MPI that does not do what it was asked: the job fails, it never runs somewhere else in silence."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from ringleader.errors import LaunchError, RefusedError
+from ringleader.job import Host
+from ringleader.launch.probe import Probe, probe
+
+pytestmark = pytest.mark.mpi
+
+
+def mpirun_like(path, body):
+    """Write a program that calls itself Open MPI 5."""
+    path.write_text(
+        "#!/bin/sh\n"
+        'if [ "$1" = --version ]; then echo "mpirun (Open MPI) 5.0.8"; exit 0; fi\n'
+        'while case "${1##*/}" in python*) false ;; esac; do shift; done\n'
+        + body  # "$@" is the agent's command
+    )
+    path.chmod(0o755)
+    return str(path)
+
+
+def two_hosts(job, **options):
+    """Answer for two hosts, of which only this one exists."""
+    found = probe(replace(job, hosts=()), **options)
+    here = found.facts[0]
+    there = replace(here, host=Host(name="far", slots=1), identity="another machine", is_local=False)
+    here = replace(here, host=Host(name="near", slots=1))
+    return Probe(facts=(here, there), ssh=None, reports=found.reports)
+
+
+def test_mpirun_that_ignores_the_hostfile_makes_the_run_fail(workplace, python):
+    body = 'for r in 0 1; do OMPI_COMM_WORLD_RANK=$r OMPI_COMM_WORLD_SIZE=2 "$@" & done; wait\n'
+    fake = mpirun_like(workplace.tmp / "mpirun", body)
+    ran = workplace.tmp / "ran"
+    hosts = (Host(name="near", slots=1), Host(name="far", slots=1))
+    with pytest.raises(LaunchError) as error:
+        workplace.launch("touch", str(ran), mpi=fake, hosts=hosts, prober=two_hosts)
+    assert "rank 1" in str(error.value) and "not on far" in str(error.value)
+    assert not ran.exists(), "no rank has run anything"
+
+
+def test_real_mpirun_misled_by_a_hostfile_of_its_own_is_caught_as_well(workplace, python):
+    exported = "-x RINGLEADER_CONTROL -x RINGLEADER_TOKEN -x RINGLEADER_JOB_DIR"
+    body = f'exec "{Path(python).parent}/mpirun" --host localhost:2 -n 2 {exported} "$@"\n'
+    fake = mpirun_like(workplace.tmp / "mpirun", body)
+    hosts = (Host(name="near", slots=1), Host(name="far", slots=1))
+    with pytest.raises(LaunchError) as error:
+        workplace.launch("true", mpi=fake, hosts=hosts, prober=two_hosts)
+    assert "not on far" in str(error.value)
+
+
+def test_rank_that_never_starts_is_named(workplace):
+    fake = mpirun_like(
+        workplace.tmp / "mpirun", 'OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 "$@" & sleep 100\n'
+    )
+    with pytest.raises(LaunchError) as error:
+        workplace.launch("true", mpi=fake, start_timeout=3.0)
+    assert "rank 1 on localhost did not report within 3 s" in str(error.value)
+
+
+def test_mpirun_that_fails_is_quoted(workplace):
+    fake = mpirun_like(workplace.tmp / "mpirun", 'echo "no such interface: ib7" >&2; exit 9\n')
+    with pytest.raises(LaunchError) as error:
+        workplace.launch("true", mpi=fake)
+    assert "exit code 9" in str(error.value) and "no such interface: ib7" in str(error.value)
+
+
+def test_mpirun_that_starts_nothing_and_succeeds_is_an_error(workplace):
+    fake = mpirun_like(workplace.tmp / "mpirun", "exit 0\n")
+    with pytest.raises(LaunchError) as error:
+        workplace.launch("true", mpi=fake)
+    assert "before ranks 0, 1 had started" in str(error.value)
+
+
+def test_library_of_another_mpi_is_an_error_that_names_both(workplace, python):
+    script = "import ctypes, time, sys, glob, os\nctypes.CDLL(os.environ['WRONG'])\ntime.sleep(60)"
+    wrong = Path(sys.prefix) / "lib/libmpi.so.40"
+    with pytest.raises(LaunchError) as error:
+        workplace.launch(python, "-c", script, mpi="openmpi4", env=(("WRONG", str(wrong)),))
+    assert str(wrong) in str(error.value) and "/usr/lib" in str(error.value)
+
+
+def test_missing_mpi_says_what_to_install(workplace):
+    workplace.environ["PATH"] = str(workplace.tmp)
+    with pytest.raises(RefusedError) as error:
+        workplace.launch("true", mpi="mpich")
+    assert "apt install mpich" in str(error.value)
+
+
+def test_command_that_cannot_be_run(workplace):
+    place = workplace.tmp / "not a program"
+    place.write_text("text without a first line that names an interpreter")
+    place.chmod(0o755)
+    outcome, _ = workplace.launch(str(place))
+    assert outcome.exit_code == 126
+    assert "Exec format error" in outcome.reason
+
+
+def test_stranger_on_the_control_port_changes_nothing(workplace, python):
+    script = (
+        "import os, socket, sys\n"
+        "ports = [int(line.split()[1].split(':')[1], 16) for line in open('/proc/net/tcp').readlines()[1:]"
+        " if line.split()[3] == '0A']\n"
+        "for port in ports:\n"
+        "    try:\n"
+        "        s = socket.create_connection(('127.0.0.1', port), 0.2)\n"
+        "        s.sendall(b'\\xff' * 4000); s.close()\n"
+        "    except OSError: pass\n"
+        "print('done')"
+    )
+    outcome, heard = workplace.launch(python, "-c", script, np=1)
+    assert outcome.exit_code == 0 and heard.text(0) == "done\n"
+
+
+def test_secret_reaches_neither_arguments_nor_the_rank(workplace, python):
+    script = (
+        "import os, pathlib\n"
+        "paths = [p for p in pathlib.Path('/proc').glob('[0-9]*/cmdline') if p.exists()]\n"
+        "words = [p.read_bytes() for p in paths if p.parent.name != str(os.getpid()) and p.exists()]\n"
+        "print('RINGLEADER_TOKEN' in os.environ, any(b'RINGLEADER_TOK' + b'EN=' in w for w in words))"
+    )
+    _, heard = workplace.launch(python, "-c", script, np=1)
+    assert heard.text(0) == "False False\n"
+
+
+@pytest.fixture
+def taken_port():
+    """A port on which somebody else listens."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        yield other.getsockname()[1]
+
+
+BAD = {
+    "unknown host": (("-H", "no-such-host.invalid:1", "true"), 3, "host no-such-host.invalid: its name"),
+    "no ranks": (("-n", "0", "true"), 2, "-n: 0 ranks asked for"),
+    "no slots": (("-H", "localhost:0", "true"), 2, "-H localhost:0: 0 slots"),
+    "too many ranks": (("-n", "3", "-H", "localhost:2", "true"), 2, "-n: 3 ranks asked for, 2 slots there"),
+    "too many slots": (("-H", "h1:2000000", "true"), 2, "more than any host has"),
+    "a bad line": (("--hostfile", "my hosts", "true"), 2, "my hosts:2: 'slotz=2' is not understood"),
+    "no hostfile": (("--hostfile", "none", "true"), 2, "--hostfile: none cannot be read"),
+    "no command": (("-n", "1", "no-such-command"), 2, "COMMAND: there is no program 'no-such-command'"),
+    "nothing to run": (("-n", "1"), 2, "COMMAND"),
+    "no script": (("-n", "1", "python", "none.py"), 2, "can't open file"),
+    "no directory": (("-n", "1", "--workdir", "none", "true"), 2, "there is no"),
+    "no MPI there": (("-n", "1", "--mpi", "/none/mpirun", "true"), 3, "there is no program /none/mpirun"),
+    "no such MPI": (("-n", "1", "--mpi", "openmp", "true"), 3, "--mpi: 'openmp' is unknown"),
+    "no port": (("-n", "1", "--master-port", "70000", "true"), 2, "--master-port: 70000 is no port number"),
+    "a taken port": (
+        ("-n", "1", "--master-port", "{taken}", "true"),
+        2,
+        "--master-port: port {taken} cannot",
+    ),
+    "no identity": (("-H", "h1", "--ssh-identity", "none", "true"), 2, "none"),
+    "no interpreter": (("-n", "1", "--python", "/none/python", "true"), 2, "--python: /none/python is no"),
+    "no interface": (("-n", "1", "--network-interface", "ib7", "true"), 3, "network interface ib7 is not"),
+    "a place that is a file": (("-n", "1", "--output-dir", "my hosts", "true"), 2, "--output-dir: cannot"),
+    "a bad variable": (("-n", "1", "-x", "=1", "true"), 2, "-x"),
+}
+"""What is wrong → words, exit code, what is said."""
+
+
+@pytest.mark.parametrize("name", list(BAD))
+def test_bad_input_is_one_clear_message(workplace, taken_port, name):
+    words, code, said = BAD[name]
+    (workplace.tmp / "my hosts").write_text("h1 slots=2\nh2 slotz=2\n")
+    words = [word.replace("{taken}", str(taken_port)) for word in words]
+    done = workplace.run("run", *words, cwd=workplace.tmp)
+    err = done.stderr.decode()
+    assert (done.returncode, done.stdout) == (code, b""), err
+    assert said.replace("{taken}", str(taken_port)) in err
+    assert "Traceback" not in err and len(err.splitlines()) <= 4, err
+
+
+def test_script_that_raises_on_one_rank_only(workplace, python):
+    script = "import os, time\nif os.environ['RANK'] == '1': raise ValueError('only here')\ntime.sleep(60)"
+    done = workplace.run("run", "-n", "3", "--oversubscribe", python, "-c", script)
+    err = done.stderr.decode().splitlines()
+    assert (done.returncode, done.stdout, err[-1]) == (1, b"", "ringleader: exit code 1 (rank 1)")
+    assert err[-2].startswith("ringleader: rank 1 on localhost ended with exit code 1")
+    assert "[1] ValueError: only here" in err and not any(line.startswith(("[0]", "[2]")) for line in err)

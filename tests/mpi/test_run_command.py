@@ -1,0 +1,113 @@
+"""``ringleader run`` as a user types it, on the embedded MPI: output, exit codes, files, words."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.mpi
+
+SECONDS = 90
+
+
+def run(
+    *words: str, cwd: Path, env: dict[str, str] | None = None, stdin: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Run one command line in a directory, two ranks on however many cores there are."""
+    return subprocess.run(
+        [sys.executable, "-m", "ringleader", "run", "-n", "2", "--oversubscribe", *words],
+        cwd=cwd,
+        env={**os.environ, "OMP_NUM_THREADS": "1"} | (env or {}),
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A directory whose name has spaces and what else a shell would trip over."""
+    directory = tmp_path / "my dir; $HOME 'x'"
+    directory.mkdir()
+    return directory
+
+
+def test_a_healthy_job(place: Path) -> None:
+    done = run("--", "sh", "-c", "echo rank $RANK of $WORLD_SIZE; pwd", cwd=place)
+    assert (done.returncode, done.stderr) == (0, "")
+    expected = [f"[{rank}] {line}" for rank in (0, 1) for line in (f"rank {rank} of 2", str(place))]
+    assert sorted(done.stdout.splitlines()) == sorted(expected)
+
+
+def test_arguments_and_variables_arrive_byte_for_byte(place: Path) -> None:
+    words = ["a b", "'\"", "$HOME;ls", "line\nbreak", "", "*", "é", "--", "-n", "\\"]
+    show = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ['ODD'], sys.executable]))"
+    done = run("-x", "ODD=$x 'y'\n\"z\"", "--no-prefix", "python", "-c", show, *words, cwd=place)
+    assert (done.returncode, done.stderr) == (0, "")
+    python = str(Path(sys.executable).parent / "python")
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [[words, "$x 'y'\n\"z\"", python]] * 2
+
+
+def test_the_first_failure_is_told_last_and_written_down(place: Path) -> None:
+    script = "echo out $RANK; echo err $RANK >&2; [ $RANK = 0 ] || exit 7; sleep 60"
+    done = run("--output-dir", "logs", "--json", "o.json", "--quiet", "sh", "-c", script, cwd=place)
+    assert (done.returncode, done.stdout) == (7, "")
+    assert done.stderr.splitlines()[0].startswith("ringleader: rank 1 on localhost ended with exit code 7")
+    log = place / "logs" / "rank.1" / "stderr"
+    assert done.stderr.splitlines()[1] == f"    log: {log}"
+    assert done.stderr.splitlines()[-1] == "ringleader: exit code 7 (rank 1)"
+    assert log.read_text() == "err 1\n"
+    outcome = json.loads((place / "o.json").read_text())
+    assert (outcome["exit_code"], outcome["whose"]) == (7, "rank 1")
+    assert outcome["first_failure"]["log"] == str(log)
+    assert [one["exit_code"] for one in outcome["ranks"]][1] == 7
+    assert outcome["ranks"][0]["stopped"]
+
+
+def test_rank_0_reads_our_input(place: Path) -> None:
+    done = run("sh", "-c", "cat", cwd=place, stdin="one\ntwo\n")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[0] one\n[0] two\n", "")
+
+
+def test_a_reader_that_leaves_ends_the_job_silently(place: Path) -> None:
+    job = subprocess.Popen(
+        [sys.executable, "-m", "ringleader", "run", "-n", "1", "yes"],
+        cwd=place,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        assert job.stdout is not None and job.stderr is not None
+        assert job.stdout.readline() == b"[0] y\n"
+        job.stdout.close()
+        assert job.wait(SECONDS) == 141
+        assert job.stderr.read() == b""
+        job.stderr.close()
+    finally:
+        job.kill()
+        job.wait()
+
+
+def test_variables_of_the_caller_a_file_and_a_word(place: Path) -> None:
+    (place / "my.env").write_text('A=file\nB="file b"\nFROM_HERE\n')
+    show = "echo $A,$B,$FROM_HERE,$OMP_NUM_THREADS,$MASTER_PORT,${RINGLEADER_TOKEN:-none}"
+    done = run(
+        "--env-file", "my.env", "-x", "A=word", "--master-port", "23456", "--threads", "3", "sh", "-c", show,
+        cwd=place, env={"FROM_HERE": "caller"},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    expected = [f"[{rank}] word,file b,caller,3,23456,none" for rank in (0, 1)]
+    assert sorted(done.stdout.splitlines()) == expected
+
+
+def test_our_interpreter_is_found_where_the_users_path_has_none(place: Path) -> None:
+    done = run("python", "-c", "import sys; print(sys.executable)", cwd=place, env={"PATH": str(place)})
+    assert (done.returncode, done.stderr) == (0, "")
+    python = Path(sys.executable).parent / "python"
+    assert sorted(done.stdout.splitlines()) == [f"[0] {python}", f"[1] {python}"]

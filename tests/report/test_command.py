@@ -1,0 +1,155 @@
+"""``ringleader scale`` and ``ringleader report`` as a user calls them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ringleader.bench import store
+from ringleader.scaling import Run
+
+
+def ringleader(*words: str, cwd: Path, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "ringleader", *words],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=timeout,
+    )
+
+
+def test_every_fault_of_the_command_line_is_told_at_once(tmp_path: Path) -> None:
+    words = ("--grid", "1x1,two", "--repeats", "0", "--warmup", "1", "--threads", "z", "--name", "a/b")
+    done = ringleader("scale", *words, "--", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    for place in (
+        "--threads: 'z'",
+        "COMMAND: nothing to run",
+        "--grid: 'two'",
+        "--repeats: 0",
+        "--name: 'a/b'",
+    ):
+        assert place in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_size_that_needs_more_hosts_is_refused(tmp_path: Path) -> None:
+    done = ringleader("scale", "--no-allocation", "--grid", "1x1,2x1", "true", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "2x1 needs 2 hosts" in done.stderr
+
+
+def test_a_size_that_needs_more_cores_is_refused(tmp_path: Path) -> None:
+    done = ringleader("scale", "--no-allocation", "--grid", "1x4096", "true", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "1x4096 needs 4096 cores" in done.stderr
+
+
+def test_dry_run_and_sizes_print_and_write_nothing(tmp_path: Path) -> None:
+    plan = ringleader(
+        "scale", "--no-allocation", "--oversubscribe", "--grid", "1x2", "--repeats", "1", "--dry-run",
+        "python", "a b.py", "--epochs", "2", cwd=tmp_path,
+    )  # fmt: skip
+    assert (plan.returncode, plan.stderr) == (0, "")
+    assert plan.stdout.splitlines()[:4] == [
+        "1\t1x1 coupled, repetition 1\t1 rank\tlocalhost:1",
+        "2\t1x2 coupled, repetition 1\t2 ranks\tlocalhost:2",
+        "3\t1x2 uncoupled, repetition 1\t2 ranks\tlocalhost:2",
+        "command\tpython 'a b.py' --epochs 2",
+    ]
+    sizes = ringleader("scale", "-H", "a:2,b:2,c:1", "--grid", "1x1,2x2,3x1", "--sizes", cwd=tmp_path)
+    assert sizes.stdout.splitlines() == ["1x1\t1\ta:1", "2x2\t4\ta:2,b:2", "3x1\t3\ta:1,b:1,c:1"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_measured_run_is_not_written_over(tmp_path: Path, run: Run) -> None:
+    store.write(run, tmp_path / "runs" / "mine")
+    done = ringleader("scale", "--no-allocation", "--grid", "1x1", "--name", "mine", "true", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "a run of this name is there already" in done.stderr
+
+
+def test_stored_runs_are_rendered_and_compared(tmp_path: Path, run: Run) -> None:
+    store.write(run, tmp_path / "one")
+    store.write(replace(run, name="other"), tmp_path / "two")
+    shown = ringleader("report", "one", cwd=tmp_path)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "8 ranks do 5.92× the work of one" in shown.stdout
+    document = json.loads(ringleader("report", "one", "--format", "json", cwd=tmp_path).stdout)
+    assert document["results"][3]["efficiency"]["median"] == pytest.approx(0.74)
+    both = ringleader("report", "one", "two", "--format", "markdown", cwd=tmp_path)
+    assert both.stdout.startswith("## mnist-lab and other\n")
+    page = ringleader("report", "one", "two", "--format", "html", "-o", "page.html", cwd=tmp_path)
+    assert (page.returncode, page.stdout, page.stderr) == (0, "", "")
+    assert (tmp_path / "page.html").read_text().startswith("<!DOCTYPE html>")
+
+
+def test_what_report_cannot_read_or_write(tmp_path: Path, run: Run) -> None:
+    store.write(run, tmp_path / "one")
+    (tmp_path / "bad.json").write_text("{")
+    done = ringleader("report", "bad.json", "none", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "bad.json:1:2: is not JSON" in done.stderr
+    assert "none: there is no stored run here" in done.stderr
+    assert ringleader("report", cwd=tmp_path).returncode == 2
+    refused = ringleader("report", "one", "-o", "no/such/file", cwd=tmp_path)
+    assert refused.returncode == 3
+    assert "no/such/file: cannot be written" in refused.stderr
+
+
+TRAIN = """
+import time
+import ringleader
+for _ in range(40):
+    time.sleep(0.02)
+    ringleader.progress(samples=10)
+"""
+
+
+@pytest.mark.mpi
+def test_a_real_script_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "train it.py").write_text(TRAIN)
+    done = ringleader(
+        "scale", "--no-allocation", "--oversubscribe", "--grid", "1x1,1x2", "--repeats", "2",
+        "--name", "t", "--json", sys.executable, "train it.py", cwd=tmp_path, timeout=170,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    one, two = document["results"]
+    # A rank that sleeps 20 ms for each 10 samples cannot do more than 500 a second.
+    assert 0 < one["rate"]["high"] <= 500 and 0 < two["rate"]["high"] <= 1000
+    assert two["rate"]["count"] == two["against_uncoupled"]["count"] == 2
+    assert document["context"]["hosts"][0]["cores"] and document["context"]["mpi"]
+    assert document["context"]["python"] == ".".join(map(str, sys.version_info[:3]))
+    kept = {path.name for path in (tmp_path / "runs" / "t").iterdir()}
+    assert kept == {"run.json", "report.md", "report.json", "report.html"}
+    assert len(done.stderr.splitlines()) == 6 + 2
+
+
+FAIL = """
+import os, sys
+if os.environ["WORLD_SIZE"] == "2":
+    sys.exit("no disk")
+"""
+
+
+@pytest.mark.mpi
+def test_a_failing_script_gives_its_code_and_what_it_printed(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAIN + FAIL)
+    done = ringleader(
+        "scale", "--no-allocation", "--oversubscribe", "--no-uncoupled", "--no-page", "--grid", "1x1,1x2",
+        "--repeats", "1", "--name", "t", sys.executable, "train.py", cwd=tmp_path, timeout=170,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "1x2 coupled, repetition 1: rank" in done.stderr and "no disk" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "The run ended early" in done.stdout
+    kept = store.read(tmp_path / "runs" / "t")
+    assert [len(point.samples) for point in kept.points] == [1, 0]

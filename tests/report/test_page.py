@@ -1,0 +1,175 @@
+"""The page: well-formed, whole in itself, readable without colour; and what happens without its packages."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from ringleader.bench import store
+from ringleader.metrics import Sample
+from ringleader.report.page import render, render_comparison
+from ringleader.scaling import Point, Run
+
+VOID = {"meta", "link", "br", "hr", "img", "input", "use", "path", "rect", "line", "circle"}
+
+
+class Reader(HTMLParser):
+    """Gathers elements and attributes, and checks that what is opened is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: Counter[str] = Counter()
+        self.ids: Counter[str] = Counter()
+        self.attributes: list[tuple[str, str, str]] = []
+        self.text: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._take(tag, attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._take(tag, attrs)
+
+    def _take(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        for name, value in attrs:
+            self.attributes.append((tag, name, value or ""))
+            if name == "id":
+                self.ids[value or ""] += 1
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def read(page: str) -> Reader:
+    reader = Reader()
+    reader.feed(page)
+    reader.close()
+    assert reader.open == []
+    return reader
+
+
+def references(reader: Reader) -> list[str]:
+    """All targets of ``href``, ``url(#…)`` and aria's lists, inside the page."""
+    found = []
+    for _, name, value in reader.attributes:
+        if name.endswith("href"):
+            assert value.startswith("#")
+            found.append(value[1:])
+        elif name == "aria-labelledby":
+            found += value.split()
+        found += re.findall(r"url\(#([^)]+)\)", value)
+    return found
+
+
+@pytest.mark.parametrize("kind", ["scale", "comparison"])
+def test_page_needs_nothing_but_itself(run: Run, kind: str) -> None:
+    page = render(run) if kind == "scale" else render_comparison(run, replace(run, name="other"))
+    reader = read(page)
+    assert not re.search(r"https?:|//[a-z]|@import|src=|javascript:", page, re.IGNORECASE)
+    assert not {"script", "link", "iframe", "img", "object", "embed", "base"} & set(reader.tags)
+    assert not [name for _, name, _ in reader.attributes if name.startswith("on")]
+    assert [name for name, count in reader.ids.items() if count > 1] == []
+    assert set(references(reader)) <= set(reader.ids)
+
+
+def test_plots_speak_for_those_who_do_not_see_them(run: Run) -> None:
+    reader = read(render(run))
+    assert reader.tags["svg"] == 3
+    svgs = [dict((n, v) for t, n, v in reader.attributes if t == "svg")]
+    assert svgs[0]["role"] == "img"
+    text = "".join(reader.text)
+    assert "4×2, 8 ranks: 5.92×, uncoupled 6.16×" in text
+    assert "4×2: 74 % of the ideal, 96 % of uncoupled ranks" in text
+    assert "4×2: 135 ms, compute 129 ms, exchange 4.00 ms, waiting 2.00 ms" in text
+
+
+def test_colours_follow_the_page(run: Run) -> None:
+    page = render(run)
+    svgs = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
+    for svg in svgs:
+        colours = set(re.findall(r"#[0-9a-f]{6}\b", svg, re.IGNORECASE))
+        assert colours <= {"#ffffff", "#000000"}
+        assert "var(--ink)" in svg
+    assert "prefers-color-scheme: dark" in page
+
+
+def test_everything_said_is_on_the_page(run: Run) -> None:
+    text = "".join(read(render(run)).text).replace("\u00a0", " ")
+    for words in ("mnist-lab", "8 ranks do 5.92× the work of one", "What limits it", "To measure this again",
+                  "python examples/mnist.py --epochs 2", "Example CPU 2.0 GHz", "openmpi5 5.0.11",
+                  "shared window, TCP", "592.0  596.0  588.0"):  # fmt: skip
+        assert words in text
+
+
+def test_what_a_user_wrote_cannot_become_markup(run: Run) -> None:
+    bad = "<script>alert(1)</script>"
+    context = replace(run.context, command=("echo", bad), hosts=(replace(run.context.hosts[0], name=bad),))
+    reader = read(render(replace(run, name=bad, context=context, failure=bad)))
+    assert reader.tags["script"] == 0
+    assert bad in "".join(reader.text)
+
+
+def bare(hosts: int, slots: int, *rates: float, uncoupled: tuple[float, ...] = ()) -> Point:
+    return Point(
+        hosts=hosts,
+        slots=slots,
+        samples=tuple(Sample(rate=rate, source="total", heard=1) for rate in rates),
+        uncoupled=tuple(Sample(rate=rate, source="total", heard=1) for rate in uncoupled),
+    )
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        (),
+        (bare(1, 1),),
+        (bare(1, 1, 10.0),),
+        (bare(2, 2, 10.0),),
+        (bare(1, 1, 10.0), bare(1, 2, 19.0)),
+        (bare(1, 1, 10.0), bare(1, 2, 25.0, uncoupled=(21.0,)), bare(2, 1, 18.0), bare(2, 2)),
+        tuple(bare(2**n, 1, 2.0**n, uncoupled=(2.0**n,) if n else ()) for n in range(8)),
+    ],
+)
+def test_any_stage_of_a_run_has_a_page(run: Run, points: tuple[Point, ...]) -> None:
+    reader = read(render(replace(run, points=points)))
+    assert [name for name, count in reader.ids.items() if count > 1] == []
+
+
+WITHOUT = """
+import sys
+sys.modules[{module!r}] = None
+from ringleader.cli.main import main
+main(["report", {path!r}, "--format", {form!r}])
+"""
+
+
+@pytest.mark.parametrize("module", ["jinja2", "matplotlib"])
+def test_without_the_extra_the_page_says_so_and_the_rest_works(tmp_path: Path, run: Run, module: str) -> None:
+    store.write(run, tmp_path)
+
+    def report(form: str) -> subprocess.CompletedProcess[str]:
+        code = WITHOUT.format(module=module, path=str(tmp_path), form=form)
+        return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+
+    page = report("html")
+    assert (page.returncode, page.stdout) == (3, "")
+    assert "pip install 'ringleader[report]'" in page.stderr
+    assert "Traceback" not in page.stderr
+    for form in ("table", "json", "markdown"):
+        done = report(form)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "mnist" in done.stdout or "4×2" in done.stdout

@@ -1,0 +1,90 @@
+"""Files that are no stored run are refused with the place of the fault."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringleader.bench import store
+from ringleader.errors import RequestError
+from ringleader.scaling import Run
+
+
+def faults(path: Path) -> list[str]:
+    with pytest.raises(RequestError) as caught:
+        store.read(path)
+    return [str(fault).replace(str(path), "FILE") for fault in caught.value.faults]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{\n  "schema": 1,\n  "name": oops\n}', "FILE:3:11: is not JSON: Expecting value"),
+        ("", "FILE:1:1: is not JSON: Expecting value"),
+        ("[]", "FILE: is no stored scaling run: it has no schema number"),
+        ('{"schema": true}', "FILE: is no stored scaling run: it has no schema number"),
+        ('{"schema": 99}', "FILE: has schema 99; this version of Ringleader reads schema 1"),
+        ("[" * 100_000, "FILE: is nested too deep for a stored run"),
+    ],
+)
+def test_text_that_is_no_run(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "run.json"
+    file.write_text(text)
+    assert faults(file)[0].splitlines()[0] == said
+
+
+def test_other_files(tmp_path: Path) -> None:
+    assert "there is no stored run here" in faults(tmp_path)[0]
+    (tmp_path / "latin").write_bytes(b'{"name": "\xe9"}')
+    assert faults(tmp_path / "latin") == ["FILE: is not UTF-8 text"]
+
+
+def test_every_wrong_field_is_named(tmp_path: Path, run: Run) -> None:
+    document: dict[str, Any] = store.to_document(run)
+    text = json.dumps(document)
+    document = json.loads(text)
+    document["repeats"] = "three"
+    del document["context"]["command"]
+    document["points"][1]["samples"][2]["rate"] = None
+    document["points"][3]["slots"] = 1.5
+    document["points"][0]["uncoupled"] = {}
+    document["something new"] = 1
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps(document))
+    assert faults(file) == [
+        "FILE: context.command: is missing",
+        "FILE: points[0].uncoupled: {} is not a list",
+        "FILE: points[1].samples[2].rate: None is not a number",
+        "FILE: points[3].slots: 1.5 is not a whole number",
+        "FILE: repeats: 'three' is not a whole number",
+    ]
+
+
+def test_values_that_cannot_be(tmp_path: Path, run: Run) -> None:
+    document: dict[str, Any] = json.loads(json.dumps(store.to_document(run)))
+    document["points"][0]["samples"][1]["rate"] = 0
+    document["points"][2]["hosts"] = 0
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps(document))
+    assert faults(file) == [
+        "FILE: points[0].samples[1].rate: 0.0 is no rate: it must be above 0",
+        "FILE: points[2]: 0x2 has no rank",
+    ]
+    document["points"][2]["hosts"] = 2
+    document["points"][0]["samples"][1]["rate"] = float("nan")
+    file.write_text(json.dumps(document))
+    assert faults(file) == ["FILE: points[0].samples[1].rate: nan is not a number"]
+
+
+def test_the_old_file_stays_until_the_new_one_is_whole(tmp_path: Path, run: Run) -> None:
+    from dataclasses import replace
+
+    store.write(run, tmp_path)
+    broken = replace(run, warmup=float("nan"))
+    with pytest.raises(ValueError, match="JSON"):
+        store.write(broken, tmp_path)
+    assert store.read(tmp_path) == run
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]

@@ -1,0 +1,106 @@
+"""Table, Markdown, JSON and comparison against golden files (RINGLEADER_GOLDEN=write makes them anew)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ringleader.metrics import Spread
+from ringleader.report import compare, table
+from ringleader.scaling import Run
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "scale"
+
+
+def golden(name: str, text: str) -> None:
+    file = GOLDEN / name
+    if os.environ.get("RINGLEADER_GOLDEN") == "write":
+        file.write_text(text, encoding="utf-8")
+    assert text == file.read_text(encoding="utf-8")
+
+
+def faster(run: Run) -> Run:
+    """The same run where 4x2 is 10 % faster, 2x2 about the same, and 1x2 was not measured."""
+    points = list(run.points)
+    last = points[3]
+    quick = tuple(replace(sample, rate=sample.rate * 1.1) for sample in last.samples)
+    points[3] = replace(last, samples=quick)
+    middle = points[2]
+    points[2] = replace(middle, samples=tuple(replace(s, rate=s.rate * 1.005) for s in middle.samples))
+    del points[1]
+    context = replace(run.context, mpi="mpich 4.0.2", threads=2)
+    return replace(run, name="mnist-mpich", points=tuple(points), context=context)
+
+
+def test_table(run: Run) -> None:
+    golden("table.txt", table.as_text(run))
+
+
+def test_markdown(run: Run) -> None:
+    golden("report.md", table.as_markdown(run))
+
+
+def test_json(run: Run) -> None:
+    golden("report.json", table.as_json(run))
+
+
+def test_comparison(run: Run) -> None:
+    result = compare.compare(run, faster(run))
+    golden("compare.txt", compare.as_text(result))
+    golden("compare.md", compare.as_markdown(result))
+    golden("compare.json", compare.as_json(result))
+
+
+def test_columns_that_nobody_measured_are_left_out(run: Run) -> None:
+    points = tuple(
+        replace(
+            p,
+            uncoupled=(),
+            samples=tuple(replace(s, step_seconds=None, exchange_seconds=None) for s in p.samples),
+        )
+        for p in run.points
+    )
+    names, rows = table.cells(replace(run, points=points))
+    assert names == ("hosts×slots", "ranks", "samples/s", "low–high", "speed-up", "efficiency")
+    assert len(rows[0]) == len(names)
+
+
+def test_a_command_cannot_break_the_markdown_table(run: Run) -> None:
+    context = replace(run.context, command=("python", "-c", "print(1|2)\nx*y_z<b>"))
+    line = next(
+        line for line in table.as_markdown(replace(run, context=context)).splitlines() if "Command" in line
+    )
+    assert line == "| Command | python -c 'print(1\\|2) x\\*y\\_z\\<b>' |"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ((9.0, 10.0, 11.0), (12.0, 13.0, 14.0), "faster"),
+        ((9.0, 10.0, 11.0), (6.0, 7.0, 8.0), "slower"),
+        ((9.0, 10.0, 11.0), (10.9, 13.0, 14.0), "no difference shown"),
+        ((10.0,), (20.0, 21.0), "cannot tell: one repetition"),
+    ],
+)
+def test_verdict_only_where_nothing_overlaps(
+    before: tuple[float, ...], after: tuple[float, ...], said: str
+) -> None:
+    assert compare.verdict(Spread.of(before), Spread.of(after)) == said
+
+
+def test_a_run_is_not_different_from_itself(run: Run) -> None:
+    result = compare.compare(run, run)
+    assert result.differences == ()
+    assert all(match.ratio == 1.0 and match.verdict == "no difference shown" for match in result.matches)
+    assert "No difference" in result.headline
+    assert "Nothing that is known of their contexts differs." in compare.notes(result)
+
+
+def test_runs_without_a_common_size(run: Run) -> None:
+    result = compare.compare(replace(run, points=run.points[:1]), replace(run, points=run.points[1:]))
+    assert result.matches == ()
+    assert "no size in common" in result.headline
+    assert compare.as_text(result)

@@ -1,0 +1,387 @@
+"""The probe against real sshds: what it learns, and every reason for which a host cannot take part."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import sshd as servers
+
+from ringleader.errors import ProbeError, RequestError
+from ringleader.job import Family, Host, Job, Mpi, Ssh
+from ringleader.launch.probe import AGENT, probe
+from ringleader.plan import twins
+from ringleader.ranks import look
+
+pytestmark = pytest.mark.timeout(120)
+needs_root = pytest.mark.lab
+
+
+@pytest.fixture
+def ask(bench, environ):
+    """Probe hosts by alias; sessions are closed at the end."""
+    opened = []
+
+    def run(
+        *names: str, mpi: Mpi | None = None, progress=lambda text: None, accept_new=False, stop=None, **job
+    ):
+        request = Job(
+            **{"command": ("true",), **job},
+            hosts=tuple(Host(name=name) for name in names),
+            ssh=Ssh(config=bench.config, accept_new=accept_new, connect_timeout=2.0),
+        )
+        found = probe(request, environ=environ, progress=progress, mpi=mpi, ssh_base=bench.base, stop=stop)
+        if found.ssh is not None:
+            opened.append(found.ssh)
+        return found
+
+    yield run
+    for session in opened:
+        session.close()
+
+
+def faults(call, *names: str, **options: object) -> dict[str, str]:
+    """Faults by place; several of one place are joined."""
+    with pytest.raises(ProbeError) as caught:
+        call(*names, **options)
+    found: dict[str, str] = {}
+    for fault in caught.value.faults:
+        assert fault.hint, fault
+        found[fault.where] = found.get(fault.where, "") + f"{fault.what} → {fault.hint}\n"
+    return found
+
+
+def test_a_host_is_known_over_one_connection(bench, ask):
+    server = bench.sshd("h1")
+    lines = []
+    found = ask("h1", progress=lines.append)
+    (fact,) = found.facts
+    assert fact.hostname == socket.gethostname()
+    assert fact.is_local and fact.identity == look.identity(), "a name of this machine is seen through"
+    assert set(fact.cpus) <= os.sched_getaffinity(0)
+    assert fact.python == sys.executable and fact.agent == str(AGENT)
+    assert found.reports[0].reached_from == "127.0.0.1"
+    assert found.ssh.run(Host(name="h1"), ("true",), deadline=60).exit_code == 0
+    assert server.connections == 1
+    assert lines[0] == "0 of 1 hosts reached, waiting for h1"
+
+
+def test_no_hosts_and_this_machine_need_no_ssh(environ):
+    lines = []
+    for hosts in (
+        (),
+        (Host(name="localhost"),),
+        (Host(name=socket.gethostname()),),
+        (Host(name="127.0.0.1"),),
+    ):
+        job = Job(command=("true",), hosts=hosts, ssh=Ssh(config="/nonexistent"))
+        found = probe(job, environ={**environ, "PATH": "/usr/bin:/bin"}, progress=lines.append)
+        assert found.ssh is None and len(found.facts) == 1 and found.facts[0].is_local
+    assert not lines
+
+
+def test_a_program_and_a_directory_that_are_not_here(environ):
+    for job, where in (
+        (Job(command=("no-such-program",)), "COMMAND"),
+        (Job(command=("./no-such-program",)), "COMMAND"),
+        (Job(command=("true",), workdir="/no/such"), "--workdir"),
+    ):
+        with pytest.raises(RequestError) as caught:
+            probe(job, environ=environ, progress=print)
+        assert caught.value.faults[0].where == where
+
+
+def test_two_names_of_one_machine(bench, ask):
+    bench.sshd("h1")
+    bench.sshd("h2")
+    found = ask("h1", "h2", "localhost")
+    assert twins(found.facts) == (("h2", "h1"), ("localhost", "h1"))
+
+
+def test_a_port_for_rank_0(bench, ask):
+    bench.sshd("h1")
+    with socket.socket() as listener:
+        listener.bind(("", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        assert ask("h1", master_port=port).facts[0].port_taken == "Address already in use"
+    assert ask("h1", master_port=servers.free_port()).facts[0].port_taken == ""
+
+
+def test_every_host_that_cannot_be_asked_is_explained_at_once(bench, ask):
+    good = bench.sshd("good")
+    bench.sshd("unknown", known=False)
+    changed = bench.sshd("changed", known=False)
+    other = servers.make_key(bench.directory / "other_host_key")
+    bench.know(changed, " ".join(Path(f"{other}.pub").read_text().split()[:2]))
+    stranger = servers.make_key(bench.directory / "stranger")
+    stray = bench.sshd("denied")
+    bench.alias("denied", stray.port, IdentityFile=stranger)
+    bench.alias("keyless", good.port, IdentityFile=bench.directory / "no_such_key", User="nobody")
+    bench.alias("refused", servers.free_port())
+    bench.alias("nowhere", 22, HostName="no-such-host.invalid")
+    with socket.socket() as mute, socket.socket() as wrong:
+        for listener in (mute, wrong):
+            listener.bind(("127.0.0.1", 0))
+            listener.listen()
+        bench.alias("mute", mute.getsockname()[1])
+        bench.alias("wrong", wrong.getsockname()[1])
+        thread = threading.Thread(target=hang_up, args=(wrong,), daemon=True)
+        thread.start()
+        lines = []
+        names = ("good", "unknown", "changed", "denied", "keyless", "refused", "nowhere", "mute", "wrong")
+        found = faults(ask, *names, progress=lines.append)
+    assert set(found) == {f"host {name}" for name in names if name != "good"}
+    assert "host key is unknown" in found["host unknown"]
+    assert "ssh-keyscan -p" in found["host unknown"] and "--accept-new-host-keys" in found["host unknown"]
+    assert "not the one we know" in found["host changed"]
+    assert f"ssh-keygen -f {bench.known_hosts} -R '[127.0.0.1]:{changed.port}'" in found["host changed"]
+    assert str(stranger) in found["host denied"] and "ssh-copy-id" in found["host denied"]
+    assert "let nobody in" in found["host keyless"] and "no key file" in found["host keyless"]
+    assert "connection refused" in found["host refused"] and "--ssh-port" in found["host refused"]
+    assert "no-such-host.invalid does not resolve" in found["host nowhere"]
+    assert "does not answer as sshd does" in found["host mute"] and "timed out" in found["host mute"]
+    assert "does not answer as sshd does" in found["host wrong"]
+    assert any("1 of 9 hosts reached, waiting for" in line for line in lines)
+
+
+def hang_up(listener: socket.socket) -> None:
+    while True:
+        try:
+            taken, _ = listener.accept()
+        except OSError:
+            return
+        taken.close()
+
+
+def test_unknown_key_is_taken_when_asked_but_a_changed_one_never(bench, ask):
+    server = bench.sshd("h1", known=False)
+    assert ask("h1", accept_new=True).facts
+    assert server.public_host_key in bench.known_hosts.read_text()
+    other = servers.make_key(bench.directory / "other_host_key")
+    bench.known_hosts.write_text("")
+    bench.know(server, " ".join(Path(f"{other}.pub").read_text().split()[:2]))
+    bench.started[0].stop()
+    found = servers.start(bench.directory / "again", bench.key)
+    bench.started.append(found)
+    bench.alias("h1b", found.port)
+    bench.know(found, " ".join(Path(f"{other}.pub").read_text().split()[:2]))
+    assert "not the one we know" in faults(ask, "h1b", accept_new=True)["host h1b"]
+
+
+def interpreter(path: Path, version: tuple[int, int, int]) -> str:
+    """Write an interpreter that says it has another version."""
+    code = f"import sys; sys.version_info = {version}; exec(sys.stdin.read())"
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S -c "{code}"\n')
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def test_python_that_is_missing_too_old_or_another(bench, ask):
+    bench.sshd("h1")
+    flat = bench.directory / "flat"
+    flat.write_text("no program")
+    assert "may not be started" in faults(ask, "h1", python=str(flat))["host h1"]
+    old = interpreter(bench.directory / "old", (2, 7, 18))
+    assert f"{old} is Python 2.7.18 there, which is too old" in faults(ask, "h1", python=old)["host h1"]
+    other = interpreter(bench.directory / "other", (3, 9, 1))
+    assert "is Python 3.9.1 there; Ringleader needs 3.11" in faults(ask, "h1", python=other)["host h1"]
+    missing = faults(ask, "h1", python="/no/such/python")["host h1"]
+    assert "/no/such/python is not there; found there: /" in missing
+    assert "--python" in missing
+    with pytest.raises(RequestError, match="--python: /no/such/python is no Python interpreter"):
+        ask("localhost", python="/no/such/python")
+
+
+def test_an_interpreter_that_breaks_says_why(bench, ask):
+    bench.sshd("h1")
+    broken = bench.directory / "broken"
+    broken.write_text("#!/bin/sh\necho 'cannot load libpython' >&2\nexit 3\n")
+    broken.chmod(0o755)
+    found = faults(ask, "h1", python=str(broken))["host h1"]
+    assert "exit code 3" in found and "cannot load libpython" in found
+
+
+def test_network_interface_that_is_not_there(bench, ask):
+    bench.sshd("h1")
+    assert ask("h1", network_interface="lo").facts
+    found = faults(ask, "h1", network_interface="lo,nope0")["host h1"]
+    assert "nope0 is not there" in found and "lo (127.0.0.1" in found
+
+
+def test_a_host_behind_a_jump_host(bench, ask):
+    gate = bench.sshd("gate")
+    inner = bench.sshd("inner")
+    bench.alias("inner", inner.port, ProxyJump="gate")
+    (fact,) = ask("inner").facts
+    assert fact.is_local
+    assert "Connection from" in gate.log
+    bench.alias("inner", servers.free_port(), ProxyJump="gate")
+    assert "no way through the jump host gate" in faults(ask, "inner")["host inner"]
+
+
+def test_a_connection_that_is_dropped_is_tried_again(bench, ask):
+    server = bench.sshd("h1")
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        threading.Thread(target=drop_then_relay, args=(listener, server.port), daemon=True).start()
+        bench.alias("h1", listener.getsockname()[1], HostKeyAlias=f"[127.0.0.1]:{server.port}")
+        assert ask("h1").facts
+
+
+def drop_then_relay(listener: socket.socket, port: int) -> None:
+    """Drop the first connection, as an sshd does at which too many arrive; carry the second to a real one."""
+    listener.accept()[0].close()
+    taken, _ = listener.accept()
+    with taken, socket.create_connection(("127.0.0.1", port)) as onward:
+        back = threading.Thread(target=carry, args=(onward, taken), daemon=True)
+        back.start()
+        carry(taken, onward)
+        back.join()
+
+
+def carry(source: socket.socket, target: socket.socket) -> None:
+    while data := source.recv(65536):
+        target.sendall(data)
+    target.shutdown(socket.SHUT_WR)
+
+
+@pytest.mark.parametrize("by", ["exception", "descriptor"])
+def test_an_interrupt_ends_the_probe_and_every_ssh(bench, ask, by):
+    read, write = os.pipe()
+
+    def interrupt(line: str) -> None:
+        if by == "exception":
+            raise KeyboardInterrupt
+        os.write(write, b"x")
+
+    with socket.socket() as mute:
+        mute.bind(("127.0.0.1", 0))
+        mute.listen()
+        bench.alias("mute", mute.getsockname()[1])
+        with pytest.raises(KeyboardInterrupt):
+            ask("mute", progress=interrupt, stop=read)
+    if by == "descriptor":
+        assert os.read(read, 1) == b"x", "what was written is left for the caller"
+    os.close(read)
+    os.close(write)
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    running = [Path(f"/proc/{child}/comm").read_text().strip() for child in children]
+    assert "ssh" not in running
+
+
+def test_files_of_ssh_that_are_not_there(environ):
+    job = Job(
+        command=("true",),
+        hosts=(Host(name="h1"),),
+        ssh=Ssh(config="/no/config", identity="/no/key"),
+    )
+    with pytest.raises(RequestError) as caught:
+        probe(job, environ=environ, progress=print)
+    assert [fault.where for fault in caught.value.faults] == ["--ssh-config", "--ssh-identity"]
+
+
+@needs_root
+class TestAnotherMachine:
+    """Hosts with a hostname, files and names of their own: an sshd in its own UTS and mount namespaces."""
+
+    @pytest.fixture(autouse=True)
+    def root(self):
+        if os.geteuid() != 0:
+            pytest.skip("needs root to make namespaces")
+
+    def test_two_machines_in_the_users_order(self, bench, ask):
+        for name in ("beta", "alpha"):
+            bench.sshd(name, hostname=f"rl-{name}")
+        found = ask("beta", "alpha")
+        assert [fact.hostname for fact in found.facts] == ["rl-beta", "rl-alpha"]
+        assert not any(fact.is_local for fact in found.facts)
+        assert len({fact.identity for fact in found.facts}) == 2
+        assert [server.connections for server in bench.started] == [1, 1]
+
+    def test_a_script_that_differs_or_is_missing(self, bench, ask):
+        work = bench.directory / "work dir"
+        work.mkdir()
+        script, changed = work / "train.py", bench.directory / "changed.py"
+        script.write_text("print(1)\n")
+        changed.write_text("print(2)\n")
+        empty = bench.directory / "empty"
+        empty.mkdir()
+        bench.sshd("same", hostname="rl-same")
+        bench.sshd("differs", hostname="rl-differs", mounts=((changed, script),))
+        bench.sshd("missing", hostname="rl-missing", mounts=((empty, work),))
+        command = ("python3", "train.py", "--lr", "0.1")
+        found = faults(ask, "same", "differs", "missing", command=command, workdir=str(work))
+        assert set(found) == {"host differs", "host missing"}
+        for file in (script, changed):
+            assert look.checksum(file)[:12] in found["host differs"]
+        assert "the script is not there (train.py in" in found["host missing"]
+
+    def test_a_directory_and_a_program_that_are_missing(self, bench, ask):
+        work = bench.directory / "work"
+        (work / "inner").mkdir(parents=True)
+        tool = work / "inner/tool"
+        tool.write_text("#!/bin/sh\n")
+        tool.chmod(0o755)
+        empty = bench.directory / "empty"
+        empty.mkdir()
+        bench.sshd("bare", hostname="rl-bare", mounts=((empty, work),))
+        bench.sshd("toolless", hostname="rl-toolless", mounts=((empty, work / "inner"),))
+        assert "working directory" in faults(ask, "bare", workdir=str(work / "inner"))["host bare"]
+        found = faults(ask, "toolless", command=("inner/tool",), workdir=str(work))
+        assert "the program inner/tool is not there" in found["host toolless"]
+
+    def test_ringleader_that_is_missing_or_another(self, bench, ask):
+        package = AGENT.parent.parent
+        empty = bench.directory / "empty"
+        empty.mkdir()
+        later = bench.directory / "later.py"
+        later.write_text('__version__ = "99.0"\n')
+        touched = bench.directory / "touched.py"
+        touched.write_text(AGENT.read_text() + "# touched\n")
+        bench.sshd("without", hostname="rl-without", mounts=((empty, package),))
+        bench.sshd("later", hostname="rl-later", mounts=((later, package / "__init__.py"),))
+        bench.sshd("touched", hostname="rl-touched", mounts=((touched, AGENT),))
+        found = faults(ask, "without", "later", "touched")
+        assert "Ringleader is not installed there" in found["host without"]
+        assert "Ringleader is 99.0 there" in found["host later"]
+        assert "another build" in found["host touched"]
+
+    def test_mpi_that_is_missing_or_another(self, bench, ask):
+        def launcher(path: Path, version: str) -> Path:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(f"#!/bin/sh\necho 'mpirun (Open MPI) {version}'\n")
+            path.chmod(0o755)
+            return path
+
+        ours = launcher(bench.directory / "mpi/mpirun", "4.1.4")
+        theirs = launcher(bench.directory / "theirs/mpirun", "4.0.3")
+        empty = bench.directory / "empty"
+        empty.mkdir()
+        bench.sshd("same", hostname="rl-same")
+        bench.sshd("without", hostname="rl-without", mounts=((empty, ours.parent),))
+        bench.sshd("older", hostname="rl-older", mounts=((theirs.parent, ours.parent),))
+        mpi = Mpi(family=Family.OPENMPI4, version="4.1.4", mpirun=str(ours), library="")
+        found = faults(ask, "same", "without", "older", mpi=mpi)
+        assert set(found) == {"host without", "host older"}
+        assert "the MPI is not there" in found["host without"]
+        assert "version 4.0.3 there, 4.1.4 here" in found["host older"]
+
+    def test_a_name_that_does_not_resolve_there(self, bench, ask):
+        here = socket.gethostname()
+        if not look.resolved([here])[here]:
+            pytest.fail(f"the tests need a machine whose own name ({here}) resolves")
+        hosts, resolver = bench.directory / "hosts", bench.directory / "resolv.conf"
+        hosts.write_text("127.0.0.1 localhost\n")
+        resolver.write_text("nameserver 127.0.0.1\n")
+        mounts = ((hosts, Path("/etc/hosts")), (resolver, Path("/etc/resolv.conf").resolve()))
+        bench.sshd("lost", hostname="rl-lost", mounts=mounts)
+        found = faults(ask, "lost", "localhost")
+        assert set(found) == {"host lost"}
+        assert f"the name {here} does not resolve there" in found["host lost"]

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from ringleader.job import Family, Job, Mpi, Placement
+from ringleader.plan import HostFacts, place
+from ringleader.render.dry_run import Mpirun, dry_run_text, numbers, plan_table, split_environments
+from ringleader.render.mpi import call
+from ringleader.render.rank_env import Master, RankEnvironment, master_address, rank_environment
+
+Make = Callable[..., HostFacts]
+MakeMpi = Callable[[Family], Mpi]
+Golden = Callable[[str, str], None]
+
+CALLER = {"PATH": "/usr/bin:/bin", "NCCL_DEBUG": "INFO", "HF_TOKEN": "hf_abcdefgh", "HOME": "/root"}
+
+
+def text_of(job: Job, facts: tuple[HostFacts, ...], mpi: Mpi) -> str:
+    """The whole way from facts to text, with paths that stand still."""
+    plan = place(job, facts)
+    calling = call(
+        plan=plan,
+        mpi=mpi,
+        job=job,
+        agent=("/venv/bin/python", "-I", "-S", "/venv/ringleader/ranks/agent.py"),
+        hostfile="/tmp/ringleader-0/JOB/hostfile",
+        session="/tmp/ringleader-0/JOB/session",
+        backing="/dev/shm/ringleader-JOB",
+        ssh=("/usr/bin/ssh", "-F", "/tmp/r.x/config") if len(plan.hosts) > 1 else (),
+        here="10.0.0.254",
+    )
+    master = Master(address=master_address(plan), port="29500")
+    found = [
+        rank_environment(
+            plan=plan,
+            place=one,
+            job=job,
+            mpi=mpi,
+            job_id="JOB",
+            master=master,
+            caller=CALLER,
+            python="/venv/bin/python",
+        )
+        for one in plan.ranks
+    ]
+    environments = [
+        replace(one, set=dict(sorted({**calling.rank_environment, **one.set}.items()))) for one in found
+    ]
+    return dry_run_text(
+        job=job,
+        plan=plan,
+        mpi=mpi,
+        hostfile=calling.hostfile,
+        mpirun=Mpirun(argv=calling.argv, env=calling.environment, links=calling.links),
+        environments=environments,
+    )
+
+
+@pytest.mark.parametrize("family", list(Family))
+def test_golden_two_hosts(make_facts: Make, make_mpi: MakeMpi, golden: Golden, family: Family) -> None:
+    facts = (
+        make_facts("node1", 2, cores=8, gpus=("0", "1"), addresses=("10.0.0.1",)),
+        make_facts("bob@fe80::2", 2, cores=4, gpus=("MIG-a", "MIG-b"), addresses=("10.0.0.2",)),
+    )
+    job = Job(
+        command=("python", "train.py", "--name", "a b", "it's", "$HOME;ls", "two\nlines", ""),
+        np=4,
+        hosts=tuple(fact.host for fact in facts),
+        placement=Placement.NODE,
+        workdir="/home/me/my dir",
+        env=(("GREETING", "hello world"), ("WANDB_API_KEY", "secret")),
+        network_interface="eth1",
+    )
+    golden(f"dry_run.{family}", text_of(job, facts, make_mpi(family)))
+
+
+def test_golden_this_machine(make_facts: Make, make_mpi: MakeMpi, golden: Golden) -> None:
+    job = Job(command=("true",), np=1, workdir="/w")
+    mpi = replace(make_mpi(Family.OPENMPI5), embedded=True)
+    golden("dry_run.local", text_of(job, (make_facts("localhost", None, cores=2),), mpi))
+
+
+def test_secrets_are_not_shown(make_facts: Make, make_mpi: MakeMpi) -> None:
+    secrets = {
+        "HF_TOKEN": "t0p1",
+        "WANDB_API_KEY": "t0p2",
+        "AWS_SECRET_ACCESS_KEY": "t0p3",
+        "MY_PASSWORD": "t0p4",
+        "hf_token": "t0p5",
+    }
+    job = Job(command=("true",), np=2, workdir="/w", env=tuple(secrets.items()))
+    text = text_of(job, (make_facts("localhost", 2),), make_mpi(Family.MPICH))
+    assert not any(value in text for value in secrets.values())
+    assert all(f"{name}=(not shown" in text for name in secrets)
+    assert "TOKENIZERS" not in text
+
+
+def test_what_mpirun_is_kept_from_seeing_is_told(make_facts: Make, make_mpi: MakeMpi) -> None:
+    job, facts = Job(command=("true",), np=1, workdir="/w"), (make_facts("localhost", 1),)
+    text = dry_run_text(
+        job=job,
+        plan=place(job, facts),
+        mpi=make_mpi(Family.MPICH),
+        hostfile="",
+        mpirun=Mpirun(argv=("mpirun", "a b"), env={"X": "1"}, unset=("SLURM_JOB_ID",), links={}),
+        environments=[RankEnvironment()],
+    )
+    assert "then its argv\nunset SLURM_JOB_ID\nX=1\nmpirun 'a b'\n" in text
+
+
+def test_common_and_own_variables_together_are_each_ranks(make_facts: Make) -> None:
+    environments = [
+        RankEnvironment(set={"A": "1", "R": "0"}),
+        RankEnvironment(set={"A": "1", "R": "1", "ONLY": "x"}),
+    ]
+    common, own = split_environments(environments)
+    assert common == {"A": "1"}
+    assert [common | own[rank] for rank in (0, 1)] == [dict(one.set) for one in environments]
+    assert split_environments([]) == ({}, {})
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [((), ""), ((3,), "3"), ((0, 1, 2, 5), "0-2,5"), ((4, 0, 2), "0,2,4"), ((8, 9), "8-9")],
+)
+def test_numbers(values: tuple[int, ...], text: str) -> None:
+    assert numbers(values) == text
+
+
+def test_the_table_has_a_line_for_each_rank(make_facts: Make) -> None:
+    facts = (make_facts("::1", 3, cores=2), make_facts("h2", 1))
+    job = Job(command=("true",), hosts=tuple(fact.host for fact in facts))
+    assert [line.split() for line in plan_table(place(job, facts), Family.MPICH)] == [
+        ["rank", "host:slot", "cores", "threads", "gpu"],
+        ["0", "[::1]:0", "(alias-x3axx3ax1.invalid)", "any", "1", "-"],
+        ["1", "[::1]:1", "(alias-x3axx3ax1.invalid)", "any", "1", "-"],
+        ["2", "[::1]:2", "(alias-x3axx3ax1.invalid)", "any", "1", "-"],
+        ["3", "h2:0", "0-3", "4", "-"],
+    ]

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ringleader.errors import Fault, RequestError
+from ringleader.job import Host, Job, Ssh, check, faults_of
+
+GOOD = Job(command=("python", "train.py"))
+
+
+def test_a_good_job_passes_unchanged() -> None:
+    job = replace(GOOD, np=2, hosts=(Host(name="h1", slots=2),), timeout=0.5, master_port=65535, threads=1)
+    assert check(job) is job
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        ({"command": ()}, "COMMAND"),
+        ({"command": ("a", "b\0c")}, "COMMAND"),
+        ({"np": 0}, "-n"),
+        ({"np": -1}, "-n"),
+        ({"hosts": (Host(name="h1", slots=1), Host(name="h2", slots=0))}, "hosts[1].slots"),
+        ({"ssh": Ssh(port=0)}, "--ssh-port"),
+        ({"ssh": Ssh(port=65536)}, "--ssh-port"),
+        ({"master_port": 70000}, "--master-port"),
+        ({"threads": 0}, "--threads"),
+        ({"timeout": 0.0}, "--timeout"),
+        ({"timeout": float("nan")}, "--timeout"),
+        ({"start_timeout": -1.0}, "--start-timeout"),
+        ({"bind": "socket"}, "--bind"),
+    ],
+)
+def test_each_fault_names_its_option(change: dict[str, object], where: str) -> None:
+    assert [fault.where for fault in faults_of(replace(GOOD, **change))] == [where]
+
+
+def test_all_faults_come_at_once_with_those_found_while_reading() -> None:
+    earlier = Fault(where="hosts.txt:3", what="bad")
+    job = Job(command=(), np=0, ssh=Ssh(port=-5), bind="x", faults=(earlier,))
+    with pytest.raises(RequestError) as caught:
+        check(job)
+    assert caught.value.faults[0] == earlier
+    assert [fault.where for fault in caught.value.faults] == [
+        "hosts.txt:3",
+        "COMMAND",
+        "-n",
+        "--ssh-port",
+        "--bind",
+    ]

@@ -1,0 +1,150 @@
+"""The lab's lines in /etc/hosts, its state directory, its lock, and what a machine must offer."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringleader.errors import LabError, RefusedError
+from ringleader.lab import hosts_file, needs, state
+from ringleader.lab.plan import to_json
+from ringleader.lab.spec import LabSpec
+
+BEFORE = [
+    b"",
+    b"127.0.0.1 localhost\n",
+    b"127.0.0.1 localhost\n127.0.1.1 vm",
+    b"\n\n# \xc3\xa4\n1.2.3.4 a\n\n",
+]
+
+
+@pytest.mark.parametrize("before", BEFORE)
+def test_adding_and_removing_a_block_gives_the_file_back_byte_for_byte(before, tmp_path):
+    path = tmp_path / "hosts"
+    path.write_bytes(before)
+    inode = path.stat().st_ino
+    hosts_file.add_block("lab", "10.0.0.1 h1\n", path)
+    assert b"\n10.0.0.1 h1\n" in path.read_bytes() and path.read_bytes().startswith(before)
+    hosts_file.remove_block("lab", path)
+    assert path.read_bytes() == before
+    assert path.stat().st_ino == inode
+
+
+def test_blocks_of_several_labs_and_later_lines_stay(tmp_path):
+    path = tmp_path / "hosts"
+    path.write_text("127.0.0.1 localhost\n")
+    hosts_file.add_block("a", "10.0.0.1 a-h1\n", path)
+    hosts_file.add_block("ab", "10.0.1.1 ab-h1\n", path)
+    with path.open("a") as file:
+        file.write("9.9.9.9 later\n")
+    hosts_file.remove_block("a", path)
+    assert not hosts_file.has_block("a", path) and hosts_file.has_block("ab", path)
+    hosts_file.remove_block("ab", path)
+    hosts_file.remove_block("ab", path)
+    assert path.read_text() == "127.0.0.1 localhost\n9.9.9.9 later\n"
+
+
+@given(st.text(alphabet="a \n#.", max_size=60))
+def test_any_text_around_a_block_is_kept(text):
+    if text and not text.endswith("\n"):
+        text += "\n"
+    content = text + hosts_file.block("lab", "10.0.0.1 h1\n") + text
+    assert hosts_file.without_block(content, "lab") == text + text
+
+
+def _make(root, name):
+    (root / name).mkdir(parents=True)
+    (root / name / "lab.json").write_text(to_json(LabSpec(name=name, hosts=2)))
+
+
+def test_the_lab_that_is_meant_is_the_default_one_or_the_only_one(tmp_path):
+    with pytest.raises(LabError, match="there is no lab 'lab'"):
+        state.current(root=tmp_path)
+    _make(tmp_path, "one")
+    assert state.current(root=tmp_path).name == "one"
+    _make(tmp_path, "two")
+    with pytest.raises(LabError, match="one, two"):
+        state.current(root=tmp_path)
+    _make(tmp_path, "lab")
+    assert state.current(root=tmp_path).name == "lab"
+    lab = state.current("two", root=tmp_path)
+    assert [host.name for host in lab.hosts] == ["two-h1", "two-h2"]
+    assert lab.hostfile == str(tmp_path / "two" / "hostfile")
+
+
+def test_a_broken_state_file_says_what_to_do(tmp_path):
+    (tmp_path / "lab").mkdir()
+    (tmp_path / "lab" / "lab.json").write_text("{")
+    with pytest.raises(LabError, match="ringleader lab down --name lab"):
+        state.load("lab", tmp_path)
+
+
+def test_the_lock_waits_names_its_holder_and_survives_the_directorys_end(tmp_path):
+    with state.locked("lab", tmp_path, timeout=5):
+        with pytest.raises(LabError, match=f"process {os.getpid()} is at work on it"):
+            state.locked("lab", tmp_path, timeout=0.1).__enter__()
+        (tmp_path / "lab" / state.WORKER).unlink()
+        (tmp_path / "lab").rmdir()
+        with state.locked("lab", tmp_path, timeout=5):
+            assert (tmp_path / "lab" / state.WORKER).exists()
+
+
+def test_a_child_that_outlives_its_parent_keeps_the_lock(tmp_path):
+    with state.locked("lab", tmp_path, timeout=5) as lock:
+        child = subprocess.Popen(["sleep", "60"], stdin=lock)
+    try:
+        with pytest.raises(LabError):
+            state.locked("lab", tmp_path, timeout=0.1).__enter__()
+    finally:
+        child.kill()
+        child.wait(timeout=10)
+    with state.locked("lab", tmp_path, timeout=5):
+        pass
+
+
+def test_everything_that_a_machine_lacks_is_named_at_once(tmp_path):
+    for tool in ("ip", "mount"):
+        (tmp_path / tool).write_text("#!/bin/sh\n")
+        (tmp_path / tool).chmod(0o755)
+    with pytest.raises(RefusedError) as caught:
+        needs.check_machine({"PATH": str(tmp_path)}, euid=1000, system=())
+    user, tools = caught.value.faults
+    assert "only root" in user.what and "sudo" in user.hint
+    assert tools.what == "missing: tc, ssh, ssh-keygen, sshd, nsenter, unshare, setsid, mountpoint"
+    assert tools.hint == "apt-get install iproute2 openssh-client openssh-server util-linux"
+    assert caught.value.exit_code == 3
+
+
+def test_a_port_that_someone_listens_on_is_a_fault():
+    with socket.create_server(("", 0)) as server:
+        (fault,) = needs.port_faults(server.getsockname()[1])
+    assert fault.where == "--ssh-port" and "in use" in fault.what
+
+
+def _ringleader(*words):
+    argv = [sys.executable, "-m", "ringleader", "lab", *words]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_command_line_reports_all_bad_arguments_with_exit_code_2():
+    done = _ringleader(
+        *("up", "--hosts", "300", "--slots", "0", "--bandwidth", "fast", "--ssh-port", "0"),
+        *("--latency", "soon", "--subnet", "1.2.3.4/24", "--name", "No"),
+    )
+    assert done.returncode == 2 and done.stdout == ""
+    for option in ("--hosts", "--slots", "--bandwidth", "--ssh-port", "--latency", "--subnet", "--name"):
+        assert f"ringleader: {option}: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_dry_run_is_data_on_standard_output_and_makes_nothing():
+    done = _ringleader("up", "--dry-run", "--name", "dryrun", "--hosts", "1", "--ssh-port", "34")
+    assert done.returncode == 0 and done.stderr == ""
+    assert done.stdout.startswith("#!/bin/sh\n") and "ip netns add rl-dryrun-h1\n" in done.stdout
+    assert "dryrun" not in state.names()

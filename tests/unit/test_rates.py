@@ -1,0 +1,288 @@
+"""Rates from lines and from progress reports."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringleader.bench.rates import (
+    Kind,
+    Line,
+    Progress,
+    StepTimes,
+    Window,
+    aligned,
+    common_window,
+    parse_line,
+    rate_of_one,
+    sample_apart,
+    sample_from_lines,
+    sample_from_progress,
+    shares_enough,
+    step_parts,
+    untagged,
+)
+
+PREFIXES = (
+    "",
+    "[0] ",
+    "[12]",
+    "[1,0]<stdout>:",
+    "[1,13]<stdout>: ",
+    "[1,0]<stderr>:",
+    "Fri Nov 20 23:58:47 2026<stdout>:",
+    "Fri Nov 20 23:58:47 2026[1,0]<stdout>:",
+    "[3] [1,3]<stdout>:",
+    "  ",
+)
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("10\timages/sec: 154.3 +/- 0.4 (jitter = 1.2)\t7.9", Line(kind=Kind.ROW, rate=154.3)),
+        ("1\timages/sec: 7 +/- 0.0 (jitter = 0.0)\t7.9\t0.1\t0.5", Line(kind=Kind.ROW, rate=7.0)),
+        ("30\timages/sec: 889.8 +/- nan (jitter = nan)\tnan", Line(kind=Kind.ROW, rate=889.8)),
+        ("total images/sec: 1656.82", Line(kind=Kind.TOTAL, rate=1656.82)),
+        ("Iter #0: 240.1 img/sec per GPU", Line(kind=Kind.ITERATION, rate=240.1)),
+        ("Iter #9: 9.4 img/sec per CPU", Line(kind=Kind.ITERATION, rate=9.4)),
+        (
+            "Total img/sec on 8 GPU(s): 1930.2 +-13.1",
+            Line(kind=Kind.TOTAL, rate=1930.2, workers=8),
+        ),
+        ("Total img/sec on 2 CPU(s): 13.5 +-1.6", Line(kind=Kind.TOTAL, rate=13.5, workers=2)),
+    ],
+)
+def test_line_is_read_behind_any_prefix(prefix: str, text: str, line: Line) -> None:
+    assert parse_line(prefix + text) == line
+    assert parse_line(prefix + text + "\r\n") == line
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Step\tImg/sec\ttotal_loss",
+        "images/sec: 12",
+        "10\timages/sec: nan +/- 0.4 (jitter = 1.2)\t7.9",
+        "10\timages/sec: 0.0 +/- 0.0 (jitter = 0.0)\t7.9",
+        "10\timages/sec: -4.0 +/- 0.0 (jitter = 0.0)\t7.9",
+        "10\timages/sec: 1e999 +/- 0.0 (jitter = 0.0)\t7.9",
+        "total images/sec: 1656.82 or so",
+        "the total images/sec: 12.0",
+        "Img/sec per GPU: 241.3 +-1.6",
+        "Total img/sec on 0 GPU(s): 19.2 +-13.1",
+        "Iter #0: img/sec per GPU",
+        "total images/sec: 1656.82" + " " * 2000 + "x",
+    ],
+)
+def test_other_lines_tell_nothing(text: str) -> None:
+    assert parse_line(text) is None
+
+
+@given(st.text(max_size=200))
+def test_no_text_breaks_the_parser(text: str) -> None:
+    line = parse_line(text)
+    assert line is None or 0 < line.rate < math.inf
+
+
+@given(st.floats(min_value=0.01, max_value=1e7), st.sampled_from(PREFIXES))
+def test_printed_rates_come_back(rate: float, prefix: str) -> None:
+    line = parse_line(f"{prefix}total images/sec: {rate:.2f}")
+    assert line is not None
+    assert line.rate == pytest.approx(rate, abs=0.006)
+
+
+def test_only_tags_are_taken_off() -> None:
+    assert untagged("[1,0]<stdout>:[loss] 3") == "[loss] 3"
+    assert untagged("values <b>: 3") == "values <b>: 3"
+
+
+def row(rate: float) -> Line:
+    return Line(kind=Kind.ROW, rate=rate)
+
+
+def total(rate: float, workers: int | None = None) -> Line:
+    return Line(kind=Kind.TOTAL, rate=rate, workers=workers)
+
+
+def iteration(rate: float) -> Line:
+    return Line(kind=Kind.ITERATION, rate=rate)
+
+
+@pytest.mark.parametrize(
+    ("lines", "ranks", "expected"),
+    [
+        ([row(10.0), row(12.0)], 4, (12.0, "rows")),
+        ([row(10.0), total(41.0)], 4, (10.25, "total")),
+        ([row(10.0), total(10.5)], 4, (10.5, "total")),
+        ([total(40.0)], 4, (10.0, "total")),
+        ([iteration(9.0), iteration(11.0)], 2, (10.0, "iterations")),
+        ([iteration(9.0), total(22.0, 2)], 2, (11.0, "total")),
+        ([iteration(9.0), total(9.5, 1)], 2, (9.5, "total")),
+        ([row(10.0), total(11.0)], 1, (11.0, "total")),
+        ([], 2, None),
+    ],
+)
+def test_rate_of_one_rank(lines: list[Line], ranks: int, expected: tuple[float, str] | None) -> None:
+    assert rate_of_one(lines, ranks) == expected
+
+
+def test_totals_of_all_ranks_are_not_added_up() -> None:
+    sample = sample_from_lines({0: [total(40.0)], 1: [total(44.0)]}, 2)
+    assert sample is not None
+    assert (sample.rate, sample.heard, sample.slowest_rate) == (42.0, 2, 20.0)
+
+
+def test_rows_are_per_worker_and_added_up() -> None:
+    sample = sample_from_lines({0: [row(10.0)], 1: [row(14.0)]}, 2)
+    assert sample is not None
+    assert sample.rate == 24.0
+
+
+def test_one_rank_may_speak_for_all() -> None:
+    sample = sample_from_lines({0: [iteration(10.0)], 1: []}, 8)
+    assert sample is not None
+    assert (sample.rate, sample.heard, sample.source) == (80.0, 1, "iterations")
+    assert sample_from_lines({0: [], 1: []}, 2) is None
+
+
+def steady(rate: float, start: float, end: float, batch: int = 10) -> list[Progress]:
+    """Reports of a rank that trains ``rate`` samples a second, a report after each batch."""
+    steps = int((end - start) * rate / batch)
+    return [
+        Progress(time=start + (n + 1) * batch / rate, samples=(n + 1) * batch, steps=n + 1)
+        for n in range(steps)
+    ]
+
+
+rates = st.lists(st.floats(min_value=20, max_value=2000), min_size=1, max_size=6)
+
+
+@given(rates, st.floats(min_value=0, max_value=0.9), st.floats(min_value=-1e6, max_value=1e6))
+def test_constant_rates_add_up(each: list[float], warmup: float, zero: float) -> None:
+    series = {rank: steady(rate, zero, zero + 10) for rank, rate in enumerate(each)}
+    window = common_window(series, len(each), warmup)
+    assert window is not None
+    sample = sample_from_progress(series, window)
+    assert sample is not None
+    assert sample.rate == pytest.approx(sum(each), rel=1e-5)
+    assert sample.step_seconds == pytest.approx(10 / min(each), rel=1e-5)
+    assert sample.heard == len(each)
+    if len(each) > 1:
+        assert sample.slowest_rate == pytest.approx(min(each), rel=1e-5)
+
+
+def test_warm_up_is_left_out() -> None:
+    slow = [Progress(time=t, samples=t, steps=t) for t in range(1, 3)]
+    fast = [Progress(time=2 + t, samples=2 + 100 * t, steps=2 + t) for t in range(1, 9)]
+    series = {0: slow + fast}
+    window = common_window(series, 1, 0.2)
+    assert window == Window(start=1 + 0.2 * 9, end=10)
+    sample = sample_from_progress(series, common_window(series, 1, 1 / 9))  # type: ignore[arg-type]
+    assert sample is not None
+    assert sample.rate == pytest.approx(100)
+
+
+def test_time_when_not_all_train_does_not_count() -> None:
+    early = steady(100, 0, 10)
+    # The late rank trains at 50 while the other runs, and at 500 when it has the machine to itself.
+    late = steady(50, 2, 10)
+    after = [Progress(time=10 + t, samples=400 + 500 * t, steps=40 + 50 * t) for t in range(1, 6)]
+    series = {0: early, 1: late + after}
+    window = common_window(series, 2, 0.0)
+    assert window is not None
+    sample = sample_from_progress(series, window)
+    assert sample is not None
+    assert sample.rate == pytest.approx(150, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "series",
+    [
+        {},
+        {0: steady(100, 0, 5)},
+        {0: steady(100, 0, 5), 1: []},
+        {0: steady(100, 0, 5), 1: steady(100, 6, 9)},
+        {0: steady(100, 0, 5), 1: [Progress(time=3, samples=1, steps=1)]},
+    ],
+)
+def test_no_common_time_no_window(series: dict[int, list[Progress]]) -> None:
+    assert common_window(series, 2, 0.2) is None
+
+
+def test_ranks_that_trained_apart_are_added_and_marked() -> None:
+    series = {0: steady(100, 0, 5), 1: steady(50, 6, 9)}
+    assert common_window(series, 2, 0.2) is None
+    assert not shares_enough(series, None, 0.2)
+    sample = sample_apart(series, 2, 0.2)
+    assert sample is not None
+    assert sample.rate == pytest.approx(150)
+    assert (sample.together, sample.heard, sample.slowest_rate) == (False, 2, pytest.approx(50))
+    assert sample.step_seconds == pytest.approx(0.2)
+    assert sample_apart({0: series[0]}, 2, 0.2) is None
+    assert sample_apart({0: series[0], 1: series[1][:1]}, 2, 0.2) is None
+
+
+@pytest.mark.parametrize(("start", "enough"), [(0, True), (7, True), (9, False), (11, False)])
+def test_a_sliver_of_common_time_is_not_enough(start: float, enough: bool) -> None:
+    series = {0: steady(100, 0, 10), 1: steady(100, start, start + 10)}
+    assert shares_enough(series, common_window(series, 2, 0.2), 0.2) is enough
+
+
+def test_a_rank_that_stands_still_gives_no_rate() -> None:
+    still = [Progress(time=t, samples=5, steps=1) for t in range(3)]
+    assert sample_from_progress({0: still}, Window(start=0, end=2)) is None
+
+
+@given(st.floats(min_value=-1e5, max_value=1e5))
+def test_clocks_of_hosts_are_put_on_one(zero: float) -> None:
+    delays = (0.03, 0.001, 0.2)
+    stamped = [(100.0 + n + delay, {"seconds": n - zero}) for n, delay in enumerate(delays)]
+    times = [time for time, _ in aligned(stamped)]
+    assert times == pytest.approx([100.001, 101.001, 102.001], abs=1e-6)
+
+
+def test_messages_without_seconds_keep_their_arrival() -> None:
+    message: dict[str, object] = {"steps": 1}
+    assert aligned([(5.0, message)]) == [(5.0, message)]
+
+
+def times(time: float, steps: float) -> StepTimes:
+    return StepTimes(
+        time=time,
+        steps=steps,
+        step_seconds=steps * 0.1,
+        exchange_seconds=steps * 0.02,
+        waiting_seconds=steps * 0.01,
+    )
+
+
+def test_step_parts_are_differences_of_what_lies_in_the_window() -> None:
+    odd = StepTimes(time=0, steps=1, step_seconds=60, exchange_seconds=50, waiting_seconds=0)
+    later = [
+        StepTimes(
+            time=t,
+            steps=1 + t,
+            step_seconds=60 + 0.1 * t,
+            exchange_seconds=50 + 0.02 * t,
+            waiting_seconds=0.01 * t,
+        )
+        for t in range(1, 10)
+    ]
+    assert step_parts({0: [odd, *later]}, Window(start=1, end=9)) == pytest.approx((0.1, 0.02, 0.01))
+
+
+def test_step_parts_are_means_over_ranks() -> None:
+    double = StepTimes(time=0, steps=5, step_seconds=1, exchange_seconds=0.2, waiting_seconds=0.1)
+    series = {0: [times(0, 1), times(1, 11)], 1: [double], 2: []}
+    assert step_parts(series, Window(start=0, end=1)) == pytest.approx((0.15, 0.03, 0.015))
+
+
+def test_a_single_report_counts_from_the_start() -> None:
+    assert step_parts({1: [times(9, 5)]}, Window(start=0, end=1)) == pytest.approx((0.1, 0.02, 0.01))
+    assert step_parts({1: [times(0, 0)], 2: []}, Window(start=0, end=1)) is None

@@ -1,0 +1,318 @@
+"""The order of the runs, what a run tells, and what stays when one fails: with a scripted launcher."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from ringleader.bench import store
+from ringleader.bench.grid import parse_grid
+from ringleader.bench.meter import Meter, Track
+from ringleader.bench.scale import Scale, job_of, scale, turns
+from ringleader.cli.scale_options import script_name, threads_for
+from ringleader.errors import LaunchError, RankError, RequestError
+from ringleader.job import Family, Host, Job, Mpi
+from ringleader.plan import HostFacts, Plan, place
+from ringleader.scaling import Run, scalings
+
+GRID = parse_grid("1x1,1x2,2x2")
+HOSTS = tuple(Host(name=f"h{n}", slots=2) for n in (1, 2))
+MPI = Mpi(family=Family.OPENMPI5, version="5.0.11", mpirun="/mpi/bin/mpirun", library="/mpi/lib/libmpi.so")
+ASKED = Scale(
+    name="r", job=Job(command=("python", "train.py"), hosts=HOSTS), grid=GRID, repeats=2, warmup=0.2
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """What the scripted launcher returns."""
+
+    exit_code: int
+    whose: str
+    reason: str
+    plan: Plan
+    mpi: Mpi = MPI
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Scripted:
+    """A launcher whose ranks train 100 samples a second each, coupled ones 90."""
+
+    clock: Clock = field(default_factory=Clock)
+    jobs: list[Job] = field(default_factory=list)
+    at: dict[int, Callable[[Job, Meter], int]] = field(default_factory=dict)
+    """Number of the run → what happens there instead; returns the exit code."""
+
+    def __call__(self, job: Job, *, environ: Mapping[str, str], listener: Meter) -> Ended:
+        self.jobs.append(job)
+        facts = tuple(
+            HostFacts(host=host, hostname=host.name, identity=host.name, is_local=False, cpus=(0, 1))
+            for host in job.hosts
+        )
+        plan = place(job, facts)
+        listener.progress("hosts reached")
+        listener.progress("")
+        code = self.at.get(len(self.jobs), self.train)(job, listener)
+        return Ended(
+            exit_code=code, whose="rank 1" if code else "", reason="it broke" if code else "", plan=plan
+        )
+
+    def train(self, job: Job, listener: Meter) -> int:
+        assert job.np is not None
+        rate = 100.0 if job.uncoupled or job.np == 1 else 90.0
+        for rank in range(job.np):
+            listener.report(
+                rank,
+                {
+                    "kind": "context",
+                    "hostname": "h",
+                    "machine": "m",
+                    "cpu": "Example CPU",
+                    "python": "3.11.7",
+                    "torch": "",
+                },
+            )
+        for step in range(1, 41):
+            self.clock.now += 0.1
+            for rank in range(job.np):
+                listener.output(rank, "stdout", b"step %d\n" % step)
+                seconds = 1000 * rank + self.clock.now
+                samples = rate * 0.1 * step
+                listener.report(
+                    rank, {"kind": "progress", "samples": samples, "steps": step, "seconds": seconds}
+                )
+                listener.report(
+                    rank,
+                    {
+                        "kind": "step",
+                        "steps": step,
+                        "step_seconds": 0.1 * step,
+                        "exchange_seconds": 0.01 * step,
+                        "waiting_seconds": 0.002 * step,
+                        "transport": "shared window",
+                    },
+                )
+        return 0
+
+
+def measure(
+    launcher: Scripted, asked: Scale = ASKED
+) -> tuple[Run | None, list[Run], list[str], BaseException | None]:
+    kept: list[Run] = []
+    said: list[str] = []
+    try:
+        run = scale(
+            asked,
+            launch=launcher,
+            environ={},
+            now=launcher.clock,
+            date="2026-01-02T03:04:05+00:00",
+            say=said.append,
+            warn=said.append,
+            keep=kept.append,
+        )
+    except BaseException as error:
+        return None, kept, said, error
+    return run, kept, said, None
+
+
+def test_every_size_has_its_turn_and_every_second_time_backwards() -> None:
+    order = [str(turn) for turn in turns(GRID, 2, uncoupled=True)]
+    assert order == [
+        "1x1 coupled, repetition 1",
+        "1x2 coupled, repetition 1",
+        "1x2 uncoupled, repetition 1",
+        "2x2 coupled, repetition 1",
+        "2x2 uncoupled, repetition 1",
+        "2x2 uncoupled, repetition 2",
+        "2x2 coupled, repetition 2",
+        "1x2 uncoupled, repetition 2",
+        "1x2 coupled, repetition 2",
+        "1x1 coupled, repetition 2",
+    ]
+    assert not any(turn.uncoupled for turn in turns(GRID, 3, uncoupled=False))
+
+
+def test_coupled_and_uncoupled_differ_in_nothing_else() -> None:
+    coupled, uncoupled = (job_of(turn, ASKED) for turn in turns(GRID, 1, uncoupled=True)[3:])
+    assert replace(uncoupled, uncoupled=False) == coupled
+    assert (coupled.np, coupled.hosts) == (4, HOSTS)
+    assert job_of(turns(GRID, 1, uncoupled=True)[1], ASKED).hosts == HOSTS[:1]
+
+
+def test_what_is_measured_is_what_the_ranks_did() -> None:
+    run, kept, said, error = measure(Scripted())
+    assert error is None
+    assert run is not None and run == kept[-1]
+    assert len(kept) == 10
+    one, two, four = scalings(run)
+    assert one.rate.median == pytest.approx(100)
+    assert four.rate.median == pytest.approx(360)
+    assert two.efficiency is not None and two.efficiency.median == pytest.approx(0.9)
+    assert four.against_uncoupled is not None and four.against_uncoupled.median == pytest.approx(0.9)
+    assert four.uncoupled_efficiency is not None and four.uncoupled_efficiency.median == pytest.approx(1.0)
+    assert four.step is not None and four.step.total == pytest.approx(0.1)
+    assert (four.step.exchange, four.step.waiting) == (pytest.approx(0.01), pytest.approx(0.002))
+    assert run.points[2].samples[0].tail[-1] == "[3] step 40"
+    assert "run 10 of 10: 1x1 coupled, repetition 2: 100.0/s\n" in said
+
+
+def test_context_is_gathered_from_the_runs() -> None:
+    run, *_ = measure(Scripted())
+    assert run is not None
+    assert [(host.name, host.cpu, host.cores) for host in run.context.hosts] == [
+        ("h1", "Example CPU", 2),
+        ("h2", "Example CPU", 2),
+    ]
+    assert (run.context.mpi, run.context.python) == ("openmpi5 5.0.11", "3.11.7")
+    assert run.context.transport == "shared window"
+    assert run.context.one_machine
+
+
+def test_a_failed_run_stops_with_its_code_and_keeps_the_rest() -> None:
+    launcher = Scripted()
+
+    def fail(job: Job, listener: Meter) -> int:
+        listener.output(1, "stderr", b"ZeroDivisionError: division by zero\n")
+        return 7
+
+    launcher.at[4] = fail
+    _, kept, _, error = measure(launcher)
+    assert isinstance(error, RankError)
+    assert error.exit_code == 7
+    assert str(error) == ("2x2 coupled, repetition 1: it broke\n    [1] ZeroDivisionError: division by zero")
+    assert len(launcher.jobs) == 4
+    assert kept[-1].failure == "2x2 coupled, repetition 1: it broke"
+    assert [len(point.samples) for point in kept[-1].points] == [1, 1, 0]
+    assert len(kept[-1].points[1].uncoupled) == 1
+
+
+@pytest.mark.parametrize("error", [LaunchError("no host answers"), KeyboardInterrupt()])
+def test_what_was_measured_is_kept_whatever_ends_it(error: BaseException) -> None:
+    launcher = Scripted()
+
+    def broken(job: Job, listener: Meter) -> int:
+        raise error
+
+    launcher.at[2] = broken
+    _, kept, _, raised = measure(launcher)
+    assert raised is error
+    assert len(kept[-1].points[0].samples) == 1
+    assert kept[-1].failure.startswith("1x2 coupled, repetition 1: ")
+
+
+def silent(job: Job, listener: Meter) -> int:
+    listener.output(0, "stdout", b"epoch 1, loss 0.3\n")
+    return 0
+
+
+def half(job: Job, listener: Meter) -> int:
+    for n in range(30):
+        listener.report(0, {"kind": "progress", "samples": 10.0 * n, "steps": n, "seconds": float(n)})
+    return 0
+
+
+def short(job: Job, listener: Meter) -> int:
+    for rank in range(2):
+        listener.report(rank, {"kind": "progress", "samples": 10, "steps": 1, "seconds": 1.0})
+    return 0
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        (silent, ["no rate can be read", "ringleader.progress(samples=", "images/sec:", "Iter #0:"]),
+        (half, ["never called ringleader.progress: 1", "every rank"]),
+        (short, ["did not train together long enough"]),
+    ],
+)
+def test_a_script_without_a_rate_is_told_how(script: Callable[[Job, Meter], int], words: list[str]) -> None:
+    launcher = Scripted()
+    launcher.at[2] = script
+    _, kept, _, error = measure(launcher)
+    assert isinstance(error, RequestError)
+    for word in words:
+        assert word in str(error)
+    assert len(kept[-1].points[0].samples) == 1
+
+
+def test_printed_lines_do_where_nothing_is_reported() -> None:
+    launcher = Scripted()
+
+    def printed(job: Job, listener: Meter) -> int:
+        for rank in range(job.np or 1):
+            listener.output(rank, "stdout", b"10\timages/sec: 50.0 +/- 0.4 (jitter = 1.2)\t7.9\n")
+        return 0
+
+    launcher.at = dict.fromkeys(range(1, 11), printed)
+    run, *_ = measure(launcher)
+    assert run is not None
+    assert run.unit == "images"
+    assert [result.rate.median for result in scalings(run)] == [50, 100, 200]
+
+
+def test_reports_that_cannot_be_read_are_told_once() -> None:
+    said: list[str] = []
+    meter = Meter(ranks=1, warmup=0.2, now=Clock(), warn=said.append, say=lambda _: None)
+    for value in ("many", None, float("nan"), True):
+        meter.report(0, {"kind": "progress", "samples": value, "seconds": 1.0})
+    meter.report(0, {"kind": "step", "steps": 1})
+    meter.report(0, {"kind": "something else"})
+    assert said == ["rank 0 sent a progress report that cannot be read: samples is 'many', not a number"]
+    assert meter.sample() is None
+
+
+@pytest.mark.parametrize("count", [1, 2, 100, 101, 102, 5000])
+def test_messages_are_thinned_evenly(count: int) -> None:
+    track = Track(100)
+    for n in range(count):
+        track.add((float(n), {}))
+    times = [time for time, _ in track.kept()]
+    assert (times[0], times[-1]) == (0, count - 1)
+    assert len(times) <= 101
+    assert max((b - a for a, b in pairwise(times)), default=0) <= max(1, count / 25)
+    assert Track().kept() == []
+
+
+def test_a_stored_run_comes_back_as_it_was(tmp_path: Path) -> None:
+    run, *_ = measure(Scripted())
+    assert run is not None
+    store.write(run, tmp_path / "r")
+    assert store.read(tmp_path / "r") == run
+    assert store.read(tmp_path / "r" / "run.json") == run
+    assert [path.name for path in (tmp_path / "r").iterdir()] == ["run.json"]
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (("python", "examples/mnist.py", "--x"), "mnist"),
+        (("/usr/bin/my prog", "-v"), "my-prog"),
+        ((), "run"),
+        (("...",), "run"),
+    ],
+)
+def test_script_name(command: tuple[str, ...], name: str) -> None:
+    assert script_name(command) == name
+
+
+def test_every_size_gets_the_same_threads() -> None:
+    job = Job(command=("a",))
+    assert threads_for(job, GRID, [8, 16], {}) == 4
+    assert threads_for(job, GRID, [1], {}) == 1
+    assert threads_for(job, GRID, [8], {"OMP_NUM_THREADS": "3"}) == 3
+    assert threads_for(job, GRID, [8], {"OMP_NUM_THREADS": "4,2"}) is None
+    ours = replace(job, env=(("OMP_NUM_THREADS", "2"),))
+    assert threads_for(ours, GRID, [8], {"OMP_NUM_THREADS": "3"}) == 2
+    assert threads_for(replace(job, threads=5), GRID, [8], {"OMP_NUM_THREADS": "3"}) == 5

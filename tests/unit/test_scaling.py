@@ -1,0 +1,245 @@
+"""Speed-up, efficiency, and what is said about them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringleader.metrics import Sample, Spread
+from ringleader.report.explain import explain, loss_of
+from ringleader.report.plots import step_parts
+from ringleader.report.words import percent, plural, seconds, thousands, times
+from ringleader.scaling import Context, HostContext, Point, Run, scalings
+
+
+def taken(*rates: float, step: float | None = None, **more: float) -> tuple[Sample, ...]:
+    return tuple(
+        Sample(rate=rate, step_seconds=step, source="progress", heard=99, seconds=5.0, **more)  # type: ignore[arg-type]
+        for rate in rates
+    )
+
+
+def run_of(*points: Point, repeats: int = 3, **context: object) -> Run:
+    return Run(
+        name="r",
+        context=Context(command=("a",), **context),  # type: ignore[arg-type]
+        points=points,
+        repeats=repeats,
+        warmup=0.2,
+    )
+
+
+ONE = Point(hosts=1, slots=1, samples=taken(100, 101, 99))
+
+
+def eight(coupled: tuple[Sample, ...], uncoupled: tuple[Sample, ...] = ()) -> Point:
+    return Point(hosts=4, slots=2, samples=coupled, uncoupled=uncoupled)
+
+
+def test_ratios_are_taken_repetition_by_repetition() -> None:
+    # The machine halves its speed over the run; the ratios stay what they are.
+    one = Point(hosts=1, slots=1, samples=taken(100, 75, 50))
+    two = Point(hosts=1, slots=2, samples=taken(180, 135, 90), uncoupled=taken(200, 150, 100))
+    _, result = scalings(run_of(one, two))
+    assert result.speedup == Spread(median=1.8, low=1.8, high=1.8, count=3)
+    assert result.efficiency == Spread(median=0.9, low=0.9, high=0.9, count=3)
+    assert result.against_uncoupled == Spread(median=0.9, low=0.9, high=0.9, count=3)
+    assert result.uncoupled_efficiency == Spread(median=1.0, low=1.0, high=1.0, count=3)
+    assert result.rate == Spread(median=135, low=90, high=180, count=3)
+
+
+def test_an_interrupted_run_pairs_what_it_has() -> None:
+    two = Point(hosts=1, slots=2, samples=taken(190), uncoupled=())
+    found = scalings(run_of(ONE, two, Point(hosts=2, slots=2)))
+    assert [result.name for result in found] == ["1x1", "1x2"]
+    assert found[1].efficiency == Spread(median=0.95, low=0.95, high=0.95, count=1)
+    assert found[1].against_uncoupled is None
+
+
+def test_without_one_rank_there_is_no_speedup() -> None:
+    (result,) = scalings(run_of(eight(taken(700), taken(720))))
+    assert (result.speedup, result.efficiency, result.uncoupled_efficiency) == (None, None, None)
+    assert result.against_uncoupled is not None
+    assert "one rank was not measured" in explain(run_of(eight(taken(700)))).headline
+
+
+@given(
+    st.floats(min_value=1, max_value=1e5),
+    st.floats(min_value=0.05, max_value=1.2),
+    st.floats(min_value=0.05, max_value=1.2),
+)
+def test_the_parts_of_the_loss_add_up(one: float, sharing: float, coupling: float) -> None:
+    rate = 8 * one * sharing
+    point = eight(taken(rate * coupling), taken(rate))
+    result = scalings(run_of(Point(hosts=1, slots=1, samples=taken(one)), point))[1]
+    loss = loss_of(result)
+    assert loss is not None
+    assert loss.coupling + loss.sharing == loss.total
+    assert loss.total == pytest.approx(100 * (1 - sharing * coupling), abs=0.51)
+
+
+def test_headline_splits_what_is_lost() -> None:
+    run = run_of(ONE, eight(taken(592, 596, 588), taken(616, 621, 613)), lab=True)
+    assert explain(run).headline == (
+        "8 ranks do 5.92× the work of one: 74 % efficiency; against uncoupled ranks 96 %: of the 26 points "
+        "lost, 3 go to communication and 23 to sharing this machine."
+    )
+
+
+@pytest.mark.parametrize(
+    ("coupled", "uncoupled", "said"),
+    [
+        (taken(592, 700, 500), taken(600, 601, 599), "no difference shows beyond the spread (83 % to 116 %)"),
+        (taken(200, 300, 590), taken(600, 601, 599), "the repetitions vary too much to tell (33 % to 98 %)"),
+        (taken(592), taken(600), "99 %, from a single repetition"),
+        (taken(592, 596, 588), (), "Uncoupled ranks were not measured"),
+        (taken(640, 641, 642), taken(600, 601, 602), "communication costs nothing here"),
+        (taken(592, 596, 588), taken(800, 808, 792), "communication takes what is lost"),
+    ],
+)
+def test_headline_claims_no_more_than_is_shown(
+    coupled: tuple[Sample, ...], uncoupled: tuple[Sample, ...], said: str
+) -> None:
+    assert said in explain(run_of(ONE, eight(coupled, uncoupled))).headline
+
+
+def test_a_difference_within_the_spread_is_no_limit() -> None:
+    said = explain(run_of(ONE, eight(taken(700, 760, 780), taken(740, 770, 765))))
+    assert any("no difference shows beyond the spread (95 % to 102 %)" in text for text in said.limits)
+
+
+def test_too_few_cores_are_named_only_where_they_explain_the_loss() -> None:
+    hosts = tuple(HostContext(name=f"h{n}", cores=2) for n in range(4))
+    crowded = eight(taken(190, 191, 192), taken(198, 199, 200))
+    said = explain(run_of(ONE, crowded, hosts=hosts, lab=True))
+    assert any(
+        "They have 2 cores between them, which alone leaves about 25 %." in text for text in said.limits
+    )
+    free = eight(taken(600, 601, 602), taken(640, 642, 644))
+    assert not any(
+        "cores between" in text for text in explain(run_of(ONE, free, hosts=hosts, lab=True)).limits
+    )
+    same = tuple(replace(host, machine="m") for host in hosts)
+    assert any("They have 2 cores" in text for text in explain(run_of(ONE, crowded, hosts=same)).limits)
+    # Four real machines of two cores have eight: they explain nothing.
+    assert not any("cores between" in text for text in explain(run_of(ONE, crowded, hosts=hosts)).limits)
+
+
+def test_the_larger_loss_is_told_first() -> None:
+    sharing = explain(run_of(ONE, eight(taken(592, 596, 588), taken(616, 621, 613)))).limits
+    assert [text.split(":")[0] for text in sharing] == ["Sharing", "Communication"]
+    talking = explain(run_of(ONE, eight(taken(400, 404, 396), taken(780, 788, 772)))).limits
+    assert [text.split(":")[0] for text in talking] == ["Communication", "Sharing"]
+
+
+def test_waiting_is_told_from_exchange() -> None:
+    coupled = taken(592, 596, 588, step=0.1, exchange_seconds=0.004, waiting_seconds=0.02)
+    texts = explain(run_of(ONE, eight(coupled, taken(780, 788, 772)))).limits
+    assert any("20.0 ms (20 %) waiting" in text and "Most of it is waiting" in text for text in texts)
+
+
+def test_a_slow_rank_is_named() -> None:
+    uneven = taken(780, 788, 772, slowest_rate=78.0)
+    texts = explain(run_of(ONE, eight(taken(600, 606, 594), uneven))).limits
+    assert any(text.startswith("Balance: left alone, the slowest rank does 81 %") for text in texts)
+
+
+def test_the_steepest_fall_is_named() -> None:
+    two = Point(hosts=1, slots=2, samples=taken(198, 200, 196))
+    texts = explain(run_of(ONE, two, eight(taken(592, 596, 588)))).limits
+    assert any("from 1x2 to 4x2, 99 % to 74 %" in text for text in texts)
+
+
+def test_more_than_linear_is_explained() -> None:
+    texts = explain(run_of(ONE, eight(taken(900, 909, 891)))).limits
+    assert any(text.startswith("Efficiency is above 100 %") for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        (replace(run_of(ONE), failure="4x2 coupled: rank 1"), "The run ended early (4x2 coupled: rank 1)"),
+        (run_of(ONE, repeats=5), "The run is not complete"),
+        (run_of(Point(hosts=1, slots=1, samples=taken(100)), repeats=1), "One repetition"),
+        (run_of(Point(hosts=1, slots=1, samples=taken(100, 130, 90))), "vary much at 1x1 (40 %)"),
+        (
+            run_of(Point(hosts=1, slots=2, samples=(Sample(rate=10, source="total", heard=1),) * 3)),
+            "Not every rank told its rate",
+        ),
+        (
+            run_of(Point(hosts=1, slots=1, samples=(Sample(rate=10, heard=1, seconds=0.3),) * 3)),
+            "measured over 300 ms only",
+        ),
+        (
+            run_of(Point(hosts=1, slots=1, samples=(Sample(rate=10, heard=1, together=False),) * 3)),
+            "At 1x1 the ranks of a run hardly trained at the same time",
+        ),
+    ],
+)
+def test_cautions(run: Run, said: str) -> None:
+    assert any(said in text for text in explain(run).cautions)
+
+
+def test_a_sound_run_has_no_cautions() -> None:
+    assert explain(run_of(ONE, eight(taken(592, 596, 588), taken(616, 621, 613)))).cautions == ()
+
+
+def test_nothing_measured_is_said() -> None:
+    assert explain(run_of(Point(hosts=1, slots=1))).headline == "Nothing was measured yet."
+
+
+@pytest.mark.parametrize(
+    ("values", "value", "clear"),
+    [
+        ([0.9, 0.91, 0.92], 1.0, True),
+        ([0.9, 0.95, 0.99], 1.0, False),
+        ([0.9, 0.95, 1.01], 1.0, False),
+        ([1.2, 1.21], 1.0, True),
+        ([0.5], 1.0, False),
+    ],
+)
+def test_clear_of(values: list[float], value: float, clear: bool) -> None:
+    assert Spread.of(values).clear_of(value) is clear
+
+
+def test_unit_is_what_the_script_counts() -> None:
+    assert run_of(ONE).unit == "samples"
+    assert run_of(Point(hosts=1, slots=1, samples=(Sample(rate=1, source="rows"),))).unit == "images"
+
+
+def test_step_parts_from_the_engine_or_from_differences() -> None:
+    one = Point(hosts=1, slots=1, samples=taken(100, step=0.1))
+    told = eight(taken(600, step=0.13, exchange_seconds=0.02, waiting_seconds=0.01))
+    names, rows = step_parts(scalings(run_of(one, told))) or ([], [])
+    assert names == ["compute", "exchange", "waiting"]
+    assert rows == [[0.1, 0.0, 0.0], pytest.approx([0.1, 0.02, 0.01])]
+    seen = eight(taken(600, step=0.13), taken(650, step=0.12))
+    names, rows = step_parts(scalings(run_of(one, seen))) or ([], [])
+    assert names == ["alone", "sharing", "communication"]
+    assert rows[1] == pytest.approx([0.1, 0.02, 0.01])
+    assert step_parts(scalings(run_of(ONE))) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (percent(0.744), "74 %"),
+        (times(1.972), "1.97×"),
+        (times(31.72), "31.7×"),
+        (thousands(7.9534), "7.953"),
+        (thousands(79.534), "79.53"),
+        (thousands(812.34), "812.3"),
+        (thousands(12345.6), "12,346"),
+        (seconds(0), "0 s"),
+        (seconds(1.5), "1.50 s"),
+        (seconds(0.01234), "12.3 ms"),
+        (seconds(0.000123), "123 µs"),
+        (plural(1, "rank"), "1 rank"),
+        (plural(2, "rank"), "2 ranks"),
+    ],
+)
+def test_words(text: str, expected: str) -> None:
+    assert text == expected

@@ -1,0 +1,130 @@
+"""What may not be loaded where a user waits for a first line; counted in modules, as seconds vary."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+import ringleader
+from ringleader.ranks import words
+
+HEAVY = ("mpi4py", "torch", "numpy", "matplotlib", "jinja2", "cloudpickle", "tabulate")
+
+
+def loaded(code: str) -> set[str]:
+    """Names of all modules that a fresh interpreter has loaded after some code."""
+    last = "sys.stdout.write('\\n@' + ' '.join(sys.modules))"
+    program = f"import sys\ntry:\n {code}\nexcept SystemExit:\n pass\n{last}"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    return {
+        name.partition(".")[0] if heavy_root(name) else name for name in done.stdout.split("@")[-1].split()
+    }
+
+
+def heavy_root(name: str) -> bool:
+    return name.partition(".")[0] in HEAVY
+
+
+MAIN = "from ringleader.cli.main import main; main([{words}])"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import ringleader",
+        MAIN.format(words="'--help'"),
+        MAIN.format(words="'run', '--help'"),
+        MAIN.format(words="'run', '-n', '0', 'true'"),
+    ],
+)
+def test_nothing_heavy_is_loaded(code: str) -> None:
+    assert loaded(code).isdisjoint(HEAVY)
+
+
+def test_importing_the_package_loads_nearly_nothing_of_it() -> None:
+    ours = {name for name in loaded("import ringleader") if name.startswith("ringleader")}
+    assert ours == {"ringleader"}
+
+
+def test_help_loads_no_command() -> None:
+    found = loaded(MAIN.format(words="'--help'"))
+    assert {name for name in found if name.startswith("ringleader.")} <= {
+        "ringleader.cli",
+        "ringleader.cli.main",
+        "ringleader.errors",
+    }
+
+
+def test_the_launcher_is_not_loaded_for_a_wrong_request() -> None:
+    assert "ringleader.launch.launcher" not in loaded(MAIN.format(words="'run', '-n', '0', 'true'"))
+
+
+# --- agents and keeper ------------------------------------------------------------------------------------
+
+SLOW = (
+    *("argparse", "asyncio", "collections", "contextlib", "ctypes", "dataclasses", "enum", "fnmatch"),
+    *("functools", "hashlib", "hmac", "inspect", "json", "logging", "pathlib", "random", "re", "selectors"),
+    *("shutil", "signal", "socket", "subprocess", "tempfile", "threading", "traceback", "typing", "uuid"),
+)
+"""Modules of the standard library that take a millisecond or more of every agent's start."""
+
+
+def loaded_in_bare(code: str) -> set[str]:
+    """Names of all modules loaded after some code in an interpreter like an agent's."""
+    root = Path(ringleader.__file__).parents[1]
+    program = f"import sys\nsys.path.append({str(root)!r})\n{code}\nprint(*sys.modules)"
+    argv = [sys.executable, "-I", "-S", "-c", program]
+    return set(subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True).stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("module", "after"),
+    [("ranks.guard", ""), ("ranks.warden", "tree.die_with_parent(0, os.getppid())"), ("launch.keeping", "")],
+)
+def test_what_runs_beside_ranks_and_mpirun_loads_little(module: str, after: str) -> None:
+    found = loaded_in_bare(f"import os\nfrom ringleader.{module} import *\n{after}")
+    assert f"ringleader.{module}" in found
+    assert found.isdisjoint(SLOW), found & set(SLOW)
+
+
+def test_importing_the_package_loads_no_typing() -> None:
+    assert loaded_in_bare("import ringleader").isdisjoint(SLOW)
+
+
+def test_run_loads_no_ssh_lab_or_engine_for_a_job_here() -> None:
+    found = loaded("import ringleader.cli.run, ringleader.launch.launcher")
+    ours = ("launch.ssh", "launch.ask", "lab", "collectives", "torch", "bench", "report", "api")
+    others = {"asyncio", "secrets", "random", "hmac", "concurrent.futures", "tempfile", *HEAVY}
+    assert found.isdisjoint({*(f"ringleader.{name}" for name in ours), *others})
+
+
+# --- what stands for slow modules -------------------------------------------------------------------------
+
+VALUES = some.recursive(
+    some.none() | some.booleans() | some.integers() | some.floats(allow_nan=False) | some.text(),
+    lambda inner: some.lists(inner) | some.dictionaries(some.text(), inner),
+    max_leaves=20,
+)
+
+
+@given(VALUES)
+def test_words_are_json(value: object) -> None:
+    text = words.dumps(value)
+    assert text == json.dumps(value, separators=(",", ":"))
+    assert words.loads(text.encode()) == words.loads(f" {text}\n") == value
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", "{", '{"a":1} x', "nul", "'a'", '{"a"}', "1 2", "[" * 100_000, "\ud800", '"\t"']
+)
+def test_what_is_no_json_is_a_value_error(text: str) -> None:
+    with pytest.raises(ValueError):
+        words.loads(text.encode(errors="surrogatepass"))

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ringleader.cli.outcome_json import outcome_json
+from ringleader.cli.terminal import Terminal, last_words
+from ringleader.job import Family, Job, Mpi
+from ringleader.launch.outcome import Outcome, RankEnd
+from ringleader.plan import HostFacts, place
+
+Make = Callable[..., HostFacts]
+MakeMpi = Callable[[Family], Mpi]
+CLEAR = b"\r\x1b[K"
+
+
+def end(rank: int = 1, **words: Any) -> RankEnd:
+    values: dict[str, Any] = {"host": "h2", "exit_code": 0, "signal": None, "seconds": 1.25, "at": 2.0}
+    return RankEnd(rank=rank, **(values | words))
+
+
+@pytest.fixture
+def make_outcome(make_facts: Make, make_mpi: MakeMpi) -> Callable[..., Outcome]:
+    def make(**words: Any) -> Outcome:
+        plan = place(Job(command=("x",), np=2), (make_facts("localhost", 2),))
+        values: dict[str, Any] = {
+            "exit_code": 0,
+            "whose": "ringleader",
+            "reason": "",
+            "ends": (end(0), end(1)),
+            "first_failure": None,
+            "plan": plan,
+            "mpi": make_mpi(Family.OPENMPI5),
+            "seconds": 3.0,
+        }
+        return Outcome(**(values | words))
+
+    return make
+
+
+def screen(*, is_tty: bool = False, **words: bool) -> tuple[Terminal, io.BytesIO, io.BytesIO]:
+    out, err = io.BytesIO(), io.BytesIO()
+    return Terminal(stdout=out, stderr=err, is_tty=is_tty, **words), out, err
+
+
+def test_lines_go_where_the_rank_sent_them() -> None:
+    terminal, out, err = screen()
+    terminal.output(0, "stdout", b"hello\n")
+    terminal.output(12, "stderr", b"oh \xff\n")
+    assert (out.getvalue(), err.getvalue()) == (b"[0] hello\n", b"[12] oh \xff\n")
+
+
+def test_without_prefix_bytes_pass_unchanged() -> None:
+    terminal, out, _ = screen(prefix=False)
+    terminal.output(0, "stdout", b"a\r\n")
+    terminal.output(1, "stdout", b"b")
+    terminal.finish(None)
+    assert out.getvalue() == b"a\r\nb\n"
+
+
+def test_quiet_shows_no_output_but_warns() -> None:
+    terminal, out, err = screen(quiet=True)
+    terminal.output(0, "stdout", b"hello\n")
+    terminal.warning("rank 0 has ended, rank 1 runs on")
+    assert (out.getvalue(), err.getvalue()) == (b"", b"ringleader: rank 0 has ended, rank 1 runs on\n")
+
+
+def test_progress_is_for_terminals_and_gives_way_to_lines() -> None:
+    terminal, out, err = screen(is_tty=True)
+    terminal.progress("3 of 4 hosts reached")
+    terminal.progress("4 of 4 hosts reached")
+    terminal.output(0, "stdout", b"hello\n")
+    terminal.progress("")
+    assert out.getvalue() == b"[0] hello\n"
+    assert err.getvalue() == (
+        b"ringleader: 3 of 4 hosts reached" + CLEAR + b"ringleader: 4 of 4 hosts reached" + CLEAR
+    )
+    plain, _, silent = screen()
+    plain.progress("3 of 4 hosts reached")
+    assert silent.getvalue() == b""
+
+
+def test_a_good_end_is_silent(make_outcome: Callable[..., Outcome]) -> None:
+    terminal, out, err = screen()
+    terminal.finish(make_outcome())
+    assert (out.getvalue(), err.getvalue()) == (b"", b"")
+
+
+def test_the_first_failure_is_shown_last(make_outcome: Callable[..., Outcome]) -> None:
+    failure = end(1, exit_code=7, log="/out/rank.1/stderr")
+    terminal, _, err = screen()
+    terminal.output(0, "stderr", b"unfinished")
+    terminal.finish(
+        make_outcome(exit_code=7, whose="rank 1", reason="rank 1 on h2 failed", first_failure=failure)
+    )
+    assert err.getvalue().decode().splitlines() == [
+        "[0] unfinished",
+        "ringleader: rank 1 on h2 failed",
+        "    log: /out/rank.1/stderr",
+        "ringleader: exit code 7 (rank 1)",
+    ]
+
+
+def test_a_kill_gets_a_hint(make_outcome: Callable[..., Outcome]) -> None:
+    failure = end(0, exit_code=None, signal=9)
+    text = last_words(make_outcome(exit_code=137, whose="rank 0", first_failure=failure))
+    assert "memory" in text
+
+
+def test_what_is_nobodys_failure_is_explained(make_outcome: Callable[..., Outcome]) -> None:
+    text = last_words(make_outcome(exit_code=124, whose="ringleader", reason="the job ran longer than 5 s"))
+    assert text.splitlines() == [
+        "ringleader: the job ran longer than 5 s",
+        "ringleader: exit code 124 (ringleader)",
+    ]
+
+
+def test_the_outcome_for_programs(make_outcome: Callable[..., Outcome]) -> None:
+    failure = end(1, exit_code=7, log="/l")
+    outcome = make_outcome(exit_code=7, whose="rank 1", first_failure=failure, ends=(end(0), failure))
+    found = json.loads(json.dumps(outcome_json(outcome, Job(command=("x", "y")))))
+    assert found["format"] == 1
+    assert (found["exit_code"], found["whose"], found["command"]) == (7, "rank 1", ["x", "y"])
+    assert (found["first_failure"]["rank"], found["first_failure"]["log"]) == (1, "/l")
+    assert [one["exit_code"] for one in found["ranks"]] == [0, 7]
+    assert [one["local_rank"] for one in found["plan"]] == [0, 1]
+    assert found["mpi"]["family"] == "openmpi5"
+    assert found["hosts"] == [{"name": "localhost", "hostname": "localhost", "ranks": 2}]
+    assert json.loads(json.dumps(outcome_json(make_outcome(), Job(command=("x",)))))["first_failure"] is None
