@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import sys
 from collections.abc import Iterator
 from enum import StrEnum
+from itertools import pairwise
+from types import ModuleType
 from typing import Any
 
 from ringleader.mpijob import annotations, content, names
@@ -139,8 +143,21 @@ def rules() -> Iterator[str]:
 
 def notes() -> Iterator[str]:
     """Yield the annotations of a job that mean something here."""
+    meanings = _texts_below(annotations)
     for name, values in annotations.KNOWN.items():
-        yield f"* `{name}`: {' or '.join(f'`{value}`' for value in values)}; the first is the default."
+        choice = f" {' or '.join(f'`{value}`' for value in values)}; the first is the default." if values else ""
+        yield f"* `{name}`:{choice} {meanings[name]}"
+        yield from (f"  - `{value}`: {meanings[value]}" for value in values if value in meanings)
+
+
+def _texts_below(module: ModuleType) -> dict[str, str]:
+    """Return the value of each constant of a module → the text below it, on one line."""
+    body = ast.parse(inspect.getsource(module)).body
+    return {
+        ast.literal_eval(one.value): " ".join(ast.literal_eval(text.value).split())
+        for one, text in pairwise(body)
+        if isinstance(one, ast.Assign) and isinstance(text, ast.Expr) and isinstance(one.value, ast.Constant)
+    }
 
 
 def columns() -> Iterator[str]:

@@ -1,0 +1,1 @@
+"""The MPIJob operator: observe → decide (pure) → apply."""

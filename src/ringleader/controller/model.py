@@ -1,0 +1,185 @@
+"""What passes between observing, deciding and applying. Pure values.
+
+``Observed`` is all that a decision may rest on, ``Decision`` all that it may bring about. Nothing is
+remembered between passes but what the cluster keeps and, as ``Rejection``, what it refused us last time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ringleader.kube.port import Object
+from ringleader.kube.resources import Resource
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContainerFacts:
+    """The state of one container of a Pod."""
+
+    name: str
+    is_init: bool = False
+    state: Literal["waiting", "running", "terminated"] = "waiting"
+    reason: str = ""
+    """``ImagePullBackOff``, ``OOMKilled``, ``Error`` …"""
+    message: str = ""
+    exit_code: int | None = None
+    """Set where it has terminated."""
+    signal: int | None = None
+    finished_at: str = ""
+    """RFC 3339, UTC."""
+    restarts: int = 0
+    last_reason: str = ""
+    """Why the run before the present one ended; empty where there was none."""
+    last_exit_code: int | None = None
+    last_finished_at: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodFacts:
+    """The few fields of a Pod that decisions rest on: all that is kept of it in memory."""
+
+    name: str
+    uid: str
+    role: Literal["worker", "launcher", ""] = ""
+    """From the label ``training.kubeflow.org/job-role``."""
+    index: int | None = None
+    """From a worker's name, not from its label."""
+    owner_uid: str = ""
+    """uid of its controller: the MPIJob for workers, the Job for launchers."""
+    phase: str = "Pending"
+    reason: str = ""
+    """``Evicted``, ``NodeLost``, ``UnexpectedAdmissionError`` …"""
+    message: str = ""
+    is_ready: bool = False
+    is_deleting: bool = False
+    node: str = ""
+    ip: str = ""
+    unschedulable: str = ""
+    """Message of the condition PodScheduled=False; empty where it is scheduled."""
+    created_at: str = ""
+    started_at: str = ""
+    containers: tuple[ContainerFacts, ...] = ()
+    """Init containers first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rejection:
+    """A change that the cluster refused for good: quota, admission, an invalid or a forbidden object."""
+
+    resource: Resource
+    name: str
+    status: int
+    reason: str
+    message: str
+    at: float
+    """When, in seconds since the epoch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observed:
+    """What the cluster holds of one MPIJob. ``None``: there is no such object."""
+
+    service: Object | None = None
+    config_map: Object | None = None
+    secret: Object | None = None
+    """``data`` holds its keys with empty values: key material is not kept in memory."""
+    launcher: Object | None = None
+    """The launcher's Job."""
+    pod_group: Object | None = None
+    service_account: Object | None = None
+    role: Object | None = None
+    role_binding: Object | None = None
+    pods: tuple[PodFacts, ...] = ()
+    """Pods with the job's labels, foreign ones among them (see ``owner_uid``)."""
+    priorities: Mapping[str, int] = field(default_factory=dict)
+    """Values of the PriorityClasses that the templates name."""
+    rejections: tuple[Rejection, ...] = ()
+    """What was refused in the last pass and has not succeeded since."""
+    logs: Mapping[str, str] = field(default_factory=dict)
+    """Pod name → the last lines of its log, where a decision asked for them (``Decision.logs``)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Create:
+    """Make an object. That it is there already is no error: the next pass looks whose it is."""
+
+    resource: Resource
+    document: Object
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateKeys:
+    """Make the job's Secret with new keys. Keys are drawn while applying: a decision holds no randomness."""
+
+    document: Object
+    """The Secret without its data."""
+    key_type: str
+    """``ed25519``, ``ecdsa`` or ``rsa``."""
+    hosts: tuple[str, ...]
+    """Names that the workers' host key is known by."""
+    replace: bool = False
+    """The Secret is there and lacks keys."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patch:
+    """Change fields of an object of ours: a merge patch, or a list of JSON-patch operations."""
+
+    resource: Resource
+    name: str
+    patch: Any
+    subresource: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delete:
+    """Delete an object. That it is gone already is no error."""
+
+    resource: Resource
+    name: str
+    uid: str
+    """Only that very one."""
+    grace: int | None = None
+    """Seconds; ``None``: its own."""
+
+
+Action = Create | CreateKeys | Patch | Delete
+
+
+@dataclass(frozen=True, kw_only=True)
+class Note:
+    """An event for ``kubectl describe``."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogWish:
+    """A log whose end the next decision needs, to say why something failed."""
+
+    pod: str
+    container: str
+    previous: bool = False
+    """The container's run before the present one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What to do about one MPIJob now."""
+
+    stages: tuple[tuple[Action, ...], ...] = ()
+    """Actions of one stage run side by side; a stage begins when the one before has succeeded."""
+    status: Mapping[str, Any] | None = None
+    """The whole status to write after the stages, in one write; ``None``: it has not changed."""
+    notes: tuple[Note, ...] = ()
+    """Events in the order of their causes, sent after the status has been written."""
+    logs: tuple[LogWish, ...] = ()
+    """Logs to fetch; then decide again at once, before anything else of this decision is applied."""
+    again_after: float | None = None
+    """Look again after so many seconds even if nothing happens; ``None``: only when something does."""
+    is_blocked: bool = False
+    """Something is in the way that no change of ours can cure: try again later, with growing pauses."""

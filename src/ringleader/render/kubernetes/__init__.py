@@ -1,0 +1,1 @@
+"""Kubernetes objects that an MPIJob becomes, as JSON documents. Pure."""
