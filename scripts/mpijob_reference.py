@@ -145,7 +145,9 @@ def notes() -> Iterator[str]:
     """Yield the annotations of a job that mean something here."""
     meanings = _texts_below(annotations)
     for name, values in annotations.KNOWN.items():
-        choice = f" {' or '.join(f'`{value}`' for value in values)}; the first is the default." if values else ""
+        choice = (
+            f" {' or '.join(f'`{value}`' for value in values)}; the first is the default." if values else ""
+        )
         yield f"* `{name}`:{choice} {meanings[name]}"
         yield from (f"  - `{value}`: {meanings[value]}" for value in values if value in meanings)
 
