@@ -59,14 +59,20 @@ class PodFacts:
     unschedulable: str = ""
     """Message of the condition PodScheduled=False; empty where it is scheduled."""
     created_at: str = ""
+    """RFC 3339, UTC."""
     started_at: str = ""
+    deadline: int | None = None
+    """``spec.activeDeadlineSeconds``: a finished job's workers are ended by it where they are to be kept."""
     containers: tuple[ContainerFacts, ...] = ()
     """Init containers first."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rejection:
-    """A change that the cluster refused for good: quota, admission, an invalid or a forbidden object."""
+    """A change that the cluster refused for good: quota, admission, an invalid or a forbidden object.
+
+    A ``Create`` whose name is taken by somebody else's object is one too, with status 409.
+    """
 
     resource: Resource
     name: str
@@ -75,6 +81,8 @@ class Rejection:
     message: str
     at: float
     """When, in seconds since the epoch."""
+    attempts: int = 1
+    """How often in a row, so that each pause until the next try is longer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,9 +104,10 @@ class Observed:
     priorities: Mapping[str, int] = field(default_factory=dict)
     """Values of the PriorityClasses that the templates name."""
     rejections: tuple[Rejection, ...] = ()
-    """What was refused in the last pass and has not succeeded since."""
+    """What was refused last time it was tried and has not succeeded since; forgotten with a new spec."""
     logs: Mapping[str, str] = field(default_factory=dict)
-    """Pod name → the last lines of its log, where a decision asked for them (``Decision.logs``)."""
+    """Pod name → the last lines of its log, where a decision asked for them (``Decision.logs``); empty text
+    where there is none to be had."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +116,14 @@ class Create:
 
     resource: Resource
     document: Object
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateWorker:
+    """Make the Pod of one worker. Its document is built while it is sent: deciding on thousands stays cheap."""
+
+    index: int
+    name: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +162,7 @@ class Delete:
     """Seconds; ``None``: its own."""
 
 
-Action = Create | CreateKeys | Patch | Delete
+Action = Create | CreateWorker | CreateKeys | Patch | Delete
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +191,8 @@ class Decision:
     stages: tuple[tuple[Action, ...], ...] = ()
     """Actions of one stage run side by side; a stage begins when the one before has succeeded."""
     status: Mapping[str, Any] | None = None
-    """The whole status to write after the stages, in one write; ``None``: it has not changed."""
+    """The whole status to write after the stages, in one write, also where an action was refused; ``None``: it
+    has not changed."""
     notes: tuple[Note, ...] = ()
     """Events in the order of their causes, sent after the status has been written."""
     logs: tuple[LogWish, ...] = ()
