@@ -120,7 +120,7 @@ class Create:
 
 @dataclass(frozen=True, kw_only=True)
 class CreateWorker:
-    """Make the Pod of one worker. Its document is built while it is sent: deciding on thousands stays cheap."""
+    """Make the Pod of one worker. Its document is built while it is sent: deciding on thousands is cheap."""
 
     index: int
     name: str
@@ -191,8 +191,8 @@ class Decision:
     stages: tuple[tuple[Action, ...], ...] = ()
     """Actions of one stage run side by side; a stage begins when the one before has succeeded."""
     status: Mapping[str, Any] | None = None
-    """The whole status to write after the stages, in one write, also where an action was refused; ``None``: it
-    has not changed."""
+    """The whole status to write after the stages, in one write, also where an action was refused.
+    ``None``: it has not changed."""
     notes: tuple[Note, ...] = ()
     """Events in the order of their causes, sent after the status has been written."""
     logs: tuple[LogWish, ...] = ()
