@@ -1,0 +1,100 @@
+"""What a cluster's messages mean and what to do about them: a table. Pure."""
+
+from __future__ import annotations
+
+import re
+
+PULL = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
+"""Reasons of a container that waits for its image."""
+
+CONFIG = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError")
+"""Reasons of a container that cannot be made of what its Pod says."""
+
+_HINTS: tuple[tuple[str, str], ...] = (
+    (
+        r"exceeded quota",
+        "the namespace's quota is used up: kubectl describe quota; free some, ask for less, or ask for more",
+    ),
+    (
+        r"must specify [\w,. /]+ for|failed quota",
+        "the quota wants requests and limits: --cpu, --memory, --launcher-cpu, --launcher-memory",
+    ),
+    (r"maximum .* per (Container|Pod)", "a LimitRange caps it: kubectl describe limitrange; ask for less"),
+    (r"no PriorityClass with name", "kubectl get priorityclasses; then --priority-class one of them"),
+    (r"serviceaccount .*not found|service account .*not found", "kubectl create serviceaccount, or another"),
+    (
+        r"violates PodSecurity",
+        "the namespace's Pod security level forbids it: fewer rights, or another level",
+    ),
+    (r"admission webhook", "a policy of this cluster refuses the Pods; its message says what it wants"),
+    (
+        r"persistentvolumeclaim \"[^\"]*\" (is )?not found",
+        "kubectl get pvc; create the claim, or correct --claim",
+    ),
+    (r"unbound immediate PersistentVolumeClaims", "the claim has no volume yet: kubectl describe pvc"),
+    (r"volume node affinity conflict", "the claim's volume lies elsewhere than nodes with enough room"),
+    (
+        r"Insufficient ([\w.-]+/[\w.-]*gpu\w*|\S*gpu\S*)",
+        "wait for GPUs, or ask for fewer on each worker; kubectl describe nodes shows how many there are",
+    ),
+    (r"Insufficient (cpu|memory|ephemeral-storage)", "wait, or ask for less: --cpu, --memory"),
+    (r"Insufficient (\S+)", "wait until nodes have it free, or ask for less"),
+    (r"untolerated taint", "if the Pods may run there: --toleration KEY; else wait for other nodes"),
+    (
+        r"didn't match Pod's node affinity|didn't match node selector",
+        "no node has these labels: kubectl get nodes --show-labels, then --node-selector",
+    ),
+    (r"Too many pods", "the nodes are full of Pods: wait, or add nodes"),
+    (r"no nodes available", "the cluster has no node at all"),
+    (r"unschedulable: pod group|pod group is not ready|minAvailable", "the group waits until all fit"),
+    (
+        r"toomanyrequests|rate limit",
+        "the registry limits pulls: log in with --image-pull-secret, or mirror it",
+    ),
+    (
+        r"unauthorized|authentication required|denied|no basic auth|403 Forbidden",
+        "the registry wants a login: kubectl create secret docker-registry, then --image-pull-secret",
+    ),
+    (r"not found|manifest unknown|name unknown|does not exist", "check the image's name and tag: --image"),
+    (r"no such host|i/o timeout|connection refused|dial tcp", "the node does not reach the registry"),
+    (r"no match for platform|exec format error", "the image is for another processor than the node's"),
+)
+"""Pattern in a message → what to do. The first that fits counts."""
+
+_NO_PROGRAM = re.compile(r"executable file not found|no such file or directory")
+_NO_OBJECT = re.compile(r"(secret|configmap) \"?([^\"\s]+)\"? not found|couldn't find key", re.IGNORECASE)
+
+
+def hint(message: str) -> str:
+    """Return what to do about a message of the scheduler, the API server or the kubelet; or nothing."""
+    for pattern, advice in _HINTS:
+        if re.search(pattern, message, re.IGNORECASE):
+            return advice
+    return ""
+
+
+def of_config(message: str) -> str:
+    """Return what to do where a container cannot be made."""
+    if _NO_OBJECT.search(message):
+        return "create what is missing, or correct --secret-env, --volume"
+    if _NO_PROGRAM.search(message):
+        return "the image lacks the program: it needs a shell, mpirun in the launcher, sshd or --spawn exec"
+    return hint(message)
+
+
+def of_exit(code: int | None, reason: str) -> str:
+    """Return what a container's end speaks of."""
+    if reason == "OOMKilled":
+        return "it used more memory than its limit: --memory"
+    return {
+        126: "the command is not executable in the image",
+        127: "the command is not in the image",
+        137: "it was killed: out of memory, or evicted; see the node's events",
+        139: "it crashed (SIGSEGV)",
+    }.get(code or 0, "")
+
+
+def short(message: str, longest: int = 300) -> str:
+    """Return a message on one line, cut where it is very long."""
+    line = " ".join(message.split())
+    return line if len(line) <= longest else line[: longest - 1] + "…"

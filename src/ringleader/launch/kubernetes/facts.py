@@ -1,0 +1,157 @@
+"""What is known of a job on a cluster, as values: what progress, outcome and explanation rest on. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from ringleader.mpijob.status import Condition
+
+
+class State(StrEnum):
+    """Where a job stands."""
+
+    PENDING = "Pending"
+    SUSPENDED = "Suspended"
+    RESTARTING = "Restarting"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    DELETING = "Deleting"
+
+    @property
+    def is_end(self) -> bool:
+        """Nothing will change any more."""
+        return self in (State.SUCCEEDED, State.FAILED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContainerView:
+    """One container of a Pod."""
+
+    name: str
+    is_init: bool = False
+    state: Literal["waiting", "running", "terminated"] = "waiting"
+    reason: str = ""
+    message: str = ""
+    exit_code: int | None = None
+    """Of its last end, where it has terminated."""
+    restarts: int = 0
+    last_reason: str = ""
+    """Why the run before this one ended."""
+    last_exit_code: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodView:
+    """One Pod of a job."""
+
+    name: str
+    role: Literal["worker", "launcher", ""] = ""
+    index: int = 0
+    phase: str = "Pending"
+    reason: str = ""
+    message: str = ""
+    is_ready: bool = False
+    is_deleting: bool = False
+    node: str = ""
+    unschedulable: str = ""
+    """Why no node takes it; empty where one has."""
+    gates: tuple[str, ...] = ()
+    """Scheduling gates that hold it back."""
+    created_at: str = ""
+    containers: tuple[ContainerView, ...] = ()
+
+    @property
+    def has_ended(self) -> bool:
+        """No container of it runs any more."""
+        return self.phase in ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventView:
+    """What the cluster said about one object."""
+
+    kind: str
+    """Kind of the object it is about."""
+    name: str
+    type: str
+    """``Normal`` or ``Warning``."""
+    reason: str
+    message: str
+    seen_at: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobView:
+    """One job: an MPIJob, or a launcher's Job that was started with ``--on pods``."""
+
+    name: str
+    namespace: str
+    uid: str = ""
+    on: Literal["kubernetes", "pods"] = "kubernetes"
+    workers: int = 0
+    """Workers asked for."""
+    slots: int = 1
+    mpi: str = ""
+    launcher_container: str = ""
+    """Container whose log and exit code are the job's; empty: the first one."""
+    conditions: tuple[Condition, ...] = ()
+    is_suspended: bool = False
+    """Asked to stand still."""
+    is_deleting: bool = False
+    queue: str = ""
+    """Kueue's queue that it waits in."""
+    managed_by: str = ""
+    created_at: str = ""
+    started_at: str = ""
+    ended_at: str = ""
+    active: int | None = None
+    """Workers that run by the job's own status."""
+
+    def condition(self, type_: str) -> Condition | None:
+        """Return a condition that holds."""
+        for one in self.conditions:
+            if one.type == type_ and one.status == "True":
+                return one
+        return None
+
+    @property
+    def state(self) -> State:
+        """Where it stands by its own status; Pods are not looked at."""
+        for state in (State.SUCCEEDED, State.FAILED):
+            if self.condition(state) is not None:
+                return state
+        if self.is_deleting:
+            return State.DELETING
+        if self.is_suspended or self.condition(State.SUSPENDED) is not None:
+            return State.SUSPENDED
+        for state in (State.RESTARTING, State.RUNNING):
+            if self.condition(state) is not None:
+                return state
+        return State.PENDING
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """All that is known of one job now."""
+
+    job: JobView
+    pods: tuple[PodView, ...] = ()
+    events: tuple[EventView, ...] = ()
+    hidden: tuple[str, ...] = ()
+    """What we were not allowed to read."""
+    age: float = 0.0
+    """Seconds since the job was made."""
+
+    @property
+    def workers(self) -> tuple[PodView, ...]:
+        """The workers' Pods by index."""
+        return tuple(sorted((pod for pod in self.pods if pod.role == "worker"), key=lambda pod: pod.index))
+
+    @property
+    def launchers(self) -> tuple[PodView, ...]:
+        """The launcher's Pods, the latest attempt last."""
+        found = [pod for pod in self.pods if pod.role == "launcher"]
+        return tuple(sorted(found, key=lambda pod: (pod.created_at, pod.name)))

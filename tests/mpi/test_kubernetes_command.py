@@ -1,0 +1,94 @@
+"""The launcher's command of a job on Kubernetes, run by each real MPI: what its ranks see."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+
+import pytest
+
+from ringleader.launch.kubernetes.mpirun import call
+from ringleader.launch.kubernetes.request import Request
+from ringleader.launch.mpi_found import find_mpi
+from ringleader.mpijob.model import MpiImplementation
+
+pytestmark = pytest.mark.mpi
+
+SCRIPT = """
+import json, os, sys
+names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "A", "PATH")
+print(json.dumps([{name: os.environ.get(name) for name in names}, sys.argv[1:]]))
+"""
+HARD = ("a b", "", "'", '"', ";", "$HOME", "`id`", "*", "line\nbreak", "é", "-x", "$(A)", "$$")
+OF = {"embedded": "OpenMPI", "openmpi4": "OpenMPI", "mpich": "MPICH", "intel": "Intel"}
+
+
+def as_the_kubelet(text: str) -> str:
+    """Undo the escapes, as the kubelet does; nothing that it would expand may be left."""
+    out, rest = "", text
+    while rest:
+        if rest.startswith("$$"):
+            out, rest = out + "$", rest[2:]
+            continue
+        assert not rest.startswith("$("), f"{text!r} would be expanded"
+        out, rest = out + rest[0], rest[1:]
+    return out
+
+
+def test_ranks_get_their_numbers_and_arguments_unharmed(mpi, python, request):
+    found = find_mpi(mpi, environ=os.environ)
+    implementation = MpiImplementation(OF[request.node.callspec.params["mpi"]])
+    made = call(
+        Request(
+            name="train",
+            command=(python, "-c", SCRIPT, *HARD),
+            image="none",
+            np=2,
+            slots=2,
+            mpi=implementation,
+            mpirun=found.mpirun,
+            mpirun_args=("--oversubscribe",) if implementation is MpiImplementation.OPENMPI else (),
+            env=(("A", "b $(c) $$ d"),),
+        )
+    )
+    argv = [as_the_kubelet(word) for word in (*made.command, *made.args)]
+    environ = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "LD_LIBRARY_PATH": "/nowhere"}
+    if found.library:
+        environ["LD_LIBRARY_PATH"] = os.path.dirname(found.library)
+    environ |= {name: as_the_kubelet(value) for name, value in made.env}
+    done = subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=90)
+    assert done.returncode == 0, done.stderr
+    ranks = sorted((json.loads(line) for line in done.stdout.splitlines()), key=lambda one: one[0]["RANK"])
+    assert [one[0]["RANK"] for one in ranks] == ["0", "1"]
+    for index, (env, arguments) in enumerate(ranks):
+        assert arguments == list(HARD)
+        assert env["LOCAL_RANK"] == str(index)
+        assert (env["WORLD_SIZE"], env["LOCAL_WORLD_SIZE"]) == ("2", "2")
+        assert (env["MASTER_ADDR"], env["MASTER_PORT"]) == ("train-worker-0.train", "29500")
+        assert env["A"] == "b $(c) $$ d"
+        assert env["PATH"].endswith(os.environ["PATH"]), "the image's PATH reaches the ranks"
+
+
+def test_a_failing_rank_gives_its_code(mpi, python, request):
+    found = find_mpi(mpi, environ=os.environ)
+    implementation = MpiImplementation(OF[request.node.callspec.params["mpi"]])
+    script = "import os, sys; sys.exit(7 if os.environ['RANK'] == '1' else 0)"
+    made = call(
+        Request(
+            name="train",
+            command=(python, "-c", script),
+            image="none",
+            np=2,
+            mpi=implementation,
+            mpirun=found.mpirun,
+            mpirun_args=("--oversubscribe",) if implementation is MpiImplementation.OPENMPI else (),
+        )
+    )
+    argv = [as_the_kubelet(word) for word in (*made.command, *made.args)]
+    environ = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
+    if found.library:
+        environ["LD_LIBRARY_PATH"] = os.path.dirname(found.library)
+    environ |= dict(made.env)
+    done = subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=90)
+    assert done.returncode == 7, done.stderr
