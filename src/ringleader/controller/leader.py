@@ -1,0 +1,169 @@
+"""Which of several controllers works: the one that holds a Lease.
+
+The holder renews its Lease; whoever has seen it unchanged for its whole duration may take it. Only the own
+steady clock is used, so clocks of different machines need not agree.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from ringleader.errors import Fault, RefusedError
+from ringleader.kube.port import ApiError, Cluster, Object
+from ringleader.kube.resources import LEASES
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeaseTerms:
+    """Which Lease, and how long it holds. Times in seconds."""
+
+    namespace: str
+    name: str = "mpi-operator"
+    """The reference controller's name, so that the two never work side by side."""
+    identity: str
+    """Unique to this process."""
+    duration: float = 15.0
+    """A Lease that was not renewed for so long may be taken by another."""
+    renew_within: float = 10.0
+    """The holder gives up when it could not renew for so long."""
+    retry: float = 2.0
+    """Between attempts to take or to renew."""
+
+
+class LostLeadError(RefusedError):
+    """Another controller may be working by now: this one must stop."""
+
+
+class Leader:
+    """Takes a Lease, holds it and gives it back."""
+
+    def __init__(
+        self, cluster: Cluster, terms: LeaseTerms, *, steady: Callable[[], float], now: Callable[[], float]
+    ) -> None:
+        """``steady``: seconds that never go back; ``now``: seconds since the epoch."""
+        self._cluster, self._terms, self._steady, self._now = cluster, terms, steady, now
+        self._seen: tuple[str, float] = ("", steady())
+        self._renewed_at = steady()
+        self.is_leader = False
+
+    async def take(self) -> None:
+        """Wait until the Lease is ours. A refusal for good (no right to Leases) raises ApiError."""
+        said = ""
+        while (holder := await self._attempt()) != self._terms.identity:
+            if holder != said:
+                _log.info("waits for the Lease that %s holds", holder or "somebody")
+                said = holder
+            await asyncio.sleep(self._terms.retry)
+        _log.info("leads as %s", self._terms.identity)
+
+    async def hold(self) -> None:
+        """Renew until cancelled. Raises LostLeadError once the Lease is lost or could not be renewed."""
+        while True:
+            await asyncio.sleep(self._terms.retry)
+            left = self._renewed_at + self._terms.renew_within - self._steady()
+            try:
+                async with asyncio.timeout(max(0.0, left)):
+                    holder = await self._attempt()
+            except TimeoutError:
+                holder = self._terms.identity
+            if not self.is_leader:
+                raise self._lost(f"{holder or 'somebody'} has taken it")
+            if self._steady() - self._renewed_at >= self._terms.renew_within:
+                self.is_leader = False
+                raise self._lost(f"it could not be renewed for {self._terms.renew_within:g} s")
+
+    async def give_back(self) -> None:
+        """Let others take the Lease at once. Never raises: the Lease runs out by itself otherwise."""
+        if not self.is_leader:
+            return
+        self.is_leader = False
+        try:
+            async with asyncio.timeout(self._terms.retry):
+                lease = await self._read()
+                if lease is not None and _holder(lease) == self._terms.identity:
+                    spec = {**lease["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}
+                    await self._cluster.replace(LEASES, {**lease, "spec": spec})
+        except (RefusedError, TimeoutError) as error:
+            _log.warning("the Lease was not given back: %s", error)
+
+    def is_sound(self, slack: float = 20.0) -> bool:
+        """Say whether the holder still renews, or has noticed that it does not: what a probe asks."""
+        late = self._steady() - self._renewed_at - self._terms.duration
+        return not self.is_leader or late < slack
+
+    async def _attempt(self) -> str:
+        """Take or renew the Lease if we may, and return who holds it."""
+        began = self._steady()
+        try:
+            lease = await self._read()
+            holder = "" if lease is None else _holder(lease)
+            if lease is not None and not self._may_take(lease, holder):
+                self.is_leader = False
+                return holder
+            if lease is None:
+                await self._cluster.create(LEASES, self._document(None))
+            else:
+                await self._cluster.replace(LEASES, self._document(lease))
+        except ApiError as error:
+            if not (error.is_passing or error.status == 409):
+                raise
+            _log.warning("the Lease could not be written: %s", error)
+            return ""
+        except RefusedError as error:
+            _log.warning("the Lease could not be reached: %s", error)
+            return ""
+        self._renewed_at = began
+        self.is_leader = True
+        return self._terms.identity
+
+    def _may_take(self, lease: Object, holder: str) -> bool:
+        if holder in ("", self._terms.identity):
+            return True
+        version = lease["metadata"]["resourceVersion"]
+        if version != self._seen[0]:
+            self._seen = (version, self._steady())
+        duration = (lease.get("spec") or {}).get("leaseDurationSeconds") or self._terms.duration
+        return self._steady() - self._seen[1] > float(duration)
+
+    async def _read(self) -> Object | None:
+        try:
+            return await self._cluster.get(LEASES, self._terms.name, self._terms.namespace)
+        except ApiError as error:
+            if error.is_missing:
+                return None
+            raise
+
+    def _document(self, lease: Object | None) -> Object:
+        moment = datetime.fromtimestamp(self._now(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        before: dict[str, Any] = {} if lease is None else dict(lease.get("spec") or {})
+        is_ours = before.get("holderIdentity") == self._terms.identity
+        spec = {
+            "holderIdentity": self._terms.identity,
+            "leaseDurationSeconds": int(self._terms.duration),
+            "acquireTime": before.get("acquireTime", moment) if is_ours else moment,
+            "renewTime": moment,
+            "leaseTransitions": (before.get("leaseTransitions") or 0) + (0 if is_ours or not lease else 1),
+        }
+        if lease is not None:
+            return {**lease, "spec": spec}
+        return {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": {"name": self._terms.name, "namespace": self._terms.namespace},
+            "spec": spec,
+        }
+
+    def _lost(self, why: str) -> LostLeadError:
+        where = f"Lease {self._terms.namespace}/{self._terms.name}"
+        return LostLeadError(Fault(where=where, what=f"lost: {why}", hint="another controller works on now"))
+
+
+def _holder(lease: Object) -> str:
+    return str((lease.get("spec") or {}).get("holderIdentity") or "")

@@ -1,0 +1,167 @@
+"""A cluster's port that counts: how long requests take, how they end, whether the server answers at all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from typing import Any, Literal, TypeVar
+
+from ringleader.kube.port import ApiError, Change, Cluster, Listing, Object, Session, UnreachableError
+from ringleader.kube.resources import Resource
+
+T = TypeVar("T")
+Count = Callable[[str, str, str, float], None]
+"""Hears of each request: verb, resource, HTTP status or word, seconds."""
+
+
+class MeasuredCluster:
+    """Passes every verb on to another port."""
+
+    def __init__(self, cluster: Cluster, *, count: Count, clock: Callable[[], float]) -> None:
+        """``clock``: seconds that never go back."""
+        self._cluster, self._count, self._clock = cluster, count, clock
+        self.answered_at = clock()
+        """When the server last answered, whatever it said."""
+        self.silent_since: float | None = None
+        """When it first failed to answer after its last answer."""
+
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
+        """See ``Cluster``."""
+        return await self._timed("get", resource, self._cluster.get(resource, name, namespace))
+
+    async def list(
+        self, resource: Resource, namespace: str = "", *, labels: str = "", fields: str = ""
+    ) -> Listing:
+        """See ``Cluster``."""
+        call = self._cluster.list(resource, namespace, labels=labels, fields=fields)
+        return await self._timed("list", resource, call)
+
+    async def watch(
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        resource_version: str,
+        labels: str = "",
+        fields: str = "",
+        timeout: float = 300.0,
+    ) -> AsyncIterator[Change]:
+        """See ``Cluster``."""
+        began = self._clock()
+        try:
+            async for change in self._cluster.watch(
+                resource,
+                namespace,
+                resource_version=resource_version,
+                labels=labels,
+                fields=fields,
+                timeout=timeout,
+            ):
+                self._heard()
+                yield change
+            self._heard()
+        except (ApiError, UnreachableError) as error:
+            self._failed("watch", resource, error, began)
+            raise
+
+    async def create(self, resource: Resource, document: Object, *, dry_run: bool = False) -> Object:
+        """See ``Cluster``."""
+        return await self._timed(
+            "create", resource, self._cluster.create(resource, document, dry_run=dry_run)
+        )
+
+    async def replace(self, resource: Resource, document: Object, *, subresource: str = "") -> Object:
+        """See ``Cluster``."""
+        call = self._cluster.replace(resource, document, subresource=subresource)
+        return await self._timed("update", resource, call)
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: Object | Sequence[Object],
+        namespace: str = "",
+        *,
+        subresource: str = "",
+    ) -> Object:
+        """See ``Cluster``."""
+        call = self._cluster.patch(resource, name, patch, namespace, subresource=subresource)
+        return await self._timed("patch", resource, call)
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str = "",
+        *,
+        propagation: Literal["Background", "Foreground", "Orphan"] = "Background",
+        grace: int | None = None,
+        uid: str = "",
+    ) -> None:
+        """See ``Cluster``."""
+        call = self._cluster.delete(resource, name, namespace, propagation=propagation, grace=grace, uid=uid)
+        await self._timed("delete", resource, call)
+
+    def logs(
+        self,
+        pod: str,
+        namespace: str,
+        *,
+        container: str = "",
+        follow: bool = False,
+        tail: int | None = None,
+        previous: bool = False,
+        limit_bytes: int | None = None,
+    ) -> AsyncIterator[bytes]:
+        """See ``Cluster``."""
+        return self._cluster.logs(
+            pod,
+            namespace,
+            container=container,
+            follow=follow,
+            tail=tail,
+            previous=previous,
+            limit_bytes=limit_bytes,
+        )
+
+    async def execute(
+        self, pod: str, namespace: str, command: Sequence[str], *, container: str = "", stdin: bool = False
+    ) -> Session:
+        """See ``Cluster``."""
+        return await self._cluster.execute(pod, namespace, command, container=container, stdin=stdin)
+
+    async def version(self) -> Object:
+        """See ``Cluster``."""
+        return await self._cluster.version()
+
+    async def close(self) -> None:
+        """See ``Cluster``."""
+        await self._cluster.close()
+
+    async def _timed(self, verb: str, resource: Resource, call: Coroutine[Any, Any, T]) -> T:
+        began = self._clock()
+        try:
+            found = await call
+        except (ApiError, UnreachableError) as error:
+            self._failed(verb, resource, error, began)
+            raise
+        except asyncio.CancelledError:
+            self._count(verb, resource.plural, "cancelled", self._clock() - began)
+            raise
+        self._heard()
+        self._count(verb, resource.plural, "2xx", self._clock() - began)
+        return found
+
+    def _failed(self, verb: str, resource: Resource, error: Exception, began: float) -> None:
+        if isinstance(error, ApiError):
+            self._heard()
+            word = str(error.status)
+        else:
+            word = "unreachable"
+            if self.silent_since is None:
+                self.silent_since = self._clock()
+        self._count(verb, resource.plural, word, self._clock() - began)
+
+    def _heard(self) -> None:
+        self.answered_at = self._clock()
+        self.silent_since = None
