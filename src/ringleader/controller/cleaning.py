@@ -1,0 +1,100 @@
+"""What is left of a job that has ended: which Pods stay, and when the job itself goes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ringleader.controller import moments
+from ringleader.controller.draft import Draft
+from ringleader.controller.lifecycle import job_condition
+from ringleader.controller.model import Action, Delete, Observed, Patch, PodFacts
+from ringleader.controller.ownership import is_going, is_ours
+from ringleader.controller.replicas import Pods, uid_of
+from ringleader.kube.port import Object
+from ringleader.kube.resources import JOBS, MPIJOBS, PODS, of_document
+from ringleader.mpijob.model import CleanPodPolicy
+from ringleader.mpijob.status import ReplicaStatus
+
+ALIVE = ("Pending", "Running")
+AT_ONCE = 1
+"""Seconds of a deadline that is over when it is set: the shortest that the API allows."""
+
+
+def after_end(draft: Draft, observed: Observed, pods: Pods) -> None:
+    """Remove what is not to stay of a job that has ended, and in the end the job."""
+    if not draft.status.completion_time:  # a failed job that another controller left without it
+        draft.status = replace(draft.status, completion_time=draft.at)
+    statuses = draft.status.replica_statuses
+    draft.count(launcher=statuses.launcher, worker=ReplicaStatus())
+    if not _expired(draft):
+        draft.stage(_leftovers(draft, observed, pods))
+
+
+def _expired(draft: Draft) -> bool:
+    """Delete a job whose time is over; everything else that is its goes with it."""
+    ttl = draft.job.spec.run_policy.ttl_seconds_after_finished
+    ended = moments.seconds_of(draft.status.completion_time)
+    if ttl is None or ended is None:
+        return False
+    if draft.now < ended + ttl:
+        draft.look_again(ended + ttl - draft.now)
+        return False
+    meta = draft.job.metadata
+    draft.stage([Delete(resource=MPIJOBS, name=meta.name, uid=meta.uid)])
+    return True
+
+
+def _leftovers(draft: Draft, observed: Observed, pods: Pods) -> Iterator[Action]:
+    policy = draft.job.spec.run_policy.clean_pod_policy
+    launcher = observed.launcher if observed.launcher and is_ours(draft.job, observed.launcher) else None
+    if launcher is not None and not has_ended(launcher):
+        yield from _stop(launcher)
+    for pod in pods.all_workers:
+        yield from _clean(pod, policy)
+    if policy == CleanPodPolicy.NONE:
+        return
+    if launcher is None or has_ended(launcher):
+        for pod in (*pods.launchers, *pods.remains):
+            yield from _clean(pod, policy)
+    group = observed.pod_group
+    if group is not None and is_ours(draft.job, group):
+        yield from delete(group)
+
+
+def _clean(pod: PodFacts, policy: CleanPodPolicy) -> Iterator[Action]:
+    is_alive = pod.phase in ALIVE
+    if pod.is_deleting or (policy != CleanPodPolicy.ALL and not is_alive):
+        return
+    if policy == CleanPodPolicy.NONE:
+        # The Pod and its log stay, its processes do not: a job that has ended holds no GPU.
+        if pod.deadline is None or pod.deadline > AT_ONCE:
+            yield Patch(resource=PODS, name=pod.name, patch={"spec": {"activeDeadlineSeconds": AT_ONCE}})
+        return
+    yield delete_pod(pod)
+
+
+def _stop(launcher: Object) -> Iterator[Action]:
+    """End a launcher's Job that outlived its MPIJob: as failed, so that it stays as a record."""
+    spec = launcher.get("spec", {})
+    if is_going(launcher) or spec.get("suspend") or spec.get("activeDeadlineSeconds") == AT_ONCE:
+        return
+    name = launcher["metadata"]["name"]
+    yield Patch(resource=JOBS, name=name, patch={"spec": {"activeDeadlineSeconds": AT_ONCE}})
+
+
+def has_ended(launcher: Object) -> bool:
+    """Say whether the launcher's Job is complete or failed."""
+    return any(job_condition(launcher, type_) is not None for type_ in ("Complete", "Failed"))
+
+
+def delete_pod(pod: PodFacts) -> Delete:
+    """Return the deletion of one Pod."""
+    return Delete(resource=PODS, name=pod.name, uid=pod.uid)
+
+
+def delete(document: Object) -> Iterator[Delete]:
+    """Yield the deletion of an object, unless it is under way."""
+    if not is_going(document):
+        name = document["metadata"]["name"]
+        yield Delete(resource=of_document(document), name=name, uid=uid_of(document))

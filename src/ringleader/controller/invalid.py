@@ -1,0 +1,61 @@
+"""What to do about a job whose spec is invalid. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ringleader.controller import moments
+from ringleader.controller.conditions import INVALID, find, shortened, with_condition, with_reason
+from ringleader.controller.lifecycle import is_finished
+from ringleader.controller.model import Decision, Note
+from ringleader.errors import RequestError
+from ringleader.kube.port import Object
+from ringleader.mpijob.faults import Faults
+from ringleader.mpijob.model import ManagedBy
+from ringleader.mpijob.path import ROOT
+from ringleader.mpijob.reading import struct
+from ringleader.mpijob.status import ConditionType, Status, Truth
+from ringleader.mpijob.writing import fields_of
+
+
+def decide_invalid(document: Object, error: RequestError, now: float) -> Decision:
+    """Return what to do about a job whose spec is invalid: say so, once, and leave everything as it is.
+
+    It has failed in the eyes of whoever reads its conditions, but may be corrected: nothing is cleaned.
+    """
+    status = status_of(document)
+    if is_finished(status) or _is_not_ours(document):
+        return Decision()
+    faults = (f"{one.where}: {one.what}" if one.where else one.what for one in error.faults)
+    message = shortened(f"Found validation errors: {', '.join(faults)}")
+    at = moments.text_of(now)
+    before = find(status.conditions, ConditionType.FAILED)
+    if before is not None and (before.status, before.reason) == (Truth.TRUE, INVALID):
+        if before.message == message:
+            return Decision()
+        changed = with_reason(status.conditions, ConditionType.FAILED, INVALID, message, at)
+    else:
+        changed = with_condition(status.conditions, ConditionType.FAILED, Truth.TRUE, INVALID, message, at)
+    return Decision(
+        status=fields_of(replace(status, conditions=changed)),
+        notes=(Note(type="Warning", reason=INVALID, message=message),),
+    )
+
+
+def status_of(document: Object) -> Status:
+    """Return the status in a document; an empty one where it cannot be read."""
+    faults = Faults(strict=False)
+    found = struct(Status, document.get("status") or {}, ROOT.field("status"), faults)
+    return found if isinstance(found, Status) else Status()
+
+
+def _is_not_ours(document: Object) -> bool:
+    """Say whether a job is another controller's, or on its way out."""
+    meta, spec = _map(document.get("metadata")), _map(document.get("spec"))
+    manager = _map(spec.get("runPolicy")).get("managedBy")
+    return bool(meta.get("deletionTimestamp")) or manager not in (None, "", str(ManagedBy.MPI_OPERATOR))
+
+
+def _map(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}

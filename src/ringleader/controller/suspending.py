@@ -1,0 +1,86 @@
+"""Suspending a job and resuming it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ringleader.controller.cleaning import delete, delete_pod
+from ringleader.controller.conditions import RESUMED, SUSPENDED, holds
+from ringleader.controller.draft import Draft
+from ringleader.controller.model import Action, Observed, Patch
+from ringleader.controller.ownership import is_going
+from ringleader.controller.replicas import Pods
+from ringleader.kube.port import Object
+from ringleader.kube.resources import JOBS
+from ringleader.mpijob.status import ConditionType, ReplicaStatus, Truth
+
+REPLACED = ("nodeSelector", "tolerations", "schedulingGates")
+"""Fields of the Pods' spec that the template of a suspended Job takes over from the MPIJob's."""
+
+
+def say_suspended(draft: Draft, observed: Observed) -> None:
+    """Say that the job is suspended: three changes that come in one write."""
+    launcher = None if observed.launcher is None else ReplicaStatus()
+    draft.count(launcher=launcher, worker=ReplicaStatus())
+    draft.set(ConditionType.RUNNING, Truth.FALSE, SUSPENDED, f"{draft.title} is suspended.")
+    if draft.set(ConditionType.SUSPENDED, Truth.TRUE, SUSPENDED, "MPIJob suspended"):
+        draft.note("Normal", SUSPENDED, "MPIJob suspended")
+
+
+def say_resumed(draft: Draft) -> None:
+    """Say that a suspended job goes on, and count its time from now."""
+    if not holds(draft.status.conditions, ConditionType.SUSPENDED):
+        return
+    draft.set(ConditionType.SUSPENDED, Truth.FALSE, RESUMED, "MPIJob resumed")
+    draft.note("Normal", RESUMED, "MPIJob resumed")
+    draft.status = replace(draft.status, start_time=draft.at)
+
+
+def take_away(observed: Observed, pods: Pods) -> Iterator[Action]:
+    """Yield what suspends a job: its launcher's Job waits, its workers and their PodGroup go, all of them."""
+    launcher = observed.launcher
+    if launcher is not None and not is_going(launcher) and not is_suspended(launcher):
+        yield Patch(resource=JOBS, name=launcher["metadata"]["name"], patch={"spec": {"suspend": True}})
+    for pod in pods.all_workers:
+        if not pod.is_deleting:
+            yield delete_pod(pod)
+    if observed.pod_group is not None:
+        yield from delete(observed.pod_group)
+
+
+def is_suspended(launcher: Object) -> bool:
+    """Say whether the launcher's Job is suspended."""
+    return bool(launcher.get("spec", {}).get("suspend"))
+
+
+def forget_start(launcher: Object) -> Iterator[Patch]:
+    """Yield what clears a suspended Job's start time: while it has one its template cannot change."""
+    if launcher.get("status", {}).get("startTime"):
+        name = launcher["metadata"]["name"]
+        yield Patch(resource=JOBS, name=name, patch={"status": {"startTime": None}}, subresource="status")
+
+
+def let_go(launcher: Object, wanted: Object) -> Patch:
+    """Return what lets a suspended launcher start where the MPIJob's template now wants it to.
+
+    ``wanted``: the Job as it would be made now. Labels and annotations are merged, directives replaced.
+    """
+    pod, held = wanted["spec"]["template"], launcher.get("spec", {}).get("template", {})
+    spec = pod.get("spec", {})
+    directives: Object = {}
+    for name in REPLACED:
+        if name == "nodeSelector":
+            directives[name] = _replaced(held.get("spec", {}).get(name), spec.get(name))
+        else:
+            directives[name] = spec.get(name)
+    meta = {key: pod.get("metadata", {}).get(key) or {} for key in ("labels", "annotations")}
+    patch = {"spec": {"suspend": False, "template": {"metadata": meta, "spec": directives}}}
+    return Patch(resource=JOBS, name=launcher["metadata"]["name"], patch=patch)
+
+
+def _replaced(held: Object | None, wanted: Object | None) -> Object | None:
+    """Return the merge patch that leaves nothing of a map but what is wanted."""
+    if not wanted:
+        return None
+    return {**dict.fromkeys(held or {}), **wanted}
