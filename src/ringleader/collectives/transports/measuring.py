@@ -17,8 +17,10 @@ from ringleader.collectives.transports.mpi import MpiTransport
 from ringleader.collectives.transports.registered import Registered
 from ringleader.collectives.transports.slots import Slots
 
-CALLS = 6
-"""Calls of a way that are timed together."""
+TIMED_BYTES = 512 << 10
+"""Calls of a way that are timed together reduce about so much in all …"""
+FEWEST_CALLS, MOST_CALLS = 6, 64
+"""… in at least and at most so many calls: the first ones after something else are slower than the rest."""
 ROUNDS = 5
 """Times of each way, of which the best counts: what disturbed the others is not the way's."""
 DTYPE = "float32"
@@ -32,9 +34,10 @@ def measure(
     in_place: dict[int, Mapping[Way, float]] = {}
     ordinary: dict[int, Mapping[Way, float]] = {}
     for nbytes in MEASURED_BYTES:
+        calls = min(MOST_CALLS, max(FEWEST_CALLS, TIMED_BYTES // nbytes))
         shared, private = _ways(kernels, board, slots, registered, plain, nbytes // 4)
-        in_place[nbytes] = {way: _best(call, board) for way, call in shared.items()}
-        ordinary[nbytes] = {way: _best(call, board) for way, call in private.items()}
+        in_place[nbytes] = {way: _best(call, board, calls) for way, call in shared.items()}
+        ordinary[nbytes] = {way: _best(call, board, calls) for way, call in private.items()}
     board.barrier()
     numbers = [plain.wire.integers(number)[0] for number in choose(in_place, ordinary).as_list()]
     return Choice.from_list(numbers)
@@ -87,13 +90,13 @@ def _ways(
     )
 
 
-def _best(call: Callable[[], None], board: HostBoard) -> float:
+def _best(call: Callable[[], None], board: HostBoard, calls: int) -> float:
     best = float("inf")
     call()
     for _ in range(ROUNDS):
         board.barrier()
         start = time.perf_counter()
-        for _ in range(CALLS):
+        for _ in range(calls):
             call()
-        best = min(best, (time.perf_counter() - start) / CALLS)
+        best = min(best, (time.perf_counter() - start) / calls)
     return best
