@@ -7,7 +7,7 @@ nothing).
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -103,7 +103,11 @@ class Session(Protocol):
 
 
 class Cluster(Protocol):
-    """The verbs of an API server. ``namespace`` is empty for the whole cluster and for what has none."""
+    """The verbs of an API server. ``namespace`` is empty for the whole cluster and for what has none.
+
+    Whoever stops iterating before the end closes the generator (``contextlib.aclosing``), so that no
+    connection stays open.
+    """
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
         """Return one object."""
@@ -112,6 +116,17 @@ class Cluster(Protocol):
         self, resource: Resource, namespace: str = "", *, labels: str = "", fields: str = ""
     ) -> Listing:
         """Return every object that fits the selectors, fetched in pages."""
+
+    def pages(
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        limit: int = 500,
+    ) -> AsyncGenerator[Listing, None]:
+        """Yield a listing page by page, ``limit`` objects each (0: all in one): only a page is in memory."""
 
     def watch(
         self,
@@ -122,7 +137,7 @@ class Cluster(Protocol):
         labels: str = "",
         fields: str = "",
         timeout: float = 300.0,
-    ) -> AsyncIterator[Change]:
+    ) -> AsyncGenerator[Change, None]:
         """Yield what changes after a resource version, bookmarks included; ends after ``timeout`` seconds."""
 
     async def create(self, resource: Resource, document: Object, *, dry_run: bool = False) -> Object:
@@ -164,7 +179,7 @@ class Cluster(Protocol):
         tail: int | None = None,
         previous: bool = False,
         limit_bytes: int | None = None,
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         """Yield a container's log as it comes."""
 
     async def execute(
