@@ -1,0 +1,25 @@
+"""Fixtures for tests that talk to a cluster: the fake one, and a kubeconfig for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.kube.fake import FakeCluster
+
+from ringleader.mpijob.crd import crd
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeCluster]:
+    """A fake cluster that knows MPIJobs."""
+    with FakeCluster() as cluster:
+        cluster.create(crd())
+        yield cluster
+
+
+@pytest.fixture
+def kubeconfig(fake: FakeCluster, tmp_path: Path) -> Path:
+    """A kubeconfig of the fake cluster's administrator."""
+    return fake.write_kubeconfig(tmp_path / "kubeconfig")

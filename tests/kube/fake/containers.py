@@ -1,0 +1,155 @@
+"""What containers have said and how commands run in them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+from tests.kube.fake.store import Document
+
+ContainerKey = tuple[str, str, str]
+"""Namespace, Pod's uid, container."""
+
+
+class Log:
+    """The output of one run of one container; it grows until the run ends."""
+
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+        self.is_ended = False
+        self._grown = asyncio.Event()
+
+    def write(self, text: bytes) -> None:
+        self.lines += text.splitlines(keepends=True)
+        self._grown.set()
+
+    def end(self) -> None:
+        self.is_ended = True
+        self._grown.set()
+
+    async def follow(self, start: int) -> AsyncIterator[bytes]:
+        """Yield lines from a place on, until the run ends."""
+        while True:
+            self._grown.clear()
+            found = b"".join(self.lines[start:])
+            start = len(self.lines)
+            if found:
+                yield found
+            elif self.is_ended:
+                return
+            else:
+                await self._grown.wait()
+
+
+@dataclass(kw_only=True)
+class Execution:
+    """A command that is to run in a container."""
+
+    pod: Document
+    container: str
+    command: tuple[str, ...]
+    input: asyncio.Queue[bytes | None]
+    """Standard input as it comes; ``None``: it has ended."""
+    write: Callable[[int, bytes], Awaitable[None]]
+    """Takes (1, standard output) and (2, standard error)."""
+
+
+Handler = Callable[[Execution], Awaitable[int]]
+"""Carries out a command; returns its exit code."""
+
+
+async def echo(execution: Execution) -> int:
+    """The handler unless a test gives another: prints the command and what comes in, fails on ``false``."""
+    if execution.command[:1] == ("cat",):
+        while (data := await execution.input.get()) is not None:
+            await execution.write(1, data)
+        return 0
+    if execution.command[:1] == ("false",):
+        await execution.write(2, b"this always fails\n")
+        return 1
+    if execution.command[:1] == ("exit",):
+        return int(execution.command[1])
+    await execution.write(1, " ".join(execution.command).encode() + b"\n")
+    return 0
+
+
+@dataclass
+class Containers:
+    """Logs and commands of all containers."""
+
+    handler: Handler = echo
+    logs: dict[ContainerKey, list[Log]] = field(default_factory=dict)
+    """The runs of each container, the present one last."""
+
+    def log(self, namespace: str, uid: str, container: str) -> Log:
+        """The present run's log, begun if need be."""
+        runs = self.logs.setdefault((namespace, uid, container), [])
+        if not runs:
+            runs.append(Log())
+        return runs[-1]
+
+    def begin_run(self, namespace: str, uid: str, container: str) -> Log:
+        """A container has started anew: what it said before is its previous log."""
+        runs = self.logs.setdefault((namespace, uid, container), [])
+        if runs:
+            runs[-1].end()
+        runs.append(Log())
+        del runs[:-2]
+        return runs[-1]
+
+    def forget(self, namespace: str, uid: str) -> None:
+        """A Pod has gone, and its logs with it."""
+        for key in [key for key in self.logs if key[:2] == (namespace, uid)]:
+            for log in self.logs.pop(key):
+                log.end()
+
+
+def local_process(
+    *,
+    prefix: Callable[[Execution], Sequence[str]],
+    directory: Callable[[Execution], str] | None = None,
+    environment: Callable[[Execution], dict[str, str]] | None = None,
+) -> Handler:
+    """Return a handler that runs commands as processes of this machine.
+
+    ``prefix`` names what to put in front of a command, for instance how to enter a network namespace.
+    """
+
+    async def run(execution: Execution) -> int:
+        process = await asyncio.create_subprocess_exec(
+            *prefix(execution),
+            *execution.command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            cwd=directory(execution) if directory else None,
+            env=environment(execution) if environment else None,
+        )
+        assert process.stdin and process.stdout and process.stderr
+        feed = asyncio.create_task(_feed(execution, process.stdin))
+        try:
+            await asyncio.gather(_drain(process.stdout, execution, 1), _drain(process.stderr, execution, 2))
+            return await process.wait()
+        finally:
+            feed.cancel()
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+    return run
+
+
+async def _feed(execution: Execution, stdin: asyncio.StreamWriter) -> None:
+    try:
+        while (data := await execution.input.get()) is not None:
+            stdin.write(data)
+            await stdin.drain()
+    except (BrokenPipeError, ConnectionResetError):
+        return  # the command reads no more
+    stdin.close()
+
+
+async def _drain(stream: asyncio.StreamReader, execution: Execution, channel: int) -> None:
+    while data := await stream.read(65536):
+        await execution.write(channel, data)

@@ -1,0 +1,253 @@
+"""The HTTP side: requests become calls, values and refusals become responses."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from aiohttp import web
+from tests.kube.fake import answering, discovery, reads, subresources
+from tests.kube.fake.access import Access, User
+from tests.kube.fake.answers import Refusal, bad_request, not_allowed, unsupported_media
+from tests.kube.fake.apply import apply
+from tests.kube.fake.containers import Containers
+from tests.kube.fake.faults import Fault, Faults
+from tests.kube.fake.objects import Objects
+from tests.kube.fake.options import DeleteOptions, WriteOptions
+from tests.kube.fake.patches import json_patch, merge, strategic
+from tests.kube.fake.route import Route, route
+from tests.kube.fake.types import shape_of
+
+_YAML = ("application/yaml", "application/apply-patch+yaml")
+PATCHES = (
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+    "application/apply-patch+yaml",
+)
+
+
+@dataclass(kw_only=True)
+class Server:
+    """Serves one cluster."""
+
+    objects: Objects
+    faults: Faults
+    access: Access
+    containers: Containers
+    bookmark_every: float
+    """Seconds between the bookmarks of a watch."""
+    seen: list[tuple[str, str]] = field(default_factory=list)
+    """Verb and resource of each request, where ``keeps_requests`` says so."""
+    keeps_requests: bool = False
+    on_request: Callable[[Route, User], None] | None = None
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request."""
+        if self.faults.is_away:
+            return _hang_up(request)
+        try:
+            return await self._answer(request)
+        except Refusal as refusal:
+            return answering.refuse(refusal)
+        except orjson.JSONDecodeError as error:
+            return answering.refuse(bad_request(f"couldn't get version/kind; json parse error: {error}"))
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        features = self.objects.features
+        user = self.access.user(request.headers.get("Authorization", ""), features)
+        query = request.query
+        is_watch = query.get("watch") in ("true", "1")
+        found = route(self.objects.kinds, request.method, request.path, is_watch=is_watch)
+        if found is None:
+            return discovery.answer(self.objects, request, user, self.access)
+        if self.keeps_requests:
+            self.seen.append((found.verb, found.resource))
+        fault = await self.faults.strike(found) if self.faults.active else None
+        if fault is not None and not fault.is_done:
+            if fault.is_dropped:
+                return _hang_up(request)
+            if fault.refusal is not None:
+                raise fault.refusal
+        self.access.check(found, user, features)
+        self._check_verb(found)
+        self.objects.warnings.clear()
+        response = await self._serve(request, found, user)
+        return _spoiled(request, fault, response)
+
+    def _check_verb(self, found: Route) -> None:
+        if found.subresource:
+            return
+        if not found.verb or found.verb not in found.kind.verbs:
+            raise not_allowed()
+        if found.verb in ("create",) and found.name:
+            raise not_allowed()
+        if found.verb in ("update", "patch") and not found.name:
+            raise not_allowed()
+
+    async def _serve(self, request: web.BaseRequest, found: Route, user: User) -> web.StreamResponse:
+        if found.subresource and found.subresource != "status":
+            return await subresources.answer(self.objects, self.containers, request, found)
+        if found.verb == "create":
+            return await self._create(request, found, user)
+        if found.verb == "list":
+            return self._list(request, found)
+        if found.verb == "watch" and self.objects.features.watch:
+            return await self._watch(request, found)
+        if found.verb == "deletecollection":
+            return await self._delete_collection(request, found)
+        if found.verb == "watch":
+            raise not_allowed()
+        if found.verb in ("update", "patch"):
+            return await self._change(request, found)
+        entry = self.objects.find(found.kind, found.namespace, found.name)
+        if found.verb == "get":
+            return self._respond(request, found, entry.encoded)
+        options = DeleteOptions.of(request.query, await _body(request) or {})
+        entry = self.objects.find(found.kind, found.namespace, found.name)
+        return answering.respond(orjson.dumps(self.objects.delete(found.kind, entry, options)))
+
+    def _respond(
+        self, request: web.BaseRequest, found: Route, encoded: bytes, status: int = 200
+    ) -> web.Response:
+        features = self.objects.features
+        how = answering.view(request.headers.get("Accept", ""), features)
+        body = answering.one(found.kind, encoded, how, request.query, features) if how else encoded
+        return answering.respond(body, status, self.objects.warnings)
+
+    async def _create(self, request: web.BaseRequest, found: Route, user: User) -> web.Response:
+        document = await _body(request)
+        if found.kind.group == "authorization.k8s.io":
+            return answering.respond(
+                self.access.review(found.kind, document, user, self.objects.features), 201
+            )
+        self.access.check_escalation(found.kind, document, user, self.objects.features)
+        options = WriteOptions.of(request.query, request.headers.get("User-Agent", ""))
+        if found.kind.namespaced and not found.namespace:
+            raise not_allowed()
+        encoded = self.objects.create(found.kind, found.namespace, document, options)
+        return self._respond(request, found, encoded, 201)
+
+    def _list(self, request: web.BaseRequest, found: Route) -> web.Response:
+        features, query = self.objects.features, request.query
+        collection = self.objects.store.collection(found.kind)
+        page = reads.page(self.objects.store, collection, found.namespace, query, features)
+        how = answering.view(request.headers.get("Accept", ""), features)
+        return answering.respond(answering.many(collection, page, how, query, features))
+
+    async def _change(self, request: web.BaseRequest, found: Route) -> web.Response:
+        options = WriteOptions.of(request.query, request.headers.get("User-Agent", ""))
+        document = await _body(request)
+        if request.content_type == "application/apply-patch+yaml":
+            encoded, status = apply(self.objects, found, document, options)
+            return self._respond(request, found, encoded, status)
+        # Looked up after the body has been waited for: the object may have changed meanwhile.
+        entry = self.objects.find(found.kind, found.namespace, found.name)
+        if request.method == "PUT":
+            encoded = self.objects.update(found.kind, entry, document, options, subresource=found.subresource)
+            return self._respond(request, found, encoded)
+        new = self._patched(found, request.content_type, entry.document(), document)
+        encoded = self.objects.update(
+            found.kind, entry, new, options, subresource=found.subresource, is_patch=True
+        )
+        return self._respond(request, found, encoded)
+
+    def _patched(self, found: Route, content_type: str, target: Any, patch: Any) -> Any:
+        on = self.objects.features
+        if content_type == "application/merge-patch+json" and on.merge_patch:
+            if not isinstance(patch, dict):
+                raise bad_request(
+                    "json: cannot unmarshal array into Go value of type map[string]interface {}"
+                )
+            return merge(target, patch)
+        if content_type == "application/json-patch+json" and on.json_patch:
+            return json_patch(target, patch)
+        is_built_in = found.kind.custom is None
+        if (
+            content_type == "application/strategic-merge-patch+json"
+            and on.strategic_merge_patch
+            and is_built_in
+        ):
+            return strategic(target, patch, shape_of(found.kind.api_version, found.kind.kind))
+        raise unsupported_media(content_type, PATCHES if is_built_in else PATCHES[:2] + PATCHES[3:])
+
+    async def _delete_collection(self, request: web.BaseRequest, found: Route) -> web.Response:
+        features = self.objects.features
+        if not features.delete_collection or (found.kind.namespaced and not found.namespace):
+            raise not_allowed()
+        body = await _body(request) or {}
+        collection = self.objects.store.collection(found.kind)
+        page = reads.page(self.objects.store, collection, found.namespace, request.query, features)
+        options = DeleteOptions.of(request.query, body)
+        for entry in page.entries:
+            self.objects.delete(found.kind, entry, options)
+        return answering.respond(reads.encoded_list(collection, page, features))
+
+    async def _watch(self, request: web.BaseRequest, found: Route) -> web.StreamResponse:
+        features, query = self.objects.features, request.query
+        collection = self.objects.store.collection(found.kind)
+        test = reads.fits(found.kind, query, features)
+        watcher = reads.Watcher(collection, found.namespace, test, features)
+        how = answering.view(request.headers.get("Accept", ""), features)
+        watcher.show = answering.line(found.kind, how, query, features) or watcher.show
+        reads.begin(self.objects.store, collection, watcher, query, test, found.namespace, features)
+        asked = reads.number(query.get("timeoutSeconds"), "timeoutSeconds")
+        seconds = float(asked or 1800 + secrets.randbelow(1800)) if features.watch_timeout else 3600.0
+        bookmark = None
+        if query.get("allowWatchBookmarks") in ("true", "1") and features.bookmarks:
+            bookmark = lambda: reads.bookmark(collection, self.objects.store.version)  # noqa: E731
+        response = web.StreamResponse(headers={"Content-Type": answering.JSON})
+        place = (found, watcher)
+        self.faults.watchers.append(place)
+        try:
+            with watcher:
+                await response.prepare(request)
+                lines = reads.stream(
+                    watcher, seconds=seconds, every=self.bookmark_every, bookmark_now=bookmark
+                )
+                async for chunk in lines:
+                    await response.write(chunk)
+            if watcher.is_dropped:
+                return _hang_up(request, response)
+            await response.write_eof()
+        except ConnectionResetError:
+            pass  # the client has gone
+        finally:
+            self.faults.watchers.remove(place)
+        return response
+
+
+async def _body(request: web.BaseRequest) -> Any:
+    data = await request.read()
+    if not data:
+        return None
+    if request.content_type in _YAML and data.lstrip()[:1] not in (b"{", b"["):
+        import yaml
+
+        return yaml.safe_load(data)
+    if "protobuf" in request.content_type:
+        raise unsupported_media(request.content_type, ("application/json", "application/yaml"))
+    return orjson.loads(data)
+
+
+def _hang_up(request: web.BaseRequest, response: web.StreamResponse | None = None) -> web.StreamResponse:
+    """Break the connection at once."""
+    if request.transport is not None:
+        request.transport.abort()
+    return response or web.Response()
+
+
+def _spoiled(
+    request: web.BaseRequest, fault: Fault | None, response: web.StreamResponse
+) -> web.StreamResponse:
+    """The answer to a request that was carried out although it is to look as if it failed."""
+    if fault is None or not fault.is_done:
+        return response
+    if fault.is_dropped:
+        return _hang_up(request)
+    if fault.refusal is not None:
+        raise fault.refusal
+    return response
