@@ -250,7 +250,11 @@ def _place(options: HostOptions, faults: Faults) -> str | None:
     if len(words) > 1:
         faults.add(" and ".join(words), "only one of them can name the hosts", "leave one of them out")
     if options.on is not None and options.on not in PLACES:
-        faults.add("--on", f"{options.on!r} is unknown", f"use one of {', '.join(PLACES)}")
+        faults.add(
+            "--on",
+            f"{options.on!r} is unknown",
+            f"use one of {', '.join(PLACES)}; with run also kubernetes, pods",
+        )
     elif options.on == "local" and words:
         faults.add(
             f"--on local and {words[0]}", "local is this machine only", f"leave out {words[0]}, or --on"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -151,7 +152,11 @@ JOB_OPTIONS: tuple[click.Option, ...] = (
     click.Option(
         ["--image-pull-secret"], multiple=True, metavar="NAME", help="Secret that opens the registry."
     ),
-    click.Option(["--image-pull-policy"], metavar="Always|IfNotPresent|Never"),
+    click.Option(
+        ["--image-pull-policy"],
+        metavar="Always|IfNotPresent|Never",
+        help="When nodes pull the image. [default: the cluster's]",
+    ),
     click.Option(["--node-selector"], multiple=True, metavar="LABEL=VALUE", help="Nodes that will do."),
     click.Option(
         ["--toleration"], multiple=True, metavar="KEY[=VALUE][:EFFECT]", help="A taint to put up with."
@@ -208,11 +213,34 @@ FOLLOW_OPTIONS: tuple[click.Option, ...] = (
 KUBERNETES_OPTIONS = (*CLUSTER_OPTIONS, *JOB_OPTIONS, *FOLLOW_OPTIONS)
 """What ``run`` has besides its own options."""
 
+
+def _told(option: click.Option, text: str | None) -> click.Option:
+    """Return an option with another help text."""
+    told = copy(option)
+    told.help = text
+    return told
+
+
 _OWN = {option.name for option in KUBERNETES_OPTIONS}
 _NAMES = {part.name for group in (ClusterWords, JobWords, FollowWords) for part in fields(group)}
 
-SHARED_OPTIONS: tuple[click.Parameter, ...] = tuple(
-    option for option in (*RUN_OPTIONS, *HOST_OPTIONS) if option.name in _NAMES
+_HELP = {
+    "np": "Number of ranks. [default: those of one worker]",
+    "threads": "OMP_NUM_THREADS of each rank. [default: its share of --cpu, if that is given]",
+    "master_port": "MASTER_PORT. [default: 29500]",
+    "map_by": "Fill one worker after the other, or give each a rank in turn.",
+    "quiet": "Do not show the launcher's log.",
+    "timeout": "End the job after it has run so long.",
+    "workdir": "Working directory of the ranks. [default: the image's]",
+    "dry_run": "Print the YAML that would be sent, and stop.",
+    "start_timeout": "Give up after so long if the job does not run by then. [default: wait]",
+}
+"""What options of ``run`` mean on a cluster, where that differs in detail."""
+
+SHARED_OPTIONS: tuple[click.Option, ...] = tuple(
+    _told(option, _HELP.get(option.name or "", option.help))
+    for option in (*RUN_OPTIONS, *HOST_OPTIONS)
+    if isinstance(option, click.Option) and option.name in _NAMES
 )
 """Options of ``run`` that mean the same on a cluster."""
 

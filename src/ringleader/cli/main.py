@@ -19,6 +19,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "ringleader.cli.lab",
         "A cluster on one machine: up, down, status, shell, exec, cut, heal, kill.",
     ),
+    "submit": ("ringleader.cli.submit", "Send a job to a Kubernetes cluster and follow it to its end."),
+    "status": ("ringleader.cli.status", "Jobs on a cluster and where they stand."),
+    "logs": ("ringleader.cli.logs", "What a job's launcher, or a worker, has written."),
+    "explain": ("ringleader.cli.explain", "Why a job is not running, or why it failed."),
+    "delete": ("ringleader.cli.delete", "Delete jobs with everything that belongs to them."),
     "render": ("ringleader.cli.render", "Print manifests for a cluster: MPIJobs, old ones converted."),
     "operator": ("ringleader.cli.operator", "The MPIJob operator: its CRD."),
 }

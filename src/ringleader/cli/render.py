@@ -41,7 +41,7 @@ def mpijob(files: tuple[str, ...], convert: bool, as_json: bool) -> None:
     faults: list[Fault] = []
     for file in files:
         try:
-            documents += yaml_text.documents(_text(file), "standard input" if file == "-" else file)
+            documents += yaml_text.documents(text_of_file(file), "standard input" if file == "-" else file)
         except RequestError as error:
             faults += error.faults
     rendered: tuple[Rendered, ...] = ()
@@ -58,7 +58,7 @@ def mpijob(files: tuple[str, ...], convert: bool, as_json: bool) -> None:
     sys.stdout.write(_json(values) if as_json else yaml_text.text_of(values))
 
 
-def _text(file: str) -> str:
+def text_of_file(file: str) -> str:
     """Return a file's text; RequestError where there is none."""
     try:
         data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()

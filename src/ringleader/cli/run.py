@@ -22,6 +22,18 @@ from ringleader.cli.host_options import (
     read_options,
     shown,
 )
+from ringleader.cli.kubernetes_options import (
+    KUBERNETES_OPTIONS,
+    PLACES,
+    Sections,
+    cluster_words,
+    follow_words,
+    given,
+    is_for_clusters,
+    is_for_hosts,
+    job_words,
+    spelt,
+)
 from ringleader.cli.outcome_json import error_json, outcome_json
 from ringleader.cli.run_options import RUN_OPTIONS, RunOptions, make_job, read_run_options
 from ringleader.errors import Fault, RequestError, RingleaderError
@@ -31,7 +43,7 @@ from ringleader.render.rank_env import search_path
 if TYPE_CHECKING:
     from ringleader.launch.outcome import Outcome
 
-HELP = """Start COMMAND on many ranks: here, on hosts over ssh, or in a lab.
+HELP = """Start COMMAND on many ranks: here, on hosts over ssh, in a lab, or on Kubernetes.
 
 Everything after the first word that is no option belongs to COMMAND, its own options included.
 
@@ -39,26 +51,63 @@ Everything after the first word that is no option belongs to COMMAND, its own op
   ringleader run -n 2 python train.py --lr 0.1
   ringleader run -H node1:4,node2:4 python train.py
   ringleader run --hostfile hosts.txt --dry-run python train.py
+  ringleader run --on kubernetes -n 8 --image example.org/team/train:1 -- python train.py
 
 Without hosts an allocation of Slurm, PBS or LSF is used where we stand in one, else this machine.
 """
 
 
-class RunCommand(click.Command):
-    """A command whose words arrive as two values, not as thirty arguments."""
+class RunCommand(Sections):
+    """A command whose words arrive as a few values, not as seventy arguments."""
 
     def invoke(self, ctx: click.Context) -> int:
         """Run the job; return the exit code."""
+        on = ctx.params["on"]
+        misplaced = check_words(ctx, on)
+        if misplaced:
+            raise RequestError(misplaced)
+        if on in PLACES:
+            from ringleader.cli.kubernetes_run import run_words
+
+            words = cluster_words(ctx.params), job_words(ctx.params), follow_words(ctx.params)
+            return run_words(on, *words)
         return run(read_run_options(ctx.params), read_options(ctx.params), environ=os.environ)
 
 
+_ON = click.Option(
+    ["--on"],
+    metavar="local|ssh|lab|kubernetes|pods",
+    help="Where to run; local, ssh and lab follow from the other options. pods: on Kubernetes, but without "
+    "an operator.",
+)
+
 command = RunCommand(
     "run",
-    params=[*RUN_OPTIONS[:1], *HOST_OPTIONS, *RUN_OPTIONS[1:]],
+    params=[
+        *RUN_OPTIONS[:1],
+        *(_ON if option.name == "on" else option for option in HOST_OPTIONS),
+        *RUN_OPTIONS[1:-1],
+        *KUBERNETES_OPTIONS,
+        RUN_OPTIONS[-1],
+    ],
     help=HELP,
     no_args_is_help=True,
     context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
 )
+
+
+def check_words(ctx: click.Context, on: str | None) -> list[Fault]:
+    """Return what is wrong with options that mean nothing where the job shall run."""
+    found = []
+    for option in given(ctx):
+        name = option.name or ""
+        if on in PLACES and is_for_hosts(name) and name not in ("no_prefix", "bind"):
+            hint = "leave it out: the cluster places the ranks"
+            found.append(Fault(where=spelt(option), what=f"means nothing with --on {on}", hint=hint))
+        elif on not in PLACES and is_for_clusters(name):
+            hint = "add --on kubernetes, or leave it out"
+            found.append(Fault(where=spelt(option), what="is for jobs on Kubernetes", hint=hint))
+    return found
 
 
 def run(options: RunOptions, where: HostOptions, *, environ: Mapping[str, str]) -> int:

@@ -1,0 +1,138 @@
+"""``ringleader run --on kubernetes`` and ``ringleader submit``: a job is sent to a cluster and followed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import string
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ringleader.cli.cluster import Place, namespace_without_cluster, with_cluster
+from ringleader.cli.extras import needs_kubernetes
+from ringleader.cli.host_options import Faults
+from ringleader.cli.kubernetes_options import ClusterWords, FollowWords, JobWords
+from ringleader.errors import Fault, RequestError, RingleaderError
+
+if TYPE_CHECKING:
+    from ringleader.cli.kubernetes_session import Work
+    from ringleader.launch.kubernetes.outcome import End
+    from ringleader.mpijob.model import MPIJob
+
+Where = Literal["kubernetes", "pods"]
+FORMAT = 1
+"""Of the file of ``--json``: grows when a reader of it must change."""
+
+
+def run_words(on: Where, cluster: ClusterWords, job: JobWords, follow: FollowWords) -> int:
+    """Run a job made of options. Raises RequestError with every fault at once."""
+    from ringleader.cli.kubernetes_request import job_of, readable_secrets, request_of
+
+    faults = Faults()
+    start_timeout = seconds(follow, faults)
+    namespace = _namespace(cluster, faults) if follow.dry_run or cluster.namespace is not None else ""
+    request = request_of(
+        job,
+        faults=faults,
+        namespace=namespace,
+        suffix="".join(random.choices(string.ascii_lowercase + string.digits, k=5)),
+        environ=os.environ,
+        read=lambda path: Path(path).read_text(encoding="utf-8"),
+    )
+    made = job_of(request, faults)
+    for name in readable_secrets(request):
+        text = f"whoever may read the job can read {name}; --secret-env takes it from a Secret"
+        print(f"ringleader: {text}", file=sys.stderr)
+    return run_job(on, cluster, made, follow, start_timeout=start_timeout)
+
+
+def run_job(
+    on: Where, cluster: ClusterWords, job: MPIJob, follow: FollowWords, *, start_timeout: float | None
+) -> int:
+    """Send a job and follow it; return the exit code."""
+    if follow.dry_run:
+        sys.stdout.write(rehearsed(on, job, follow))
+        return 0
+
+    async def doing(place: Place) -> End:
+        from dataclasses import replace
+
+        from ringleader.cli.kubernetes_session import Wishes, attend
+        from ringleader.cli.kubernetes_terminal import job_terminal
+
+        space = job.metadata.namespace or place.namespace
+        here = replace(place, namespace=space)
+        placed = replace(job, metadata=replace(job.metadata, namespace=space))
+        name = placed.metadata.name
+        terminal = job_terminal(name, quiet=follow.quiet)
+        wishes = Wishes(
+            name=name,
+            detach=follow.detach,
+            delete_after=follow.rm,
+            start_timeout=start_timeout,
+            quiet=follow.quiet,
+        )
+        try:
+            end = await attend(here, _work(on, here, placed, follow, terminal.say), terminal, wishes)
+        except RingleaderError:
+            terminal.finish(None)
+            raise
+        terminal.finish(end)
+        return end
+
+    try:
+        end = with_cluster(cluster, doing)
+    except RingleaderError as error:
+        _write(follow.json, job, {"exit_code": error.exit_code, "whose": "ringleader", "reason": str(error)})
+        raise
+    words = {"exit_code": end.exit_code, "whose": end.whose, "reason": end.reason}
+    _write(follow.json, job, words | {"state": end.state, "launcher": end.launcher})
+    return end.exit_code
+
+
+def rehearsed(on: Where, job: MPIJob, follow: FollowWords) -> str:
+    """Return the YAML that would be sent."""
+    with needs_kubernetes():
+        from ringleader.mpijob.reading import request
+        from ringleader.mpijob.writing import write
+        from ringleader.mpijob.yaml_text import text_of
+    return text_of([write(request(job))])
+
+
+def _work(on: Where, place: Place, job: MPIJob, follow: FollowWords, tell: Any) -> Work:
+    from ringleader.launch.kubernetes.work import MpiJobWork
+
+    return MpiJobWork(place.cluster, job, tell=tell)
+
+
+def _namespace(cluster: ClusterWords, faults: Faults) -> str:
+    try:
+        return namespace_without_cluster(cluster)
+    except RequestError as error:
+        faults.found += error.faults
+        return ""
+
+
+def seconds(follow: FollowWords, faults: Faults) -> float | None:
+    """Return how long a job may take to run, where that is limited."""
+    found = faults.seconds("--start-timeout", follow.start_timeout)
+    if found is not None and not found > 0:
+        faults.add("--start-timeout", f"{found:g} seconds", "use a number above 0")
+    return found
+
+
+def _write(path: str | None, job: MPIJob, words: Mapping[str, Any]) -> None:
+    """Write what programs read of a job."""
+    if path is None:
+        return
+    from ringleader import __version__
+
+    about = {"format": FORMAT, "ringleader": __version__, "job": job.metadata.name}
+    try:
+        Path(path).write_text(json.dumps(about | dict(words), indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        what = f"{path} cannot be written: {error.strerror or error}"
+        raise RequestError(Fault(where="--json", what=what)) from None

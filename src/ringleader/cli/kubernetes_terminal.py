@@ -1,0 +1,144 @@
+"""What a person at the terminal sees of a job on a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    from ringleader.launch.kubernetes.outcome import End
+    from ringleader.launch.kubernetes.progress import Progress
+
+_CLEAR = b"\r\x1b[K"
+
+
+class JobTerminal:
+    """The launcher's log goes to standard output, everything of ours to standard error."""
+
+    def __init__(
+        self, name: str, *, stdout: BinaryIO, stderr: BinaryIO, is_tty: bool, quiet: bool = False
+    ) -> None:
+        """``is_tty``: standard error is a terminal, which gets a line that the next one overwrites."""
+        self._name, self._stdout, self._stderr = name, stdout, stderr
+        self._is_tty, self._quiet = is_tty, quiet
+        self._told: tuple[str, ...] = ()
+        self._in_progress = False
+        self._at_line_start = True
+        self._held: list[bytes] | None = None
+
+    def output(self, data: bytes) -> None:
+        """Show a piece of the log."""
+        if self._held is not None:
+            self._held.append(data)
+        elif data and not self._quiet:
+            self._end_progress()
+            self._stdout.write(data)
+            self._stdout.flush()
+            self._at_line_start = data.endswith(b"\n")
+
+    def progress(self, progress: Progress) -> None:
+        """Show how far the job has come."""
+        if self._held is not None:
+            return
+        if self._is_tty:
+            self._begin_line()
+            self._write(f"ringleader: {self._name}: {progress.text}"[: _width()])
+            self._in_progress = True
+        elif progress.key != self._told:
+            self.say(f"{self._name}: {progress.text}")
+        self._told = progress.key
+
+    def warning(self, text: str) -> None:
+        """Show something worth knowing although the job goes on."""
+        self.say(text)
+
+    def say(self, text: str) -> None:
+        """Show a line that stays."""
+        self._begin_line()
+        self._write(f"ringleader: {text}\n")
+
+    def finish(self, end: End | None) -> None:
+        """Leave the terminal on a new line and say how the job ended; a good end is silent."""
+        self._begin_line()
+        if end is not None and end.exit_code:
+            if end.reason:
+                self.say(end.reason)
+            self.say(f"exit code {end.exit_code} ({end.whose})")
+
+    async def ask(self, question: str) -> str:
+        """Show a question and return the line that is typed; what the job writes meanwhile is held back.
+
+        Standard input must be a terminal. The empty text: it was closed.
+        """
+        self._begin_line()
+        self._write(f"ringleader: {question} ")
+        self._held = []
+        try:
+            return await _typed_line()
+        finally:
+            held, self._held = self._held, None
+            for data in held:
+                self.output(data)
+
+    def _begin_line(self) -> None:
+        self._end_progress()
+        if not self._at_line_start:
+            self._stdout.write(b"\n")
+            self._stdout.flush()
+            self._at_line_start = True
+
+    def _end_progress(self) -> None:
+        if self._in_progress:
+            self._stderr.write(_CLEAR)
+            self._stderr.flush()
+            self._in_progress = False
+
+    def _write(self, text: str) -> None:
+        self._stderr.write(text.encode(errors="replace"))
+        self._stderr.flush()
+
+
+def job_terminal(name: str, *, quiet: bool = False) -> JobTerminal:
+    """Return a terminal on this process's own streams."""
+    return JobTerminal(
+        name,
+        stdout=sys.stdout.buffer,
+        stderr=sys.stderr.buffer,
+        is_tty=sys.stderr.isatty(),
+        quiet=quiet,
+    )
+
+
+def can_ask() -> bool:
+    """Say whether there is somebody to answer a question."""
+    try:
+        return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+    except ValueError:
+        return False
+
+
+def _width() -> int:
+    import shutil
+
+    return max(20, shutil.get_terminal_size().columns - 1)
+
+
+async def _typed_line() -> str:
+    """Read a line from the terminal without blocking what else goes on."""
+    import os
+
+    loop = asyncio.get_running_loop()
+    line: asyncio.Future[str] = loop.create_future()
+    fd = sys.stdin.fileno()
+
+    def read() -> None:
+        data = os.read(fd, 4096)
+        if not line.done():
+            line.set_result(data.decode(errors="replace").strip())
+
+    loop.add_reader(fd, read)
+    try:
+        return await line
+    finally:
+        loop.remove_reader(fd)

@@ -1,0 +1,25 @@
+"""An MPIJob is sent to a cluster."""
+
+from __future__ import annotations
+
+from ringleader.kube.port import ApiError, Cluster
+from ringleader.kube.resources import MPIJOBS
+from ringleader.launch.kubernetes.facts import JobView
+from ringleader.launch.kubernetes.refusals import refused
+from ringleader.launch.kubernetes.views import mpijob_view
+from ringleader.mpijob.model import MPIJob
+from ringleader.mpijob.reading import request
+from ringleader.mpijob.writing import write
+
+
+async def send(cluster: Cluster, job: MPIJob) -> JobView:
+    """Create a job and return it as the cluster stored it.
+
+    Raises RequestError where the server finds the job invalid, RefusedError where it takes none.
+    """
+    metadata = job.metadata
+    try:
+        return mpijob_view(await cluster.create(MPIJOBS, write(request(job))))
+    except ApiError as error:
+        name, space = metadata.name or metadata.generate_name, metadata.namespace
+        raise refused(error, doing="create", resource=MPIJOBS, name=name, namespace=space) from error
