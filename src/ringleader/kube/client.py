@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ringleader.errors import Fault
 from ringleader.kube.answers import Lines, change_of
 from ringleader.kube.credentials import Credentials
+from ringleader.kube.execute import PROTOCOLS, ExecSession
 from ringleader.kube.limiter import Limiter
-from ringleader.kube.port import ApiError, Change, Listing, Object, UnreachableError
+from ringleader.kube.port import ApiError, Change, Cluster, Listing, Object, Session, UnreachableError
 from ringleader.kube.resources import PODS, Resource
 from ringleader.kube.transport import Request, Transport
 
@@ -122,7 +123,7 @@ class RestCluster:
             "resourceVersion": resource_version,
             "timeoutSeconds": str(max(1, round(timeout))),
         }
-        request, where = Request(method="GET", path=path, query=query), f"watch {path}"
+        request, where = Request(method="GET", path=path, query=tuple(query.items())), f"watch {path}"
         lines = Lines()
         async with self._transport.stream(request, silence=timeout + _LATE_S) as pieces:
             async for piece in pieces:
@@ -207,11 +208,28 @@ class RestCluster:
             "limitBytes": "" if limit_bytes is None else str(limit_bytes),
         }
         query = {name: word for name, word in query.items() if word}
-        request = Request(method="GET", path=PODS.path(namespace, pod, "log"), query=query)
+        request = Request(method="GET", path=PODS.path(namespace, pod, "log"), query=tuple(query.items()))
         silence = None if follow else self._transport.timeout
         async with self._transport.stream(request, silence=silence) as pieces:
             async for piece in pieces:
                 yield piece
+
+    async def execute(
+        self, pod: str, namespace: str, command: Sequence[str], *, container: str = "", stdin: bool = False
+    ) -> Session:
+        """Start a command in a running container; ApiError or UnreachableError where that fails."""
+        words = [("command", word) for word in command]
+        options = {
+            "container": container,
+            "stdin": "true" if stdin else "",
+            "stdout": "true",
+            "stderr": "true",
+        }
+        query = (*words, *((name, word) for name, word in options.items() if word))
+        request = Request(method="GET", path=PODS.path(namespace, pod, "exec"), query=query)
+        where = f"exec in {namespace}/{pod}"
+        socket = await self._transport.socket(request, PROTOCOLS)
+        return ExecSession(socket, server=self._server, where=where)
 
     async def version(self) -> Object:
         """Return what the server says of its version: a call that only needs credentials."""
@@ -230,12 +248,20 @@ class RestCluster:
         content_type: str = "application/json",
     ) -> Object:
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
-        request = Request(method=method, path=path, query=query, data=data, content_type=content_type)
+        request = Request(
+            method=method, path=path, query=tuple((query or {}).items()), data=data, content_type=content_type
+        )
         found = await self._transport.call(request)
         if not isinstance(found, dict):
             what = f"{request.where} was answered with something that is no object: is this an API server?"
             raise UnreachableError(Fault(where=self._server, what=what))
         return found
+
+
+if TYPE_CHECKING:
+
+    def _keeps_the_port(cluster: RestCluster) -> Cluster:
+        return cluster
 
 
 def _selected(labels: str, fields: str) -> dict[str, str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from ringleader.errors import Fault, RequestError
 from ringleader.kube.identity import Identity, TokenFile
 from ringleader.kube.kubeconfig import Chosen, choose, files_of, read
+from ringleader.kube.proxy import is_loopback
 from ringleader.kube.tls import KeyPair, Trust, client_context
 
 _ACCOUNT = "var/run/secrets/kubernetes.io/serviceaccount"
@@ -39,6 +40,7 @@ class Credentials:
         self._server, self._identity, self._trust = server.rstrip("/"), identity, trust or Trust()
         self._namespace, self._context, self._extra = namespace, context, dict(headers or {})
         self._server_name, self._proxy = server_name, proxy
+        self._is_private = self._server.startswith("https:") or is_loopback(self._server)
         self._shown: tuple[KeyPair | None, ssl.SSLContext] | None = None
 
     @property
@@ -77,14 +79,17 @@ class Credentials:
         return self._shown[1]
 
     async def headers(self) -> dict[str, str]:
-        """Return the headers of the next request, renewed where needed. Over plain HTTP no secret is sent."""
-        if not self._server.startswith("https:"):
+        """Return the headers of the next request, renewed where needed.
+
+        Over plain HTTP nothing secret leaves this machine: to another one no token is sent, as by kubectl.
+        """
+        if not self._is_private:
             return dict(self._extra)
         return {**await self._identity.headers(), **self._extra}
 
     def forget(self) -> bool:
         """Drop what the server refused (401). True where it is worth trying again."""
-        return self._server.startswith("https:") and self._identity.forget()
+        return self._is_private and self._identity.forget()
 
 
 async def credentials(

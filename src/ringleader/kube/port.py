@@ -7,7 +7,7 @@ nothing).
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -95,11 +95,14 @@ class Session(Protocol):
     async def close_input(self) -> None:
         """End its standard input where the server can."""
 
-    def output(self) -> AsyncIterator[tuple[int, bytes]]:
+    def output(self) -> AsyncGenerator[tuple[int, bytes], None]:
         """Yield (1, standard output) and (2, standard error) as they come, until the command ends."""
 
     async def exit_code(self) -> int:
         """Return its exit code once it has ended."""
+
+    async def close(self) -> None:
+        """End the connection; a command that still runs loses its streams."""
 
 
 class Cluster(Protocol):

@@ -13,15 +13,19 @@ def proxy_of(server: str, environ: Mapping[str, str]) -> str:
     host = (parts.hostname or "").lower()
     name = f"{parts.scheme}_proxy"
     proxy = environ.get(name.upper()) or environ.get(name, "")
-    if not proxy or not host or host == "localhost" or host.endswith(".localhost"):
-        return ""
-    address = _address(host)
-    if address is not None and address.is_loopback:
+    if not proxy or not host or is_loopback(server):
         return ""
     excluded = environ.get("NO_PROXY") or environ.get("no_proxy", "")
     if any(_covers(word.strip().lower(), host) for word in excluded.split(",")):
         return ""
     return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def is_loopback(server: str) -> bool:
+    """True where a server's address never leaves this machine."""
+    host = (urlsplit(server).hostname or "").lower()
+    address = _address(host)
+    return host == "localhost" if address is None else address.is_loopback
 
 
 def _covers(word: str, host: str) -> bool:

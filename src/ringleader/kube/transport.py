@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from ssl import SSLContext
+from typing import Any, TypedDict
 from urllib.parse import urlencode
 
 import aiohttp
@@ -22,7 +23,9 @@ from ringleader.kube.limiter import Limiter
 from ringleader.kube.port import ApiError, UnreachableError
 
 _CONNECT_S = 10.0
-"""How long making a connection may take, TLS included."""
+"""How long making a connection may take."""
+_PING_S = 30.0
+"""How often an open WebSocket is asked whether it still lives."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +35,7 @@ class Request:
     method: str
     path: str
     """On the server; its parts are quoted already."""
-    query: Mapping[str, str] | None = None
+    query: Sequence[tuple[str, str]] = ()
     data: bytes | None = None
     content_type: str = "application/json"
 
@@ -40,6 +43,14 @@ class Request:
     def where(self) -> str:
         """For error texts."""
         return f"{self.method} {self.path}"
+
+
+class _Way(TypedDict):
+    """How every request goes to the server, as aiohttp calls it."""
+
+    ssl: SSLContext | bool
+    server_hostname: str | None
+    proxy: str | None
 
 
 class Transport:
@@ -160,6 +171,32 @@ class Transport:
         except (aiohttp.ClientError, OSError) as error:
             raise self._fault(request, error, silence or 0.0)
 
+    async def socket(self, request: Request, protocols: Sequence[str]) -> aiohttp.ClientWebSocketResponse:
+        """Open a WebSocket. A connection that goes silent is found out by pings."""
+        await self._limiter.take()
+        headers = await self._credentials.headers()
+        # The session's own way of opening one drops the body of a refusal, which says why.
+        opener = aiohttp.ClientSession(
+            connector=self.session().connector,
+            connector_owner=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            raise_for_status=_refusal(request),
+        )
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await opener.ws_connect(
+                    self.url(request),
+                    protocols=protocols,
+                    headers=headers,
+                    heartbeat=_PING_S,
+                    max_msg_size=0,
+                    **self._way(),
+                )
+        except (aiohttp.ClientError, OSError) as error:
+            raise self._fault(request, error, self._timeout)
+        finally:
+            await opener.close()
+
     async def _send(self, request: Request, headers: dict[str, str]) -> aiohttp.ClientResponse:
         if request.data is not None:
             headers["Content-Type"] = request.content_type
@@ -168,11 +205,17 @@ class Transport:
             self.url(request),
             data=request.data,
             headers=headers,
-            ssl=self._credentials.ssl or True,
-            server_hostname=self._credentials.server_name or None,
-            proxy=self._credentials.proxy or None,
             allow_redirects=False,
+            **self._way(),
         )
+
+    def _way(self) -> _Way:
+        """Return what leads to the server, with the certificate that is valid now."""
+        return {
+            "ssl": self._credentials.ssl or True,
+            "server_hostname": self._credentials.server_name or None,
+            "proxy": self._credentials.proxy or None,
+        }
 
     def url(self, request: Request) -> URL:
         """Return the URL of a request."""
@@ -202,3 +245,13 @@ class Transport:
         """Close every connection."""
         if self._session is not None:
             await self._session.close()
+
+
+def _refusal(request: Request) -> Callable[[aiohttp.ClientResponse], Awaitable[None]]:
+    """Return what raises the ApiError that an answer means."""
+
+    async def check(answer: aiohttp.ClientResponse) -> None:
+        if answer.status >= 300:
+            raise error_of(answer.status, answer.headers, await answer.read(), request.where)
+
+    return check

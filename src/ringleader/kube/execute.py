@@ -1,0 +1,109 @@
+"""A command that runs in a container, over the WebSocket that ``pods/exec`` opens.
+
+Each message begins with the number of its channel. Version 5 of the protocol can end standard input;
+version 4, of servers before Kubernetes 1.30, cannot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import aiohttp
+
+from ringleader.errors import Fault
+from ringleader.kube.answers import error_of_status
+from ringleader.kube.faults import unreachable
+from ringleader.kube.port import ApiError, Object, UnreachableError
+
+V5, V4 = "v5.channel.k8s.io", "v4.channel.k8s.io"
+PROTOCOLS = (V5, V4)
+"""Spoken by us, the best one first."""
+_INPUT, _OUTPUT, _ERRORS, _RESULT, _CLOSE = 0, 1, 2, 3, 255
+_PIECE = 32 * 1024
+"""Bytes of standard input per message: servers refuse long ones."""
+
+
+class ExecSession:
+    """Keeps the promises of ``ringleader.kube.port.Session``."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse, *, server: str, where: str) -> None:
+        """Take over an open WebSocket. ``where`` says what was asked, for error texts."""
+        self._socket, self._server, self._where = socket, server, where
+        self._reading = asyncio.Lock()
+        self._code: int | ApiError | None = None
+
+    async def send(self, data: bytes) -> None:
+        """Write to its standard input; waits while the command does not read."""
+        try:
+            for start in range(0, len(data), _PIECE):
+                await self._socket.send_bytes(bytes((_INPUT,)) + data[start : start + _PIECE])
+        except (aiohttp.ClientError, OSError) as error:
+            raise unreachable(self._server, self._where, error)
+
+    async def close_input(self) -> None:
+        """End its standard input where the server can (version 5)."""
+        if self._socket.protocol == V5 and not self._socket.closed:
+            await self._socket.send_bytes(bytes((_CLOSE, _INPUT)))
+
+    async def output(self) -> AsyncGenerator[tuple[int, bytes], None]:
+        """Yield (1, standard output) and (2, standard error) as they come, until the command ends.
+
+        UnreachableError where the connection ends before the command does.
+        """
+        async with self._reading:
+            while self._code is None:
+                data = await self._message()
+                channel = data[0] if data else None
+                if channel in (_OUTPUT, _ERRORS) and len(data) > 1:
+                    yield channel, data[1:]
+                elif channel == _RESULT:
+                    self._code = _code_of(json.loads(data[1:]), self._where)
+            await self.close()
+
+    async def _message(self) -> bytes:
+        try:
+            message = await self._socket.receive()
+        except (aiohttp.ClientError, OSError) as error:
+            raise unreachable(self._server, self._where, error)
+        if message.type is aiohttp.WSMsgType.BINARY:
+            return bytes(message.data)
+        if message.type is aiohttp.WSMsgType.TEXT:
+            return str(message.data).encode()
+        raise UnreachableError(
+            Fault(
+                where=self._server, what=f"the connection broke off before the command ended ({self._where})"
+            )
+        )
+
+    async def exit_code(self) -> int:
+        """Return its exit code once it has ended; output that nobody reads meanwhile is dropped.
+
+        ApiError where the command could not be started.
+        """
+        async for _ in self.output():
+            pass
+        if isinstance(self._code, ApiError):
+            raise self._code
+        assert self._code is not None
+        return self._code
+
+    async def close(self) -> None:
+        """End the connection; a command that still runs loses its streams."""
+        await self._socket.close()
+
+
+def _code_of(said: Any, where: str) -> int | ApiError:
+    """Return the exit code that the result channel tells, or why there is none."""
+    status: Object = said if isinstance(said, dict) else {}
+    if status.get("status") == "Success":
+        return 0
+    details = status.get("details")
+    causes = details.get("causes") if isinstance(details, dict) else None
+    for cause in causes or ():
+        text = str(cause.get("message")) if isinstance(cause, dict) else ""
+        if text.isdigit() and cause.get("reason") == "ExitCode":
+            return int(text)
+    return error_of_status(status, where)
