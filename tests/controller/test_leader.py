@@ -1,0 +1,186 @@
+"""Of several controllers one works: who holds the Lease."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.kube.fake import FakeCluster
+
+from ringleader.controller.leader import Leader, LeaseTerms, LostLeadError
+from ringleader.kube.client import RestCluster
+from ringleader.kube.credentials import credentials
+from ringleader.kube.port import ApiError
+
+
+@dataclass
+class Hand:
+    """A clock that is set by hand."""
+
+    time: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+Make = Callable[[str], Leader]
+
+
+def play(
+    fake: FakeCluster, path: Path, script: Callable[[Make, Hand], Coroutine[Any, Any, None]], token: str = ""
+) -> None:
+    """Run a script that makes candidates over one connection and one clock."""
+
+    async def run() -> None:
+        fake.write_kubeconfig(path, **({"token": token} if token else {}))
+        cluster = RestCluster(await credentials(kubeconfig=str(path)))
+        clock = Hand()
+
+        def make(identity: str) -> Leader:
+            terms = LeaseTerms(namespace="default", identity=identity, retry=0.01)
+            return Leader(cluster, terms, steady=clock, now=lambda: 1.7e9 + clock())
+
+        try:
+            async with asyncio.timeout(60):
+                await script(make, clock)
+        finally:
+            await cluster.close()
+
+    asyncio.run(run())
+
+
+def spec(fake: FakeCluster) -> dict[str, Any]:
+    lease = fake.get("leases", "mpi-operator")
+    assert lease is not None
+    return lease["spec"]
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():
+        await asyncio.sleep(0.005)
+
+
+def test_the_first_takes_the_lease_and_the_second_gets_it_when_it_is_given_back(fake, tmp_path):
+    async def script(make: Make, clock: Hand) -> None:
+        first, second = make("a"), make("b")
+        await first.take()
+        assert spec(fake)["holderIdentity"] == "a"
+        waits = asyncio.create_task(second.take())
+        fake.server.keeps_requests = True
+        await until(lambda: len(fake.server.seen) > 3)
+        assert not waits.done()
+        await first.give_back()
+        await waits
+        assert second.is_leader
+        assert not first.is_leader
+        assert spec(fake)["holderIdentity"] == "b"
+        assert spec(fake)["leaseTransitions"] == 1
+
+    play(fake, tmp_path / "kubeconfig", script)
+
+
+def test_a_lease_that_nobody_renews_is_taken_after_its_duration_and_its_holder_gives_up(fake, tmp_path):
+    async def script(make: Make, clock: Hand) -> None:
+        first, second = make("a"), make("b")
+        await first.take()
+        waits = asyncio.create_task(second.take())
+        fake.server.keeps_requests = True
+        await until(lambda: len(fake.server.seen) > 3)
+        clock.time += 14
+        seen = len(fake.server.seen)
+        await until(lambda: len(fake.server.seen) > seen + 3)
+        assert not waits.done(), "it has not run out yet"
+        clock.time += 2
+        await waits
+        with pytest.raises(LostLeadError, match="could not be renewed"):
+            await first.hold()
+        assert not first.is_leader
+
+    play(fake, tmp_path / "kubeconfig", script)
+
+
+def test_a_holder_whose_lease_was_taken_stops(fake, tmp_path):
+    async def script(make: Make, clock: Hand) -> None:
+        first = make("a")
+        await first.take()
+        fake.change("leases", "mpi-operator", lambda lease: lease["spec"].update(holderIdentity="b"))
+        with pytest.raises(LostLeadError, match="b has taken it"):
+            await first.hold()
+        assert not first.is_leader
+        await first.give_back()
+        assert spec(fake)["holderIdentity"] == "b"
+
+    play(fake, tmp_path / "kubeconfig", script)
+
+
+def test_a_holder_that_cannot_renew_gives_up_before_another_may_take_the_lease(fake, tmp_path):
+    async def script(make: Make, clock: Hand) -> None:
+        first = make("a")
+        await first.take()
+        fake.faults.go_away()
+        holds = asyncio.create_task(first.hold())
+        clock.time += 9.9
+        fake.server.keeps_requests = True
+        await asyncio.sleep(0)
+        assert first.is_leader
+        clock.time += 0.2
+        with pytest.raises(LostLeadError, match="could not be renewed for 10 s"):
+            await holds
+        assert not first.is_leader
+
+    play(fake, tmp_path / "kubeconfig", script)
+
+
+def test_a_short_absence_of_the_server_costs_nothing(fake, tmp_path):
+    async def script(make: Make, clock: Hand) -> None:
+        first = make("a")
+        await first.take()
+        before = spec(fake)["renewTime"]
+        fault = fake.faults.refuse(500, resource="leases", times=3)
+        holds = asyncio.create_task(first.hold())
+        clock.time += 5
+        await until(lambda: fault.hits == 3 and spec(fake)["renewTime"] > before)
+        assert not holds.done()
+        assert first.is_leader
+        holds.cancel()
+
+    play(fake, tmp_path / "kubeconfig", script)
+
+
+def test_of_two_who_take_a_free_lease_at_once_one_gets_it(fake, tmp_path):
+    async def script(make: Make, clock: Hand) -> None:
+        candidates = [make(f"c{number}") for number in range(5)]
+        tasks = [asyncio.create_task(one.take()) for one in candidates]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        fake.server.keeps_requests = True
+        await until(lambda: len(fake.server.seen) > 20)
+        leaders = [one for one in candidates if one.is_leader]
+        assert len(leaders) == 1
+        for task in tasks:
+            task.cancel()
+
+    play(fake, tmp_path / "kubeconfig", script)
+
+
+def test_who_may_not_write_leases_is_told_so(fake, tmp_path):
+    async def script(make: Make, clock: Hand) -> None:
+        with pytest.raises(ApiError, match=r"cannot get resource .*leases"):
+            await make("a").take()
+
+    play(fake, tmp_path / "kubeconfig", script, token=fake.add_user("eve"))
+
+
+def test_giving_back_never_fails(fake, tmp_path):
+    async def script(make: Make, clock: Hand) -> None:
+        first = make("a")
+        await first.give_back()
+        await first.take()
+        fake.faults.go_away()
+        await first.give_back()
+        assert not first.is_leader
+
+    play(fake, tmp_path / "kubeconfig", script)
