@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.kube.fake import FakeCluster
+from tests.kube.fake import FakeCluster, StandInOptions
 
 from ringleader.mpijob.crd import crd
 
@@ -15,6 +15,14 @@ from ringleader.mpijob.crd import crd
 def fake() -> Iterator[FakeCluster]:
     """A fake cluster that knows MPIJobs."""
     with FakeCluster() as cluster:
+        cluster.create(crd())
+        yield cluster
+
+
+@pytest.fixture
+def nodes() -> Iterator[FakeCluster]:
+    """A fake cluster that knows MPIJobs, and whose Jobs and Pods do what their annotations say."""
+    with FakeCluster(stand_in=StandInOptions()) as cluster:
         cluster.create(crd())
         yield cluster
 

@@ -20,6 +20,9 @@ from tests.kube.fake.garbage import Garbage
 from tests.kube.fake.kinds import Kind, Kinds
 from tests.kube.fake.objects import Objects
 from tests.kube.fake.server import Server
+from tests.kube.fake.standin import StandInOptions
+from tests.kube.fake.standin_jobs import JobController
+from tests.kube.fake.standin_kubelet import Kubelet
 from tests.kube.fake.store import Document, Store
 
 T = TypeVar("T")
@@ -42,7 +45,9 @@ class FakeCluster:
         bookmark_every: float = 1.0,
         now: Callable[[], float] = time.time,
         port: int = 0,
+        stand_in: StandInOptions | None = None,
     ) -> None:
+        """``stand_in``: controllers and nodes; without it, nothing moves but by clients and the test."""
         self.features = features or Features()
         self.faults = Faults(in_loop=self._in_loop)
         self.containers = Containers()
@@ -56,6 +61,12 @@ class FakeCluster:
             bookmark_every=bookmark_every,
         )
         self.garbage = Garbage(self.objects)
+        options = stand_in or StandInOptions()
+        if stand_in is not None and options.jobs:
+            JobController(self.objects, options)
+        self._kubelet = None
+        if stand_in is not None:
+            self._kubelet = Kubelet(self.objects, self.containers, options, self._in_loop)
         self.port = port
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -86,8 +97,8 @@ class FakeCluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._loop and self._stop and self._thread
-        self._loop.call_soon_threadsafe(self._stop.set)
+        assert self._thread is not None
+        self.stop()
         self._thread.join(30)
         assert not self._thread.is_alive(), "the fake cluster did not stop within 30 s"
 
@@ -118,9 +129,20 @@ class FakeCluster:
                     log.end()
             await runner.cleanup()
 
+    def stop(self) -> None:
+        """Tell the server to end."""
+        assert self._loop and self._stop
+        self._loop.call_soon_threadsafe(self._stop.set)
+
     def _begin(self) -> None:
         for name in NAMESPACES:
             self.objects.create(kinds.NAMESPACE, "", {"metadata": {"name": name}})
+
+    @property
+    def kubelet(self) -> Kubelet:
+        """What moves Pods."""
+        assert self._kubelet is not None, "this cluster was made without a stand-in"
+        return self._kubelet
 
     # Calls from other threads
 
@@ -154,18 +176,8 @@ class FakeCluster:
     def write_kubeconfig(
         self, path: Path, *, token: str = access.ADMIN_TOKEN, namespace: str = "default"
     ) -> Path:
-        """Write a kubeconfig for a token, as JSON, which is YAML too."""
-        document = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "fake",
-            "clusters": [{"name": "fake", "cluster": {"server": self.url}}],
-            "users": [{"name": "fake", "user": {"token": token}}],
-            "contexts": [
-                {"name": "fake", "context": {"cluster": "fake", "user": "fake", "namespace": namespace}}
-            ],
-        }
-        path.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
+        """Write a kubeconfig for a token."""
+        path.write_bytes(kubeconfig(self.url, token, namespace))
         return path
 
     def add_user(self, name: str, *groups: str, token: str = "") -> str:
@@ -261,6 +273,21 @@ class FakeCluster:
     def execute_with(self, handler: Handler) -> None:
         """Say how commands run in containers."""
         self.call(lambda: setattr(self.containers, "handler", handler))
+
+
+def kubeconfig(url: str, token: str, namespace: str) -> bytes:
+    """A kubeconfig with one context, as JSON, which is YAML too."""
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "fake",
+        "clusters": [{"name": "fake", "cluster": {"server": url}}],
+        "users": [{"name": "fake", "user": {"token": token}}],
+        "contexts": [
+            {"name": "fake", "context": {"cluster": "fake", "user": "fake", "namespace": namespace}}
+        ],
+    }
+    return orjson.dumps(document, option=orjson.OPT_INDENT_2)
 
 
 def _document(encoded: bytes) -> Document:

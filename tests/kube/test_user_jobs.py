@@ -1,0 +1,396 @@
+"""Jobs from the command line to their end: ``submit`` and ``run --on kubernetes`` against the fake server."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.kube.fake import FakeCluster
+from tests.kube.user_stage import Command, Operator, until
+
+Start = Callable[..., Command]
+RUN = ("run", "--on", "kubernetes", "--image", "example.org/train:1", "--name", "train", "-n", "2")
+SUBMIT = ("submit", *RUN[3:])
+TRAIN = ("--", "python", "train.py")
+
+
+@pytest.fixture
+def start(kubeconfig: Path) -> Iterator[Start]:
+    """Start ``ringleader`` with some words; what is left of it at the end is ended."""
+    started: list[Command] = []
+
+    def begin(*words: str, kubeconfig: Path | None = kubeconfig, **options: object) -> Command:
+        command = Command(words, kubeconfig=kubeconfig, **options)  # type: ignore[arg-type]
+        started.append(command)
+        return command
+
+    yield begin
+    for command in started:
+        command.kill()
+
+
+@pytest.fixture
+def operator(fake: FakeCluster) -> Operator:
+    return Operator(fake, "train")
+
+
+def job_yaml(path: Path, name: str = "train", **spec: object) -> Path:
+    template = {"spec": {"containers": [{"name": "main", "image": "x"}]}}
+    replicas = {"Launcher": {"template": template}, "Worker": {"replicas": 2, "template": template}}
+    document = {
+        "apiVersion": "kubeflow.org/v2beta1",
+        "kind": "MPIJob",
+        "metadata": {"name": name},
+        "spec": {"mpiReplicaSpecs": replicas} | spec,
+    }
+    path.write_text(json.dumps(document))
+    return path
+
+
+@pytest.mark.parametrize("words", [RUN, SUBMIT], ids=["run", "submit"])
+def test_a_job_from_pending_to_its_end(start: Start, operator: Operator, words: tuple[str, ...]) -> None:
+    command = start(*words, *TRAIN)
+    made = operator.arrived()
+    assert made["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] == 2
+    command.says("train: waiting: 0 of 2 workers ready; job train: waits for the operator")
+    operator.takes_up()
+    operator.cannot_schedule("train-worker-1", "0/3 nodes are available: 3 Insufficient nvidia.com/gpu")
+    command.says("train-worker-1: no node takes it: 0/3 nodes are available")
+    operator.waits("train-worker-1", "worker", "ErrImagePull", "manifest unknown")
+    command.says("train-worker-1: manifest unknown")
+    operator.starts()
+    command.says("train: running on 2 workers")
+    operator.writes("epoch 1\n")
+    command.prints("epoch 1\n")
+    operator.writes("epoch 2\n")
+    operator.finishes()
+    assert command.ends() == 0
+    assert command.out == "epoch 1\nepoch 2\n"
+    assert "exit code" not in command.err
+
+
+def test_the_jobs_exit_code_is_ours(start: Start, operator: Operator, tmp_path: Path) -> None:
+    command = start(*RUN, "--json", str(tmp_path / "end.json"), *TRAIN)
+    operator.takes_up()
+    operator.starts()
+    operator.writes("boom\n")
+    operator.finishes(7, message="train-launcher-abcde launcher: exit code 7")
+    assert command.ends() == 7
+    assert command.out == "boom\n"
+    assert command.err.splitlines()[-2:] == [
+        "ringleader: train-launcher-abcde launcher: exit code 7",
+        "ringleader: exit code 7 (launcher)",
+    ]
+    written = json.loads((tmp_path / "end.json").read_text())
+    assert (written["exit_code"], written["whose"], written["state"]) == (7, "launcher", "Failed")
+
+
+def test_a_job_that_runs_too_long_ends_with_124(start: Start, operator: Operator) -> None:
+    command = start(*RUN, "--timeout", "60", *TRAIN)
+    assert operator.arrived()["spec"]["runPolicy"]["activeDeadlineSeconds"] == 60
+    operator.takes_up()
+    operator.starts()
+    operator.finishes(143, reason="DeadlineExceeded", message="Job was active longer than specified deadline")
+    assert command.ends() == 124
+
+
+def test_a_job_that_fails_before_it_starts(start: Start, operator: Operator) -> None:
+    command = start(*RUN, *TRAIN)
+    operator.takes_up()
+    operator.sets("Failed", reason="InvalidSpec", message="spec.x: is wrong")
+    assert command.ends() == 3
+    assert "ringleader: spec.x: is wrong\nringleader: exit code 3 (the cluster)" in command.err
+
+
+def test_a_job_from_a_file(start: Start, operator: Operator, tmp_path: Path) -> None:
+    command = start("submit", str(job_yaml(tmp_path / "job.yaml")))
+    operator.takes_up()
+    operator.starts()
+    operator.finishes()
+    assert command.ends() == 0
+
+
+def test_rm_deletes_the_job_after_its_end(start: Start, operator: Operator, fake: FakeCluster) -> None:
+    command = start(*RUN, "--rm", *TRAIN)
+    operator.takes_up()
+    operator.starts()
+    operator.finishes(3)
+    assert command.ends() == 3
+    assert fake.get("mpijobs", "train") is None
+
+
+def test_detach_prints_the_name(start: Start, operator: Operator) -> None:
+    command = start(*RUN, "--detach", *TRAIN)
+    assert command.ends() == 0
+    assert command.out == "train\n"
+    assert "ringleader logs -f train" in command.err
+    operator.arrived()
+
+
+def test_several_jobs_are_sent_with_detach(start: Start, fake: FakeCluster, tmp_path: Path) -> None:
+    files = [str(job_yaml(tmp_path / f"{name}.yaml", name)) for name in ("one", "two")]
+    command = start("submit", *files)
+    assert command.ends() == 2
+    assert "holds 2 jobs: one, two" in command.err
+    command = start("submit", *files, "--detach")
+    assert (command.ends(), command.out) == (0, "one\ntwo\n")
+    assert fake.get("mpijobs", "one") and fake.get("mpijobs", "two")
+
+
+def test_quota_and_events_are_told(start: Start, operator: Operator, fake: FakeCluster) -> None:
+    command = start(*RUN, *TRAIN)
+    job = operator.arrived()
+    operator.sets("Created")
+    about = {"kind": "MPIJob", "name": "train", "namespace": "default", "uid": job["metadata"]["uid"]}
+    fake.create(
+        {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": "train.1"},
+            "involvedObject": about,
+            "type": "Warning",
+            "reason": "MPIJobFailed",
+            "message": 'pods "train-worker-1" is forbidden: exceeded quota: team',
+        }
+    )
+    command.says("exceeded quota: team")
+    command.press(signal.SIGTERM)
+    assert command.ends() == 143
+
+
+def test_start_timeout_names_what_is_in_the_way(start: Start, operator: Operator) -> None:
+    command = start(*RUN, "--start-timeout", "3", *TRAIN)
+    operator.takes_up()
+    operator.waits("train-worker-0", "worker", "ImagePullBackOff", 'Back-off pulling image "x": not found')
+    assert command.ends() == 3
+    assert "did not run within 3 seconds" in command.err
+    assert "check the image's name and tag" in command.err
+    assert "ringleader delete train" in command.err
+
+
+def test_deleted_while_it_is_followed(start: Start, operator: Operator, fake: FakeCluster) -> None:
+    command = start(*RUN, *TRAIN)
+    operator.takes_up()
+    operator.starts()
+    command.says("running on")
+    fake.delete("mpijobs", "train")
+    assert command.ends() == 3
+    assert "job train: was deleted while we followed it" in command.err
+
+
+def test_without_a_terminal_ctrl_c_leaves_the_job(
+    start: Start, operator: Operator, fake: FakeCluster
+) -> None:
+    command = start(*RUN, "--namespace", "default", *TRAIN)
+    operator.takes_up()
+    operator.starts()
+    command.says("running on")
+    command.press()
+    assert command.ends() == 130
+    assert "the job train goes on in namespace default" in command.err
+    assert "ringleader delete train --namespace default" in command.err
+    assert fake.get("mpijobs", "train") is not None
+
+
+def on_a_terminal(start: Start, words: tuple[str, ...]) -> tuple[Command, int]:
+    """Start a command whose standard input and error are a terminal; return the terminal's other end."""
+    leader, follower = pty.openpty()
+    command = start(*words, stdin=follower, stderr=follower)
+    os.close(follower)
+    return command, leader
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "is_left"),
+    [(b"y\n", 130, False), (b"n\n", 130, True), (b"\n", 130, True), (b"c\n", 0, True)],
+)
+def test_on_a_terminal_ctrl_c_asks(
+    start: Start, operator: Operator, fake: FakeCluster, answer: bytes, code: int, is_left: bool
+) -> None:
+    command, terminal = on_a_terminal(start, (*RUN, *TRAIN))
+    with os.fdopen(terminal, "r+b", buffering=0) as person:
+        command.reads(person)
+        operator.takes_up()
+        operator.starts()
+        command.says("running on")
+        command.press()
+        command.says("Delete the job?")
+        person.write(answer)
+        if code == 0:
+            operator.writes("and on\n")
+            command.prints("and on\n")
+            operator.finishes()
+        assert command.ends() == code
+    assert (fake.get("mpijobs", "train") is not None) is is_left
+
+
+def test_a_second_ctrl_c_leaves_at_once(start: Start, operator: Operator, fake: FakeCluster) -> None:
+    command, terminal = on_a_terminal(start, (*RUN, *TRAIN))
+    with os.fdopen(terminal, "r+b", buffering=0) as person:
+        command.reads(person)
+        operator.takes_up()
+        operator.starts()
+        command.says("running on")
+        command.press()
+        command.says("Delete the job?")
+        command.press()
+        assert command.ends() == 130
+    assert fake.get("mpijobs", "train") is not None
+
+
+def test_a_server_that_is_away_for_a_while(start: Start, operator: Operator, fake: FakeCluster) -> None:
+    command = start(*RUN, *TRAIN)
+    operator.takes_up()
+    operator.starts()
+    operator.writes("one\n")
+    command.prints("one\n")
+    fake.faults.go_away()
+    command.says("the API server does not answer")
+    operator.writes("two\n")
+    operator.finishes(5)
+    fake.faults.come_back()
+    command.says("the API server answers again")
+    assert command.ends() == 5
+    assert command.out == "one\ntwo\n", "each line of the log once"
+
+
+def test_watches_that_break_or_expire(start: Start, operator: Operator, fake: FakeCluster) -> None:
+    command = start(*RUN, *TRAIN)
+    operator.takes_up()
+    fake.faults.drop_watches()
+    operator.starts()
+    command.says("running on 2 workers")
+    fake.compact()
+    fake.faults.drop_watches()
+    operator.finishes(4)
+    assert command.ends() == 4
+
+
+def test_a_log_that_may_not_be_read(start: Start, operator: Operator, fake: FakeCluster) -> None:
+    fake.faults.forbid("pods/log is forbidden", verb="get", resource="pods/log")
+    command = start(*RUN, *TRAIN)
+    operator.takes_up()
+    operator.starts()
+    command.says("the log of train-launcher-abcde cannot be read")
+    operator.finishes(2)
+    assert command.ends() == 2
+
+
+# What cannot be sent
+
+
+def test_no_crd(start: Start, fake: FakeCluster) -> None:
+    fake.delete("customresourcedefinitions", "mpijobs.kubeflow.org")
+    command = start(*RUN, *TRAIN)
+    assert command.ends() == 3
+    assert "no MPIJob CRD on this cluster" in command.err
+    assert "ringleader operator crd | kubectl apply -f -" in command.err
+    assert "--on pods" in command.err
+
+
+def test_no_namespace(start: Start) -> None:
+    command = start(*RUN, "--namespace", "nowhere", *TRAIN)
+    assert command.ends() == 3
+    assert "there is no namespace nowhere" in command.err
+
+
+def test_no_right(start: Start, fake: FakeCluster, tmp_path: Path) -> None:
+    mine = fake.write_kubeconfig(tmp_path / "eve", token=fake.add_user("eve"))
+    command = start(*RUN, *TRAIN, kubeconfig=mine)
+    assert command.ends() == 3
+    assert "not allowed" in command.err
+    assert "the verb create on mpijobs.kubeflow.org" in command.err
+
+
+def test_wrong_token(start: Start, fake: FakeCluster, tmp_path: Path) -> None:
+    mine = fake.write_kubeconfig(tmp_path / "nobody", token="wrong")
+    command = start(*RUN, *TRAIN, kubeconfig=mine)
+    assert command.ends() == 3
+    assert "does not accept the credentials" in command.err
+
+
+def test_the_name_is_taken(start: Start, fake: FakeCluster, tmp_path: Path) -> None:
+    fake.create(json.loads(job_yaml(tmp_path / "job.yaml").read_text()))
+    command = start(*RUN, *TRAIN)
+    assert command.ends() == 3
+    assert "one of this name exists" in command.err
+    assert "ringleader delete train" in command.err
+
+
+def test_no_server(start: Start, fake: FakeCluster) -> None:
+    fake.faults.go_away()
+    command = start(*RUN, *TRAIN)
+    assert command.ends() == 3
+    assert fake.url in command.err
+
+
+def test_no_kubeconfig(start: Start, tmp_path: Path) -> None:
+    command = start(*RUN, *TRAIN, kubeconfig=tmp_path / "none")
+    assert command.ends() in (2, 3)
+    assert "none" in command.err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: [", "job.yaml:1"),
+        ("- 1", "a list"),
+        ("", "there is no MPIJob"),
+        ("kind: ConfigMap\napiVersion: v1\nmetadata: {name: a}", "there is no MPIJob"),
+    ],
+)
+def test_files_that_hold_no_job(start: Start, tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "job.yaml").write_text(text)
+    command = start("submit", str(tmp_path / "job.yaml"))
+    assert command.ends() == 2
+    assert said in command.err
+
+
+def test_every_fault_of_a_file_and_of_the_words(start: Start, tmp_path: Path) -> None:
+    path = job_yaml(tmp_path / "job.yaml", slotsPerWorker=-1, replicaSpecs={})
+    command = start("submit", "--gpus", "1", str(path), str(tmp_path / "none.yaml"))
+    assert command.ends() == 2
+    for said in ("--gpus", "none.yaml", "spec.slotsPerWorker", "spec.replicaSpecs: unknown field"):
+        assert said in command.err
+
+
+def test_an_old_manifest(start: Start, fake: FakeCluster, tmp_path: Path) -> None:
+    path = tmp_path / "old.yaml"
+    path.write_text((Path(__file__).parent.parent / "golden/mpijob/v1.old.yaml").read_text())
+    command = start("submit", str(path))
+    assert command.ends() == 2
+    assert "older version" in command.err
+    command = start("submit", "--convert", "--detach", str(path))
+    assert command.ends() == 0
+    until("the job", lambda: fake.list("mpijobs"))
+
+
+def test_options_of_hosts_mean_nothing_on_a_cluster(start: Start) -> None:
+    command = start("run", "--on", "kubernetes", "--lab", "--oversubscribe", "--image", "x", "true")
+    assert command.ends() == 2
+    assert "--lab: means nothing with --on kubernetes" in command.err
+    assert "--oversubscribe: means nothing" in command.err
+
+
+def test_options_of_a_cluster_mean_nothing_on_hosts(start: Start) -> None:
+    command = start("run", "--image", "x", "true")
+    assert command.ends() == 2
+    assert "--image: is for jobs on Kubernetes" in command.err
+
+
+def test_a_rehearsal_sends_nothing_and_needs_no_cluster(
+    start: Start, fake: FakeCluster, tmp_path: Path
+) -> None:
+    command = start(*RUN, "--dry-run", *TRAIN)
+    assert command.ends() == 0
+    golden = Path(__file__).parent.parent / "golden/kubernetes_client/dry_run.yaml"
+    if os.environ.get("RINGLEADER_RENEW_GOLDENS") == "1":
+        golden.write_text(command.out)
+    assert command.out == golden.read_text()
+    assert fake.list("mpijobs") == []
+    assert start(*RUN, "--dry-run", *TRAIN, kubeconfig=None).ends() == 0
