@@ -18,7 +18,7 @@ from tests.kube.fake.standin import StandInOptions
 
 def main() -> None:
     """Read the options, serve until standard input ends."""
-    parser = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(prog="python -m tests.kube.fake", description=(__doc__ or "").strip())
         prog="python -m tests.kube.fake", description="Serve a fake cluster until standard input ends."
     )
     parser.add_argument("--port", type=int, default=0, help="0: a free one")
