@@ -18,9 +18,7 @@ from tests.kube.fake.standin import StandInOptions
 
 def main() -> None:
     """Read the options, serve until standard input ends."""
-    parser = argparse.ArgumentParser(prog="python -m tests.kube.fake", description=(__doc__ or "").strip())
-        prog="python -m tests.kube.fake", description="Serve a fake cluster until standard input ends."
-    )
+    parser = argparse.ArgumentParser(prog="python -m tests.kube.fake", description="Serve a fake cluster.")
     parser.add_argument("--port", type=int, default=0, help="0: a free one")
     parser.add_argument("--window", type=int, default=20_000, help="events that a watch may be behind")
     parser.add_argument("--stand-in", action="store_true", help="a Job controller and nodes")
