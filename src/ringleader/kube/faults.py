@@ -37,6 +37,10 @@ def _reason(error: Exception) -> tuple[str, str]:
         return f"TLS failed: {error.reason or error}", ""
     if isinstance(error, aiohttp.ServerTimeoutError):
         return "no connection: timed out", _CONNECT
+    if isinstance(error, OSError) and error.errno:
+        return f"the connection broke off: {os.strerror(error.errno)}", ""
+    if isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientPayloadError):
+        return "the connection broke off", ""
     return f"the connection broke off: {error or type(error).__name__}", ""
 
 

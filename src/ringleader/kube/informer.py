@@ -103,8 +103,8 @@ class Informer(Generic[T]):
                     await self._list()
                     self.synced.set()
                 self._opened = self._clock()
-                await self._watch()
-                pause = 0.0 if self._is_sound() else self._failed("it ended at once", 0.0)
+                was_quiet = await self._watch()
+                pause = 0.0 if was_quiet or self._is_sound() else self._failed("it ended at once", 0.0)
             except ApiError as error:
                 pause = self._refused(error)
             except UnreachableError as error:
@@ -138,8 +138,8 @@ class Informer(Generic[T]):
             self._drop(key)
         self._version = version
 
-    async def _watch(self) -> None:
-        """Follow the changes of one watch until it ends."""
+    async def _watch(self) -> bool:
+        """Follow the changes of one watch until it ends: True where it was we who had heard nothing."""
         changes = self._cluster.watch(
             self.resource,
             self._namespace,
@@ -154,15 +154,16 @@ class Informer(Generic[T]):
                     async with asyncio.timeout(self._silence):
                         change = await anext(changes, None)
                 except TimeoutError:
-                    return
+                    return True
                 if change is None:
-                    return
+                    return False
                 if change.type == "DELETED":
                     self._drop(_key(change.object))
                 elif change.type != "BOOKMARK":
                     self._put(change.object)
+                # Whatever breaks next, this one got us on.
+                self._failures = self._doubts = 0
                 self._version = change.object["metadata"].get("resourceVersion") or self._version
-                self._doubts = 0
 
     def _put(self, document: Object) -> Key:
         key, value = _key(document), self._project(document)
