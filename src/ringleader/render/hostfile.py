@@ -10,6 +10,7 @@ So a name that is not plain gets a plain alias in the hostfile, and the job's ow
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from ringleader.errors import Fault, RequestError
 from ringleader.job import Family
@@ -58,12 +59,8 @@ def hostfile_text(plan: Plan, family: Family) -> str:
     """
     names = [_name(facts, family) for facts in plan.hosts]
     counts = plan.counts()
-    if family in (Family.OPENMPI4, Family.OPENMPI5):
-        # max_slots: an MPI that would put more ranks there fails instead.
-        lines = (f"{n} slots={count} max_slots={count}" for n, count in zip(names, counts, strict=True))
-        return "".join(line + "\n" for line in lines)
-    if not in_turns(plan):
-        return "".join(f"{name}:{count}\n" for name, count in zip(names, counts, strict=True))
+    if family in (Family.OPENMPI4, Family.OPENMPI5) or not in_turns(plan):
+        return host_lines(zip(names, counts, strict=True), family, is_limit=True)
     if len(set(counts)) > 1:
         raise RequestError(
             Fault(
@@ -72,7 +69,18 @@ def hostfile_text(plan: Plan, family: Family) -> str:
                 hint="give every host equally many ranks, use --map-by slot, or use Open MPI",
             )
         )
-    return "".join(f"{name}:1\n" for name in names)
+    return host_lines(((name, 1) for name in names), family)
+
+
+def host_lines(hosts: Iterable[tuple[str, int]], family: Family, *, is_limit: bool = False) -> str:
+    """Return a hostfile of names, which the MPI must be able to read as they are, and their slots.
+
+    ``is_limit``: an MPI that would put more ranks there fails instead (Open MPI; Hydra knows no limit).
+    """
+    if family in (Family.OPENMPI4, Family.OPENMPI5):
+        limit = " max_slots=" if is_limit else ""
+        return "".join(f"{name} slots={n}{limit}{n if limit else ''}\n" for name, n in hosts)
+    return "".join(f"{name}:{n}\n" for name, n in hosts)
 
 
 def _name(facts: HostFacts, family: Family) -> str:

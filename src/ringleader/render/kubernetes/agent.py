@@ -1,0 +1,101 @@
+"""What the operator's own image does in a launcher's Pod: wait for the workers, and lay out mpirun's helpers.
+
+An init container waits until every worker answers, and leaves in a volume what mpirun in the user's image
+calls: the agent in ssh's place, and the check that a launch reaches the hosts that it was to reach
+(docs/decisions/0006-reaching-the-planned-hosts.md). The user's image needs a shell for it and nothing else.
+Pure.
+"""
+
+from __future__ import annotations
+
+from ringleader.mpijob import names
+from ringleader.mpijob.model import MPIJob
+from ringleader.render.kubernetes import config_map, secret
+from ringleader.render.kubernetes.labels import Document
+from ringleader.render.kubernetes.settings import OperatorSettings
+from ringleader.render.kubernetes.spawn import is_exec
+from ringleader.render.kubernetes.sshd_port import ssh_ports
+
+VOLUME = "ringleader-agent"
+MOUNT_PATH = "/opt/ringleader"
+CONTAINER = "ringleader-wait"
+SSH_AGENT = f"{MOUNT_PATH}/ssh"
+EXEC_AGENT = f"{MOUNT_PATH}/kubexec.sh"
+LAUNCH = f"{MOUNT_PATH}/launch"
+USER = 65532
+"""User of the operator's image."""
+RESOURCES = {"cpu": "100m", "memory": "256Mi"}
+
+
+def agent_path(job: MPIJob, settings: OperatorSettings) -> str:
+    """Return what mpirun calls in place of ssh; empty: ssh itself."""
+    if not settings.image:
+        return ""
+    return EXEC_AGENT if is_exec(job) else SSH_AGENT
+
+
+def volume() -> Document:
+    """Return the volume that the helpers are laid in."""
+    return {"name": VOLUME, "emptyDir": {}}
+
+
+def mount() -> Document:
+    """Return where both containers see it."""
+    return {"name": VOLUME, "mountPath": MOUNT_PATH}
+
+
+def checked(container: Document) -> Document:
+    """Return the launcher's first container with its command under the check, where it has one.
+
+    What an image's entrypoint starts cannot be put under it: only the container runtime knows that program.
+    """
+    if not container.get("command"):
+        return container
+    return {**container, "command": [LAUNCH, *container["command"]]}
+
+
+def wait_container(job: MPIJob, settings: OperatorSettings, spec: Document) -> Document:
+    """Return the init container of a launcher whose Pod has this spec."""
+    pull = {"imagePullPolicy": settings.image_pull_policy} if settings.image_pull_policy else {}
+    return {
+        "name": CONTAINER,
+        "image": settings.image,
+        **pull,
+        "command": ["python", "-m", "ringleader.podagent"],
+        "args": _args(job, settings),
+        "resources": {"requests": dict(RESOURCES), "limits": dict(RESOURCES)},
+        "securityContext": _security(spec),
+        "volumeMounts": [config_map.mount(), mount()],
+    }
+
+
+def _args(job: MPIJob, settings: OperatorSettings) -> list[str]:
+    found = ["wait", f"--tools={MOUNT_PATH}", f"--hostfile={config_map.HOSTFILE_PATH}"]
+    found += [f"--slots={job.spec.slots_per_worker}", f"--timeout={settings.wait_timeout:g}"]
+    if job.spec.run_launcher_as_worker:
+        found.append(f"--launcher={names.launcher(job.metadata.name)}")
+    worker = job.spec.mpi_replica_specs.worker
+    if is_exec(job):
+        container = "" if worker is None else worker.template["spec"]["containers"][0]["name"]
+        return [*found, "--spawn=exec", f"--namespace={job.metadata.namespace}", f"--container={container}"]
+    found.append("--spawn=ssh")
+    if secret.has_our_sshd(job):
+        found.append(f"--known-hosts={job.spec.ssh_auth_mount_path}/known_hosts")
+    return [*found, *(f"--port={port}" for port in ssh_ports(job))]
+
+
+def _security(spec: Document) -> Document:
+    """Return rights that even a restricted namespace allows.
+
+    The image's own user is not root. It is named only where the Pod says root for all its containers:
+    clusters that give each namespace its own users refuse a fixed one.
+    """
+    root = (spec.get("securityContext") or {}).get("runAsUser") == 0
+    return {
+        "runAsNonRoot": True,
+        **({"runAsUser": USER} if root else {}),
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
