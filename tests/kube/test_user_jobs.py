@@ -338,7 +338,7 @@ def test_no_kubeconfig(start: Start, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a: [", "job.yaml:1"),
+        ("a: [", "job.yaml:2: is not YAML"),
         ("- 1", "a list"),
         ("", "there is no MPIJob"),
         ("kind: ConfigMap\napiVersion: v1\nmetadata: {name: a}", "there is no MPIJob"),

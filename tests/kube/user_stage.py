@@ -198,6 +198,7 @@ class Operator:
         )
 
     def runs(self, pod: str, role: str) -> None:
+        self._log(pod, role, lambda log: None)
         state = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
         conditions = [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"}]
         self.status(pod, phase="Running", conditions=conditions, containerStatuses=[container(role, state)])
@@ -210,11 +211,12 @@ class Operator:
             conditions=[],
             containerStatuses=[container(role, state)],
         )
-        self.end_log(pod, role)
+        self._log(pod, role, lambda log: log.end())
 
-    def end_log(self, pod: str, container: str) -> None:
+    def _log(self, pod: str, container: str, work: Callable[[Any], None]) -> None:
+        """Do something with a container's log, which is begun if need be."""
         uid = self.fake.get("pods", pod, self.namespace)["metadata"]["uid"]  # type: ignore[index]
-        self.fake.call(lambda: self.fake.containers.log(self.namespace, uid, container).end())
+        self.fake.call(lambda: work(self.fake.containers.log(self.namespace, uid, container)))
 
     @property
     def launcher(self) -> str:

@@ -115,8 +115,8 @@ class _Session:
         number = await self._first(sending)
         if number is not None:
             return await self._stop_sending(sending, number)
-        self._is_sent = True
         job = sending.result()
+        self._is_sent = True
         if self._wishes.detach:
             print(job.name, flush=True)
             self._terminal.say(self._how_to_go_on())

@@ -23,7 +23,7 @@ from ringleader.mpijob import names
 
 LOG_PATIENCE = 30.0
 """Seconds that the rest of the log may take once the job has ended."""
-CODE_PATIENCE = 5.0
+CODE_PATIENCE = 2.0
 """Seconds after a job's end in which the launcher's Pod may still report its exit code."""
 LOOK_AGAIN = 3.0
 """Seconds between looks at the events of a job that does not run yet."""

@@ -11,7 +11,8 @@ OPERATOR = "ringleader operator crd | kubectl apply -f - and ringleader operator
 
 def is_unknown_kind(error: ApiError) -> bool:
     """Say whether the server has no such kind of object at all, rather than no object of that name."""
-    return error.status == 404 and "could not find the requested resource" in error.message
+    said = ("could not find the requested resource", "page not found")
+    return error.status == 404 and any(words in error.message for words in said)
 
 
 def no_such_namespace(error: ApiError, namespace: str) -> bool:
