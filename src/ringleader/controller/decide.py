@@ -1,0 +1,161 @@
+"""``decide``: what to do about an MPIJob, from what the cluster holds of it. Pure.
+
+It looks at the present only: the same input gives the same output, and where its actions have taken effect it
+asks for no more. See docs/concepts/operator.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ringleader.controller import conditions, creation, failing, lifecycle, replacing, suspending, waiting
+from ringleader.controller.cleaning import after_end, delete, delete_pod
+from ringleader.controller.creation import Refused
+from ringleader.controller.diagnosis import FIRST_FAILURE
+from ringleader.controller.draft import Draft
+from ringleader.controller.failing import Seen
+from ringleader.controller.hosts import write_hosts
+from ringleader.controller.invalid import decide_invalid
+from ringleader.controller.model import Action, Decision, Observed
+from ringleader.controller.ownership import foreign
+from ringleader.controller.replicas import Pods, is_running, launcher_status, pods_of, workers_status
+from ringleader.controller.restarts import CAUSE, COUNTED, record_of
+from ringleader.controller.support import pod_group, support
+from ringleader.kube.port import Object
+from ringleader.mpijob.model import ManagedBy, MPIJob
+from ringleader.render.kubernetes.settings import OperatorSettings
+
+__all__ = ["decide", "decide_invalid"]
+
+REMAINS_PAUSE = 1.0
+"""Seconds until the remains of an earlier job of the same name are looked for again."""
+
+
+def decide(job: MPIJob, observed: Observed, now: float, settings: OperatorSettings) -> Decision:
+    """Return what to do about a job now.
+
+    ``job.status`` is its present status, ``now`` is in seconds since the epoch. A job that another controller
+    manages, or that is being deleted, is left alone.
+    """
+    manager = job.spec.run_policy.managed_by
+    if manager not in (None, ManagedBy.MPI_OPERATOR) or job.metadata.deletion_timestamp:
+        return Decision()
+    draft = Draft(job=job, now=now, status=job.status)
+    pods = pods_of(job, observed)
+    if lifecycle.is_finished(job.status):
+        after_end(draft, observed, pods)
+    elif waiting.namespace_is_going(observed):
+        draft.is_blocked = True
+    else:
+        _live(draft, observed, pods, settings)
+    return draft.decision()
+
+
+def _live(draft: Draft, observed: Observed, pods: Pods, settings: OperatorSettings) -> None:
+    """Decide about a job that has not ended."""
+    lifecycle.begin(draft)
+    draft.is_blocked = bool(observed.rejections)
+    taken, has_remains = foreign(draft.job, observed, draft.now)
+    if taken or has_remains:
+        _blocked(draft, observed, pods, taken)
+    elif draft.job.spec.run_policy.suspend and not _is_over(observed):
+        _suspended(draft, observed, pods, settings)
+    else:
+        suspending.say_resumed(draft)
+        seen = failing.look(draft, observed, pods)
+        if not failing.end(draft, observed, pods, seen):
+            _going(draft, observed, pods, seen, settings)
+
+
+def _is_over(observed: Observed) -> bool:
+    """Say whether the launcher ended before it could be suspended."""
+    return any(lifecycle.job_condition(observed.launcher, one) is not None for one in ("Complete", "Failed"))
+
+
+def _blocked(draft: Draft, observed: Observed, pods: Pods, taken: Sequence[tuple[str, str]]) -> None:
+    """Touch nothing while objects of others, or remains, stand where ours are to be."""
+    draft.is_blocked = True
+    _count(draft, observed, pods)
+    if not taken:
+        draft.look_again(REMAINS_PAUSE)
+        return
+    name, kind = taken[0]
+    message = f'Resource "{name}" of Kind "{kind}" already exists and is not managed by MPIJob'
+    if draft.explain(conditions.FOREIGN, message):
+        draft.note("Warning", conditions.FOREIGN, message)
+
+
+def _suspended(draft: Draft, observed: Observed, pods: Pods, settings: OperatorSettings) -> None:
+    """Keep a job suspended: everything but Pods is there, and no failure is remembered."""
+    held = creation.refused(observed, draft.now)
+    annotations = failing.annotations_of(observed.config_map)
+    is_starting_anew = bool(record_of(annotations).cause)
+    for name in (FIRST_FAILURE, COUNTED):
+        if name in annotations:
+            draft.annotations[name] = None
+    if is_starting_anew and observed.launcher is None:
+        draft.annotations[CAUSE] = None
+    _around(draft, observed, pods, held, settings)
+    if is_starting_anew and observed.launcher is not None:
+        draft.stage(delete(observed.launcher))
+    draft.stage(suspending.take_away(observed, pods))
+    draft.stage(creation.launcher(draft, observed, pods, held, settings))
+    suspending.say_suspended(draft, observed)
+
+
+def _going(draft: Draft, observed: Observed, pods: Pods, seen: Seen, settings: OperatorSettings) -> None:
+    """Bring a job's Pods about: what is in the way goes, what is missing is made."""
+    held = creation.refused(observed, draft.now)
+    draft.annotations.update(seen.to_keep)
+    gone: list[Action] = [delete_pod(pod) for pod in pods.surplus if not pod.is_deleting]
+    gone += [one for one in replacing.replace_failed(draft, observed, pods, seen) if one not in gone]
+    _around(draft, observed, pods, held, settings)
+    draft.stage(gone)
+    if not replacing.is_starting_anew(draft, seen):
+        for stage in creation.resume(draft, observed, pods, held, settings):
+            draft.stage(stage)
+        made = creation.workers(draft, pods, held)
+        draft.stage([*made, *creation.launcher(draft, observed, pods, held, settings)])
+    _count(draft, observed, pods)
+    _progress(draft, observed, pods)
+
+
+def _around(draft: Draft, observed: Observed, pods: Pods, held: Refused, settings: OperatorSettings) -> None:
+    """Make all that Pods need before there are any."""
+    made = support(draft, observed)
+    made += write_hosts(draft, observed.config_map, pods, settings)
+    if not draft.job.spec.run_policy.suspend:
+        made += pod_group(draft, observed, settings)
+    draft.stage(one for one in made if not held.holds_back(draft, *_named(one)))
+
+
+def _named(action: Action) -> tuple[str, str]:
+    """Return kind and name of what an action makes or changes."""
+    document: Object = getattr(action, "document", {})
+    if document:
+        return str(document["kind"]), str(document["metadata"]["name"])
+    resource = getattr(action, "resource", None)
+    return getattr(resource, "kind", ""), getattr(action, "name", "")
+
+
+def _count(draft: Draft, observed: Observed, pods: Pods) -> None:
+    job = observed.launcher
+    launcher = None
+    if job is not None:
+        launcher = launcher_status(job, pods, has_succeeded=False, is_over=False)
+    draft.count(launcher=launcher, worker=workers_status(pods))
+
+
+def _progress(draft: Draft, observed: Observed, pods: Pods) -> None:
+    """Say that the job runs, or why it does not yet."""
+    if is_running(observed.launcher, pods) and not draft.annotations.get(CAUSE):
+        lifecycle.run(draft)
+        draft.explain(conditions.CREATED, f"{draft.title} is created.")
+        return
+    found, again = waiting.obstacle(observed, pods, draft.now)
+    if again is not None:
+        draft.look_again(again)
+    if found is None:
+        draft.explain(conditions.CREATED, f"{draft.title} is created.")
+    elif draft.explain(found.reason, found.message):
+        draft.note("Warning", *(found.note or (found.reason, found.message)))

@@ -1,0 +1,123 @@
+"""A job whose spec is invalid, and what becomes of it when it is corrected (weakness 13)."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.decide_world import START, World
+
+from ringleader.controller.decide import decide_invalid
+from ringleader.controller.invalid import status_of
+from ringleader.controller.model import Decision
+from ringleader.errors import RequestError
+from ringleader.mpijob.reading import read
+from ringleader.mpijob.writing import write
+
+TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "mpi"}]}}
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    spec = {
+        "mpiReplicaSpecs": {
+            "Launcher": {"template": TEMPLATE},
+            "Worker": {"replicas": 0, "restartPolicy": "Always", "template": {"spec": {"containers": []}}},
+        }
+    }
+    found = {
+        "apiVersion": "kubeflow.org/v2beta1",
+        "kind": "MPIJob",
+        "metadata": {"name": "pi", "namespace": "lab", "uid": "job-uid"},
+        "spec": spec,
+    }
+    return found | changes
+
+
+def error(found: dict[str, Any]) -> RequestError:
+    with pytest.raises(RequestError) as caught:
+        read(found, strict=False)
+    return caught.value
+
+
+def test_an_invalid_spec_is_a_condition_and_one_event() -> None:
+    found = document()
+    decision = decide_invalid(found, error(found), START)
+    assert decision.status is not None
+    (failed,) = decision.status["conditions"]
+    assert (failed["type"], failed["status"], failed["reason"]) == ("Failed", "True", "ValidationError")
+    assert failed["message"].startswith("Found validation errors: ")
+    for field in ("replicas", "restartPolicy", "containers"):
+        assert (
+            f"spec.mpiReplicaSpecs[Worker].{'template.spec.' * (field == 'containers')}{field}: "
+            in failed["message"]
+        )
+    (note,) = decision.notes
+    assert (note.type, note.reason, note.message) == ("Warning", "ValidationError", failed["message"])
+    assert not decision.stages
+    again = found | {"status": dict(decision.status)}
+    assert decide_invalid(again, error(found), START + 60) == Decision()
+
+
+def test_another_mistake_is_another_message() -> None:
+    found = document()
+    first = decide_invalid(found, error(found), START)
+    other = document(metadata={"name": "Pi", "namespace": "lab"}) | {
+        "status": deepcopy(dict(first.status or {}))
+    }
+    second = decide_invalid(other, error(other), START + 60)
+    assert second.status is not None
+    assert "metadata.name: " in second.status["conditions"][0]["message"]
+    assert second.status["conditions"][0]["lastTransitionTime"] == "2026-01-01T00:00:00Z"
+    assert len(second.notes) == 1
+    assert decide_invalid(other | {"status": dict(second.status)}, error(other), START + 90) == Decision()
+
+
+def test_a_corrected_job_goes_on_as_if_nothing_had_been() -> None:
+    world = World()
+    decision = decide_invalid(write(world.job), RequestError("spec.slotsPerWorker: -1"), START)
+    world.job = replace(world.job, status=status_of({"status": decision.status}))
+    assert world.state == "Failed"
+    world.start()
+    assert world.state == "Running"
+    failed = world.condition("Failed")
+    assert (failed.status, failed.reason) == ("False", "SpecCorrected")
+    assert world.reasons == ["MPIJobCreated", "MPIJobRunning"]
+
+
+def test_a_running_job_with_an_invalid_edit_is_not_touched_and_recovers() -> None:
+    world = World().start()
+    decision = decide_invalid(write(world.job), RequestError("no"), START + 5)
+    assert not decision.stages
+    world.job = replace(world.job, status=status_of({"status": decision.status}))
+    assert (world.state, world.job.status.completion_time) == ("Failed", "")
+    assert world.settle().state == "Running"
+    assert len(world.pods) == 3
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"status": {"conditions": [{"type": "Succeeded", "status": "True"}]}},
+        {"status": {"conditions": [{"type": "Failed", "status": "True", "reason": "MPIJobFailed"}]}},
+        {"metadata": {"name": "pi", "deletionTimestamp": "2026-01-01T00:00:00Z"}},
+        {"spec": {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}},
+        {"spec": {"runPolicy": {"managedBy": "somebody/else"}}},
+    ],
+)
+def test_left_alone(changes: dict[str, Any]) -> None:
+    assert decide_invalid(document(**changes), RequestError("no"), START) == Decision()
+
+
+@pytest.mark.parametrize(
+    "nonsense", [{"spec": []}, {"spec": None}, {"metadata": None}, {"status": {"conditions": 7}}]
+)
+def test_documents_that_are_no_jobs_at_all(nonsense: dict[str, Any]) -> None:
+    found = document(**nonsense)
+    assert decide_invalid(found, RequestError("no"), START).status is not None
+
+
+def test_a_long_list_of_faults_fits() -> None:
+    decision = decide_invalid(document(), RequestError("x" * 5000), START)
+    assert len(decision.notes[0].message) == 1024
