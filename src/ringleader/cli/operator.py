@@ -7,12 +7,16 @@ import sys
 
 import click
 
+from ringleader.cli import operator_run
 from ringleader.cli.extras import needs_kubernetes
 
 
 @click.group(name="operator", context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
     """The MPIJob operator and what a cluster needs for it."""
+
+
+command.add_command(operator_run.command)
 
 
 @command.command()

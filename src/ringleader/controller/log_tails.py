@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import aclosing
 
 from ringleader.controller.model import LogWish
 from ringleader.errors import RefusedError
@@ -38,8 +39,9 @@ async def _tail(cluster: Cluster, namespace: str, wish: LogWish) -> str:
                 previous=wish.previous,
                 limit_bytes=_READ,
             )
-            async for part in stream:
-                parts.append(part)
+            async with aclosing(stream) as pieces:
+                async for piece in pieces:
+                    parts.append(piece)
     except (RefusedError, TimeoutError):
         if not parts:
             return ""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import aclosing
 from typing import Any, Literal, TypeVar
 
 from ringleader.kube.port import ApiError, Change, Cluster, Listing, Object, Session, UnreachableError
@@ -36,6 +37,29 @@ class MeasuredCluster:
         call = self._cluster.list(resource, namespace, labels=labels, fields=fields)
         return await self._timed("list", resource, call)
 
+    async def pages(
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        limit: int = 500,
+    ) -> AsyncGenerator[Listing, None]:
+        """See ``Cluster``."""
+        began = self._clock()
+        try:
+            found = self._cluster.pages(resource, namespace, labels=labels, fields=fields, limit=limit)
+            async with aclosing(found) as pages:
+                async for page in pages:
+                    self._heard()
+                    self._count("list", resource.plural, "2xx", self._clock() - began)
+                    yield page
+                    began = self._clock()
+        except (ApiError, UnreachableError) as error:
+            self._failed("list", resource, error, began)
+            raise
+
     async def watch(
         self,
         resource: Resource,
@@ -45,20 +69,22 @@ class MeasuredCluster:
         labels: str = "",
         fields: str = "",
         timeout: float = 300.0,
-    ) -> AsyncIterator[Change]:
+    ) -> AsyncGenerator[Change, None]:
         """See ``Cluster``."""
         began = self._clock()
         try:
-            async for change in self._cluster.watch(
+            found = self._cluster.watch(
                 resource,
                 namespace,
                 resource_version=resource_version,
                 labels=labels,
                 fields=fields,
                 timeout=timeout,
-            ):
-                self._heard()
-                yield change
+            )
+            async with aclosing(found) as changes:
+                async for change in changes:
+                    self._heard()
+                    yield change
             self._heard()
         except (ApiError, UnreachableError) as error:
             self._failed("watch", resource, error, began)
@@ -112,7 +138,7 @@ class MeasuredCluster:
         tail: int | None = None,
         previous: bool = False,
         limit_bytes: int | None = None,
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         """See ``Cluster``."""
         return self._cluster.logs(
             pod,

@@ -1,0 +1,217 @@
+"""``ringleader operator run``: the controller of MPIJobs, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import signal
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from ringleader.cli.extras import needs_kubernetes
+from ringleader.errors import Fault, RefusedError
+
+if TYPE_CHECKING:
+    from ringleader.controller.process import ProcessTerms
+    from ringleader.kube.client import RestCluster
+    from ringleader.render.kubernetes.settings import OperatorSettings
+
+HELP = """Run the operator until SIGTERM or Ctrl-C.
+
+It looks after the MPIJobs of all namespaces, or of one. Several may run: one works, the others wait for its
+Lease. Exit codes: 0 told to stop; 3 not allowed, no CRD, or the Lease is lost.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorWords:
+    """The options, as they were written."""
+
+    namespace: str = ""
+    lock_namespace: str | None = None
+    leader_election: bool = True
+    image: str | None = None
+    gang_scheduling: str = ""
+    cluster_domain: str = ""
+    host: str = ""
+    port: int = 8080
+    monitoring_port: int | None = None
+    kube_api_qps: float = 1000.0
+    kube_api_burst: int = 2000
+    parallel_jobs: int = 32
+    parallel_requests: int = 64
+    kubeconfig: str | None = None
+    context: str | None = None
+    log_format: Literal["json", "text"] = "json"
+    log_level: str = "info"
+    dry_run: bool = False
+
+
+OPTIONS: tuple[click.Parameter, ...] = (
+    click.Option(
+        ["--namespace"], default="", envvar="KUBEFLOW_NAMESPACE", help="Look after this namespace only."
+    ),
+    click.Option(["--lock-namespace"], help="Where the Lease lies. [default: the operator's own]"),
+    click.Option(
+        ["--leader-election/--no-leader-election"], default=True, help="Work only while holding the Lease."
+    ),
+    click.Option(
+        ["--image"],
+        envvar="RINGLEADER_OPERATOR_IMAGE",
+        help="The operator's own image, for what it runs in the Pods of jobs.",
+    ),
+    click.Option(
+        ["--gang-scheduling"],
+        default="",
+        metavar="NAME",
+        help="Gang scheduler of jobs that name none: volcano, or a scheduler with coscheduling.",
+    ),
+    click.Option(["--cluster-domain"], default="", help="End of host names, such as cluster.local."),
+    click.Option(["--host"], default="", help="Address that probes are answered on. [default: all]"),
+    click.Option(
+        ["--port"], default=8080, show_default=True, help="For /healthz, /readyz and /metrics; 0: none."
+    ),
+    click.Option(["--monitoring-port"], type=int, hidden=True),
+    click.Option(
+        ["--kube-api-qps"], default=1000.0, show_default=True, help="Requests per second; 0: no limit."
+    ),
+    click.Option(
+        ["--kube-api-burst"],
+        default=2000,
+        show_default=True,
+        type=click.IntRange(min=1),
+        help="Requests at once after a rest.",
+    ),
+    click.Option(
+        ["--parallel-jobs", "--threadiness", "parallel_jobs"],
+        default=32,
+        show_default=True,
+        type=click.IntRange(min=1),
+        help="Jobs that are looked at side by side.",
+    ),
+    click.Option(
+        ["--parallel-requests"],
+        default=64,
+        show_default=True,
+        type=click.IntRange(min=1),
+        help="Requests under way at the same time.",
+    ),
+    click.Option(["--kubeconfig", "--kubeConfig", "kubeconfig"], help="As kubectl reads it."),
+    click.Option(["--context"], help="Context of the kubeconfig."),
+    click.Option(["--log-format"], type=click.Choice(["json", "text"]), default="json", show_default=True),
+    click.Option(
+        ["--log-level"],
+        type=click.Choice(["debug", "info", "warning", "error"]),
+        default="info",
+        show_default=True,
+    ),
+    click.Option(["--dry-run"], is_flag=True, help="Say whether it could run here, and with what."),
+)
+
+
+class OperatorRunCommand(click.Command):
+    """A command whose words arrive as one value."""
+
+    def invoke(self, ctx: click.Context) -> None:
+        """Run the operator."""
+        with needs_kubernetes():
+            run(read_words(ctx.params), environ=os.environ)
+
+
+command = OperatorRunCommand(
+    "run", params=list(OPTIONS), help=HELP, context_settings={"help_option_names": ["-h", "--help"]}
+)
+
+
+def read_words(params: Mapping[str, Any]) -> OperatorWords:
+    """Return the options as a value."""
+    return OperatorWords(**{one.name: params[one.name] for one in fields(OperatorWords)})
+
+
+def run(words: OperatorWords, *, environ: Mapping[str, str]) -> None:
+    """Run the operator until a signal comes. Raises RefusedError where the cluster does not let us."""
+    from ringleader.controller.log_format import log_to_standard_error
+
+    log_to_standard_error(words.log_format, words.log_level)
+    asyncio.run(_run(words, environ))
+
+
+async def _run(words: OperatorWords, environ: Mapping[str, str]) -> None:
+    from ringleader.controller.process import Operator
+    from ringleader.kube.client import RestCluster
+    from ringleader.kube.credentials import credentials
+
+    found = await credentials(kubeconfig=words.kubeconfig, context=words.context)
+    terms = terms_of(words, environ, found.namespace)
+    cluster = RestCluster(
+        found,
+        qps=words.kube_api_qps,
+        burst=words.kube_api_burst,
+        connections=words.parallel_requests,
+        user_agent="ringleader-operator",
+    )
+    if words.dry_run:
+        await _rehearse(cluster, terms)
+        return
+    lease_cluster = RestCluster(found, timeout=5.0, connections=2, user_agent="ringleader-operator-lease")
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    operator = Operator(cluster, settings_of(words), terms, lease_cluster=lease_cluster)
+    try:
+        await operator.run(stop)
+    except OSError as error:
+        what = f"cannot listen on port {terms.port}: {error.strerror or error}"
+        raise RefusedError(Fault(where="--port", what=what)) from None
+
+
+async def _rehearse(cluster: RestCluster, terms: ProcessTerms) -> None:
+    """Ask the cluster all that is asked at the start, and say what would be looked after."""
+    from ringleader.controller import rights
+    from ringleader.kube.resources import MPIJOBS
+
+    try:
+        await rights.check(cluster, terms.namespace, terms.lease.namespace if terms.lease else None)
+        jobs = await cluster.list(MPIJOBS, terms.namespace)
+    finally:
+        await cluster.close()
+    where = f"namespace {terms.namespace}" if terms.namespace else "all namespaces"
+    print(f"would look after {len(jobs.items)} MPIJobs in {where}")
+    if terms.lease is not None:
+        print(f"would work while holding the Lease {terms.lease.namespace}/{terms.lease.name}")
+    print(f"would answer probes on port {terms.port}" if terms.port else "would answer no probes")
+
+
+def settings_of(words: OperatorWords) -> OperatorSettings:
+    """Return what decisions rest on besides the job."""
+    from ringleader.render.kubernetes.settings import OperatorSettings
+
+    return OperatorSettings(gang=words.gang_scheduling, cluster_domain=words.cluster_domain)
+
+
+def terms_of(words: OperatorWords, environ: Mapping[str, str], own_namespace: str) -> ProcessTerms:
+    """Return how the process is to work."""
+    from ringleader.controller.leader import LeaseTerms
+    from ringleader.controller.process import ProcessTerms
+
+    instance = environ.get("POD_NAME") or platform.node() or "mpi-operator"
+    lease = None
+    if words.leader_election:
+        identity = f"{instance}_{uuid.uuid4()}"
+        lease = LeaseTerms(namespace=words.lock_namespace or own_namespace, identity=identity)
+    port = words.port if words.monitoring_port is None else words.monitoring_port
+    return ProcessTerms(
+        namespace=words.namespace,
+        lease=lease,
+        host=words.host,
+        port=port or None,
+        instance=instance,
+        parallel_jobs=words.parallel_jobs,
+        parallel_requests=words.parallel_requests,
+    )

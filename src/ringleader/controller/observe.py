@@ -1,0 +1,126 @@
+"""What the cluster holds of one job, put together from the views and from reads by name."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+
+from ringleader.controller.caches import Caches
+from ringleader.controller.facts import controller_of
+from ringleader.controller.model import Observed, Rejection
+from ringleader.kube.port import ApiError, Object
+from ringleader.kube.resources import (
+    CONFIG_MAPS,
+    PLUGIN_POD_GROUPS,
+    PRIORITY_CLASSES,
+    ROLE_BINDINGS,
+    ROLES,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    VOLCANO_POD_GROUPS,
+    Resource,
+)
+from ringleader.mpijob import names
+from ringleader.mpijob.annotations import GANG, SPAWN, SPAWN_EXEC
+from ringleader.mpijob.model import MPIJob
+from ringleader.mpijob.status import ConditionType, Truth
+
+NO_GANG = ("", "none")
+
+
+async def observe(
+    caches: Caches, job: MPIJob, *, gang: str, rejections: tuple[Rejection, ...], logs: Mapping[str, str]
+) -> Observed:
+    """Return all that a decision on this job may rest on.
+
+    ``gang``: the operator's gang scheduler for jobs that name none. Reads by name only what the job may have
+    and what is not known freshly. Raises ApiError and UnreachableError.
+    """
+    space, name = job.metadata.namespace, job.metadata.name
+    wanted = _wanted(job, gang)
+    if not job.status.conditions:  # never looked at: what is missing is found out by making it
+        for resource, object_name in wanted.values():
+            if resource != PRIORITY_CLASSES:
+                caches.named.assume_missing(resource, space, object_name, name)
+    found = await asyncio.gather(
+        *(_read(caches, resource, object_name, job) for resource, object_name in wanted.values())
+    )
+    documents = dict(zip(wanted, found, strict=True))
+    service = caches.services.get(space, names.service(name))
+    launcher = caches.launchers.get(space, names.launcher(name))
+    return Observed(
+        service=None if service is None else service.value,
+        launcher=None if launcher is None else launcher.value,
+        config_map=documents.get("config_map"),
+        secret=documents.get("secret"),
+        pod_group=documents.get("pod_group"),
+        service_account=documents.get("service_account"),
+        role=documents.get("role"),
+        role_binding=documents.get("role_binding"),
+        pods=tuple(kept.value for kept in caches.pods.of_job(space, name)),
+        priorities=_priorities(documents),
+        rejections=rejections,
+        logs=logs,
+    )
+
+
+async def _read(caches: Caches, resource: Resource, name: str, job: MPIJob) -> Object | None:
+    space = job.metadata.namespace
+    try:
+        document = await caches.named.get(resource, space, name, job.metadata.name)
+        if document is not None and resource != PRIORITY_CLASSES and not _is_settled(document, job):
+            document = await caches.named.read(resource, space, name, job.metadata.name)
+    except ApiError as error:
+        if resource == PRIORITY_CLASSES and error.status == 403:
+            return None  # an operator of one namespace may not read them: they count as unknown
+        raise
+    return document
+
+
+def _is_settled(document: Object, job: MPIJob) -> bool:
+    """Say whether an object is the job's own and stays: others come and go without our doing."""
+    meta = document["metadata"]
+    return controller_of(meta).get("uid") == job.metadata.uid and "deletionTimestamp" not in meta
+
+
+def _wanted(job: MPIJob, gang: str) -> dict[str, tuple[Resource, str]]:
+    """Return what to read by name for a job."""
+    name, notes = job.metadata.name, job.metadata.annotations
+    wanted = {"config_map": (CONFIG_MAPS, names.config(name)), "secret": (SECRETS, names.ssh(name))}
+    if notes.get(SPAWN) == SPAWN_EXEC:
+        wanted["service_account"] = (SERVICE_ACCOUNTS, names.launcher(name))
+        wanted["role"] = (ROLES, names.launcher(name))
+        wanted["role_binding"] = (ROLE_BINDINGS, names.launcher(name))
+    gang = notes.get(GANG) or gang
+    if gang not in NO_GANG:
+        groups = VOLCANO_POD_GROUPS if gang == "volcano" else PLUGIN_POD_GROUPS
+        wanted["pod_group"] = (groups, name)
+        for priority in _priority_classes(job):
+            wanted[f"priority {priority}"] = (PRIORITY_CLASSES, priority)
+    if is_finished(job):
+        wanted.pop("secret")
+    return wanted
+
+
+def is_finished(job: MPIJob) -> bool:
+    """Say whether the job's status says that it has ended."""
+    ends = (ConditionType.SUCCEEDED, ConditionType.FAILED)
+    return any(one.type in ends and one.status == Truth.TRUE for one in job.status.conditions)
+
+
+def _priority_classes(job: MPIJob) -> Iterator[str]:
+    specs = job.spec.mpi_replica_specs
+    found = set()
+    for spec in (specs.launcher, specs.worker):
+        name = spec.template.get("spec", {}).get("priorityClassName") if spec is not None else None
+        if name and name not in found:
+            found.add(name)
+            yield name
+
+
+def _priorities(documents: Mapping[str, Object | None]) -> dict[str, int]:
+    return {
+        key.removeprefix("priority "): document.get("value", 0)
+        for key, document in documents.items()
+        if key.startswith("priority ") and document is not None
+    }

@@ -1,0 +1,119 @@
+"""What the operator must be allowed to do, asked before it begins: all that is missing is said at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from ringleader.errors import Fault, RefusedError
+from ringleader.kube.port import ApiError, Cluster
+from ringleader.kube.resources import (
+    ACCESS_REVIEWS,
+    CONFIG_MAPS,
+    EVENTS,
+    JOBS,
+    LEASES,
+    MPIJOBS,
+    PODS,
+    SECRETS,
+    SERVICES,
+    Resource,
+)
+
+_log = logging.getLogger(__name__)
+_HINT = "ringleader operator manifests | kubectl apply -f -"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Right:
+    """One thing that one may be allowed to do."""
+
+    verb: str
+    resource: Resource
+    subresource: str = ""
+    is_needed: bool = True
+    """Without it no job could run; others are told of where they are missed."""
+
+    def __str__(self) -> str:
+        group = f".{self.resource.group}" if self.resource.group else ""
+        return f"{self.verb} {self.resource.plural}{group}{'/' if self.subresource else ''}{self.subresource}"
+
+
+RIGHTS = (
+    *(Right(verb=verb, resource=MPIJOBS) for verb in ("list", "watch", "get")),
+    Right(verb="patch", resource=MPIJOBS, subresource="status"),
+    Right(verb="delete", resource=MPIJOBS, is_needed=False),
+    *(Right(verb=verb, resource=PODS) for verb in ("list", "watch", "get", "create", "delete")),
+    Right(verb="patch", resource=PODS, is_needed=False),
+    Right(verb="get", resource=PODS, subresource="log", is_needed=False),
+    *(Right(verb=verb, resource=JOBS) for verb in ("list", "watch", "get", "create", "patch")),
+    Right(verb="delete", resource=JOBS, is_needed=False),
+    *(Right(verb=verb, resource=SERVICES) for verb in ("list", "watch", "get", "create", "patch")),
+    *(Right(verb=verb, resource=CONFIG_MAPS) for verb in ("get", "create", "patch")),
+    *(Right(verb=verb, resource=SECRETS) for verb in ("get", "create", "patch")),
+    Right(verb="create", resource=EVENTS, is_needed=False),
+)
+"""Rights in the namespaces that are looked after."""
+LEASE_RIGHTS = tuple(Right(verb=verb, resource=LEASES) for verb in ("get", "create", "update"))
+"""Rights in the namespace of the Lease."""
+
+
+async def check(cluster: Cluster, namespace: str, lock_namespace: str | None) -> None:
+    """Raise RefusedError where the CRD or rights are missing.
+
+    ``namespace`` is empty for all; ``lock_namespace`` is ``None`` without a Lease. UnreachableError and other
+    ApiErrors pass through.
+    """
+    await _check_crd(cluster, namespace)
+    wanted = [(right, namespace) for right in RIGHTS]
+    if lock_namespace is not None:
+        wanted += [(right, lock_namespace) for right in LEASE_RIGHTS]
+    answers = await asyncio.gather(*(_is_allowed(cluster, right, where) for right, where in wanted))
+    missing = [(*one, why) for one, (is_allowed, why) in zip(wanted, answers, strict=True) if not is_allowed]
+    faults = [_fault(right, where, why) for right, where, why in missing if right.is_needed]
+    if faults:
+        raise RefusedError(faults)
+    for right, where, _ in missing:
+        _log.warning("not allowed to %s in %s", right, where or "all namespaces")
+
+
+async def _check_crd(cluster: Cluster, namespace: str) -> None:
+    try:
+        await cluster.list(MPIJOBS, namespace, fields="metadata.name=none")
+    except ApiError as error:
+        if error.is_missing:
+            what = f"the cluster does not know {MPIJOBS.kind}s of {MPIJOBS.api_version}"
+            hint = "ringleader operator crd | kubectl apply -f -"
+            raise RefusedError(Fault(where="", what=what, hint=hint)) from None
+        if error.status in (401, 403):
+            raise RefusedError(Fault(where="", what=error.message, hint=_HINT)) from None
+        raise
+
+
+async def _is_allowed(cluster: Cluster, right: Right, namespace: str) -> tuple[bool, str]:
+    attributes = {
+        "group": right.resource.group,
+        "resource": right.resource.plural,
+        "subresource": right.subresource,
+        "verb": right.verb,
+        "namespace": namespace,
+    }
+    review = {
+        "apiVersion": ACCESS_REVIEWS.api_version,
+        "kind": ACCESS_REVIEWS.kind,
+        "metadata": {},
+        "spec": {"resourceAttributes": {key: value for key, value in attributes.items() if value}},
+    }
+    try:
+        status = (await cluster.create(ACCESS_REVIEWS, review)).get("status") or {}
+    except ApiError as error:
+        if error.is_passing or error.status == 401:
+            raise
+        return True, ""  # a server that does not say what it allows: the requests themselves will show
+    return bool(status.get("allowed")), status.get("reason") or ""
+
+
+def _fault(right: Right, namespace: str, why: str) -> Fault:
+    where = f"namespace {namespace}" if namespace else "all namespaces"
+    return Fault(where=where, what=f"not allowed to {right}{': ' if why else ''}{why}", hint=_HINT)

@@ -1,0 +1,199 @@
+"""An operator that runs in a thread of the test, against the fake cluster; it can be stopped or killed."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+from tests.kube.fake import FakeCluster
+
+from ringleader.controller.events import Pace
+from ringleader.controller.process import Operator, ProcessTerms
+from ringleader.controller.work_queue import Pauses
+from ringleader.kube.client import RestCluster
+from ringleader.kube.credentials import credentials
+from ringleader.kube.pauses import Pauses as WatchPauses
+from ringleader.render.kubernetes.settings import OperatorSettings
+
+PATIENCE = 60.0
+"""Seconds that a test waits for anything: only one that fails takes so long."""
+BRISK: dict[str, Any] = {
+    "port": None,
+    "pauses": Pauses(first=0.01, longest=0.2, brisk=0.05),
+    "pace": Pace(first_pause=0.02),
+    "watch_pauses": WatchPauses(first=0.01, longest=0.1),
+    "watch_silence": 3.0,
+    "stop_within": 10.0,
+}
+"""Terms of an operator whose pauses are short enough for tests."""
+SETTINGS = OperatorSettings(image="example.org/ringleader-operator:1")
+
+
+class Running:
+    """One operator. Use it as a context manager; leaving it stops it as SIGTERM does."""
+
+    def __init__(
+        self,
+        kubeconfig: Path,
+        *,
+        terms: ProcessTerms | None = None,
+        settings: OperatorSettings = SETTINGS,
+    ) -> None:
+        self.operator: Operator | None = None
+        self.error: BaseException | None = None
+        self._kubeconfig, self._settings = kubeconfig, settings
+        self._terms = terms or ProcessTerms(**BRISK)
+        self._started = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._main: asyncio.Task[None] | None = None
+        self._stop: asyncio.Event | None = None
+        self._thread = threading.Thread(target=self._run, name="operator", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._started.wait(PATIENCE)
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if self._thread.is_alive():
+            self.stop()
+        if kind is None and self.error is not None:
+            raise self.error
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def stop(self) -> None:
+        """Stop as SIGTERM does."""
+        assert self._loop is not None and self._stop is not None
+        self._call(self._stop.set)
+        self._join()
+
+    def kill(self) -> None:
+        """Break off at once, wherever it is."""
+        assert self._loop is not None and self._main is not None
+        self._call(self._main.cancel)
+        self._join()
+
+    def wait_for_end(self) -> BaseException | None:
+        """Wait until it ends by itself; return why."""
+        self._join()
+        error, self.error = self.error, None
+        return error
+
+    def _call(self, work: Callable[[], object]) -> None:
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(work)
+        except RuntimeError:
+            return  # its loop has ended
+
+    def _join(self) -> None:
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive(), f"the operator did not end within {PATIENCE:.0f} s"
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._live())
+        except asyncio.CancelledError:
+            pass
+        except BaseException as error:
+            self.error = error
+        finally:
+            self._started.set()
+
+    async def _live(self) -> None:
+        self._loop, self._main = asyncio.get_running_loop(), asyncio.current_task()
+        self._stop = asyncio.Event()
+        found = await credentials(kubeconfig=str(self._kubeconfig))
+        cluster = RestCluster(found, qps=0, timeout=10.0)
+        self.operator = Operator(cluster, self._settings, self._terms)
+        self._started.set()
+        await self.operator.run(self._stop)
+
+
+def wait(holds: Callable[[], Any], what: str, within: float = PATIENCE) -> Any:
+    """Wait until something holds and return it."""
+    ends = time.monotonic() + within
+    while True:
+        found = holds()
+        if found:
+            return found
+        assert time.monotonic() < ends, f"not within {within:.0f} s: {what}"
+        time.sleep(0.01)
+
+
+# What a test asks of the fake cluster
+
+
+def job(name: str = "train", workers: int = 2, **policy: Any) -> dict[str, Any]:
+    """An MPIJob whose worker Pods run until somebody stops them and whose launcher does too."""
+    return {
+        "apiVersion": "kubeflow.org/v2beta1",
+        "kind": "MPIJob",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "runPolicy": policy,
+            "mpiReplicaSpecs": {
+                "Launcher": {"replicas": 1, "template": template(["mpirun", "-n", "2", "true"])},
+                "Worker": {"replicas": workers, "template": template(None)},
+            },
+        },
+    }
+
+
+def template(command: list[str] | None, **annotations: str) -> dict[str, Any]:
+    container: dict[str, Any] = {"name": "main", "image": "example.org/train:1"}
+    if command:
+        container["command"] = command
+    return {
+        "metadata": {
+            "annotations": {f"fake.test/{key.replace('_', '-')}": value for key, value in annotations.items()}
+        },
+        "spec": {"containers": [container]},
+    }
+
+
+def condition(fake: FakeCluster, type_: str, name: str = "train") -> dict[str, Any] | None:
+    """A condition of a job; ``None`` where it has none of this type."""
+    found = fake.get("mpijobs", name) or {}
+    for one in (found.get("status") or {}).get("conditions") or ():
+        if one["type"] == type_:
+            return one
+    return None
+
+
+def holds(fake: FakeCluster, type_: str, name: str = "train") -> bool:
+    found = condition(fake, type_, name)
+    return found is not None and found["status"] == "True"
+
+
+def status(fake: FakeCluster, name: str = "train") -> dict[str, Any]:
+    return (fake.get("mpijobs", name) or {}).get("status") or {}
+
+
+def pods(fake: FakeCluster, role: str = "worker", name: str = "train") -> list[dict[str, Any]]:
+    """The job's Pods of a role that are not being deleted."""
+    return [
+        pod
+        for pod in fake.list("pods", "default")
+        if pod["metadata"]["labels"].get("training.kubeflow.org/job-role") == role
+        and pod["metadata"]["labels"].get("training.kubeflow.org/job-name") == name
+        and "deletionTimestamp" not in pod["metadata"]
+    ]
+
+
+def names(found: list[dict[str, Any]]) -> list[str]:
+    return [one["metadata"]["name"] for one in found]
+
+
+def reasons(fake: FakeCluster, name: str = "train") -> list[str]:
+    """Reasons of the events of a job, in the order in which they were made."""
+    found = [one for one in fake.list("events", "default") if one["involvedObject"]["name"] == name]
+    found.sort(key=lambda one: int(one["metadata"]["resourceVersion"]))
+    return [one["reason"] for one in found]
