@@ -10,8 +10,9 @@ from tests.unit.decide_world import START, World, make_job
 
 from ringleader.controller.decide import decide
 from ringleader.controller.diagnosis import FIRST_FAILURE
-from ringleader.controller.model import CreateWorker, Decision
+from ringleader.controller.model import CreateWorker, Decision, Rejection
 from ringleader.controller.restarts import CAUSE, COUNT, COUNTED, DEFAULT_LIMIT, limit
+from ringleader.kube.resources import CONFIG_MAPS
 from ringleader.mpijob.annotations import ON_WORKER_FAILURE, RESTART_LIMIT
 
 BACKOFF = "BackoffLimitExceeded"
@@ -247,6 +248,20 @@ def test_a_controller_that_was_ended_in_mid_pass_does_not_count_twice() -> None:
     for action in first:
         world.apply(action)
     assert record(world)[COUNT] == "1"
+    world.settle()
+    assert record(world)[COUNT] == "1"
+    assert world.pods["pi-worker-0"].phase == "Pending"
+
+
+def test_nothing_is_replaced_while_it_cannot_be_counted() -> None:
+    world = World().start()
+    world.fail("pi-worker-0")
+    world.rejections = (
+        Rejection(resource=CONFIG_MAPS, name="pi-config", status=403, reason="", message="no", at=world.now),
+    )
+    world.settle()
+    assert world.pods["pi-worker-0"].phase == "Failed"
+    world.rejections = ()
     world.settle()
     assert record(world)[COUNT] == "1"
     assert world.pods["pi-worker-0"].phase == "Pending"

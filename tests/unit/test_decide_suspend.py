@@ -177,3 +177,34 @@ def test_a_suspended_job_makes_no_worker_for_one_that_is_gone() -> None:
     world.applied.clear()
     world.wait(600)
     assert not [one for one in world.applied if isinstance(one, Create | CreateWorker)]
+
+
+def test_a_launcher_that_failed_as_its_job_was_suspended_starts_anew_after_it() -> None:
+    world = World(job=make_job(annotations={ON_WORKER_FAILURE: "restart"})).start()
+    world.finish("Failed", "BackoffLimitExceeded", "limit").edit(suspend=True).settle()
+    assert world.state == "Suspended"
+    assert world.workers() == []
+    old = world.objects["Job"]["metadata"]["uid"]
+    world.edit(suspend=False).settle()
+    assert world.objects["Job"]["metadata"]["uid"] != old
+    assert world.workers() == [0, 1]
+
+
+def test_suspending_while_the_old_launcher_is_still_to_be_deleted() -> None:
+    world = World(job=make_job(annotations={ON_WORKER_FAILURE: "restart"})).start()
+    world.fail("pi-worker-0")
+    for action in world.decide().stages[0]:
+        world.apply(action)
+    old = world.objects["Job"]["metadata"]["uid"]
+    world.edit(suspend=True).settle()
+    assert world.objects["Job"]["metadata"]["uid"] != old
+    assert world.objects["Job"]["spec"]["suspend"] is True
+    assert world.workers() == []
+
+
+def test_a_suspended_job_that_ends_is_not_said_to_be_resumed() -> None:
+    world = World().start()
+    world.edit(suspend=True).settle()
+    world.finish().settle()
+    assert world.state == "Succeeded"
+    assert "MPIJobResumed" not in world.reasons

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.decide_world import START, World, make_job
 
 from ringleader.controller.model import ContainerFacts, CreateWorker, Decision, PodFacts, Rejection
-from ringleader.kube.resources import CONFIG_MAPS, JOBS, PODS, SERVICES, Resource
+from ringleader.kube.resources import CONFIG_MAPS, JOBS, MPIJOBS, PODS, SECRETS, SERVICES, Resource
 
 QUOTA = 'pods "pi-worker-1" is forbidden: exceeded quota: gpus, requested: 1, used: 8, limited: 8'
 CREATED = ("MPIJobCreated", "MPIJob lab/pi is created.")
@@ -109,11 +109,11 @@ def test_what_was_refused_is_said_once_and_tried_again(
     assert len(world.notes) == notes
 
 
-@pytest.mark.parametrize(("attempts", "pause"), [(1, 2.0), (3, 8.0), (8, 256.0), (9, 300.0), (5000, 300.0)])
+@pytest.mark.parametrize(("attempts", "pause"), [(1, 2.0), (3, 8.0), (5, 32.0), (6, 60.0), (5000, 60.0)])
 def test_each_pause_is_longer(attempts: int, pause: float) -> None:
     world = without(World().settle(), "pi-worker-1")
     world.rejections = (refused(PODS, "pi-worker-1", 403, QUOTA, attempts=attempts),)
-    assert world.settle().decide().again_after == min(pause, pause)
+    assert world.settle().decide().again_after == pause
     world.now += pause - 0.5
     assert not [one for stage in world.decide().stages for one in stage]
 
@@ -346,3 +346,38 @@ def test_rejections_of_one_kind_are_told_in_the_order_of_the_names() -> None:
     world.rejections = tuple(replace(one, at=one.at + 1) for one in reversed(found))
     writes = world.writes
     assert world.settle().writes == writes
+
+
+@pytest.mark.parametrize("kind", ["Service", "ConfigMap", "Secret"])
+def test_no_pod_is_made_before_all_that_it_needs(kind: str) -> None:
+    resource = {one.kind: one for one in (SERVICES, CONFIG_MAPS, SECRETS)}[kind]
+    name = {"Service": "pi", "ConfigMap": "pi-config", "Secret": "pi-ssh"}[kind]
+    world = World()
+    world.rejections = (refused(resource, name, 403, "no"),)
+    world.settle()
+    assert not world.pods
+    assert "Job" not in world.objects
+    world.rejections = ()
+    assert world.settle().workers() == [0, 1]
+
+
+def test_what_is_refused_after_the_end_is_tried_with_pauses() -> None:
+    world = World(job=make_job(runPolicy={"ttlSecondsAfterFinished": 0})).start()
+    world.finish()
+    world.step()
+    world.rejections = (refused(MPIJOBS, "pi", 403, "mpijobs is forbidden"),)
+    assert world.decide() == Decision(is_blocked=True, again_after=2.0)
+    world.now += 2
+    assert len(world.decide().stages) == 1
+
+
+def test_a_failed_launcher_that_is_to_be_restarted_is_not_said_to_have_no_pod() -> None:
+    world = World(job=make_job(annotations={"ringleader/on-worker-failure": "restart"})).start()
+    world.fail("pi-worker-0").settle()
+    world.run()
+    world.now += 1
+    world.fail(world.launch()).finish("Failed", "BackoffLimitExceeded", "limit")
+    world.pods = {name: pod for name, pod in world.pods.items() if pod.role == "worker"}
+    world.objects["Job"]["status"]["startTime"] = "2025-01-01T00:00:00Z"
+    world.settle()
+    assert said(world) == CREATED

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ringleader.controller import conditions, waiting
+from ringleader.controller import conditions
 from ringleader.controller.draft import Draft
 from ringleader.controller.model import Action, Create, CreateWorker, Observed
 from ringleader.controller.ownership import is_going
@@ -21,34 +19,10 @@ from ringleader.render.kubernetes.settings import OperatorSettings
 TEMPLATE_MESSAGE = "Restart policy in pod template overridden by restart policy in replica spec"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Refused:
-    """Objects that are left alone for a while after a refusal."""
-
-    pauses: dict[tuple[str, str], float]
-    """Kind and name → seconds left."""
-
-    def holds_back(self, draft: Draft, kind: str, name: str) -> bool:
-        """Say whether an object is not to be tried now; when to look again is noted."""
-        left = self.pauses.get((kind, name))
-        if left is not None:
-            draft.look_again(left)
-        return left is not None
-
-
-def refused(observed: Observed, now: float) -> Refused:
-    """Return what was refused lately."""
-    return Refused(pauses=waiting.pauses(observed, now))
-
-
-def workers(draft: Draft, pods: Pods, held: Refused) -> list[Action]:
+def workers(draft: Draft, pods: Pods) -> list[Action]:
     """Return the creation of every worker that is missing: all side by side."""
-    found: list[Action] = []
-    for index in pods.missing:
-        name = names.worker(draft.job.metadata.name, index)
-        if not held.holds_back(draft, "Pod", name):
-            found.append(CreateWorker(index=index, name=name))
-    return found
+    job = draft.job.metadata.name
+    return [CreateWorker(index=index, name=names.worker(job, index)) for index in pods.missing]
 
 
 def may_launch(draft: Draft, pods: Pods) -> bool:
@@ -57,9 +31,7 @@ def may_launch(draft: Draft, pods: Pods) -> bool:
     return policy == LauncherCreationPolicy.AT_STARTUP or pods.are_ready
 
 
-def launcher(
-    draft: Draft, observed: Observed, pods: Pods, held: Refused, settings: OperatorSettings
-) -> list[Action]:
+def launcher(draft: Draft, observed: Observed, pods: Pods, settings: OperatorSettings) -> list[Action]:
     """Return the creation of the launcher's Job, where it is missing and its time has come.
 
     While the job is suspended the Job is made suspended, but not where the launcher is to wait for workers.
@@ -68,8 +40,6 @@ def launcher(
     if observed.launcher is not None or pods.remains or not _is_time(draft, pods, suspend=suspend):
         return []
     name = names.launcher(draft.job.metadata.name)
-    if held.holds_back(draft, "Job", name):
-        return []
     template = draft.job.spec.mpi_replica_specs.launcher.template
     if template.get("spec", {}).get("restartPolicy") and not _was_refused(observed, name):
         draft.note("Warning", conditions.TEMPLATE_RESTART_POLICY, TEMPLATE_MESSAGE)
@@ -97,12 +67,10 @@ def job_document(draft: Draft, settings: OperatorSettings, *, suspend: bool) -> 
 
 
 def resume(
-    draft: Draft, observed: Observed, pods: Pods, held: Refused, settings: OperatorSettings
+    draft: Draft, observed: Observed, pods: Pods, settings: OperatorSettings
 ) -> tuple[list[Action], list[Action]]:
     """Return what lets a suspended launcher go, in two stages; both come before the workers are made."""
     job = observed.launcher
     if job is None or is_going(job) or not is_suspended(job) or not may_launch(draft, pods):
-        return [], []
-    if held.holds_back(draft, "Job", names.launcher(draft.job.metadata.name)):
         return [], []
     return [*forget_start(job)], [let_go(job, job_document(draft, settings, suspend=False))]

@@ -7,10 +7,10 @@ asks for no more. See docs/concepts/operator.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ringleader.controller import conditions, creation, failing, lifecycle, replacing, suspending, waiting
 from ringleader.controller.cleaning import after_end, delete, delete_pod
-from ringleader.controller.creation import Refused
 from ringleader.controller.diagnosis import FIRST_FAILURE
 from ringleader.controller.draft import Draft
 from ringleader.controller.failing import Seen
@@ -21,7 +21,6 @@ from ringleader.controller.ownership import foreign
 from ringleader.controller.replicas import Pods, is_running, launcher_status, pods_of, workers_status
 from ringleader.controller.restarts import CAUSE, COUNTED, record_of
 from ringleader.controller.support import pod_group, support
-from ringleader.kube.port import Object
 from ringleader.mpijob.model import ManagedBy, MPIJob
 from ringleader.render.kubernetes.settings import OperatorSettings
 
@@ -40,12 +39,13 @@ def decide(job: MPIJob, observed: Observed, now: float, settings: OperatorSettin
     manager = job.spec.run_policy.managed_by
     if manager not in (None, ManagedBy.MPI_OPERATOR) or job.metadata.deletion_timestamp:
         return Decision()
-    draft = Draft(job=job, now=now, status=job.status)
+    draft = Draft(job=job, now=now, status=job.status, pauses=waiting.pauses(observed, now))
+    draft.is_blocked = bool(observed.rejections)
     pods = pods_of(job, observed)
     if lifecycle.is_finished(job.status):
         after_end(draft, observed, pods)
     elif waiting.namespace_is_going(observed):
-        draft.is_blocked = True
+        return Decision(is_blocked=True)
     else:
         _live(draft, observed, pods, settings)
     return draft.decision()
@@ -54,17 +54,23 @@ def decide(job: MPIJob, observed: Observed, now: float, settings: OperatorSettin
 def _live(draft: Draft, observed: Observed, pods: Pods, settings: OperatorSettings) -> None:
     """Decide about a job that has not ended."""
     lifecycle.begin(draft)
-    draft.is_blocked = bool(observed.rejections)
     taken, has_remains = foreign(draft.job, observed, draft.now)
+    suspend = draft.job.spec.run_policy.suspend
     if taken or has_remains:
         _blocked(draft, observed, pods, taken)
-    elif draft.job.spec.run_policy.suspend and not _is_over(observed):
+        return
+    if suspend and not _is_over(observed):
+        _suspended(draft, observed, pods, settings)
+        return
+    if not suspend:
+        suspending.say_resumed(draft)
+    seen = failing.look(draft, observed, pods)
+    if failing.end(draft, observed, pods, seen):
+        return
+    if suspend:
         _suspended(draft, observed, pods, settings)
     else:
-        suspending.say_resumed(draft)
-        seen = failing.look(draft, observed, pods)
-        if not failing.end(draft, observed, pods, seen):
-            _going(draft, observed, pods, seen, settings)
+        _going(draft, observed, pods, seen, settings)
 
 
 def _is_over(observed: Observed) -> bool:
@@ -87,7 +93,6 @@ def _blocked(draft: Draft, observed: Observed, pods: Pods, taken: Sequence[tuple
 
 def _suspended(draft: Draft, observed: Observed, pods: Pods, settings: OperatorSettings) -> None:
     """Keep a job suspended: everything but Pods is there, and no failure is remembered."""
-    held = creation.refused(observed, draft.now)
     annotations = failing.annotations_of(observed.config_map)
     is_starting_anew = bool(record_of(annotations).cause)
     for name in (FIRST_FAILURE, COUNTED):
@@ -95,47 +100,40 @@ def _suspended(draft: Draft, observed: Observed, pods: Pods, settings: OperatorS
             draft.annotations[name] = None
     if is_starting_anew and observed.launcher is None:
         draft.annotations[CAUSE] = None
-    _around(draft, observed, pods, held, settings)
+    is_complete = _around(draft, observed, pods, settings)
     if is_starting_anew and observed.launcher is not None:
         draft.stage(delete(observed.launcher))
+        observed = replace(observed, launcher=None)
+        is_complete = False
     draft.stage(suspending.take_away(observed, pods))
-    draft.stage(creation.launcher(draft, observed, pods, held, settings))
+    if is_complete:
+        draft.stage(creation.launcher(draft, observed, pods, settings))
     suspending.say_suspended(draft, observed)
 
 
 def _going(draft: Draft, observed: Observed, pods: Pods, seen: Seen, settings: OperatorSettings) -> None:
     """Bring a job's Pods about: what is in the way goes, what is missing is made."""
-    held = creation.refused(observed, draft.now)
     draft.annotations.update(seen.to_keep)
     gone: list[Action] = [delete_pod(pod) for pod in pods.surplus if not pod.is_deleting]
     gone += [one for one in replacing.replace_failed(draft, observed, pods, seen) if one not in gone]
-    _around(draft, observed, pods, held, settings)
+    is_complete = _around(draft, observed, pods, settings)
     draft.stage(gone)
-    if not replacing.is_starting_anew(draft, seen):
-        for stage in creation.resume(draft, observed, pods, held, settings):
+    if is_complete and not replacing.is_starting_anew(draft, seen):
+        for stage in creation.resume(draft, observed, pods, settings):
             draft.stage(stage)
-        made = creation.workers(draft, pods, held)
-        draft.stage([*made, *creation.launcher(draft, observed, pods, held, settings)])
+        made = creation.workers(draft, pods)
+        draft.stage([*made, *creation.launcher(draft, observed, pods, settings)])
     _count(draft, observed, pods)
     _progress(draft, observed, pods)
 
 
-def _around(draft: Draft, observed: Observed, pods: Pods, held: Refused, settings: OperatorSettings) -> None:
-    """Make all that Pods need before there are any."""
+def _around(draft: Draft, observed: Observed, pods: Pods, settings: OperatorSettings) -> bool:
+    """Make all that Pods need before there are any; say whether Pods may follow."""
     made = support(draft, observed)
     made += write_hosts(draft, observed.config_map, pods, settings)
     if not draft.job.spec.run_policy.suspend:
         made += pod_group(draft, observed, settings)
-    draft.stage(one for one in made if not held.holds_back(draft, *_named(one)))
-
-
-def _named(action: Action) -> tuple[str, str]:
-    """Return kind and name of what an action makes or changes."""
-    document: Object = getattr(action, "document", {})
-    if document:
-        return str(document["kind"]), str(document["metadata"]["name"])
-    resource = getattr(action, "resource", None)
-    return getattr(resource, "kind", ""), getattr(action, "name", "")
+    return draft.stage(made)
 
 
 def _count(draft: Draft, observed: Observed, pods: Pods) -> None:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ringleader.controller import moments
 from ringleader.controller.conditions import find, shortened, with_condition, with_reason
-from ringleader.controller.model import Action, Decision, LogWish, Note
+from ringleader.controller.model import (
+    Action,
+    Create,
+    CreateKeys,
+    CreateWorker,
+    Decision,
+    Delete,
+    LogWish,
+    Note,
+    Patch,
+)
+from ringleader.kube.resources import PODS
 from ringleader.mpijob.model import MPIJob
 from ringleader.mpijob.status import ConditionType, ReplicaStatus, ReplicaStatuses, Status, Truth
 from ringleader.mpijob.writing import fields_of
@@ -26,6 +37,8 @@ class Draft:
     """Seconds since the epoch."""
     status: Status
     """The status as it is to be."""
+    pauses: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """What was refused lately and is not to be tried for so many seconds, by kind and name."""
     stages: list[tuple[Action, ...]] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     logs: list[LogWish] = field(default_factory=list)
@@ -44,11 +57,23 @@ class Draft:
         """What messages call the job."""
         return f"MPIJob {self.job.metadata.namespace}/{self.job.metadata.name}"
 
-    def stage(self, actions: Iterable[Action]) -> None:
-        """Add actions that run side by side, after those added before."""
-        found = tuple(actions)
+    def stage(self, actions: Iterable[Action]) -> bool:
+        """Add actions that run side by side, after those added before.
+
+        Those that were refused lately are left out. Says whether all that makes an object is in.
+        """
+        found: list[Action] = []
+        is_complete = True
+        for action in actions:
+            left = self.pauses.get(kind_and_name(action)) if self.pauses else None
+            if left is None:
+                found.append(action)
+            else:
+                self.look_again(left)
+                is_complete &= isinstance(action, Patch | Delete)
         if found:
-            self.stages.append(found)
+            self.stages.append(tuple(found))
+        return is_complete
 
     def look_again(self, seconds: float) -> None:
         """Decide again after so many seconds at the latest."""
@@ -99,3 +124,12 @@ class Draft:
             again_after=self.again,
             is_blocked=self.is_blocked,
         )
+
+
+def kind_and_name(action: Action) -> tuple[str, str]:
+    """Return what an action makes or changes."""
+    if isinstance(action, CreateWorker):
+        return PODS.kind, action.name
+    if isinstance(action, Create | CreateKeys):
+        return str(action.document["kind"]), str(action.document["metadata"]["name"])
+    return action.resource.kind, action.name

@@ -12,6 +12,8 @@ from ringleader.controller.failing import Seen, may_restart
 from ringleader.controller.model import Action, Observed, PodFacts
 from ringleader.controller.ownership import is_ours
 from ringleader.controller.replicas import Pods
+from ringleader.kube.resources import CONFIG_MAPS
+from ringleader.mpijob import names
 from ringleader.mpijob.annotations import RESTART
 from ringleader.mpijob.status import ConditionType, Truth
 
@@ -19,9 +21,10 @@ from ringleader.mpijob.status import ConditionType, Truth
 def replace_failed(draft: Draft, observed: Observed, pods: Pods, seen: Seen) -> list[Action]:
     """Return the deletions of failed workers, or of everything where the job starts anew.
 
-    The count in the ConfigMap goes up in the stage before them. Nothing is counted before there is one.
+    The count in the ConfigMap goes up in the stage before them; while it cannot nothing is replaced.
     """
-    if observed.config_map is None:
+    cannot_count = (CONFIG_MAPS.kind, names.config(draft.job.metadata.name)) in draft.pauses
+    if observed.config_map is None or cannot_count:
         return []
     record, job = seen.record, draft.job
     if record.cause:

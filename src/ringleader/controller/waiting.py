@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ringleader.controller import moments
+from ringleader.controller.lifecycle import job_condition
 from ringleader.controller.model import Observed, PodFacts, Rejection
 from ringleader.controller.ownership import documents, is_going
 from ringleader.controller.replicas import Pods
@@ -34,7 +35,7 @@ PATIENCE = 10.0
 """Seconds that the scheduler may take before its word counts: while a gang gathers it says no at first."""
 LAUNCHER_PATIENCE = 30.0
 """Seconds that the Job controller may take to make the launcher's Pod."""
-LONGEST_PAUSE = 300.0
+LONGEST_PAUSE = 60.0
 """Seconds between two tries of what was refused, at most."""
 
 
@@ -172,6 +173,8 @@ def _reason(pod: PodFacts) -> tuple[str, str]:
 def _no_launcher(observed: Observed, pods: Pods, now: float) -> tuple[Obstacle | None, float | None]:
     job = observed.launcher
     if job is None or pods.launchers or is_going(job) or job.get("spec", {}).get("suspend"):
+        return None, None
+    if any(job_condition(job, type_) is not None for type_ in ("Complete", "Failed")):
         return None, None
     born = moments.seconds_of(str(job.get("status", {}).get("startTime") or ""))
     left = 0.0 if born is None else born + LAUNCHER_PATIENCE - now
