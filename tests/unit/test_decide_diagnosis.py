@@ -82,6 +82,16 @@ AGAIN = ContainerFacts(
             "Error",
         ),
         (
+            pod(
+                "l-launcher-x",
+                ContainerFacts(name="wait", is_init=True, restarts=1, last_exit_code=4, last_reason="Error"),
+                ContainerFacts(name="main"),
+                phase="Pending",
+            ),
+            "launcher l-launcher-x: container wait: exit code 4",
+            "Error",
+        ),
+        (
             pod("w", ended(2, name="init", is_init=True), ContainerFacts(name="main")),
             "worker w: container init: exit code 2",
             "Error",

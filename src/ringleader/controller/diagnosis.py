@@ -91,7 +91,7 @@ def failure_of(pod: PodFacts) -> Failure | None:
             return _of_container(pod, ended)
         how = ": ".join(part for part in (pod.reason, pod.message) if part) or "failed"
         return Failure(at="", pod=pod.name, role=pod.role, how=how, word=pod.reason)
-    if pod.phase != "Running":
+    if pod.phase not in ("Pending", "Running"):
         return None
     again = [one for one in pod.containers if one.restarts and one.last_exit_code]
     return _of_restarted(pod, min(again, key=lambda one: one.last_finished_at)) if again else None
