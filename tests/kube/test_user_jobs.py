@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from tests.kube.fake import FakeCluster
-from tests.kube.user_stage import Command, Operator, until
+from tests.kube.user_stage import Command, Operator, on_a_terminal, until
 
 Start = Callable[..., Command]
 RUN = ("run", "--on", "kubernetes", "--image", "example.org/train:1", "--name", "train", "-n", "2")
@@ -195,14 +194,6 @@ def test_without_a_terminal_ctrl_c_leaves_the_job(
     assert "the job train goes on in namespace default" in command.err
     assert "ringleader delete train --namespace default" in command.err
     assert fake.get("mpijobs", "train") is not None
-
-
-def on_a_terminal(start: Start, words: tuple[str, ...]) -> tuple[Command, int]:
-    """Start a command whose standard input and error are a terminal; return the terminal's other end."""
-    leader, follower = pty.openpty()
-    command = start(*words, stdin=follower, stderr=follower)
-    os.close(follower)
-    return command, leader
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -252,3 +253,11 @@ def container(name: str, state: dict[str, Any]) -> dict[str, Any]:
         "image": "x",
         "imageID": "",
     }
+
+
+def on_a_terminal(start: Callable[..., Command], words: tuple[str, ...]) -> tuple[Command, int]:
+    """Start a command whose standard input and error are a terminal; return the terminal's other end."""
+    leader, follower = pty.openpty()
+    command = start(*words, stdin=follower, stderr=follower)
+    os.close(follower)
+    return command, leader

@@ -156,13 +156,25 @@ class Access:
             }
         )
 
-    def check_escalation(self, kind: Kind, document: Any, user: User, features: Features) -> None:
-        """Refuse a Role that grants what its maker may not do."""
-        if user.is_master or not features.rbac or kind not in (kinds.ROLE, kinds.CLUSTER_ROLE):
+    def check_escalation(self, found: Route, document: Any, user: User, features: Features) -> None:
+        """Refuse a Role, or a binding to one, that grants what its maker may not do."""
+        kind, namespace = found.kind, found.namespace
+        if user.is_master or not features.rbac or not isinstance(document, dict):
             return
-        namespace = ((document or {}).get("metadata") or {}).get("namespace", "")
         own = list(self.rules(user, namespace))
-        for rule in (document or {}).get("rules") or ():
+        if kind in (kinds.ROLE, kinds.CLUSTER_ROLE):
+            granted, verb = document.get("rules") or [], "escalate"
+            name = (document.get("metadata") or {}).get("name", "")
+        elif kind in (kinds.ROLE_BINDING, kinds.CLUSTER_ROLE_BINDING) and document.get("roleRef"):
+            granted, verb = list(self._role_rules(document, namespace)), "bind"
+            kind = kinds.ROLE if document["roleRef"].get("kind") == "Role" else kinds.CLUSTER_ROLE
+            name = document["roleRef"].get("name", "")
+        else:
+            return
+        free = Wish(verb=verb, group=kind.group, resource=kind.plural, namespace=namespace, name=name)
+        if any(_covers(one, free, features) for one in own):
+            return
+        for rule in granted:
             for wish in _wishes(rule, namespace):
                 if not any(_covers(one, wish, features) for one in own):
                     words = (
@@ -170,7 +182,7 @@ class Access:
                         "attempting to grant RBAC permissions not currently held:\n"
                         f"{_shown(rule)}"
                     )
-                    raise forbidden(kind, document["metadata"].get("name", ""), words)
+                    raise forbidden(found.kind, (document.get("metadata") or {}).get("name", ""), words)
 
 
 def _is(subject: Document, user: User, namespace: str) -> bool:

@@ -19,6 +19,7 @@ from tests.kube.fake.features import Features
 from tests.kube.fake.garbage import Garbage
 from tests.kube.fake.kinds import Kind, Kinds
 from tests.kube.fake.objects import Objects
+from tests.kube.fake.quota import Quota
 from tests.kube.fake.server import Server
 from tests.kube.fake.standin import StandInOptions
 from tests.kube.fake.standin_jobs import JobController
@@ -61,6 +62,7 @@ class FakeCluster:
             bookmark_every=bookmark_every,
         )
         self.garbage = Garbage(self.objects)
+        self.quota = Quota(self.objects)
         options = stand_in or StandInOptions()
         if stand_in is not None and options.jobs:
             JobController(self.objects, options)

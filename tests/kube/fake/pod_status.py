@@ -7,13 +7,15 @@ from typing import Any
 from tests.kube.fake.standin import condition
 from tests.kube.fake.store import Document
 
+NODE = "node-"
+"""What names of the stand-in's nodes begin with."""
 _ADDRESS = "10.244.{}.{}"
 
 
 def bind(pod: Document, number: int, nodes: int, when: str) -> None:
     """The scheduler has found a node."""
     node = number % nodes
-    pod["spec"]["nodeName"] = f"node-{node}"
+    pod["spec"]["nodeName"] = f"{NODE}{node}"
     condition(pod, "PodScheduled", "True", when)
     status = pod["status"]
     status["hostIP"] = f"10.0.0.{node + 1}"

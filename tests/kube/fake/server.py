@@ -124,7 +124,7 @@ class Server:
             return answering.respond(
                 self.access.review(found.kind, document, user, self.objects.features), 201
             )
-        self.access.check_escalation(found.kind, document, user, self.objects.features)
+        self.access.check_escalation(found, document, user, self.objects.features)
         options = WriteOptions.of(request.query, request.headers.get("User-Agent", ""))
         if found.kind.namespaced and not found.namespace:
             raise not_allowed()

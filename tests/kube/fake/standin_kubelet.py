@@ -269,7 +269,10 @@ class Kubelet:
         entry = self._entry(key, uid)
         if entry is None:
             return
-        grace = float(entry.document()["metadata"].get("deletionGracePeriodSeconds") or 0)
+        pod = entry.document()
+        if not pod["spec"].get("nodeName", "").startswith(pod_status.NODE):
+            return  # not one of ours
+        grace = float(pod["metadata"].get("deletionGracePeriodSeconds") or 0)
         if self.runner is not None:
             self.runner.stop(uid, grace)
             return

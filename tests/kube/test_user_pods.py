@@ -1,0 +1,248 @@
+"""``--on pods``: a whole job without an operator, a CRD or rights to either; nothing of it is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.kube.fake import FakeCluster, StandInOptions
+from tests.kube.user_stage import Command, on_a_terminal, until
+
+Start = Callable[..., Command]
+RUN = ("run", "--on", "pods", "--image", "x", "--name", "train", "-n", "2", "--", "python", "train.py")
+KINDS = ("jobs", "services", "configmaps", "secrets", "pods")
+RULES = [
+    {"apiGroups": [""], "resources": ["pods", "services", "configmaps", "secrets"], "verbs": ["*"]},
+    {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
+    {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["*"]},
+]
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    """A cluster without the CRD of MPIJobs; Pods do what the test says."""
+    with FakeCluster(stand_in=StandInOptions(kubelet="driven")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def start(cluster: FakeCluster, tmp_path: Path) -> Iterator[Start]:
+    """Start ``ringleader`` as somebody who may make Pods in one namespace and nothing else."""
+    token = cluster.add_user("eve")
+    rbac = "rbac.authorization.k8s.io"
+    cluster.create({"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": {"name": "eve"}, "rules": RULES})
+    cluster.create(
+        {
+            "apiVersion": f"{rbac}/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": "eve"},
+            "roleRef": {"apiGroup": rbac, "kind": "Role", "name": "eve"},
+            "subjects": [{"kind": "User", "name": "eve", "apiGroup": rbac}],
+        }
+    )
+    kubeconfig = cluster.write_kubeconfig(tmp_path / "kubeconfig", token=token)
+    started: list[Command] = []
+
+    def begin(*words: str, **options: Any) -> Command:
+        command = Command(words, kubeconfig=kubeconfig, **options)
+        started.append(command)
+        return command
+
+    yield begin
+    for command in started:
+        command.kill()
+
+
+def launcher(cluster: FakeCluster) -> str:
+    """Wait for the launcher's Pod and return its name."""
+
+    def found() -> list[str]:
+        return [
+            pod["metadata"]["name"] for pod in cluster.list("pods") if "-launcher-" in pod["metadata"]["name"]
+        ]
+
+    return str(until("the launcher's Pod", found)[0])
+
+
+def workers_run(cluster: FakeCluster) -> None:
+    for name in ("train-worker-0", "train-worker-1"):
+        until(name, lambda name=name: cluster.get("pods", name))
+        cluster.kubelet.run(name)
+
+
+def nothing_is_left(cluster: FakeCluster) -> None:
+    def left() -> list[str]:
+        return [
+            f"{kind}/{one['metadata']['name']}"
+            for kind in KINDS
+            for one in cluster.list(kind)
+            if one["metadata"]["name"].startswith("train")
+        ]
+
+    until("all objects are gone", lambda: not left())
+
+
+def test_a_whole_job(cluster: FakeCluster, start: Start) -> None:
+    command = start(*RUN)
+    workers_run(cluster)
+    pod = launcher(cluster)
+    cluster.kubelet.run(pod)
+    command.says("running on 2 workers")
+    cluster.write_log(pod, "epoch 1\n")
+    command.prints("epoch 1\n")
+    cluster.kubelet.finish(pod, 0)
+    assert command.ends() == 0
+    assert command.out == "epoch 1\n"
+    nothing_is_left(cluster)
+
+
+def test_keys_and_owners(cluster: FakeCluster, start: Start) -> None:
+    command = start(*RUN)
+    workers_run(cluster)
+    data = cluster.get("secrets", "train-ssh")["data"]  # type: ignore[index]
+    assert set(data) >= {"ssh-privatekey", "ssh-publickey", "ssh-known-hosts"}
+    assert all(data.values())
+    uid = cluster.get("jobs", "train-launcher")["metadata"]["uid"]  # type: ignore[index]
+    for kind in KINDS[1:4]:
+        (owner,) = cluster.list(kind, "default")[0]["metadata"]["ownerReferences"]
+        assert owner["uid"] == uid
+    command.press(signal.SIGTERM)
+    assert command.ends() == 143
+    nothing_is_left(cluster)
+
+
+def test_a_failed_job_gives_its_code_and_reason(cluster: FakeCluster, start: Start) -> None:
+    command = start(*RUN)
+    workers_run(cluster)
+    pod = launcher(cluster)
+    cluster.kubelet.run(pod)
+    command.says("running on 2 workers")
+    cluster.kubelet.finish(pod, 7)
+    assert command.ends() == 7
+    assert f"{pod}: launcher ended with exit code 7" in command.err
+    assert "exit code 7 (launcher)" in command.err
+    nothing_is_left(cluster)
+
+
+def test_waiting_is_explained(cluster: FakeCluster, start: Start) -> None:
+    command = start(*RUN)
+    until("a worker", lambda: cluster.get("pods", "train-worker-1"))
+    cluster.kubelet.run("train-worker-0")
+    cluster.kubelet.wait("train-worker-1", "ImagePullBackOff", 'Back-off pulling image "x"')
+    cluster.kubelet.run(launcher(cluster))
+    command.says("waiting: 1 of 2 workers ready; train-worker-1: Back-off pulling image")
+    other = start("explain", "train")
+    assert other.ends() == 0
+    assert 'train-worker-1: Back-off pulling image "x"' in other.out
+    status = start("status", "--json")
+    assert status.ends() == 0, status
+    (job,) = json.loads(status.out)
+    assert (job["name"], job["on"], job["workers"]) == ("train", "pods", 2)
+    command.press()
+    assert command.ends() == 130
+    nothing_is_left(cluster)
+
+
+def test_ctrl_c_cleans_up_without_a_question(cluster: FakeCluster, start: Start) -> None:
+    command, terminal = on_a_terminal(start, RUN)
+    with os.fdopen(terminal, "r+b", buffering=0) as person:
+        command.reads(person)
+        workers_run(cluster)
+        command.press()
+        assert command.ends() == 130
+        assert "deleting train" in command.err
+    nothing_is_left(cluster)
+
+
+def test_a_refused_worker_takes_the_rest_with_it(cluster: FakeCluster, start: Start) -> None:
+    words = 'pods "train-worker-1" is forbidden: exceeded quota: team'
+    cluster.faults.forbid(words, resource="pods")
+    command = start(*RUN)
+    assert command.ends() == 3
+    assert "exceeded quota: team" in command.err
+    assert "kubectl describe quota" in command.err
+    nothing_is_left(cluster)
+
+
+def test_somebody_elses_object_stays(cluster: FakeCluster, start: Start) -> None:
+    cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "train-config"}})
+    command = start(*RUN)
+    assert command.ends() == 3
+    assert "a ConfigMap of this name exists and belongs to somebody else" in command.err
+    assert cluster.get("configmaps", "train-config") is not None
+    cluster.delete("configmaps", "train-config")
+    nothing_is_left(cluster)
+
+
+def test_two_of_one_name(cluster: FakeCluster, start: Start) -> None:
+    first = start(*RUN)
+    workers_run(cluster)
+    second = start(*RUN)
+    assert second.ends() == 3
+    assert "a Job of this name exists" in second.err
+    assert cluster.get("pods", "train-worker-0") is not None, "the first one's Pods are not touched"
+    first.press()
+    assert first.ends() == 130
+    nothing_is_left(cluster)
+
+
+@pytest.mark.parametrize("resource", ["jobs", "configmaps", "pods"])
+def test_a_lost_answer_makes_nothing_twice(cluster: FakeCluster, start: Start, resource: str) -> None:
+    cluster.faults.drop(verb="create", resource=resource, is_done=True)
+    cluster.faults.refuse(500, verb="create", resource=resource, after=1)
+    command = start(*RUN)
+    workers_run(cluster)
+    pod = launcher(cluster)
+    cluster.kubelet.run(pod)
+    command.says("running on 2 workers")
+    cluster.kubelet.finish(pod, 0)
+    assert command.ends() == 0, command
+    nothing_is_left(cluster)
+
+
+def test_a_client_that_dies_leaves_a_job_that_removes_itself(cluster: FakeCluster, start: Start) -> None:
+    command = start(*RUN)
+    workers_run(cluster)
+    pod = launcher(cluster)
+    command.kill()
+    cluster.kubelet.run(pod)
+    cluster.kubelet.finish(pod, 0)
+    job = cluster.get("jobs", "train-launcher")
+    assert job is not None and job["spec"]["ttlSecondsAfterFinished"] == 300
+    cleaner = start("delete", "train")
+    assert cleaner.ends() == 0, cleaner
+    nothing_is_left(cluster)
+
+
+def test_detach_and_find_it_again(cluster: FakeCluster, start: Start) -> None:
+    command = start(*RUN[:3], "--detach", *RUN[3:])
+    assert (command.ends(), command.out) == (0, "train\n")
+    workers_run(cluster)
+    pod = launcher(cluster)
+    cluster.kubelet.run(pod)
+    cluster.write_log(pod, "hello\n")
+    logs = start("logs", "train")
+    assert (logs.ends(), logs.out) == (0, "hello\n")
+    assert start("delete", "train").ends() == 0
+    nothing_is_left(cluster)
+
+
+def test_what_needs_an_operator_is_told_before_anything_is_sent(cluster: FakeCluster, start: Start) -> None:
+    command = start(*RUN[:3], "--suspend", "--queue", "q", "--spawn", "exec", *RUN[3:])
+    assert command.ends() == 2
+    for said in ("spec.runPolicy.suspend", "kueue.x-k8s.io/queue-name", "ringleader/spawn"):
+        assert said in command.err
+    nothing_is_left(cluster)
+
+
+def test_a_rehearsal_prints_every_object(cluster: FakeCluster, start: Start) -> None:
+    command = start(*RUN[:3], "--dry-run", *RUN[3:])
+    assert command.ends() == 0
+    kinds = [line.removeprefix("kind: ") for line in command.out.splitlines() if line.startswith("kind: ")]
+    assert kinds == ["Job", "Service", "ConfigMap", "Secret", "Pod", "Pod"]
+    nothing_is_left(cluster)
