@@ -155,7 +155,8 @@ def of_context(chosen: Chosen, environ: Mapping[str, str]) -> Credentials:
         server_name=cluster.server_name,
         proxy=cluster.proxy,
     )
-    _ = found.ssl  # What is no certificate is told now, not with the first request.
+    if cluster.trust.authority or identity.certificate() is not None:
+        _ = found.ssl  # What is no certificate is told now, not with the first request.
     return found
 
 

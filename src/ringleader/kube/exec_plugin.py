@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,8 @@ from ringleader.errors import Fault, RefusedError, RequestError
 from ringleader.kube.tls import KeyPair
 
 API = "client.authentication.k8s.io/"
+_KILLED_S = 5.0
+"""How long a killed program is waited for."""
 VERSIONS = (API + "v1", API + "v1beta1")
 
 
@@ -99,21 +102,40 @@ class ExecPlugin:
 
     async def _run(self) -> Mapping[str, Any]:
         """Run the program once and return its ``status``."""
-        process = await self._start()
+        process = await self._started()
         try:
             async with asyncio.timeout(self._deadline):
                 out, err = await process.communicate()
         except TimeoutError:
             raise self._failed(f"did not end within {self._deadline:.0f} s")
         finally:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
+            await self._end(process)
         if process.returncode:
             said = (err or b"").decode(errors="replace").strip()
             raise self._failed(f"ended with exit code {process.returncode}" + (f": {said}" if said else ""))
         return self._status(out)
+
+    async def _started(self) -> asyncio.subprocess.Process:
+        """Start the program. asyncio cannot be cancelled while it does so: it would wait for good."""
+        starting = asyncio.ensure_future(self._start())
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            await self._end(await starting)
+            raise
+
+    async def _end(self, process: asyncio.subprocess.Process) -> None:
+        """End a program that has not ended, and what it started."""
+        if process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            if self._talks:
+                process.kill()
+            else:
+                os.killpg(process.pid, signal.SIGKILL)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_KILLED_S):
+                await process.wait()
 
     async def _start(self) -> asyncio.subprocess.Process:
         spec = self._spec
@@ -130,6 +152,8 @@ class ExecPlugin:
                 stdin=None if self._talks else asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=None if self._talks else asyncio.subprocess.PIPE,
+                # A session of its own can be ended as a whole; a terminal is only for ours.
+                start_new_session=not self._talks,
             )
         except OSError as error:
             what = f"the credentials program {spec.command} cannot be started: {error.strerror}"

@@ -34,7 +34,7 @@ async def patiently(
         try:
             return await call()
         except UnreachableError as error:
-            fault, pause = str(error.faults[0].where) + ": " + error.faults[0].what, 0.0
+            fault, pause = f"{error.faults[0].where} {error.faults[0].what}".strip(), 0.0
             if clock() >= ends:
                 raise
         except ApiError as error:
