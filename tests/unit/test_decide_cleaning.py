@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.decide_world import World, make_job
 
+from ringleader.controller.cleaning import DOUBT
 from ringleader.controller.model import Delete, Patch
 
 PHASES = ("Pending", "Running", "Succeeded", "Failed")
@@ -53,6 +54,8 @@ def test_a_running_launcher_pod_of_a_finished_job_goes_with_running() -> None:
     world = ended("Running")
     world.launch()
     world.settle()
+    assert len([pod for pod in world.pods.values() if pod.role == "launcher"]) == 2
+    world.wait(DOUBT)
     assert [pod.phase for pod in world.pods.values() if pod.role == "launcher"] == ["Succeeded"]
 
 

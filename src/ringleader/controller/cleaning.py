@@ -17,6 +17,9 @@ from ringleader.mpijob.model import CleanPodPolicy
 from ringleader.mpijob.status import ReplicaStatus
 
 ALIVE = ("Pending", "Running")
+DOUBT = 5.0
+"""Seconds after a job's end in which its launcher's Pods are not taken for alive: Jobs and Pods are watched
+apart, and a Pod that is deleted takes its log with it."""
 AT_ONCE = 1
 """Seconds of a deadline that is over when it is set: the shortest that the API allows."""
 
@@ -56,10 +59,20 @@ def _leftovers(draft: Draft, observed: Observed, pods: Pods) -> Iterator[Action]
         return
     if launcher is None or has_ended(launcher):
         for pod in (*pods.launchers, *pods.remains):
-            yield from _clean(pod, policy)
+            if policy == CleanPodPolicy.ALL or (pod.phase in ALIVE and _outlived(draft)):
+                yield from _clean(pod, policy)
     group = observed.pod_group
     if group is not None and is_ours(draft.job, group):
         yield from delete(group)
+
+
+def _outlived(draft: Draft) -> bool:
+    """Say whether a launcher's Pod that seems alive really is: its end may be seen later than its Job's."""
+    ended = moments.seconds_of(draft.status.completion_time) or 0.0
+    if draft.now < ended + DOUBT:
+        draft.look_again(ended + DOUBT - draft.now)
+        return False
+    return True
 
 
 def _clean(pod: PodFacts, policy: CleanPodPolicy) -> Iterator[Action]:
