@@ -8,9 +8,11 @@ Pure.
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 from ringleader.mpijob import names
-from ringleader.mpijob.model import MPIJob
-from ringleader.render.kubernetes import config_map, secret
+from ringleader.mpijob.model import MpiImplementation, MPIJob
+from ringleader.render.kubernetes import config_map, environment, secret
 from ringleader.render.kubernetes.labels import Document
 from ringleader.render.kubernetes.settings import OperatorSettings
 from ringleader.render.kubernetes.spawn import is_exec
@@ -19,12 +21,15 @@ from ringleader.render.kubernetes.sshd_port import ssh_ports
 VOLUME = "ringleader-agent"
 MOUNT_PATH = "/opt/ringleader"
 CONTAINER = "ringleader-wait"
+PORT_CONTAINER = "ringleader-ssh-port"
 SSH_AGENT = f"{MOUNT_PATH}/ssh"
 EXEC_AGENT = f"{MOUNT_PATH}/kubexec.sh"
+SSH_CONFIG = f"{MOUNT_PATH}/ssh-config"
 LAUNCH = f"{MOUNT_PATH}/launch"
 USER = 65532
 """User of the operator's image."""
 RESOURCES = {"cpu": "100m", "memory": "256Mi"}
+_ASK_SSH = 'ssh -G "$1" >"$2" 2>/dev/null || :'
 
 
 def agent_path(job: MPIJob, settings: OperatorSettings) -> str:
@@ -54,6 +59,30 @@ def checked(container: Document) -> Document:
     return {**container, "command": [LAUNCH, *container["command"]]}
 
 
+def init_containers(job: MPIJob, settings: OperatorSettings, spec: Document) -> list[Document]:
+    """Return the init containers of a launcher whose Pod has this spec, in the order in which they run."""
+    waiting = wait_container(job, settings, spec)
+    if job.workers and not is_exec(job) and not ssh_ports(job):
+        return [port_container(job, settings, spec), waiting]
+    return [waiting]
+
+
+def port_container(job: MPIJob, settings: OperatorSettings, spec: Document) -> Document:
+    """Return the init container that asks the user's ssh which port it turns to: only the image knows."""
+    first = spec["containers"][0]
+    kept = ("image", "imagePullPolicy", "securityContext")
+    # A path made of the container's variables is none here.
+    mounts = [mount for mount in first.get("volumeMounts") or () if not mount.get("subPathExpr")]
+    target = config_map.host(job, names.worker(job.metadata.name, 0), settings)
+    return {
+        "name": PORT_CONTAINER,
+        **{name: deepcopy(first[name]) for name in kept if first.get(name)},
+        "command": ["/bin/sh", "-c", _ASK_SSH, "sh", target, SSH_CONFIG],
+        "volumeMounts": deepcopy(mounts),
+        "resources": {"requests": dict(RESOURCES), "limits": dict(RESOURCES)},
+    }
+
+
 def wait_container(job: MPIJob, settings: OperatorSettings, spec: Document) -> Document:
     """Return the init container of a launcher whose Pod has this spec."""
     pull = {"imagePullPolicy": settings.image_pull_policy} if settings.image_pull_policy else {}
@@ -71,6 +100,9 @@ def wait_container(job: MPIJob, settings: OperatorSettings, spec: Document) -> D
 
 def _args(job: MPIJob, settings: OperatorSettings) -> list[str]:
     found = ["wait", f"--tools={MOUNT_PATH}", f"--hostfile={config_map.HOSTFILE_PATH}"]
+    found += [f"--expect={pair}" for pair in environment.expected(job, agent_path(job, settings))]
+    if job.spec.mpi_implementation is not MpiImplementation.OPENMPI:
+        found.append("--ranks-by-default=1")
     found += [f"--slots={job.spec.slots_per_worker}", f"--timeout={settings.wait_timeout:g}"]
     if job.spec.run_launcher_as_worker:
         found.append(f"--launcher={names.launcher(job.metadata.name)}")
@@ -81,7 +113,8 @@ def _args(job: MPIJob, settings: OperatorSettings) -> list[str]:
     found.append("--spawn=ssh")
     if secret.has_our_sshd(job):
         found.append(f"--known-hosts={job.spec.ssh_auth_mount_path}/known_hosts")
-    return [*found, *(f"--port={port}" for port in ssh_ports(job))]
+    ports = ssh_ports(job)
+    return [*found, *([f"--port={port}" for port in ports] or [f"--ssh-config={SSH_CONFIG}"])]
 
 
 def _security(spec: Document) -> Document:

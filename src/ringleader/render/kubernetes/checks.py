@@ -40,8 +40,8 @@ def _launcher(job: MPIJob, settings: OperatorSettings) -> Iterator[Fault]:
         taken[agent.MOUNT_PATH] = "what mpirun calls"
         for kind in ("containers", "initContainers"):
             for index, container in enumerate(spec.get(kind) or ()):
-                if container.get("name") == agent.CONTAINER:
-                    what = f"{agent.CONTAINER} is the name of a container that the controller adds"
+                if container.get("name") in (agent.CONTAINER, agent.PORT_CONTAINER):
+                    what = f"{container['name']} is the name of a container that the controller adds"
                     yield Fault(where=f"{where}.{kind}[{index}].name", what=what, hint="choose another")
         for index, volume in enumerate(spec.get("volumes") or ()):
             if volume.get("name") == agent.VOLUME:

@@ -20,10 +20,14 @@ from ringleader.render.kubernetes.spawn import is_exec
 ROLE = "K_MPI_JOB_ROLE"
 SSH_ARGS = "-o ConnectionAttempts=10"
 
-AGENT_OF = {
-    MpiImplementation.OPENMPI: ("OMPI_MCA_plm_rsh_agent", "PRTE_MCA_plm_ssh_agent"),
-    MpiImplementation.INTEL: ("I_MPI_HYDRA_BOOTSTRAP_EXEC",),
-    MpiImplementation.MPICH: ("HYDRA_LAUNCHER_EXEC",),
+_AGENT_OF = {
+    # Open MPI 4 looks for it in the workers as well and hangs where it is not: any program will do there.
+    MpiImplementation.OPENMPI: (
+        ("OMPI_MCA_plm_rsh_agent", "{}:/bin/sh"),
+        ("PRTE_MCA_plm_ssh_agent", "{}"),
+    ),
+    MpiImplementation.INTEL: (("I_MPI_HYDRA_BOOTSTRAP_EXEC", "{}"),),
+    MpiImplementation.MPICH: (("HYDRA_LAUNCHER_EXEC", "{}"),),
 }
 """Variables that name what an MPI calls to start its daemon on another host."""
 
@@ -43,8 +47,22 @@ def of_launcher(container: Document, job: MPIJob, agent: str) -> Document:
     if not job.spec.run_launcher_as_worker:
         theirs += _HIDE_GPUS
     has = {one.get("name") for one in container.get("env") or ()}
-    ours = _ours(job) + [(name, agent) for name in AGENT_OF[job.spec.mpi_implementation] if agent]
+    ours = _ours(job) + _agent(job, agent)
     return _with(container, [*theirs, *((name, value) for name, value in ours if name not in has)])
+
+
+def expected(job: MPIJob, agent: str) -> list[str]:
+    """Return the variables by which a launch finds its hosts, ``NAME=VALUE``.
+
+    Where one of them is something else when mpirun is called, the user has arranged the launch himself.
+    """
+    pairs = [*_reference(job), *_ours(job)]
+    found = [(name, value) for name, value in pairs if value == HOSTFILE_PATH or name == "I_MPI_PERHOST"]
+    return [f"{name}={value}" for name, value in [*found, *_agent(job, agent)]]
+
+
+def _agent(job: MPIJob, agent: str) -> Pairs:
+    return [(name, form.format(agent)) for name, form in _AGENT_OF[job.spec.mpi_implementation] if agent]
 
 
 def _with(container: Document, pairs: Pairs) -> Document:

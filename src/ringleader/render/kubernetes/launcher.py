@@ -46,12 +46,13 @@ def launcher_template(job: MPIJob, settings: OperatorSettings) -> Document:
     spec["containers"][0] = agent.checked(first) if path else first
     if is_exec(job):
         spec["serviceAccountName"] = account_name(job)
+        spec["automountServiceAccountToken"] = True
     else:
         add_volume(pod, secret.volume(job, LAUNCHER), secret.mount(job))
     add_volume(pod, config_map.volume(job), config_map.mount())
     if path:
         add_volume(pod, agent.volume(), agent.mount())
-        waiting = agent.wait_container(job, settings, spec)
-        spec["initContainers"] = [*(spec.get("initContainers") or ()), waiting]
+        ours = agent.init_containers(job, settings, spec)
+        spec["initContainers"] = [*(spec.get("initContainers") or ()), *ours]
     gang.join(pod, job, settings)
     return pod

@@ -1,0 +1,119 @@
+"""``python -m ringleader.podagent wait``: the init container of a launcher."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from ringleader.errors import Fault, RequestError, RingleaderError
+from ringleader.podagent.by_ssh import USUAL_PORTS, SshQuestion, port_of
+from ringleader.podagent.tools import JobWords, install, install_kubectl
+from ringleader.podagent.waiting import Limits, Surroundings, wait_for
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Lay out mpirun's helpers, then wait for the workers. Returns the exit code."""
+    options = _parser().parse_args(argv)
+    try:
+        _prepare(options)
+        hosts = hosts_of(Path(options.hostfile).read_text(encoding="utf-8"), options.launcher)
+        if hosts:
+            asyncio.run(_wait(options, hosts))
+    except RingleaderError as error:
+        _say(str(error))
+        return error.exit_code
+    except OSError as error:
+        _say(f"{error.filename or options.tools}: {error.strerror or error}")
+        return 3
+    return 0
+
+
+def hosts_of(text: str, launcher: str) -> list[str]:
+    """Return the hosts of a hostfile of either dialect, without a launcher in which ranks run."""
+    names = [line.split()[0].partition(":")[0] for line in text.splitlines() if line.split()]
+    return [name for name in names if name.partition(".")[0] != launcher]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="ringleader.podagent", description=__doc__)
+    parser.add_argument("action", choices=["wait"])
+    parser.add_argument("--tools", required=True, help="folder that the launcher's container sees")
+    parser.add_argument("--hostfile", required=True)
+    parser.add_argument("--slots", type=int, default=1)
+    parser.add_argument("--timeout", type=float, required=True, help="seconds")
+    parser.add_argument("--spawn", choices=["ssh", "exec"], default="ssh")
+    parser.add_argument("--launcher", default="", help="host name of a launcher in which ranks run")
+    parser.add_argument("--known-hosts", default="", help="file that ssh knows the workers from")
+    parser.add_argument("--port", type=int, action="append", default=[], help="of the workers' sshd")
+    parser.add_argument("--ssh-config", default="", help="what ssh -G said in the launcher's image")
+    parser.add_argument("--namespace", default="", help="of the job, for exec")
+    parser.add_argument("--container", default="", help="of the workers, for exec")
+    parser.add_argument(
+        "--expect", action="append", default=[], help="NAME=VALUE of the launcher's variables"
+    )
+    parser.add_argument("--ranks-by-default", type=int, default=0)
+    return parser
+
+
+def _prepare(options: argparse.Namespace) -> None:
+    words = JobWords(
+        hostfile=options.hostfile,
+        slots=options.slots,
+        launcher=options.launcher,
+        known_hosts=options.known_hosts,
+        container=options.container,
+        expected=tuple(options.expect),
+        ranks_by_default=options.ranks_by_default,
+    )
+    install(Path(options.tools), words)
+    if options.spawn == "exec":
+        install_kubectl(Path(options.tools), server=_server(), namespace=options.namespace)
+
+
+def _server() -> str:
+    host, port = (
+        os.environ.get("KUBERNETES_SERVICE_HOST", ""),
+        os.environ.get("KUBERNETES_SERVICE_PORT", "443"),
+    )
+    if not host:
+        what = "KUBERNETES_SERVICE_HOST is not set: this is no Pod"
+        raise RequestError(Fault(where="environment", what=what))
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+
+
+def _found_port(path: str) -> tuple[int, ...]:
+    found = Path(path)
+    return port_of(found.read_text(encoding="utf-8", errors="replace")) if path and found.is_file() else ()
+
+
+async def _wait(options: argparse.Namespace, hosts: Sequence[str]) -> None:
+    around = Surroundings(clock=time.monotonic, sleep=asyncio.sleep, say=_say)
+    if options.spawn == "ssh":
+        ports = options.port or [*_found_port(options.ssh_config), *USUAL_PORTS]
+        limits = Limits(timeout=options.timeout, knows_where=bool(options.port))
+        await wait_for(hosts, SshQuestion(tuple(dict.fromkeys(ports))), limits, around)
+        return
+    from ringleader.kube.client import RestCluster
+    from ringleader.kube.credentials import credentials
+    from ringleader.podagent.by_api import PodQuestion
+
+    cluster = RestCluster(await credentials())
+    try:
+        question = PodQuestion(cluster, options.namespace)
+        await wait_for(hosts, question, Limits(timeout=options.timeout), around)
+    finally:
+        await cluster.close()
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"ringleader: {text}\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""Lay what mpirun calls into the volume that the user's container sees."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from ringleader.errors import Fault, RefusedError
+
+SCRIPTS = ("hosts.sh", "ssh", "kubexec.sh", "launch")
+CHECKED = ("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun")
+"""Programs that start ranks; each is checked under its own name, where the image has it."""
+ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobWords:
+    """What the scripts know of their job."""
+
+    hostfile: str
+    slots: int
+    launcher: str = ""
+    """Host name of a launcher in which ranks run; empty where none do."""
+    known_hosts: str = ""
+    """File that ssh is to know the workers' key from; empty: as the image says."""
+    container: str = ""
+    """Container of the workers to exec into."""
+    expected: tuple[str, ...] = ()
+    """``NAME=VALUE``: where a variable has another value, the user has arranged the launch himself."""
+    ranks_by_default: int = 0
+    """Ranks that an mpirun starts which is told no number; 0: as many as there are slots."""
+
+    def text(self) -> str:
+        """Return them as a shell's assignments."""
+        values = {
+            "HOSTFILE": self.hostfile,
+            "SLOTS": str(self.slots),
+            "LAUNCHER": self.launcher,
+            "KNOWN_HOSTS": self.known_hosts,
+            "CONTAINER": self.container,
+            "EXPECTED": " ".join(self.expected),
+            "RANKS_BY_DEFAULT": str(self.ranks_by_default),
+        }
+        return "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items())
+
+
+def install(folder: Path, words: JobWords) -> None:
+    """Write the scripts of a job into a folder; what a program there is may run by any user."""
+    source = files(__package__) / "scripts"
+    for name in SCRIPTS:
+        _write(folder / name, (source / name).read_text(encoding="utf-8"), 0o755)
+    check = (source / "check.sh").read_text(encoding="utf-8")
+    for name in CHECKED:
+        # A folder for each, so that only names which the image has come into its PATH.
+        (folder / "check" / name).mkdir(parents=True, exist_ok=True)
+        _write(folder / "check" / name / name, check, 0o755)
+    _write(folder / "job.sh", words.text(), 0o644)
+    contacted = folder / "contacted"
+    contacted.mkdir(exist_ok=True)
+    contacted.chmod(0o1777)
+
+
+def install_kubectl(folder: Path, *, server: str, namespace: str, program: str = "kubectl") -> None:
+    """Copy kubectl there, and the way to the API server with the Pod's own account.
+
+    RefusedError where this image has no kubectl.
+    """
+    found = shutil.which(program)
+    if found is None:
+        hint = "use the image that deploy/operator/Dockerfile makes"
+        raise RefusedError(
+            Fault(
+                where="kubectl",
+                what="the operator's image has no kubectl, which spawning by exec needs",
+                hint=hint,
+            )
+        )
+    shutil.copyfile(found, folder / "kubectl")
+    (folder / "kubectl").chmod(0o755)
+    _write(folder / "kubeconfig", kubeconfig(server, namespace), 0o644)
+
+
+def kubeconfig(server: str, namespace: str) -> str:
+    """Return a kubeconfig that holds no secret: it names the files that the kubelet keeps fresh."""
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "pod",
+            "clusters": [
+                {"name": "pod", "cluster": {"server": server, "certificate-authority": f"{ACCOUNT}/ca.crt"}}
+            ],
+            "users": [{"name": "pod", "user": {"tokenFile": f"{ACCOUNT}/token"}}],
+            "contexts": [
+                {"name": "pod", "context": {"cluster": "pod", "user": "pod", "namespace": namespace}}
+            ],
+        }
+    )
+
+
+def _write(path: Path, text: str, mode: int) -> None:
+    path.write_text(text, encoding="utf-8")
+    path.chmod(mode)
