@@ -159,7 +159,19 @@ def test_a_namespace_on_its_way_out_is_left_alone() -> None:
     message = "unable to create new content in namespace lab because it is being terminated"
     world = without(World().settle(), "pi-worker-1")
     world.rejections = (refused(PODS, "pi-worker-1", 403, message),)
-    assert world.decide() == Decision(is_blocked=True)
+    assert world.decide() == Decision(is_blocked=True, again_after=32.0)
+
+
+def test_a_refusal_of_what_nobody_wants_any_more_is_forgotten() -> None:
+    world = World().settle()
+    world.rejections = (refused(JOBS, "pi-launcher", 403, "jobs is forbidden"),)
+    world.settle()
+    assert said(world)[0] == "Forbidden"
+    again = world.decide().again_after
+    assert again == 32.0
+    world.wait(again)
+    assert said(world) == CREATED
+    assert not world.decide().is_blocked
 
 
 # --- objects of others ---
@@ -213,7 +225,11 @@ def test_a_name_that_the_server_says_is_taken() -> None:
     world = without(World().settle(), "pi-worker-1")
     world.rejections = (refused(PODS, "pi-worker-1", 409, "already exists"),)
     assert world.settle().decide().is_blocked
-    assert said(world)[0] == "ErrResourceExists"
+    text = 'Resource "pi-worker-1" of Kind "Pod" already exists and is not managed by MPIJob'
+    assert said(world) == ("ErrResourceExists", text)
+    assert world.reasons[-1] == "ErrResourceExists"
+    world.now += 2
+    assert world.decide().stages, "tried again: its owner may have gone"
 
 
 def test_the_remains_of_an_earlier_job_of_the_same_name_are_waited_for() -> None:

@@ -17,7 +17,7 @@ from ringleader.controller.failing import Seen
 from ringleader.controller.hosts import write_hosts
 from ringleader.controller.invalid import decide_invalid
 from ringleader.controller.model import Action, Decision, Observed
-from ringleader.controller.ownership import foreign
+from ringleader.controller.ownership import foreign, taken_text
 from ringleader.controller.replicas import Pods, is_running, launcher_status, pods_of, workers_status
 from ringleader.controller.restarts import CAUSE, COUNTED, record_of
 from ringleader.controller.support import pod_group, support
@@ -39,13 +39,14 @@ def decide(job: MPIJob, observed: Observed, now: float, settings: OperatorSettin
     manager = job.spec.run_policy.managed_by
     if manager not in (None, ManagedBy.MPI_OPERATOR) or job.metadata.deletion_timestamp:
         return Decision()
-    draft = Draft(job=job, now=now, status=job.status, pauses=waiting.pauses(observed, now))
+    observed, again = waiting.without_stale(observed, now)
+    draft = Draft(job=job, now=now, status=job.status, pauses=waiting.pauses(observed, now), again=again)
     draft.is_blocked = bool(observed.rejections)
     pods = pods_of(job, observed)
     if lifecycle.is_finished(job.status):
         after_end(draft, observed, pods)
     elif waiting.namespace_is_going(observed):
-        return Decision(is_blocked=True)
+        return Decision(is_blocked=True, again_after=again)
     else:
         _live(draft, observed, pods, settings)
     return draft.decision()
@@ -86,7 +87,7 @@ def _blocked(draft: Draft, observed: Observed, pods: Pods, taken: Sequence[tuple
         draft.look_again(REMAINS_PAUSE)
         return
     name, kind = taken[0]
-    message = f'Resource "{name}" of Kind "{kind}" already exists and is not managed by MPIJob'
+    message = taken_text(name, kind)
     if draft.explain(conditions.FOREIGN, message):
         draft.note("Warning", conditions.FOREIGN, message)
 

@@ -46,10 +46,12 @@ def foreign(job: MPIJob, observed: Observed, now: float) -> tuple[list[tuple[str
             is_waiting = True
         else:
             taken.append((name, kind))
-    for rejection in observed.rejections:
-        if rejection.status == 409 and (rejection.name, rejection.resource.kind) not in taken:
-            taken.append((rejection.name, rejection.resource.kind))
     return taken, is_waiting
+
+
+def taken_text(name: str, kind: str) -> str:
+    """Return the reference controller's words for a name that somebody else's object has."""
+    return f'Resource "{name}" of Kind "{kind}" already exists and is not managed by MPIJob'
 
 
 def _others(job: MPIJob, observed: Observed) -> Iterator[tuple[str, str, bool]]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ringleader.controller import moments
+from ringleader.controller.conditions import FOREIGN
 from ringleader.controller.lifecycle import job_condition
 from ringleader.controller.model import Observed, PodFacts, Rejection
-from ringleader.controller.ownership import documents, is_going
+from ringleader.controller.ownership import documents, is_going, taken_text
 from ringleader.controller.replicas import Pods
 from ringleader.kube.resources import JOBS, PODS
 
@@ -37,6 +38,8 @@ LAUNCHER_PATIENCE = 30.0
 """Seconds that the Job controller may take to make the launcher's Pod."""
 LONGEST_PAUSE = 60.0
 """Seconds between two tries of what was refused, at most."""
+STALE = 30.0
+"""Seconds after the end of its pause until a refusal that was not renewed no longer counts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,12 +76,26 @@ def namespace_is_going(observed: Observed) -> bool:
     return any(one.status == 403 and "being terminated" in one.message for one in observed.rejections)
 
 
+def without_stale(observed: Observed, now: float) -> tuple[Observed, float | None]:
+    """Leave out refusals of what nobody wants any more, and say in how many seconds the next one is such.
+
+    What is still wanted is tried again when its pause is over, and if it is refused again the refusal is new.
+    """
+    left = [(one, one.at + _pause(one) + STALE - now) for one in observed.rejections]
+    fresh = tuple(one for one, seconds in left if seconds > 0)
+    again = min((seconds for _, seconds in left if seconds > 0), default=None)
+    return (observed if len(fresh) == len(left) else replace(observed, rejections=fresh)), again
+
+
+def _pause(rejection: Rejection) -> float:
+    return min(2.0 ** min(rejection.attempts, 10), LONGEST_PAUSE)
+
+
 def pauses(observed: Observed, now: float) -> dict[tuple[str, str], float]:
     """Return the seconds to leave alone what was refused lately, by kind and name."""
     found = {}
     for one in observed.rejections:
-        pause = min(2.0 ** min(one.attempts, 10), LONGEST_PAUSE)
-        left = one.at + pause - now
+        left = one.at + _pause(one) - now
         if left > 0:
             found[(one.resource.kind, one.name)] = left
     return found
@@ -98,7 +115,7 @@ def obstacle(observed: Observed, pods: Pods, now: float) -> tuple[Obstacle | Non
 def _refused(rejections: Iterable[Rejection]) -> Obstacle | None:
     for one in sorted(rejections, key=lambda one: (one.resource.kind, len(one.name), one.name)):
         if one.status == 409:
-            continue
+            return Obstacle(reason=FOREIGN, message=taken_text(one.name, one.resource.kind))
         message = failed_to_create(one)
         return Obstacle(reason=_word(one), message=message, note=("MPIJobFailed", message))
     return None
