@@ -146,13 +146,16 @@ class Watch:
         self._rest = b""
 
     async def next(self, seconds: float) -> dict[str, Any] | None:
-        """The next event; ``None``: the server ended the watch. TimeoutError where nothing comes."""
-        async with asyncio.timeout(seconds):
-            while b"\n" not in self._rest:
-                chunk = await self._response.content.readany()
-                if not chunk:
-                    return None
-                self._rest += chunk
+        """The next event; ``None``: the server ended the watch. AssertionError where nothing comes."""
+        try:
+            async with asyncio.timeout(seconds):
+                while b"\n" not in self._rest:
+                    chunk = await self._response.content.readany()
+                    if not chunk:
+                        return None
+                    self._rest += chunk
+        except TimeoutError:
+            raise AssertionError(f"the watch told nothing within {seconds} s")
         line, self._rest = self._rest.split(b"\n", 1)
         found: dict[str, Any] = json.loads(line)
         return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -10,7 +11,8 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import orjson
-from aiohttp import web
+from aiohttp import StreamReader, web
+from aiohttp.http_parser import RawRequestMessage
 from tests.kube.fake import access, kinds
 from tests.kube.fake.access import Access, User
 from tests.kube.fake.containers import Containers, Handler
@@ -25,6 +27,7 @@ from tests.kube.fake.standin import StandInOptions
 from tests.kube.fake.standin_jobs import JobController
 from tests.kube.fake.standin_kubelet import Kubelet
 from tests.kube.fake.store import Document, Store
+from tests.kube.fake.tls import make as make_tls
 
 T = TypeVar("T")
 WINDOW = 20_000
@@ -47,8 +50,12 @@ class FakeCluster:
         now: Callable[[], float] = time.time,
         port: int = 0,
         stand_in: StandInOptions | None = None,
+        tls: bool = False,
     ) -> None:
-        """``stand_in``: controllers and nodes; without it, nothing moves but by clients and the test."""
+        """``stand_in``: controllers and nodes; without it, nothing moves but by clients and the test.
+
+        ``tls``: serve https with an authority of its own. Programs in Go send tokens over https only.
+        """
         self.features = features or Features()
         self.faults = Faults(in_loop=self._in_loop)
         self.containers = Containers()
@@ -70,6 +77,7 @@ class FakeCluster:
         if stand_in is not None:
             self._kubelet = Kubelet(self.objects, self.containers, options, self._in_loop)
         self.port = port
+        self.tls = make_tls() if tls else None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._stop: asyncio.Event | None = None
@@ -78,7 +86,7 @@ class FakeCluster:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
 
     def __enter__(self) -> Self:
         started: threading.Event = threading.Event()
@@ -114,9 +122,11 @@ class FakeCluster:
         """Serve on the present loop until told to stop."""
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         self._begin()
-        runner = web.ServerRunner(web.Server(self.server.handle, access_log=None), shutdown_timeout=0.1)
+        server = web.Server(self.server.handle, request_factory=_request, access_log=None)  # type: ignore[arg-type]
+        runner = web.ServerRunner(server, shutdown_timeout=0.1)
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", self.port, backlog=1024)
+        context = self.tls.context if self.tls else None
+        site = web.TCPSite(runner, "127.0.0.1", self.port, backlog=1024, ssl_context=context)
         await site.start()
         self.port = runner.addresses[0][1]
         if started is not None:
@@ -179,7 +189,8 @@ class FakeCluster:
         self, path: Path, *, token: str = access.ADMIN_TOKEN, namespace: str = "default"
     ) -> Path:
         """Write a kubeconfig for a token."""
-        path.write_bytes(kubeconfig(self.url, token, namespace))
+        authority = self.tls.authority if self.tls else b""
+        path.write_bytes(kubeconfig(self.url, token, namespace, authority))
         return path
 
     def add_user(self, name: str, *groups: str, token: str = "") -> str:
@@ -277,13 +288,29 @@ class FakeCluster:
         self.call(lambda: setattr(self.containers, "handler", handler))
 
 
-def kubeconfig(url: str, token: str, namespace: str) -> bytes:
+LARGEST_BODY = 3 * 1024 * 1024
+"""Bytes of a request's body that a real server takes at most."""
+
+
+def _request(
+    message: RawRequestMessage,
+    payload: StreamReader,
+    protocol: Any,
+    writer: Any,
+    task: asyncio.Task[None],
+) -> web.BaseRequest:
+    loop = asyncio.get_running_loop()
+    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=LARGEST_BODY)
+
+
+def kubeconfig(url: str, token: str, namespace: str, authority: bytes = b"") -> bytes:
     """A kubeconfig with one context, as JSON, which is YAML too."""
+    trust = {"certificate-authority-data": base64.b64encode(authority).decode()} if authority else {}
     document = {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "fake",
-        "clusters": [{"name": "fake", "cluster": {"server": url}}],
+        "clusters": [{"name": "fake", "cluster": {"server": url, **trust}}],
         "users": [{"name": "fake", "user": {"token": token}}],
         "contexts": [
             {"name": "fake", "context": {"cluster": "fake", "user": "fake", "namespace": namespace}}

@@ -137,6 +137,13 @@ def evict(pod: Document, message: str, when: str, reason: str = "Evicted") -> No
         condition(pod, word, "False", when, "PodFailed")
 
 
+def exceed(pod: Document, when: str) -> None:
+    """The Pod has been active longer than it may."""
+    end(pod, 137, "Error", when)
+    pod["status"]["reason"] = "DeadlineExceeded"
+    pod["status"]["message"] = "Pod was active on the node longer than the specified deadline"
+
+
 def _started(one: Document, otherwise: str) -> str:
     running: Any = one["state"].get("running") or {}
     return str(running.get("startedAt", otherwise))

@@ -232,6 +232,10 @@ def update_faults(new: Document, old: Document) -> list[FieldFault]:
         found.append(forbidden_field("spec.schedulingGates", "only deletion is allowed, but found new gates"))
     if gates_before:  # a gated Pod may still be directed
         before.pop("nodeSelector", None), after.pop("nodeSelector", None)
+    deadline, former = (one["spec"].get("activeDeadlineSeconds") for one in (new, old))
+    if former is not None and (deadline is None or deadline > former):
+        words = f"must be less than or equal to previous value: {former}"
+        found.append(bad_value("spec.activeDeadlineSeconds", deadline, words))
     if before != after:
         words = f"pod updates may not change fields other than {_MUTABLE}"
         found.append(forbidden_field("spec", words))

@@ -9,7 +9,7 @@ from typing import Protocol
 from tests.kube.fake import kinds, pod_status
 from tests.kube.fake import standin as says
 from tests.kube.fake.containers import Containers
-from tests.kube.fake.metadata import timestamp
+from tests.kube.fake.metadata import seconds, timestamp
 from tests.kube.fake.objects import Objects
 from tests.kube.fake.standin import StandInOptions, annotation, exit_code
 from tests.kube.fake.store import Collection, Document, Entry, Event, Key
@@ -134,6 +134,8 @@ class Kubelet:
             if event.old is not None and not event.old.is_deleting:
                 loop.call_soon(self._stop, entry.key, entry.uid)
             return
+        if b'"activeDeadlineSeconds"' in entry.encoded:
+            loop.call_soon(self._watch_deadline, entry.key, entry.uid)
         ungated = (
             not began
             and b'"schedulingGates"' in event.old.encoded
@@ -230,6 +232,23 @@ class Kubelet:
         if lasts or annotation(pod, says.EXIT_CODE):
             code = exit_code(pod, attempt)
             loop.call_later(float(lasts or 0), self._end, key, uid, code, annotation(pod, says.REASON))
+
+    def _watch_deadline(self, key: Key, uid: str) -> None:
+        """End a Pod that has been active for too long, or look again when its time is up."""
+        entry = self._entry(key, uid)
+        if entry is None or entry.is_deleting:
+            return
+        pod = entry.document()
+        deadline, began = pod["spec"].get("activeDeadlineSeconds"), pod["status"].get("startTime")
+        if deadline is None or began is None or pod["status"]["phase"] in ("Succeeded", "Failed"):
+            return
+        left = seconds(began) + deadline - self._objects.now()
+        if left > 0:
+            asyncio.get_running_loop().call_later(left, self._watch_deadline, key, uid)
+            return
+        if self.runner is not None:
+            self.runner.stop(uid, 0.0)
+        self._edit(key, uid, lambda one: pod_status.exceed(one, self._when()))
 
     def _become_ready(self, key: Key, uid: str) -> None:
         self._edit(key, uid, lambda one: pod_status.set_ready(one, self._when(), ready=True))

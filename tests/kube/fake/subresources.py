@@ -155,7 +155,7 @@ async def _log(
     waits = _waiting(pod, container)
     if waits and not runs:
         raise bad_request(f'container "{container}" in pod "{name}" is waiting to start: {waits}')
-    log = runs[-1] if runs else Log()
+    log = containers.log(*key)
     if query.get("follow") != "true" or not on.log_follow:
         return web.Response(body=_tail(log, query, objects), content_type="text/plain")
     response = web.StreamResponse(headers={"Content-Type": "text/plain"})
