@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.exceptions import HorovodInternalError
 from ringleader.collectives.operations import Work
+from ringleader.torch.repeated import REPEATED
 
-
-class _Kept(NamedTuple):
-    """What a handle stands for."""
-
-    engine: Engine
-    """Who does the works."""
-    works: Sequence[Work]
-    """One, or the members of a group."""
-    result: Callable[[], Any]
-    """Returns what `synchronize` returns; called when all works are done without an error."""
-
+_Kept = tuple[Engine, Sequence[Work], Callable[[], Any] | None]
+"""What a handle stands for: who does the works (one, or the members of a group), and what returns the result
+of `synchronize` when all are done without an error; None for one reduction in place. A plain tuple: there may
+be hundreds in a step."""
 
 _SERIAL = itertools.count()
 _HANDLES: dict[int, _Kept] = {}
@@ -59,7 +53,14 @@ def begin(engine: Engine, works: Sequence[Work], serial: int, result: Callable[[
         engine.submit(works[0])
     else:
         engine.submit_all(works)
-    _HANDLES[serial] = _Kept(engine, works, result)
+    _HANDLES[serial] = (engine, works, result)
+    return serial
+
+
+def begin_in_place(engine: Engine, work: Work, serial: int) -> int:
+    """Hand a reduction of a tensor in its own memory to the engine and return the handle."""
+    engine.submit(work)
+    _HANDLES[serial] = (engine, (work,), None)
     return serial
 
 
@@ -78,7 +79,7 @@ def finish(engine: Engine, works: Sequence[Work]) -> None:
 def poll(handle: int) -> bool:
     """Return whether `synchronize` would return at once."""
     kept = _HANDLES.get(handle)
-    return kept is None or all(work.done for work in kept.works)
+    return kept is None or all(work.done for work in kept[1])
 
 
 def synchronize(handle: int) -> Any:
@@ -89,12 +90,20 @@ def synchronize(handle: int) -> Any:
     kept = _HANDLES.pop(handle, None)
     if kept is None:
         return None
-    finish(kept.engine, kept.works)
-    return kept.result()
+    engine, works, result = kept
+    if result is None:
+        work = works[0]
+        engine.wait(work)
+        tensor = work.out
+        REPEATED.lay_by(work)
+        return tensor
+    finish(engine, works)
+    return result()
 
 
 def forget_handles() -> None:
     """Drop the handles of an earlier life of the engine, and count operations from the beginning."""
     global _SERIAL
     _HANDLES.clear()
+    REPEATED.clear()
     _SERIAL = itertools.count()

@@ -12,9 +12,10 @@ from ringleader.collectives.operations import ReduceOp, Work
 from ringleader.collectives.sets import Member
 from ringleader.collectives.transports.adasum import power_of_two
 from ringleader.torch.compression import Compression, Compressor
-from ringleader.torch.handles import begin, next_serial, run
+from ringleader.torch.handles import begin, begin_in_place, next_serial, run
 from ringleader.torch.kernels import dtype_name
 from ringleader.torch.process_sets import ProcessSet, global_process_set, member_of
+from ringleader.torch.repeated import REPEATED
 from ringleader.torch.works import call_for, laid_out, written_back
 
 Average = ReduceOp.AVERAGE
@@ -203,6 +204,10 @@ def allreduce_async_(
     """Begin an allreduce in place and return a handle; `synchronize` returns the tensor."""
     chosen = handle_average_backwards_compatibility(op, average)
     serial = next_serial()
+    work = REPEATED.take(name, tensor, chosen, prescale_factor, postscale_factor)
+    if work is not None:
+        work.serial = serial
+        return begin_in_place(member_of(process_set, "Allreduce").engine, work, serial)
     engine, work = reduction(
         tensor,
         in_place=True,
@@ -212,4 +217,6 @@ def allreduce_async_(
         scales=(prescale_factor, postscale_factor),
         process_set=process_set,
     )
+    if work.out is tensor:
+        return begin_in_place(engine, work, serial)
     return begin(engine, (work,), serial, lambda: written_back(work.out, tensor))

@@ -1,0 +1,59 @@
+"""Descriptions of reductions that come again: taken only for what they describe, and never with a tensor."""
+
+import pytest
+import torch
+
+from ringleader.collectives.operations import Call, ReduceOp, Work, call_digest
+from ringleader.torch.repeated import MOST, Repeated
+
+
+def done(name, tensor, op=ReduceOp.MAX, prescale=1.0):
+    call = Call(kind="allreduce", dtype="float32", shape=tuple(tensor.shape), op=op, prescale=prescale)
+    return Work(call, call_digest(call), name=name, serial=0, array=tensor, out=tensor)
+
+
+def test_a_like_reduction_gets_the_description_of_the_one_before():
+    repeated, work = Repeated(), done("w", torch.zeros(3))
+    repeated.lay_by(work)
+    assert work.array is None and work.out is None  # the tensor may go
+    tensor = torch.ones(3)
+    assert repeated.take("w", tensor, ReduceOp.MAX, 1.0, 1.0) is work
+    assert work.array is tensor and work.out is tensor
+    assert repeated.take("w", tensor, ReduceOp.MAX, 1.0, 1.0) is None, "it is under way"
+
+
+@pytest.mark.parametrize(
+    ("tensor", "op", "prescale", "postscale"),
+    [
+        (torch.ones(4), ReduceOp.MAX, 1.0, 1.0),
+        (torch.ones(3, 1), ReduceOp.MAX, 1.0, 1.0),
+        (torch.ones(3, dtype=torch.int32), ReduceOp.MAX, 1.0, 1.0),
+        (torch.ones(3), ReduceOp.MIN, 1.0, 1.0),
+        (torch.ones(3), ReduceOp.MAX, 0.5, 1.0),
+        (torch.ones(3), ReduceOp.MAX, 1.0, 2.0),
+        (torch.ones(6)[::2], ReduceOp.MAX, 1.0, 1.0),
+        (torch.ones(3, requires_grad=True), ReduceOp.MAX, 1.0, 1.0),
+        (torch.ones(3).to_sparse(), ReduceOp.MAX, 1.0, 1.0),
+        (torch._neg_view(torch.ones(3)), ReduceOp.MAX, 1.0, 1.0),
+    ],
+    ids=[
+        "length", "shape", "type", "op", "before", "after", "strided", "graph", "sparse", "negative view",
+    ],
+)  # fmt: skip
+def test_whatever_differs_is_described_anew(tensor, op, prescale, postscale):
+    repeated = Repeated()
+    repeated.lay_by(done("w", torch.zeros(3)))
+    assert repeated.take("w", tensor, op, prescale, postscale) is None
+
+
+def test_only_named_ones_are_kept_and_not_too_many():
+    repeated = Repeated()
+    for work in (done(None, torch.zeros(3)), done("a", torch.zeros(3), op=ReduceOp.ADASUM)):
+        repeated.lay_by(work)
+        assert work.array is not None
+    assert repeated.take(None, torch.zeros(3), ReduceOp.MAX, 1.0, 1.0) is None
+    assert repeated.take("a", torch.zeros(3), ReduceOp.ADASUM, 1.0, 1.0) is None
+    for number in range(MOST + 1):
+        repeated.lay_by(done(f"w{number}", torch.zeros(3)))
+    assert repeated.take("w0", torch.zeros(3), ReduceOp.MAX, 1.0, 1.0) is None
+    assert repeated.take(f"w{MOST}", torch.zeros(3), ReduceOp.MAX, 1.0, 1.0) is not None
