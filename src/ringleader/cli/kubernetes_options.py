@@ -205,7 +205,8 @@ FOLLOW_OPTIONS: tuple[click.Option, ...] = (
     click.Option(
         ["--operator-image"],
         metavar="IMAGE",
-        help="With --on pods: the image that waits for the workers. [default: that of the operator]",
+        help="With --on pods: Ringleader's image, which waits for the workers and spawns by exec. [default: "
+        "none; the launcher waits until the workers' names resolve]",
     ),
 )
 """What happens once it has been sent."""

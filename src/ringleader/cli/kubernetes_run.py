@@ -7,7 +7,7 @@ import os
 import random
 import string
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,8 +21,12 @@ if TYPE_CHECKING:
     from ringleader.cli.kubernetes_session import Work
     from ringleader.launch.kubernetes.outcome import End
     from ringleader.mpijob.model import MPIJob
+    from ringleader.render.kubernetes.settings import OperatorSettings
 
 Where = Literal["kubernetes", "pods"]
+RUN_ID = "RUN"
+JOB_UID = "UID-OF-THE-JOB"
+"""Stand in a dry run for what is known only when the job is sent."""
 FORMAT = 1
 """Of the file of ``--json``: grows when a reader of it must change."""
 
@@ -53,6 +57,8 @@ def run_job(
     on: Where, cluster: ClusterWords, job: MPIJob, follow: FollowWords, *, start_timeout: float | None
 ) -> int:
     """Send a job and follow it; return the exit code."""
+    if on == "pods":
+        _check_alone(job, follow)
     if follow.dry_run:
         sys.stdout.write(rehearsed(on, job, follow))
         return 0
@@ -99,13 +105,45 @@ def rehearsed(on: Where, job: MPIJob, follow: FollowWords) -> str:
         from ringleader.mpijob.reading import request
         from ringleader.mpijob.writing import write
         from ringleader.mpijob.yaml_text import text_of
-    return text_of([write(request(job))])
+    if on == "kubernetes":
+        return text_of([write(request(job))])
+    from ringleader.launch.kubernetes.pods_objects import owned, plan
+
+    settings = _settings(follow)
+    first, *rest = plan(job, settings, run=RUN_ID).documents
+    name = first["metadata"]["name"]
+    return text_of([first, *(owned(one, name=name, uid=JOB_UID) for one in rest)])
 
 
-def _work(on: Where, place: Place, job: MPIJob, follow: FollowWords, tell: Any) -> Work:
+def _check_alone(job: MPIJob, follow: FollowWords) -> None:
+    """Raise RequestError with all that cannot be done without an operator."""
+    from ringleader.launch.kubernetes.pods_objects import check_alone
+    from ringleader.render.kubernetes.checks import check
+
+    faults: list[Fault] = []
+    for checked in (check_alone, lambda one: check(one, _settings(follow))):
+        try:
+            checked(job)
+        except RequestError as error:
+            faults += error.faults
+    if faults:
+        raise RequestError(faults)
+
+
+def _work(on: Where, place: Place, job: MPIJob, follow: FollowWords, tell: Callable[[str], None]) -> Work:
+    if on == "pods":
+        from ringleader.launch.kubernetes.pods_work import PodsWork
+
+        return PodsWork(place.cluster, job, _settings(follow), tell=tell)
     from ringleader.launch.kubernetes.work import MpiJobWork
 
     return MpiJobWork(place.cluster, job, tell=tell)
+
+
+def _settings(follow: FollowWords) -> OperatorSettings:
+    from ringleader.render.kubernetes.settings import OperatorSettings
+
+    return OperatorSettings(image=follow.operator_image or "")
 
 
 def _namespace(cluster: ClusterWords, faults: Faults) -> str:

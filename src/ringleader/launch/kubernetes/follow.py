@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any, Protocol
 
 from ringleader.errors import Fault, RefusedError
@@ -92,6 +93,8 @@ class Follower:
         before = tuple(pod for pod in self._pods.gone.values() if pod.role == "launcher")
         before = tuple(pod for pod in before if pod.name not in {one.name for one in present})
         job = next(iter(self._job.now.values()), self._first)
+        if job.on == "pods":
+            job = _with_workers(job, present)
         return Facts(
             job=job,
             pods=(*present, *before),
@@ -215,6 +218,13 @@ class Follower:
             self._listener.warning(f"the rest of the log: ringleader logs {self._first.name}")
         elif (error := log.exception()) is not None:
             raise error
+
+
+def _with_workers(job: JobView, pods: tuple[PodView, ...]) -> JobView:
+    """Return a job without MPIJob that runs only while its workers do: its launcher waits for them."""
+    if sum(pod.role == "worker" and pod.is_ready for pod in pods) >= job.workers:
+        return job
+    return replace(job, conditions=tuple(one for one in job.conditions if one.type != State.RUNNING))
 
 
 def _starter(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ringleader.launch.kubernetes import causes
 from ringleader.launch.kubernetes.facts import ContainerView, Facts, PodView, State
+from ringleader.launch.kubernetes.findings import explain
 
 TIMED_OUT = 124
 
@@ -36,6 +37,10 @@ def end_of(facts: Facts) -> End | None:
         return End(exit_code=0, whose="", state=state, launcher=name)
     failed = facts.job.condition(State.FAILED)
     reason = causes.short(failed.message or failed.reason, 1200) if failed is not None else ""
+    if facts.job.on == "pods":
+        # No operator has looked for the cause: the Job itself only says that it has failed.
+        ends = [f"{one.where}: {one.what}" for one in explain(facts) if one.where != f"job {facts.job.name}"]
+        reason = "; ".join(ends[:3]) or reason
     if failed is not None and "DeadlineExceeded" in failed.reason:
         return End(exit_code=TIMED_OUT, whose="the cluster", reason=reason, state=state, launcher=name)
     code = exit_code(facts)
