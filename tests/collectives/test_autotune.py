@@ -1,4 +1,4 @@
-"""Bucket sizes on trial under a real MPI."""
+"""Bucket sizes and tables on trial under a real MPI."""
 
 from __future__ import annotations
 
@@ -17,3 +17,23 @@ def test_trials(jobs: Any, variable: str) -> None:
     said = [line for line in job.err.splitlines() if "autotune chose buckets" in line]
     assert len(said) == 1, job.err
     assert "8 MiB" in said[0] and "no limit" in said[0] and "arrays: MPI up to" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("size", "environ", "words"),
+    [
+        (4, {"RINGLEADER_RANKS_PER_HOST": "2"}, "arrays: pairwise from"),
+        (2, {"RINGLEADER_RANKS_PER_HOST": "1"}, "arrays: pairwise from"),
+        (3, {}, "arrays: MPI up to"),
+    ],
+    ids=["2x2", "2x1", "three ranks"],
+)
+def test_trials_elsewhere(jobs: Any, size: int, environ: dict[str, str], words: str) -> None:
+    job = jobs("autotuned.py", ranks=size, RINGLEADER_AUTOTUNE="1", **environ)
+    assert job.code == 0, job.err + job.out
+    assert job.out.count("rank done") == size
+    assert job.err.count("autotune chose buckets") == 1 and words in job.err, job.err
+
+
+def test_trials_end_where_a_rank_joins(jobs: Any) -> None:
+    jobs("autotuned.py", "join", ranks=2, RINGLEADER_AUTOTUNE="1").passed(2)

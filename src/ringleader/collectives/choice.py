@@ -1,20 +1,22 @@
-"""Which way an array goes, by its size: a table made from times that were measured once per world. Pure.
+"""Which way an array goes, by its size: tables of the sizes at which another way begins to win. Pure.
 
-On one host there are three ways, and each is the fastest somewhere:
+On one host the table is made from times that were measured once per world; ``--autotune`` tries the values
+next to these during the first steps of a training. There are three ways, and each is the fastest somewhere:
 
 mpi         one call of MPI's own reduction: nothing else costs as little for a few KiB
 everyone    every rank lays its array out in shared memory and reduces all of them: one meeting
 slices      every rank reduces one slice and the others take it from there: least memory traffic
 
 Memory that is shared already (gradients, `registered_empty`) is reduced in place, or by MPI where it is
-small.
+small. Between hosts the table says which messages are long, and in what pieces gradients travel.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
+from typing import ClassVar, Protocol, Self, runtime_checkable
 
 MEASURED_BYTES = (1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10)
 """Sizes that are measured. Arrays larger than the last one always go in slices."""
@@ -30,9 +32,92 @@ class Way(Enum):
     """Only for memory that is shared already."""
 
 
+LEAST_BYTES = 512
+"""Shorter arrays (a loss, what the engine itself has to agree on) make no difference to a step's time …"""
+MOST_SIZES = 1024
+"""… and no more than so many different sizes are remembered."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class Choice:
-    """The table. Equal on all ranks, or they would wait for each other in different calls."""
+class Used:
+    """Sizes in bytes of what a transport has reduced so far, each once; between hosts those of a slice."""
+
+    registered: set[int] = field(default_factory=set)
+    """Of gradients, and other memory that travels from where it lies."""
+    ordinary: set[int] = field(default_factory=set)
+    """Of any other arrays."""
+
+    def note(self, sizes: set[int], nbytes: int) -> None:
+        """Add a size to one of the two sets, unless it is too short or the set is full."""
+        if nbytes >= LEAST_BYTES and len(sizes) < MOST_SIZES:
+            sizes.add(nbytes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Sizes in bytes at which another way begins. Equal on all ranks, or they would wait for each other in
+    different calls."""
+
+    ladders: ClassVar[Mapping[str, Sequence[int]]] = {}
+    """For each field the values that it may have, ascending."""
+
+    def ways(self, used: Used) -> tuple[object, ...]:
+        """Return how arrays of these sizes go; equal for two tables that make no difference to them."""
+        raise NotImplementedError
+
+    def describe(self) -> str:
+        """Say it in words."""
+        raise NotImplementedError
+
+    def moves(self, used: Used) -> list[Self]:
+        """Return the tables that differ at one place, by one step of its ladder, and matter to ``used``."""
+        moved = []
+        for name, ladder in self.ladders.items():
+            at = max(step for step, value in enumerate(ladder) if value <= getattr(self, name))
+            for step in (at - 1, at + 1):
+                if 0 <= step < len(ladder):
+                    moved.append(replace(self, **{name: ladder[step]}))
+        return [other for other in moved if other.ways(used) != self.ways(used)]
+
+    def as_list(self) -> list[int]:
+        """Return the numbers, to be sent to the other ranks; `from_list` is the way back."""
+        return [getattr(self, one.name) for one in fields(self)]
+
+    @classmethod
+    def from_list(cls, numbers: Sequence[int]) -> Self:
+        """Build the table that `as_list` described."""
+        return cls(**{one.name: number for one, number in zip(fields(cls), numbers, strict=True)})
+
+    def difference(self, other: Table) -> str:
+        """Say where this one differs from another of its kind."""
+        pairs = zip(fields(self), self.as_list(), other.as_list(), strict=True)
+        return ", ".join(f"{one.name} {size_of(mine)}" for one, mine, theirs in pairs if mine != theirs)
+
+
+@runtime_checkable
+class Tunable(Protocol):
+    """A transport that goes by a table."""
+
+    used: Used
+    """What it has reduced so far."""
+
+    @property
+    def choice(self) -> Table | None:
+        """Return the table in use, None where there is no other way than one."""
+        ...
+
+    def adopt(self, numbers: Sequence[int]) -> None:
+        """Go by another table, given as `Table.as_list`. All ranks do so between the same two operations."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice(Table):
+    """The table of one host."""
+
+    ladders: ClassVar[Mapping[str, Sequence[int]]] = dict.fromkeys(
+        ("registered_mpi_bytes", "mpi_bytes", "everyone_bytes"), (0, *MEASURED_BYTES)
+    )
 
     registered_mpi_bytes: int = 0
     """Shared memory up to this size is reduced by MPI, longer one in place."""
@@ -51,22 +136,44 @@ class Choice:
             return Way.MPI
         return Way.EVERYONE if nbytes <= self.everyone_bytes else Way.SLICES
 
-    def as_list(self) -> list[int]:
-        """Return the numbers, to be sent to the other ranks; `Choice.from_list` is the way back."""
-        return [self.registered_mpi_bytes, self.mpi_bytes, self.everyone_bytes]
-
-    @classmethod
-    def from_list(cls, numbers: Sequence[int]) -> Choice:
-        """Build the table that `as_list` described."""
-        registered, plain, everyone = numbers
-        return cls(registered_mpi_bytes=registered, mpi_bytes=plain, everyone_bytes=everyone)
+    def ways(self, used: Used) -> tuple[object, ...]:
+        """See `Table.ways`."""
+        shared = tuple(self.registered(nbytes) for nbytes in sorted(used.registered))
+        return (shared, tuple(self.ordinary(nbytes) for nbytes in sorted(used.ordinary)))
 
     def describe(self) -> str:
         """Say it in words."""
+        registered = size_of(self.registered_mpi_bytes)
         return (
-            f"MPI up to {_size(self.mpi_bytes)} ({_size(self.registered_mpi_bytes)} of registered memory), "
-            f"every rank for itself up to {_size(self.everyone_bytes)}, slices above"
+            f"MPI up to {size_of(self.mpi_bytes)} ({registered} of registered memory), "
+            f"every rank for itself up to {size_of(self.everyone_bytes)}, slices above"
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostsChoice(Table):
+    """The table between hosts."""
+
+    ladders: ClassVar[Mapping[str, Sequence[int]]] = {
+        "pairwise_bytes": (8 << 10, 32 << 10, 128 << 10, 512 << 10),
+        "piece_bytes": (512 << 10, 1 << 20, 2 << 20, 4 << 20, 8 << 20),
+    }
+
+    pairwise_bytes: int = 32 << 10
+    """A message this long goes pairwise; a shorter one costs less as one reduction of MPI's."""
+    piece_bytes: int = 2 << 20
+    """Longer memory goes in pieces of this size: large enough that the network's latency does not count, and
+    small enough that several of them are under way at once."""
+
+    def ways(self, used: Used) -> tuple[object, ...]:
+        """See `Table.ways`."""
+        pieces = tuple(-(-nbytes // self.piece_bytes) for nbytes in sorted(used.registered))
+        lengths = sorted(used.ordinary | {min(nbytes, self.piece_bytes) for nbytes in used.registered})
+        return (pieces, tuple(nbytes >= self.pairwise_bytes for nbytes in lengths))
+
+    def describe(self) -> str:
+        """Say it in words."""
+        return f"pairwise from {size_of(self.pairwise_bytes)}, in pieces of {size_of(self.piece_bytes)}"
 
 
 def choose(
@@ -100,5 +207,8 @@ def last_won(times: Mapping[int, Mapping[Way, float]], way: Way, *, over: Sequen
     return last
 
 
-def _size(nbytes: int) -> str:
+def size_of(nbytes: int) -> str:
+    """Say a size in words."""
+    if nbytes >= 1 << 20:
+        return f"{nbytes / (1 << 20):g} MiB"
     return f"{nbytes >> 10} KiB" if nbytes else "nothing"

@@ -22,6 +22,7 @@ from operator import attrgetter
 
 from ringleader.collectives.board import Board
 from ringleader.collectives.carriers import DeviceTransport
+from ringleader.collectives.choice import Tunable
 from ringleader.collectives.exceptions import HorovodInternalError
 from ringleader.collectives.kernels import Kernels
 from ringleader.collectives.negotiation import Decision, Limits, Pending, decide, decode, encode
@@ -192,6 +193,11 @@ class Engine:
         self.run(work)
         region: Region = work.out
         return region
+
+    def adopt(self, numbers: Sequence[int]) -> None:
+        """Have the transport go by another table (see `Tunable`), in turn with the operations. Collective."""
+        call = Call(kind="choice", shape=tuple(numbers))
+        self.run(Work(call, call_digest(call), name=None, serial=0, array=None, out=None))
 
     def cut(self, region: Region, start: int, count: int) -> Region:
         """Return a part of a registered region as a region of its own; nothing is allocated or copied."""
@@ -411,6 +417,9 @@ class Engine:
             self.transport.exchange(region, work.call.op, work.call.postscale)
         elif kind == "register":
             work.out = self.transport.register(work.call.shape[0], work.call.dtype)
+        elif kind == "choice":
+            if isinstance(self.transport, Tunable):
+                self.transport.adopt(work.call.shape)
         elif kind not in ("barrier", "join"):
             self.transport.execute(work, staged=staged)
 

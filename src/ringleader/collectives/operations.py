@@ -45,12 +45,12 @@ class Call:
 
     kind: str
     """``allreduce``, ``allgather``, ``broadcast``, ``alltoall``, ``reducescatter``, ``gradients``,
-    ``register``, ``barrier`` or ``join``."""
+    ``register``, ``choice``, ``barrier`` or ``join``."""
     dtype: str = "uint8"
     """Element type by its framework-neutral name, such as ``float32`` or ``bfloat16``."""
     shape: tuple[int, ...] = ()
     """Elements per dimension; for ``allgather`` and ``alltoall`` without the first one, which may differ
-    between ranks."""
+    between ranks. For ``choice`` the numbers of the table that the transport is to go by."""
     op: ReduceOp = ReduceOp.SUM
     """The reduction, where the kind has one. ``AVERAGE`` divides by the number of ranks."""
     root: int = 0
@@ -108,10 +108,10 @@ class Call:
         )
 
 
-ONCE = ("register", "barrier", "join")
+ONCE = ("register", "choice", "barrier", "join")
 """Kinds that have one name for ever: a rank may have done more operations than another before them, so that
 the serial number would not do."""
-ANYBODY = ("allreduce", "gradients", "barrier")
+ANYBODY = ("allreduce", "gradients", "choice", "barrier")
 """Kinds in which a rank that has joined can take part without being asked."""
 JOIN = "join.noname"
 """The name under which ranks join."""

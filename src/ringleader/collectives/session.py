@@ -44,6 +44,8 @@ class Session:
     """How the ranks part, None in a world of one."""
     at_shutdown: list[Callable[[], None]] = field(default_factory=list)
     """Called before the memory of this session goes: gradients move out of it."""
+    at_join: list[Callable[[], None]] = field(default_factory=list)
+    """Called when all ranks have joined: what they count together is not equal any more."""
     signs: list[Sign] = field(default_factory=list)
     """Tell which ranks have ended."""
     registry: Registry = field(init=False)

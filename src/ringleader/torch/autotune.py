@@ -1,68 +1,138 @@
-"""``--autotune``: bucket sizes on trial during the first steps of a training."""
+"""``--autotune``: bucket sizes, and then the sizes at which arrays go another way, on trial during the first
+steps of a training."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
+from ringleader.collectives.choice import Table, Tunable
 from ringleader.collectives.engine import Engine
-from ringleader.collectives.tuning import Trials
+from ringleader.collectives.tuning import Trials, describe_buckets, describe_table, refined
 from ringleader.torch.direct import sum_over_ranks
 
 CANDIDATES = (8 << 20, 2 << 20, 25 << 20, None)
 """Bucket sizes in bytes: what is used without trials between hosts, smaller, larger, and one bucket."""
+MOST_TABLES = 8
+"""At most so many tables are tried."""
 
 
 class Autotune:
     """Trials for the gradients of one optimizer."""
 
-    def __init__(self, engine: Engine, trials: Trials) -> None:
-        """Try on the ranks of ``engine``."""
-        self._engine = engine
-        self._trials = trials
+    def __init__(
+        self,
+        engine: Engine,
+        sizes: Sequence[int | None],
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """Try bucket sizes on the ranks of ``engine``, and then tables next to the one that is in use."""
+        self.engine = engine
+        """The engine of the ranks that try."""
+        self._sizes: Trials[int | None] = Trials(candidates=sizes)
+        self._tables: Trials[Table] | None = None
+        self._clock = clock
         self._before: float | None = None
+        self.over = False
+        """Whether nothing is tried any more."""
 
     @property
     def cap_bytes(self) -> int | None:
         """Return the bucket size to use now, None for no limit."""
-        return self._trials.current
+        return self._sizes.current
+
+    @property
+    def table(self) -> Table | None:
+        """Return the table that arrays go by now, None where there is none."""
+        transport = self.engine.transport
+        return transport.choice if isinstance(transport, Tunable) else None
 
     def step(self, name: str) -> bool:
-        """Note that a step is over; return whether buckets are to be made anew with another `cap_bytes`.
+        """Note that a step is over; return whether buckets are to be cut anew, by `cap_bytes` and `table`.
 
         Collective: called by every rank once in each step, after its exchange and outside any. ``name`` tells
         this optimizer from others, equally on all ranks.
         """
-        trials, now = self._trials, time.perf_counter()
-        before, self._before = self._before, now
-        if before is None or trials.over:
+        if self.over:
             return False
-        mine = trials.note(now - before)
+        now = self._clock()
+        before, self._before = self._before, now
+        if before is None:
+            return False
+        mine = (self._sizes if self._tables is None else self._tables).note(now - before)
         if mine is None:
             return False
-        used = trials.current
-        agreed = torch.tensor([mine], dtype=torch.float64)
-        sum_over_ranks(self._engine, agreed, name)
-        last = trials.agree(float(agreed) / self._engine.ranks.size)
-        if last and self._engine.ranks.rank == 0:
-            choice = getattr(self._engine.transport, "choice", None)
-            arrays = f"; arrays: {choice.describe()}" if choice is not None else ""
-            text = f"ringleader: autotune chose {trials.describe()}{arrays}"
+        self._before = None  # what follows is not a part of the next step
+        agreed = self._mean(mine, name)
+        if agreed is None:
+            self.end()
+            return False
+        if self._tables is None:
+            return self._next_size(agreed, name)
+        return self._next_table(self._tables, agreed)
+
+    def end(self) -> None:
+        """Try nothing more and stay with what is in use: a rank that has joined can't follow."""
+        self.over = True
+
+    def _next_size(self, seconds: float, name: str) -> bool:
+        used = self.cap_bytes
+        if self._sizes.agree(seconds):
+            self._tables = self._neighbours(name)
+            if self._tables is None or len(self._tables.candidates) == 1:
+                self._say("" if self.table is None else self.table.describe())
+        return self.cap_bytes != used
+
+    def _neighbours(self, name: str) -> Trials[Table] | None:
+        """Return the tables to try, as rank 0 lists them; the one in use first. None where there is none."""
+        table, transport = self.table, self.engine.transport
+        if table is None or not isinstance(transport, Tunable):
+            return None
+        width = len(table.as_list())
+        numbers = torch.zeros(MOST_TABLES, width + 1, dtype=torch.int64)
+        if self.engine.ranks.rank == 0:
+            for row, one in enumerate([table, *table.moves(transport.used)][:MOST_TABLES]):
+                numbers[row] = torch.tensor([1, *one.as_list()])
+        sum_over_ranks(self.engine, numbers, f"{name}.tables")
+        return Trials(candidates=[table.from_list(row[1:]) for row in numbers.tolist() if row[0]])
+
+    def _next_table(self, tables: Trials[Table], seconds: float) -> bool:
+        last = tables.agree(seconds)
+        following = refined(tables) if last else tables.current
+        self.engine.adopt(following.as_list())
+        if last:
+            self._say(describe_table(tables))
+        return True
+
+    def _mean(self, seconds: float, name: str) -> float | None:
+        """Return the mean over the ranks, None where one of them has joined."""
+        both = torch.tensor([seconds, 1.0], dtype=torch.float64)
+        total, present = sum_over_ranks(self.engine, both, name).tolist()
+        size = self.engine.ranks.size
+        return total / size if present == size else None
+
+    def _say(self, arrays: str) -> None:
+        self.end()
+        if self.engine.ranks.rank == 0:
+            more = f"; arrays: {arrays}" if arrays else ""
+            text = f"ringleader: autotune chose {describe_buckets(self._sizes)}{more}"
             print(text, file=sys.stderr, flush=True)  # noqa: T201
-        self._before = None  # making buckets is not a part of the next step
-        return trials.current != used
 
 
-def autotune(engine: Engine, environ: Mapping[str, str] = os.environ) -> Autotune | None:
+def autotune(
+    engine: Engine, cap_bytes: int | None, environ: Mapping[str, str] = os.environ
+) -> Autotune | None:
     """Return the trials for an optimizer, None where nobody asked for them.
 
+    ``cap_bytes`` is the bucket size that the script wants, None where that is to be tried too.
     ``RINGLEADER_AUTOTUNE`` or ``HOROVOD_AUTOTUNE`` must be set equally on all ranks, as the launcher does.
     """
     asked = environ.get("RINGLEADER_AUTOTUNE") or environ.get("HOROVOD_AUTOTUNE") or ""
     if asked.lower() not in ("1", "true", "yes", "on") or engine.ranks.size == 1:
         return None
-    return Autotune(engine, Trials(candidates=CANDIDATES))
+    return Autotune(engine, CANDIDATES if cap_bytes is None else (cap_bytes,))

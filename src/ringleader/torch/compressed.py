@@ -71,6 +71,10 @@ class LocalGradients:
         """Nothing is ever sparse."""
         return {}
 
+    def recut(self, cap_bytes: int | None) -> int:
+        """Return the number of buckets: there are none."""
+        return 0
+
     def leave(self) -> None:
         """Hold no memory of the engine."""
 

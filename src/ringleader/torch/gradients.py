@@ -324,8 +324,11 @@ class GradientBuckets:
         if self._manner.sparse_as_dense:
             for at, dims in self.sparse.items():
                 self._parameters[at].grad = self._views[at].to_sparse(dims)  # type: ignore[union-attr]
-        if self._arrivals is not None and len(self._homes) > 1:
-            self._reorder()
+        if self._arrivals is not None:
+            if len(self._homes) > 1:
+                self._reorder()
+            else:
+                self._arrivals = []
 
     def _begin(self) -> None:
         """Expect all gradients anew."""
@@ -379,6 +382,15 @@ class GradientBuckets:
             order = [place.parameter for bucket in self._plan.buckets for place in bucket.places]
             self._relay([at for at in order if at not in sparse])
         return dense
+
+    def recut(self, cap_bytes: int | None) -> int:
+        """Cut the same memory into other buckets, of at most ``cap_bytes``; return how many. Collective.
+
+        Also where the size is as before, for what has changed in how the engine exchanges them.
+        """
+        self._manner = replace(self._manner, cap_bytes=cap_bytes)
+        self._relay([place.parameter for bucket in self._plan.buckets for place in bucket.places])
+        return self.count
 
     def _relay(self, order: Sequence[int]) -> None:
         """Move the gradients to the places of a new plan."""

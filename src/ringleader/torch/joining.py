@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ringleader.torch.basics import session
 from ringleader.torch.handles import count_from, next_serial
 from ringleader.torch.process_sets import ProcessSet, global_process_set, member_of
 from ringleader.torch.works import meeting
@@ -21,4 +22,6 @@ def join(device: int = -1) -> int:
     serial = next_serial()
     last, counted = member_of(global_process_set, "Join").engine.join(serial)
     count_from(counted + 1)
+    for end in session().at_join:
+        end()
     return last

@@ -50,6 +50,7 @@ class Exchanger(Protocol):
     def exchange(self) -> bool: ...
     def resume(self) -> None: ...
     def adopt(self, sparse: dict[int, int]) -> dict[int, torch.Tensor]: ...
+    def recut(self, cap_bytes: int | None) -> int: ...
     def leave(self) -> None: ...
 
 
@@ -82,8 +83,10 @@ class DistributedFront(Front):
             return
         member = member_of(settings.process_set, "Allreduce")
         self._engine: Engine = member.engine
-        if self._autotune is None and settings.cap_bytes is None:
-            self._autotune = autotune(member.engine)
+        if self._autotune is None or self._autotune.engine is not member.engine:
+            self._autotune = autotune(member.engine, settings.cap_bytes)
+            if self._autotune is not None:
+                current.at_join.append(self._autotune.end)
         if member.ranks.size == 1 or member.engine.transport.name == "uncoupled":
             return
         names = {**dict(_turned(default_names(self.param_groups))), **self._parameter_names}
@@ -122,7 +125,7 @@ class DistributedFront(Front):
 
     def _cap_bytes(self, apart: bool) -> int | None:
         """Return the most bytes in a bucket: what the script wants, what is on trial, or what is usual."""
-        if self._settings.cap_bytes is None and self._autotune is not None:
+        if self._autotune is not None:
             return self._autotune.cap_bytes
         return self._settings.cap_bytes or (BUCKET_BYTES if apart else None)
 
@@ -260,8 +263,8 @@ class DistributedFront(Front):
         self._synchronized = False
         self._report.step()
         tuner = self._autotune if self._exchanger is not None else None
-        if tuner is not None and tuner.step(f"{self._serial}.autotune"):
-            self.prepare()
+        if tuner is not None and tuner.step(f"{self._serial}.autotune") and self._exchanger is not None:
+            self._report.in_buckets(self._exchanger.recut(tuner.cap_bytes))
         return result
 
     step.hooked = True  # type: ignore[attr-defined]

@@ -1,9 +1,15 @@
-"""A training with bucket sizes on trial: the same gradients as without, and rank 0 says what it chose."""
+"""A training with bucket sizes and tables on trial: the same gradients as without, and no memory left behind.
+
+Rank 0 says what it chose. With ``join`` rank 1 runs out of data during the trials, which then end.
+"""
+
+import sys
 
 import torch
 
 import ringleader.torch as hvd
-from ringleader.torch.autotune import CANDIDATES
+from ringleader.torch.autotune import CANDIDATES, MOST_TABLES
+from ringleader.torch.basics import session
 
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()
@@ -11,16 +17,55 @@ torch.manual_seed(0)
 model = torch.nn.Sequential(*(torch.nn.Linear(700, 700) for _ in range(3)))
 optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.0), model.named_parameters())
 batch = torch.ones(2, 700)
-counts = set()
-for turn in range(8 * len(CANDIDATES)):
+SMALL = [torch.ones(count) for count in (200, 750, 3000, 10_000, 50_000)]
+"""At each step of the ladders there is one that another table sends another way."""
+counts, tables = set(), set()
+tuner = optimizer._autotune
+
+
+def step() -> None:
     optimizer.zero_grad()
     (model(batch).sum() * (RANK + 1)).backward()
     optimizer.step()
     counts.add(optimizer._exchanger.count)
+    tables.add(tuner.table)
+
+
+def checked(turn: int) -> None:
+    step()
     got = model[-1].bias.grad
     assert torch.equal(got, torch.full_like(got, 2 * (SIZE + 1) / 2)), turn
-assert counts == {1, 3}, counts  # 6 MB of gradients: in one bucket, or one for each layer
-assert optimizer._autotune._trials.over
-assert len({bytes(str(one), "ascii") for one in hvd.allgather_object(optimizer._autotune.cap_bytes)}) == 1
+    small = SMALL[turn % len(SMALL)]
+    handle = hvd.allreduce_async(small, name="small", op=hvd.Sum)
+    assert torch.equal(hvd.allreduce(small, op=hvd.Sum), small * SIZE), turn
+    assert torch.equal(hvd.synchronize(handle), small * SIZE), turn
+
+
+def segments() -> int:
+    return len(session().everybody.world.segments)
+
+
+checked(0)
+if sys.argv[1:] == ["join"]:
+    for turn in range(10):
+        checked(turn)
+    for _turn in range(20 * (RANK == 0)):
+        step()
+    hvd.join()
+    assert tuner.over
+    caps = tuner.cap_bytes
+    for turn in range(10):
+        checked(turn)
+    assert tuner.cap_bytes == caps
+else:
+    before = segments()
+    for turn in range(8 * (len(CANDIDATES) + MOST_TABLES)):
+        checked(turn)
+    assert counts == {1, 3}, counts  # 6 MB of gradients: in one bucket, or one for each layer
+    assert len(tables) >= 2, tables
+    assert tuner.over
+    assert segments() == before, "trials left memory behind"
+agreed = hvd.allgather_object((tuner.cap_bytes, repr(tuner.table)))
+assert len(set(agreed)) == 1, agreed
 print("rank done", flush=True)
 hvd.shutdown()

@@ -48,6 +48,11 @@ class Carrier:
             kernels.copy(kernels.part(target, start, stop), used.mine)
         return True
 
+    def recut(self) -> None:
+        """Cut the memory into the transport's pieces of now. All ranks do so together."""
+        for dtype, region in self._regions.items():
+            self._regions[dtype] = self._transport.cut(region, 0, region.count)
+
     def close(self) -> None:
         """Let go of the memory."""
         self._regions.clear()

@@ -11,9 +11,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from ringleader.collectives.choice import HostsChoice, Table, Used
 from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
 from ringleader.collectives.operations import ReduceOp, Work
 from ringleader.collectives.transports import Region
@@ -22,8 +23,6 @@ from ringleader.collectives.transports.exchanges import alltoall, reducescatter
 from ringleader.collectives.transports.owners import Owners
 from ringleader.collectives.wire import Wire
 
-PAIRWISE_BYTES = 32 << 10
-"""Between hosts an array this long goes pairwise; a shorter one costs less as one reduction."""
 PIECE_BYTES = 4 << 20
 """A pairwise exchange goes in pieces of this size, of which some are under way at once."""
 
@@ -54,6 +53,8 @@ class MpiReducer:
         self._comm = wire.comm
         self._kernels = kernels
         self._between_hosts = between_hosts
+        self.table = HostsChoice(piece_bytes=PIECE_BYTES)
+        """Which arrays between hosts are long, and the pieces that they go in; equal on all ranks."""
         self.owners = Owners(wire, kernels)
 
     def reduce(self, flat: Array, dtype: str, op: ReduceOp) -> None:
@@ -66,7 +67,8 @@ class MpiReducer:
             for piece in self._cut(flat, count, step):
                 self._native(piece, dtype, op)
         else:
-            for _ in self.reduce_stream(self._cut(flat, count, PIECE_BYTES // ITEMSIZE[dtype]), dtype, op):
+            step = self.table.piece_bytes // ITEMSIZE[dtype]
+            for _ in self.reduce_stream(self._cut(flat, count, step), dtype, op):
                 pass
 
     def reduce_stream(self, arrays: Iterable[Array], dtype: str, op: ReduceOp) -> Iterator[Array]:
@@ -105,7 +107,7 @@ class MpiReducer:
             yield from self.owners.steps(flat, dtype, op)
 
     def _in_one_call(self, count: int, dtype: str) -> bool:
-        long = self._between_hosts and count * ITEMSIZE[dtype] >= PAIRWISE_BYTES
+        long = self._between_hosts and count * ITEMSIZE[dtype] >= self.table.pairwise_bytes
         return dtype in _MPI_TYPES and not long
 
     def _cut(self, flat: Array, count: int, step: int) -> Iterator[Array]:
@@ -175,7 +177,24 @@ class MpiTransport:
         self.wire = self._wire = wire
         self._mpi = wire.mpi
         self._kernels = kernels
+        self._between_hosts = between_hosts
         self.reducer = MpiReducer(wire, kernels, between_hosts=between_hosts)
+        self.used = Used()
+        """Lengths of the arrays reduced between hosts."""
+
+    @property
+    def choice(self) -> Table | None:
+        """Return which arrays between hosts are long, None on a single host."""
+        return self.reducer.table if self._between_hosts else None
+
+    def adopt(self, numbers: Sequence[int]) -> None:
+        """Go by another table. See `Tunable`."""
+        self.reducer.table = HostsChoice.from_list(numbers)
+
+    def _reduce(self, flat: Array, dtype: str, op: ReduceOp) -> None:
+        if self._between_hosts:
+            self.used.note(self.used.registered, self._kernels.count(flat) * ITEMSIZE[dtype])
+        self.reducer.reduce(flat, dtype, op)
 
     def stage(self, work: Work) -> bool:
         """MPI takes the data when the ranks have met."""
@@ -206,7 +225,7 @@ class MpiTransport:
         if op is ReduceOp.ADASUM:
             Adasum(self._wire, kernels).reduce(flat, call.dtype)
         else:
-            self.reducer.reduce(flat, call.dtype, op)
+            self._reduce(flat, call.dtype, op)
         if factor != 1.0:
             kernels.scale(flat, factor)
 
@@ -244,7 +263,7 @@ class MpiTransport:
 
     def exchange(self, region: Region, op: ReduceOp, factor: float) -> None:
         """Reduce the region in place."""
-        self.reducer.reduce(region.mine, region.dtype, op)
+        self._reduce(region.mine, region.dtype, op)
         if factor != 1.0:
             self._kernels.scale(region.mine, factor)
 

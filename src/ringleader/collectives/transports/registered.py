@@ -25,7 +25,8 @@ class Registered:
         self._kernels = kernels
         self._me = me
         self._local_size = local_size
-        self._chunk_bytes = chunk_bytes
+        self.chunk_bytes = chunk_bytes
+        """What is cut from now on has pieces of this size; a multiple of 64, equal on all ranks."""
         self._segments: list[Segment] = []
         self._starts: list[int] = []
         self._ranges: list[tuple[int, int, int]] = []
@@ -73,7 +74,7 @@ class Registered:
         start, stop = (
             min(count, lines * rank // self._local_size * line) for rank in (self._me, self._me + 1)
         )
-        step = self._chunk_bytes // itemsize
+        step = self.chunk_bytes // itemsize
         return [
             [self._kernels.part(part, at, min(at + step, stop)) for part in parts]
             for at in range(start, stop, step)

@@ -10,16 +10,16 @@ it is written back. On one host, small memory is reduced by MPI.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from ringleader.collectives.board import HostBoard
-from ringleader.collectives.choice import MEASURED_BYTES, Choice, Way
+from ringleader.collectives.choice import MEASURED_BYTES, Choice, HostsChoice, Table, Used, Way
 from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
 from ringleader.collectives.operations import Call, ReduceOp, Work
 from ringleader.collectives.segment import Segment
 from ringleader.collectives.transports import Region
-from ringleader.collectives.transports.carrier import Carrier
+from ringleader.collectives.transports.carrier import CARRIER_BYTES, Carrier
 from ringleader.collectives.transports.measuring import measure
 from ringleader.collectives.transports.mpi import MpiReducer, MpiTransport, plain_op
 from ringleader.collectives.transports.registered import Registered
@@ -27,9 +27,6 @@ from ringleader.collectives.transports.slots import SLOT_BYTES, Slots
 
 CHUNK_BYTES = 256 << 10
 """Piece of registered memory: small enough that the write-back finds it in the cache."""
-HOSTS_CHUNK_BYTES = 2 << 20
-"""Piece of registered memory between hosts: large enough that the network's latency does not count, and small
-enough that several of them are under way at once."""
 MARKED_BYTES = 16 << 10
 """For an array this long it is worth looking whether it lies in shared memory."""
 SMALL_BEFORE_MEASURING = 16
@@ -85,10 +82,13 @@ class WindowTransport:
         self._cross = cross
         between = None if cross is None else self._between
         self._slots = Slots(kernels=kernels, board=board, segment=slots, me=me, between=between)
-        chunk_bytes = CHUNK_BYTES if cross is None else HOSTS_CHUNK_BYTES
-        self._registered = Registered(kernels, me=me, local_size=len(slots.parts), chunk_bytes=chunk_bytes)
-        self.choice = Choice()
-        """Which way arrays go by their size; equal on all ranks."""
+        self._local = Choice()
+        self._between_hosts = HostsChoice()
+        chunk_bytes = CHUNK_BYTES if cross is None else self._between_hosts.piece_bytes
+        self._local_size = len(slots.parts)
+        self._registered = Registered(kernels, me=me, local_size=self._local_size, chunk_bytes=chunk_bytes)
+        self.used = Used()
+        """What was reduced so far."""
         # Ranks that share processors must not wait inside MPI, and between hosts there is no choice.
         self._unmeasured = cross is None and not plain.wire.patient
         self._small = 0
@@ -96,6 +96,21 @@ class WindowTransport:
         self._ways: dict[int, _Known] = {}
         if cross is not None:
             self.name = "hosts"
+
+    @property
+    def choice(self) -> Table:
+        """Return the table by which arrays go; equal on all ranks."""
+        return self._local if self._cross is None else self._between_hosts
+
+    def adopt(self, numbers: Sequence[int]) -> None:
+        """Go by another table. See `Tunable`. Regions that were made before keep their ways."""
+        if self._cross is None:
+            self._local, self._unmeasured = Choice.from_list(numbers), False
+            self._ways.clear()
+            return
+        self._between_hosts = self._cross.table = HostsChoice.from_list(numbers)
+        self._registered.chunk_bytes = self._between_hosts.piece_bytes
+        self._carrier.recut()
 
     # arrays of the script
 
@@ -192,15 +207,26 @@ class WindowTransport:
             count = self._kernels.count(work.array)
             nbytes = count * ITEMSIZE[call.dtype]
             if count:
-                way = Way.SLICES if self._cross is not None else self.choice.ordinary(nbytes)
+                way = Way.SLICES if self._cross is not None else self._local.ordinary(nbytes)
             if count and way is Way.MPI and call.prescale == 1.0:
                 one_call = self._plain.reducer.one_call(call.dtype, count, op)
+            self._note(nbytes)
         if len(self._ways) >= 1024:
             self._ways.clear()
         marks = self._cross is None and way is not Way.MPI and nbytes >= MARKED_BYTES
         known = _Known(call, count, nbytes, way, marks, op, factor, one_call)
         self._ways[id(call)] = known
         return known
+
+    def _note(self, nbytes: int) -> None:
+        """Remember the length of an ordinary array."""
+        used = self.used
+        if self._cross is None:
+            used.note(used.ordinary, nbytes)
+        elif nbytes > SLOT_BYTES:
+            used.note(used.registered, min(nbytes, CARRIER_BYTES) // self._local_size)
+        else:
+            used.note(used.ordinary, nbytes // self._local_size)
 
     def _between(self, array: Array, dtype: str, op: ReduceOp, factor: float) -> None:
         """Reduce a host's sum with those of the other hosts, and scale it."""
@@ -226,6 +252,8 @@ class WindowTransport:
         """Return a part of registered memory, to be exchanged for itself."""
         if region.segment is None:
             return self._plain.cut(region, start, count)
+        slices = 1 if self._cross is None else self._local_size
+        self.used.note(self.used.registered, count * ITEMSIZE[region.dtype] // slices)
         return self._region(region.segment, region.dtype, start, count)
 
     def _region(self, segment: Segment, dtype: str, begin: int, count: int) -> Region:
@@ -235,7 +263,7 @@ class WindowTransport:
         parts = [self._kernels.over(part[edges], dtype, count) for part in segment.parts]
         mine = parts[self._me]
         quick = None
-        if count and self.choice.registered(count * itemsize) is Way.MPI:
+        if count and self._cross is None and self._local.registered(count * itemsize) is Way.MPI:
             quick = self._plain.reducer.prepared(mine, dtype)
         chunks = self._registered.cut(parts, dtype, count)
         in_place = self._kernels.everywhere(chunks) if self._cross is None else None
@@ -283,7 +311,7 @@ class WindowTransport:
     def _measure(self) -> None:
         """Fill the table. Collective: all ranks do this after the same operations."""
         self._unmeasured = False
-        self.choice = measure(
+        self._local = measure(
             kernels=self._kernels,
             board=self._board,
             slots=self._slots,
