@@ -38,6 +38,8 @@ KEEP = "keep"
 RESTART_LIMIT = "ringleader/restart-limit"
 """How often workers are made anew, or the job restarted, before it has failed. Without it:
 `runPolicy.backoffLimit`, or 6."""
+RESTARTS = r"[0-9]{1,9}"
+"""What such a number looks like."""
 
 GANG = "ringleader/gang"
 """Gang scheduler of this job: `none`, `volcano`, or the name of a scheduler with scheduler-plugins'

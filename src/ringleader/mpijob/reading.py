@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from ringleader.errors import RequestError
 from ringleader.mpijob import names
-from ringleader.mpijob.annotations import KNOWN, PREFIX
+from ringleader.mpijob.annotations import KNOWN, PREFIX, RESTART_LIMIT, RESTARTS
 from ringleader.mpijob.content import check_content
 from ringleader.mpijob.faults import Faults, kind_of
 from ringleader.mpijob.hints import nearest, unknown_field
@@ -124,6 +125,8 @@ def _check_annotations(notes: Mapping[str, Any], path: Path, faults: Faults) -> 
                 faults.add(path.key(name), *unknown_field(name, KNOWN))
         elif allowed and isinstance(text, str) and text not in allowed:
             faults.add(path.key(name), f"{text!r} is not supported", f"one of: {', '.join(allowed)}")
+        elif name == RESTART_LIMIT and isinstance(text, str) and not re.fullmatch(RESTARTS, text):
+            faults.add(path.key(name), f"{text!r} is no number", 'a whole number in quotes: "3"')
 
 
 def _check_name(path: Path, name: str, document: Mapping[str, Any], faults: Faults) -> None:
