@@ -172,6 +172,14 @@ SPECS = "spec/mpiReplicaSpecs"
         (edited("spec/runPolicy/backoffLimit", -1), "spec.runPolicy.backoffLimit"),
         (edited("spec/mpiImplementation", "LAM"), "spec.mpiImplementation"),
         (edited("spec/launcherCreationPolicy", "Later"), "spec.launcherCreationPolicy"),
+        (
+            edited("", None, annotations={"ringleader/restart-limit": "9" * 5000}),
+            "metadata.annotations[ringleader/restart-limit]",
+        ),
+        (
+            edited("", None, annotations={"ringleader/on-worker-failure": "pray"}),
+            "metadata.annotations[ringleader/on-worker-failure]",
+        ),
     ],
 )
 def test_every_rule_of_the_api_ends_in_a_condition(found: dict[str, Any], field: str) -> None:

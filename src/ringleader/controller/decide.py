@@ -138,10 +138,7 @@ def _around(draft: Draft, observed: Observed, pods: Pods, settings: OperatorSett
 
 
 def _count(draft: Draft, observed: Observed, pods: Pods) -> None:
-    job = observed.launcher
-    launcher = None
-    if job is not None:
-        launcher = launcher_status(job, pods, has_succeeded=False, is_over=False)
+    launcher = None if observed.launcher is None else launcher_status(observed.launcher, pods)
     draft.count(launcher=launcher, worker=workers_status(pods))
 
 

@@ -108,7 +108,7 @@ def _other_end(draft: Draft, observed: Observed, pods: Pods, seen: Seen) -> tupl
     """Return reason and message of an end that is not the launcher's Job's."""
     if draft.job.spec.run_policy.suspend:
         return None
-    workers, total = tuple(pods.workers.values()), draft.job.workers
+    workers, total = () if pods.has_launched else tuple(pods.workers.values()), draft.job.workers
     evicted = restarts.evicted(draft.job, workers)
     if evicted:
         return conditions.EVICTED, told(f"{len(evicted)}/{total} workers are evicted", seen.first)

@@ -21,10 +21,11 @@ from ringleader.mpijob.status import ConditionType, Truth
 def replace_failed(draft: Draft, observed: Observed, pods: Pods, seen: Seen) -> list[Action]:
     """Return the deletions of failed workers, or of everything where the job starts anew.
 
-    The count in the ConfigMap goes up in the stage before them; while it cannot nothing is replaced.
+    The count in the ConfigMap goes up in the stage before them; while it cannot nothing is replaced,
+    nor when the launcher has ended well.
     """
     cannot_count = (CONFIG_MAPS.kind, names.config(draft.job.metadata.name)) in draft.pauses
-    if observed.config_map is None or cannot_count:
+    if observed.config_map is None or cannot_count or pods.has_launched:
         return []
     record, job = seen.record, draft.job
     if record.cause:

@@ -42,6 +42,11 @@ class Pods:
         return not self.missing and all(pod.is_ready and not pod.is_deleting for pod in self.workers.values())
 
     @property
+    def has_launched(self) -> bool:
+        """A launcher has ended well: that its Job is complete is only a matter of time."""
+        return any(pod.phase == "Succeeded" for pod in self.launchers)
+
+    @property
     def all_workers(self) -> tuple[PodFacts, ...]:
         """Workers, wanted or not, in the order of their indices."""
         return (*(pod for _, pod in sorted(self.workers.items())), *self.surplus)
@@ -87,11 +92,10 @@ def workers_status(pods: Pods) -> ReplicaStatus:
     )
 
 
-def launcher_status(launcher: Object, pods: Pods, *, has_succeeded: bool, is_over: bool) -> ReplicaStatus:
+def launcher_status(launcher: Object, pods: Pods) -> ReplicaStatus:
     """Count the launcher's Pods: those that run by the Pods, every failed attempt by the Job."""
     failed = int(launcher.get("status", {}).get("failed") or 0)
-    active = 0 if is_over else running_launchers(pods)
-    return ReplicaStatus(active=active, succeeded=1 if has_succeeded else 0, failed=failed)
+    return ReplicaStatus(active=running_launchers(pods), failed=failed)
 
 
 def running_launchers(pods: Pods) -> int:

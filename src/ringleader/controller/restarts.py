@@ -6,12 +6,21 @@ controller that was restarted counts on. A failed Pod is counted once: its uid i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from ringleader.controller import moments
 from ringleader.controller.model import PodFacts
-from ringleader.mpijob.annotations import KEEP, KNOWN, ON_WORKER_FAILURE, REPLACE, RESTART, RESTART_LIMIT
+from ringleader.mpijob.annotations import (
+    KEEP,
+    KNOWN,
+    ON_WORKER_FAILURE,
+    REPLACE,
+    RESTART,
+    RESTART_LIMIT,
+    RESTARTS,
+)
 from ringleader.mpijob.model import MPIJob
 
 COUNT = "ringleader/restarts"
@@ -51,9 +60,8 @@ class Record:
 
 def record_of(annotations: Mapping[str, str]) -> Record:
     """Read what the ConfigMap's annotations keep; what is no number counts as nothing."""
-    count = annotations.get(COUNT, "")
     return Record(
-        count=int(count) if count.isdecimal() else 0,
+        count=_number(annotations.get(COUNT, "")) or 0,
         last=moments.seconds_of(annotations.get(LAST, "")),
         counted=frozenset(annotations.get(COUNTED, "").split()),
         cause=annotations.get(CAUSE, ""),
@@ -73,11 +81,13 @@ def policy(job: MPIJob) -> str:
 
 def limit(job: MPIJob) -> int:
     """Return how often that may be done."""
-    asked = job.metadata.annotations.get(RESTART_LIMIT, "").strip()
-    if asked.isdecimal():
-        return int(asked)
+    asked = _number(job.metadata.annotations.get(RESTART_LIMIT, ""))
     backoff = job.spec.run_policy.backoff_limit
-    return DEFAULT_LIMIT if backoff is None else backoff
+    return next((one for one in (asked, backoff) if one is not None), DEFAULT_LIMIT)
+
+
+def _number(text: str) -> int | None:
+    return int(text) if re.fullmatch(RESTARTS, text) else None
 
 
 def evicted(job: MPIJob, workers: Collection[PodFacts]) -> list[PodFacts]:
