@@ -145,3 +145,12 @@ def test_a_launcher_that_outlived_its_job_is_ended_once() -> None:
     world.fail("pi-worker-0").settle()
     ends = [one for one in world.applied if isinstance(one, Patch) and one.resource.kind == "Job"]
     assert [one.patch for one in ends] == [{"spec": {"activeDeadlineSeconds": 1}}]
+
+
+def test_no_timer_counts_years() -> None:
+    policy = {"activeDeadlineSeconds": 2**62, "ttlSecondsAfterFinished": 2**31 - 1}
+    world = World(job=make_job(launcherCreationPolicy="WaitForWorkersReady", runPolicy=policy)).settle()
+    assert world.decide().again_after == 86400.0
+    world.run().settle()
+    world.finish().settle()
+    assert world.decide().again_after == 86400.0

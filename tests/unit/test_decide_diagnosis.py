@@ -179,7 +179,10 @@ def test_a_failure_survives_in_its_annotation() -> None:
     assert kept == failure(log=("line\n" * 500)[-600:])
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"pod": 1, "nonsense": 2}', "null"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", '{"at": 1, "pod": "w", "role": "", "how": ""}', '{"pod": 1, "nonsense": 2}', "null"],
+)
 def test_an_annotation_that_somebody_broke_is_no_failure(text: str) -> None:
     assert kept_failure({FIRST_FAILURE: text}) is None
 

@@ -142,7 +142,8 @@ def kept_failure(annotations: Mapping[str, str]) -> Failure | None:
     """Return the first failure that an annotation of the ConfigMap tells of, or ``None``."""
     try:
         found = json.loads(annotations.get(FIRST_FAILURE) or "null")
-        return Failure(**found) if isinstance(found, dict) else None
+        is_whole = isinstance(found, dict) and all(isinstance(one, str | bool) for one in found.values())
+        return Failure(**found) if is_whole else None
     except (ValueError, TypeError):
         return None
 

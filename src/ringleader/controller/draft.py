@@ -24,6 +24,8 @@ from ringleader.mpijob.model import MPIJob
 from ringleader.mpijob.status import ConditionType, ReplicaStatus, ReplicaStatuses, Status, Truth
 from ringleader.mpijob.writing import fields_of
 
+LONGEST_WAIT = 86400.0
+"""Seconds that a wish to look again is cut to: no timer has to count years."""
 MESSAGE_LASTS = 60.0
 """Seconds for which a message stays where only its words would change, such as a count of Pods."""
 
@@ -77,7 +79,7 @@ class Draft:
 
     def look_again(self, seconds: float) -> None:
         """Decide again after so many seconds at the latest."""
-        self.again = max(seconds, 0.0) if self.again is None else min(self.again, max(seconds, 0.0))
+        self.again = min(max(seconds, 0.0), LONGEST_WAIT if self.again is None else self.again)
 
     def note(self, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         """Add an event."""
