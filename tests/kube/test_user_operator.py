@@ -1,0 +1,120 @@
+"""The whole chain: a user's command, the running operator, and a cluster whose Pods do what the test says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.kube.fake import FakeCluster, StandInOptions
+from tests.kube.user_stage import Command, until
+
+from ringleader.mpijob.crd import crd
+
+Start = Callable[..., Command]
+RUN = ("run", "--on", "kubernetes", "--image", "x", "--name", "train", "-n", "2")
+TRAIN = ("--", "python", "train.py")
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    with FakeCluster(stand_in=StandInOptions(kubelet="driven")) as cluster:
+        cluster.create(crd())
+        yield cluster
+
+
+@pytest.fixture
+def start(cluster: FakeCluster, tmp_path: Path) -> Iterator[Start]:
+    """Start ``ringleader`` with some words; an operator runs beside it."""
+    kubeconfig = cluster.write_kubeconfig(tmp_path / "kubeconfig")
+    started: list[Command] = []
+
+    def begin(*words: str) -> Command:
+        command = Command(words, kubeconfig=kubeconfig)
+        started.append(command)
+        return command
+
+    begin("operator", "run", "--no-leader-election", "--port", "0", "--image", "example.org/ringleader:1")
+    yield begin
+    for command in started:
+        command.kill()
+
+
+def pod(cluster: FakeCluster, beginning: str) -> str:
+    """Wait for a Pod by the beginning of its name."""
+
+    def found() -> list[str]:
+        return [
+            one["metadata"]["name"]
+            for one in cluster.list("pods")
+            if one["metadata"]["name"].startswith(beginning)
+        ]
+
+    return str(until(beginning, found)[0])
+
+
+def all_run(cluster: FakeCluster) -> str:
+    for index in range(2):
+        cluster.kubelet.run(pod(cluster, f"train-worker-{index}"))
+    launcher = pod(cluster, "train-launcher-")
+    cluster.kubelet.run(launcher)
+    return launcher
+
+
+def test_a_job_from_the_command_to_its_end(cluster: FakeCluster, start: Start) -> None:
+    command = start(*RUN, *TRAIN)
+    cluster.kubelet.unschedulable(
+        pod(cluster, "train-worker-0"), "0/4 nodes are available: 4 Insufficient cpu"
+    )
+    command.says("train-worker-0: no node takes it: 0/4 nodes are available: 4 Insufficient cpu")
+    launcher = all_run(cluster)
+    command.says("train: running on 2 workers")
+    cluster.write_log(launcher, "epoch 1\n")
+    command.prints("epoch 1\n")
+    cluster.kubelet.finish(launcher, 0)
+    assert (command.ends(), command.out) == (0, "epoch 1\n")
+    until(
+        "workers are cleaned up",
+        lambda: [one["metadata"]["name"] for one in cluster.list("pods")] == [launcher],
+    )
+
+
+def test_a_failed_jobs_code_and_the_operators_words(cluster: FakeCluster, start: Start) -> None:
+    command = start(*RUN, *TRAIN)
+    launcher = all_run(cluster)
+    command.says("train: running on 2 workers")
+    cluster.write_log(launcher, "ZeroDivisionError: division by zero\n")
+    cluster.kubelet.finish(launcher, 7)
+    assert command.ends() == 7
+    assert "exit code 7 (launcher)" in command.err
+    assert "ZeroDivisionError" in command.err, "the operator's diagnosis quotes the log"
+    explained = start("explain", "train")
+    assert explained.ends() == 0
+    assert "train: Failed" in explained.out
+
+
+def test_an_impossible_job_is_refused_in_words(cluster: FakeCluster, start: Start) -> None:
+    command = start(*RUN, "--claim", "data:/etc/mpi", *TRAIN)
+    assert command.ends() == 3
+    assert "/etc/mpi" in command.err
+
+
+def test_delete_while_it_runs(cluster: FakeCluster, start: Start) -> None:
+    command = start(*RUN, *TRAIN)
+    all_run(cluster)
+    command.says("train: running on 2 workers")
+    other = start("delete", "train")
+    assert other.ends() == 0, other
+    assert command.ends() == 3
+    assert "was deleted while we followed it" in command.err
+    assert cluster.list("pods") == []
+
+
+def test_suspended_and_resumed(cluster: FakeCluster, start: Start) -> None:
+    command = start(*RUN, "--suspend", *TRAIN)
+    command.says("train: suspended")
+    cluster.change("mpijobs", "train", lambda job: job["spec"]["runPolicy"].update(suspend=False))
+    launcher = all_run(cluster)
+    command.says("train: running on 2 workers")
+    cluster.kubelet.finish(launcher, 0)
+    assert command.ends() == 0
