@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from ringleader.cli import operator_run
+from ringleader.cli import operator_manifests, operator_run
 from ringleader.cli.extras import needs_kubernetes
 
 
@@ -17,6 +17,7 @@ def command() -> None:
 
 
 command.add_command(operator_run.command)
+command.add_command(operator_manifests.command)
 
 
 @command.command()

@@ -78,8 +78,10 @@ pid= asked=
 for signal in HUP INT QUIT TERM USR1 USR2; do
     trap "asked=$signal; [ -z \"\$pid\" ] || kill -$signal \$pid 2>/dev/null" "$signal"
 done
-"$real" "$@" <&0 &
+exec 9<&0 # a shell gives what it runs beside itself an empty input, unless told otherwise
+"$real" "$@" <&9 9<&- &
 pid=$!
+exec 9<&-
 [ -z "$asked" ] || kill "-$asked" "$pid" 2>/dev/null
 # mpirun turns to other hosts before anything else: one that has not after so long never will.
 {
