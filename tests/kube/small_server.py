@@ -1,0 +1,49 @@
+"""A server of one handler on loopback: for what a fake API server would never send."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+
+from ringleader.kube.client import RestCluster
+from ringleader.kube.credentials import Credentials
+from ringleader.kube.identity import Fixed, Identity
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@asynccontextmanager
+async def serve(handler: Handler) -> AsyncIterator[str]:
+    """Answer every request with a handler, which is cancelled where its client goes; yields the URL."""
+    runner = web.ServerRunner(web.Server(handler, handler_cancellation=True), shutdown_timeout=1.0)  # type: ignore[arg-type]
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def client(url: str, *, identity: Identity | None = None, **options: Any) -> AsyncIterator[RestCluster]:
+    """A client of such a server."""
+    cluster = RestCluster(Credentials(server=url, identity=identity or Fixed()), **options)
+    try:
+        yield cluster
+    finally:
+        await cluster.close()
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    """Run an asynchronous test to its end, which must come within a minute."""
+
+    async def bounded() -> None:
+        async with asyncio.timeout(60):
+            await test()
+
+    asyncio.run(bounded())
