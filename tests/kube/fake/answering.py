@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
 from aiohttp import web
+from multidict import CIMultiDict
 from tests.kube.fake.answers import Refusal
 from tests.kube.fake.features import Features
 from tests.kube.fake.kinds import Kind
@@ -29,8 +30,6 @@ def view(accept: str, features: Features) -> str:
 
 def respond(body: bytes, status: int = 200, warnings: Sequence[str] = ()) -> web.Response:
     headers = [("Warning", f'299 - "{text}"'.replace("\n", " ")) for text in warnings]
-    from multidict import CIMultiDict
-
     return web.Response(body=body, status=status, content_type=JSON, headers=CIMultiDict(headers))
 
 
@@ -39,15 +38,22 @@ def refuse(refusal: Refusal) -> web.Response:
     return web.Response(body=body, status=refusal.code, content_type=JSON, headers=refusal.headers)
 
 
-def one(kind: Kind, encoded: bytes, how: str, query: Mapping[str, str], features: Features) -> bytes:
+def one(
+    kind: Kind, encoded: bytes, how: str, query: Mapping[str, str], features: Features, now: float
+) -> bytes:
     """One object as the client wants to see it."""
     if how == "Table":
-        return orjson.dumps(table(kind, [encoded], query, features))
+        return orjson.dumps(table(kind, [encoded], query, features, now))
     return orjson.dumps(partial(encoded)) if how else encoded
 
 
 def many(
-    collection: Collection, found: Page, how: str, query: Mapping[str, str], features: Features
+    collection: Collection,
+    found: Page,
+    how: str,
+    query: Mapping[str, str],
+    features: Features,
+    now: float,
 ) -> bytes:
     """A page as the client wants to see it."""
     if not how:
@@ -55,7 +61,7 @@ def many(
     metadata = {"resourceVersion": str(found.version), **({"continue": found.more} if found.more else {})}
     objects = [entry.encoded for entry in found.entries]
     if how == "Table":
-        answer = table(collection.kind, objects, query, features)
+        answer = table(collection.kind, objects, query, features, now)
         return orjson.dumps({**answer, "metadata": metadata})
     items = [partial(encoded) for encoded in objects]
     return orjson.dumps(
@@ -68,13 +74,15 @@ def many(
     )
 
 
-def line(kind: Kind, how: str, query: Mapping[str, str], features: Features) -> Any:
+def line(
+    kind: Kind, how: str, query: Mapping[str, str], features: Features, now: Callable[[], float]
+) -> Callable[[str, Event], bytes] | None:
     """How a watch shows an event."""
     if not how:
         return None
 
     def show(type_: str, event: Event) -> bytes:
-        return framed(type_, one(kind, event.last.encoded, how, query, features))
+        return framed(type_, one(kind, event.last.encoded, how, query, features, now()))
 
     return show
 

@@ -115,7 +115,7 @@ class Server:
     ) -> web.Response:
         features = self.objects.features
         how = answering.view(request.headers.get("Accept", ""), features)
-        body = answering.one(found.kind, encoded, how, request.query, features) if how else encoded
+        body = answering.one(found.kind, encoded, how, request.query, features, self.objects.now())
         return answering.respond(body, status, self.objects.warnings)
 
     async def _create(self, request: web.BaseRequest, found: Route, user: User) -> web.Response:
@@ -136,7 +136,7 @@ class Server:
         collection = self.objects.store.collection(found.kind)
         page = reads.page(self.objects.store, collection, found.namespace, query, features)
         how = answering.view(request.headers.get("Accept", ""), features)
-        return answering.respond(answering.many(collection, page, how, query, features))
+        return answering.respond(answering.many(collection, page, how, query, features, self.objects.now()))
 
     async def _change(self, request: web.BaseRequest, found: Route) -> web.Response:
         options = WriteOptions.of(request.query, request.headers.get("User-Agent", ""))
@@ -192,7 +192,7 @@ class Server:
         test = reads.fits(found.kind, query, features)
         watcher = reads.Watcher(collection, found.namespace, test, features)
         how = answering.view(request.headers.get("Accept", ""), features)
-        watcher.show = answering.line(found.kind, how, query, features) or watcher.show
+        watcher.show = answering.line(found.kind, how, query, features, self.objects.now) or watcher.show
         reads.begin(self.objects.store, collection, watcher, query, test, found.namespace, features)
         asked = reads.number(query.get("timeoutSeconds"), "timeoutSeconds")
         seconds = float(asked or 1800 + secrets.randbelow(1800)) if features.watch_timeout else 3600.0

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 from tests.kube.fake.features import Features
 from tests.kube.fake.kinds import Kind
+from tests.kube.fake.metadata import seconds
 
 Document = dict[str, Any]
 Column = tuple[str, str, int, Callable[[Document], Any]]
@@ -113,7 +114,7 @@ _COLUMNS: Mapping[str, tuple[Column, ...]] = {
     ),
     "namespaces": (("Status", "string", 0, _at(".status.phase")), _AGE),
     "events": (
-        ("Last Seen", "string", 0, _at(".lastTimestamp")),
+        ("Last Seen", "date", 0, _at(".lastTimestamp")),
         ("Type", "string", 0, _at(".type")),
         ("Reason", "string", 0, _at(".reason")),
         ("Object", "string", 0, _object),
@@ -138,15 +139,15 @@ def columns(kind: Kind, features: Features) -> tuple[Column, ...]:
 
 
 def table(
-    kind: Kind, objects: Iterable[bytes], query: Mapping[str, str], features: Features
+    kind: Kind, objects: Iterable[bytes], query: Mapping[str, str], features: Features, now: float
 ) -> dict[str, Any]:
-    """Objects as a ``Table``."""
+    """Objects as a ``Table``; ``now``: seconds since the epoch, for ages."""
     found = columns(kind, features)
     include = query.get("includeObject", "Metadata")
     rows = []
     for encoded in objects:
         document = orjson.loads(encoded)
-        row: dict[str, Any] = {"cells": [_cell(one, document) for one in found]}
+        row: dict[str, Any] = {"cells": [_cell(one, document, now) for one in found]}
         if include == "Object":
             row["object"] = document
         elif include == "Metadata":
@@ -175,9 +176,27 @@ def table(
     }
 
 
-def _cell(column: Column, document: Document) -> Any:
-    """A value as the server prints it: dates as an age, which only their length tells."""
+_UNITS = ((86400, "d", 10), (3600, "h", 10), (60, "m", 10))
+"""Seconds, letter, and up to how many of it the next smaller unit is shown too."""
+
+
+def _duration(length: int) -> str:
+    """Seconds as kubectl shows an age: 90 s, 5m30s, 3h5m, 12d."""
+    if length < 120:
+        return f"{max(length, 0)}s"
+    size, letter, limit = next(unit for unit in _UNITS if length >= unit[0])
+    whole, rest = divmod(length, size)
+    if whole >= limit:
+        return f"{whole}{letter}"
+    below, small = {"d": (3600, "h"), "h": (60, "m"), "m": (1, "s")}[letter]
+    return f"{whole}{letter}" + (f"{rest // below}{small}" if rest // below else "")
+
+
+def _cell(column: Column, document: Document, now: float) -> Any:
+    """A value as the server prints it: a date as the time since then."""
     value = column[3](document)
+    if column[1] == "date":
+        return "<unknown>" if value is None else _duration(int(now - seconds(value)))
     if value is None:
-        return "<unknown>" if column[1] == "date" else ""
+        return ""
     return value if isinstance(value, str | int | float) else orjson.dumps(value).decode()
