@@ -72,6 +72,8 @@ class Informer(Generic[T]):
         self._version = ""
         self._failures, self._doubts = 0, 0
         self._opened: float | None = None
+        self._has_worked = False
+        """A watch has told something, or has come to an orderly end."""
 
     def __len__(self) -> int:
         """Objects that are known."""
@@ -93,8 +95,8 @@ class Informer(Generic[T]):
     async def run(self) -> None:
         """Keep up to date until cancelled.
 
-        RefusedError where we may not list or watch this kind, or there is no such kind, before it was
-        ``synced`` for the first time; later such answers are waited out like all else.
+        RefusedError where we may not list or watch this kind, or there is no such kind; once a watch has
+        worked such answers are waited out like all else.
         """
         while True:
             self._opened = None
@@ -155,6 +157,7 @@ class Informer(Generic[T]):
                         change = await anext(changes, None)
                 except TimeoutError:
                     return True
+                self._has_worked = True
                 if change is None:
                     return False
                 if change.type == "DELETED":
@@ -201,7 +204,7 @@ class Informer(Generic[T]):
 
     def _refused(self, error: ApiError) -> float:
         """Decide what an error that the server told means; return the pause before the next attempt."""
-        if error.status in (401, 403, 404) and not self.synced.is_set():
+        if error.status in (401, 403, 404) and not self._has_worked:
             raise self._no_right(error)
         self._is_sound()
         self._doubts += 1
