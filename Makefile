@@ -53,6 +53,7 @@ test: setup  ## everything: lint, types, floors, unit, MPI, lab, examples, brows
 	@$(STAGE) examples $(SYSTEM_PYTEST) tests/examples
 	@$(STAGE) lab $(SYSTEM_PYTEST) tests/lab
 	@$(STAGE) report $(SYSTEM_PYTEST) tests/report
+	@$(STAGE) kube $(SYSTEM_PYTEST) tests/kube
 	@$(STAGE) docs $(PYTEST) tests/docs
 	@$(STAGE) --summary
 
