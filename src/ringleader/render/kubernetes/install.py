@@ -10,7 +10,7 @@ from ringleader.mpijob import names
 from ringleader.mpijob.crd import crd
 from ringleader.render.kubernetes.gang import NONE
 from ringleader.render.kubernetes.labels import Document
-from ringleader.render.kubernetes.rights import job_rules, lease_rules, priority_rules, user_roles
+from ringleader.render.kubernetes.rights import exec_rules, job_rules, lease_rules, priority_rules, user_roles
 
 NAME = "ringleader-operator"
 NAMESPACE = "mpi-operator"
@@ -78,11 +78,12 @@ def _namespace(wish: Installation) -> Document:
 def _account(wish: Installation) -> Iterator[Document]:
     """Yield the service account and what it may do."""
     yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata(wish)}
-    rules = job_rules(has_exec_spawn=wish.has_exec_spawn)
-    if wish.scope:
-        yield from _granted(wish, NAME, rules, wish.scope)
-    else:
-        yield from _granted(wish, NAME, [*rules, *priority_rules()], "")
+    # Priority classes belong to no namespace: an operator of one namespace does without.
+    rules = job_rules() if wish.scope else [*job_rules(), *priority_rules()]
+    yield from _granted(wish, NAME, rules, wish.scope)
+    if wish.has_exec_spawn:
+        yield from _granted(wish, f"{NAME}-exec", exec_rules(), wish.scope)
+    if not wish.scope:
         yield from user_roles(LABELS)
     yield from _granted(wish, f"{NAME}-lease", lease_rules(), wish.namespace)
 
@@ -126,7 +127,7 @@ def _deployment(wish: Installation) -> Document:
 
 
 def _container(wish: Installation) -> Document:
-    args = [f"--image={wish.image}", f"--port={PORT}", "--log-format=json"]
+    args = [f"--port={PORT}", "--log-format=json"]
     args += [f"--namespace={wish.scope}"] if wish.scope else []
     args += [f"--gang-scheduling={wish.gang}"] if wish.gang not in ("", NONE) else []
     args += [f"--cluster-domain={wish.cluster_domain}"] if wish.cluster_domain else []
@@ -135,6 +136,8 @@ def _container(wish: Installation) -> Document:
         "image": wish.image,
         "command": ["ringleader", "operator", "run"],
         "args": args,
+        # Jobs' Pods run it, too: it waits there for their workers.
+        "env": [{"name": "RINGLEADER_OPERATOR_IMAGE", "value": wish.image}],
         "ports": [{"name": "http", "containerPort": PORT}],
         "livenessProbe": {"httpGet": {"path": "/healthz", "port": "http"}, "periodSeconds": 20},
         "readinessProbe": {"httpGet": {"path": "/readyz", "port": "http"}, "periodSeconds": 5},

@@ -13,9 +13,9 @@ from ringleader.render.kubernetes.labels import Document
 _RBAC = "rbac.authorization.k8s.io"
 
 
-def job_rules(*, has_exec_spawn: bool) -> list[Document]:
+def job_rules() -> list[Document]:
     """Return what looking after jobs takes, in the namespaces where they are."""
-    rules = [
+    return [
         _rule(GROUP, "mpijobs", "get list watch delete"),
         _rule(GROUP, "mpijobs/status", "get patch"),
         # To own objects in a way that holds up the owner's deletion, where the cluster checks that right.
@@ -29,14 +29,16 @@ def job_rules(*, has_exec_spawn: bool) -> list[Document]:
         _rule("batch", "jobs/status", "patch"),
         _rule("scheduling.volcano.sh scheduling.x-k8s.io", "podgroups", "get create patch delete"),
     ]
-    if has_exec_spawn:
-        rules += [
-            _rule("", "serviceaccounts", "get create"),
-            _rule(_RBAC, "roles rolebindings", "get create patch"),
-            # Nobody can give away a right that he has not.
-            _rule("", "pods/exec", "get create"),
-        ]
-    return rules
+
+
+def exec_rules() -> list[Document]:
+    """Return what jobs that spawn by exec take besides: a role each, that lets it into its own workers."""
+    return [
+        _rule("", "serviceaccounts", "get create"),
+        _rule(_RBAC, "roles rolebindings", "get create patch"),
+        # Nobody can give away a right that he has not.
+        _rule("", "pods/exec", "get create"),
+    ]
 
 
 def priority_rules() -> list[Document]:
