@@ -6,6 +6,7 @@ An *array* below is whatever the framework computes with. Transports never look 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 from ringleader.collectives.operations import ReduceOp
@@ -28,6 +29,16 @@ ITEMSIZE = {
     "float64": 8,
 }
 """Bytes per element of every element type that the engine carries."""
+
+
+@lru_cache(maxsize=1024)
+def divisor_of(factor: float) -> int:
+    """Return n where a factor is one n-th, and to multiply by it would not be the same as to divide by n.
+
+    0 for any other factor: one over a power of two is exact.
+    """
+    divisor = round(1 / factor) if 1e-9 < factor < 1 else 0
+    return divisor if divisor & (divisor - 1) and 1 / divisor == factor else 0
 
 
 class Kernels(Protocol):
@@ -78,7 +89,10 @@ class Kernels(Protocol):
         ...
 
     def scale(self, array: Array, factor: float) -> None:
-        """Multiply in place: integers in float64 and cut toward zero, half types in float32."""
+        """Multiply in place: integers in float64 and cut toward zero, half types in float32.
+
+        One n-th divides by n, so that an average is the sum divided by the number of ranks to the last bit.
+        """
         ...
 
     def reduce(self, out: Array, parts: Sequence[Array], op: ReduceOp, factor: float) -> None:

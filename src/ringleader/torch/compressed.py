@@ -15,6 +15,7 @@ from ringleader.collectives.operations import ReduceOp
 from ringleader.torch.compression import Compressor, PowerSGD, TopK
 from ringleader.torch.direct import gather, reduce_all, reduction, sum_over_ranks
 from ringleader.torch.gradients import Manner, Named
+from ringleader.torch.kernels import TorchKernels
 
 
 class Reducer(Protocol):
@@ -148,7 +149,8 @@ class TopKReducer:
         parts = gather(self._engine, values, f"{name}.values")
         for start in range(0, parts.numel(), max(step, 1)):
             result[everyones[start : start + step]] += parts[start : start + step]
-        return result.mul_(self._factor)
+        TorchKernels().scale(result, self._factor)
+        return result
 
     def _spread(self, gradients: Sequence[torch.Tensor], flat: torch.Tensor) -> None:
         sizes = [gradient.numel() for gradient in gradients]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy
 import torch
 
+from ringleader.collectives.kernels import divisor_of
 from ringleader.collectives.operations import ReduceOp
 
 DTYPES: dict[torch.dtype, str] = {
@@ -95,12 +96,13 @@ class TorchKernels:
         torch._foreach_copy_(list(targets), list(sources))
 
     def scale(self, array: torch.Tensor, factor: float) -> None:
-        """Multiply in place: half types in float32, integers in float64 and cut toward zero."""
+        """Multiply in place, or divide by n where the factor is one n-th: half types in float32, integers in
+        float64 and cut toward zero."""
         dtype = array.dtype
         if dtype in (torch.float32, torch.float64):
-            array.mul_(factor)
+            _scale_floats(array, factor)
         elif dtype in (torch.float16, torch.bfloat16):
-            array.copy_(array.float().mul_(factor))
+            array.copy_(_scale_floats(array.float(), factor))
         elif dtype != torch.bool:
             self._scale_integers(array, factor)
 
@@ -184,6 +186,16 @@ class TorchKernels:
         out.copy_(total.add_(second.to(inner) * of_second))
 
 
+def _scale_floats(array: torch.Tensor, factor: float) -> torch.Tensor:
+    divisor = divisor_of(factor)
+    if not divisor:
+        return array.mul_(factor)
+    if array.is_cpu:
+        return array.div_(divisor)
+    # By a number PyTorch multiplies with its inverse there, by a tensor it divides.
+    return array.div_(torch.full((), divisor, dtype=array.dtype, device=array.device))
+
+
 _COMBINE: dict[ReduceOp, Any] = {
     ReduceOp.SUM: torch.add,
     ReduceOp.MIN: torch.minimum,
@@ -197,11 +209,14 @@ def _everywhere_as_numpy(chunks: Sequence[Sequence[numpy.ndarray]]) -> Callable[
 
     def reduce(op: ReduceOp, factor: float) -> None:
         combine, copy = _NUMPY[op], numpy.copyto
+        divisor = divisor_of(factor)
         with numpy.errstate(all="ignore"):  # gradients may be infinite, and PyTorch would not warn either
             for first, *others in chunks:
                 for other in others:
                     combine(first, other, first)
-                if factor != 1.0:
+                if divisor:
+                    numpy.divide(first, divisor, first)
+                elif factor != 1.0:
                     numpy.multiply(first, factor, first)
                 for other in others:
                     copy(other, first)

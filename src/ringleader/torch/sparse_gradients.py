@@ -6,6 +6,7 @@ import torch
 
 from ringleader.collectives.engine import Engine
 from ringleader.torch.direct import gather
+from ringleader.torch.kernels import TorchKernels
 
 
 def sum_sparse(
@@ -28,7 +29,8 @@ def sum_sparse(
         grad = grad.to_sparse(dims)
     grad = grad.detach().coalesce()
     indices = gather(engine, grad.indices().t(), f"{name}.indices").t()
-    values = gather(engine, grad.values(), f"{name}.values").mul_(factor)
+    values = gather(engine, grad.values(), f"{name}.values")
+    TorchKernels().scale(values, factor)
     if more is not None:
         rest = more.to_sparse(dims).coalesce()
         indices, values = torch.cat([indices, rest.indices()], 1), torch.cat([values, rest.values()])
