@@ -130,8 +130,8 @@ class World:
         """Passes until one has nothing to do; deleted Pods are gone after each."""
         for _ in range(passes):
             found = self.step()
-            self.vanish()
-            if not found.stages and found.status is None:
+            has_changed = self.vanish()
+            if not has_changed and not found.stages and found.status is None:
                 assert not found.notes
                 return self
         raise AssertionError(f"does not come to rest: {found}")
@@ -213,9 +213,11 @@ class World:
                 if pod.owner_uid == uid:
                     self.pods[pod.name] = replace(pod, is_deleting=True)
 
-    def vanish(self) -> None:
-        """Pods that are being deleted are gone."""
+    def vanish(self) -> bool:
+        """Pods that are being deleted are gone; say whether there were any."""
+        before = len(self.pods)
         self.pods = {name: pod for name, pod in self.pods.items() if not pod.is_deleting}
+        return len(self.pods) != before
 
     # --- kubelet and Job controller ---------------------------------------------------------------------
 

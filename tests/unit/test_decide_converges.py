@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from tests.unit.decide_world import World, make_job
 
 from ringleader.controller.lifecycle import is_finished
+from ringleader.controller.model import Rejection
 from ringleader.controller.restarts import COUNT
+from ringleader.kube.resources import CONFIG_MAPS, JOBS, PODS
 from ringleader.mpijob.annotations import ON_WORKER_FAILURE
 
 EVENTS = (
@@ -32,6 +34,8 @@ EVENTS = (
     "pass",
     "crash",
     "vanish",
+    "refuse",
+    "relent",
 )
 STEPS = st.lists(st.tuples(st.sampled_from(EVENTS), st.integers(0, 7)), max_size=14)
 
@@ -58,11 +62,20 @@ def happen(world: World, event: str, number: int) -> None:
         "pass": world.step,
         "crash": lambda: crash(world, number),
         "vanish": world.vanish,
+        "refuse": lambda: setattr(world, "rejections", (refusal(world, number),)),
+        "relent": lambda: setattr(world, "rejections", ()),
     }
     if event in to_world:
         to_world[event]()
     elif alive:
         to_pods[event](alive[number % len(alive)])
+
+
+def refusal(world: World, number: int) -> Rejection:
+    """The cluster refuses a Pod, the launcher, or a change of the ConfigMap."""
+    resource, name = ((PODS, "pi-worker-0"), (JOBS, "pi-launcher"), (CONFIG_MAPS, "pi-config"))[number % 3]
+    status, message = ((403, "exceeded quota"), (409, "already exists"))[number % 2]
+    return Rejection(resource=resource, name=name, status=status, reason="", message=message, at=world.now)
 
 
 def fail_launcher(world: World) -> None:
@@ -146,6 +159,7 @@ def test_any_interleaving_comes_to_rest(
     world = World(job=make_job(annotations=notes, runPolicy={"cleanPodPolicy": "Running"}, **spec))
     for event, number in steps:
         happen(world, event, number)
+    world.rejections = ()
     world.settle(passes=20)
     check(world)
     if not is_finished(world.job.status) and not any(event in ("succeed", "fail") for event, _ in steps):
