@@ -13,6 +13,7 @@ import threading
 
 from tests.kube.fake.access import ADMIN_TOKEN
 from tests.kube.fake.cluster import FakeCluster
+from tests.kube.fake.features import Features
 from tests.kube.fake.standin import StandInOptions
 
 
@@ -25,12 +26,14 @@ def main() -> None:
     parser.add_argument("--driven", action="store_true", help="Pods stay Pending")
     parser.add_argument("--start-seconds", type=float, default=0.0, help="from a Pod's creation to its start")
     parser.add_argument("--documents", default="", help="a file of JSON objects, one a line, to create first")
+    parser.add_argument("--without", action="append", default=[], help="a feature to take out (features.py)")
     options = parser.parse_args()
     stand_in = None
     if options.stand_in:
         kubelet = "driven" if options.driven else "automatic"
         stand_in = StandInOptions(kubelet=kubelet, start_seconds=options.start_seconds)
-    cluster = FakeCluster(port=options.port, window=options.window, stand_in=stand_in)
+    features = Features().without(*options.without)
+    cluster = FakeCluster(features=features, port=options.port, window=options.window, stand_in=stand_in)
     asyncio.run(_serve(cluster, options.documents))
 
 

@@ -16,6 +16,7 @@ from tests.kube.fake.store import Collection, Document, Entry, Event, Key
 
 TRACKING = "batch.kubernetes.io/job-tracking"
 """Finalizer that keeps a Pod until it has been counted."""
+_TRACKED = TRACKING.encode()
 _BACKGROUND = DeleteOptions(propagation="Background")
 
 
@@ -36,21 +37,21 @@ class JobController:
         objects.store.observers.append(self._observe)
 
     def _observe(self, collection: Collection, event: Event) -> None:
+        store = self._objects.store
         if collection.kind is kinds.JOB:
             if event.new is None:
                 self._wait_until.pop(event.last.uid, None)
-                self._release(event.last.key[0])
+                for below, key in list(store.dependents.get(event.last.uid, {}).values()):
+                    self._release_later(below, key)
             else:
                 self._enqueue(event.last.key)
         elif collection.kind is kinds.POD:
-            owned = False
-            for uid in event.last.owners:
-                place = self._objects.store.by_uid.get(uid)
-                if place is not None and place[0].kind is kinds.JOB:
-                    owned = True
-                    self._enqueue(place[1])
-            if not owned and event.new is not None and event.new.is_deleting:
-                self._release(event.last.key[0])
+            owners = (store.by_uid.get(uid) for uid in event.last.owners)
+            jobs = [place[1] for place in owners if place is not None and place[0].kind is kinds.JOB]
+            for key in jobs:
+                self._enqueue(key)
+            if not jobs and event.new is not None and event.new.is_deleting:
+                self._release_later(collection, event.new.key)
 
     def _enqueue(self, key: Key) -> None:
         self._due.add(key)
@@ -69,13 +70,23 @@ class JobController:
             if entry is not None:
                 self._sync(entry)
 
-    def _release(self, namespace: str) -> None:
-        """Let go of Pods whose Job has gone."""
-        for entry in list(self._objects.store.collection(kinds.POD).select(namespace).values()):
-            if not any(owner in self._objects.store.by_uid for owner in entry.owners):
-                document = entry.document()
-                if TRACKING in (document["metadata"].get("finalizers") or ()):
-                    self._untrack(entry, document)
+    def _release_later(self, collection: Collection, key: Key) -> None:
+        """Let go of a Pod whose Job has gone."""
+        entry = collection.entries[key]
+        if collection.kind is kinds.POD and _TRACKED in entry.encoded:
+            asyncio.get_running_loop().call_soon(self._release, key, entry.uid)
+
+    def _release(self, key: Key, uid: str) -> None:
+        store = self._objects.store
+        entry = store.collection(kinds.POD).entries.get(key)
+        if entry is None or entry.uid != uid:
+            return
+        owners = (store.by_uid.get(owner) for owner in entry.owners)
+        if any(place is not None and place[0].kind is kinds.JOB for place in owners):
+            return
+        document = entry.document()
+        if TRACKING in (document["metadata"].get("finalizers") or ()):
+            self._untrack(entry, document)
 
     def _untrack(self, entry: Entry, pod: Document) -> None:
         left = [one for one in pod["metadata"]["finalizers"] if one != TRACKING]
