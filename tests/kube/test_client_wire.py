@@ -547,3 +547,92 @@ def test_watches_do_not_take_the_places_of_calls() -> None:
                 await watch.aclose()
 
     run(test)
+
+
+# --- commands ---------------------------------------------------------------------------------------------
+
+NOT_STARTED = {
+    "kind": "Status",
+    "status": "Failure",
+    "reason": "InternalError",
+    "message": 'exec: "x": not found',
+    "code": 500,
+}
+
+
+def speaker(
+    *messages: bytes, protocols: tuple[str, ...], seen: list[Any], lines: list[str] | None = None
+) -> Any:
+    """A server that opens a WebSocket, sends messages, and keeps what comes until the client goes."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        if lines is not None:
+            lines.append(request.raw_path)
+        socket = web.WebSocketResponse(protocols=protocols)
+        await socket.prepare(request)
+        for message in messages:
+            await socket.send_bytes(message)
+        async for message in socket:
+            seen.append(message.data)
+        return socket
+
+    return handler
+
+
+def told_at_the_end(
+    *messages: bytes, protocols: tuple[str, ...] = ("v5.channel.k8s.io", "v4.channel.k8s.io")
+) -> tuple[Any, list[Any]]:
+    """How a command ends (its code, or the error), and what the server got."""
+    seen: list[Any] = []
+    end: list[Any] = []
+
+    async def test() -> None:
+        async with serve(speaker(*messages, protocols=protocols, seen=seen)) as url, client(url) as cluster:
+            session = await cluster.execute("p", "n", ("x",), stdin=True)
+            await session.send(b"ab")
+            await session.close_input()
+            try:
+                end.append(await session.exit_code())
+            except ApiError as error:
+                end.append(error)
+
+    run(test)
+    return end[0], seen
+
+
+def result(**status: Any) -> bytes:
+    return b"\x03" + json.dumps(status).encode()
+
+
+@pytest.mark.parametrize(
+    ("protocols", "expected"),
+    [
+        (("v5.channel.k8s.io", "v4.channel.k8s.io"), [b"\0ab", b"\xff\0"]),
+        (("v4.channel.k8s.io",), [b"\0ab"]),
+    ],
+)
+def test_both_versions_of_the_protocol(protocols: tuple[str, ...], expected: list[bytes]) -> None:
+    assert told_at_the_end(result(status="Success"), protocols=protocols) == (0, expected)
+
+
+def test_a_command_that_the_node_could_not_start() -> None:
+    end, _ = told_at_the_end(result(**NOT_STARTED))
+    assert isinstance(end, ApiError)
+    assert str(end) == 'exec in n/p: exec: "x": not found (HTTP 500 InternalError)'
+
+
+def test_what_an_exec_asks_for() -> None:
+    seen: list[Any] = []
+    lines: list[str] = []
+    handler = speaker(result(status="Success"), protocols=("v4.channel.k8s.io",), seen=seen, lines=lines)
+
+    async def test() -> None:
+        async with serve(handler) as url, client(url) as cluster:
+            session = await cluster.execute("p", "n", ("sh", "-c", "a b;&"), container="c", stdin=True)
+            await session.exit_code()
+
+    run(test)
+    assert lines == [
+        "/api/v1/namespaces/n/pods/p/exec?command=sh&command=-c&command=a+b%3B%26&container=c"
+        "&stdin=true&stdout=true&stderr=true"
+    ]

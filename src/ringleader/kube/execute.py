@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import deque
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -33,6 +34,7 @@ class ExecSession:
         """Take over an open WebSocket. ``where`` says what was asked, for error texts."""
         self._socket, self._server, self._where = socket, server, where
         self._reading = asyncio.Lock()
+        self._kept: deque[tuple[int, bytes]] = deque()
         self._code: int | ApiError | None = None
 
     async def send(self, data: bytes) -> None:
@@ -53,15 +55,25 @@ class ExecSession:
 
         UnreachableError where the connection ends before the command does.
         """
-        async with self._reading:
-            while self._code is None:
-                data = await self._message()
-                channel = data[0] if data else None
-                if channel in (_OUTPUT, _ERRORS) and len(data) > 1:
-                    yield channel, data[1:]
-                elif channel == _RESULT:
-                    self._code = _code_of(json.loads(data[1:]), self._where)
-            await self.close()
+        while True:
+            async with self._reading:
+                if not self._kept and not await self._read():
+                    return
+                piece = self._kept.popleft()
+            yield piece
+
+    async def _read(self) -> bool:
+        """Take in messages up to the next output; False where the command has ended."""
+        while self._code is None:
+            data = await self._message()
+            channel = data[0] if data else None
+            if channel in (_OUTPUT, _ERRORS) and len(data) > 1:
+                self._kept.append((channel, data[1:]))
+                return True
+            if channel == _RESULT:
+                self._code = _code_of(json.loads(data[1:]), self._where)
+                await self.close()
+        return False
 
     async def _message(self) -> bytes:
         try:
@@ -79,12 +91,13 @@ class ExecSession:
         )
 
     async def exit_code(self) -> int:
-        """Return its exit code once it has ended; output that nobody reads meanwhile is dropped.
+        """Return its exit code once it has ended; output that nobody reads meanwhile waits for its reader.
 
         ApiError where the command could not be started.
         """
-        async for _ in self.output():
-            pass
+        while self._code is None:
+            async with self._reading:
+                await self._read()
         if isinstance(self._code, ApiError):
             raise self._code
         assert self._code is not None

@@ -1,0 +1,446 @@
+"""The client against the fake API server: verbs, RBAC, TLS, logs, commands, informers under trouble."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from base64 import b64decode
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.kube.fake import FakeCluster
+from tests.kube.fake.containers import Execution, local_process
+from tests.kube.small_server import run
+
+from ringleader.errors import RefusedError, RequestError
+from ringleader.kube.client import RestCluster
+from ringleader.kube.credentials import Credentials, credentials
+from ringleader.kube.identity import Fixed
+from ringleader.kube.informer import Informer
+from ringleader.kube.patience import patiently
+from ringleader.kube.pauses import Pauses
+from ringleader.kube.port import ApiError, UnreachableError
+from ringleader.kube.resources import CONFIG_MAPS, MPIJOBS, NAMESPACES, PODS
+
+SPACE = "default"
+
+
+@asynccontextmanager
+async def client(path: Path, **options: Any) -> AsyncIterator[RestCluster]:
+    cluster = RestCluster(await credentials(kubeconfig=str(path), environ={}), **options)
+    try:
+        yield cluster
+    finally:
+        await cluster.close()
+
+
+def config_map(name: str, **data: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": SPACE, "labels": {"set": "yes"}},
+        "data": data,
+    }
+
+
+def pod(name: str) -> dict[str, Any]:
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": SPACE}, "spec": spec}
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition; the test as a whole has a deadline."""
+    while not condition():
+        await asyncio.sleep(0.01)
+
+
+# --- verbs ------------------------------------------------------------------------------------------------
+
+
+def test_the_life_of_an_object(kubeconfig: Path) -> None:
+    async def test() -> None:
+        async with client(kubeconfig) as cluster:
+            made = await cluster.create(CONFIG_MAPS, config_map("a", x="1"))
+            with pytest.raises(ApiError) as caught:
+                await cluster.create(CONFIG_MAPS, config_map("a"))
+            assert caught.value.is_there_already
+            changed = await cluster.patch(CONFIG_MAPS, "a", {"data": {"y": "2"}}, SPACE)
+            assert changed["data"] == {"x": "1", "y": "2"}
+            edit = [{"op": "remove", "path": "/data/x"}]
+            assert (await cluster.patch(CONFIG_MAPS, "a", edit, SPACE))["data"] == {"y": "2"}
+            with pytest.raises(ApiError) as caught:
+                await cluster.replace(CONFIG_MAPS, made)
+            assert caught.value.is_stale and not caught.value.is_there_already
+            now = await cluster.get(CONFIG_MAPS, "a", SPACE)
+            assert (await cluster.replace(CONFIG_MAPS, {**now, "data": {}})).get("data", {}) == {}
+            with pytest.raises(ApiError, match="HTTP 409 Conflict"):
+                await cluster.delete(CONFIG_MAPS, "a", SPACE, uid="another")
+            await cluster.delete(CONFIG_MAPS, "a", SPACE, uid=made["metadata"]["uid"])
+            with pytest.raises(ApiError) as caught:
+                await cluster.get(CONFIG_MAPS, "a", SPACE)
+            assert caught.value.is_missing
+
+    run(test)
+
+
+def test_a_dry_run_leaves_nothing(fake: FakeCluster, kubeconfig: Path) -> None:
+    async def test() -> None:
+        async with client(kubeconfig) as cluster:
+            found = await cluster.create(PODS, pod("p"), dry_run=True)
+            assert found["metadata"]["uid"]
+
+    run(test)
+    assert fake.get("pods", "p") is None
+
+
+def test_listing_by_selectors(kubeconfig: Path) -> None:
+    async def test() -> None:
+        async with client(kubeconfig) as cluster:
+            for name in "abc":
+                await cluster.create(CONFIG_MAPS, config_map(name))
+            await cluster.patch(CONFIG_MAPS, "b", {"metadata": {"labels": None}}, SPACE)
+            found = await cluster.list(CONFIG_MAPS, SPACE, labels="set=yes")
+            assert [item["metadata"]["name"] for item in found.items] == ["a", "c"]
+            found = await cluster.list(CONFIG_MAPS, fields="metadata.name=b")
+            assert [(item["kind"], item["metadata"]["name"]) for item in found.items] == [("ConfigMap", "b")]
+
+    run(test)
+
+
+def test_pages_that_expire_under_way(fake: FakeCluster, kubeconfig: Path) -> None:
+    async def test() -> None:
+        async with client(kubeconfig) as cluster:
+            for number in range(7):
+                await cluster.create(CONFIG_MAPS, config_map(f"m-{number}"))
+            pages = cluster.pages(CONFIG_MAPS, SPACE, labels="set=yes", limit=3)
+            assert len((await anext(pages)).items) == 3
+            await cluster.create(CONFIG_MAPS, config_map("m-9"))
+            fake.compact()
+            with pytest.raises(ApiError) as caught:
+                await anext(pages)
+            assert caught.value.is_gone
+
+    run(test)
+
+
+def test_what_one_may_not_do(fake: FakeCluster, tmp_path: Path) -> None:
+    path = fake.write_kubeconfig(tmp_path / "eve", token=fake.add_user("eve"))
+
+    async def test() -> None:
+        async with client(path) as cluster:
+            with pytest.raises(ApiError) as caught:
+                await cluster.create(PODS, pod("p"))
+            assert caught.value.status == 403
+            assert 'User "eve" cannot create resource "pods"' in str(caught.value)
+            informer: Informer[str] = Informer(cluster, PODS, project=lambda document: "")
+            with pytest.raises(RefusedError, match="cannot list resource"):
+                await informer.run()
+            assert not informer.synced.is_set()
+
+    run(test)
+
+
+# --- TLS --------------------------------------------------------------------------------------------------
+
+
+def test_tls(tmp_path: Path) -> None:
+    with FakeCluster(tls=True) as fake:
+        path = fake.write_kubeconfig(tmp_path / "k")
+        config = json.loads(path.read_text())
+        entry = config["clusters"][0]["cluster"]
+
+        async def version(**changes: Any) -> str:
+            """Empty where it worked, else what was told."""
+            changed = {**entry, **changes}
+            kept = {name: value for name, value in changed.items() if value is not None}
+            config["clusters"][0]["cluster"] = kept
+            path.write_text(json.dumps(config))
+            async with client(path) as cluster:
+                try:
+                    await cluster.get(NAMESPACES, SPACE)
+                except UnreachableError as error:
+                    return str(error)
+            return ""
+
+        async def test() -> None:
+            assert await version() == ""
+            (tmp_path / "ca.pem").write_bytes(b64decode(entry["certificate-authority-data"]))
+            assert (
+                await version(**{"certificate-authority-data": None, "certificate-authority": "ca.pem"}) == ""
+            )
+            blind = {"certificate-authority-data": None, "insecure-skip-tls-verify": True}
+            assert await version(**blind) == ""
+            assert await version(**{"tls-server-name": "localhost"}) == ""
+            untrusted = await version(**{"certificate-authority-data": None})
+            assert "its certificate is not trusted" in untrusted and fake.url in untrusted
+            assert "→ see certificate-authority-data and tls-server-name" in untrusted
+            misnamed = await version(**{"tls-server-name": "elsewhere"})
+            assert "its certificate is not trusted" in misnamed and "elsewhere" in misnamed
+            plain = await version(server=fake.url.replace("https:", "http:"))
+            assert "the connection broke off" in plain or "HTTP" in plain
+
+        run(test)
+
+
+def test_https_to_a_server_without_tls(fake: FakeCluster) -> None:
+    async def test() -> None:
+        found = Credentials(server=fake.url.replace("http:", "https:"), identity=Fixed())
+        cluster = RestCluster(found)
+        with pytest.raises(UnreachableError) as caught:
+            await cluster.version()
+        assert "does it speak TLS?" in str(caught.value)
+        await cluster.close()
+
+    run(test)
+
+
+# --- logs and commands ------------------------------------------------------------------------------------
+
+
+def running(fake: FakeCluster, name: str) -> None:
+    """Make a Pod that runs."""
+
+    def edit(document: dict[str, Any]) -> None:
+        document["spec"]["nodeName"] = "n"
+        states = [{"name": "c", "state": {"running": {}}, "ready": True}]
+        document["status"] = {"phase": "Running", "containerStatuses": states}
+
+    fake.create(pod(name))
+    fake.change("pods", name, edit)
+
+
+def test_a_log(fake: FakeCluster, kubeconfig: Path) -> None:
+    running(fake, "p")
+    fake.write_log("p", "one\ntwo\nthree\n")
+
+    async def text(cluster: RestCluster, **options: Any) -> bytes:
+        return b"".join([piece async for piece in cluster.logs("p", SPACE, **options)])
+
+    async def test() -> None:
+        async with client(kubeconfig) as cluster:
+            assert await text(cluster) == b"one\ntwo\nthree\n"
+            assert await text(cluster, tail=1) == b"three\n"
+            assert await text(cluster, limit_bytes=5) == b"one\nt"
+            following = cluster.logs("p", SPACE, follow=True)
+            assert await anext(following) == b"one\ntwo\nthree\n"
+            fake.write_log("p", "four\n")
+            assert await anext(following) == b"four\n"
+            await following.aclose()
+            with pytest.raises(ApiError) as caught:
+                await anext(cluster.logs("q", SPACE))
+            assert caught.value.is_missing
+
+    run(test)
+
+
+@pytest.fixture
+def shell(fake: FakeCluster) -> FakeCluster:
+    """A cluster with a Pod, commands in which are processes of this machine."""
+    fake.execute_with(local_process(prefix=lambda execution: ()))
+    running(fake, "p")
+    return fake
+
+
+async def spoken(session: Any) -> tuple[bytes, bytes]:
+    """Read a session to its end: standard output, standard error."""
+    streams = {1: b"", 2: b""}
+    async for channel, data in session.output():
+        streams[channel] += data
+    return streams[1], streams[2]
+
+
+@pytest.mark.parametrize(
+    ("command", "out", "err", "code"),
+    [
+        (("echo", "a b", "$HOME", "'"), b"a b $HOME '\n", b"", 0),
+        (("sh", "-c", "echo out; echo err >&2; exit 7"), b"out\n", b"err\n", 7),
+        (("sh", "-c", "exit 255"), b"", b"", 255),
+        (("head", "-c", "300000", "/dev/zero"), bytes(300_000), b"", 0),
+    ],
+)
+def test_commands(
+    shell: FakeCluster, kubeconfig: Path, command: tuple[str, ...], out: bytes, err: bytes, code: int
+) -> None:
+    async def test() -> None:
+        async with client(kubeconfig) as cluster:
+            session = await cluster.execute("p", SPACE, command, container="c")
+            assert await spoken(session) == (out, err)
+            assert await session.exit_code() == code
+
+    run(test)
+
+
+def test_standard_input_and_its_end(shell: FakeCluster, kubeconfig: Path) -> None:
+    data = bytes(range(256)) * 500
+
+    async def test() -> None:
+        async with client(kubeconfig) as cluster:
+            session = await cluster.execute("p", SPACE, ("sh", "-c", "cat; exit 3"), stdin=True)
+            reading = asyncio.ensure_future(spoken(session))
+            await session.send(data)
+            await session.close_input()
+            assert await session.exit_code() == 3, "while somebody else reads"
+            assert (await reading)[0] == data
+
+    run(test)
+
+
+def test_an_exit_code_without_reading(shell: FakeCluster, kubeconfig: Path) -> None:
+    async def test() -> None:
+        async with client(kubeconfig) as cluster:
+            session = await cluster.execute("p", SPACE, ("sh", "-c", "echo lost; exit 4"))
+            assert await session.exit_code() == 4
+            assert await session.exit_code() == 4
+
+    run(test)
+
+
+def test_a_session_that_one_leaves(fake: FakeCluster, kubeconfig: Path) -> None:
+    ended = []
+
+    async def endless(execution: Execution) -> int:
+        try:
+            await execution.write(1, b"begun")
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+        return 0
+
+    fake.execute_with(endless)
+    running(fake, "p")
+
+    async def test() -> None:
+        async with client(kubeconfig) as cluster:
+            session = await cluster.execute("p", SPACE, ("x",))
+            async for _ in session.output():
+                break
+            await session.close()
+            await until(lambda: bool(ended))
+            with pytest.raises(UnreachableError, match="broke off before the command ended"):
+                await session.exit_code()
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("name", "container", "said"),
+    [
+        ("q", "", 'pods "q" not found (HTTP 404 NotFound)'),
+        ("p", "other", "other"),
+        ("waits", "", "does not have a host assigned (HTTP 400 BadRequest)"),
+    ],
+)
+def test_commands_that_cannot_start(
+    shell: FakeCluster, kubeconfig: Path, name: str, container: str, said: str
+) -> None:
+    shell.create(pod("waits"))
+
+    async def test() -> None:
+        async with client(kubeconfig) as cluster:
+            with pytest.raises(ApiError) as caught:
+                await cluster.execute(name, SPACE, ("true",), container=container)
+            assert said in str(caught.value)
+
+    run(test)
+
+
+# --- informers under trouble ------------------------------------------------------------------------------
+
+
+def informer_of(cluster: RestCluster, **options: Any) -> Informer[dict[str, str]]:
+    return Informer(
+        cluster,
+        CONFIG_MAPS,
+        namespace=SPACE,
+        labels="set=yes",
+        project=lambda document: dict(document.get("data") or {}),
+        pauses=Pauses(first=0.01, longest=0.05),
+        **options,
+    )
+
+
+TROUBLE: list[Callable[[FakeCluster], None]] = [
+    lambda fake: fake.faults.drop_watches(),
+    lambda fake: fake.faults.stale_watches(),
+    lambda fake: (fake.faults.drop_watches(), fake.compact())[0],
+    lambda fake: (fake.faults.refuse(500, verb="watch", times=2), fake.faults.drop_watches())[1],
+    lambda fake: (fake.faults.refuse(429, verb="watch", times=2, retry_after=0), fake.faults.drop_watches())[
+        1
+    ],
+    lambda fake: (fake.faults.go_away(), fake.faults.drop_watches())[0],
+]
+
+
+@pytest.mark.parametrize("trouble", TROUBLE, ids=["drop", "stale", "old", "500", "429", "away"])
+def test_informers_come_through(
+    fake: FakeCluster, kubeconfig: Path, trouble: Callable[[FakeCluster], None]
+) -> None:
+    """What changed during the trouble is known after it."""
+
+    async def test() -> None:
+        async with client(kubeconfig, timeout=10.0) as cluster:
+            informer = informer_of(cluster, silence=2.0)
+            following = asyncio.ensure_future(informer.run())
+            fake.create(config_map("stays", x="1"))
+            fake.create(config_map("goes"))
+            await until(lambda: len(informer) == 2)
+            trouble(fake)
+            fake.delete("configmaps", "goes", SPACE)
+            fake.create(config_map("comes", y="1"))
+            fake.change("configmaps", "stays", lambda document: document["data"].update(x="2"))
+            fake.faults.come_back()
+            expected = {"stays": {"x": "2"}, "comes": {"y": "1"}}
+            await until(lambda: {name: value for _, name, value in informer.items()} == expected)
+            following.cancel()
+
+    run(test)
+
+
+def test_an_informer_and_a_kind_that_is_not_there(tmp_path: Path) -> None:
+    with FakeCluster() as fake:
+        path = fake.write_kubeconfig(tmp_path / "k")
+
+        async def test() -> None:
+            async with client(path) as cluster:
+                informer: Informer[str] = Informer(cluster, MPIJOBS, project=str)
+                with pytest.raises(RefusedError) as caught:
+                    await informer.run()
+                assert "is the kind MPIJob of kubeflow.org/v2beta1 installed?" in str(caught.value)
+
+        run(test)
+
+
+# --- a server that is away --------------------------------------------------------------------------------
+
+
+def test_patience_with_a_server_that_is_away(fake: FakeCluster, kubeconfig: Path) -> None:
+    told: list[str] = []
+
+    async def test() -> None:
+        async with client(kubeconfig, timeout=5.0) as cluster:
+            fake.faults.go_away()
+
+            def tell(text: str) -> None:
+                told.append(text)
+                fake.faults.come_back()
+
+            pauses = Pauses(first=0.01, longest=0.05)
+            found = await patiently(
+                lambda: cluster.create(PODS, pod("p")), within=50, told=tell, pauses=pauses
+            )
+            assert found["metadata"]["name"] == "p"
+
+    run(test)
+    assert len(told) == 1 and told[0].startswith("waiting up to 50 s for the API server: ")
+
+
+def test_a_certificate_file_that_is_not_there(fake: FakeCluster, tmp_path: Path) -> None:
+    path = fake.write_kubeconfig(tmp_path / "k")
+    config = json.loads(path.read_text())
+    config["clusters"][0]["cluster"]["certificate-authority"] = "no.pem"
+    path.write_text(json.dumps(config))
+    with pytest.raises(RequestError, match=r"no\.pem cannot be read: No such file or directory"):
+        asyncio.run(credentials(kubeconfig=str(path), environ={}))
