@@ -109,6 +109,31 @@ def test_a_failed_launcher_whose_pod_is_gone_is_still_explained() -> None:
     assert "container main: exit code 3\nits log ends:\nTraceback: no such file data.npz" in failed.message
 
 
+@pytest.mark.parametrize("reason", [BACKOFF, ""])
+def test_a_worker_whose_end_is_seen_after_the_launchers_is_still_the_first(reason: str) -> None:
+    """Each node tells of its Pods in its own time."""
+    world = World(job=job("keep")).start()
+    launcher = next(name for name in world.pods if "launcher" in name)
+    world.fail(launcher, 1, at="2026-01-01T00:00:02Z").finish("Failed", reason, LIMIT_TEXT)
+    failed = world.objects["Job"]["status"]["conditions"][0]
+    failed["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+    assert world.settle().decide().again_after == 1.0
+    assert world.state == "Running"
+    world.fail("pi-worker-1", 9, at="2026-01-01T00:00:01Z").settle()
+    assert world.state == "Failed"
+    assert "first failure: worker pi-worker-1" in world.condition("Failed").message
+
+
+def test_the_wait_for_a_workers_end_is_short() -> None:
+    world = World().start()
+    launcher = next(name for name in world.pods if "launcher" in name)
+    world.fail(launcher, 1).finish("Failed", BACKOFF, LIMIT_TEXT)
+    world.objects["Job"]["status"]["conditions"][0]["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+    world.settle().wait(1)
+    assert world.state == "Failed"
+    assert f"first failure: launcher {launcher}" in world.condition("Failed").message
+
+
 def test_a_log_is_asked_for_once_and_before_anything_is_done() -> None:
     world = World().start()
     world.fail("pi-worker-0")

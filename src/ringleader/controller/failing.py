@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ringleader.controller import conditions, lifecycle, restarts, waiting
+from ringleader.controller import conditions, lifecycle, moments, restarts, waiting
 from ringleader.controller.diagnosis import (
     FIRST_FAILURE,
     Failure,
@@ -24,6 +24,9 @@ from ringleader.mpijob.annotations import FAIL, RESTART
 from ringleader.mpijob.status import Condition
 
 BACKOFF = "BackoffLimitExceeded"
+WORKER = "worker"
+DOUBT = 1.0
+"""Seconds after the launcher's Job failed until it counts that no worker has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,20 +65,36 @@ def look(draft: Draft, observed: Observed, pods: Pods) -> Seen:
 
 
 def end(draft: Draft, observed: Observed, pods: Pods, seen: Seen) -> bool:
-    """End the job if it has come to its end; say whether it has."""
+    """End the job if it has come to its end; say whether nothing else is to be done."""
     launcher = observed.launcher
     if launcher is not None and lifecycle.job_condition(launcher, "Complete") is not None:
         lifecycle.succeed(draft, launcher)
         return True
     failed = lifecycle.job_condition(launcher, "Failed")
     if failed is not None and not may_restart(draft, failed, seen.record):
-        lifecycle.fail(draft, observed, *_launcher_failed(draft, failed, pods, seen))
+        left = _doubt_left(draft, failed, pods, seen)
+        if left > 0:
+            draft.look_again(left)
+        else:
+            lifecycle.fail(draft, observed, *_launcher_failed(draft, failed, pods, seen))
         return True
     found = _other_end(draft, observed, pods, seen)
     if found is None:
         return False
     lifecycle.fail(draft, observed, *found)
     return True
+
+
+def _doubt_left(draft: Draft, failed: Condition, pods: Pods, seen: Seen) -> float:
+    """Return the seconds to wait for word of a worker that the launcher may have failed for.
+
+    Jobs and Pods are watched apart, and each node tells of its Pods in its own time.
+    """
+    since = moments.seconds_of(failed.last_transition_time)
+    is_known = seen.first is not None and (seen.first.role == WORKER or not pods.workers)
+    if since is None or is_known or failed.reason == conditions.DEADLINE:
+        return 0.0
+    return since + DOUBT - draft.now
 
 
 def may_restart(draft: Draft, failed: Condition, record: Record) -> bool:
