@@ -119,6 +119,9 @@ class Kubelet:
             return None
         edit(pod)
         self._objects.store.write(self._objects.store.collection(kinds.POD), pod, entry)
+        if pod["status"].get("phase") in ("Succeeded", "Failed"):
+            for container in pod["spec"]["containers"]:  # whoever follows a log learns that it is complete
+                self._containers.log(key[0], entry.uid, container["name"]).end()
         return pod
 
     def _observe(self, collection: Collection, event: Event) -> None:
