@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,14 +18,14 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @asynccontextmanager
-async def serve(handler: Handler) -> AsyncIterator[str]:
+async def serve(handler: Handler, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
     """Answer every request with a handler, which is cancelled where its client goes; yields the URL."""
     runner = web.ServerRunner(web.Server(handler, handler_cancellation=True), shutdown_timeout=1.0)  # type: ignore[arg-type]
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
     await site.start()
     try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+        yield f"{'https' if tls else 'http'}://127.0.0.1:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
 

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import json
-from base64 import b64decode
+import os
+import ssl
+from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from tests.kube.fake import FakeCluster
 from tests.kube.fake.containers import Execution, local_process
-from tests.kube.small_server import run
+from tests.kube.small_server import run, serve
 
 from ringleader.errors import RefusedError, RequestError
 from ringleader.kube.client import RestCluster
@@ -183,6 +191,84 @@ def test_tls(tmp_path: Path) -> None:
             assert "the connection broke off" in plain or "HTTP" in plain
 
         run(test)
+
+
+def self_signed(name: str) -> tuple[bytes, bytes]:
+    """A certificate that is its own authority, and its key, in PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    plain = (
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    return made.public_bytes(serialization.Encoding.PEM), key.private_bytes(*plain)
+
+
+@pytest.mark.parametrize("way", ["kubeconfig", "program", "none"])
+def test_a_client_certificate(tmp_path: Path, way: str) -> None:
+    (served, served_key), (shown, shown_key) = self_signed("server"), self_signed("me")
+    (tmp_path / "server.pem").write_bytes(served + served_key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "server.pem")
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(cadata=shown.decode())
+    status = {"clientCertificateData": shown.decode(), "clientKeyData": shown_key.decode()}
+    version = "client.authentication.k8s.io/v1"
+    answer = json.dumps({"apiVersion": version, "kind": "ExecCredential", "status": status})
+    users: dict[str, dict[str, Any]] = {
+        "kubeconfig": {
+            "client-certificate-data": b64encode(shown).decode(),
+            "client-key-data": b64encode(shown_key).decode(),
+        },
+        "program": {"exec": {"apiVersion": version, "command": "echo", "args": [answer]}},
+        "none": {},
+    }
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        names = request.transport.get_extra_info("peercert")["subject"]
+        return web.json_response({"you": dict(names[0])["commonName"]})
+
+    async def test() -> None:
+        async with serve(handler, tls=context) as url:
+            cluster = {
+                "server": url,
+                "tls-server-name": "server",
+                "certificate-authority-data": b64encode(served).decode(),
+            }
+            config = {
+                "clusters": [{"name": "c", "cluster": cluster}],
+                "users": [{"name": "u", "user": users[way]}],
+                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+                "current-context": "x",
+            }
+            (tmp_path / "k").write_text(json.dumps(config))
+            environ = {"PATH": os.environ["PATH"]}
+            found = RestCluster(await credentials(kubeconfig=str(tmp_path / "k"), environ=environ))
+            try:
+                if way == "none":
+                    with pytest.raises(UnreachableError):
+                        await found.version()
+                else:
+                    assert await found.version() == {"you": "me"}
+            finally:
+                await found.close()
+
+    run(test)
 
 
 def test_https_to_a_server_without_tls(fake: FakeCluster) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -26,6 +27,15 @@ _CONNECT_S = 10.0
 """How long making a connection may take."""
 _PING_S = 30.0
 """How often an open WebSocket is asked whether it still lives."""
+_KEEPALIVE = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    *(
+        (socket.IPPROTO_TCP, getattr(socket, name), seconds)
+        for name, seconds in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+        if hasattr(socket, name)  # not all on macOS
+    ),
+)
+"""A stream whose other side has vanished ends within a minute."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +145,7 @@ class Transport:
         """
         await self._limiter.take()
         answer = await self._open(request)
+        _notice_the_dead(answer)
         try:
             yield self._pieces(answer, request, silence)
         finally:
@@ -245,6 +256,15 @@ class Transport:
         """Close every connection."""
         if self._session is not None:
             await self._session.close()
+
+
+def _notice_the_dead(answer: aiohttp.ClientResponse) -> None:
+    """Let the kernel ask whether the other side is still there: a quiet stream would never find out."""
+    transport = answer.connection.transport if answer.connection else None
+    found = transport.get_extra_info("socket") if transport else None
+    if found is not None:
+        for level, name, value in _KEEPALIVE:
+            found.setsockopt(level, name, value)
 
 
 def _refusal(request: Request) -> Callable[[aiohttp.ClientResponse], Awaitable[None]]:
