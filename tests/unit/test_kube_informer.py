@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import weakref
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -149,7 +150,7 @@ def test_a_list_and_its_changes() -> None:
 
     told = played(script, check=check)
     assert told == [("a", "Pending"), ("b", "Pending"), ("a", "Running"), ("b", None), ("c", "Running")]
-    assert script.calls == ["list 500", "watch 4", "watch 11"]
+    assert script.calls == ["list 250", "watch 4", "watch 11"]
     assert script.slept == []
 
 
@@ -168,21 +169,21 @@ def test_a_version_that_is_too_old_lists_anew_and_tells_the_difference() -> None
     )
     told = played(script)
     assert told == [("a", "Pending"), ("b", "Pending"), ("c", "Failed"), ("a", None)]
-    assert script.calls == ["list 500", "watch 1", "list 500", "watch 8"]
+    assert script.calls == ["list 250", "watch 1", "list 250", "watch 8"]
     assert script.slept == [1]
 
 
 def test_pages_that_expire_are_fetched_in_one() -> None:
     script = Script([[*listing(1, pod("a", 1)), GONE], listing(9, pod("b", 8))], [])
     assert played(script) == [("a", "Pending"), ("b", "Pending"), ("a", None)]
-    assert script.calls == ["list 500", "list 0", "watch 9"]
+    assert script.calls == ["list 250", "list 0", "watch 9"]
 
 
 @pytest.mark.parametrize("fault", [AWAY, BROKEN])
 def test_a_watch_that_breaks_goes_on_where_it_was(fault: Exception) -> None:
     script = Script([listing(1)], [[put("a", 5), fault], [put("b", 6), fault]])
     assert played(script) == [("a", "Running"), ("b", "Running")]
-    assert script.calls == ["list 500", "watch 1", "watch 5", "watch 6"]
+    assert script.calls == ["list 250", "watch 1", "watch 5", "watch 6"]
     assert script.slept == [1, 1], "each got on: no reason for longer pauses"
 
 
@@ -207,13 +208,13 @@ def test_the_server_says_when_to_come_back() -> None:
 def test_a_version_that_leads_nowhere_is_given_up() -> None:
     script = Script([listing(1), listing(5, pod("a", 5))], [[BROKEN], [BROKEN], [BROKEN]])
     assert played(script) == [("a", "Pending")]
-    assert script.calls == ["list 500", *["watch 1"] * 3, "list 500", "watch 5"]
+    assert script.calls == ["list 250", *["watch 1"] * 3, "list 250", "watch 5"]
 
 
 def test_silence_is_not_believed_for_long() -> None:
     script = Script([listing(1)], [[put("a", 3), Silence()], [Silence()]])
     assert played(script, silence=0.01) == [("a", "Running")]
-    assert script.calls[:4] == ["list 500", "watch 1", "watch 3", "watch 3"]
+    assert script.calls[:4] == ["list 250", "watch 1", "watch 3", "watch 3"]
     assert script.slept == []
 
 
@@ -253,6 +254,33 @@ def test_only_what_is_projected_is_kept() -> None:
         assert json.dumps(informer._values.popitem()[1]) == '"Pending"'
 
     played(Script([listing(1, *documents)], []), check=check)
+
+
+class Document(dict[str, Any]):
+    """A document whose end can be seen."""
+
+
+def test_documents_go_page_by_page() -> None:
+    seen: list[weakref.ref[Document]] = []
+    most = 0
+
+    def alive() -> int:
+        return sum(one() is not None for one in seen)
+
+    class Pages(Script):
+        async def pages(self, *_: Any, **query: Any) -> AsyncGenerator[Listing, None]:
+            nonlocal most
+            for page in range(5):
+                items = tuple(Document(pod(f"{page}-{number}", 1)) for number in range(20))
+                seen.extend(weakref.ref(item) for item in items)
+                most = max(most, alive())
+                listing = Listing(items=items, resource_version="1")
+                del items
+                yield listing
+                del listing
+
+    played(Pages([], []), check=lambda informer: None)
+    assert len(seen) == 100 and most <= 40 and alive() == 0
 
 
 # --- any history ------------------------------------------------------------------------------------------

@@ -338,13 +338,27 @@ def test_all_faults_of_a_context_at_once(tmp_path: Path) -> None:
     for said in (
         ".server: 'one.example:6443' is no URL",
         f"{tmp_path}/ca.pem cannot be read: No such file or directory",
-        "'socks5://p': only proxies with http:// or https:// are known",
+        "proxy-url: 'socks5://p' is no http:// or https:// URL, and other proxies are not known",
         f"{tmp_path}/no.pem cannot be read: No such file or directory",
         "client-key-data: is not base64",
         f"{tmp_path}/no-token: no such file",
         "as-groups: is not supported",
     ):
         assert said in found, found
+
+
+@pytest.mark.parametrize(
+    "server",
+    ["", "host", "host:6443", "ftp://host", "https://", "https://[::1", "https://host:port", "https://h:0"],
+)
+def test_servers_that_are_no_url(tmp_path: Path, server: str) -> None:
+    found = faults(write(tmp_path, "k", one({"server": server}, {})), HTTPS_PROXY="http://proxy:1")
+    assert len(found) == 1 and f".server: {server!r} is no URL\n    → https://HOST:PORT" in found[0]
+
+
+def test_an_environment_s_proxy_that_is_no_url(tmp_path: Path) -> None:
+    [found] = faults(write(tmp_path, "k", one(TLS, {})), HTTPS_PROXY="socks5://p")
+    assert found.startswith("HTTPS_PROXY: 'socks5://p' is no http:// or https:// URL")
 
 
 @pytest.mark.parametrize(

@@ -32,17 +32,18 @@ def cluster_of(entry: Entry, environ: Mapping[str, str], faults: list[Fault]) ->
     """Read a cluster entry; what is wrong goes into ``faults``."""
     server = _text(entry, "server", faults)
     place = f"{entry.where} clusters[{entry.name}]"
-    if urlsplit(server).scheme not in ("http", "https") or not urlsplit(server).hostname:
+    if not _is_url(server):
         faults.append(Fault(where=f"{place}.server", what=f"{server!r} is no URL", hint="https://HOST:PORT"))
     authority = _content(entry, "certificate-authority", faults)
     is_blind = entry.value.get("insecure-skip-tls-verify") is True
     if authority and is_blind:
         what = "insecure-skip-tls-verify and a certificate authority exclude each other"
         faults.append(Fault(where=place, what=what))
-    proxy = _text(entry, "proxy-url", faults) or proxy_of(server, environ)
-    if proxy and urlsplit(proxy).scheme not in ("http", "https"):
-        what = f"{proxy!r}: only proxies with http:// or https:// are known"
-        faults.append(Fault(where=f"{place}.proxy-url", what=what))
+    said = _text(entry, "proxy-url", faults)
+    proxy = said or (proxy_of(server, environ) if _is_url(server) else "")
+    if proxy and not _is_url(proxy):
+        what = f"{proxy!r} is no http:// or https:// URL, and other proxies are not known"
+        faults.append(Fault(where=f"{place}.proxy-url" if said else "HTTPS_PROXY", what=what))
     return ClusterEntry(
         server=server,
         trust=Trust(authority=(authority or b"").decode(errors="replace"), is_blind=is_blind, where=place),
@@ -92,6 +93,16 @@ def impersonation_of(entry: Entry | None, faults: list[Fault]) -> dict[str, str]
         "Impersonate-Uid": _text(entry, "as-uid", faults),
     }
     return {header: word for header, word in words.items() if word}
+
+
+def _is_url(text: str) -> bool:
+    """True for an http:// or https:// URL with a host."""
+    try:
+        parts = urlsplit(text)
+        # Asking for the port reads it.
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _pair(entry: Entry, faults: list[Fault]) -> KeyPair | None:

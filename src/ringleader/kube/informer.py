@@ -24,7 +24,8 @@ T = TypeVar("T")
 Key = tuple[str, str]
 """Namespace and name."""
 
-_PAGE = 500
+_PAGE = 250
+"""Objects per page: what parsing one takes up stays for good."""
 _STABLE_S = 5.0
 """A watch that lived so long was sound: the next pause is a short one again."""
 _DOUBTS = 3
