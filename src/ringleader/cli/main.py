@@ -12,7 +12,7 @@ from ringleader import __version__
 from ringleader.errors import RingleaderError
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "run": ("ringleader.cli.run", "Start a command on many ranks, here or on hosts over ssh."),
+    "run": ("ringleader.cli.run", "Start a command on many ranks: here, on hosts over ssh, on Kubernetes."),
     "scale": ("ringleader.cli.scale", "Run one job at several sizes; speed-up, efficiency, report."),
     "report": ("ringleader.cli.report", "Render stored runs again, or compare two."),
     "lab": (
