@@ -154,3 +154,14 @@ def test_no_timer_counts_years() -> None:
     world.run().settle()
     world.finish().settle()
     assert world.decide().again_after == 86400.0
+
+
+def test_a_suspended_launcher_of_a_failed_job_needs_no_end() -> None:
+    world = World(job=make_job(launcherCreationPolicy="WaitForWorkersReady")).settle()
+    world.run().settle()
+    world.edit(suspend=True).settle()
+    world.edit(suspend=False).settle()
+    world.evict("pi-worker-0").settle()
+    assert world.state == "Failed"
+    assert world.objects["Job"]["spec"]["suspend"] is True
+    assert "activeDeadlineSeconds" not in world.objects["Job"]["spec"]

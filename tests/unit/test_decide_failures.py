@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.unit.decide_world import START, World, make_job
+from tests.unit.decide_world import START, World, make_job, merged
 
 from ringleader.controller.decide import decide
 from ringleader.controller.diagnosis import FIRST_FAILURE
@@ -284,6 +284,16 @@ def test_a_controller_that_was_ended_in_mid_pass_does_not_count_twice() -> None:
 
 
 @pytest.mark.parametrize("policy", ["", "replace", "restart", "fail"])
+def test_a_worker_that_fails_as_it_is_deleted_counts_as_nothing(policy: str) -> None:
+    """A node that is drained, a user who deletes a Pod: it ends by a signal, and that is no failure."""
+    world = World(job=job(policy)).start()
+    world.fail("pi-worker-0", 143).change("pi-worker-0", is_deleting=True).settle()
+    assert world.workers() == [0, 1]
+    assert COUNT not in record(world)
+    assert world.state == "Running"
+
+
+@pytest.mark.parametrize("policy", ["", "replace", "restart", "fail"])
 @pytest.mark.parametrize("reason", ["", "Evicted"])
 def test_workers_that_go_when_the_launcher_has_ended_well_have_not_failed(policy: str, reason: str) -> None:
     """Its Pod is seen to have ended before its Job is; what the workers do then is of no matter."""
@@ -360,6 +370,19 @@ def test_a_failed_launcher_starts_the_whole_job_anew() -> None:
         f"{LIMIT_TEXT} (after 1 restarts of the job); first failure: launcher pi-"
     )
     assert "exit code 8" in failed.message
+
+
+def test_an_old_launcher_that_is_slow_to_go_is_no_other_failure() -> None:
+    world = restart_job(runPolicy={"backoffLimit": 1})
+    world.finish("Failed", BACKOFF, LIMIT_TEXT)
+    old = world.objects["Job"]
+    world.step()
+    assert record(world)[COUNT] == "1"
+    world.objects["Job"] = merged(old, {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})
+    assert world.settle().state == "Restarting"
+    del world.objects["Job"]
+    assert world.settle().workers() == [0, 1]
+    assert world.objects["Job"]["metadata"]["uid"] != old["metadata"]["uid"]
 
 
 def test_a_second_restart_waits() -> None:

@@ -107,6 +107,22 @@ def test_success() -> None:
     assert set(world.objects) == {"Service", "ConfigMap", "Secret", "Job"}, "these stay"
 
 
+def test_the_time_of_the_end_is_the_launchers() -> None:
+    world = World().start()
+    world.finish()
+    world.wait(600)
+    assert world.job.status.completion_time == "2026-01-01T00:00:00Z"
+    assert world.condition("Succeeded").last_transition_time == "2026-01-01T00:10:00Z"
+
+
+def test_a_job_whose_launcher_is_being_deleted_does_not_begin_to_run() -> None:
+    world = World().settle()
+    world.run()
+    world.launch()
+    world.objects["Job"]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert world.settle().condition("Running") is None
+
+
 def test_a_job_that_ended_before_it_was_seen_running_says_so() -> None:
     world = World().settle()
     world.now += 5
@@ -261,6 +277,21 @@ def test_keys_are_drawn_once_and_again_only_where_some_are_missing() -> None:
     (action,) = (one for stage in world.decide().stages for one in stage)
     assert isinstance(action, CreateKeys)
     assert action.replace
+
+
+@pytest.mark.parametrize(
+    ("annotations", "type_", "hosts"),
+    [
+        ({}, "ed25519", ("pi-worker-*",)),
+        ({"ringleader/ssh-key-type": "rsa"}, "rsa", ("pi-worker-*",)),
+        ({"ringleader/ssh-layout": "reference"}, "ed25519", ()),
+    ],
+)
+def test_which_keys_are_drawn(annotations: dict[str, str], type_: str, hosts: tuple[str, ...]) -> None:
+    world = World(job=make_job(annotations=annotations)).settle()
+    (action,) = (one for one in world.applied if isinstance(one, CreateKeys))
+    assert (action.key_type, action.hosts, action.replace) == (type_, hosts, False)
+    assert action.document["metadata"]["name"] == "pi-ssh"
 
 
 def test_nothing_of_the_job_but_its_status_is_ever_written() -> None:

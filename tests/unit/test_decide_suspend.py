@@ -208,3 +208,11 @@ def test_a_suspended_job_that_ends_is_not_said_to_be_resumed() -> None:
     world.finish().settle()
     assert world.state == "Succeeded"
     assert "MPIJobResumed" not in world.reasons
+
+
+def test_the_time_of_a_resumed_job_counts_anew() -> None:
+    world = World().start()
+    world.edit(suspend=True).wait(50)
+    assert world.job.status.start_time == "2026-01-01T00:00:00Z"
+    world.edit(suspend=False).settle()
+    assert world.job.status.start_time == "2026-01-01T00:00:50Z"

@@ -294,6 +294,13 @@ def test_what_a_pod_waits_for_is_said_in_created(facts: dict[str, Any], reason: 
     assert said(world) == CREATED
 
 
+def test_a_pod_on_its_way_out_waits_for_nothing() -> None:
+    world = World().settle()
+    world.change("pi-worker-1", containers=waiting("ErrImagePull"), is_deleting=True)
+    world.step()
+    assert said(world) == CREATED
+
+
 @pytest.mark.parametrize("reason", ["ContainerCreating", "PodInitializing", ""])
 def test_what_passes_is_not_worth_a_word(reason: str) -> None:
     world = World().settle()
