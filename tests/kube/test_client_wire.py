@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from aiohttp import web
+from aiohttp import ClientSession, WSMsgType, web
 from tests.kube.small_server import client, run, serve
 
 from ringleader.kube.client import RestCluster
+from ringleader.kube.execute import PROTOCOLS, ExecSession
 from ringleader.kube.port import ApiError, UnreachableError
 from ringleader.kube.resources import JOBS, MPIJOBS, NAMESPACES, PODS
 
@@ -636,3 +637,28 @@ def test_what_an_exec_asks_for() -> None:
         "/api/v1/namespaces/n/pods/p/exec?command=sh&command=-c&command=a+b%3B%26&container=c"
         "&stdin=true&stdout=true&stderr=true"
     ]
+
+
+def test_a_quiet_command_is_not_taken_for_idle() -> None:
+    pings = 0
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        nonlocal pings
+        opened = web.WebSocketResponse(protocols=PROTOCOLS, autoping=False)
+        await opened.prepare(request)
+        while pings < 3:  # none is answered
+            message = await opened.receive()
+            assert message.type is WSMsgType.PING
+            pings += 1
+        await opened.send_bytes(result(status="Success"))
+        await opened.receive()
+        return opened
+
+    async def test() -> None:
+        async with serve(handler) as url, ClientSession() as http:
+            opened = await http.ws_connect(url, protocols=PROTOCOLS)
+            session = ExecSession(opened, server=url, where="x", ping_every=0.01)
+            assert await session.exit_code() == 0
+
+    run(test)
+    assert pings == 3

@@ -349,7 +349,17 @@ def test_all_faults_of_a_context_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "server",
-    ["", "host", "host:6443", "ftp://host", "https://", "https://[::1", "https://host:port", "https://h:0"],
+    [
+        "",
+        "host",
+        "host:6443",
+        "ftp://host",
+        "https://",
+        "https://[::1",
+        "https://host:port",
+        "https://h:0",
+        "https://a..b",
+    ],
 )
 def test_servers_that_are_no_url(tmp_path: Path, server: str) -> None:
     found = faults(write(tmp_path, "k", one({"server": server}, {})), HTTPS_PROXY="http://proxy:1")

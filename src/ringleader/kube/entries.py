@@ -99,8 +99,9 @@ def _is_url(text: str) -> bool:
     """True for an http:// or https:// URL with a host."""
     try:
         parts = urlsplit(text)
-        # Asking for the port reads it.
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        # Asking for the port reads it; a host that no name server could be asked for is none.
+        host = (parts.hostname or "").encode("idna")
+        return parts.scheme in ("http", "https") and host != b"" and parts.port != 0
     except ValueError:
         return False
 

@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from typing import Any
 
 import aiohttp
@@ -30,12 +31,30 @@ _PIECE = 32 * 1024
 class ExecSession:
     """Keeps the promises of ``ringleader.kube.port.Session``."""
 
-    def __init__(self, socket: aiohttp.ClientWebSocketResponse, *, server: str, where: str) -> None:
-        """Take over an open WebSocket. ``where`` says what was asked, for error texts."""
+    def __init__(
+        self,
+        socket: aiohttp.ClientWebSocketResponse,
+        *,
+        server: str,
+        where: str,
+        ping_every: float = 30.0,
+    ) -> None:
+        """Take over an open WebSocket. ``where`` says what was asked, for error texts.
+
+        Every ``ping_every`` seconds something is sent, so that nobody on the way takes the connection for
+        idle. No answer is insisted on: a server whose command does not read its input answers late.
+        """
         self._socket, self._server, self._where = socket, server, where
         self._reading = asyncio.Lock()
         self._kept: deque[tuple[int, bytes]] = deque()
         self._code: int | ApiError | None = None
+        self._pinging = asyncio.create_task(self._ping(ping_every))
+
+    async def _ping(self, every: float) -> None:
+        with suppress(aiohttp.ClientError, OSError):
+            while True:
+                await asyncio.sleep(every)
+                await self._socket.ping()
 
     async def send(self, data: bytes) -> None:
         """Write to its standard input; waits while the command does not read."""
@@ -105,6 +124,7 @@ class ExecSession:
 
     async def close(self) -> None:
         """End the connection; a command that still runs loses its streams."""
+        self._pinging.cancel()
         await self._socket.close()
 
 

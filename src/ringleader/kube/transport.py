@@ -25,8 +25,6 @@ from ringleader.kube.port import ApiError, UnreachableError
 
 _CONNECT_S = 10.0
 """How long making a connection may take."""
-_PING_S = 30.0
-"""How often an open WebSocket is asked whether it still lives."""
 _KEEPALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     *(
@@ -145,7 +143,8 @@ class Transport:
         """
         await self._limiter.take()
         answer = await self._open(request)
-        _notice_the_dead(answer)
+        if answer.connection is not None and answer.connection.transport is not None:
+            _notice_the_dead(answer.connection.transport.get_extra_info("socket"))
         try:
             yield self._pieces(answer, request, silence)
         finally:
@@ -183,7 +182,7 @@ class Transport:
             raise self._fault(request, error, silence or 0.0)
 
     async def socket(self, request: Request, protocols: Sequence[str]) -> aiohttp.ClientWebSocketResponse:
-        """Open a WebSocket. A connection that goes silent is found out by pings."""
+        """Open a WebSocket."""
         await self._limiter.take()
         headers = await self._credentials.headers()
         # The session's own way of opening one drops the body of a refusal, which says why.
@@ -195,14 +194,15 @@ class Transport:
         )
         try:
             async with asyncio.timeout(self._timeout):
-                return await opener.ws_connect(
+                opened = await opener.ws_connect(
                     self.url(request),
                     protocols=protocols,
                     headers=headers,
-                    heartbeat=_PING_S,
                     max_msg_size=0,
                     **self._way(),
                 )
+                _notice_the_dead(opened.get_extra_info("socket"))
+                return opened
         except (aiohttp.ClientError, OSError) as error:
             raise self._fault(request, error, self._timeout)
         finally:
@@ -258,10 +258,8 @@ class Transport:
             await self._session.close()
 
 
-def _notice_the_dead(answer: aiohttp.ClientResponse) -> None:
+def _notice_the_dead(found: socket.socket | None) -> None:
     """Let the kernel ask whether the other side is still there: a quiet stream would never find out."""
-    transport = answer.connection.transport if answer.connection else None
-    found = transport.get_extra_info("socket") if transport else None
     if found is not None:
         for level, name, value in _KEEPALIVE:
             found.setsockopt(level, name, value)
