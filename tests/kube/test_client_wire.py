@@ -511,12 +511,16 @@ def test_a_watch_that_one_leaves_early_is_closed() -> None:
 
 def test_no_more_connections_than_agreed() -> None:
     now = most = 0
+    full = asyncio.Event()
 
     async def handler(request: web.Request) -> web.StreamResponse:
         nonlocal now, most
         now += 1
         most = max(most, now)
-        await asyncio.sleep(0.002)
+        if most >= 7:
+            full.set()
+        await full.wait()  # the first ones stay until all places are taken
+        await asyncio.sleep(0)
         now -= 1
         return web.json_response(POD)
 
