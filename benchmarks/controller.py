@@ -454,13 +454,14 @@ async def measure(
         for scenario in scenarios:
             result = Result(name=scenario.name, bar=scenario.created, status_bar=scenario.status)
             for run in range(words.runs or scenario.runs):
-                async with namespace(cluster, f"bench-{os.getpid()}-{len(results)}-{run}") as space:
+                name = f"bench-{os.getpid()}-{len(results)}-{run}"
+                async with namespace(cluster, name) as space:
                     created, status, memory_ = await with_controller(
                         cluster, kubeconfig, folder, scenario, space
                     )
                     objects = await made(cluster, space)
-                async with namespace(cluster, f"bench-{os.getpid()}-{len(results)}-{run}-bare") as space:
-                    moved = json.loads(json.dumps(objects).replace(f'-{run}"', f'-{run}-bare"'))
+                async with namespace(cluster, f"{name}-bare") as space:
+                    moved = json.loads(json.dumps(objects).replace(name, space))
                     server = await without_controller(cluster, found, scenario, space, moved)
                 result.created.append(created)
                 result.status.append(status)

@@ -7,9 +7,11 @@ tried twice: what failed in passing is decided anew, from what the cluster holds
 from __future__ import annotations
 
 import asyncio
+import itertools
 from base64 import b64encode
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import assert_never
 
 from ringleader.controller.caches import Caches
@@ -18,6 +20,7 @@ from ringleader.controller.model import Action, Create, CreateKeys, CreateWorker
 from ringleader.errors import Fault, RefusedError
 from ringleader.kube.port import ApiError, Cluster, Object, UnreachableError
 from ringleader.kube.resources import JOBS, PODS, SECRETS, SERVICES, Resource
+from ringleader.mpijob import names
 from ringleader.mpijob.model import KIND, MPIJob
 from ringleader.render.kubernetes.labels import MANAGED_BY, MANAGER
 from ringleader.render.kubernetes.settings import OperatorSettings
@@ -41,6 +44,8 @@ class Outcome:
     """Actions that changed something."""
     attempted: set[tuple[Resource, str]] = field(default_factory=set)
     rejections: list[Rejection] = field(default_factory=list)
+    held: list[Rejection] = field(default_factory=list)
+    """Creations that were not sent after one of their kind had been refused: most likely by a quota."""
     failures: list[tuple[Resource, str, RefusedError]] = field(default_factory=list)
     """What may go better next time: on which object, and why it failed."""
     has_found: bool = False
@@ -72,15 +77,29 @@ class Applier:
         self._cluster, self._caches, self._settings = cluster, caches, settings
         self._clock, self._parallel = clock, parallel
 
-    async def apply(self, job: MPIJob, stages: tuple[tuple[Action, ...], ...]) -> Outcome:
-        """Run the stages until one does not succeed. What the server says is in the outcome."""
+    async def apply(
+        self,
+        job: MPIJob,
+        stages: tuple[tuple[Action, ...], ...],
+        refused: Mapping[tuple[Resource, str], int] = MappingProxyType({}),
+    ) -> Outcome:
+        """Run the stages until one does not succeed. What the server says is in the outcome.
+
+        ``refused``: how often what was refused so far has been tried. Where there is any, one action goes
+        ahead of the others, one of those that were tried least: a full quota costs one request.
+        """
         outcome = Outcome()
         for stage in stages:
             actions = iter(stage)
-            async with asyncio.TaskGroup() as group:
-                for _ in range(min(self._parallel, len(stage))):
-                    group.create_task(self._some(job, actions, outcome))
+            if refused:
+                actions = iter(sorted(stage, key=lambda one: refused.get(target(one), 0)))
+                await self._some(job, itertools.islice(actions, 1), outcome)
+            if not outcome.must_stop:
+                async with asyncio.TaskGroup() as group:
+                    for _ in range(min(self._parallel, len(stage))):
+                        group.create_task(self._some(job, actions, outcome))
             if outcome.rejections or outcome.failures:
+                outcome.held += _held(actions, outcome.rejections)
                 break
         return outcome
 
@@ -143,12 +162,26 @@ class Applier:
         owner = controller_of(found["metadata"])
         if owner.get("uid") == job.metadata.uid:
             return await self._adopted(resource, found)
-        self._caches.wrote(resource, found, job.metadata.name)
+        if resource != PODS:  # a foreign Pod is in no view: the refusal tells of it
+            self._caches.wrote(resource, found, job.metadata.name)
         is_namesake = owner.get("kind") == KIND and owner.get("name") == job.metadata.name
         if is_namesake or found["metadata"].get("deletionTimestamp"):
             what = f"{resource.kind} {name} of an earlier job of this name is not cleared away yet"
             raise InTheWayError(Fault(where=f"{space}/{name}", what=what))
         raise error
+
+    async def find_launcher(self, job: MPIJob) -> None:
+        """Look by name for a launcher that the status tells of and no watch shows.
+
+        One that another controller made has no label of ours. Raises ApiError and UnreachableError.
+        """
+        name = job.metadata.name
+        space, launcher = job.metadata.namespace, names.launcher(name)
+        if job.status.replica_statuses.launcher is None or self._caches.launchers.get(space, launcher):
+            return
+        found = await self._caches.named.get(JOBS, space, launcher, name)
+        if found is not None and controller_of(found["metadata"]).get("uid") == job.metadata.uid:
+            self._caches.wrote(JOBS, await self._adopted(JOBS, found), name)
 
     async def _adopted(self, resource: Resource, found: Object) -> Object:
         """Label an object that another controller has made for this job, so that our watch shows it."""
@@ -199,6 +232,15 @@ class Applier:
         space = job.metadata.namespace
         uid = self._caches.uid(resource, space, name)
         self._caches.missing(resource, space, name, uid, job.metadata.name)
+
+
+def _held(left: Iterable[Action], rejections: list[Rejection]) -> Iterator[Rejection]:
+    """Yield what follows for creations that were left out: they share the fate of one of their kind."""
+    by_kind = {one.resource: one for one in rejections}
+    for action in left:
+        resource, name = target(action)
+        if isinstance(action, Create | CreateWorker) and resource in by_kind:
+            yield replace(by_kind[resource], name=name)
 
 
 def rejection(resource: Resource, name: str, error: ApiError, now: float) -> Rejection:

@@ -8,15 +8,18 @@ from collections.abc import Iterator, Mapping
 from ringleader.controller.caches import Caches
 from ringleader.controller.facts import controller_of
 from ringleader.controller.model import Observed, Rejection
+from ringleader.controller.view import View
 from ringleader.kube.port import ApiError, Object
 from ringleader.kube.resources import (
     CONFIG_MAPS,
+    JOBS,
     PLUGIN_POD_GROUPS,
     PRIORITY_CLASSES,
     ROLE_BINDINGS,
     ROLES,
     SECRETS,
     SERVICE_ACCOUNTS,
+    SERVICES,
     VOLCANO_POD_GROUPS,
     Resource,
 )
@@ -46,11 +49,9 @@ async def observe(
         *(_read(caches, resource, object_name, job) for resource, object_name in wanted.values())
     )
     documents = dict(zip(wanted, found, strict=True))
-    service = caches.services.get(space, names.service(name))
-    launcher = caches.launchers.get(space, names.launcher(name))
     return Observed(
-        service=None if service is None else service.value,
-        launcher=None if launcher is None else launcher.value,
+        service=await _watched(caches, SERVICES, caches.services, names.service(name), job),
+        launcher=await _watched(caches, JOBS, caches.launchers, names.launcher(name), job),
         config_map=documents.get("config_map"),
         secret=documents.get("secret"),
         pod_group=documents.get("pod_group"),
@@ -62,6 +63,19 @@ async def observe(
         rejections=rejections,
         logs=logs,
     )
+
+
+async def _watched(
+    caches: Caches, resource: Resource, view: View[Object], name: str, job: MPIJob
+) -> Object | None:
+    """Return an object of a watched kind; one without our label is in no watch and is read anew."""
+    space = job.metadata.namespace
+    kept = view.get(space, name)
+    if kept is not None and not kept.is_labelled:
+        if await caches.named.read(resource, space, name, job.metadata.name) is None:
+            view.missing(space, name, kept.uid)
+        kept = view.get(space, name)
+    return None if kept is None else kept.value
 
 
 async def _read(caches: Caches, resource: Resource, name: str, job: MPIJob) -> Object | None:

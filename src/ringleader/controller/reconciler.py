@@ -72,6 +72,8 @@ class _Memory:
     uid: str
     generation: object = None
     rejections: dict[tuple[Resource, str], Rejection] = field(default_factory=dict)
+    tried: dict[tuple[Resource, str], int] = field(default_factory=dict)
+    """How often what was refused has really been tried."""
     errors: int = 0
     """Passes in a row that ended with an error in passing and without any progress."""
     busy: int = 0
@@ -152,6 +154,8 @@ class Reconciler:
         except RequestError as error:
             return await self._invalid(key, document, error, run)
         self._metrics.job(key[0], names.launcher(key[1]))
+        if not is_finished(job):
+            await self._applier.find_launcher(job)
         observed = await observe(
             self._caches,
             job,
@@ -164,7 +168,7 @@ class Reconciler:
         if missing:
             run.logs.update(await fetch_tails(self._cluster, job.metadata.namespace, missing))
             return None
-        outcome = await self._applier.apply(job, decision.stages)
+        outcome = await self._applier.apply(job, decision.stages, memory.tried)
         run.progressed |= bool(outcome.done)
         if self._remember(memory, outcome) or outcome.has_found:
             return None
@@ -227,6 +231,7 @@ class Reconciler:
         if memory.generation != generation:
             memory.generation = generation
             memory.rejections.clear()
+            memory.tried.clear()
         return memory
 
     def _remember(self, memory: _Memory, outcome: Outcome) -> bool:
@@ -242,10 +247,16 @@ class Reconciler:
         is_new = False
         for target in outcome.attempted:
             before = memory.rejections.pop(target, None)
-            if target in refused:
-                attempts = 1 if before is None else before.attempts + 1
-                memory.rejections[target] = replace(refused[target], attempts=attempts)
-                is_new |= before is None or before.message != refused[target].message
+            if target not in refused:
+                memory.tried.pop(target, None)
+                continue
+            memory.tried[target] = memory.tried.get(target, 0) + 1
+            attempts = 1 if before is None else before.attempts + 1
+            memory.rejections[target] = replace(refused[target], attempts=attempts)
+            is_new |= before is None or before.message != refused[target].message
+        for one in outcome.held:
+            attempts = max(memory.rejections[target].attempts for target in refused)
+            memory.rejections[one.resource, one.name] = replace(one, attempts=attempts)
         return is_new
 
     def _failure(self, key: Key, error: RefusedError, run: _Pass, errors: int = 1) -> Verdict:
