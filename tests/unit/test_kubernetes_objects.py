@@ -117,10 +117,10 @@ def test_whole_documents(name: str) -> None:
 def test_kubernetes_takes_every_object(version: str) -> None:
     known = {"PodGroup"}  # not Kubernetes' own
     for job in JOBS.values():
-        for settings in (SETTINGS, PLAIN):
-            if spawn.is_exec(job) and settings is PLAIN:
+        for chosen in (SETTINGS, PLAIN):
+            if spawn.is_exec(job) and chosen is PLAIN:
                 continue
-            for one in documents(job, settings):
+            for one in documents(job, chosen):
                 if one["kind"] not in known:
                     kubernetes_validate.validate(one, version, strict=True)
 

@@ -85,17 +85,24 @@ exec 9<&-
 [ -z "$asked" ] || kill "-$asked" "$pid" 2>/dev/null
 # mpirun turns to other hosts before anything else: one that has not after so long never will.
 {
-    sleep "${RINGLEADER_CHECK_SECONDS:-120}"
+    trap '[ -z "$!" ] || kill "$!"; exit' TERM
+    sleep "${RINGLEADER_CHECK_SECONDS:-120}" &
+    wait "$!"
     [ -s "$RINGLEADER_CONTACTED" ] || {
         : >"$RINGLEADER_CONTACTED.none"
         kill -TERM "$pid"
     }
 } </dev/null >/dev/null 2>&1 &
 watch=$!
+# A signal to us ends a wait, too, with a code of its own; a shell tells the real one once (127: it has).
+code=
 while :; do
+    asked=
     wait "$pid"
-    code=$?
-    kill -0 "$pid" 2>/dev/null || break # a signal to us ends a wait, too
+    told=$?
+    [ "$told" -ne 127 ] || [ -z "$code" ] || break
+    code=$told
+    [ -n "$asked" ] || break
 done
 kill "$watch" 2>/dev/null
 

@@ -4,11 +4,11 @@ here=${0%/*}
 . "$here/job.sh"
 . "$here/hosts.sh"
 find_host "$@"
-shift "$skip"
-if [ -z "$host" ] || [ $# -eq 0 ]; then
+if [ -z "$host" ] || [ $# -le "$skip" ]; then
     echo "ringleader: usage: kubexec.sh HOST COMMAND..." >&2
     exit 2
 fi
+shift "$skip"
 note_host
 ! is_here || run_here "$@"
 # As ssh does it: the words are joined with spaces, and the other side's shell reads them.

@@ -1,0 +1,87 @@
+"""Keys as OpenSSH's own programs see them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ringleader.errors import RequestError
+from ringleader.kube.ssh_keys import TYPES, generate
+from ringleader.mpijob.reading import read
+from ringleader.render.kubernetes import secret
+
+WORKERS = ("train-worker-*",)
+
+
+@pytest.fixture(scope="module")
+def ssh_keygen() -> str:
+    found = shutil.which("ssh-keygen")
+    if found is None:
+        pytest.skip("ssh-keygen is not here: apt-get install openssh-client")
+    return found
+
+
+def said(*argv: str) -> str:
+    return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=30).stdout
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_openssh_reads_every_key(kind: str, ssh_keygen: str, tmp_path: Path) -> None:
+    made = generate(kind, WORKERS)
+    for private, public in (("ssh-privatekey", "ssh-publickey"), ("ssh-hostkey", "ssh-hostkey-public")):
+        path = tmp_path / private
+        path.touch(mode=0o600)
+        path.write_bytes(made[private])
+        told = said(ssh_keygen, "-y", "-f", str(path)).split()
+        assert told[:2] == made[public].decode().split()[:2]
+        assert made[public].endswith(b"\n")
+    assert made["ssh-privatekey"] != made["ssh-hostkey"]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_known"),
+    [
+        ("train-worker-0.train.team.svc", True),
+        ("train-worker-12.train.team.svc.cluster.local", True),
+        ("[train-worker-0.train.team.svc]:2222", True),
+        ("train-worker-3", True),
+        ("train-launcher.train.team.svc", False),
+        ("other-worker-0.other.team.svc", False),
+    ],
+)
+def test_known_hosts_hold_the_workers_on_any_port(
+    name: str, is_known: bool, ssh_keygen: str, tmp_path: Path
+) -> None:
+    made = generate("ed25519", WORKERS)
+    path = tmp_path / "known_hosts"
+    path.write_bytes(made["ssh-known-hosts"])
+    done = subprocess.run(
+        [ssh_keygen, "-F", name, "-f", str(path)], capture_output=True, text=True, timeout=30
+    )
+    assert (done.returncode == 0) == is_known
+    if is_known:
+        assert made["ssh-hostkey-public"].decode().split()[1] in done.stdout
+
+
+def test_a_secret_gets_what_its_layout_needs() -> None:
+    for notes in ({}, {"ringleader/ssh-layout": "reference", "ringleader/ssh-key-type": "ecdsa"}):
+        kind = {"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}
+        job = read(
+            {
+                "apiVersion": "kubeflow.org/v2beta1",
+                "kind": "MPIJob",
+                "metadata": {"name": "train", "annotations": notes},
+                "spec": {"mpiReplicaSpecs": {"Launcher": kind, "Worker": {"replicas": 1, **kind}}},
+            }
+        )
+        made = generate(secret.key_type(job), secret.known_as(job))
+        assert set(made) == secret.keys(job)
+    assert made["ssh-publickey"].startswith(b"ecdsa-sha2-nistp256 ")
+
+
+def test_an_unknown_type() -> None:
+    with pytest.raises(RequestError, match="dsa2"):
+        generate("dsa2", WORKERS)
