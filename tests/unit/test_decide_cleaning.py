@@ -133,6 +133,22 @@ def test_a_deadline_counts_before_there_is_a_launcher_too() -> None:
     assert world.condition("Failed").message == "Job was active longer than specified deadline"
 
 
+def test_a_job_that_started_anew_has_no_more_time_than_before() -> None:
+    """Each launcher's Job counts from its own start: the job's deadline holds over all of them."""
+    job = make_job(
+        annotations={"ringleader/on-worker-failure": "restart"}, runPolicy={"activeDeadlineSeconds": 100}
+    )
+    world = World(job=job).start()
+    world.wait(60).fail("pi-worker-0").settle()
+    world.run()
+    world.launch()
+    assert world.settle().state == "Running"
+    world.wait(39)
+    assert world.state == "Running"
+    world.wait(1)
+    assert (world.state, world.condition("Failed").reason) == ("Failed", "DeadlineExceeded")
+
+
 def test_the_launcher_jobs_own_deadline_is_its_own_affair() -> None:
     world = World(job=make_job(runPolicy={"activeDeadlineSeconds": 100})).start()
     assert world.objects["Job"]["spec"]["activeDeadlineSeconds"] == 100

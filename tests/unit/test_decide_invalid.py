@@ -110,6 +110,11 @@ def test_left_alone(changes: dict[str, Any]) -> None:
     assert decide_invalid(document(**changes), RequestError("no"), START) == Decision()
 
 
+def test_our_own_name_as_manager_is_no_other() -> None:
+    found = document(spec={"runPolicy": {"managedBy": "kubeflow.org/mpi-operator"}})
+    assert decide_invalid(found, RequestError("no"), START).status is not None
+
+
 @pytest.mark.parametrize(
     "nonsense", [{"spec": []}, {"spec": None}, {"metadata": None}, {"status": {"conditions": 7}}]
 )
