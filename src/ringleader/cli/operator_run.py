@@ -40,6 +40,7 @@ class OperatorWords:
     cluster_domain: str = ""
     host: str = ""
     port: int = 8080
+    silence: float = 5.0
     monitoring_port: int | None = None
     kube_api_qps: float = 1000.0
     kube_api_burst: int = 2000
@@ -74,7 +75,13 @@ OPTIONS: tuple[click.Parameter, ...] = (
     click.Option(["--cluster-domain"], default="", help="End of host names, such as cluster.local."),
     click.Option(["--host"], default="", help="Address that probes are answered on. [default: all]"),
     click.Option(
-        ["--port"], default=8080, show_default=True, help="For /healthz, /readyz and /metrics; 0: none."
+        ["--port"], default=8080, show_default=True, help="For /healthz, /readyz, /metrics; 0: none; -1: any."
+    ),
+    click.Option(
+        ["--silence"],
+        default=5.0,
+        show_default=True,
+        help="Seconds without an answer of the API server after which it is not ready.",
     ),
     click.Option(["--monitoring-port"], type=int, hidden=True),
     click.Option(
@@ -210,7 +217,8 @@ def terms_of(words: OperatorWords, environ: Mapping[str, str], own_namespace: st
         namespace=words.namespace,
         lease=lease,
         host=words.host,
-        port=port or None,
+        port=None if port == 0 else max(0, port),
+        silence=words.silence,
         instance=instance,
         parallel_jobs=words.parallel_jobs,
         parallel_requests=words.parallel_requests,

@@ -141,6 +141,7 @@ class Operator:
         try:
             if self._terms.port is not None:
                 await self._health.start(self._terms.host, self._terms.port)
+                _log.info("answers probes", extra={"port": self._health.port})
             background.start(self._begin(background, workers))
             ends = [
                 asyncio.create_task(one) for one in (stop.wait(), background.failure(), workers.failure())
