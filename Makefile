@@ -12,7 +12,7 @@ SYSTEM_PYTEST := $(PYTEST) --reruns 1 -rR
 STAGE := scripts/stage
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup system demo test test-quick lint types floors unit ssh mpi collectives examples lab browser bench clean
+.PHONY: help setup system demo test test-quick lint types floors unit ssh mpi collectives examples lab browser bench bench-controller clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -54,6 +54,7 @@ test: setup  ## everything: lint, types, floors, unit, MPI, lab, examples, brows
 	@$(STAGE) lab $(SYSTEM_PYTEST) tests/lab
 	@$(STAGE) report $(SYSTEM_PYTEST) tests/report
 	@$(STAGE) kube $(SYSTEM_PYTEST) tests/kube
+	@$(STAGE) controller $(SYSTEM_PYTEST) tests/controller
 	@$(STAGE) docs $(PYTEST) tests/docs
 	@$(STAGE) --summary
 
@@ -84,6 +85,9 @@ lab: setup system
 
 bench: setup system  ## every benchmark: ratios against peers in the same run
 	@benchmarks/all.sh
+
+bench-controller: setup  ## the MPIJob operator: speed and memory; WORDS='--kubeconfig FILE' for a server of yours
+	@$(BIN)/python benchmarks/controller.py $(WORDS)
 
 clean:  ## remove what was built here
 	rm -rf $(VENV) .mpi build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
