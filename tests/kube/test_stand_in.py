@@ -149,6 +149,18 @@ def _deletion(cluster: FakeCluster, name: str):  # type: ignore[no-untyped-def]
     return kind, cluster.objects.find(kind, "default", name), DeleteOptions()
 
 
+def test_refused_pods_of_a_job_are_told_of(nodes: FakeCluster) -> None:
+    nodes.faults.forbid("exceeded quota", resource="pods", is_admission=True)
+    nodes.create(job())
+
+    def messages() -> set[str]:
+        return {one["message"] for one in nodes.list("events") if one["reason"] == "FailedCreate"}
+
+    until("it is told of", lambda: messages() == {"Error creating: exceeded quota"})
+    nodes.faults.clear()
+    until("the Pod is made after all", lambda: status(nodes, "jobs", "job").get("ready") == 1)
+
+
 def test_a_job_goes_with_its_pods(nodes: FakeCluster) -> None:
     nodes.create(job())
     until("it runs", lambda: status(nodes, "jobs", "job").get("ready") == 1)

@@ -122,3 +122,30 @@ async def nobody_grants_more_than_they_have(ground: Ground) -> None:
     more = {"metadata": {"name": "more"}, "rules": [{**READ, "verbs": ["delete"]}]}
     answer = await ground.http.call("POST", path, more, headers=eve)
     answer.refused(403, "Forbidden", "attempting to grant RBAC permissions not currently held")
+
+
+@check("service_accounts", cites=f"{DOCS}reference/access-authn-authz/admission-controllers/#serviceaccount")
+async def pods_run_as_accounts_that_are_there(ground: Ground) -> None:
+    body = pod("ghost", serviceAccountName="nobody")
+
+    async def has_default() -> bool:
+        # Until the namespace has its default account, nothing can be said of any other.
+        return (await ground.http.call("GET", f"{ground.path('serviceaccounts')}/default")).status == 200
+
+    await ground.until("the default account is there", has_default)
+    answer = await ground.http.call("POST", ground.pods, body)
+    words = f'error looking up service account {ground.namespace}/nobody: serviceaccount "nobody" not found'
+    answer.refused(403, "Forbidden", words)
+
+
+@check(
+    "exec_needs_create",
+    cites="https://kubernetes.io/blog/2025/12/17/kubernetes-v1-35-release/: exec takes the right to create",
+    fake_only="clusters before 1.35 ask for get alone",
+)
+async def commands_take_two_rights(ground: Ground) -> None:
+    await ground.create(ground.pods, pod(schedulerName="nobody"))
+    eve = await ground.as_user("eve")
+    await ground.allow("eve", {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get"]})
+    answer = await ground.http.call("GET", f"{ground.pods}/pod/exec", headers=eve, command="true")
+    answer.refused(403, "Forbidden", 'cannot create resource "pods/exec"')

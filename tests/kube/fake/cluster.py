@@ -15,6 +15,7 @@ from aiohttp import StreamReader, web
 from aiohttp.http_parser import RawRequestMessage
 from tests.kube.fake import access, kinds
 from tests.kube.fake.access import Access, User
+from tests.kube.fake.accounts import Accounts
 from tests.kube.fake.containers import Containers, Handler
 from tests.kube.fake.faults import Faults
 from tests.kube.fake.features import Features
@@ -69,6 +70,8 @@ class FakeCluster:
             bookmark_every=bookmark_every,
         )
         self.garbage = Garbage(self.objects)
+        self.accounts = Accounts(self.objects)
+        self.objects.admit.append(self.faults.admit)
         self.quota = Quota(self.objects)
         options = stand_in or StandInOptions()
         if stand_in is not None and options.jobs:

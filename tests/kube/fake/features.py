@@ -84,6 +84,7 @@ class Features:
     rbac_names: bool = True
     rbac_subresources: bool = True
     access_review: bool = True
+    service_accounts: bool = True
     quota: bool = True
     logs: bool = True
     log_tail: bool = True
@@ -91,6 +92,7 @@ class Features:
     log_previous: bool = True
     log_limit: bool = True
     exec: bool = True
+    exec_needs_create: bool = True
     exec_exit_code: bool = True
     exec_close_input: bool = True
 

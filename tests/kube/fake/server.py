@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -73,6 +73,9 @@ class Server:
             if fault.refusal is not None:
                 raise fault.refusal
         self.access.check(found, user, features)
+        if found.subresource == "exec" and found.verb == "get" and features.exec_needs_create:
+            # A WebSocket begins with GET; since 1.35 it takes the right to create as well.
+            self.access.check(replace(found, verb="create"), user, features)
         self._check_verb(found)
         self.objects.warnings.clear()
         response = await self._serve(request, found, user)

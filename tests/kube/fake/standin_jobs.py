@@ -7,6 +7,7 @@ import copy
 from collections.abc import Iterable
 
 from tests.kube.fake import kinds
+from tests.kube.fake.answers import Refusal
 from tests.kube.fake.jobs import NAME_LABEL, UID_LABEL
 from tests.kube.fake.metadata import seconds, timestamp
 from tests.kube.fake.objects import Objects
@@ -32,6 +33,8 @@ class JobController:
         self._options = options
         self._due: set[Key] = set()
         self._is_scheduled = False
+        self._refusals: dict[str, int] = {}
+        """uid of a Job → Pods refused in a row."""
         self._wait_until: dict[str, float] = {}
         """uid of a Job → when its next Pod may be made (loop time)."""
         objects.store.observers.append(self._observe)
@@ -231,9 +234,36 @@ class JobController:
         if pause > 0:
             self._later(pause, entry.key)
             return active
-        for _ in range(wanted - there):
-            self._objects.create(kinds.POD, entry.key[0], self._pod(job))
+        try:
+            for _ in range(wanted - there):
+                self._objects.create(kinds.POD, entry.key[0], self._pod(job))
+            self._refusals.pop(entry.uid, None)
+        except Refusal as refusal:
+            self._refused(entry, job, refusal)
         return [one for one in self._pods(entry) if not _is_over(one[1]) and not one[0].is_deleting]
+
+    def _refused(self, entry: Entry, job: Document, refusal: Refusal) -> None:
+        """Say that a Pod could not be made, and try again after a pause that grows."""
+        times = self._refusals[entry.uid] = self._refusals.get(entry.uid, 0) + 1
+        pause = min(self._options.retry_seconds * 2 ** (times - 1), 360.0)
+        self._wait_until[entry.uid] = asyncio.get_running_loop().time() + pause
+        self._later(pause, entry.key)
+        when = timestamp(self._objects.now())
+        about = {"apiVersion": "batch/v1", "kind": "Job", "uid": entry.uid}
+        about |= {"namespace": entry.key[0], "name": entry.key[1]}
+        event = {
+            "metadata": {"generateName": f"{entry.key[1]}."},
+            "involvedObject": about,
+            "type": "Warning",
+            "reason": "FailedCreate",
+            "message": f"Error creating: {refusal.message}",
+            "source": {"component": "job-controller"},
+            "reportingComponent": "job-controller",
+            "firstTimestamp": when,
+            "lastTimestamp": when,
+            "count": 1,
+        }
+        self._objects.create(kinds.EVENT, entry.key[0], event)
 
     def _pod(self, job: Document) -> Document:
         template = copy.deepcopy(job["spec"]["template"])
