@@ -141,6 +141,28 @@ def test_several_jobs_are_sent_with_detach(start: Start, fake: FakeCluster, tmp_
     assert fake.get("mpijobs", "one") and fake.get("mpijobs", "two")
 
 
+def test_a_generated_name(start: Start, fake: FakeCluster, tmp_path: Path) -> None:
+    path = job_yaml(tmp_path / "job.yaml")
+    document = json.loads(path.read_text())
+    document["metadata"] = {"generateName": "train-"}
+    path.write_text(json.dumps(document))
+    command = start("submit", "--detach", str(path))
+    assert command.ends() == 0
+    (job,) = fake.list("mpijobs")
+    assert command.out == f"{job['metadata']['name']}\n"
+    assert command.out.startswith("train-") and len(command.out) == len("train-12345\n")
+
+
+def test_ctrl_c_while_the_job_is_being_sent(start: Start, fake: FakeCluster) -> None:
+    slow = fake.faults.slow(2.0, verb="create", resource="mpijobs")
+    command = start(*RUN, *TRAIN)
+    until("the request", lambda: slow.hits)
+    command.press()
+    assert command.ends() == 130
+    assert "the job train goes on in namespace default" in command.err
+    assert fake.get("mpijobs", "train") is not None
+
+
 def test_quota_and_events_are_told(start: Start, operator: Operator, fake: FakeCluster) -> None:
     command = start(*RUN, *TRAIN)
     job = operator.arrived()
@@ -288,6 +310,16 @@ def test_no_namespace(start: Start) -> None:
     command = start(*RUN, "--namespace", "nowhere", *TRAIN)
     assert command.ends() == 3
     assert "there is no namespace nowhere" in command.err
+
+
+def test_a_namespace_that_is_being_deleted(start: Start, fake: FakeCluster) -> None:
+    fake.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
+    held = {"name": "held", "finalizers": ["example.org/hold"]}
+    fake.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": held}, "team")
+    fake.delete("namespaces", "team")
+    command = start(*RUN, "--namespace", "team", *TRAIN)
+    assert command.ends() == 3
+    assert "the namespace team is being deleted" in command.err
 
 
 def test_no_right(start: Start, fake: FakeCluster, tmp_path: Path) -> None:

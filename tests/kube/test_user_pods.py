@@ -159,6 +159,28 @@ def test_ctrl_c_cleans_up_without_a_question(cluster: FakeCluster, start: Start)
     nothing_is_left(cluster)
 
 
+@pytest.mark.parametrize("resource", ["jobs", "secrets", "pods"])
+def test_ctrl_c_while_it_is_being_made(cluster: FakeCluster, start: Start, resource: str) -> None:
+    slow = cluster.faults.slow(2.0, verb="create", resource=resource)
+    command = start(*RUN)
+    until("the request", lambda: slow.hits)
+    command.press()
+    assert command.ends() == 130
+    nothing_is_left(cluster)
+
+
+def test_a_server_that_is_away_while_it_is_cleaned_up(cluster: FakeCluster, start: Start) -> None:
+    command = start(*RUN)
+    workers_run(cluster)
+    cluster.faults.go_away()
+    command.says("the API server does not answer")
+    command.press()
+    command.says("deleting train")
+    cluster.faults.come_back()
+    assert command.ends() == 130
+    nothing_is_left(cluster)
+
+
 def test_a_refused_worker_takes_the_rest_with_it(cluster: FakeCluster, start: Start) -> None:
     words = 'pods "train-worker-1" is forbidden: exceeded quota: team'
     cluster.faults.forbid(words, resource="pods")

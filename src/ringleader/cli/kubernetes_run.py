@@ -42,7 +42,7 @@ def run_words(on: Where, cluster: ClusterWords, job: JobWords, follow: FollowWor
         job,
         faults=faults,
         namespace=namespace,
-        suffix="".join(random.choices(string.ascii_lowercase + string.digits, k=5)),
+        suffix=_five_letters(),
         environ=os.environ,
         read=lambda path: Path(path).read_text(encoding="utf-8"),
     )
@@ -71,8 +71,9 @@ def run_job(
 
         space = job.metadata.namespace or place.namespace
         here = replace(place, namespace=space)
-        placed = replace(job, metadata=replace(job.metadata, namespace=space))
-        name = placed.metadata.name
+        name = job.metadata.name or job.metadata.generate_name + _five_letters()
+        metadata = replace(job.metadata, name=name, generate_name="", namespace=space)
+        placed = replace(job, metadata=metadata)
         terminal = job_terminal(name, quiet=follow.quiet)
         wishes = Wishes(
             name=name,
@@ -97,6 +98,11 @@ def run_job(
     words = {"exit_code": end.exit_code, "whose": end.whose, "reason": end.reason}
     _write(follow.json, job, words | {"state": end.state, "launcher": end.launcher})
     return end.exit_code
+
+
+def _five_letters() -> str:
+    """Return what makes a name new, as the API server does it for ``generateName``."""
+    return "".join(random.choices(string.ascii_lowercase + string.digits, k=5))
 
 
 def rehearsed(on: Where, job: MPIJob, follow: FollowWords) -> str:
