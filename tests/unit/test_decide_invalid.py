@@ -15,6 +15,7 @@ from ringleader.controller.model import Decision
 from ringleader.errors import RequestError
 from ringleader.mpijob.reading import read
 from ringleader.mpijob.writing import write
+from ringleader.render.kubernetes.settings import OperatorSettings
 
 TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "mpi"}]}}
 
@@ -199,3 +200,21 @@ def test_every_rule_of_the_api_ends_in_a_condition(found: dict[str, Any], field:
 @pytest.mark.parametrize("path", ["spec/sshAuthMountPath", "spec/mpiImplementation", "spec/slotsPerWorker"])
 def test_fields_with_a_default_may_be_left_out(path: str) -> None:
     assert read(edited(path, None), strict=False) == read(write(make_job()), strict=False)
+
+
+def test_what_this_operator_cannot_do_is_said_like_an_invalid_spec_until_it_can() -> None:
+    world = World(job=make_job(annotations={"ringleader/spawn": "exec"}), settings=OperatorSettings(image=""))
+    world.settle()
+    failed = world.condition("Failed")
+    assert (world.state, failed.reason) == ("Failed", "ValidationError")
+    assert "metadata.annotations[ringleader/spawn]: " in failed.message
+    assert world.reasons == ["ValidationError"]
+    assert not world.applied
+    world.settings = OperatorSettings(image="registry.example/ringleader:1")
+    assert world.start().state == "Running"
+
+
+def test_an_unknown_profile_of_nics_is_said_like_an_invalid_spec() -> None:
+    world = World(job=make_job(annotations={"ringleader/rdma-profile": "none-such"})).settle()
+    assert world.condition("Failed").reason == "ValidationError"
+    assert not world.applied

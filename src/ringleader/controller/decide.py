@@ -15,13 +15,15 @@ from ringleader.controller.diagnosis import FIRST_FAILURE
 from ringleader.controller.draft import Draft
 from ringleader.controller.failing import Seen
 from ringleader.controller.hosts import write_hosts
-from ringleader.controller.invalid import decide_invalid
+from ringleader.controller.invalid import decide_invalid, invalid
 from ringleader.controller.model import Action, Decision, Observed
 from ringleader.controller.ownership import foreign, taken_text
 from ringleader.controller.replicas import Pods, is_running, launcher_status, pods_of, workers_status
 from ringleader.controller.restarts import CAUSE, COUNTED, record_of
 from ringleader.controller.support import pod_group, support
+from ringleader.errors import RequestError
 from ringleader.mpijob.model import ManagedBy, MPIJob
+from ringleader.render.kubernetes.checks import check
 from ringleader.render.kubernetes.settings import OperatorSettings
 
 __all__ = ["decide", "decide_invalid"]
@@ -47,9 +49,20 @@ def decide(job: MPIJob, observed: Observed, now: float, settings: OperatorSettin
         after_end(draft, observed, pods)
     elif waiting.namespace_is_going(observed):
         return Decision(is_blocked=True, again_after=again)
+    elif (error := _impossible(job, settings)) is not None:
+        return invalid(job.status, error, now)
     else:
         _live(draft, observed, pods, settings)
     return draft.decision()
+
+
+def _impossible(job: MPIJob, settings: OperatorSettings) -> RequestError | None:
+    """Return what this operator cannot do of a job whose spec is right in itself."""
+    try:
+        check(job, settings)
+    except RequestError as error:
+        return error
+    return None
 
 
 def _live(draft: Draft, observed: Observed, pods: Pods, settings: OperatorSettings) -> None:

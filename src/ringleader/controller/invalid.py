@@ -27,6 +27,11 @@ def decide_invalid(document: Object, error: RequestError, now: float) -> Decisio
     status = status_of(document)
     if is_finished(status) or _is_not_ours(document):
         return Decision()
+    return invalid(status, error, now)
+
+
+def invalid(status: Status, error: RequestError, now: float) -> Decision:
+    """Return what is said of a job with this status whose spec is wrong; nothing if it is said already."""
     faults = (f"{one.where}: {one.what}" if one.where else one.what for one in error.faults)
     message = shortened(f"Found validation errors: {', '.join(faults)}")
     at = moments.text_of(now)
