@@ -9,6 +9,7 @@ import signal
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -36,6 +37,8 @@ class OperatorWords:
     lock_namespace: str | None = None
     leader_election: bool = True
     image: str | None = None
+    image_pull_policy: str = ""
+    wait_timeout: float = 900.0
     gang_scheduling: str = ""
     cluster_domain: str = ""
     host: str = ""
@@ -65,6 +68,20 @@ OPTIONS: tuple[click.Parameter, ...] = (
         ["--image"],
         envvar="RINGLEADER_OPERATOR_IMAGE",
         help="The operator's own image, for what it runs in the Pods of jobs.",
+    ),
+    click.Option(
+        ["--image-pull-policy"],
+        type=click.Choice(["", "Always", "IfNotPresent", "Never"]),
+        default="",
+        show_choices=False,
+        metavar="POLICY",
+        help="For that image: Always, IfNotPresent or Never.",
+    ),
+    click.Option(
+        ["--wait-timeout"],
+        default=900.0,
+        show_default=True,
+        help="Seconds that a launcher waits for its workers to answer.",
     ),
     click.Option(
         ["--gang-scheduling"],
@@ -170,12 +187,20 @@ async def _run(words: OperatorWords, environ: Mapping[str, str]) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    operator = Operator(cluster, settings_of(words), terms, lease_cluster=lease_cluster)
+    settings = settings_of(words, _text(Path("/etc/resolv.conf")))
+    operator = Operator(cluster, settings, terms, lease_cluster=lease_cluster)
     try:
         await operator.run(stop)
     except OSError as error:
         what = f"cannot listen on port {terms.port}: {error.strerror or error}"
         raise RefusedError(Fault(where="--port", what=what)) from None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 async def _rehearse(cluster: RestCluster, terms: ProcessTerms) -> None:
@@ -195,11 +220,18 @@ async def _rehearse(cluster: RestCluster, terms: ProcessTerms) -> None:
     print(f"would answer probes on port {terms.port}" if terms.port else "would answer no probes")
 
 
-def settings_of(words: OperatorWords) -> OperatorSettings:
-    """Return what decisions rest on besides the job."""
-    from ringleader.render.kubernetes.settings import OperatorSettings
+def settings_of(words: OperatorWords, resolv_conf: str) -> OperatorSettings:
+    """Return what decisions rest on besides the job. ``resolv_conf``: the text of our own resolver's file."""
+    from ringleader.render.kubernetes.settings import OperatorSettings, domain_of_search
 
-    return OperatorSettings(gang=words.gang_scheduling, cluster_domain=words.cluster_domain)
+    return OperatorSettings(
+        image=words.image or "",
+        image_pull_policy=words.image_pull_policy,
+        cluster_domain=words.cluster_domain,
+        dns_domain=domain_of_search(resolv_conf),
+        gang=words.gang_scheduling,
+        wait_timeout=words.wait_timeout,
+    )
 
 
 def terms_of(words: OperatorWords, environ: Mapping[str, str], own_namespace: str) -> ProcessTerms:

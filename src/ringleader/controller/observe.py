@@ -24,23 +24,28 @@ from ringleader.kube.resources import (
     Resource,
 )
 from ringleader.mpijob import names
-from ringleader.mpijob.annotations import GANG, SPAWN, SPAWN_EXEC
 from ringleader.mpijob.model import MPIJob
 from ringleader.mpijob.status import ConditionType, Truth
-
-NO_GANG = ("", "none")
+from ringleader.render.kubernetes.gang import VOLCANO, gang_of
+from ringleader.render.kubernetes.settings import OperatorSettings
+from ringleader.render.kubernetes.spawn import is_exec
 
 
 async def observe(
-    caches: Caches, job: MPIJob, *, gang: str, rejections: tuple[Rejection, ...], logs: Mapping[str, str]
+    caches: Caches,
+    job: MPIJob,
+    *,
+    settings: OperatorSettings,
+    rejections: tuple[Rejection, ...],
+    logs: Mapping[str, str],
 ) -> Observed:
     """Return all that a decision on this job may rest on.
 
-    ``gang``: the operator's gang scheduler for jobs that name none. Reads by name only what the job may have
+    Reads by name only what the job may have
     and what is not known freshly. Raises ApiError and UnreachableError.
     """
     space, name = job.metadata.namespace, job.metadata.name
-    wanted = _wanted(job, gang)
+    wanted = _wanted(job, gang_of(job, settings))
     if not job.status.conditions:  # never looked at: what is missing is found out by making it
         for resource, object_name in wanted.values():
             if resource != PRIORITY_CLASSES:
@@ -99,20 +104,20 @@ def _is_settled(document: Object, job: MPIJob) -> bool:
 
 def _wanted(job: MPIJob, gang: str) -> dict[str, tuple[Resource, str]]:
     """Return what to read by name for a job."""
-    name, notes = job.metadata.name, job.metadata.annotations
+    name = job.metadata.name
     wanted = {"config_map": (CONFIG_MAPS, names.config(name)), "secret": (SECRETS, names.ssh(name))}
-    if notes.get(SPAWN) == SPAWN_EXEC:
+    if is_exec(job):
+        wanted.pop("secret")  # its Pods speak no ssh
         wanted["service_account"] = (SERVICE_ACCOUNTS, names.launcher(name))
         wanted["role"] = (ROLES, names.launcher(name))
         wanted["role_binding"] = (ROLE_BINDINGS, names.launcher(name))
-    gang = notes.get(GANG) or gang
-    if gang not in NO_GANG:
-        groups = VOLCANO_POD_GROUPS if gang == "volcano" else PLUGIN_POD_GROUPS
+    if gang:
+        groups = VOLCANO_POD_GROUPS if gang == VOLCANO else PLUGIN_POD_GROUPS
         wanted["pod_group"] = (groups, name)
         for priority in _priority_classes(job):
             wanted[f"priority {priority}"] = (PRIORITY_CLASSES, priority)
     if is_finished(job):
-        wanted.pop("secret")
+        wanted.pop("secret", None)
     return wanted
 
 

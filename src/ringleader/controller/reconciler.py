@@ -159,7 +159,7 @@ class Reconciler:
         observed = await observe(
             self._caches,
             job,
-            gang=self._settings.gang,
+            settings=self._settings,
             rejections=tuple(memory.rejections.values()),
             logs=run.logs,
         )

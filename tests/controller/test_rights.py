@@ -1,0 +1,75 @@
+"""The rights that the manifests give are all that the operator needs, and it looks at nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.controller.running import BRISK, Running, holds, job, names, pods, reasons, status, wait
+from tests.kube.fake import FakeCluster
+
+from ringleader.controller.leader import LeaseTerms
+from ringleader.controller.process import ProcessTerms
+from ringleader.render.kubernetes.install import NAME, NAMESPACE, Installation, manifests
+
+
+def install(cluster: FakeCluster, folder: Path, scope: str) -> Path:
+    """Make what the manifests hold, but for what would run there; return the operator's kubeconfig."""
+    wish = Installation(image="example.org/operator:1", scope=scope, has_crd=False)
+    for document in manifests(wish):
+        if document["kind"] in ("Namespace", "ServiceAccount", "Role", "RoleBinding", "ClusterRole") or (
+            document["kind"] == "ClusterRoleBinding"
+        ):
+            cluster.create(document, document["metadata"].get("namespace", ""))
+    token = cluster.add_service_account(NAMESPACE, NAME)
+    return cluster.write_kubeconfig(folder / "operator", token=token, namespace=NAMESPACE)
+
+
+@pytest.mark.parametrize("scope", ["", "default"])
+@pytest.mark.parametrize("spawn", ["ssh", "exec"])
+def test_a_whole_life_within_the_rights_of_the_manifests(cluster, tmp_path, scope, spawn):
+    kubeconfig = install(cluster, tmp_path, scope)
+    lease = LeaseTerms(namespace=NAMESPACE, identity="op")
+    terms = ProcessTerms(**{**BRISK, "namespace": scope, "lease": lease})
+    wish = job(cleanPodPolicy="All", ttlSecondsAfterFinished=3600)
+    wish["metadata"]["annotations"] = {"ringleader/spawn": spawn}
+    cluster.server.keeps_requests = True
+    with Running(kubeconfig, terms=terms):
+        cluster.create(wish)
+        wait(lambda: holds(cluster, "Running"), "the job runs")
+        cluster.change("mpijobs", "train", _edit(lambda spec: spec["runPolicy"].update(suspend=True)))
+        wait(lambda: holds(cluster, "Suspended") and not pods(cluster), "it is suspended")
+        cluster.change("mpijobs", "train", _edit(_three_workers))
+        wait(lambda: holds(cluster, "Running"), "it runs again")
+        wait(lambda: status(cluster)["replicaStatuses"]["Worker"] == {"active": 3}, "with three workers")
+        launcher = names(pods(cluster, "launcher"))[0]
+        cluster.write_log(launcher, "out of luck\n")
+        cluster.kubelet.finish(launcher, 1)
+        wait(lambda: len(pods(cluster, "launcher")) > 1, "a second attempt")
+        cluster.kubelet.finish(_alive(cluster), 0)
+        wait(lambda: holds(cluster, "Succeeded") and not pods(cluster), "it succeeded and is cleaned")
+        wait(lambda: "MPIJobSucceeded" in reasons(cluster), "the last event")
+    listed = {resource for verb, resource in cluster.server.seen if verb in ("list", "watch")}
+    assert listed == {"mpijobs", "pods", "jobs", "services"}
+
+
+def _alive(cluster: FakeCluster) -> str:
+    found = wait(
+        lambda: [pod for pod in pods(cluster, "launcher") if pod["status"]["phase"] == "Running"],
+        "a launcher runs",
+    )
+    return names(found)[0]
+
+
+def _three_workers(spec: dict[str, Any]) -> None:
+    spec["mpiReplicaSpecs"]["Worker"]["replicas"] = 3
+    spec["runPolicy"]["suspend"] = False
+
+
+def _edit(change: Any) -> Any:
+    def edit(document: dict[str, Any]) -> None:
+        change(document["spec"])
+        document["metadata"]["generation"] += 1
+
+    return edit
