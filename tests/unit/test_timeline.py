@@ -70,6 +70,9 @@ def read(path: Path) -> list[dict[str, Any]]:
 class Engine:
     observer: Observer | None = None
 
+    def watched_by(self, observer: Observer | None) -> None:
+        self.observer = observer
+
 
 def timelines(path: Path, *, rank: int = 0, marks: bool = False) -> tuple[Timelines, Engine]:
     made = Timelines(Wish(path=str(path), dynamic=True, mark_cycles=marks), rank=rank)

@@ -1,6 +1,6 @@
 """The engine: operations that a script asks for, agreed between ranks and carried out.
 
-    submit → negotiate → execute
+    submit → negotiate → execute (see `execution`)
 
 An operation is put into a queue (`submit`) or done at once (`run`). Whoever waits for one works on the queue
 himself: there is no other thread to hand over to on the way. All work on the queue goes in *rounds*: ranks
@@ -22,14 +22,14 @@ from operator import attrgetter
 
 from ringleader.collectives.board import Board
 from ringleader.collectives.carriers import DeviceTransport
-from ringleader.collectives.choice import Tunable
 from ringleader.collectives.exceptions import HorovodInternalError
+from ringleader.collectives.execution import Execution, Several
 from ringleader.collectives.kernels import Kernels
 from ringleader.collectives.negotiation import Decision, Limits, Pending, decide, decode, encode
 from ringleader.collectives.operations import JOIN, MASK, Call, Work, call_digest
-from ringleader.collectives.packing import Packer, Parcel
+from ringleader.collectives.packing import Packer
 from ringleader.collectives.steward import Steward
-from ringleader.collectives.timeline import Observer, activity_of
+from ringleader.collectives.timeline import Observer
 from ringleader.collectives.transports import Region, Transport
 from ringleader.collectives.watch import Watch
 from ringleader.collectives.world import Ranks
@@ -80,27 +80,31 @@ class Engine:
         self.devices = devices
         self.threads = threads
         self.waiting_seconds = 0.0
-        """Time in which `exchange` waited for the slowest rank, in all."""
+        """Time in which exchanges of gradients waited for the slowest rank, in all."""
         self.exchange_seconds = 0.0
-        """Time in which `exchange` moved data, in all."""
+        """Time in which they moved data, in all."""
         self.observer: Observer | None = None
-        """Is told what operations go through, where a timeline is written."""
+        """Is told what operations go through, where a timeline is written; set by `watched_by`."""
         self._board = board
         self._watch = watch
-        self._kernels = kernels
         self._limits = limits
-        self._packer = packer
         self._clock = clock
         self._lock = threading.Lock()
+        self._execution = Execution(
+            board=board, transport=transport, devices=devices, kernels=kernels, packer=packer, watch=watch
+        )
         # Both are touched without the lock, by operations of dict and list that are one step.
-        self._queue: dict[str, Work] = {}
+        self._queue = self._execution.queue
         self._waiters: list[Work] = []
         self._newest = 0.0
-        self._gradients: dict[str, Work] = {}
         self._stuck_since: float | None = None
         self._warn_at = 0.0
         self._broken: str = ""
         self._steward = Steward(self._work_in_background, GRACE_SECONDS) if threads else None
+
+    def watched_by(self, observer: Observer | None) -> None:
+        """Tell an observer what operations go through from now on, or nobody."""
+        self.observer = self._execution.observer = observer
 
     # submit
 
@@ -127,21 +131,38 @@ class Engine:
             self._steward.ring()
 
     def run(self, work: Work) -> None:
-        """Ask for an operation and wait until it is done; raises what went wrong."""
-        busy = self._broken or self._queue or self.observer is not None or work.call.device != "cpu"
+        """Ask for an operation and wait until it is done; raises what went wrong.
+
+        The time that gradients take is kept account of.
+        """
+        call = work.call
+        gradients = call.kind == "gradients"
+        if gradients:
+            before = self._clock()
+        busy = self._broken or self._queue or self.observer is not None or call.device != "cpu"
         if busy or not self._lock.acquire(blocking=False):
             self._enqueue((work,))
             self.wait(work)
+            if gradients:
+                self.exchange_seconds += self._clock() - before
             return
         try:
             work.error = None
-            staged = self.transport.stage(work)
+            # A rank that did not lay its data out before would meet the others again; gradients lie there.
+            staged = not gradients and self.transport.stage(work)
             self._watch.subject = work
-            # A rank that did not lay its data out before would meet the others once more.
             if self._board.arrive(work.digest + staged & MASK):
-                self._execute(work, staged=staged)
+                if gradients:
+                    met = self._clock()
+                    self.waiting_seconds += met - before
+                    self._execution.execute(work, staged=False)
+                    self.exchange_seconds += self._clock() - met
+                else:
+                    self._execution.execute(work, staged=staged)
                 work.done = True
                 return
+            if gradients:
+                self.waiting_seconds += self._clock() - before
             work.done = False
             work.since = self._clock()
             self._queue[work.name] = work
@@ -168,7 +189,7 @@ class Engine:
         if work.error is not None:
             raise work.error
         if work.call.device != "cpu":
-            self._devices_for(work).delivered(work)
+            self._execution.devices_for(work).delivered(work)
 
     def join(self, serial: int) -> tuple[int, int]:
         """Take part in the others' reductions with zeros until all ranks join.
@@ -183,7 +204,7 @@ class Engine:
         return last, counted
 
     def register(self, count: int, dtype: str, device: str = "cpu") -> Region:
-        """Make memory that `exchange` can reduce in place, in turn with the operations. Collective."""
+        """Make memory in which gradients can be reduced in place, in turn with the operations. Collective."""
         if device != "cpu":
             if self.devices is None:
                 raise HorovodInternalError(f"arrays on {device} cannot be carried here")
@@ -207,41 +228,12 @@ class Engine:
 
     def register_gradients(self, work: Work) -> None:
         """Remember a ``gradients`` work, so that this rank can take part in it when it has joined."""
-        self._gradients[work.name] = work
+        self._execution.gradients[work.name] = work
 
     def forget_gradients(self, work: Work) -> None:
         """Forget what `register_gradients` remembered, if it is still that."""
-        if self._gradients.get(work.name) is work:
-            del self._gradients[work.name]
-
-    def exchange(self, works: list[Work]) -> None:
-        """Do several ``gradients`` works in their order and keep account of the time."""
-        for work in works:
-            before = self._clock()
-            busy = self._broken or self._queue or self.observer is not None or work.call.device != "cpu"
-            if busy or not self._lock.acquire(blocking=False):
-                self._enqueue((work,))
-                self.wait(work)
-                self.exchange_seconds += self._clock() - before
-                continue
-            try:
-                self._watch.subject = work
-                agreed = self._board.arrive(work.digest)
-                met = self._clock()
-                self.waiting_seconds += met - before
-                if agreed:
-                    self._execute(work, staged=False)
-                    work.error, work.done = None, True
-                    self.exchange_seconds += self._clock() - met
-                    continue
-                work.done, work.error, work.since = False, None, met
-                self._queue[work.name] = work
-                self._carry_out(self._negotiate([work], blocked=True))
-            except BaseException as error:
-                raise self._failed(error)
-            finally:
-                self._lock.release()
-            self.wait(work)
+        if self._execution.gradients.get(work.name) is work:
+            del self._execution.gradients[work.name]
 
     def finish(self, under_way: list[Work], rest: list[Work]) -> None:
         """Do ``gradients`` works of which some were submitted before; the time is what the script waits."""
@@ -261,7 +253,7 @@ class Engine:
                 raise _pending_already(work)
             work.error, work.done, work.since = None, False, now
             if work.call.device != "cpu":
-                self._devices_for(work).asked(work)
+                self._execution.devices_for(work).asked(work)
             if self.observer is not None:
                 self.observer.submitted(work)
         if len(works) == 1:
@@ -282,7 +274,7 @@ class Engine:
         first = pending[0]
         try:
             staged = len(pending) == 1 and first.call.device == "cpu" and self.transport.stage(first)
-            self._watch.subject = first if len(pending) == 1 else _Several(pending)
+            self._watch.subject = first if len(pending) == 1 else Several(pending)
             if self.observer is not None:
                 self.observer.cycle()
                 self.observer.negotiating(first)
@@ -291,7 +283,8 @@ class Engine:
             if self._board.arrive(digest) and JOIN not in asked:
                 # Nor is the order, so the ranks take one that they can all tell.
                 pending.sort(key=_ORDER)
-                self._carry_out_works(pending, staged=staged)
+                self._stuck_since = None
+                self._execution.carry_out(pending, staged=staged)
             else:
                 self._carry_out(self._negotiate(pending, blocked=blocked))
         except Exception as error:
@@ -308,13 +301,13 @@ class Engine:
             ages=tuple(round(now - work.since, 6) for work in pending),
             blocked=blocked,
             stuck_seconds=now - self._stuck_since if self._stuck_since is not None else 0.0,
-            offers=tuple((name, work.call) for name, work in self._gradients.items()) if joins else (),
+            offers=tuple((name, work.call) for name, work in self._execution.gradients.items())
+            if joins
+            else (),
             counted=joins[0].serial if joins else 0,
         )
         everybody = [decode(message) for message in self._board.exchange(encode(mine))]
         return decide(everybody, limits=self._limits)
-
-    # execute
 
     def _carry_out(self, decision: Decision) -> None:
         if decision.shutdown:
@@ -323,22 +316,13 @@ class Engine:
             self._tell_stalls(decision)
         for name, text in decision.mismatched.items():
             if name in self._queue:
-                self._finish(self._queue[name], HorovodInternalError(text))
+                self._execution.finish(self._queue[name], HorovodInternalError(text))
         if decision.last_joined is not None:
             self._queue[JOIN].out = (decision.last_joined, decision.counted)
-        works = [
-            self._queue.get(name) or self._stand_in(name, decision.absent[name]) for name in decision.ready
-        ]
-        if any(
-            name in decision.absent and work.call.kind == "gradients"
-            for name, work in zip(decision.ready, works, strict=True)
-        ):
-            # Ranks reduce straight from each other's memory: first all that joined must have put zeros there.
-            self._board.arrive(0)
-        self._carry_out_works(works)
+        self._execution.carry_out_ready(decision)
         if decision.deadlocked:
             for work in list(self._queue.values()):
-                self._finish(work, HorovodInternalError(decision.deadlocked))
+                self._execution.finish(work, HorovodInternalError(decision.deadlocked))
         if decision.ready or decision.mismatched or decision.deadlocked:
             self._stuck_since = None
             return
@@ -347,94 +331,6 @@ class Engine:
         else:
             stuck = self._clock() - self._stuck_since
             time.sleep(min(max(stuck / 10, PAUSE_SECONDS), LONGEST_PAUSE_SECONDS))
-
-    def _stand_in(self, name: str, call: Call) -> Work:
-        """Return the part of a rank that has joined, in an operation that it did not ask for: zeros."""
-        if call.kind == "gradients":
-            work = self._gradients[name]
-            self._kernels.zero(work.array.mine)
-            if call.device != "cpu":
-                self._devices_for(work).asked(work)
-            return work
-        array = None
-        if call.kind == "allreduce":
-            array = self._kernels.empty(call.shape, call.dtype)
-            self._kernels.zero(array)
-        work = Work(call, 0, name=None, serial=0, array=array, out=array)
-        work.name = name
-        return work
-
-    def _carry_out_works(self, works: list[Work], *, staged: bool = False) -> None:
-        if not works:
-            return
-        self._stuck_since = None
-        if len(works) == 1 or self._packer is None:
-            for work in works:
-                self._carry_out_one(work, staged=staged)
-            return
-        for parcel in self._packer.parcels(works):
-            if parcel.work is None:
-                self._carry_out_one(works[parcel.batch.members[0]], staged=False)
-            else:
-                self._carry_out_packed(parcel, [works[member] for member in parcel.batch.members])
-
-    def _carry_out_one(self, work: Work, *, staged: bool) -> None:
-        self._watch.subject = work
-        self._execute(work, staged=staged)
-        self._finish(work, None)
-
-    def _carry_out_packed(self, parcel: Parcel, works: list[Work]) -> None:
-        assert self._packer is not None
-        self._watch.subject = _Several(works)
-        if self.observer is not None:
-            activity = activity_of(self.transport.name, "allreduce")
-            for work in works:
-                self.observer.executing(work, activity)
-        self._packer.carry_out(parcel, works, self._execute_packed)
-        queue = self._queue
-        for work in works:
-            if self.observer is not None:
-                self.observer.finished(work)
-            if queue.get(work.name) is work:
-                del queue[work.name]
-            work.done = True
-
-    def _execute_packed(self, work: Work) -> None:
-        self.transport.execute(work, staged=False)
-
-    def _execute(self, work: Work, *, staged: bool) -> None:
-        kind = work.call.kind
-        if work.call.device != "cpu":
-            devices = self._devices_for(work)
-            if self.observer is not None:
-                self.observer.executing(work, activity_of(devices.name, kind))
-            devices.execute(work)
-            return
-        if self.observer is not None:
-            self.observer.executing(work, activity_of(self.transport.name, kind))
-        if kind == "gradients":
-            region: Region = work.array
-            self.transport.exchange(region, work.call.op, work.call.postscale)
-        elif kind == "register":
-            work.out = self.transport.register(work.call.shape[0], work.call.dtype)
-        elif kind == "choice":
-            if isinstance(self.transport, Tunable):
-                self.transport.adopt(work.call.shape)
-        elif kind not in ("barrier", "join"):
-            self.transport.execute(work, staged=staged)
-
-    def _devices_for(self, work: Work) -> DeviceTransport:
-        if self.devices is None:
-            raise HorovodInternalError(f"{work}: arrays on {work.call.device} cannot be carried here")
-        return self.devices
-
-    def _finish(self, work: Work, error: Exception | None) -> None:
-        if self._queue.get(work.name) is work:
-            del self._queue[work.name]
-        work.error = error
-        if self.observer is not None:
-            self.observer.finished(work)
-        work.done = True
 
     def _tell_stalls(self, decision: Decision) -> None:
         now = self._clock()
@@ -477,7 +373,7 @@ class Engine:
         """End everything that is pending with an error."""
         self._broken = why
         for work in list(self._queue.values()):
-            self._finish(work, HorovodInternalError(why))
+            self._execution.finish(work, HorovodInternalError(why))
 
     def close(self, *, why: str) -> bool:
         """End what is pending with an error and stop the other thread.
@@ -494,9 +390,7 @@ class Engine:
             self._break(self._broken or why)
         finally:
             self._lock.release()
-        self._gradients.clear()
-        if self._packer is not None:
-            self._packer.close()
+        self._execution.close()
         return not self._watch.abandoned
 
 
@@ -505,14 +399,3 @@ def _pending_already(work: Work) -> ValueError:
         f"Requested to {work.call.kind} '{work.name}' while an operation of that name is still pending on "
         "this rank. Wait for it, or give this one another name."
     )
-
-
-class _Several:
-    """Operations in words, made when they are asked for."""
-
-    def __init__(self, works: Sequence[Work]) -> None:
-        self._works = works
-
-    def __str__(self) -> str:
-        shown = ", ".join(str(work) for work in self._works[:4])
-        return f"{shown} and {len(self._works) - 4} more" if len(self._works) > 4 else shown

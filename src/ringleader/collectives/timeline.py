@@ -77,7 +77,8 @@ def activity_of(transport: str, kind: str) -> str:
 class Watched(Protocol):
     """An engine, as far as it can be watched."""
 
-    observer: Observer | None
+    def watched_by(self, observer: Observer | None) -> None:
+        """Tell an observer what operations go through from now on, or nobody."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,10 +135,10 @@ class Timelines:
         """Watch an engine no more."""
         engine = self._engines.pop(group, None)
         if engine is not None:
-            engine.observer = None
+            engine.watched_by(None)
 
     def _look_at(self, group: str, engine: Watched) -> None:
-        engine.observer = None if self._trace is None else self._recorder(group)
+        engine.watched_by(None if self._trace is None else self._recorder(group))
 
     def _recorder(self, group: str) -> Observer:
         assert self._trace is not None

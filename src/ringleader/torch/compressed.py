@@ -14,8 +14,8 @@ from ringleader.collectives.engine import Engine
 from ringleader.collectives.operations import ReduceOp
 from ringleader.torch.compression import Compressor, PowerSGD, TopK
 from ringleader.torch.direct import gather, reduce_all, reduction, sum_over_ranks
-from ringleader.torch.gradients import Manner, Named
 from ringleader.torch.kernels import TorchKernels
+from ringleader.torch.placement import Manner, Named
 
 
 class Reducer(Protocol):

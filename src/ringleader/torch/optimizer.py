@@ -20,9 +20,10 @@ from ringleader.torch.basics import session, size
 from ringleader.torch.compressed import LocalGradients, reducer_of
 from ringleader.torch.compression import WIRE_DTYPES, Compression, Compressor
 from ringleader.torch.direct import everybody, reduce_all, reduction, sum_over_ranks
-from ringleader.torch.gradients import GradientBuckets, Manner, Named, shapes_of
+from ringleader.torch.gradients import GradientBuckets
 from ringleader.torch.mpi_ops import Average
 from ringleader.torch.optimizer_arguments import Settings, checked_groups, checked_names, default_names
+from ringleader.torch.placement import Manner, Named, shapes_of
 from ringleader.torch.process_sets import ProcessSet, global_process_set, member_of
 from ringleader.torch.sparse_gradients import sum_sparse
 from ringleader.torch.step_report import StepReport

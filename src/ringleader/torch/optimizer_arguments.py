@@ -13,7 +13,7 @@ import torch
 from ringleader.collectives.buckets import even_groups
 from ringleader.collectives.operations import ReduceOp
 from ringleader.torch.compression import Compressor
-from ringleader.torch.gradients import Named, shapes_of
+from ringleader.torch.placement import Named, shapes_of
 from ringleader.torch.process_sets import ProcessSet
 
 Groups = int | Sequence[Sequence[torch.Tensor]] | None

@@ -89,7 +89,11 @@ for settings, bound in (
 
 # Gradients lie in the engine's memory before and after backward, and come back when set to None.
 model, optimizer = distributed(sgd)
-homes = [(h.values.data_ptr(), h.values.numel() * 4) for h in optimizer._exchanger._homes] if SIZE > 1 else []
+homes = (
+    [(h.values.data_ptr(), h.values.numel() * 4) for h in optimizer._exchanger._placement.homes]
+    if SIZE > 1
+    else []
+)
 
 
 def inside():
@@ -100,7 +104,7 @@ def inside():
 
 
 if session().engine.transport.name in ("window", "hosts"):
-    assert all(home.region.segment is not None for home in optimizer._exchanger._homes)
+    assert all(home.region.segment is not None for home in optimizer._exchanger._placement.homes)
 assert inside()
 model(torch.ones(1, 12)).sum().backward()
 assert inside()

@@ -1,0 +1,170 @@
+"""Carrying out what all ranks have asked for: alone, packed together, or in the stead of a rank that joined.
+
+The engine finds out what that is; here it goes to the transport, and leaves the queue when it is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ringleader.collectives.board import Board
+from ringleader.collectives.carriers import DeviceTransport
+from ringleader.collectives.choice import Tunable
+from ringleader.collectives.exceptions import HorovodInternalError
+from ringleader.collectives.kernels import Kernels
+from ringleader.collectives.negotiation import Decision
+from ringleader.collectives.operations import Call, Work
+from ringleader.collectives.packing import Packer, Parcel
+from ringleader.collectives.timeline import Observer, activity_of
+from ringleader.collectives.transports import Region, Transport
+from ringleader.collectives.watch import Watch
+
+
+class Execution:
+    """The half of an engine that moves arrays. Called by the thread that holds the engine's lock."""
+
+    def __init__(
+        self,
+        *,
+        board: Board,
+        transport: Transport,
+        devices: DeviceTransport | None,
+        kernels: Kernels,
+        packer: Packer | None,
+        watch: Watch,
+    ) -> None:
+        """Take the parts: see `ringleader.collectives.engine.Engine`."""
+        self.queue: dict[str, Work] = {}
+        """What this rank asked for and has not got, by name. Also touched without the lock, by operations of
+        a dict that are one step."""
+        self.gradients: dict[str, Work] = {}
+        """Exchanges of gradients that this rank can take part in when it has joined, by name."""
+        self.observer: Observer | None = None
+        """Is told what operations go through, where a timeline is written."""
+        self._board = board
+        self._transport = transport
+        self._devices = devices
+        self._kernels = kernels
+        self._packer = packer
+        self._watch = watch
+
+    def execute(self, work: Work, *, staged: bool) -> None:
+        """Have it carried by the transport for its arrays; who watches is not told."""
+        call = work.call
+        kind = call.kind
+        if call.device != "cpu":
+            self.devices_for(work).execute(work)
+        elif kind == "allreduce":  # first, as what the most frequent operation costs counts
+            self._transport.execute(work, staged=staged)
+        elif kind == "gradients":
+            region: Region = work.array
+            self._transport.exchange(region, call.op, call.postscale)
+        elif kind == "register":
+            work.out = self._transport.register(call.shape[0], call.dtype)
+        elif kind == "choice":
+            if isinstance(self._transport, Tunable):
+                self._transport.adopt(call.shape)
+        elif kind not in ("barrier", "join"):
+            self._transport.execute(work, staged=staged)
+
+    def devices_for(self, work: Work) -> DeviceTransport:
+        """Return what carries arrays on devices; `HorovodInternalError` where nothing does."""
+        if self._devices is None:
+            raise HorovodInternalError(f"{work}: arrays on {work.call.device} cannot be carried here")
+        return self._devices
+
+    def carry_out_ready(self, decision: Decision) -> None:
+        """Do what a decision says can be done, also what ranks that have joined did not ask for."""
+        works = [
+            self.queue.get(name) or self._stand_in(name, decision.absent[name]) for name in decision.ready
+        ]
+        if any(
+            name in decision.absent and work.call.kind == "gradients"
+            for name, work in zip(decision.ready, works, strict=True)
+        ):
+            # Ranks reduce straight from each other's memory: first all that joined must have put zeros there.
+            self._board.arrive(0)
+        self.carry_out(works)
+
+    def carry_out(self, works: Sequence[Work], *, staged: bool = False) -> None:
+        """Do works, in an order that is equal on all ranks; ``staged`` says that the only one is laid out."""
+        if len(works) <= 1 or self._packer is None:
+            for work in works:
+                self._carry_out_one(work, staged=staged)
+            return
+        for parcel in self._packer.parcels(works):
+            if parcel.work is None:
+                self._carry_out_one(works[parcel.batch.members[0]], staged=False)
+            else:
+                self._carry_out_packed(parcel, [works[member] for member in parcel.batch.members])
+
+    def finish(self, work: Work, error: Exception | None) -> None:
+        """Mark a work as done, or ended with an error."""
+        if self.queue.get(work.name) is work:
+            del self.queue[work.name]
+        work.error = error
+        if self.observer is not None:
+            self.observer.finished(work)
+        work.done = True
+
+    def close(self) -> None:
+        """Let go of memory."""
+        self.gradients.clear()
+        if self._packer is not None:
+            self._packer.close()
+
+    def _stand_in(self, name: str, call: Call) -> Work:
+        """Return the part of a rank that has joined, in an operation that it did not ask for: zeros."""
+        if call.kind == "gradients":
+            work = self.gradients[name]
+            self._kernels.zero(work.array.mine)
+            if call.device != "cpu":
+                self.devices_for(work).asked(work)
+            return work
+        array = None
+        if call.kind == "allreduce":
+            array = self._kernels.empty(call.shape, call.dtype)
+            self._kernels.zero(array)
+        work = Work(call, 0, name=None, serial=0, array=array, out=array)
+        work.name = name
+        return work
+
+    def _carry_out_one(self, work: Work, *, staged: bool) -> None:
+        self._watch.subject = work
+        if self.observer is not None:
+            on_host = work.call.device == "cpu"
+            carrier = self._transport if on_host else self.devices_for(work)
+            self.observer.executing(work, activity_of(carrier.name, work.call.kind))
+        self.execute(work, staged=staged)
+        self.finish(work, None)
+
+    def _carry_out_packed(self, parcel: Parcel, works: list[Work]) -> None:
+        assert self._packer is not None
+        self._watch.subject = Several(works)
+        if self.observer is not None:
+            activity = activity_of(self._transport.name, "allreduce")
+            for work in works:
+                self.observer.executing(work, activity)
+        self._packer.carry_out(parcel, works, self._execute_packed)
+        queue = self.queue
+        for work in works:
+            if self.observer is not None:
+                self.observer.finished(work)
+            if queue.get(work.name) is work:
+                del queue[work.name]
+            work.done = True
+
+    def _execute_packed(self, work: Work) -> None:
+        self._transport.execute(work, staged=False)
+
+
+class Several:
+    """Operations in words, made when they are asked for."""
+
+    def __init__(self, works: Sequence[Work]) -> None:
+        """Take the operations."""
+        self._works = works
+
+    def __str__(self) -> str:
+        shown = ", ".join(str(work) for work in self._works[:4])
+        return f"{shown} and {len(self._works) - 4} more" if len(self._works) > 4 else shown
