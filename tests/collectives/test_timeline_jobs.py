@@ -58,6 +58,24 @@ def test_horovods_calls_and_words(jobs: Any, tmp_path: Path, ranks: int) -> None
 
 @pytest.mark.mpi
 @pytest.mark.torch
+def test_several_hosts_show_both_levels(jobs: Any, tmp_path: Path) -> None:
+    jobs("timeline.py", str(tmp_path), ranks=4, RINGLEADER_RANKS_PER_HOST="2").passed(4)
+    for name, prefixes in (("whole", ["allreduce.test_", "allreduce.one."]), ("training", ["gradients."])):
+        lines = spans(load(tmp_path / f"{name}.0.json"))
+        for prefix in prefixes:
+            reductions = [line for label, line in lines.items() if label.startswith(prefix)]
+            assert reductions
+            for line in reductions:
+                check_nesting(line)
+                whole = [span for span in line if span[0] == "ALLREDUCE"]
+                for level in ("WINDOW_REDUCE", "CROSS_ALLREDUCE"):
+                    inner = [span for span in line if span[0] == level]
+                    assert inner, (prefix, level, line)
+                    assert all(any(a <= i and j <= b for _, a, b in whole) for _, i, j in inner)
+
+
+@pytest.mark.mpi
+@pytest.mark.torch
 def test_a_bucket_is_on_the_wire_before_backward_ends(jobs: Any, tmp_path: Path) -> None:
     jobs("timeline.py", str(tmp_path), ranks=2, RINGLEADER_RANKS_PER_HOST="1").passed(2)
     lines = spans(load(tmp_path / "training.0.json"))

@@ -5,7 +5,8 @@ The engine finds out what that is; here it goes to the transport, and leaves the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from ringleader.collectives.board import Board
 from ringleader.collectives.carriers import DeviceTransport
@@ -16,7 +17,7 @@ from ringleader.collectives.negotiation import Decision
 from ringleader.collectives.operations import Call, Work
 from ringleader.collectives.packing import Packer, Parcel
 from ringleader.collectives.timeline import Observer, activity_of
-from ringleader.collectives.transports import Region, Transport
+from ringleader.collectives.transports import Phased, Region, Transport
 from ringleader.collectives.watch import Watch
 
 
@@ -131,21 +132,22 @@ class Execution:
 
     def _carry_out_one(self, work: Work, *, staged: bool) -> None:
         self._watch.subject = work
-        if self.observer is not None:
-            on_host = work.call.device == "cpu"
-            carrier = self._transport if on_host else self.devices_for(work)
-            self.observer.executing(work, activity_of(carrier.name, work.call.kind))
-        self.execute(work, staged=staged)
+        if self.observer is None:
+            self.execute(work, staged=staged)
+        else:
+            carrier = self._transport if work.call.device == "cpu" else self.devices_for(work)
+            with self._shown([work], activity_of(carrier.name, work.call.kind), self.observer):
+                self.execute(work, staged=staged)
         self.finish(work, None)
 
     def _carry_out_packed(self, parcel: Parcel, works: list[Work]) -> None:
         assert self._packer is not None
         self._watch.subject = Several(works)
-        if self.observer is not None:
-            activity = activity_of(self._transport.name, "allreduce")
-            for work in works:
-                self.observer.executing(work, activity)
-        self._packer.carry_out(parcel, works, self._execute_packed)
+        if self.observer is None:
+            self._packer.carry_out(parcel, works, self._execute_packed)
+        else:
+            with self._shown(works, activity_of(self._transport.name, "allreduce"), self.observer):
+                self._packer.carry_out(parcel, works, self._execute_packed)
         queue = self.queue
         for work in works:
             if self.observer is not None:
@@ -153,6 +155,24 @@ class Execution:
             if queue.get(work.name) is work:
                 del queue[work.name]
             work.done = True
+
+    @contextmanager
+    def _shown(self, works: Sequence[Work], activity: str, observer: Observer) -> Iterator[None]:
+        """Tell the observer what is being done with works, and have the transport tell it what follows."""
+
+        def tell(phase: str) -> None:
+            for work in works:
+                observer.executing(work, phase)
+
+        tell(activity)
+        phased = self._transport if isinstance(self._transport, Phased) else None
+        if phased is not None:
+            phased.tell = tell
+        try:
+            yield
+        finally:
+            if phased is not None:
+                phased.tell = None
 
     def _execute_packed(self, work: Work) -> None:
         self._transport.execute(work, staged=False)

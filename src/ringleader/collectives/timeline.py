@@ -55,6 +55,10 @@ class Observer(Protocol):
         """Tell that it ended."""
 
 
+WINDOW_REDUCE = "WINDOW_REDUCE"
+"""Ranks of one host reduce what lies in the memory that they share."""
+CROSS_ALLREDUCE = "CROSS_ALLREDUCE"
+"""Between hosts: this rank waits for what it exchanges with its peers there."""
 _MPI = {
     "allreduce": "MPI_ALLREDUCE",
     "gradients": "MPI_ALLREDUCE",
@@ -70,7 +74,7 @@ _REDUCTIONS = ("allreduce", "gradients")
 def activity_of(transport: str, kind: str) -> str:
     """Return what a transport does for an operation, in the timeline's words."""
     if transport in ("window", "hosts") and kind in _REDUCTIONS:
-        return "WINDOW_REDUCE"
+        return WINDOW_REDUCE
     return _OTHERS.get(transport) or _MPI.get(kind, kind.upper())
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from ringleader.collectives.kernels import Array
 from ringleader.collectives.operations import ReduceOp, Work
@@ -75,3 +75,11 @@ class Transport(Protocol):
     def close(self, *, together: bool) -> None:
         """Let go of memory. Without ``together`` the peers are not there to do it with, and it is left."""
         ...
+
+
+@runtime_checkable
+class Phased(Protocol):
+    """A transport whose operations have phases that a timeline can show."""
+
+    tell: Callable[[str], None] | None
+    """Called with the name of each phase that begins within an operation; None: nobody wants to know."""

@@ -18,6 +18,7 @@ from ringleader.collectives.choice import MEASURED_BYTES, Choice, HostsChoice, T
 from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
 from ringleader.collectives.operations import Call, ReduceOp, Work
 from ringleader.collectives.segment import Segment
+from ringleader.collectives.timeline import CROSS_ALLREDUCE, WINDOW_REDUCE
 from ringleader.collectives.transports import Region
 from ringleader.collectives.transports.carrier import CARRIER_BYTES, Carrier
 from ringleader.collectives.transports.measuring import measure
@@ -82,6 +83,8 @@ class WindowTransport:
         self._cross = cross
         between = None if cross is None else self._between
         self._slots = Slots(kernels=kernels, board=board, segment=slots, me=me, between=between)
+        self.tell: Callable[[str], None] | None = None
+        """See `Phased`."""
         self._local = Choice()
         self._between_hosts = HostsChoice()
         chunk_bytes = CHUNK_BYTES if cross is None else self._between_hosts.piece_bytes
@@ -231,7 +234,9 @@ class WindowTransport:
     def _between(self, array: Array, dtype: str, op: ReduceOp, factor: float) -> None:
         """Reduce a host's sum with those of the other hosts, and scale it."""
         if self._cross is not None:
+            self._enter(CROSS_ALLREDUCE)
             self._cross.reduce(array, dtype, op)
+            self._enter(WINDOW_REDUCE)
         if factor != 1.0:
             self._kernels.scale(array, factor)
 
@@ -296,15 +301,25 @@ class WindowTransport:
             return
         kernels, chunks = self._kernels, iter(region.chunks)
         for total in self._cross.reduce_stream(self._host_sums(region, op), region.dtype, op):
+            self._enter(WINDOW_REDUCE)
             if factor != 1.0:
                 kernels.scale(total, factor)
             for view in next(chunks)[1:]:
                 kernels.copy(view, total)
+            self._enter(CROSS_ALLREDUCE)
+        self._enter(WINDOW_REDUCE)
 
     def _host_sums(self, region: Region, op: ReduceOp) -> Iterator[Array]:
         for views in region.chunks:
+            self._enter(WINDOW_REDUCE)
             self._kernels.reduce(views[0], views, op, 1.0)
+            self._enter(CROSS_ALLREDUCE)
             yield views[0]
+
+    def _enter(self, phase: str) -> None:
+        tell = self.tell  # another thread may end the timeline meanwhile
+        if tell is not None:
+            tell(phase)
 
     # measuring, and the end
 
