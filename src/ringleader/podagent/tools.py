@@ -12,7 +12,10 @@ from pathlib import Path
 from ringleader.errors import Fault, RefusedError
 
 SCRIPTS = ("hosts.sh", "ssh", "kubexec.sh", "launch")
-CHECKED = ("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun")
+CHECKED = (
+    *("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun"),
+    *("mpirun.openmpi", "mpiexec.openmpi", "mpirun.mpich", "mpiexec.mpich"),
+)
 """Programs that start ranks; each is checked under its own name, where the image has it."""
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
