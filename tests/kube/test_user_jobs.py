@@ -284,6 +284,20 @@ def test_watches_that_break_or_expire(start: Start, operator: Operator, fake: Fa
     assert command.ends() == 4
 
 
+def test_nobody_reads_the_log_any_more(start: Start, operator: Operator, fake: FakeCluster) -> None:
+    ours, theirs = os.pipe()
+    command = start(*RUN, *TRAIN, stdout=theirs)
+    os.close(theirs)
+    operator.takes_up()
+    operator.starts()
+    operator.writes("one\n")
+    assert os.read(ours, 100) == b"one\n"
+    os.close(ours)
+    operator.writes("two\n")
+    assert command.ends() == 141
+    assert fake.get("mpijobs", "train") is not None, "| head is no wish for the job"
+
+
 def test_a_log_that_may_not_be_read(start: Start, operator: Operator, fake: FakeCluster) -> None:
     fake.faults.forbid("pods/log is forbidden", verb="get", resource="pods/log")
     command = start(*RUN, *TRAIN)

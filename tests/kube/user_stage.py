@@ -39,6 +39,7 @@ class Command:
         *,
         kubeconfig: Path | None,
         stdin: Any = subprocess.DEVNULL,
+        stdout: Any = subprocess.PIPE,
         stderr: Any = subprocess.PIPE,
     ) -> None:
         environ = {name: value for name, value in os.environ.items() if not name.startswith("KUBE")}
@@ -49,7 +50,7 @@ class Command:
             (sys.executable, "-m", "ringleader", *words),
             env=environ,
             stdin=stdin,
-            stdout=subprocess.PIPE,
+            stdout=stdout,
             stderr=stderr,
             start_new_session=True,
         )

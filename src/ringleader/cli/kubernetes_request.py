@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TypeVar
 
@@ -45,7 +46,7 @@ def request_of(
     gpus = given.gpus if given.gpus and given.gpus.isdigit() else "1"
     slots = slots or max(1, int(gpus))
     np = words.count("-n", given.np, faults, least=1)
-    return Request(
+    request = Request(
         name=_name(given, suffix),
         namespace=namespace,
         command=_command(given, faults),
@@ -61,31 +62,47 @@ def request_of(
         master_port=_port(given, faults),
         workdir=_absolute("--workdir", given.workdir, faults) or "",
         resources=resources,
+    )
+    return _with_policy(_with_pods(request, given, faults), given, faults)
+
+
+def _with_pods(request: Request, given: JobWords, faults: Faults) -> Request:
+    """Add what the Pods look like and where they may run."""
+    shm = None if given.shm_size == "none" else words.quantity("--shm-size", given.shm_size, faults)
+    return replace(
+        request,
         launcher_resources=_pairs(
             cpu=words.quantity("--launcher-cpu", given.launcher_cpu, faults),
             memory=words.quantity("--launcher-memory", given.launcher_memory, faults),
         ),
         mounts=words.mounts(given.claim, given.volume, faults),
-        shm_size=None if given.shm_size == "none" else words.quantity("--shm-size", given.shm_size, faults),
+        shm_size=shm,
         pull_secrets=_names("--image-pull-secret", given.image_pull_secret, faults),
         pull_policy=_one_of("--image-pull-policy", given.image_pull_policy, POLICIES, faults),
         node_selector=words.labels("--node-selector", given.node_selector, faults),
         tolerations=words.tolerations("--toleration", given.toleration, faults),
         priority_class=_object("--priority-class", given.priority_class, faults),
+        service_account=_object("--service-account", given.service_account, faults),
+        labels=words.labels("--label", given.label, faults),
+        annotations=words.notes("--annotation", given.annotation, faults),
+        ssh_auth_mount_path=_absolute("--ssh-auth-mount-path", given.ssh_auth_mount_path, faults)
+        or PODS_HOME,
+    )
+
+
+def _with_policy(request: Request, given: JobWords, faults: Faults) -> Request:
+    """Add when the job runs, for how long, and what is left of it."""
+    return replace(
+        request,
         queue=_object("--queue", given.queue, faults),
         gang=_object("--gang", given.gang, faults),
-        service_account=_object("--service-account", given.service_account, faults),
         run_launcher_as_worker=given.run_launcher_as_worker,
         clean_pod_policy=_word("--clean-pod-policy", given.clean_pod_policy, CleanPodPolicy.RUNNING, faults),
         ttl=words.count("--ttl", given.ttl, faults, least=0),
         timeout=words.count("--timeout", given.timeout, faults, least=1),
         backoff_limit=words.count("--backoff-limit", given.backoff_limit, faults, least=0) or 0,
         suspend=given.suspend,
-        labels=words.labels("--label", given.label, faults),
-        annotations=words.notes("--annotation", given.annotation, faults),
         spawn=_one_of("--spawn", given.spawn, (SPAWN_SSH, SPAWN_EXEC), faults),
-        ssh_auth_mount_path=_absolute("--ssh-auth-mount-path", given.ssh_auth_mount_path, faults)
-        or PODS_HOME,
     )
 
 

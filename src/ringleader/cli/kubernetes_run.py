@@ -8,6 +8,7 @@ import random
 import string
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -57,47 +58,56 @@ def run_job(
     on: Where, cluster: ClusterWords, job: MPIJob, follow: FollowWords, *, start_timeout: float | None
 ) -> int:
     """Send a job and follow it; return the exit code."""
+    job = _named(job)
     if on == "pods":
         _check_alone(job, follow)
     if follow.dry_run:
         sys.stdout.write(rehearsed(on, job, follow))
         return 0
-
-    async def doing(place: Place) -> End:
-        from dataclasses import replace
-
-        from ringleader.cli.kubernetes_session import Wishes, attend
-        from ringleader.cli.kubernetes_terminal import job_terminal
-
-        space = job.metadata.namespace or place.namespace
-        here = replace(place, namespace=space)
-        name = job.metadata.name or job.metadata.generate_name + _five_letters()
-        metadata = replace(job.metadata, name=name, generate_name="", namespace=space)
-        placed = replace(job, metadata=metadata)
-        terminal = job_terminal(name, quiet=follow.quiet)
-        wishes = Wishes(
-            name=name,
-            detach=follow.detach,
-            delete_after=follow.rm,
-            start_timeout=start_timeout,
-            quiet=follow.quiet,
-        )
-        try:
-            end = await attend(here, _work(on, here, placed, follow, terminal.say), terminal, wishes)
-        except RingleaderError:
-            terminal.finish(None)
-            raise
-        terminal.finish(end)
-        return end
-
     try:
-        end = with_cluster(cluster, doing)
+        end = with_cluster(cluster, lambda place: _stay(on, place, job, follow, start_timeout))
     except RingleaderError as error:
         _write(follow.json, job, {"exit_code": error.exit_code, "whose": "ringleader", "reason": str(error)})
         raise
     words = {"exit_code": end.exit_code, "whose": end.whose, "reason": end.reason}
     _write(follow.json, job, words | {"state": end.state, "launcher": end.launcher})
     return end.exit_code
+
+
+async def _stay(
+    on: Where, place: Place, job: MPIJob, follow: FollowWords, start_timeout: float | None
+) -> End:
+    """Send a job and stay with it; tell the terminal how it went."""
+    from ringleader.cli.kubernetes_session import Wishes, attend
+    from ringleader.cli.kubernetes_terminal import job_terminal
+
+    space, name = job.metadata.namespace or place.namespace, job.metadata.name
+    here = replace(place, namespace=space)
+    placed = replace(job, metadata=replace(job.metadata, namespace=space))
+    terminal = job_terminal(name, quiet=follow.quiet)
+    wishes = Wishes(
+        name=name,
+        detach=follow.detach,
+        delete_after=follow.rm,
+        start_timeout=start_timeout,
+        quiet=follow.quiet,
+    )
+    try:
+        end = await attend(here, _work(on, here, placed, follow, terminal.say), terminal, wishes)
+    except RingleaderError:
+        terminal.finish(None)
+        raise
+    terminal.finish(end)
+    return end
+
+
+def _named(job: MPIJob) -> MPIJob:
+    """Return a job with a name of its own in place of ``generateName``: we ask for it by name."""
+    metadata = job.metadata
+    if metadata.name:
+        return job
+    name = metadata.generate_name + _five_letters()
+    return replace(job, metadata=replace(metadata, name=name, generate_name=""))
 
 
 def _five_letters() -> str:

@@ -109,12 +109,14 @@ class Follower:
             watchers = [start(self._job.run()), start(self._pods.run())]
             start(self._look_at_events())
             log = start(self._show_log())
-            end = await self._wait(watchers, start_timeout)
+            end = await self._wait(watchers, log, start_timeout)
             if self._shows_log:
                 await self._rest_of(log)
             return end
 
-    async def _wait(self, watchers: list[asyncio.Task[None]], start_timeout: float | None) -> End:
+    async def _wait(
+        self, watchers: list[asyncio.Task[None]], log: asyncio.Task[None], start_timeout: float | None
+    ) -> End:
         loop = asyncio.get_running_loop()
         limit = None if start_timeout is None else loop.time() + start_timeout
         told: str | None = None
@@ -122,6 +124,8 @@ class Follower:
         while True:
             self._news.clear()
             self._raise_from(watchers)
+            if log.done():
+                log.result()  # whoever read it may be gone
             facts = self.facts
             if self._job.is_known and not self._job.now:
                 raise self._deleted()
@@ -139,13 +143,14 @@ class Follower:
                 limit = None
             if limit is not None and loop.time() >= limit:
                 raise _too_late(facts, start_timeout or 0.0)
-            await self._more(watchers, min((one for one in (limit, late) if one is not None), default=None))
+            tasks = [*watchers, *([] if log.done() else [log])]
+            await self._more(tasks, min((one for one in (limit, late) if one is not None), default=None))
 
-    async def _more(self, watchers: list[asyncio.Task[None]], until: float | None) -> None:
-        """Wait for news, for the end of a watcher, or until a moment of the loop's clock."""
+    async def _more(self, tasks: list[asyncio.Task[None]], until: float | None) -> None:
+        """Wait for news, for the end of a task, or until a moment of the loop's clock."""
         news = asyncio.ensure_future(self._news.wait())
         timeout = None if until is None else max(0.0, until - asyncio.get_running_loop().time())
-        await asyncio.wait({news, *watchers}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({news, *tasks}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         news.cancel()
 
     def _raise_from(self, watchers: list[asyncio.Task[None]]) -> None:
