@@ -73,7 +73,7 @@ def test_a_job_of_two_workers_trains(stage: Stage, mpi: str, spawn: str) -> None
     name = f"{mpi}-{spawn}"
     try:
         ended = stage.submit(job(name, image, [*MPIRUN, "sh", "-c", TRAINING], spawn))
-        assert ended.code == 0, ended
+        assert ended.code == 0, f"{ended}\n{stage.story()}"
         assert f"a rank on {name}-worker-0\n" in ended.out
         assert f"a rank on {name}-worker-1\n" in ended.out
         assert "2 rank(s)" in ended.out

@@ -164,6 +164,8 @@ class Processes:
         for volume in pod["spec"].get("volumes") or ():
             place = base / volume["name"]
             place.mkdir(parents=True, exist_ok=True)
+            if "emptyDir" in volume:
+                place.chmod(0o777)  # as the kubelet makes it: containers of any user write there
             found[volume["name"]] = place
             for source in [volume, *((volume.get("projected") or {}).get("sources") or ())]:
                 mode = (volume.get("projected") or {}).get("defaultMode", 0o644)

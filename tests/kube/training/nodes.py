@@ -40,6 +40,7 @@ class Nodes:
         """Say how to start a container. A ``prepare`` of ``Processes``."""
         host, image = self._host(run.pod), self._images[run.container["image"]]
         name = run.container["name"]
+        run.directory.mkdir(parents=True, exist_ok=True)
         self._runs[run.pod["metadata"]["uid"], name] = run
         self._pods[run.pod["metadata"]["name"]] = (run.pod, run.directory)
         self._write_hosts()

@@ -86,6 +86,14 @@ class Stage:
         found.sort(key=lambda one: int(one["metadata"]["resourceVersion"]))
         return [one["reason"] for one in found]
 
+    def story(self) -> str:
+        """Return all that containers and the operator have said: for a test that fails."""
+        logs = self.cluster.call(
+            lambda: {key: runs[-1].lines for key, runs in self.cluster.containers.logs.items()}
+        )
+        parts = [f"--- {key}\n{b''.join(lines).decode(errors='replace')}" for key, lines in logs.items()]
+        return "\n".join([*parts, (self.folder / "operator.log").read_text(errors="replace")])
+
     def delete(self, job: str) -> None:
         """Delete a job and wait until its Pods are gone, and so the ports of their hosts free."""
         if self.cluster.get("mpijobs", job) is not None:
