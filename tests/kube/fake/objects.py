@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.kube.fake import built_in, definitions, kinds, types
+from tests.kube.fake import built_in, definitions, deletion, kinds
 from tests.kube.fake.answers import (
     Refusal,
     already_exists,
@@ -18,6 +18,7 @@ from tests.kube.fake.answers import (
     invalid,
     not_found,
 )
+from tests.kube.fake.decoding import decoded, unreadable
 from tests.kube.fake.features import Features
 from tests.kube.fake.kinds import Kind, Kinds
 from tests.kube.fake.metadata import metadata_faults, suffix, timestamp
@@ -53,7 +54,7 @@ class Objects:
 
     def create(self, kind: Kind, namespace: str, document: Any, options: WriteOptions = PLAIN_WRITE) -> bytes:
         """Make an object; return it as stored."""
-        new = self._decoded(kind, document, options)
+        new, self.warnings = decoded(kind, document, options, self.features)
         metadata = new["metadata"]
         self._place(kind, namespace, metadata)
         if metadata.pop("resourceVersion", "") not in ("", "0"):
@@ -76,58 +77,11 @@ class Objects:
         for admit in self.admit:
             admit(kind, new)
         if options.dry_run and self.features.dry_run:
-            return self.store._entry(collection, new).encoded
+            return self.store.entry(collection, new).encoded
         entry = self.store.write(collection, new, old, next_version=self.features.monotonic_version)
         if kind is kinds.CRD:
             entry = self._serve(entry)
         return entry.encoded
-
-    def _decoded(self, kind: Kind, document: Any, options: WriteOptions) -> Document:
-        if not isinstance(document, dict):
-            raise bad_request("the object provided is unrecognized (must be of type Object): not a mapping")
-        self._check_type(kind, document)
-        if not isinstance(document.setdefault("metadata", {}), dict):
-            raise bad_request("json: cannot unmarshal into Go struct field .metadata of type v1.ObjectMeta")
-        dropped: list[str] = []
-        new = document
-        decode = types.decoder(kind.api_version, kind.kind) if kind.custom is None else None
-        try:
-            if decode is not None:
-                if self.features.built_in_types:
-                    new = decode(document, "", dropped)
-                    if not self.features.unknown_fields:
-                        new = {**document, "metadata": new["metadata"]}
-                if kind is kinds.SECRET and self.features.secret_base64 and built_in.bad_base64(new):
-                    raise bad_request(self._unreadable(kind, built_in.bad_base64(new)))
-            else:
-                metadata = types.metadata_decoder()(document["metadata"], "metadata", dropped)
-                new = {**document, "metadata": metadata}
-        except types.WrongTypeError as error:
-            raise bad_request(self._unreadable(kind, error.go(kind.kind)))
-        if kind.custom is not None:
-            dropped += kind.custom.take(new, self.features)
-        self._dropped(kind, dropped, options)
-        return new
-
-    def _unreadable(self, kind: Kind, words: str) -> str:
-        version = kind.version
-        return f'{kind.kind} in version "{version}" cannot be handled as a {kind.kind}: {words}'
-
-    def _dropped(self, kind: Kind, dropped: list[str], options: WriteOptions) -> None:
-        words = [f'unknown field "{path}"' for path in dropped]
-        if words and options.strict and self.features.strict_fields:
-            raise bad_request(self._unreadable(kind, f"strict decoding error: {', '.join(words)}"))
-        self.warnings += words
-
-    def _check_type(self, kind: Kind, document: Document) -> None:
-        version, word = document.get("apiVersion", kind.api_version), document.get("kind", kind.kind)
-        if version != kind.api_version:
-            raise bad_request(
-                f"the API version in the data ({version}) does not match the expected API version "
-                f"({kind.api_version})"
-            )
-        if word != kind.kind:
-            raise bad_request(f"the kind in the data ({word}) does not match the expected kind ({kind.kind})")
 
     def _place(self, kind: Kind, namespace: str, metadata: Document) -> None:
         if not kind.namespaced:
@@ -175,7 +129,7 @@ class Objects:
     def _prepare(self, kind: Kind, new: Document, old: Document | None) -> None:
         if kind.custom is None and self.features.built_in_defaults:
             if not isinstance(new.get("spec", {}), dict):
-                raise bad_request(self._unreadable(kind, "spec is not an object"))
+                raise bad_request(unreadable(kind, "spec is not an object"))
             if "spec" not in new and kind in (kinds.JOB, kinds.POD, kinds.SERVICE):
                 new["spec"] = {}
             built_in.strategy(kind).prepare(new)
@@ -212,7 +166,7 @@ class Objects:
     ) -> bytes:
         """Replace an object by another version of it; return it as stored."""
         old = entry.document()
-        new = self._decoded(kind, document, options)
+        new, self.warnings = decoded(kind, document, options, self.features)
         self._check_identity(kind, entry, old, new, is_patch=is_patch)
         for word in SYSTEM_FIELDS:
             new["metadata"].pop(word, None)
@@ -232,7 +186,7 @@ class Objects:
         else:
             self._check(kind, new, old)
         if options.dry_run and self.features.dry_run:
-            return self.store._entry(self.store.collection(kind), new).encoded
+            return self.store.entry(self.store.collection(kind), new).encoded
         return self._store_change(kind, entry, new, old).encoded
 
     def _store_change(self, kind: Kind, entry: Entry, new: Document, old: Document) -> Entry:
@@ -291,29 +245,19 @@ class Objects:
 
     def delete(self, kind: Kind, entry: Entry, options: DeleteOptions) -> Document:
         """Delete an object, or begin to; return what the request is answered with."""
-        name = entry.key[1]
-        if options.uid and options.uid != entry.uid and self.features.uid_precondition:
-            words = (
-                f"Precondition failed: UID in precondition: {options.uid}, UID in object meta: {entry.uid}"
-            )
-            raise conflict(kind, name, words, uid=options.uid)
-        if options.version and options.version != str(entry.version):
-            words = (
-                f"Precondition failed: ResourceVersion in precondition: {options.version}, "
-                f"ResourceVersion in object meta: {entry.version}"
-            )
-            raise conflict(kind, name, words)
+        on = self.features
+        deletion.check_preconditions(kind, entry, options, on)
         document = entry.document()
-        if options.dry_run and self.features.dry_run:
-            return self._deleted(kind, entry, document)
+        if options.dry_run and on.dry_run:
+            return deletion.answer(kind, entry, document)
         metadata = document["metadata"]
-        self._propagate(kind, metadata, options)
-        grace = self._grace(kind, document, options)
-        waits = bool(metadata.get("finalizers")) and self.features.finalizers
-        waits = waits or (kind is kinds.NAMESPACE and self.features.namespace_deletion)
+        deletion.propagate(kind, metadata, options, on)
+        grace = deletion.grace(kind, document, options, on)
+        waits = bool(metadata.get("finalizers")) and on.finalizers
+        waits = waits or (kind is kinds.NAMESPACE and on.namespace_deletion)
         if not grace and not waits:
             self._remove(kind, self.store.collection(kind), entry)
-            return self._deleted(kind, entry, document)
+            return deletion.answer(kind, entry, document)
         is_sooner = grace < metadata.get("deletionGracePeriodSeconds", grace + 1)
         if not entry.is_deleting or is_sooner:
             metadata["deletionTimestamp"] = timestamp(self.now() + grace)
@@ -324,34 +268,6 @@ class Objects:
             document["status"] = {**document.get("status", {}), "phase": "Terminating"}
         written = self._store_change(kind, entry, document, entry.document())
         return written.document()
-
-    def _propagate(self, kind: Kind, metadata: Document, options: DeleteOptions) -> None:
-        policy = options.propagation or self._default_propagation(kind)
-        on = self.features
-        wanted = {"Foreground": on.foreground_deletion, "Orphan": on.orphan_deletion}.get(policy, False)
-        names = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}
-        others = [one for one in metadata.get("finalizers") or () if one not in names.values()]
-        if wanted:
-            others.append(names[policy])
-        if others:
-            metadata["finalizers"] = others
-        else:
-            metadata.pop("finalizers", None)
-
-    def _default_propagation(self, kind: Kind) -> str:
-        # batch/v1 Jobs alone leave their Pods behind when nobody says otherwise.
-        return "Orphan" if kind is kinds.JOB and self.features.jobs_orphan_by_default else "Background"
-
-    def _grace(self, kind: Kind, document: Document, options: DeleteOptions) -> int:
-        """Seconds that the object stays; only Pods on a node are given time."""
-        if kind is not kinds.POD or not self.features.grace:
-            return 0
-        spec, status = document.get("spec", {}), document.get("status", {})
-        if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
-            return 0
-        if options.grace is not None:
-            return options.grace
-        return int(spec.get("terminationGracePeriodSeconds", 30))
 
     def _finish_deletion(self, kind: Kind, entry: Entry, document: Document) -> Entry:
         """Remove an object that waited for nothing but its last finalizer."""
@@ -373,19 +289,6 @@ class Objects:
                     self.store.remove(below, one)
                 self.store.drop(custom)
             self.kinds.remove(document["spec"]["group"], document["spec"]["names"]["plural"])
-
-    def _deleted(self, kind: Kind, entry: Entry, document: Document) -> Document:
-        if kind.returns_deleted:
-            return document
-        details = {"name": entry.key[1], "kind": kind.plural, "uid": entry.uid}
-        details |= {"group": kind.group} if kind.group else {}
-        return {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Success",
-            "details": details,
-        }
 
     def finish_pod(self, key: Key, uid: str) -> None:
         """Take a Pod off for good, as its kubelet does when its containers have ended."""

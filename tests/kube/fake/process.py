@@ -57,7 +57,7 @@ class FakeProcess:
 
     def write_kubeconfig(self, path: Path) -> Path:
         """Write a kubeconfig of its administrator."""
-        from tests.kube.fake.cluster import kubeconfig
+        from tests.kube.fake.handles import kubeconfig
 
         path.write_bytes(kubeconfig(self.url, self.token, "default"))
         return path

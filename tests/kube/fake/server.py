@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -43,7 +43,6 @@ class Server:
     seen: list[tuple[str, str]] = field(default_factory=list)
     """Verb and resource of each request, where ``keeps_requests`` says so."""
     keeps_requests: bool = False
-    on_request: Callable[[Route, User], None] | None = None
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request."""
@@ -77,7 +76,6 @@ class Server:
             # A WebSocket begins with GET; since 1.35 it takes the right to create as well.
             self.access.check(replace(found, verb="create"), user, features)
         self._check_verb(found)
-        self.objects.warnings.clear()
         response = await self._serve(request, found, user)
         return _spoiled(request, fault, response)
 
@@ -114,12 +112,17 @@ class Server:
         return answering.respond(orjson.dumps(self.objects.delete(found.kind, entry, options)))
 
     def _respond(
-        self, request: web.BaseRequest, found: Route, encoded: bytes, status: int = 200
+        self,
+        request: web.BaseRequest,
+        found: Route,
+        encoded: bytes,
+        status: int = 200,
+        warnings: Sequence[str] = (),
     ) -> web.Response:
         features = self.objects.features
         how = answering.view(request.headers.get("Accept", ""), features)
         body = answering.one(found.kind, encoded, how, request.query, features, self.objects.now())
-        return answering.respond(body, status, self.objects.warnings)
+        return answering.respond(body, status, warnings)
 
     async def _create(self, request: web.BaseRequest, found: Route, user: User) -> web.Response:
         document = await _body(request)
@@ -132,7 +135,7 @@ class Server:
         if found.kind.namespaced and not found.namespace:
             raise not_allowed()
         encoded = self.objects.create(found.kind, found.namespace, document, options)
-        return self._respond(request, found, encoded, 201)
+        return self._respond(request, found, encoded, 201, self.objects.warnings)
 
     def _list(self, request: web.BaseRequest, found: Route) -> web.Response:
         features, query = self.objects.features, request.query
@@ -146,7 +149,7 @@ class Server:
         document = await _body(request)
         if request.content_type == "application/apply-patch+yaml":
             encoded, status = apply(self.objects, found, document, options)
-            return self._respond(request, found, encoded, status)
+            return self._respond(request, found, encoded, status, self.objects.warnings)
         # Looked up after the body has been waited for: the object may have changed meanwhile.
         entry = self.objects.find(found.kind, found.namespace, found.name)
         if request.method == "PUT":
@@ -156,7 +159,7 @@ class Server:
         encoded = self.objects.update(
             found.kind, entry, new, options, subresource=found.subresource, is_patch=True
         )
-        return self._respond(request, found, encoded)
+        return self._respond(request, found, encoded, 200, self.objects.warnings)
 
     def _patched(self, found: Route, content_type: str, target: Any, patch: Any) -> Any:
         on = self.objects.features

@@ -139,7 +139,7 @@ class Store:
     ) -> Entry:
         """Store an object's new version and tell everybody."""
         self.version += next_version
-        entry = self._entry(collection, document)
+        entry = self.entry(collection, document)
         key = entry.key
         collection.entries[key] = entry
         collection.by_namespace.setdefault(key[0], {})[key] = entry
@@ -153,7 +153,7 @@ class Store:
     def remove(self, collection: Collection, old: Entry) -> Entry:
         """Take an object out for good and tell everybody; return its last state."""
         self.version += 1
-        last = self._entry(collection, old.document())
+        last = self.entry(collection, old.document())
         del collection.entries[old.key]
         del collection.by_namespace[old.key[0]][old.key]
         self.by_uid.pop(old.uid, None)
@@ -179,7 +179,8 @@ class Store:
         for owner in entry.owners:
             self.dependents.setdefault(owner, {})[place] = (collection, entry.key)
 
-    def _entry(self, collection: Collection, document: Document) -> Entry:
+    def entry(self, collection: Collection, document: Document) -> Entry:
+        """A document as it would be stored at the present version."""
         metadata = document["metadata"]
         metadata["resourceVersion"] = str(self.version)
         kind = collection.kind
