@@ -305,6 +305,12 @@ def test_the_check_can_be_turned_off(launcher: Launcher) -> None:
     assert launcher.run("launch", "mpirun", "-n", "6", more=more).returncode == 0
 
 
+def test_where_nothing_can_be_noted_nothing_is_checked(launcher: Launcher) -> None:
+    shutil.rmtree(launcher.tools / "contacted")
+    done = launcher.run("launch", "mpirun", "-n", "6")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_command_without_mpirun(launcher: Launcher) -> None:
     done = launcher.run("launch", "printf", "<%s>", "a b", "$x")
     assert (done.stdout, done.returncode) == ("<a b><$x>", 0)

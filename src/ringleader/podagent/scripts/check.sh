@@ -67,7 +67,7 @@ elif [ -z "$ranks" ] && [ "$RANKS_BY_DEFAULT" = 1 ]; then
     chosen=yes
 fi
 RINGLEADER_CONTACTED=$here/contacted/$$
-if [ -n "$chosen" ] || [ "$needed" -le 0 ] || [ "$SLOTS" -le 0 ] || ! : >"$RINGLEADER_CONTACTED"; then
+if [ -n "$chosen" ] || [ "$needed" -le 0 ] || [ "$SLOTS" -le 0 ] || ! (: >"$RINGLEADER_CONTACTED") 2>/dev/null; then
     unset RINGLEADER_CONTACTED
     exec "$real" "$@"
 fi
@@ -134,5 +134,5 @@ text="$name reached $reached of the $needed hosts that its ${ranks:-}${ranks:+ }
 they ran elsewhere. Not reached: $missing"
 hint="does this MPI read $HOSTFILE? RINGLEADER_CHECK_HOSTS=off in the launcher's environment ends this check"
 printf 'ringleader: %s\n    → %s\n' "$text" "$hint" >&2
-printf '%s\n' "$text" 2>/dev/null >/dev/termination-log || :
+[ ! -w /dev/termination-log ] || printf '%s\n' "$text" >/dev/termination-log
 exit 3

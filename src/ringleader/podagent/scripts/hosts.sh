@@ -20,11 +20,12 @@ find_host() {
     done
 }
 
-# Run a command here: for a launcher with ranks of its own, which Open MPI 5 and MPICH call like any other host.
-# As ssh does it: the words are joined with spaces, and a shell reads them.
+# Say whether $host is this launcher, with ranks of its own: Open MPI 5 and MPICH call it like any other host.
 is_here() {
     [ -n "$LAUNCHER" ] && [ "${host%%.*}" = "$LAUNCHER" ]
 }
+
+# Run a command here. As ssh does it: the words are joined with spaces, and a shell reads them.
 run_here() {
     IFS=' '
     exec /bin/sh -c "$*"
