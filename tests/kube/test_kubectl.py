@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -148,6 +149,16 @@ def test_a_job_runs(kubectl: Kubectl) -> None:
     assert "1/1" in kubectl("get", "jobs")
     kubectl("delete", "job", "once", "--timeout=60s")
     assert "No resources found" in kubectl.run("get", "pods").stderr
+
+
+def test_the_operators_manifests_are_applied(kubectl: Kubectl) -> None:
+    """All that installs the operator, with strict checks of fields; the second time nothing changes."""
+    command = [sys.executable, "-m", "ringleader", "operator", "manifests"]
+    text = subprocess.run(command, capture_output=True, text=True, timeout=90, check=True).stdout
+    first = kubectl("apply", "-f", "-", text=text).splitlines()
+    assert len(first) > 5 and all(line.endswith(" created") for line in first), first
+    again = kubectl("apply", "-f", "-", text=text).splitlines()
+    assert [line.rpartition(" ")[2] for line in again] == ["unchanged"] * len(first), again
 
 
 def test_what_is_not_allowed_is_said(kubectl: Kubectl, tmp_path: Path) -> None:
