@@ -15,9 +15,10 @@ from tests.kube.training.stage import Stage, opened, until
 from ringleader.errors import RefusedError
 from ringleader.lab import needs, state
 
-pytestmark = [pytest.mark.lab, pytest.mark.mpi, pytest.mark.torch]
+pytestmark = [pytest.mark.lab, pytest.mark.mpi, pytest.mark.torch, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).resolve().parents[2]
+OLD_MANIFEST = ROOT / "tests/golden/mpijob/tensorflow-benchmarks.old.yaml"
 needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 needs_openmpi4 = pytest.mark.skipif(
     shutil.which("mpirun.openmpi") is None, reason="Open MPI 4 is missing: apt-get install openmpi-bin"
@@ -63,7 +64,7 @@ def job(name: str, image: str, command: list[str], spawn: str = "ssh") -> dict[s
 
 
 MPIRUN = ["mpirun", "--allow-run-as-root", "--bind-to", "none", "-n", "2", "-x", "OMP_NUM_THREADS"]
-TRAINING = f'echo "a rank on $(hostname)"; exec python {ROOT}/examples/mnist.py --epochs 1'
+TRAINING = f'echo "a rank on $(hostname)"; exec python {ROOT}/examples/mnist.py --steps 12'
 
 
 @pytest.mark.parametrize("spawn", ["ssh", pytest.param("exec", marks=needs_kubectl)])
@@ -83,5 +84,45 @@ def test_a_job_of_two_workers_trains(stage: Stage, mpi: str, spawn: str) -> None
         assert stage.condition(name, "Running")["status"] == "False"
         until("the last event", lambda: "MPIJobSucceeded" in stage.reasons(name))
         assert stage.reasons(name) == ["MPIJobCreated", "MPIJobRunning", "MPIJobSucceeded"]
+    finally:
+        stage.delete(name)
+
+
+def test_a_launch_that_stays_in_the_launcher_fails_the_job(stage: Stage) -> None:
+    """Open MPI 5 that is not told of the hosts starts every rank where it is, and is content."""
+    words = ["env", "-u", "PRTE_MCA_prte_default_hostfile", *MPIRUN, "--map-by", ":OVERSUBSCRIBE"]
+    try:
+        ended = stage.submit(job("local", images.OPENMPI5, [*words, "hostname"]))
+        assert ended.code == 3, f"{ended}\n{stage.story()}"
+        assert "local-launcher\nlocal-launcher\n" in ended.out
+        failed = stage.condition("local", "Failed")
+        assert failed["status"] == "True"
+        assert "mpirun reached 0 of the 2 hosts that its 2 ranks need" in failed["message"]
+        assert "local-worker-0.local.default.svc, local-worker-1.local.default.svc" in failed["message"]
+        until("the last event", lambda: failed["reason"] in stage.reasons("local"))
+        assert stage.reasons("local") == ["MPIJobCreated", "MPIJobRunning", failed["reason"]]
+    finally:
+        stage.delete("local")
+
+
+@needs_kubectl
+@needs_openmpi4
+def test_the_tensorflow_benchmarks_of_2019_run_once_they_are_converted(stage: Stage) -> None:
+    """Nothing of the manifest is changed but by the conversion; its image is a stand-in."""
+    name = "tensorflow-benchmarks"
+    converted = stage.ringleader("render", "mpijob", "--convert", str(OLD_MANIFEST))
+    assert converted.returncode == 0, converted.stderr
+    try:
+        ended = stage.submit(converted.stdout)
+        assert ended.code == 0, f"{ended}\n{stage.story()}"
+        assert f"hosts: {name}-worker-0 {name}-worker-1\nsum: 3 to 3\n" in ended.out
+        assert "arguments: --model=resnet101 --batch_size=64 --variable_update=horovod\n" in ended.out
+        assert stage.condition(name, "Succeeded")["status"] == "True"
+        role = "training.kubeflow.org/job-role"
+        # cleanPodPolicy: Running
+        until(
+            "workers are gone",
+            lambda: [one["metadata"]["labels"][role] for one in stage.cluster.list("pods")] == ["launcher"],
+        )
     finally:
         stage.delete(name)

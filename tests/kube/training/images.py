@@ -54,7 +54,8 @@ def build(base: Path) -> dict[str, Image]:
         script = base / "work" / "scripts" / "tf_cnn_benchmarks" / "tf_cnn_benchmarks.py"
         script.parent.mkdir(parents=True)
         shutil.copy(Path(__file__).parent / "benchmark_program.py", script)
-        found[BENCHMARKS] = Image(programs=programs, work=base / "work")
+        environ = {"PATH": SYSTEM_PATH, "LD_LIBRARY_PATH": "/usr/local/nvidia/lib64"}
+        found[BENCHMARKS] = Image(environ=environ, programs=programs, work=base / "work")
     return found
 
 

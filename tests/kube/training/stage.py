@@ -23,7 +23,7 @@ from tests.kube.training.nodes import Nodes
 
 from ringleader.lab.state import Lab
 
-PATIENCE = 40.0
+PATIENCE = 240.0
 """Seconds that a job may take on a busy machine; only a test that fails takes so long."""
 
 
