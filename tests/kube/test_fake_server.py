@@ -217,3 +217,13 @@ def test_schemas_are_judged_as_openapi_judges_them(path: str) -> None:
         wrong = [error.message for error in judge.iter_errors(document)]
         found = structural.faults(document, schema())
         assert bool(found) is bool(wrong), f"{path} = {json.dumps(value)}: {found} and {wrong}"
+
+
+def test_an_administrator_may_ask_as_somebody_else(fake: FakeCluster) -> None:
+    async def run(headers: dict[str, str]) -> Answer:
+        async with connected(server(fake)) as http:
+            return await http.call("GET", MAPS, headers=headers)
+
+    asyncio.run(run({"Impersonate-User": "eve"})).refused(403, "Forbidden", 'User "eve" cannot list')
+    plain = {"Authorization": f"Bearer {fake.add_user('mallory')}", "Impersonate-User": "admin"}
+    asyncio.run(run(plain)).refused(403, "Forbidden", 'User "mallory" cannot list')

@@ -61,8 +61,8 @@ class Access:
     def __post_init__(self) -> None:
         self.tokens[ADMIN_TOKEN] = User(name="admin", groups=(MASTERS, "system:authenticated"))
 
-    def user(self, authorization: str, features: Features) -> User:
-        """Return who asks; 401 for a token that nobody has."""
+    def user(self, authorization: str, features: Features, impersonated: str = "") -> User:
+        """Return who asks, or whom an administrator asks as; 401 for a token that nobody has."""
         if not features.authentication:
             return self.tokens[ADMIN_TOKEN]
         word, _, token = authorization.partition(" ")
@@ -71,6 +71,8 @@ class Access:
         user = self.tokens.get(token.strip()) if word == "Bearer" else None
         if user is None:
             raise Refusal(401, "Unauthorized", "Unauthorized")
+        if impersonated and user.is_master:
+            return User(name=impersonated, groups=("system:authenticated",))
         return user
 
     def check(self, found: Route, user: User, features: Features) -> None:

@@ -57,7 +57,9 @@ class Server:
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         features = self.objects.features
-        user = self.access.user(request.headers.get("Authorization", ""), features)
+        user = self.access.user(
+            request.headers.get("Authorization", ""), features, request.headers.get("Impersonate-User", "")
+        )
         query = request.query
         is_watch = query.get("watch") in ("true", "1")
         found = route(self.objects.kinds, request.method, request.path, is_watch=is_watch)
