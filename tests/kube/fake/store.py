@@ -206,5 +206,6 @@ class Store:
             collection.compacted = history.popleft().version
         for listener in tuple(collection.listeners):
             listener(event)
+        event.frames.clear()  # history would hold every object twice
         for observer in self.observers:
             observer(collection, event)
