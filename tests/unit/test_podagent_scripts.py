@@ -318,7 +318,7 @@ def test_a_command_without_mpirun(launcher: Launcher) -> None:
 
 
 def test_a_launch_that_turns_to_nobody_is_ended(launcher: Launcher) -> None:
-    more = {"DO": "hang", "RINGLEADER_CHECK_SECONDS": "0.2"}
+    more = {"DO": "hang", "RINGLEADER_CHECK_SECONDS": "1"}
     done = launcher.run("launch", "mpirun", "-n", "6", more=more)
     assert done.returncode == 3
     assert "reached 0 of the 3 hosts" in done.stderr

@@ -84,16 +84,19 @@ pid=$!
 exec 9<&-
 [ -z "$asked" ] || kill "-$asked" "$pid" 2>/dev/null
 # mpirun turns to other hosts before anything else: one that has not after so long never will.
+: >"$RINGLEADER_CONTACTED.runs"
 {
-    trap '[ -z "$!" ] || kill "$!"; exit' TERM
-    sleep "${RINGLEADER_CHECK_SECONDS:-120}" &
-    wait "$!"
-    [ -s "$RINGLEADER_CONTACTED" ] || {
-        : >"$RINGLEADER_CONTACTED.none"
-        kill -TERM "$pid"
-    }
+    left=${RINGLEADER_CHECK_SECONDS:-120}
+    while [ ! -s "$RINGLEADER_CONTACTED" ] && [ -e "$RINGLEADER_CONTACTED.runs" ]; do
+        if [ "$left" -le 0 ]; then
+            : >"$RINGLEADER_CONTACTED.none"
+            kill -TERM "$pid"
+            break
+        fi
+        left=$((left - 1))
+        sleep 1
+    done
 } </dev/null >/dev/null 2>&1 &
-watch=$!
 # A signal to us ends a wait, too, with a code of its own; a shell tells the real one once (127: it has).
 code=
 while :; do
@@ -104,7 +107,7 @@ while :; do
     code=$told
     [ -n "$asked" ] || break
 done
-kill "$watch" 2>/dev/null
+rm -f "$RINGLEADER_CONTACTED.runs"
 
 [ "$code" -eq 0 ] || [ -e "$RINGLEADER_CONTACTED.none" ] || exit "$code"
 contacted=' '
