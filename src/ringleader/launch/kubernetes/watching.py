@@ -14,6 +14,9 @@ View = TypeVar("View")
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds between attempts to reach a server that does not answer; the last one is kept to."""
 
+WATCH = 60.0
+"""Seconds of one watch: one that has gone silent on the way is noticed when it should have ended."""
+
 
 class Outage:
     """Tells once that the server is away, and once that it is back."""
@@ -105,6 +108,7 @@ class Watched(Generic[View]):
                 resource_version=version,
                 labels=self._labels,
                 fields=self._fields,
+                timeout=WATCH,
             ):
                 version = str(change.object.get("metadata", {}).get("resourceVersion", version))
                 if change.type == "BOOKMARK":
