@@ -166,6 +166,32 @@ def test_waiting_ends_with_an_addition_with_a_moment_or_with_the_end():
     assert asyncio.run(asyncio.wait_for(play(), 30)) == ["later", "now", None]
 
 
+def test_many_who_wait_share_the_keys_and_miss_none():
+    async def play() -> list[str]:
+        loop = asyncio.get_running_loop()
+        queue: WorkQueue[str] = WorkQueue(clock=loop.time)
+        done: list[str] = []
+
+        async def work() -> None:
+            while (key := await queue.take()) is not None:
+                await asyncio.sleep(0.001)
+                queue.done(key)
+                done.append(key)
+
+        workers = [asyncio.create_task(work()) for _ in range(8)]
+        await asyncio.sleep(0)
+        for number in range(40):
+            queue.add(f"k{number}", after=0.004 * (number % 5))
+        while len(done) < 40:
+            await asyncio.sleep(0.001)
+        queue.close()
+        await asyncio.gather(*workers)
+        return done
+
+    found = asyncio.run(asyncio.wait_for(play(), 30))
+    assert sorted(found) == sorted(f"k{number}" for number in range(40))
+
+
 class Machine(RuleBasedStateMachine):
     """Whatever happens: no key is lost, none is worked on twice at once, none runs before its time."""
 

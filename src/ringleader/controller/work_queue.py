@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -46,7 +47,7 @@ class WorkQueue(Generic[K]):
         self._at_work: dict[K, float | None] = {}
         self._failures: dict[K, int] = {}
         self._not_before: dict[K, float] = {}
-        self._wake = asyncio.Event()
+        self._waiters: deque[asyncio.Future[None]] = deque()
         self._is_closed = False
 
     def __len__(self) -> int:
@@ -81,9 +82,9 @@ class WorkQueue(Generic[K]):
     async def take(self) -> K | None:
         """Wait for a key to work on; ``None`` once the queue is closed."""
         while not self._is_closed:
-            self._wake.clear()
             key = self.take_due()
             if key is not None:
+                self._wake_one()  # somebody must mind what else is, or will be, due
                 return key
             await self._change()
         return None
@@ -121,7 +122,8 @@ class WorkQueue(Generic[K]):
     def close(self) -> None:
         """Give out no more keys; whoever waits for one gets ``None``."""
         self._is_closed = True
-        self._wake.set()
+        while self._waiters:
+            self._wake_one()
 
     def _finish(self, key: K, not_before: float | None) -> None:
         again = self._at_work.pop(key)
@@ -142,13 +144,26 @@ class WorkQueue(Generic[K]):
             return
         self._due[key] = due
         heapq.heappush(self._order, (due, next(self._number), key))
-        self._wake.set()
+        self._wake_one()
+
+    def _wake_one(self) -> None:
+        """Wake one of those that wait: a thousand additions must not wake everybody a thousand times."""
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
 
     async def _change(self) -> None:
         """Wait until something is added, or the first key is due."""
         timeout = max(0.0, self._order[0][0] - self._clock()) if self._order else None
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
         try:
             async with asyncio.timeout(timeout):
-                await self._wake.wait()
+                await waiter
         except TimeoutError:
             return
+        finally:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
