@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 READ_ONLY, NOSUID, NODEV, NOEXEC, REMOUNT, BIND, RECURSIVE = 1, 2, 4, 8, 32, 4096, 16384
-FRESH = {"/tmp": 0o1777, "/root": 0o755, "/opt": 0o755, "/run": 0o755, "/dev": 0o755}
+FRESH = {"/tmp": 0o1777, **dict.fromkeys(("/root", "/home", "/opt", "/run", "/dev"), 0o755)}
 """What each container has to itself, empty → mode."""
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 READY = "/run/ready"

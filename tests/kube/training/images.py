@@ -19,6 +19,8 @@ WORK = "/opt/work"
 OPERATOR, OPENMPI5, OPENMPI4 = (
     f"example.org/{name}:1" for name in ("ringleader-operator", "openmpi5", "openmpi4")
 )
+USERS = "example.org/openmpi4-of-a-user:1"
+USER, HOME = 1000, "/home/mpiuser"
 BENCHMARKS = "mpioperator/tensorflow-benchmarks:latest"
 MPI4 = Path("/usr/lib") / (sysconfig.get_config_var("MULTIARCH") or "") / "libmpi.so.40"
 AGENT_USER = 65532
@@ -33,6 +35,8 @@ class Image:
     """What lies at ``PROGRAMS``; ``None``: what the machine has there."""
     work: Path | None = None
     """Its working directory, ``WORK``."""
+    files: Mapping[str, Path] = field(default_factory=dict)
+    """Path in the image → what lies there."""
     user: int = 0
     needs: tuple[str, ...] = ()
     """What that user has to be able to read; otherwise root is taken."""
@@ -51,6 +55,7 @@ def build(base: Path) -> dict[str, Image]:
     if old is not None:
         programs = _programs(base / "4", old, f"export MPI4PY_LIBMPI={MPI4}\n")
         found[OPENMPI4] = Image(programs=programs)
+        found[USERS] = _of_a_user(base / "user", programs)
         script = base / "work" / "scripts" / "tf_cnn_benchmarks" / "tf_cnn_benchmarks.py"
         script.parent.mkdir(parents=True)
         shutil.copy(Path(__file__).parent / "benchmark_program.py", script)
@@ -66,7 +71,10 @@ def etc(base: Path) -> Path:
     for name in ("ssh", "mpi"):
         shutil.rmtree(found / name, ignore_errors=True)
         (found / name).mkdir()
+    users = (found / "passwd").read_text(encoding="utf-8").splitlines()
+    users = [line for line in users if line.split(":")[2] != str(USER)]
     texts = {
+        "passwd": "\n".join([*users, f"mpiuser:x:{USER}:{USER}::{HOME}:/bin/sh", ""]),
         "nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files\n",
         "shadow": "root:*:19000:0:99999:7:::\nsshd:!:19000::::::\n",
         "resolv.conf": "",
@@ -95,7 +103,26 @@ def _programs(place: Path, mpirun: str, prepare: str = "") -> Path:
     return place
 
 
+def _of_a_user(place: Path, programs: Path) -> Image:
+    """An image as the reference controller's own: a user who is not root, and the ports and files of his."""
+    place.mkdir()
+    texts = {
+        "sshd_config": f"PidFile none\nHostKey {HOME}/.ssh/id_rsa\nStrictModes no\nPort 2222\n",
+        "ssh_config": "Port 2222\nStrictHostKeyChecking no\nUserKnownHostsFile /dev/null\n",
+    }
+    for name, text in texts.items():
+        (place / name).write_text(text, encoding="utf-8")
+    files = {f"{HOME}/.sshd_config": place / "sshd_config", "/etc/ssh/ssh_config": place / "ssh_config"}
+    return Image(environ={"PATH": SYSTEM_PATH, "HOME": HOME}, programs=programs, files=files, user=USER)
+
+
 def _operator() -> Image:
-    """The operator's image: this environment, and a user who is nobody."""
-    path = f"{Path(sys.executable).parent}:{SYSTEM_PATH}"
-    return Image(environ={"PATH": path}, user=AGENT_USER, needs=(sys.executable, podagent.__file__ or ""))
+    """The operator's image: this environment with kubectl, and a user who is nobody."""
+    path = f"{Path(sys.executable).parent}:/opt/kubectl:{SYSTEM_PATH}"
+    kubectl = shutil.which("kubectl")
+    return Image(
+        environ={"PATH": path},
+        files={"/opt/kubectl/kubectl": Path(kubectl).resolve()} if kubectl else {},
+        user=AGENT_USER,
+        needs=(sys.executable, podagent.__file__ or ""),
+    )

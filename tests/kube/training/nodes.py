@@ -49,11 +49,11 @@ class Nodes:
             "hostname": spec.get("hostname") or run.pod["metadata"]["name"],
             "mounts": [[str(source), target, ro] for source, target, ro in self._mounts(run, image)],
             "keep": kept(),
-            "user": image.user if (run.container.get("securityContext") or {}).get("runAsNonRoot") else 0,
+            "user": image.user,
             "needs": image.needs,
             "command": run.command,
             "environ": self._environ(run),
-            "directory": run.container.get("workingDir") or (WORK if image.work else "/"),
+            "directory": run.container.get("workingDir") or ("/" if image.work is None else WORK),
         }
         file = run.directory / f"{name}.json"
         file.write_text(json.dumps(words), encoding="utf-8")
@@ -105,6 +105,7 @@ class Nodes:
             found.append((image.programs, PROGRAMS, True))
         if image.work is not None:
             found.append((image.work, WORK, True))
+        found += [(path, target, True) for target, path in image.files.items()]
         if run.pod["spec"].get("automountServiceAccountToken") is not False:
             found.append((self._account(run), ACCOUNT, True))
         own = {name: run.directory / f"{run.container['name']}.{name}" for name in ("termination", "ready")}

@@ -51,7 +51,10 @@ class Stage:
         text = document if isinstance(document, str) else json.dumps(document)
         file = self.folder / "job.yaml"
         file.write_text(text, encoding="utf-8")
-        done = self.ringleader("submit", "--kubeconfig", str(self.kubeconfig), str(file))
+        try:
+            done = self.ringleader("submit", "--kubeconfig", str(self.kubeconfig), str(file))
+        except subprocess.TimeoutExpired as error:
+            raise AssertionError(f"{error}: {error.stderr!r}\n{self.story()}")
         return Ended(code=done.returncode, out=done.stdout, err=done.stderr)
 
     def logs(self, job: str) -> str:
