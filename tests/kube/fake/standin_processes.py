@@ -164,8 +164,9 @@ class Processes:
         for volume in pod["spec"].get("volumes") or ():
             place = base / volume["name"]
             place.mkdir(parents=True, exist_ok=True)
-            if "emptyDir" in volume:
-                place.chmod(0o777)  # as the kubelet makes it: containers of any user write there
+            # As the kubelet makes them: containers of any user write into an emptyDir, and all others look to
+            # programs that are strict about such things as if anybody could write there.
+            place.chmod(0o777 if "emptyDir" in volume else 0o1777)
             found[volume["name"]] = place
             for source in [volume, *((volume.get("projected") or {}).get("sources") or ())]:
                 mode = (volume.get("projected") or {}).get("defaultMode", 0o644)
