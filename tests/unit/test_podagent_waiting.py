@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
+import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -223,3 +226,23 @@ def test_the_whole_init_container(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "1 of 1 workers were not ready after 0.1 s" in capsys.readouterr().err
     assert main([*words[:2], "--hostfile=/no/such/file", "--timeout=1"]) == 3
     assert "/no/such/file" in capsys.readouterr().err
+
+
+def test_it_ends_when_it_is_asked_to(tmp_path: Path) -> None:
+    hostfile, tools = tmp_path / "hostfile", tmp_path / "tools"
+    tools.mkdir()
+    hostfile.write_text("127.0.0.1 slots=1\n")
+    words = ["wait", f"--tools={tools}", f"--hostfile={hostfile}", "--timeout=600", "--port=1"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ringleader.podagent", *words], stderr=subprocess.DEVNULL
+    )
+    try:
+        end = time.monotonic() + 60
+        while not (tools / "job.sh").exists():
+            assert process.poll() is None and time.monotonic() < end
+            time.sleep(0.01)
+        process.terminate()
+        assert process.wait(60) == 143, "a handler of its own: the first process of a container has no other"
+    finally:
+        process.kill()
+        process.wait()
