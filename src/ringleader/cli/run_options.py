@@ -99,7 +99,8 @@ RUN_OPTIONS: tuple[click.Parameter, ...] = (
     click.Option(
         ["--autotune"],
         is_flag=True,
-        help="Try bucket sizes during the first steps of a training and go on with the best.",
+        help="Try sizes of buckets, and sizes at which arrays go another way, during the first steps of a "
+        "training; go on with the best and say which.",
     ),
     click.Option(["--output-dir"], metavar="DIR", help="One file for each rank and stream."),
     click.Option(
