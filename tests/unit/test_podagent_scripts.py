@@ -328,13 +328,24 @@ def test_a_launch_that_turns_to_nobody_is_ended(launcher: Launcher) -> None:
 def test_signals_reach_mpirun(launcher: Launcher, name: str) -> None:
     argv = launcher.argv("launch", ["mpirun", "-n", "6"])
     environ = launcher.environ({"DO": "wait", "TURN_TO": ALL, "SIGNAL": name})
-    with subprocess.Popen(argv, env=environ, stdout=subprocess.PIPE, text=True) as process:
-        until = time.monotonic() + 60
-        while not (launcher.records / "waits").exists():
-            assert time.monotonic() < until
-            time.sleep(0.01)
-        process.send_signal(getattr(signal, f"SIG{name}"))
-        out, _ = process.communicate(timeout=60)
+    number = getattr(signal, f"SIG{name}")
+
+    def as_in_a_pod() -> None:
+        signal.signal(number, signal.SIG_DFL)  # whoever started the tests may ignore it, as nohup does
+
+    with subprocess.Popen(
+        argv, env=environ, stdout=subprocess.PIPE, text=True, preexec_fn=as_in_a_pod, start_new_session=True
+    ) as process:
+        try:
+            until = time.monotonic() + 60
+            while not (launcher.records / "waits").exists():
+                assert time.monotonic() < until
+                time.sleep(0.01)
+            process.send_signal(number)
+            out, _ = process.communicate(timeout=60)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
     assert (out, process.returncode) == (f"got {name}\n", 9)
 
 
