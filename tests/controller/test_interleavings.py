@@ -162,7 +162,10 @@ class Stage:
         self.play(("suspend", how == "suspended"))
         if how in ("succeeded", "failed"):
             wait(lambda: "Running" in self.true() and self.launcher(), f"it runs before it has {how}")
-            wait(lambda: len(self.pods()) == workers + 1, "all Pods run")
+            wait(
+                lambda: self.phases() == ["Running"] * (workers + 1), "all Pods run, and no others are there"
+            )
+            wait(lambda: self.hosts() == workers, "the hosts are written: nothing more is when it has ended")
             self.cluster.kubelet.finish(self.launcher(), 0 if how == "succeeded" else 3, namespace=self.space)
 
     def true(self) -> list[str]:
@@ -173,6 +176,13 @@ class Stage:
     def launcher(self) -> str:
         found = [name for name, phase in self.pods() if "launcher" in name and phase == "Running"]
         return found[0] if found else ""
+
+    def phases(self) -> list[str]:
+        return [phase for _, phase in self.pods()]
+
+    def hosts(self) -> int:
+        found = self.cluster.get("configmaps", "train-config", self.space) or {"data": {}}
+        return found["data"].get("discover_hosts.sh", "").count("echo ")
 
     def pods(self) -> list[tuple[str, str]]:
         return [
