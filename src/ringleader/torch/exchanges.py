@@ -60,7 +60,7 @@ def _pair(work: Work) -> tuple[torch.Tensor, torch.Tensor]:
 def _alltoall_now(
     tensor: torch.Tensor, splits: Splits, name: str | None, process_set: ProcessSet
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    engine, work = _exchange(tensor, splits, name, next_serial(), process_set)
+    engine, work = _exchange(tensor, splits, name, next_serial(process_set.process_set_id), process_set)
     run(engine, work)
     return _pair(work)
 
@@ -114,9 +114,9 @@ def alltoall_async(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Begin an alltoall and return a handle; `synchronize` returns the pair, with splits or without."""
-    serial = next_serial()
+    serial = next_serial(process_set.process_set_id)
     engine, work = _exchange(tensor, splits, name, serial, process_set)
-    return begin(engine, (work,), serial, lambda: _pair(work))
+    return begin(engine, (work,), lambda: _pair(work))
 
 
 def scattering(
@@ -154,7 +154,7 @@ def _reducescatter_now(
     process_set: ProcessSet,
     scales: tuple[float, float],
 ) -> torch.Tensor:
-    engine, work = scattering(tensor, name, next_serial(), op, process_set, scales)
+    engine, work = scattering(tensor, name, next_serial(process_set.process_set_id), op, process_set, scales)
     return run(engine, work)
 
 
@@ -225,7 +225,7 @@ def reducescatter_async(
     postscale_factor: float = 1.0,
 ) -> int:
     """Begin a reducescatter and return a handle."""
-    serial = next_serial()
+    serial = next_serial(process_set.process_set_id)
     scales = (prescale_factor, postscale_factor)
     engine, work = scattering(tensor, name, serial, op, process_set, scales)
-    return begin(engine, (work,), serial, lambda: work.out)
+    return begin(engine, (work,), lambda: work.out)

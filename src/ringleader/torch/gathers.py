@@ -29,7 +29,7 @@ def allgather_now(
     tensor: torch.Tensor, name: str | None, process_set: ProcessSet
 ) -> tuple[torch.Tensor, tuple[int, ...]]:
     """Return the tensors of all ranks, apart from autograd, and how many rows each rank brought."""
-    engine, work = gathering(tensor, name, next_serial(), process_set)
+    engine, work = gathering(tensor, name, next_serial(process_set.process_set_id), process_set)
     return run(engine, work), work.received
 
 
@@ -74,9 +74,9 @@ def allgather_async(
     tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
     """Begin an allgather and return a handle."""
-    serial = next_serial()
+    serial = next_serial(process_set.process_set_id)
     engine, work = gathering(tensor, name, serial, process_set)
-    return begin(engine, (work,), serial, lambda: work.out)
+    return begin(engine, (work,), lambda: work.out)
 
 
 def _broadcasting(
@@ -100,7 +100,7 @@ def _broadcasting(
 def _broadcast_now(
     tensor: torch.Tensor, root_rank: int, name: str | None, process_set: ProcessSet
 ) -> torch.Tensor:
-    serial = next_serial()
+    serial = next_serial(process_set.process_set_id)
     engine, work = _broadcasting(tensor, root_rank, name, serial, process_set, in_place=False)
     return run(engine, work)
 
@@ -149,7 +149,9 @@ def broadcast_(
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
     """Replace the tensor by that of ``root_rank``, and return it."""
-    engine, work = _broadcasting(tensor, root_rank, name, next_serial(), process_set, in_place=True)
+    engine, work = _broadcasting(
+        tensor, root_rank, name, next_serial(process_set.process_set_id), process_set, in_place=True
+    )
     run(engine, work)
     return written_back(work.out, tensor)
 
@@ -161,9 +163,9 @@ def broadcast_async(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Begin a broadcast and return a handle."""
-    serial = next_serial()
+    serial = next_serial(process_set.process_set_id)
     engine, work = _broadcasting(tensor, root_rank, name, serial, process_set, in_place=False)
-    return begin(engine, (work,), serial, lambda: work.out)
+    return begin(engine, (work,), lambda: work.out)
 
 
 def broadcast_async_(
@@ -173,6 +175,6 @@ def broadcast_async_(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Begin a broadcast in place and return a handle; `synchronize` returns the tensor."""
-    serial = next_serial()
+    serial = next_serial(process_set.process_set_id)
     engine, work = _broadcasting(tensor, root_rank, name, serial, process_set, in_place=True)
-    return begin(engine, (work,), serial, lambda: written_back(work.out, tensor))
+    return begin(engine, (work,), lambda: written_back(work.out, tensor))

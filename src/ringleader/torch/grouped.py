@@ -34,13 +34,13 @@ def _begin(
     result: Callable[[list[Work]], Any],
 ) -> int:
     """Describe each member by its name and the group's number, begin all, and return the handle."""
-    serial = next_serial()
+    serial = next_serial(process_set.process_set_id)
     engine = member_of(process_set, operation).engine
     base = f"noname.{serial}" if name is None else name
     works = [
         describe(tensor, f"{base}_{at}of{len(tensors)}", serial)[1] for at, tensor in enumerate(tensors, 1)
     ]
-    return begin(engine, works, serial, lambda: result(works))
+    return begin(engine, works, lambda: result(works))
 
 
 def _outputs(works: list[Work]) -> Results:

@@ -1,4 +1,4 @@
-"""Operations that were begun and not waited for, and the count by which they are known."""
+"""Operations that were begun and not waited for, and the counts by which unnamed ones are known."""
 
 from __future__ import annotations
 
@@ -18,23 +18,27 @@ _Kept = tuple[Engine, Sequence[Work], Callable[[], Any] | None]
 of `synchronize` when all are done without an error; None for one reduction in place. A plain tuple: there may
 be hundreds in a step."""
 
-_SERIAL = itertools.count()
+_NEXT_HANDLE = itertools.count()
 _HANDLES: dict[int, _Kept] = {}
+_COUNTED: dict[int | None, int] = {}
+"""Number of a process set → operations of it that this rank has asked for."""
 
 
-def next_serial() -> int:
-    """Count an operation of this process; the number names it where the script does not, and is its handle.
+def next_serial(process_set_id: int | None) -> int:
+    """Count an operation of a process set; the number names it where the script does not.
 
-    Every operation of every kind and process set is counted before anything else is looked at, also one that
-    fails then: where ranks differ in what fails, they count alike.
+    Every set counts for itself: ranks that are in different sets do not ask for the same ones. Every
+    operation of every kind is counted before anything else is looked at, also one that fails then: where
+    ranks differ in what fails, they count alike.
     """
-    return next(_SERIAL)
+    serial = _COUNTED.get(process_set_id, 0)
+    _COUNTED[process_set_id] = serial + 1
+    return serial
 
 
-def count_from(serial: int) -> None:
-    """Go on counting from a number that is not below what was counted so far."""
-    global _SERIAL
-    _SERIAL = itertools.count(serial)
+def count_from(serial: int, process_set_id: int = 0) -> None:
+    """Go on counting a set's operations from a number: after a join, or where a number gets a new set."""
+    _COUNTED[process_set_id] = serial
 
 
 def run(engine: Engine, work: Work) -> torch.Tensor:
@@ -44,7 +48,7 @@ def run(engine: Engine, work: Work) -> torch.Tensor:
     return out
 
 
-def begin(engine: Engine, works: Sequence[Work], serial: int, result: Callable[[], Any]) -> int:
+def begin(engine: Engine, works: Sequence[Work], result: Callable[[], Any]) -> int:
     """Hand works to the engine, all of them or none, and return the handle.
 
     A name that is pending here is a `ValueError`.
@@ -53,15 +57,17 @@ def begin(engine: Engine, works: Sequence[Work], serial: int, result: Callable[[
         engine.submit(works[0])
     else:
         engine.submit_all(works)
-    _HANDLES[serial] = (engine, works, result)
-    return serial
+    handle = next(_NEXT_HANDLE)
+    _HANDLES[handle] = (engine, works, result)
+    return handle
 
 
-def begin_in_place(engine: Engine, work: Work, serial: int) -> int:
+def begin_in_place(engine: Engine, work: Work) -> int:
     """Hand a reduction of a tensor in its own memory to the engine and return the handle."""
     engine.submit(work)
-    _HANDLES[serial] = (engine, (work,), None)
-    return serial
+    handle = next(_NEXT_HANDLE)
+    _HANDLES[handle] = (engine, (work,), None)
+    return handle
 
 
 def finish(engine: Engine, works: Sequence[Work]) -> None:
@@ -103,7 +109,6 @@ def synchronize(handle: int) -> Any:
 
 def forget_handles() -> None:
     """Drop the handles of an earlier life of the engine, and count operations from the beginning."""
-    global _SERIAL
     _HANDLES.clear()
+    _COUNTED.clear()
     REPEATED.clear()
-    _SERIAL = itertools.count()

@@ -10,7 +10,7 @@ from ringleader.torch.works import meeting
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Wait until all ranks of a process set have called this."""
-    serial = next_serial()
+    serial = next_serial(process_set.process_set_id)
     member_of(process_set, "Barrier").engine.run(meeting("barrier", serial))
 
 
@@ -19,7 +19,7 @@ def join(device: int = -1) -> int:
 
     Returns the rank that was the last. ``device`` is Horovod's and not needed.
     """
-    serial = next_serial()
+    serial = next_serial(global_process_set.process_set_id)
     last, counted = member_of(global_process_set, "Join").engine.join(serial)
     count_from(counted + 1)
     for end in session().at_join:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ringleader.collectives.session import PROCESS
 from ringleader.collectives.sets import Member
+from ringleader.torch.handles import count_from
 
 
 class ProcessSet:
@@ -88,6 +89,7 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
         raise ValueError(f"{chosen} is registered already.")
     _look_up_ranks(chosen)
     chosen.process_set_id = session.registry.add(chosen.ranks or [])
+    count_from(0, chosen.process_set_id)
     _REGISTERED.append(chosen)
     return chosen
 

@@ -81,7 +81,7 @@ def allreduce_now(
     process_set: ProcessSet,
 ) -> torch.Tensor:
     """Reduce the tensor into a new one, apart from autograd."""
-    serial = next_serial()
+    serial = next_serial(process_set.process_set_id)
     engine, work = reduction(
         tensor,
         in_place=False,
@@ -154,7 +154,7 @@ def allreduce_(
 ) -> torch.Tensor:
     """Reduce the tensor over the ranks of a process set in place, and return it. See `allreduce`."""
     chosen = handle_average_backwards_compatibility(op, average)
-    serial = next_serial()
+    serial = next_serial(process_set.process_set_id)
     engine, work = reduction(
         tensor,
         in_place=True,
@@ -179,7 +179,7 @@ def allreduce_async(
 ) -> int:
     """Begin an allreduce and return a handle for `synchronize`; leave the tensor alone until then."""
     chosen = handle_average_backwards_compatibility(op, average)
-    serial = next_serial()
+    serial = next_serial(process_set.process_set_id)
     engine, work = reduction(
         tensor,
         in_place=False,
@@ -189,7 +189,7 @@ def allreduce_async(
         scales=(prescale_factor, postscale_factor),
         process_set=process_set,
     )
-    return begin(engine, (work,), serial, lambda: work.out)
+    return begin(engine, (work,), lambda: work.out)
 
 
 def allreduce_async_(
@@ -203,11 +203,11 @@ def allreduce_async_(
 ) -> int:
     """Begin an allreduce in place and return a handle; `synchronize` returns the tensor."""
     chosen = handle_average_backwards_compatibility(op, average)
-    serial = next_serial()
+    serial = next_serial(process_set.process_set_id)
     work = REPEATED.take(name, tensor, chosen, prescale_factor, postscale_factor)
     if work is not None:
         work.serial = serial
-        return begin_in_place(member_of(process_set, "Allreduce").engine, work, serial)
+        return begin_in_place(member_of(process_set, "Allreduce").engine, work)
     engine, work = reduction(
         tensor,
         in_place=True,
@@ -218,5 +218,5 @@ def allreduce_async_(
         process_set=process_set,
     )
     if work.out is tensor:
-        return begin_in_place(engine, work, serial)
-    return begin(engine, (work,), serial, lambda: written_back(work.out, tensor))
+        return begin_in_place(engine, work)
+    return begin(engine, (work,), lambda: written_back(work.out, tensor))

@@ -34,14 +34,14 @@ def sparse_allreduce_async(
         )
     size, dense = tuple(tensor.shape), tensor.dense_dim()
     own = tensor.detach().coalesce()
-    serial = next_serial()
+    serial = next_serial(process_set.process_set_id)
     member = member_of(process_set, "Allgather")
     base = f"noname.{serial}" if name is None else name
     note = f"entries of a sparse tensor of size {list(size)} with {dense} dense dimensions"
     _engine, indices = gathering(own.indices().t(), f"{base}.indices", serial, process_set, note)
     _engine, values = gathering(own.values(), f"{base}.values", serial, process_set, note)
     both = (indices, values)
-    handle = begin(member.engine, both, serial, lambda: tuple(work.out for work in both))
+    handle = begin(member.engine, both, lambda: tuple(work.out for work in both))
 
     def wait() -> torch.Tensor:
         places, values = synchronize(handle)
