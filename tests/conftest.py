@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from ringleader.errors import RefusedError
@@ -21,6 +22,12 @@ from ringleader.job import Job
 from ringleader.launch.launcher import launch
 from ringleader.launch.mpi_found import find_mpi
 from ringleader.launch.outcome import Outcome
+
+# The same examples in every run, and none of them on a clock: what passes here passes on a busier machine.
+# HYPOTHESIS_PROFILE=explore pytest … draws others, for an evening's search.
+hypothesis.settings.register_profile("same", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("explore", deadline=None, print_blob=True)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 ROOT = Path(__file__).resolve().parents[1]
 INTEL = ROOT / ".mpi/intel"
