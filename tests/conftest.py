@@ -30,7 +30,7 @@ hypothesis.settings.register_profile("same", deadline=None, derandomize=True)
 hypothesis.settings.register_profile("explore", deadline=None, print_blob=True)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
-# A shell that starts something in the background has it ignore these; what the tests start would inherit that,
+# A shell that starts something in the background has it ignore these; what tests start would inherit that,
 # and be deaf to the very signals that are tested.
 for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(_number) is signal.SIG_IGN:
