@@ -77,7 +77,6 @@ class Engine:
         """
         self.ranks = ranks
         self.transport = transport
-        self.devices = devices
         self.threads = threads
         self.waiting_seconds = 0.0
         """Time in which exchanges of gradients waited for the slowest rank, in all."""
@@ -105,6 +104,15 @@ class Engine:
     def watched_by(self, observer: Observer | None) -> None:
         """Tell an observer what operations go through from now on, or nobody."""
         self.observer = self._execution.observer = observer
+
+    @property
+    def devices(self) -> DeviceTransport | None:
+        """What carries arrays that are not in host memory."""
+        return self._execution.devices
+
+    @devices.setter
+    def devices(self, devices: DeviceTransport | None) -> None:
+        self._execution.devices = devices
 
     # submit
 

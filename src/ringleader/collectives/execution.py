@@ -44,7 +44,8 @@ class Execution:
         """Is told what operations go through, where a timeline is written."""
         self._board = board
         self._transport = transport
-        self._devices = devices
+        self.devices = devices
+        """Carries arrays that are not in host memory."""
         self._kernels = kernels
         self._packer = packer
         self._watch = watch
@@ -70,9 +71,9 @@ class Execution:
 
     def devices_for(self, work: Work) -> DeviceTransport:
         """Return what carries arrays on devices; `HorovodInternalError` where nothing does."""
-        if self._devices is None:
+        if self.devices is None:
             raise HorovodInternalError(f"{work}: arrays on {work.call.device} cannot be carried here")
-        return self._devices
+        return self.devices
 
     def carry_out_ready(self, decision: Decision) -> None:
         """Do what a decision says can be done, also what ranks that have joined did not ask for."""
