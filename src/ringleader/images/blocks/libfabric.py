@@ -1,0 +1,22 @@
+"""The block ``libfabric``: the transport library below EFA, and of MPICH."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ringleader.images.arguments import NAME, VERSION, text
+from ringleader.images.halves import Halves, Setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class Libfabric:
+    """Arguments of the block."""
+
+    version: str = text(VERSION)
+    """Empty: what the base packages."""
+    source: str = text(NAME, "base", one_of=("base", "build"))
+
+
+def halves(block: Libfabric, setting: Setting) -> Halves:
+    """Return what the block gives to the build and to the image."""
+    raise NotImplementedError

@@ -1,0 +1,22 @@
+"""The block ``mxnet``: MXNet's wheel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ringleader.images.arguments import VARIANT, VERSION, needed, text
+from ringleader.images.halves import Halves, Setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mxnet:
+    """Arguments of the block."""
+
+    version: str = needed(VERSION)
+    variant: str = text(VARIANT)
+    """``cu90``: the package ``mxnet-cu90``; empty: the one for CPUs."""
+
+
+def halves(block: Mxnet, setting: Setting) -> Halves:
+    """Return what the block gives to the build and to the image."""
+    raise NotImplementedError

@@ -1,0 +1,55 @@
+"""A recipe: the short text from which an image is made, as a value. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mirrors:
+    """Where things are fetched from instead of their usual places: the recipe's table ``[mirrors]``."""
+
+    set: str = ""
+    """A named set of mirrors, such as ``cn``; single ones below win over it."""
+    registry: str = ""
+    """Prefix for images of public registries: ``registry.example.org/proxy``."""
+    apt: str = ""
+    """Base URL under which ``debian/``, ``debian-security/`` or ``ubuntu/`` lie."""
+    pip: str = ""
+    """URL of a simple index."""
+    conda: str = ""
+    """Base URL of channels."""
+    keep: bool = False
+    """True: the image's own apt and pip use them too. Otherwise no trace of them is left."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What is to be in an image. ``ringleader.images.read`` makes it from TOML."""
+
+    name: str
+    """Name of the image: a-z, 0-9, ``.``, ``-``."""
+    about: str = ""
+    base: str
+    """The image to begin with: ``ubuntu:24.04``, ``nvidia/cuda:12.8.1-base-ubuntu24.04``, with ``@sha256:…`` where
+    it is to be pinned."""
+    base_like: str = ""
+    """The base of the tables that ``base`` resembles, where its name does not tell: ``debian:12``."""
+    build_base: str = ""
+    """The image in which the build half is done; empty: ``base``."""
+    gpus: tuple[str, ...] = ()
+    """GPUs that the image must run on, as the tables name them: ``h100``. Only checked."""
+    driver: str = ""
+    """The hosts' NVIDIA driver, where it is known: ``550.54``. Only checked."""
+    network: str = ""
+    """``roce``, ``infiniband``, ``efa``, ``erdma`` or ``tcp``. Only checked."""
+    historical: bool = False
+    """True: an image as it was made then, without the hardening of today's. `check` prints what it lacks."""
+    labels: tuple[tuple[str, str], ...] = ()
+    mirrors: Mirrors = field(default_factory=Mirrors)
+    blocks: Mapping[str, Any] = field(default_factory=dict)
+    """Name → arguments of a block (``ringleader.images.blocks``), in the order in which blocks take effect."""
+    where: str = ""
+    """File from which it was read; the recipe's own paths are relative to its directory."""

@@ -1,0 +1,118 @@
+"""What happens while an image is built, as values: both a Dockerfile and an Apptainer definition say it. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """Commands that must all succeed, in one layer."""
+
+    commands: tuple[str, ...]
+    """Lines of POSIX shell, each complete; values of users come into them through ``words`` and ``write``."""
+    why: str = ""
+    """A comment above them; empty: they speak for themselves."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Env:
+    """Variables of this and all later steps, and of the containers."""
+
+    variables: tuple[tuple[str, str], ...]
+    """A value may refer to an earlier variable as ``${NAME}``; every other ``$`` is taken literally."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copy:
+    """Files of the build context, or of an earlier stage, into the image."""
+
+    sources: tuple[str, ...]
+    """Paths relative to the context, or absolute ones of the stage ``stage``."""
+    target: str
+    """Absolute; ends with / where it is a directory."""
+    stage: str = ""
+    """Name of an earlier stage; empty: the build context."""
+    owner: str = ""
+    """``user:group``; empty: root."""
+    mode: str = ""
+    """Octal, such as ``0755``; empty: as the source has it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class User:
+    """Who runs what follows, and the container."""
+
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workdir:
+    """Where what follows, and the container, begins."""
+
+    path: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Label:
+    """Facts about the image that tools read (OCI annotations' names)."""
+
+    labels: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expose:
+    """A TCP port on which the container listens."""
+
+    port: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entrypoint:
+    """What a container runs around its command."""
+
+    argv: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """What a container runs unless told otherwise."""
+
+    argv: tuple[str, ...]
+
+
+Step = Run | Env | Copy | User | Workdir | Label | Expose | Entrypoint | Command
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """One image on the way, or the last one."""
+
+    name: str
+    base: str
+    """Reference of an image, or the name of an earlier stage."""
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image:
+    """A complete image: what is emitted. The last stage is the image; earlier ones only build."""
+
+    name: str
+    about: str
+    """One sentence for a comment at the top of the file."""
+    stages: tuple[Stage, ...]
+    context: tuple[str, ...] = ()
+    """Files of the build context that its steps copy, in the order of their first use."""
+
+
+def words(*argv: str) -> str:
+    """Return a command line with every word quoted for the shell."""
+    return shlex.join(argv)
+
+
+def write(path: str, lines: Iterable[str], *, append: bool = False) -> str:
+    """Return a command that writes lines to a file: no here-document, which older builders do not know."""
+    return f"printf '%s\\n' {shlex.join(lines)} {'>>' if append else '>'} {shlex.quote(path)}"
