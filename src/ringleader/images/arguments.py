@@ -1,4 +1,4 @@
-"""What blocks' arguments may look like: a pattern for each sort of text, so that none can leave its place. Pure.
+"""What blocks' arguments may look like: a pattern for each sort of text, so that none leaves its place. Pure.
 
 A newline would end an instruction of a Dockerfile, whatever the quotes around it: no sort of text has one.
 """

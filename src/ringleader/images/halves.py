@@ -25,7 +25,7 @@ class PipInstall:
     find_links: str = ""
     """Directory of wheels in the build context; only it is asked then, no index."""
     order: int = 50
-    """Calls are made in this order: frameworks (10) before what depends on them (50) and the user's own (90)."""
+    """Calls are made in this order: frameworks (10), what depends on them (50), the user's own (90)."""
     options: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
     """Variables of this call only, such as what a build from source asks for."""

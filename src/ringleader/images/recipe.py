@@ -33,8 +33,8 @@ class Recipe:
     """Name of the image: a-z, 0-9, ``.``, ``-``."""
     about: str = ""
     base: str
-    """The image to begin with: ``ubuntu:24.04``, ``nvidia/cuda:12.8.1-base-ubuntu24.04``, with ``@sha256:…`` where
-    it is to be pinned."""
+    """The image to begin with: ``ubuntu:24.04``, ``nvidia/cuda:12.8.1-base-ubuntu24.04``; with ``@sha256:…``
+    where it is to be pinned."""
     base_like: str = ""
     """The base of the tables that ``base`` resembles, where its name does not tell: ``debian:12``."""
     build_base: str = ""
@@ -50,6 +50,6 @@ class Recipe:
     labels: tuple[tuple[str, str], ...] = ()
     mirrors: Mirrors = field(default_factory=Mirrors)
     blocks: Mapping[str, Any] = field(default_factory=dict)
-    """Name → arguments of a block (``ringleader.images.blocks``), in the order in which blocks take effect."""
+    """Name → arguments of a block (``ringleader.images.blocks``), in the order in which they take effect."""
     where: str = ""
     """File from which it was read; the recipe's own paths are relative to its directory."""

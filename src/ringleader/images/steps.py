@@ -1,4 +1,4 @@
-"""What happens while an image is built, as values: both a Dockerfile and an Apptainer definition say it. Pure."""
+"""What happens while an image is built, as values that a Dockerfile and an Apptainer definition say. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The block ``nccl``: a NCCL of the system, for Horovod, MXNet and nccl-tests; PyTorch's wheel has its own."""
+"""The block ``nccl``: a NCCL of the system, for Horovod and nccl-tests; PyTorch's wheel has its own."""
 
 from __future__ import annotations
 
