@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from importlib import import_module
+from typing import ClassVar
 
 import click
 
 from ringleader import __version__
 from ringleader.errors import RingleaderError
 
-COMMANDS: dict[str, tuple[str, str]] = {
+Table = Mapping[str, tuple[str, str]]
+"""Sub-command → (module that holds a click command named ``command``, one line of help)."""
+
+COMMANDS: Table = {
     "run": ("ringleader.cli.run", "Start a command on many ranks: here, on hosts over ssh, on Kubernetes."),
     "scale": ("ringleader.cli.scale", "Run one job at several sizes; speed-up, efficiency, report."),
     "report": ("ringleader.cli.report", "Render stored runs again, or compare two."),
@@ -27,28 +32,30 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "render": ("ringleader.cli.render", "Print manifests for a cluster: MPIJobs, old ones converted."),
     "operator": ("ringleader.cli.operator", "The MPIJob operator: its CRD."),
 }
-"""Sub-command → (module that holds a click command named ``command``, one line of help)."""
 
 
 class LazyGroup(click.Group):
     """A group that lists its commands without importing them, so that ``--help`` is fast."""
 
+    table: ClassVar[Table] = COMMANDS
+    """A sub-class has its own."""
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names in the order of the table: the order in which a user meets them."""
-        return list(COMMANDS)
+        return list(self.table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the one command that was asked for."""
-        if cmd_name not in COMMANDS:
+        if cmd_name not in self.table:
             return None
-        command = import_module(COMMANDS[cmd_name][0]).command
+        command = import_module(self.table[cmd_name][0]).command
         assert isinstance(command, click.Command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the table of commands."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, help_) for name, (_, help_) in COMMANDS.items()])
+            formatter.write_dl([(name, help_) for name, (_, help_) in self.table.items()])
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
