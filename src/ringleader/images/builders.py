@@ -1,0 +1,123 @@
+"""Which program builds images here: the first of buildah, podman and docker that answers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from ringleader.errors import Fault, RefusedError
+
+NAMES = ("buildah", "podman", "docker")
+"""In the order in which they are asked."""
+QUESTIONS: dict[str, tuple[str, ...]] = {
+    "buildah": ("info", "--format", "{{.store.GraphDriverName}}"),
+    "podman": ("info", "--format", "{{.Store.GraphDriverName}}"),
+    "docker": ("info", "--format", "{{.ServerVersion}}"),
+}
+"""What only a builder that works can answer: its storage's driver, or its daemon's version."""
+ANSWER_SECONDS = 15.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Builder:
+    """A program that builds images and has answered."""
+
+    name: str
+    """``buildah``, ``podman`` or ``docker``."""
+    program: str
+    """Its absolute path."""
+    version: str
+    """As it says it, for people."""
+    global_options: tuple[str, ...] = ()
+    """Before each sub-command: where the images are kept."""
+
+
+def find(
+    wanted: str = "",
+    *,
+    environ: Mapping[str, str],
+    storage_driver: str = "",
+    seconds: float = ANSWER_SECONDS,
+) -> Builder:
+    """Return the builder ``wanted``, or where that is empty the first one that answers.
+
+    ``seconds``: what each one may take. Raises RefusedError with the reason of each one that was asked.
+    """
+    faults = []
+    for name in (wanted,) if wanted else NAMES:
+        if storage_driver and name == "docker":
+            what = "its daemon decides on the storage driver"
+            faults.append(_fault(name, what, "leave --storage-driver out"))
+            continue
+        options = ("--storage-driver", storage_driver) if storage_driver else ()
+        found = _asked(name, options, environ=environ, seconds=seconds)
+        if isinstance(found, Builder):
+            return found
+        faults.append(found)
+    raise RefusedError(faults)
+
+
+def _fault(name: str, what: str, hint: str = "") -> Fault:
+    return Fault(where=name, what=what, hint=hint)
+
+
+def _asked(
+    name: str, options: tuple[str, ...], *, environ: Mapping[str, str], seconds: float
+) -> Builder | Fault:
+    program = shutil.which(name, path=environ.get("PATH", os.defpath))
+    if program is None:
+        return _fault(name, "is not installed (looked for it on PATH)", f"apt-get install {_package(name)}")
+    code, said = answer((program, *options, *QUESTIONS[name]), environ=environ, seconds=seconds)
+    if code is None:
+        return _fault(name, f"{program} did not answer within {seconds:g} s")
+    text = " ".join(said.split())
+    # A docker client without a daemon prints an empty answer; some of its versions end with 0 all the same.
+    if code != 0 or not text:
+        reason = text[-300:] or "nothing"
+        hint = "is its daemon running?" if name == "docker" else ""
+        return _fault(name, f"{program} does not work here: it says {reason!r}", hint)
+    code, version = answer((program, "--version"), environ=environ, seconds=seconds)
+    first = version.strip().splitlines()[0] if code == 0 and version.strip() else name
+    return Builder(name=name, program=program, version=first, global_options=options)
+
+
+def _package(name: str) -> str:
+    return {"docker": "docker.io"}.get(name, name)
+
+
+def answer(argv: tuple[str, ...], *, environ: Mapping[str, str], seconds: float) -> tuple[int | None, str]:
+    """Return exit code and output of a question; ``None`` for the code where it did not end in time.
+
+    The output is what it wrote to standard output, or where it failed, all of it. What it started ends with
+    it: the whole process group is killed once the time is over.
+    """
+    try:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=dict(environ),
+            start_new_session=True,
+        )
+    except OSError as error:
+        return 127, str(error.strerror or error)
+    with process:
+        try:
+            out, err = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            return None, ""
+        except BaseException:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+    text = out if process.returncode == 0 else err + b"\n" + out
+    return process.returncode, text.decode(errors="replace").strip()
