@@ -14,8 +14,9 @@ from ringleader.errors import Fault, LabError, RequestError
 from ringleader.lab import down as lab_down
 from ringleader.lab import enter, links, needs, observe, state
 from ringleader.lab import up as lab_up
-from ringleader.lab.plan import down_phase, script, up_phases
+from ringleader.lab.plan import directory_of, down_phase, script, up_phases
 from ringleader.lab.spec import DEFAULT_NAME, LabSpec, check_name, format_rate, free_subnet, spec_of
+from ringleader.lab.tree_look import tree_asked_for
 
 name_option = click.option(
     "--name", default=None, metavar="NAME", help="Which lab; by default `lab`, or the only one there is."
@@ -53,6 +54,14 @@ def _stop(number: int, frame: object) -> NoReturn:
 @click.option("--ssh-port", default=33, show_default=True, type=int, help="Port of each host's sshd.")
 @click.option("--subnet", default=None, help="Private network; by default the first free 10.213.x.0/24.")
 @click.option("--private-tmp", is_flag=True, help="Give each host an own, empty /tmp.")
+@click.option("--root", metavar="DIR", help="Root file system of the hosts: the tree of an unpacked image.")
+@click.option(
+    "--bind",
+    "binds",
+    multiple=True,
+    metavar="SRC:DST[:ro]",
+    help="With --root: also this of the machine.",
+)
 @click.option("--name", default=DEFAULT_NAME, show_default=True, help="Tells several labs apart.")
 @click.option("--replace", is_flag=True, help="Take a lab of that name down first.")
 @click.option("--dry-run", is_flag=True, help="Print, as a shell script, what would be done.")
@@ -64,6 +73,8 @@ def up(
     ssh_port: int,
     subnet: str | None,
     private_tmp: bool,
+    root: str | None,
+    binds: tuple[str, ...],
     name: str,
     replace: bool,
     dry_run: bool,
@@ -71,6 +82,7 @@ def up(
     """Make a lab; one that is up already is left alone."""
     present = _spec_of_present(name)
     known = present.subnet if present else None
+    tree, faults = tree_asked_for(root, binds, lab_directory=directory_of(name, str(state.ROOT)))
     spec = spec_of(
         name=name,
         hosts=hosts,
@@ -80,7 +92,8 @@ def up(
         ssh_port=ssh_port,
         subnet=subnet or known or _free_subnet(),
         private_tmp=private_tmp,
-        further=needs.port_faults(ssh_port),
+        tree=tree,
+        further=[*needs.port_faults(ssh_port), *faults],
     )
     if dry_run:
         _print_up(spec)
@@ -118,6 +131,8 @@ def _report_up(made: lab_up.Made) -> None:
         f"{format_rate(lab.bandwidth)}, ssh port {lab.ssh_port}, {lab.subnet}"
     )
     print(f"  hostfile    {lab.hostfile}\n  ssh config  {lab.ssh_config}")
+    if lab.spec.tree:
+        print(f"  root        {lab.spec.tree.path}")
     if made.dead:
         print(f"ringleader: dead: {', '.join(made.dead)}\n    → ringleader lab heal HOST", file=sys.stderr)
 
@@ -182,6 +197,7 @@ def _status_document(lab: state.Lab, rows: tuple[links.HostStatus, ...]) -> dict
         "subnet": lab.subnet,
         "head_address": lab.head_address,
         "ssh_port": lab.ssh_port,
+        "root": lab.spec.tree.path if lab.spec.tree else None,
         "hostfile": lab.hostfile,
         "ssh_config": lab.ssh_config,
         "bandwidth_bit_per_s": lab.bandwidth,
@@ -206,8 +222,8 @@ def _status_document(lab: state.Lab, rows: tuple[links.HostStatus, ...]) -> dict
 @click.argument("host")
 def shell(name: str | None, host: str) -> None:
     """Open a shell on a host (works while its link is cut)."""
-    program = os.environ.get("SHELL", "/bin/sh")
-    _become(state.current(name), host, (program, "-i"))
+    lab = state.current(name)
+    _become(lab, host, (enter.shell_of(lab, os.environ), "-i"))
 
 
 @command.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from ringleader.errors import Fault, LabError
-from ringleader.lab import observe
+from ringleader.lab import needs, observe
 from ringleader.lab.state import Lab, LabHost
 from ringleader.lab.texts import session_variables
+from ringleader.lab.tree_look import look
 
+_TALK = ("TERM", "COLORTERM", "LANG", "LANGUAGE", "TZ")
 _IN_DIRECTORY = 'cd "$1" 2>/dev/null || cd /; shift; exec "$@"'
 
 
@@ -33,8 +35,23 @@ def enter_argv(pid: int, directory: str, command: tuple[str, ...]) -> tuple[str,
 
 
 def environment(lab: Lab, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the caller's environment with what is a host's own."""
-    return {**environ, **session_variables(lab.spec, cores=len(os.sched_getaffinity(0)))}
+    """Return the caller's environment with what is a host's own.
+
+    On a host with a root of its own the machine's PATH and the like mean nothing: it has that tree's
+    environment, and of the caller's only what says how to talk to the caller.
+    """
+    own = session_variables(lab.spec, cores=len(os.sched_getaffinity(0)))
+    if lab.spec.tree is None:
+        return {**environ, **own}
+    kept = {name: value for name, value in environ.items() if name in _TALK or name.startswith("LC_")}
+    facts = look(lab.spec.tree)
+    account = {"HOME": "/root", "USER": "root", "LOGNAME": "root", "SHELL": facts.shell}
+    return {**kept, **account, **dict(facts.environment), "PATH": facts.search_path, **own}
+
+
+def shell_of(lab: Lab, environ: Mapping[str, str]) -> str:
+    """Return the program that ``lab shell`` opens."""
+    return look(lab.spec.tree).shell if lab.spec.tree else environ.get("SHELL", "/bin/sh")
 
 
 def argv_on(host: LabHost, command: tuple[str, ...]) -> tuple[str, ...]:
@@ -44,7 +61,9 @@ def argv_on(host: LabHost, command: tuple[str, ...]) -> tuple[str, ...]:
         raise LabError(
             Fault(where=host.name, what="this host is dead", hint=f"ringleader lab heal {host.name}")
         )
-    return enter_argv(pid, os.getcwd(), command)  # noqa: PTH109
+    # The environment to come may have another PATH than the machine.
+    program = needs.find("nsenter", os.environ.get("PATH", "")) or "nsenter"
+    return (program, *enter_argv(pid, os.getcwd(), command)[1:])  # noqa: PTH109
 
 
 def exec_all(

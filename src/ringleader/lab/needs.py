@@ -13,6 +13,7 @@ from pathlib import Path
 from ringleader.errors import Fault, RefusedError
 from ringleader.lab.plan import Machine
 from ringleader.lab.spec import LabSpec
+from ringleader.lab.tree_look import look
 
 TOOLS = {
     "ip": "iproute2",
@@ -86,14 +87,16 @@ def machine(spec: LabSpec, environ: Mapping[str, str], root: Path) -> Machine:
     """Return what the plan has to know of this machine."""
     full = socket.gethostname()
     own = tuple(dict.fromkeys([full, full.split(".")[0]]))
+    tree = look(spec.tree) if spec.tree else None
     return Machine(
         root=str(root),
         head_names=own,
         missing_names=tuple(name for name in own if not _resolves(name)),
-        path=_session_path(environ),
+        path=tree.search_path if tree else _session_path(environ),
         cores=len(os.sched_getaffinity(0)),
-        sshd=find("sshd", environ.get("PATH", "")) or "/usr/sbin/sshd",
-        use_pam=_root_is_locked(),
+        sshd=tree.sshd if tree else find("sshd", environ.get("PATH", "")) or "/usr/sbin/sshd",
+        use_pam=tree.root_is_locked if tree else _root_is_locked(),
+        variables=tree.environment if tree else (),
     )
 
 

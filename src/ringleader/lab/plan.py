@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
-from ringleader.lab import texts
+from ringleader.lab import texts, tree_texts
 from ringleader.lab.spec import LabSpec
 from ringleader.lab.steps import (
     AddHostsBlock,
@@ -16,6 +16,7 @@ from ringleader.lab.steps import (
     WriteFile,
     shell_line,
 )
+from ringleader.lab.tree import tree_from
 
 MTU = 9000
 """Bytes per frame: what cluster fabrics use, and what keeps headers out of the measured rate."""
@@ -39,6 +40,8 @@ class Machine:
     """sshd insists on being started by its absolute path."""
     use_pam: bool = False
     """True where root's account is locked: sshd without PAM would refuse even a key."""
+    variables: tuple[tuple[str, str], ...] = ()
+    """What commands that come over ssh have in their environment besides: a tree's own."""
 
 
 def directory_of(name: str, root: str) -> str:
@@ -64,7 +67,9 @@ def file_steps(spec: LabSpec, machine: Machine) -> list[Step]:
             path=machine.path,
             cores=machine.cores,
             use_pam=machine.use_pam,
+            variables=machine.variables,
         )
+        boot, first = _scripts(spec, number, directory, machine)
         port, address = spec.ssh_port, spec.address(number)
         known_as = f"[{address}]:{port},[{name}]:{port},{name},{address}"
         steps += [
@@ -78,12 +83,23 @@ def file_steps(spec: LabSpec, machine: Machine) -> list[Step]:
             ),
             WriteFile(path=f"{own}/sshd_config", text=config),
             WriteFile(path=f"{own}/hosts", text=texts.hosts_on_host(spec, machine.head_names)),
-            WriteFile(path=f"{own}/boot.sh", text=texts.boot_script(spec, number, directory)),
-            WriteFile(
-                path=f"{own}/first.sh", text=texts.first_script(spec, number, directory, sshd=machine.sshd)
-            ),
+            WriteFile(path=f"{own}/boot.sh", text=boot),
+            WriteFile(path=f"{own}/first.sh", text=first),
         ]
     return steps
+
+
+def _scripts(spec: LabSpec, number: int, directory: str, machine: Machine) -> tuple[str, str]:
+    """Return what boots a host, and what its process 1 does."""
+    if spec.tree:
+        return (
+            tree_texts.tree_boot_script(spec, spec.tree, number, directory),
+            tree_texts.tree_first_script(number, directory, sshd=machine.sshd),
+        )
+    return (
+        texts.boot_script(spec, number, directory),
+        texts.first_script(spec, number, directory, sshd=machine.sshd),
+    )
 
 
 def _ssh_keygen(path: str, comment: str) -> Command:
@@ -219,8 +235,8 @@ def from_json(text: str) -> LabSpec:
         content = json.loads(text)
         if content["format"] != 1:
             raise ValueError(f"format {content['format']}")
-        return LabSpec(**content["spec"])
-    except (KeyError, TypeError) as error:
+        return LabSpec(**content["spec"] | {"tree": tree_from(content["spec"].get("tree"))})
+    except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(str(error)) from error
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ringleader.errors import Fault, RequestError
+from ringleader.lab.tree import Tree
 
 DEFAULT_NAME = "lab"
 MAX_HOSTS = 250
@@ -39,6 +40,8 @@ class LabSpec:
     """IPv4 network of the lab: hosts count from its first address, the head has its last one."""
     private_tmp: bool = False
     """Give each host an own empty ``/tmp``; otherwise it is the machine's, like a shared file system."""
+    tree: Tree | None = None
+    """Root file system of the hosts; ``None``: the machine's own."""
 
     @property
     def host_names(self) -> tuple[str, ...]:
@@ -116,6 +119,7 @@ def spec_of(
     ssh_port: int,
     subnet: str,
     private_tmp: bool,
+    tree: Tree | None = None,
     further: Iterable[Fault] = (),
 ) -> LabSpec:
     """Return the request that these words make; RequestError with every fault, ``further`` ones included."""
@@ -151,6 +155,7 @@ def spec_of(
         ssh_port=ssh_port,
         subnet=subnet,
         private_tmp=private_tmp,
+        tree=tree,
     )
 
 

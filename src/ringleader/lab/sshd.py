@@ -33,7 +33,7 @@ def wait_for_host(lab: Lab, host: LabHost, *, deadline: float, lock: int | None)
             return _fault(lab, host, f"no sshd answers on {host.address} port {lab.ssh_port}")
         time.sleep(0.02)
     left = max(1.0, deadline - time.monotonic())
-    argv = ("ssh", "-F", lab.ssh_config, "-o", f"ConnectTimeout={left:.0f}", host.name, "hostname")
+    argv = ("ssh", "-F", lab.ssh_config, "-o", f"ConnectTimeout={left:.0f}", host.name, "uname", "-n")
     try:
         done = subprocess.run(
             argv,

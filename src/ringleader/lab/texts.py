@@ -43,22 +43,31 @@ def session_variables(spec: LabSpec, *, cores: int) -> dict[str, str]:
     while it waits would not see that it takes the cores from the ranks it waits for.
     """
     variables = {"RINGLEADER_LAB": spec.name}
-    if not spec.private_tmp:
+    if not (spec.private_tmp or spec.tree):
         variables["TMPDIR"] = OWN_TMP
     if spec.hosts * spec.slots > cores:
         variables["OMPI_MCA_mpi_yield_when_idle"] = "1"
     return variables
 
 
-def sshd_config(spec: LabSpec, number: int, directory: str, *, path: str, cores: int, use_pam: bool) -> str:
+def sshd_config(
+    spec: LabSpec,
+    number: int,
+    directory: str,
+    *,
+    path: str,
+    cores: int,
+    use_pam: bool,
+    variables: tuple[tuple[str, str], ...] = (),
+) -> str:
     """Return the configuration of one host's sshd; ``path`` is the PATH that sessions get.
 
     SHLVL keeps bash from reading ``~/.bashrc`` for a command that comes over ssh: what is in there may take
     seconds, replaces PATH, or waits for a lock that a killed host left behind.
     """
     own = f"{directory}/h{number}"
-    variables = {"PATH": path, "SHLVL": "1", **session_variables(spec, cores=cores)}
-    words = " ".join(f'"{name}={value}"' for name, value in variables.items())
+    session = {**dict(variables), "PATH": path, "SHLVL": "1", **session_variables(spec, cores=cores)}
+    words = " ".join(f'"{name}={value}"' for name, value in session.items())
     return f"""\
 Port {spec.ssh_port}
 ListenAddress {spec.address(number)}

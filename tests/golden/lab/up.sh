@@ -14,7 +14,8 @@ install -m 600 /dev/stdin /run/ringleader/lab/lab/lab.json <<'END_OF_FILE'
     "latency": 0.0,
     "ssh_port": 33,
     "subnet": "10.213.0.0/24",
-    "private_tmp": false
+    "private_tmp": false,
+    "tree": null
   }
 }
 END_OF_FILE

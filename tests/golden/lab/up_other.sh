@@ -14,7 +14,8 @@ install -m 600 /dev/stdin /run/ringleader/lab/two/lab.json <<'END_OF_FILE'
     "latency": 0.0002,
     "ssh_port": 2222,
     "subnet": "10.214.0.0/29",
-    "private_tmp": true
+    "private_tmp": true,
+    "tree": null
   }
 }
 END_OF_FILE
