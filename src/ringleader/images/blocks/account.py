@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ringleader.images.arguments import NAME, number, text
-from ringleader.images.halves import Halves, Setting
+from ringleader.images.halves import Half, Halves, Setting
+from ringleader.images.steps import Run, Step, User, Workdir, words
+
+ROOT = "root"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +20,50 @@ class Account:
     is raised."""
     uid: int = number(1000, least=1, most=60000)
 
+    @property
+    def is_root(self) -> bool:
+        return self.name == ROOT
+
+    @property
+    def home(self) -> str:
+        return "/root" if self.is_root else f"/home/{self.name}"
+
+    @property
+    def owner(self) -> str:
+        """Who owns a user's files: ``uid:gid``, as files may come before the account; empty: root."""
+        return "" if self.is_root else f"{self.uid}:{self.uid}"
+
+
+def account_of(setting: Setting) -> Account:
+    """Return the account of an image; images of before had root alone."""
+    found = setting.blocks.get("account")
+    if isinstance(found, Account):
+        return found
+    return Account(name=ROOT if setting.historical else "trainer")
+
 
 def halves(block: Account, setting: Setting) -> Halves:
     """Return what the block gives to the build and to the image."""
-    raise NotImplementedError
+    files = setting.blocks.get("files")
+    place: tuple[Step, ...] = () if files is not None and files.workdir else (Workdir(path=block.home),)
+    if block.is_root:
+        return Halves(runtime=Half(last=place))
+    return Halves(runtime=Half(steps=(_made(block),), last=(*place, User(name=block.owner))))
+
+
+def _made(block: Account) -> Run:
+    number = str(block.uid)
+    return Run(
+        commands=(
+            f'if id {number} > /dev/null 2>&1; then userdel --remove "$(id -nu {number})"; fi',
+            words("groupadd", "--gid", number, block.name),
+            words(
+                *("useradd", "--uid", number, "--gid", number, "--create-home"),
+                *("--shell", "/bin/bash", "--password", "*", block.name),
+            ),
+            words(
+                "install", "-d", "-m", "0700", "-o", number, "-g", number, block.home, f"{block.home}/.ssh"
+            ),
+        ),
+        why="The account of the containers, without a password. Ubuntu's images have a 1000 already.",
+    )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ringleader.images.arguments import VERSION, needed
 from ringleader.images.halves import Halves, Setting
+from ringleader.images.steps import Env, Step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,5 +17,13 @@ class Cuda:
 
 
 def halves(block: Cuda, setting: Setting) -> Halves:
-    """Return what the block gives to the build and to the image."""
-    raise NotImplementedError
+    """Return nothing: libraries, paths and variables are in NVIDIA's images already."""
+    return Halves()
+
+
+def gpu_access(setting: Setting) -> tuple[Step, ...]:
+    """Return what asks NVIDIA's runtime for GPUs and driver, where the base does not ask yet."""
+    if setting.cuda or "cuda" in setting.blocks:
+        return ()
+    wanted = (("NVIDIA_VISIBLE_DEVICES", "all"), ("NVIDIA_DRIVER_CAPABILITIES", "compute,utility"))
+    return (Env(variables=wanted),)

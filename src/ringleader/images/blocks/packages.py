@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ringleader.images.arguments import APT, CONTEXT_PATH, NAME, REQUIREMENT, text, texts
-from ringleader.images.halves import Halves, Setting
+from ringleader.images.blocks.installs import install
+from ringleader.images.halves import Half, Halves, PipInstall, Setting
+from ringleader.images.steps import Copy, Step
+
+LOCK = "/opt/build/requirements.lock"
+"""Where the lock file lies while pip reads it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,9 +26,20 @@ class Packages:
     lock: str = text(CONTEXT_PATH)
     """Requirements with hashes (``ringleader image lock``): pip installs exactly these and nothing else."""
     wheels: str = text(CONTEXT_PATH)
-    """Directory of the build context in which pip looks for wheels before it asks an index."""
+    """Directory of the build context with all wheels that the image needs; no index is asked then."""
 
 
 def halves(block: Packages, setting: Setting) -> Halves:
     """Return what the block gives to the build and to the image."""
-    raise NotImplementedError
+    pip: tuple[PipInstall, ...] = ()
+    steps: tuple[Step, ...] = ()
+    if block.lock:
+        steps = (Copy(sources=(block.lock,), target=LOCK),)
+        options = ("--require-hashes", "--no-deps", "--requirement", LOCK)
+        pip = (PipInstall(requirements=(), options=options, find_links=block.wheels, order=10),)
+    elif block.pip:
+        pip = install(setting, *block.pip, order=90)
+    if setting.historical:
+        apt = (*block.apt, *block.build_apt)
+        return Halves(runtime=Half(apt=apt, steps=steps, pip=pip))
+    return Halves(build=Half(apt=block.build_apt, steps=steps, pip=pip), runtime=Half(apt=block.apt))

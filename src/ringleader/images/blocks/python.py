@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ringleader.images.arguments import NAME, VERSION, text
-from ringleader.images.halves import Halves, Setting
+from ringleader.images.halves import BUILD, VENV, Half, Halves, Setting
+from ringleader.images.steps import Copy, Env, Run, words
+
+PATH = Env(variables=(("PATH", f"{VENV}/bin:${{PATH}}"),))
+HERE = Copy(sources=(VENV,), target=f"{VENV}/", stage=BUILD)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,4 +24,25 @@ class Python:
 
 def halves(block: Python, setting: Setting) -> Halves:
     """Return what the block gives to the build and to the image."""
-    raise NotImplementedError
+    if setting.historical:
+        return Halves(runtime=Half(apt=("python3", "python3-dev", "python3-pip", "python3-setuptools")))
+    return _base(block, setting)
+
+
+def _base(block: Python, setting: Setting) -> Halves:
+    """Return an environment of the base's Python. PEP 668: the system's own packages are apt's alone."""
+    own = block.version in ("", setting.base.python)
+    name = "python3" if own else f"python{block.version}"
+    return Halves(
+        build=Half(
+            apt=(name, f"{name}-venv"),
+            steps=(
+                Run(
+                    commands=(words(name, "-m", "venv", VENV),),
+                    why="Packages of pip go into an environment of their own, copied whole into the image.",
+                ),
+                PATH,
+            ),
+        ),
+        runtime=Half(apt=("ca-certificates", name), steps=(HERE, PATH)),
+    )

@@ -5,9 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ringleader.images.arguments import NAME, VERSION, needed, text
-from ringleader.images.halves import Halves, Setting
+from ringleader.images.halves import Half, Halves, Setting
 
 USER_SPACES = ("rdma-core", "doca-ofed", "mlnx-ofed", "efa", "erdma")
+
+LIBRARIES = ("libibverbs1", "ibverbs-providers", "libibumad3")
+TOOLS = ("ibverbs-utils", "rdmacm-utils", "perftest", "infiniband-diags")
+BEFORE_TIME64 = (
+    *("debian:11", "debian:12"),
+    *("ubuntu:16.04", "ubuntu:18.04", "ubuntu:20.04", "ubuntu:22.04"),
+)
+"""Releases whose librdmacm is not yet named for its 64-bit time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,4 +31,5 @@ class Rdma:
 
 def halves(block: Rdma, setting: Setting) -> Halves:
     """Return what the block gives to the build and to the image."""
-    raise NotImplementedError
+    manager = "librdmacm1" if setting.base.name in BEFORE_TIME64 else "librdmacm1t64"
+    return Halves(runtime=Half(apt=(*LIBRARIES, manager, *(TOOLS if block.tools else ()))))

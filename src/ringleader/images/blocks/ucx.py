@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ringleader.images.arguments import NAME, VERSION, text
-from ringleader.images.halves import Halves, Setting
+from ringleader.images.halves import Half, Halves, Setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,4 +21,5 @@ class Ucx:
 
 def halves(block: Ucx, setting: Setting) -> Halves:
     """Return what the block gives to the build and to the image."""
-    raise NotImplementedError
+    pin = f"={block.version}*" if block.version else ""
+    return Halves(runtime=Half(apt=(f"libucx0{pin}", f"ucx-utils{pin}")))
