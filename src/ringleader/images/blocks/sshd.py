@@ -14,6 +14,8 @@ CONFIG = "/etc/ssh/sshd_config"
 CLIENT = "/etc/ssh/ssh_config"
 START = ("/usr/sbin/sshd", "-De", "-f", CONFIG)
 KEY_TYPES = ("rsa", "ecdsa", "ed25519")
+KEY = "id_rsa"
+"""The job's key in the account's ~/.ssh, of any type: operators of MPIJobs give it that name."""
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -84,7 +86,7 @@ def server(block: Sshd, account: Account, path: str) -> tuple[str, ...]:
     keys = f"{account.home}/.ssh"
     return (
         f"Port {block.port}",
-        *(f"HostKey {keys}/id_{kind}" for kind in KEY_TYPES),
+        f"HostKey {keys}/{KEY}",
         "PidFile none",
         "UsePAM no",
         "StrictModes no",
@@ -104,7 +106,7 @@ def client(block: Sshd, account: Account) -> tuple[str, ...]:
     Hosts of one job hold the job's own key. Each proves it: it is known for every host, and no check is off.
     """
     keys = f"{account.home}/.ssh"
-    known = f"/bin/sh -c \"sed -s 's/^/* /' {keys}/id_*.pub 2>/dev/null || true\""
+    known = f"/bin/sh -c \"sed 's/^/* /' {keys}/{KEY}.pub 2>/dev/null || true\""
     return (
         "Host *",
         f"    Port {block.port}",
@@ -119,8 +121,8 @@ def _keys_in_image(keys: str) -> tuple[Step, ...]:
     made = Run(
         commands=(
             words("mkdir", "-p", "-m", "0700", keys),
-            words("ssh-keygen", "-q", "-t", "rsa", "-b", "2048", "-N", "", "-f", f"{keys}/id_rsa"),
-            words("cp", f"{keys}/id_rsa.pub", f"{keys}/authorized_keys"),
+            words("ssh-keygen", "-q", "-t", "rsa", "-b", "2048", "-N", "", "-f", f"{keys}/{KEY}"),
+            words("cp", f"{keys}/{KEY}.pub", f"{keys}/authorized_keys"),
         ),
         why="As images of 2018 had it: whoever has this image may enter every container made of it.",
     )
