@@ -19,7 +19,7 @@ from ringleader.mpijob.model import MPIJob
 from ringleader.mpijob.reading import read
 from ringleader.mpijob.writing import write
 from ringleader.mpijob.yaml_text import text_of
-from ringleader.render.kubernetes import agent, checks, rdma, secret, spawn
+from ringleader.render.kubernetes import agent, checks, secret, spawn
 from ringleader.render.kubernetes.config_map import config_map, discover_hosts_text, hostfile_text
 from ringleader.render.kubernetes.gang import gang_of
 from ringleader.render.kubernetes.launcher import launcher_job
@@ -597,15 +597,11 @@ def test_names_and_paths_that_are_taken(extra: Mapping[str, Any]) -> None:
         checks.check(job_of(**extra), SETTINGS)
 
 
-def test_rdma_profiles_are_a_seam() -> None:
-    def nics(pod: dict[str, Any]) -> None:
-        pod["spec"]["containers"][0]["resources"] = {"limits": {"rdma/hca": 1}}
-
-    job = job_of({"ringleader/rdma-profile": "fast"})
-    pod = worker_pod(job_of(), 0, SETTINGS)
-    rdma.give(pod, job, {"fast": nics})
-    assert pod["spec"]["containers"][0]["resources"] == {"limits": {"rdma/hca": 1}}
-    with pytest.raises(RequestError, match="known here: fast, slow"):
-        rdma.give(pod, job_of({"ringleader/rdma-profile": "x"}), {"slow": nics, "fast": nics})
-    with pytest.raises(RequestError, match="no profile is known"):
-        worker_pod(job, 0, SETTINGS)
+def test_a_worker_gets_its_nics_and_the_launcher_none() -> None:
+    job = job_of({"ringleader/rdma-profile": "shared", "ringleader/rdma-resource": "rdma/hca"})
+    first = worker_pod(job, 0, SETTINGS)["spec"]["containers"][0]
+    assert first["resources"] == {"requests": {"rdma/hca": "1"}, "limits": {"rdma/hca": "1"}}
+    assert first["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
+    assert "rdma" not in text_of([launcher_job(job, SETTINGS, suspend=False)])
+    with pytest.raises(RequestError, match="did you mean shared"):
+        worker_pod(job_of({"ringleader/rdma-profile": "share"}), 0, SETTINGS)

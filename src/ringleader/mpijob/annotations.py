@@ -46,7 +46,33 @@ GANG = "ringleader/gang"
 coscheduling. Without it: what the operator was started with."""
 
 RDMA_PROFILE = "ringleader/rdma-profile"
-"""Name of the way in which this cluster gives NICs to Pods."""
+"""Name of the way in which this cluster gives NICs to Pods: see the guide "A Pod that may use the NIC". The
+workers get what belongs to it, and the launcher only where ranks run in it. With mpirun's ssh the profile's
+variables do not reach the ranks by themselves: name them to mpirun (`-x`)."""
+
+RDMA_RESOURCE = "ringleader/rdma-resource"
+"""Extended resource of the NICs. Without it: the profile's."""
+
+RDMA_COUNT = "ringleader/rdma-count"
+"""NICs of each worker. Without it: as many as networks, or one."""
+
+RDMA_NETWORK = "ringleader/rdma-network"
+"""Networks of Multus, `NAME` or `NAMESPACE/NAME`, with commas between them: one for all NICs, or one for
+each."""
+
+RDMA_NODE_LABELS = "ringleader/rdma-node-labels"
+"""Labels that the workers' nodes must have, `NAME=VALUE` with commas between them; `nfd` stands for those of
+node-feature-discovery 0.13 and newer, `nfd-0.12` for its older ones."""
+
+RDMA_CLAIM_TEMPLATE = "ringleader/rdma-claim-template"
+"""ResourceClaimTemplate of a worker's GPUs and NICs in the job's namespace: the profile `dra` needs one."""
+
+RDMA_SSH_PORT = "ringleader/rdma-ssh-port"
+"""Port of the workers' sshd on the host's network. Without it: the profile's."""
+
+RDMA_SPREAD = "ringleader/rdma-spread"
+"""Where the workers may stand: `even` over the nodes, `apart` (never two on one), `none`. Without it: the
+profile's."""
 
 KNOWN: Mapping[str, tuple[str, ...]] = {
     SPAWN: (SPAWN_SSH, SPAWN_EXEC),
@@ -56,5 +82,12 @@ KNOWN: Mapping[str, tuple[str, ...]] = {
     RESTART_LIMIT: (),
     GANG: (),
     RDMA_PROFILE: (),
+    RDMA_RESOURCE: (),
+    RDMA_COUNT: (),
+    RDMA_NETWORK: (),
+    RDMA_NODE_LABELS: (),
+    RDMA_CLAIM_TEMPLATE: (),
+    RDMA_SSH_PORT: (),
+    RDMA_SPREAD: (),
 }
 """Annotation → the values it may have; an empty tuple where any text will do."""

@@ -12,6 +12,7 @@ win, as there. The rest are ours and give way to a variable of the same name tha
 from __future__ import annotations
 
 from ringleader.mpijob.model import MpiImplementation, MPIJob
+from ringleader.render.kubernetes import rdma
 from ringleader.render.kubernetes.config_map import HOSTFILE_PATH
 from ringleader.render.kubernetes.labels import LAUNCHER, WORKER, Document
 from ringleader.render.kubernetes.secret import is_reference_layout
@@ -61,6 +62,12 @@ def expected(job: MPIJob, agent: str) -> list[str]:
     return [f"{name}={value}" for name, value in [*found, *_agent(job, agent)]]
 
 
+def ssh_args(job: MPIJob) -> str:
+    """Return what ssh is told beside the host."""
+    port = rdma.ssh_port(job)
+    return SSH_ARGS if port is None else f"-p {port} {SSH_ARGS}"
+
+
 def _agent(job: MPIJob, agent: str) -> Pairs:
     return [(name, form.format(agent)) for name, form in _AGENT_OF[job.spec.mpi_implementation] if agent]
 
@@ -72,30 +79,30 @@ def _with(container: Document, pairs: Pairs) -> Document:
 
 def _reference(job: MPIJob) -> Pairs:
     """Return the variables of the reference; what ssh is told, only where there is ssh."""
-    slots = str(job.spec.slots_per_worker)
+    slots, ssh = str(job.spec.slots_per_worker), ssh_args(job)
     found = {
         MpiImplementation.OPENMPI: [
             ("OMPI_MCA_orte_keep_fqdn_hostnames", "true"),
             ("OMPI_MCA_orte_default_hostfile", HOSTFILE_PATH),
-            ("OMPI_MCA_plm_rsh_args", SSH_ARGS),
+            ("OMPI_MCA_plm_rsh_args", ssh),
             ("OMPI_MCA_orte_set_default_slots", slots),
         ],
         MpiImplementation.INTEL: [
             ("I_MPI_HYDRA_HOST_FILE", HOSTFILE_PATH),
-            ("I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS", SSH_ARGS),
+            ("I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS", ssh),
             ("I_MPI_PERHOST", slots),
         ],
         MpiImplementation.MPICH: [
             ("HYDRA_HOST_FILE", HOSTFILE_PATH),
-            ("HYDRA_LAUNCH_EXTRA_ARGS", SSH_ARGS),
+            ("HYDRA_LAUNCH_EXTRA_ARGS", ssh),
         ],
     }[job.spec.mpi_implementation]
-    return [pair for pair in found if pair[1] != SSH_ARGS or not is_exec(job)]
+    return [pair for pair in found if pair[1] != ssh or not is_exec(job)]
 
 
 def _ours(job: MPIJob) -> Pairs:
     has_one_key = is_reference_layout(job) and not is_exec(job)
-    ssh = [] if is_exec(job) else [SSH_ARGS]
+    ssh = [] if is_exec(job) else [ssh_args(job)]
     if job.spec.mpi_implementation is MpiImplementation.MPICH:
         return [("HYDRA_LAUNCHER_EXTRA_ARGS", args) for args in ssh]
     if job.spec.mpi_implementation is MpiImplementation.INTEL:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ringleader.mpijob import names
 from ringleader.mpijob.model import MPIJob
-from ringleader.render.kubernetes import agent, config_map, environment, gang, secret
+from ringleader.render.kubernetes import agent, config_map, environment, gang, rdma, secret
 from ringleader.render.kubernetes.labels import LAUNCHER, Document, metadata
 from ringleader.render.kubernetes.pod import add_volume, label_index, pod_of
 from ringleader.render.kubernetes.settings import OperatorSettings
@@ -55,4 +55,6 @@ def launcher_template(job: MPIJob, settings: OperatorSettings) -> Document:
         ours = agent.init_containers(job, settings, spec)
         spec["initContainers"] = [*(spec.get("initContainers") or ()), *ours]
     gang.join(pod, job, settings)
+    if job.spec.run_launcher_as_worker or job.spec.mpi_replica_specs.worker is None:
+        rdma.give(pod, job, LAUNCHER)
     return pod

@@ -72,7 +72,10 @@ def has_our_sshd(job: MPIJob) -> bool:
     if worker is None or is_exec(job) or is_reference_layout(job):
         return False
     first = worker.template["spec"]["containers"][0]
-    return not first.get("command") and not first.get("args")
+    command, args = first.get("command") or [], first.get("args") or []
+    ours = sshd_args(job)
+    # Ours is also one that was rendered before, with a port of its own.
+    return (not command and not args) or (tuple(command) == SSHD and args[: len(ours)] == ours)
 
 
 def sshd_args(job: MPIJob) -> list[str]:

@@ -6,6 +6,7 @@ import re
 from itertools import pairwise
 
 from ringleader.mpijob.model import MPIJob
+from ringleader.render.kubernetes import rdma
 
 _JOINED = re.compile(r"-p(\d+)|(?:-o)?Port[= ]\s*(\d+)", re.IGNORECASE)
 
@@ -13,11 +14,15 @@ _JOINED = re.compile(r"-p(\d+)|(?:-o)?Port[= ]\s*(\d+)", re.IGNORECASE)
 def ssh_ports(job: MPIJob) -> tuple[int, ...]:
     """Return the workers' ports for ssh; none where only their image knows.
 
-    A declared port called ``ssh`` counts, else ``-p N`` or ``-o Port=N`` on sshd's command line.
+    The port of an RDMA profile counts, else a declared port called ``ssh``, else ``-p N`` or ``-o Port=N`` on
+    sshd's command line.
     """
     worker = job.spec.mpi_replica_specs.worker
     if worker is None:
         return ()
+    of_profile = rdma.ssh_port(job)
+    if of_profile is not None:
+        return (of_profile,)
     first = worker.template["spec"]["containers"][0]
     declared = [port for port in first.get("ports") or () if port.get("name") == "ssh"]
     found = [port["containerPort"] for port in declared]

@@ -50,5 +50,6 @@ def _program(job: MPIJob) -> Document:
     """Return what a worker runs that was not told what to run."""
     if is_exec(job):
         return {"command": list(SLEEP)}
-    args = secret.sshd_args(job)
+    port = rdma.ssh_port(job)
+    args = [*secret.sshd_args(job), *(() if port is None else ("-p", str(port)))]
     return {"command": list(secret.SSHD), **({"args": args} if args else {})}

@@ -25,8 +25,8 @@ class Wish:
     """Multus' networks, ``NAME`` or ``NAMESPACE/NAME``; one alone is taken for every NIC."""
     node_labels: Pairs = ()
     """Labels that a worker's node must have."""
-    shm_size: str = ""
-    """Limit of /dev/shm; empty: the profile's."""
+    shm_size: str | None = ""
+    """Limit of /dev/shm; empty: the profile's. ``None``: /dev/shm is left as it is."""
     gpus: int = 0
     """GPUs of each worker: a claim pairs each with a NIC."""
     claim_template: str = ""
@@ -53,6 +53,7 @@ class Grant:
     """One for each NIC, in order."""
     node_labels: Pairs = ()
     shm_size: str = ""
+    """Empty: /dev/shm is left as it is."""
     env: Pairs = ()
     """Variables of the ranks; a user's own of the same name win."""
     privileged: bool = False
@@ -63,6 +64,6 @@ class Grant:
     gpus: int = 0
     """GPUs that come with the claim."""
     claim_template: str = ""
-    """A template that is there already; empty for claims: one must be made."""
+    """A template that is there already; empty with a profile of claims: one of the job's own."""
     nic_class: str = NIC_CLASS
     gpu_class: str = GPU_CLASS
