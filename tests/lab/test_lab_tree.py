@@ -57,8 +57,9 @@ def tree(lab_machine, tmp_path_factory) -> Path:
     (made / "etc/passwd").write_text(ACCOUNTS)
     (made / "etc/group").write_text("root:x:0:\nnogroup:x:65534:\n")
     (made / "etc/nsswitch.conf").write_text("passwd: files\ngroup: files\nhosts: files\n")
-    (made / "etc/ssh/ssh_config").write_text("Include /etc/ssh/ssh_config.d/*.conf\n")
-    (made / "etc/environment").write_text('PATH="/opt/tool/bin:/usr/bin:/usr/sbin"\nOF_THE_TREE="a b"\n')
+    (made / "etc/ssh/ssh_config").write_text("Host *\n    Port 2222\n    User nobody\n    SendEnv LANG\n")
+    (made / "etc/ssh/sshd_config").write_text("Port 2222\nSetEnv PATH=/opt/tool/bin:/usr/bin:/usr/sbin\n")
+    (made / "etc/environment").write_text('PATH="/not/this"\nOF_THE_TREE="a b"\n')
     (made / "only-here").write_text("of the tree\n")
     return made
 

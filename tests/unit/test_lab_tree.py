@@ -13,7 +13,7 @@ import pytest
 from ringleader.lab import tree_look
 from ringleader.lab.plan import Machine, from_json, script, to_json, up_phases
 from ringleader.lab.spec import LabSpec
-from ringleader.lab.tree import Bind, Tree, parse_bind, read_environment
+from ringleader.lab.tree import Bind, Tree, parse_bind, read_environment, read_set_env
 from ringleader.lab.tree_texts import tree_boot_script
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "lab"
@@ -158,10 +158,13 @@ def test_what_is_found_in_a_tree(tmp_path):
     )
     assert bare.search_path.startswith("/usr/local/sbin:")
     (tree / "etc/environment").write_text('PATH="/opt/venv/bin:/usr/bin"\n# no\nexport A=b c\nB="\n1=2\n')
+    (tree / "etc/ssh").mkdir()
+    (tree / "etc/ssh/sshd_config").write_text("Port 22\nSetEnv B=d\n")
     (tree / "etc/shadow").write_text("root:!:1::::::\n")
     (tree / "bin/bash").symlink_to("/usr/bin/bash")
     full = tree_look.look(Tree(path=str(tree)))
-    assert full.search_path == "/opt/venv/bin:/usr/bin" and dict(full.environment)["A"] == "b c"
+    assert full.search_path == "/opt/venv/bin:/usr/bin"
+    assert dict(full.environment)["A"] == "b c" and dict(full.environment)["B"] == "d"
     assert full.shell == "/bin/bash" and full.root_is_locked
 
 
@@ -170,6 +173,21 @@ def test_a_link_in_a_tree_is_not_followed_into_the_machine(tmp_path):
     (tmp_path / "secret").write_text("PATH=/machine\n")
     (tree / "etc/environment").symlink_to(tmp_path / "secret")
     assert tree_look.look(Tree(path=str(tree))).environment == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("", {}),
+        ("Port 2222\nSetEnv PATH=/opt/venv/bin:/usr/bin\n", {"PATH": "/opt/venv/bin:/usr/bin"}),
+        ('setenv "A=b c" B=d\nSetEnv E=f\n', {"A": "b c", "B": "d"}),
+        ("#SetEnv A=b\nAcceptEnv LANG\n", {}),
+        ("Match User x\n    SetEnv A=b\n", {}),
+        ("SetEnv\n", {}),
+    ],
+)
+def test_what_an_images_sshd_gives_to_sessions(text, wanted):
+    assert dict(read_set_env(text)) == wanted
 
 
 def test_the_environment_file_is_read_as_pam_env_reads_it():

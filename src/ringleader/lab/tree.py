@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,7 @@ OWN_PLACES = (
 )
 """What each host has for itself: nothing of the machine is mounted right there."""
 
+_WORD = re.compile(r'"[^"]*"|[^\s"]+')
 STANDARD_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -64,7 +66,7 @@ class TreeFacts:
     shell: str = "/bin/sh"
     """What ``lab shell`` opens."""
     environment: tuple[tuple[str, str], ...] = ()
-    """Name and value of each line of its ``/etc/environment``."""
+    """What its sessions have: of its ``/etc/environment``, and of its sshd's own ``SetEnv``."""
     root_is_locked: bool = False
     """True where its sshd lets root in through PAM only."""
 
@@ -117,6 +119,18 @@ def read_environment(text: str) -> tuple[tuple[str, str], ...]:
         if '"' not in value:
             found[name] = value
     return tuple(found.items())
+
+
+def read_set_env(text: str) -> tuple[tuple[str, str], ...]:
+    """Read what sshd's configuration gives to every session; the first ``SetEnv`` counts, as sshd has it."""
+    for line in text.splitlines():
+        keyword, *words = _WORD.findall(line) or [""]
+        if keyword.lower() == "match":
+            break
+        if keyword.lower() == "setenv":
+            pairs = [word.strip('"').partition("=") for word in words]
+            return tuple((name, value) for name, equals, value in pairs if equals and '"' not in value)
+    return ()
 
 
 def tree_from(content: Mapping[str, Any] | None) -> Tree | None:

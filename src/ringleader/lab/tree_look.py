@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ringleader.errors import Fault
-from ringleader.lab.tree import Bind, Tree, TreeFacts, bind_faults, parse_bind, read_environment
+from ringleader.lab.tree import Bind, Tree, TreeFacts, bind_faults, parse_bind, read_environment, read_set_env
 
 SSHD_PLACES = (
     "/usr/sbin/sshd",
@@ -19,7 +19,6 @@ MOUNT_PLACES = (
     "dev",
     "etc",
     "etc/ssh",
-    "etc/ssh/ssh_config.d",
     "proc",
     "run",
     "sys",
@@ -58,7 +57,10 @@ def look(tree: Tree) -> TreeFacts:
     return TreeFacts(
         sshd=sshd,
         shell=shell,
-        environment=read_environment(_text(top / "etc/environment")),
+        environment=(
+            *read_environment(_text(top / "etc/environment")),
+            *read_set_env(_text(top / "etc/ssh/sshd_config")),
+        ),
         root_is_locked=any(line.startswith("root:!") for line in shadow),
     )
 

@@ -56,8 +56,12 @@ if [ -d /sys/fs/cgroup ]; then mount -n --rbind /sys/fs/cgroup sys/fs/cgroup; fi
 rm -f etc/hosts etc/hostname
 cp {own}/hosts etc/hosts
 echo {name} > etc/hostname
-mkdir -p etc/ssh/ssh_config.d
-cp {directory}/ssh_config etc/ssh/ssh_config.d/00-ringleader-lab.conf
+# ssh takes the first value that it finds: how to reach the lab's hosts comes before the tree's own settings.
+mkdir -p etc/ssh
+printf 'User root\n' | cat - {directory}/ssh_config > ../ssh_config
+if [ -f etc/ssh/ssh_config ] && [ ! -L etc/ssh/ssh_config ]; then cat etc/ssh/ssh_config >> ../ssh_config; fi
+rm -f etc/ssh/ssh_config
+cp ../ssh_config etc/ssh/ssh_config
 {binds}mkdir -p run/sshd run/lock .{directory}
 mount -n --bind {directory} .{directory}
 # The next child is process 1 of the host: when it dies, the kernel kills everything on the host.

@@ -123,8 +123,13 @@ if [ -d /sys/fs/cgroup ]; then mount -n --rbind /sys/fs/cgroup sys/fs/cgroup; fi
 rm -f etc/hosts etc/hostname
 cp /run/ringleader/lab/lab/h1/hosts etc/hosts
 echo h1 > etc/hostname
-mkdir -p etc/ssh/ssh_config.d
-cp /run/ringleader/lab/lab/ssh_config etc/ssh/ssh_config.d/00-ringleader-lab.conf
+# ssh takes the first value that it finds: how to reach the lab's hosts comes before the tree's own settings.
+mkdir -p etc/ssh
+printf 'User root
+' | cat - /run/ringleader/lab/lab/ssh_config > ../ssh_config
+if [ -f etc/ssh/ssh_config ] && [ ! -L etc/ssh/ssh_config ]; then cat etc/ssh/ssh_config >> ../ssh_config; fi
+rm -f etc/ssh/ssh_config
+cp ../ssh_config etc/ssh/ssh_config
 if [ -d '/home/me/my code' ]; then mkdir -p ./code; else mkdir -p ./; : >> ./code; fi
 mount -n --bind '/home/me/my code' ./code
 mount -n -o remount,bind,ro ./code
@@ -205,8 +210,13 @@ if [ -d /sys/fs/cgroup ]; then mount -n --rbind /sys/fs/cgroup sys/fs/cgroup; fi
 rm -f etc/hosts etc/hostname
 cp /run/ringleader/lab/lab/h2/hosts etc/hosts
 echo h2 > etc/hostname
-mkdir -p etc/ssh/ssh_config.d
-cp /run/ringleader/lab/lab/ssh_config etc/ssh/ssh_config.d/00-ringleader-lab.conf
+# ssh takes the first value that it finds: how to reach the lab's hosts comes before the tree's own settings.
+mkdir -p etc/ssh
+printf 'User root
+' | cat - /run/ringleader/lab/lab/ssh_config > ../ssh_config
+if [ -f etc/ssh/ssh_config ] && [ ! -L etc/ssh/ssh_config ]; then cat etc/ssh/ssh_config >> ../ssh_config; fi
+rm -f etc/ssh/ssh_config
+cp ../ssh_config etc/ssh/ssh_config
 if [ -d '/home/me/my code' ]; then mkdir -p ./code; else mkdir -p ./; : >> ./code; fi
 mount -n --bind '/home/me/my code' ./code
 mount -n -o remount,bind,ro ./code
