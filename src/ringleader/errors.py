@@ -96,11 +96,12 @@ def _rank_error(faults: tuple[Fault, ...], exit_code: int) -> RankError:
 class StoppedError(RingleaderError):
     """A signal to the launcher came before any rank was started; ``exit_code`` is 128+n."""
 
-    def __init__(self, number: int) -> None:
-        """Keep the signal's number."""
+    def __init__(self, number: int, before: str = "any rank was started") -> None:
+        """Keep the signal's number; ``before`` says what it prevented."""
         self.number = number
-        super().__init__(f"stopped by {signal.Signals(number).name} before any rank was started")
+        self.before = before
+        super().__init__(f"stopped by {signal.Signals(number).name} before {before}")
         self.exit_code = 128 + number
 
     def __reduce__(self) -> Any:
-        return (StoppedError, (self.number,))
+        return (StoppedError, (self.number, self.before))

@@ -72,30 +72,41 @@ def _asked(
     program = shutil.which(name, path=environ.get("PATH", os.defpath))
     if program is None:
         return _fault(name, "is not installed (looked for it on PATH)", f"apt-get install {_package(name)}")
-    code, said = answer((program, *options, *QUESTIONS[name]), environ=environ, seconds=seconds)
-    if code is None:
+    said = answer((program, *options, *QUESTIONS[name]), environ=environ, seconds=seconds)
+    if said.code is None:
         return _fault(name, f"{program} did not answer within {seconds:g} s")
-    text = " ".join(said.split())
     # A docker client without a daemon prints an empty answer; some of its versions end with 0 all the same.
-    if code != 0 or not text:
-        reason = text[-300:] or "nothing"
+    if said.code != 0 or not said.out.strip():
+        reason = said.words[-300:] or "nothing"
         hint = "is its daemon running?" if name == "docker" else ""
         return _fault(name, f"{program} does not work here: it says {reason!r}", hint)
-    code, version = answer((program, "--version"), environ=environ, seconds=seconds)
-    first = version.strip().splitlines()[0] if code == 0 and version.strip() else name
-    return Builder(name=name, program=program, version=first, global_options=options)
+    known = answer((program, "--version"), environ=environ, seconds=seconds)
+    lines = known.out.strip().splitlines() if known.code == 0 else []
+    version = lines[0] if lines else name
+    return Builder(name=name, program=program, version=version, global_options=options)
 
 
 def _package(name: str) -> str:
     return {"docker": "docker.io"}.get(name, name)
 
 
-def answer(argv: tuple[str, ...], *, environ: Mapping[str, str], seconds: float) -> tuple[int | None, str]:
-    """Return exit code and output of a question; ``None`` for the code where it did not end in time.
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a short command gave."""
 
-    The output is what it wrote to standard output, or where it failed, all of it. What it started ends with
-    it: the whole process group is killed once the time is over.
-    """
+    code: int | None
+    """``None``: it did not end in time."""
+    out: str
+    err: str
+
+    @property
+    def words(self) -> str:
+        """What it has to say for itself, on one line."""
+        return " ".join(f"{self.err} {self.out}".split())
+
+
+def answer(argv: tuple[str, ...], *, environ: Mapping[str, str], seconds: float) -> Answer:
+    """Ask a command. What it started ends with it: its process group is killed once the time is over."""
     try:
         process = subprocess.Popen(
             argv,
@@ -106,18 +117,20 @@ def answer(argv: tuple[str, ...], *, environ: Mapping[str, str], seconds: float)
             start_new_session=True,
         )
     except OSError as error:
-        return 127, str(error.strerror or error)
+        return Answer(code=127, out="", err=str(error.strerror or error))
     with process:
         try:
             out, err = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-            return None, ""
+            _kill(process.pid)
+            out, err = process.communicate()
+            return Answer(code=None, out=out.decode(errors="replace"), err=err.decode(errors="replace"))
         except BaseException:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            _kill(process.pid)
             raise
-    text = out if process.returncode == 0 else err + b"\n" + out
-    return process.returncode, text.decode(errors="replace").strip()
+    return Answer(code=process.returncode, out=out.decode(errors="replace"), err=err.decode(errors="replace"))
+
+
+def _kill(group: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)

@@ -1,0 +1,175 @@
+"""Builds an image: context, builder, result, and where it is wished for, the self-test inside."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from ringleader.errors import Fault, RefusedError
+from ringleader.images import build_command, build_context, build_result, build_run, build_test
+from ringleader.images.build_command import Isolation, Surroundings, Wish
+from ringleader.images.build_progress import Progress, Step, shortened
+from ringleader.images.builders import Builder
+from ringleader.images.recipe import Recipe
+from ringleader.images.steps import Image
+
+ID_FILE = ".image-id"
+_CAP_SYS_RESOURCE = 1 << 24
+
+
+class Watcher(Protocol):
+    """Told how far a build has come."""
+
+    def step(self, step: Step, seconds: float) -> None:
+        """Take a step that begins, and the seconds since the build's start."""
+
+    def passing(self, seconds: float) -> None:
+        """Take the time that has passed; told about twice a second."""
+
+    def say(self, text: str) -> None:
+        """Take a sentence for people."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A complete build: all that happens follows from it."""
+
+    recipe: Recipe
+    image: Image
+    dockerfile: str
+    inside: tuple[build_context.Content, ...]
+    wish: Wish
+    builder: Builder
+    isolation: Isolation
+    test: bool = False
+    sbom: bool = False
+    seconds: float = 21600.0
+    """What the builder may take."""
+    test_seconds: float = 600.0
+
+    def argv(self, context: str = "CONTEXT") -> tuple[str, ...]:
+        """Return the builder's command line for a context."""
+        id_file = f"{context}/{ID_FILE}"
+        return build_command.argv(
+            self.wish, self.builder, context=context, id_file=id_file, isolated=self.isolation
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """An image that was built."""
+
+    tag: str
+    stored: build_result.Stored
+    seconds: float
+    test: dict[str, Any] | None = None
+    """What the self-test said; ``None``: it did not run."""
+    sbom: str = ""
+
+
+def surroundings(environ: Mapping[str, str]) -> Surroundings:
+    """Look at what decides how a builder can isolate its steps here."""
+    path = environ.get("PATH", os.defpath) + ":/usr/sbin:/usr/local/sbin"
+    runtime = next((found for name in ("crun", "runc") if (found := shutil.which(name, path=path))), "")
+    marks = ("/.dockerenv", "/run/.containerenv")
+    return Surroundings(
+        root=os.geteuid() == 0,
+        may_raise_limits=bool(_capabilities() & _CAP_SYS_RESOURCE),
+        in_container="container" in environ or any(Path(mark).exists() for mark in marks),
+        runtime=runtime,
+        chosen=environ.get("BUILDAH_ISOLATION", ""),
+    )
+
+
+def _capabilities() -> int:
+    """Return our effective capabilities as Linux counts them; all of them where it does not tell."""
+    try:
+        for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
+            if line.startswith("CapEff:"):
+                return int(line.split()[1], 16)
+    except (OSError, ValueError):
+        pass
+    return -1
+
+
+def build(task: Task, *, environ: Mapping[str, str], watcher: Watcher) -> Built:
+    """Build an image and return what came of it.
+
+    Raises RefusedError where the builder fails (with the step, its last lines, and the path of the full
+    log), or where the self-test finds the image useless; StoppedError where a signal came. The context is
+    removed in any case; the builder's process group has ended.
+    """
+    with build_run.stoppable(), build_context.made(task.dockerfile, task.inside) as context:
+        if task.isolation.reason:
+            watcher.say(f"steps are isolated by {task.isolation.value} only: {task.isolation.reason}")
+        seconds = _run(task, str(context), environ=environ, watcher=watcher)
+        image = (context / ID_FILE).read_text(encoding="utf-8").strip()
+        stored = build_result.look(task.builder, image, environ=environ)
+        document, sbom = None, ""
+        if task.test or task.sbom:
+            with build_test.inside(
+                task.builder, image, isolation=task.isolation.value, environ=environ
+            ) as place:
+                if task.test:
+                    watcher.say("the self-test runs in the image")
+                    document = build_test.test(place, seconds=task.test_seconds)
+                if task.sbom:
+                    sbom = build_test.sbom(place)
+    return Built(tag=task.wish.tag, stored=stored, seconds=seconds, test=document, sbom=sbom)
+
+
+def _run(task: Task, context: str, *, environ: Mapping[str, str], watcher: Watcher) -> float:
+    """Run the builder; return its seconds. The log is kept where it fails, and only there."""
+    progress = Progress()
+    handle, log_path = tempfile.mkstemp(prefix="ringleader-image-", suffix=".log")
+    now = 0.0
+
+    def passing(seconds: float) -> None:
+        nonlocal now
+        now = seconds
+        watcher.passing(seconds)
+
+    def line(text: str) -> None:
+        step = progress.feed(text)
+        if step is not None:
+            watcher.step(step, now)
+
+    keep = False
+    try:
+        with os.fdopen(handle, "wb") as log:
+            ended = build_run.run(
+                task.argv(context),
+                environ={**environ, "BUILDKIT_PROGRESS": "plain"},
+                line=line,
+                passing=passing,
+                log=log,
+                seconds=task.seconds,
+            )
+        keep = ended.exit_code != 0
+    finally:
+        if not keep:
+            Path(log_path).unlink(missing_ok=True)
+    if keep:
+        raise RefusedError(failure(task, progress, ended, log_path))
+    return ended.seconds
+
+
+def failure(task: Task, progress: Progress, ended: build_run.Ended, log: str) -> Fault:
+    """Return one clear message about a build that failed."""
+    how = f"ended with {ended.exit_code}" if ended.exit_code is not None else "was stopped"
+    after = (
+        f" after {ended.seconds:.0f} s" if ended.exit_code is not None else f" after its {task.seconds:g} s"
+    )
+    at = progress.at
+    lines = [f"{task.builder.name} {how}{after}"]
+    if at is not None:
+        lines[0] += f" at {shortened(str(at), 400)}"
+    lines += [f"    {text}" for text in progress.last_lines]
+    lines.append(f"    full log: {log}")
+    hint = "" if ended.exit_code is not None else "--timeout gives it longer"
+    return Fault(where=task.recipe.name, what="\n".join(lines), hint=hint)

@@ -1,0 +1,123 @@
+"""What a builder is called with, and how its steps are isolated. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ringleader.errors import Fault, RequestError
+from ringleader.images.builders import Builder
+
+DOCKERFILE = "Dockerfile"
+"""Its name in the context."""
+PULLS = ("missing", "always", "never")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """How an image is to be built, as far as the builder is told."""
+
+    tag: str
+    """``NAME:TAG``."""
+    platform: str = ""
+    """Such as ``linux/arm64``; empty: the builder's own."""
+    isolation: str = ""
+    """``oci``, ``rootless`` or ``chroot``; empty: what works here."""
+    pull: str = "missing"
+    """When base images are fetched: ``missing``, ``always`` or ``never``."""
+    no_cache: bool = False
+    """True: no layer of an earlier build is used."""
+    timestamp: int | None = None
+    """Seconds since 1970 that all files and the image carry; ``None``: when they were made."""
+    arguments: tuple[str, ...] = ()
+    """Added to the builder's own as they are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What decides how steps can be isolated here."""
+
+    root: bool
+    may_raise_limits: bool
+    """The capability CAP_SYS_RESOURCE, without which OCI runtimes can't set up a container as root."""
+    in_container: bool
+    runtime: str
+    """Path of an OCI runtime (crun, runc); empty: there is none."""
+    chosen: str = ""
+    """What the environment variable BUILDAH_ISOLATION says; the builder follows it by itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Isolation:
+    """How steps are isolated."""
+
+    value: str
+    """Empty: the builder's default."""
+    reason: str = ""
+    """Why, where we chose it."""
+
+
+def isolation(asked: str, builder: Builder, around: Surroundings) -> Isolation:
+    """Choose: what was asked for, else ``chroot`` where nothing but that can work."""
+    if asked:
+        return Isolation(value=asked)
+    if builder.name == "docker" or around.chosen:
+        return Isolation(value=around.chosen if builder.name != "docker" else "")
+    if not around.runtime:
+        return Isolation(value="chroot", reason="no OCI runtime (crun, runc) is installed")
+    if around.root and not around.may_raise_limits:
+        return Isolation(value="chroot", reason="root lacks CAP_SYS_RESOURCE here")
+    if around.in_container:
+        return Isolation(value="chroot", reason="we are in a container")
+    return Isolation(value="")
+
+
+def faults(wish: Wish, builder: Builder) -> list[Fault]:
+    """Return what the builder cannot do."""
+    found = []
+    if builder.name == "docker":
+        if wish.isolation:
+            what = "docker's daemon decides how steps are isolated"
+            found.append(Fault(where="--isolation", what=what, hint="leave it out, or use --builder buildah"))
+        if wish.pull == "never":
+            what = "docker has no way to forbid that a missing base is fetched"
+            found.append(Fault(where="--pull", what=what, hint="use --pull missing, or --builder buildah"))
+    return found
+
+
+def argv(wish: Wish, builder: Builder, *, context: str, id_file: str, isolated: Isolation) -> tuple[str, ...]:
+    """Return the builder's command line; RequestError where it cannot do what is wished for."""
+    wrong = faults(wish, builder)
+    if wrong:
+        raise RequestError(wrong)
+    docker = builder.name == "docker"
+    words = [builder.program, *builder.global_options, "bud" if builder.name == "buildah" else "build"]
+    words += ["--file", f"{context}/{DOCKERFILE}", "--tag", wish.tag, "--iidfile", id_file]
+    if builder.name == "buildah":
+        words.append("--layers")  # the others keep layers for the next build unasked
+    if isolated.value and not docker:
+        words += ["--isolation", isolated.value]
+    if wish.platform:
+        words += ["--platform", wish.platform]
+    words += _pull(wish.pull, docker=docker)
+    if wish.no_cache:
+        words.append("--no-cache")
+    if wish.timestamp is not None:
+        words += _timestamp(wish.timestamp, docker=docker)
+    return (*words, *wish.arguments, context)
+
+
+def _pull(pull: str, *, docker: bool) -> list[str]:
+    if docker:
+        return ["--pull"] if pull == "always" else []
+    return [{"missing": "--pull=false", "always": "--pull=always", "never": "--pull=never"}[pull]]
+
+
+def _timestamp(seconds: int, *, docker: bool) -> list[str]:
+    # BuildKit knows the argument by this name without any declaration in the Dockerfile.
+    return ["--build-arg", f"SOURCE_DATE_EPOCH={seconds}"] if docker else ["--timestamp", str(seconds)]
+
+
+def tag_of(tag: str, name: str) -> str:
+    """Return the complete tag: ``NAME:latest`` where only a name, or nothing, was given."""
+    whole = tag or name
+    return whole if ":" in whole.rpartition("/")[2] else f"{whole}:latest"

@@ -1,0 +1,71 @@
+"""The directory that a builder gets: the Dockerfile, our own wheel, and the files that the recipe names."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from ringleader.errors import Fault, RequestError
+from ringleader.images import own_wheel
+from ringleader.images.build_command import DOCKERFILE
+from ringleader.images.recipe import Recipe
+from ringleader.images.steps import Image
+
+
+@dataclass(frozen=True, kw_only=True)
+class Content:
+    """One thing in a context."""
+
+    path: str
+    """Below the context."""
+    source: Path | None
+    """What is copied there; ``None``: we write it."""
+
+
+def contents(image: Image, recipe: Recipe) -> tuple[Content, ...]:
+    """Return what an image's context holds besides the Dockerfile, in the order of the image.
+
+    Raises RequestError with every file that is missing.
+    """
+    given = getattr(recipe.blocks.get("ringleader"), "wheel", "")
+    directory = Path(recipe.where).parent if recipe.where else Path()
+    found, faults = [], []
+    for path in image.context:
+        if not given and PurePosixPath(path).name == own_wheel.name():
+            found.append(Content(path=path, source=None))
+            continue
+        source = directory / path
+        if not source.exists():
+            hint = "paths in a recipe are relative to its directory"
+            faults.append(Fault(where=recipe.where or recipe.name, what=f"there is no {source}", hint=hint))
+        elif not os.access(source, os.R_OK):
+            faults.append(Fault(where=recipe.where or recipe.name, what=f"{source} cannot be read"))
+        found.append(Content(path=path, source=source))
+    if faults:
+        raise RequestError(faults)
+    return tuple(found)
+
+
+@contextmanager
+def made(dockerfile: str, inside: tuple[Content, ...]) -> Iterator[Path]:
+    """Make the context and yield its path. Only we can read it; it is removed in the end, come what may."""
+    directory = Path(tempfile.mkdtemp(prefix="ringleader-image-"))  # mode 0700
+    try:
+        (directory / DOCKERFILE).write_text(dockerfile, encoding="utf-8")
+        for content in inside:
+            target = directory / content.path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if content.source is None:
+                own_wheel.write(target.parent)
+            elif content.source.is_dir():
+                shutil.copytree(content.source, target, dirs_exist_ok=True)
+            else:
+                shutil.copy2(content.source, target)
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,100 @@
+"""Runs the self-test inside an image that was built, and reads the list of its packages there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from ringleader.errors import Fault, RefusedError
+from ringleader.images.builders import Answer, Builder, answer
+from ringleader.images.halves import VENV
+
+PYTHON = f"{VENV}/bin/python"
+SHORT_SECONDS = 120.0
+"""To make a container, or to remove one."""
+SBOM = ("-m", "ringleader.images.selftest.sbom")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inside:
+    """A place where commands run in the image."""
+
+    builder: Builder
+    container: str
+    """buildah's working container; the image's id with the others, which make one for each command."""
+    isolation: str
+    environ: Mapping[str, str]
+
+    def python(self, words: tuple[str, ...], *, seconds: float) -> Answer:
+        """Run the image's Python, as the image's user."""
+        start = (self.builder.program, *self.builder.global_options, "run")
+        if self.builder.name == "buildah":
+            isolated = ("--isolation", self.isolation) if self.isolation else ()
+            argv = (*start, *isolated, self.container, "--", PYTHON, *words)
+        else:
+            argv = (*start, "--rm", "--entrypoint", PYTHON, self.container, *words)
+        return answer(argv, environ=self.environ, seconds=seconds)
+
+
+@contextmanager
+def inside(builder: Builder, image: str, *, isolation: str, environ: Mapping[str, str]) -> Iterator[Inside]:
+    """Make a container of an image and remove it in the end."""
+    if builder.name != "buildah":
+        yield Inside(builder=builder, container=image, isolation=isolation, environ=environ)
+        return
+    words = (builder.program, *builder.global_options)
+    said = answer((*words, "from", "--pull-never", image), environ=environ, seconds=SHORT_SECONDS)
+    container = said.out.strip().splitlines()[-1] if said.code == 0 and said.out.strip() else ""
+    if not container:
+        what = f"no container can be made of {image}: {said.words[-300:] or 'it did not answer'}"
+        raise RefusedError(Fault(where="buildah", what=what))
+    try:
+        yield Inside(builder=builder, container=container, isolation=isolation, environ=environ)
+    finally:
+        answer((*words, "rm", container), environ=environ, seconds=SHORT_SECONDS)
+
+
+def test(place: Inside, *, seconds: float) -> dict[str, Any]:
+    """Run ``ringleader doctor --image --json`` there; return what it prints, whatever it found.
+
+    Raises RefusedError where it gives no answer.
+    """
+    words = ("-m", "ringleader", "doctor", "--image", "--json", "--timeout", f"{seconds:g}")
+    said = place.python(words, seconds=seconds + SHORT_SECONDS)
+    document: Any = None
+    if said.out.strip():
+        try:
+            document = json.loads(said.out[said.out.index("{") :])
+        except ValueError:
+            document = None
+    if not isinstance(document, dict) or "checks" not in document:
+        raise RefusedError(_silent("the self-test", said))
+    return document
+
+
+def faults_of(document: Mapping[str, Any]) -> list[Fault]:
+    """Return the findings of a self-test that make the image useless."""
+    return [
+        Fault(where=f"doctor: {check['id']}", what=check["what"], hint=check.get("do", ""))
+        for check in document["checks"]
+        if check["level"] == "FAIL"
+    ]
+
+
+def sbom(place: Inside) -> str:
+    """Return the list of the image's packages, CycloneDX JSON; RefusedError where there is none."""
+    said = place.python(SBOM, seconds=SHORT_SECONDS)
+    if said.code != 0 or not said.out.startswith("{"):
+        raise RefusedError(_silent("the list of packages", said))
+    return said.out
+
+
+def _silent(subject: str, said: Answer) -> Fault:
+    ended = "did not end in time" if said.code is None else f"ended with {said.code}"
+    lines = (said.err + said.out).strip().splitlines()[-8:]
+    return Fault(
+        where="image", what="\n    ".join([f"{subject} {ended} in the image without an answer", *lines])
+    )
