@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from ringleader.cli.host_options import HOST_OPTIONS
+from ringleader.cli.rdma_options import RDMA_OPTIONS
 from ringleader.cli.run_options import RUN_OPTIONS
 
 PLACES = ("kubernetes", "pods")
@@ -50,6 +51,15 @@ class JobWords:
     cpu: str | None = None
     memory: str | None = None
     resource: tuple[str, ...] = ()
+    rdma: str | None = None
+    rdma_resource: str | None = None
+    rdma_count: str | None = None
+    rdma_network: tuple[str, ...] = ()
+    node_label: tuple[str, ...] = ()
+    rdma_spread: str | None = None
+    rdma_ssh_port: str | None = None
+    rdma_claim_template: str | None = None
+    rdma_device_class: str | None = None
     launcher_cpu: str | None = None
     launcher_memory: str | None = None
     claim: tuple[str, ...] = ()
@@ -127,6 +137,7 @@ JOB_OPTIONS: tuple[click.Option, ...] = (
         metavar="NAME=AMOUNT",
         help="Anything else each worker gets: rdma/hca=1; may be given again.",
     ),
+    *RDMA_OPTIONS,
     click.Option(["--launcher-cpu"], metavar="AMOUNT", help="CPUs of the launcher."),
     click.Option(["--launcher-memory"], metavar="AMOUNT", help="Memory of the launcher."),
     click.Option(

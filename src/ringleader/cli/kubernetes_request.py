@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from typing import TypeVar
 
 from ringleader.cli import kubernetes_words as words
+from ringleader.cli import rdma_words
 from ringleader.cli.env_file import parse_env_file, parse_words
 from ringleader.cli.host_options import Faults, ReadText
 from ringleader.cli.kubernetes_options import JobWords
@@ -19,6 +20,9 @@ from ringleader.mpijob.annotations import SPAWN_EXEC, SPAWN_SSH
 from ringleader.mpijob.model import CleanPodPolicy, MpiImplementation, MPIJob
 from ringleader.mpijob.reading import check
 from ringleader.render.rank_env import is_secret
+from ringleader.render.rdma.give import NETWORKS
+from ringleader.render.rdma.profile import Way
+from ringleader.render.rdma.remarks import remarks
 
 Word = TypeVar("Word", MpiImplementation, CleanPodPolicy)
 
@@ -38,8 +42,8 @@ def request_of(
 ) -> Request:
     """Return the request; what is wrong is added to ``faults``.
 
-    ``suffix``: five random letters and digits for a name of our own making. ``read`` is only used for the
-    files of ``--env-file``.
+    ``suffix``: five random letters and digits for a name of our own making, or nothing. ``read`` is only used
+    for the files of ``--env-file``.
     """
     resources = _resources(given, faults)
     slots = words.count("--slots-per-worker", given.slots_per_worker, faults, least=1)
@@ -63,7 +67,34 @@ def request_of(
         workdir=_absolute("--workdir", given.workdir, faults) or "",
         resources=resources,
     )
-    return _with_policy(_with_pods(request, given, faults), given, faults)
+    return _with_nics(_with_policy(_with_pods(request, given, faults), given, faults), given, faults)
+
+
+def _with_nics(request: Request, given: JobWords, faults: Faults) -> Request:
+    """Add the NICs of the workers."""
+    resources = dict(request.resources)
+    gpus = resources.get(given.gpu_resource, "")
+    nics = rdma_words.grant(
+        given,
+        gpus=int(gpus) if gpus.isdigit() else 0,
+        asked=resources,
+        shm_size=request.shm_size,
+        faults=faults,
+    )
+    if nics is None:
+        return request
+    for name in {nics.resource, *dict(nics.profile.more)} & set(resources):
+        faults.add("--resource", f"{name} is asked for twice: it comes with --rdma {nics.profile.name}")
+    if nics.networks and NETWORKS in dict(request.annotations):
+        faults.add(f"--annotation {NETWORKS}", "is what --rdma-network writes", "leave out one of the two")
+    if nics.profile.way is Way.CLAIM:
+        resources.pop(given.gpu_resource, None)  # the claim holds them
+    return replace(
+        request,
+        rdma=nics,
+        resources=tuple(resources.items()),
+        shm_size=nics.shm_size or request.shm_size,
+    )
 
 
 def _with_pods(request: Request, given: JobWords, faults: Faults) -> Request:
@@ -123,6 +154,15 @@ def readable_secrets(request: Request) -> tuple[str, ...]:
     return tuple(name for name, _ in request.env if is_secret(name))
 
 
+def remarks_on(request: Request) -> tuple[str, ...]:
+    """Return what the user should know of the NICs that he asks for."""
+    if request.rdma is None:
+        return ()
+    # Where the keys do not lie in root's home, the image's user is another.
+    is_root = None if request.ssh_auth_mount_path == PODS_HOME else False
+    return remarks(request.rdma, is_root=is_root)
+
+
 def _name(given: JobWords, suffix: str) -> str:
     """Return the job's name: as given, or made of the script's or the program's."""
     if given.name is not None:
@@ -130,7 +170,8 @@ def _name(given: JobWords, suffix: str) -> str:
     scripts = (word for word in given.command if word.endswith((".py", ".sh")))
     base = PurePosixPath(next(scripts, given.command[0] if given.command else "job")).stem
     base = re.sub(r"[^a-z0-9]+", "-", base.lower())[:_LONGEST].strip("-")
-    return f"{base if base[:1].isalpha() else f'job-{base}'.rstrip('-')}-{suffix}"
+    base = base if base[:1].isalpha() else f"job-{base}".rstrip("-")
+    return f"{base}-{suffix}" if suffix else base
 
 
 def _command(given: JobWords, faults: Faults) -> tuple[str, ...]:

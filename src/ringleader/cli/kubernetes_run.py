@@ -21,6 +21,7 @@ from ringleader.errors import Fault, RequestError, RingleaderError
 if TYPE_CHECKING:
     from ringleader.cli.kubernetes_session import Work
     from ringleader.launch.kubernetes.outcome import End
+    from ringleader.launch.kubernetes.request import Request
     from ringleader.mpijob.model import MPIJob
     from ringleader.render.kubernetes.settings import OperatorSettings
 
@@ -34,7 +35,7 @@ FORMAT = 1
 
 def run_words(on: Where, cluster: ClusterWords, job: JobWords, follow: FollowWords) -> int:
     """Run a job made of options. Raises RequestError with every fault at once."""
-    from ringleader.cli.kubernetes_request import job_of, readable_secrets, request_of
+    from ringleader.cli.kubernetes_request import job_of, request_of
 
     faults = Faults()
     start_timeout = seconds(follow, faults)
@@ -47,11 +48,24 @@ def run_words(on: Where, cluster: ClusterWords, job: JobWords, follow: FollowWor
         environ=os.environ,
         read=lambda path: Path(path).read_text(encoding="utf-8"),
     )
+    if request.rdma is not None and request.rdma.makes_template:
+        hint = "ringleader render mpijob prints it with its job: send both with kubectl, then name it here"
+        faults.add("--rdma-claim-template", f"missing: --rdma {request.rdma.profile.name} needs one", hint)
     made = job_of(request, faults)
-    for name in readable_secrets(request):
-        text = f"whoever may read the job can read {name}; --secret-env takes it from a Secret"
-        print(f"ringleader: {text}", file=sys.stderr)
+    tell(request)
     return run_job(on, cluster, made, follow, start_timeout=start_timeout)
+
+
+def tell(request: Request) -> None:
+    """Tell the user what he should know of his request, on standard error."""
+    from ringleader.cli.kubernetes_request import readable_secrets, remarks_on
+
+    found = [
+        f"whoever may read the job can read {name}; --secret-env takes it from a Secret"
+        for name in readable_secrets(request)
+    ]
+    for text in (*found, *remarks_on(request)):
+        print(f"ringleader: {text}", file=sys.stderr)
 
 
 def run_job(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from ringleader.launch.kubernetes.literal import literal
 from ringleader.launch.kubernetes.mpirun import Call, call
 from ringleader.launch.kubernetes.request import Pairs, Request, Toleration
 from ringleader.mpijob.annotations import GANG, PREFIX, SPAWN
@@ -18,6 +20,9 @@ from ringleader.mpijob.model import (
     Spec,
     WorkerSpec,
 )
+from ringleader.render.kubernetes import secret
+from ringleader.render.rdma.give import give
+from ringleader.render.rdma.wish import Grant
 
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 VOLCANO = "volcano"
@@ -34,7 +39,7 @@ def mpijob(request: Request) -> MPIJob:
     worker = WorkerSpec(
         replicas=request.workers, template=_template(request, "worker", own, request.resources)
     )
-    return MPIJob(
+    job = MPIJob(
         metadata=Metadata(
             name=request.name,
             namespace=request.namespace,
@@ -52,6 +57,34 @@ def mpijob(request: Request) -> MPIJob:
             mpi_replica_specs=ReplicaSpecs(launcher=launcher, worker=worker if request.workers else None),
         ),
     )
+    return job if request.rdma is None else _with_nics(job, request, request.rdma)
+
+
+def _with_nics(job: MPIJob, request: Request, nics: Grant) -> MPIJob:
+    """Return a job whose templates of Pods in which ranks run have their NICs."""
+    specs, port = job.spec.mpi_replica_specs, request.ssh_port
+    launcher, worker = specs.launcher, specs.worker
+    role = "" if request.run_launcher_as_worker else "worker"
+    if worker is not None:
+        template = dict(worker.template)
+        give(template, replace(nics, ssh_port=port), job=request.name, role=role)
+        if port is not None:
+            # In words that every controller leaves as they are.
+            args = [literal(word) for word in (*secret.sshd_args(job), "-p", str(port))]
+            template["spec"]["containers"][0] |= {"command": list(secret.SSHD), "args": args}
+        worker = replace(worker, template=_ordered(template))
+    if request.run_launcher_as_worker:
+        template = dict(launcher.template)
+        give(template, replace(nics, ssh_port=None), job=request.name, role=role)
+        launcher = replace(launcher, template=_ordered(template))
+    return replace(
+        job, spec=replace(job.spec, mpi_replica_specs=replace(specs, launcher=launcher, worker=worker))
+    )
+
+
+def _ordered(template: dict[str, Any]) -> dict[str, Any]:
+    """Return a template as people write it: metadata first."""
+    return {name: template[name] for name in ("metadata", "spec") if name in template}
 
 
 def _waits_for_kueue(request: Request) -> bool:

@@ -12,6 +12,7 @@ from ringleader.launch.kubernetes.literal import literal
 from ringleader.launch.kubernetes.request import Request
 from ringleader.mpijob import names
 from ringleader.mpijob.model import MpiImplementation
+from ringleader.render.kubernetes.environment import SSH_ARGS, SSH_ARGS_OF
 
 _OPENMPI = 'exec "$0" ${LD_LIBRARY_PATH:+-x LD_LIBRARY_PATH} "$@"'
 """mpirun with its arguments. A login through ssh has not the image's library path, so it is carried to the
@@ -56,10 +57,22 @@ def call(request: Request) -> Call:
         args += ("-bind-to", "none") if request.mpi is MpiImplementation.MPICH else ()
     words = (*args, *request.mpirun_args, *ranks)
     return Call(
-        command=tuple(map(literal, command)),
+        command=tuple(map(literal, (*_port(request), *command))),
         args=tuple(map(literal, words)),
         env=tuple((name, literal(value)) for name, value in env),
     )
+
+
+def _port(request: Request) -> tuple[str, ...]:
+    """Return what tells ssh the workers' port.
+
+    Every controller sets these variables in the container, and its own come after ours: so they are changed
+    only when mpirun is called.
+    """
+    if request.ssh_port is None:
+        return ()
+    args = f"-p {request.ssh_port} {SSH_ARGS}"
+    return ("env", *(f"{name}={args}" for name in SSH_ARGS_OF[request.mpi]))
 
 
 def _environment(request: Request) -> tuple[tuple[str, str], ...]:
@@ -73,7 +86,8 @@ def _environment(request: Request) -> tuple[tuple[str, str], ...]:
     threads = _threads(request)
     if threads:
         values["OMP_NUM_THREADS"] = str(threads)
-    return tuple((values | dict(request.env)).items())
+    nics = {} if request.rdma is None else dict(request.rdma.env)
+    return tuple((values | nics | dict(request.env)).items())
 
 
 def _first_host(request: Request) -> str:

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ringleader.mpijob.annotations import SPAWN_EXEC
 from ringleader.mpijob.model import CleanPodPolicy, MpiImplementation
+from ringleader.render.rdma.wish import Grant
 
 Pairs = tuple[tuple[str, str], ...]
 """Names with their values, in the order in which they were given."""
@@ -72,6 +74,8 @@ class Request:
     """Empty: the image's own."""
     resources: Pairs = ()
     """What each worker gets: requested, and its limit too. ``nvidia.com/gpu``, ``cpu``, ``memory`` …"""
+    rdma: Grant | None = None
+    """NICs of each worker."""
     launcher_resources: Pairs = ()
     """The same for the launcher, unless ranks run in it."""
     mounts: tuple[Mount, ...] = ()
@@ -102,6 +106,11 @@ class Request:
     spawn: str = ""
     """``ssh`` or ``exec``; empty: what the operator does by itself."""
     ssh_auth_mount_path: str = PODS_HOME
+
+    @property
+    def ssh_port(self) -> int | None:
+        """Port of the workers' sshd where the job decides it; ``None``: the image does, or none runs."""
+        return None if self.rdma is None or self.spawn == SPAWN_EXEC else self.rdma.ssh_port
 
     @property
     def workers(self) -> int:

@@ -32,6 +32,13 @@ _AGENT_OF = {
 }
 """Variables that name what an MPI calls to start its daemon on another host."""
 
+SSH_ARGS_OF = {
+    MpiImplementation.OPENMPI: ("OMPI_MCA_plm_rsh_args", "PRTE_MCA_plm_ssh_args"),
+    MpiImplementation.INTEL: ("I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS",),
+    MpiImplementation.MPICH: ("HYDRA_LAUNCHER_EXTRA_ARGS",),
+}
+"""Variables that an MPI reads ssh's arguments from."""
+
 _HIDE_GPUS = (("NVIDIA_VISIBLE_DEVICES", ""), ("NVIDIA_DRIVER_CAPABILITIES", ""))
 
 Pairs = list[tuple[str, str]]

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from ringleader.render.rdma.profile import Counts
-from ringleader.render.rdma.wish import Grant, Wish
+from ringleader.render.rdma.wish import Grant
 
 
-def remarks(wish: Wish, grant: Grant, *, is_root: bool | None) -> tuple[str, ...]:
+def remarks(grant: Grant, *, is_root: bool | None) -> tuple[str, ...]:
     """Return the remarks, one sentence each. ``is_root``: the container's user is 0; ``None``: not known."""
     profile = grant.profile
     found = []
-    if profile.counts is Counts.NICS and wish.count is None and grant.count == 1:
+    if profile.counts is Counts.NICS and not grant.is_counted:
         found.append(f"one NIC for each worker, as nothing else was asked for ({grant.resource})")
     if profile.advice:
         found.append(profile.advice)
-    if wish.shm_size is None:
+    if profile.shm_size and not grant.shm_size:
         found.append("/dev/shm stays at the runtime's 64 MiB, and NCCL fails to extend it there")
     if profile.ipc_lock and not grant.privileged:
         found.append(_memory_lock(is_root))

@@ -23,6 +23,7 @@ def settle(wish: Wish, place: Place) -> Grant:
         profile=profile,
         resource=resource,
         count=count,
+        is_counted=wish.count is not None or bool(wish.networks[1:]),
         networks=networks * count if len(networks) == 1 and profile.counts is Counts.NICS else networks,
         node_labels=wish.node_labels,
         shm_size="" if wish.shm_size is None else wish.shm_size or profile.shm_size,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ringleader.render.rdma.profile import Pairs, Profile, Spread
+from ringleader.render.rdma.profile import Pairs, Profile, Spread, Way
 
 NIC_CLASS = "dranet.net"
 """DeviceClass of NICs in DRANET's examples."""
@@ -49,6 +49,8 @@ class Grant:
     resource: str = ""
     """Extended resource; empty: none."""
     count: int = 0
+    is_counted: bool = True
+    """Whether the number was asked for; else it is the least one."""
     networks: tuple[str, ...] = ()
     """One for each NIC, in order."""
     node_labels: Pairs = ()
@@ -67,3 +69,8 @@ class Grant:
     """A template that is there already; empty with a profile of claims: one of the job's own."""
     nic_class: str = NIC_CLASS
     gpu_class: str = GPU_CLASS
+
+    @property
+    def makes_template(self) -> bool:
+        """Whether the job needs a ResourceClaimTemplate of its own."""
+        return self.profile.way is Way.CLAIM and not self.claim_template
