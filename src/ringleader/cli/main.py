@@ -30,6 +30,7 @@ COMMANDS: Table = {
     "explain": ("ringleader.cli.explain", "Why a job is not running, or why it failed."),
     "delete": ("ringleader.cli.delete", "Delete jobs with everything that belongs to them."),
     "render": ("ringleader.cli.render", "Print manifests for a cluster: MPIJobs, old ones converted."),
+    "image": ("ringleader.cli.image", "Container images: render, check, build, list, solve, lock."),
     "operator": ("ringleader.cli.operator", "The MPIJob operator: its CRD."),
 }
 

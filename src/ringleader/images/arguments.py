@@ -1,6 +1,7 @@
 """What blocks' arguments may look like: a pattern for each sort of text, so that none leaves its place. Pure.
 
 A newline would end an instruction of a Dockerfile, whatever the quotes around it: no sort of text has one.
+Paths have no character that a shell, Docker's COPY or Apptainer's %files would take for anything but itself.
 """
 
 from __future__ import annotations
@@ -33,14 +34,40 @@ REQUIREMENT = _sort(
     r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?((==|>=|<=|~=|!=|<|>)[A-Za-z0-9.*+!-]+(,(==|>=|<=|~=|!=|<|>)[A-Za-z0-9.*+!-]+)*)?",
     "scikit-learn>=1.5,<2",
 )
-CONTEXT_PATH = _sort("a path below the recipe", r"(?!/)(?!(.*/)?\.\.(/|$))[^\x00-\x1f\x7f]+", "wheels/x.whl")
-PATH = _sort("an absolute path", r"/[^\x00-\x1f\x7f]*", "/opt/train")
+_LINE = r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]"
+_IN_PATH = r"[\w.+@,:=~/ -]"
+CONTEXT_PATH = _sort(
+    "a path below the recipe, without quotes and signs that have a meaning elsewhere",
+    rf"(?![-/~ ])(?!(.*/)?\.\.?(/|$)){_IN_PATH}+(?<! )",
+    "wheels/x.whl",
+)
+PATH = _sort(
+    "an absolute path, without quotes and signs that have a meaning elsewhere",
+    rf"/(?!(.*/)?\.\.(/|$)){_IN_PATH}*(?<! )",
+    "/opt/train",
+)
 URL = _sort(
     "an http or https URL", r"https?://[A-Za-z0-9.:\[\]-]+(/[A-Za-z0-9._~%/+-]*)?", "https://pypi.org/simple"
 )
 MODE = _sort("an octal mode", r"0?[0-7]{3}", "0755")
-LINE = _sort("a line of text", r"[^\x00-\x1f\x7f]*", "Digits for everybody")
+LINE = _sort("one line of text", rf"{_LINE}*", "Digits for everybody")
+TEXT = _sort(
+    "one line of text, without blanks at its ends", rf"(?!\s){_LINE}*(?<!\s)", "Digits for everybody"
+)
 VARIABLE = _sort("a variable's name", r"[A-Za-z_][A-Za-z0-9_]*", "OMP_NUM_THREADS")
+LABEL = _sort("a label's name", r"[a-z0-9]+([./_-][a-z0-9]+)*", "org.opencontainers.image.version")
+IMAGE_NAME = _sort("an image's name", r"[a-z0-9]+([.-][a-z0-9]+)*", "digits-torch")
+GPU = _sort("a GPU's name", r"[a-z0-9][a-z0-9_.-]*", "h100")
+_HOST = r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]+)?"
+_REPOSITORY = r"[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*"
+REGISTRY = _sort(
+    "a registry, with a path where it needs one", rf"{_HOST}(/{_REPOSITORY})*", "registry.example.org/proxy"
+)
+REFERENCE = _sort(
+    "a reference of an image",
+    rf"({_HOST}/)?{_REPOSITORY}(/{_REPOSITORY})*(:[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?(@sha256:[0-9a-f]{{64}})?",
+    "ubuntu:24.04",
+)
 
 
 def text(sort: Sort, default: str = "", *, one_of: tuple[str, ...] = ()) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ringleader.images.steps import Step
-from ringleader.images.tables import Base
+from ringleader.images.tables.bases import Base
 
 BUILD = "build"
 """Name of the stage that compiles and installs; nothing of it but what is copied reaches the image."""

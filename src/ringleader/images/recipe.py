@@ -6,20 +6,36 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ringleader.images.arguments import (
+    GPU,
+    IMAGE_NAME,
+    LABEL,
+    NAME,
+    REFERENCE,
+    REGISTRY,
+    TEXT,
+    URL,
+    VERSION,
+    needed,
+    pairs,
+    text,
+    texts,
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Mirrors:
     """Where things are fetched from instead of their usual places: the recipe's table ``[mirrors]``."""
 
-    set: str = ""
+    set: str = text(NAME)
     """A named set of mirrors, such as ``cn``; single ones below win over it."""
-    registry: str = ""
+    registry: str = text(REGISTRY)
     """Prefix for images of public registries: ``registry.example.org/proxy``."""
-    apt: str = ""
+    apt: str = text(URL)
     """Base URL under which ``debian/``, ``debian-security/`` or ``ubuntu/`` lie."""
-    pip: str = ""
+    pip: str = text(URL)
     """URL of a simple index."""
-    conda: str = ""
+    conda: str = text(URL)
     """Base URL of channels."""
     keep: bool = False
     """True: the image's own apt and pip use them too. Otherwise no trace of them is left."""
@@ -29,25 +45,25 @@ class Mirrors:
 class Recipe:
     """What is to be in an image. ``ringleader.images.read`` makes it from TOML."""
 
-    name: str
+    name: str = needed(IMAGE_NAME)
     """Name of the image: a-z, 0-9, ``.``, ``-``."""
-    about: str = ""
-    base: str
+    about: str = text(TEXT)
+    base: str = needed(REFERENCE)
     """The image to begin with: ``ubuntu:24.04``, ``nvidia/cuda:12.8.1-base-ubuntu24.04``; with ``@sha256:…``
     where it is to be pinned."""
-    base_like: str = ""
+    base_like: str = text(REFERENCE)
     """The base of the tables that ``base`` resembles, where its name does not tell: ``debian:12``."""
-    build_base: str = ""
+    build_base: str = text(REFERENCE)
     """The image in which the build half is done; empty: ``base``."""
-    gpus: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = texts(GPU)
     """GPUs that the image must run on, as the tables name them: ``h100``. Only checked."""
-    driver: str = ""
+    driver: str = text(VERSION)
     """The hosts' NVIDIA driver, where it is known: ``550.54``. Only checked."""
-    network: str = ""
+    network: str = text(NAME, one_of=("roce", "infiniband", "efa", "erdma", "tcp"))
     """``roce``, ``infiniband``, ``efa``, ``erdma`` or ``tcp``. Only checked."""
     historical: bool = False
     """True: an image as it was made then, without the hardening of today's. `check` prints what it lacks."""
-    labels: tuple[tuple[str, str], ...] = ()
+    labels: tuple[tuple[str, str], ...] = pairs(TEXT, LABEL)
     mirrors: Mirrors = field(default_factory=Mirrors)
     blocks: Mapping[str, Any] = field(default_factory=dict)
     """Name → arguments of a block (``ringleader.images.blocks``), in the order in which they take effect."""

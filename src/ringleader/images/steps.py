@@ -106,6 +106,8 @@ class Image:
     stages: tuple[Stage, ...]
     context: tuple[str, ...] = ()
     """Files of the build context that its steps copy, in the order of their first use."""
+    test: tuple[str, ...] = ()
+    """The self-test's argv inside the image; empty: it carries none."""
 
 
 def words(*argv: str) -> str:

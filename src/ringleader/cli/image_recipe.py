@@ -1,0 +1,77 @@
+"""Which recipe a command of ``ringleader image`` is about: a profile or a file, with changes."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ringleader.errors import Fault, RequestError
+
+if TYPE_CHECKING:
+    from ringleader.images.recipe import Recipe
+
+set_option = click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="BLOCK.KEY=VALUE",
+    help="Change one key of the recipe: torch.version=2.9.1. Again for more; a list's parts with commas.",
+)
+mirror_option = click.option(
+    "--mirror",
+    "mirrors",
+    multiple=True,
+    metavar="SET|KIND=URL",
+    help="Fetch from mirrors: a named set such as cn, or registry=, apt=, pip=, conda= with a URL.",
+)
+base_option = click.option("--base", default="", metavar="REF", help="Another base image.")
+
+
+def recipe_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that change a recipe: settings, mirrors, base."""
+    return set_option(mirror_option(base_option(command)))
+
+
+def opened(
+    profile_or_file: str, settings: tuple[str, ...] = (), mirrors: tuple[str, ...] = (), base: str = ""
+) -> Recipe:
+    """Return the recipe of a profile or a file (``-``: standard input), changed.
+
+    RequestError has every fault of the text and of the changes.
+    """
+    from ringleader.images import profiles, read
+
+    changes = (*settings, f"base={base}") if base else settings
+    if profile_or_file in profiles.names():
+        return read.recipe(profiles.text(profile_or_file), profile_or_file, changes, mirrors)
+    text = _text(profile_or_file)
+    where = "standard input" if profile_or_file == "-" else profile_or_file
+    return read.recipe(text, where, changes, mirrors)
+
+
+def _text(file: str) -> str:
+    try:
+        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise RequestError(Fault(where=f"{file}:{line}", what="is not UTF-8")) from None
+    except (OSError, ValueError) as error:
+        raise RequestError(_absent(file, error)) from None
+
+
+def _absent(file: str, error: Exception) -> Fault:
+    from ringleader.images import profiles
+
+    reason = getattr(error, "strerror", None) or str(error)
+    if "/" in file or file.endswith(".toml"):
+        return Fault(where=file, what=f"cannot be read: {reason}")
+    close = difflib.get_close_matches(file, profiles.names(), 1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    what = f"is neither a profile nor a file ({reason})"
+    return Fault(where=file, what=what, hint=f"{hint}ringleader image list shows the profiles")

@@ -1,0 +1,168 @@
+"""An image as a definition for Apptainer (and Singularity), with the same steps in the same order. Pure.
+
+All of a stage's %files come before its %post. So what is copied waits below ``WAITING`` until the step that
+would copy it in a Dockerfile.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ringleader.errors import Fault, RequestError
+from ringleader.images.dockerfile import REFERENCE
+from ringleader.images.shell import chain
+from ringleader.images.steps import (
+    Command,
+    Copy,
+    Entrypoint,
+    Env,
+    Expose,
+    Image,
+    Label,
+    Run,
+    Stage,
+    User,
+    Workdir,
+    words,
+)
+
+WAITING = "/.copied"
+TEMPLATE = re.compile(r"\{\{\s*\w+\s*\}\}")
+
+
+def text(image: Image) -> str:
+    """Return the whole file; RequestError for ``{{ word }}`` in it: that is a variable of Apptainer's."""
+    lines = [f"# Made by `ringleader image render` from the recipe {image.name}: change that, not this file."]
+    if image.about:
+        lines.append(f"# {image.about}")
+    for number, stage in enumerate(image.stages):
+        last = number == len(image.stages) - 1
+        lines += ["", *_stage(stage)]
+        if last:
+            lines += _ending(image, stage)
+    whole = "".join(f"{line}\n" for line in lines)
+    found = TEMPLATE.search(whole)
+    if found:
+        what = f"Apptainer would take {found[0]} for a variable of its own"
+        raise RequestError(
+            Fault(where=image.name, what=what, hint="write it without one of the blanks or braces")
+        )
+    return whole
+
+
+def _stage(stage: Stage) -> Iterator[str]:
+    yield "Bootstrap: docker"
+    yield f"From: {stage.base}"
+    yield f"Stage: {stage.name}"
+    copies = [step for step in stage.steps if isinstance(step, Copy)]
+    for source in dict.fromkeys(copy.stage for copy in copies):
+        yield ""
+        yield f"%files from {source}" if source else "%files"
+        for number, copy in enumerate(copies):
+            if copy.stage == source:
+                yield from (f'    "{path}" "{_place(copy, number, path)}"' for path in copy.sources)
+    yield ""
+    yield "%post"
+    yield "    set -e"
+    number = 0
+    for step in stage.steps:
+        if isinstance(step, Run):
+            yield from _run(step)
+        elif isinstance(step, Env):
+            yield from (f"    export {name}={_quoted(value)}" for name, value in step.variables)
+        elif isinstance(step, Copy):
+            yield from _copied(step, number)
+            number += 1
+    if number:
+        yield f"    rm -rf {WAITING}"
+
+
+def _run(step: Run) -> Iterator[str]:
+    if not step.commands:
+        return
+    yield ""
+    if step.why:
+        yield f"    # {step.why}"
+    first, *further = chain(step.commands)
+    yield f"    ( {first}"
+    yield from (f"     {line}" for line in further)
+    yield "    ) || exit 1"
+
+
+def _is_direct(copy: Copy) -> bool:
+    return bool(copy.stage) and copy.sources == (copy.target.rstrip("/"),)
+
+
+def _place(copy: Copy, number: int, path: str) -> str:
+    """Return where %files puts a source."""
+    return path if _is_direct(copy) else f"{WAITING}/{number}/{path.rstrip('/').rpartition('/')[2]}"
+
+
+def _copied(copy: Copy, number: int) -> Iterator[str]:
+    """Yield what Docker's COPY does: of a directory the content is copied."""
+    yield ""
+    target = words(copy.target)
+    if not _is_direct(copy):
+        directory = copy.target if copy.target.endswith("/") else copy.target.rpartition("/")[0] or "/"
+        yield f"    mkdir -p {words(directory)}"
+        for path in copy.sources:
+            source = words(_place(copy, number, path))
+            yield f"    if [ -d {source} ]; then"
+            yield f"        mkdir -p {target}"
+            yield f"        cp -a {source}/. {target}"
+            yield "    else"
+            yield f"        cp -a {source} {target}"
+            yield "    fi"
+    if copy.owner:
+        yield f"    chown -R {words(copy.owner)} {target}"
+    if copy.mode:
+        yield f"    chmod {copy.mode} {target}"
+
+
+def _ending(image: Image, stage: Stage) -> Iterator[str]:
+    steps = stage.steps
+    variables = [pair for step in steps if isinstance(step, Env) for pair in step.variables]
+    if variables:
+        yield from ("", "%environment")
+        yield from (f"    export {name}={_quoted(value)}" for name, value in variables)
+    labels = [pair for step in steps if isinstance(step, Label) for pair in step.labels]
+    if labels:
+        yield from ("", "%labels")
+        yield from (f"    {name} {value}" for name, value in labels)
+    yield from _without_counterpart(stage)
+    yield from _runscript(stage)
+    if image.test:
+        yield from ("", "%test", f"    {words(*image.test)}")
+
+
+def _without_counterpart(stage: Stage) -> Iterator[str]:
+    """Yield comments on what Apptainer has no word for."""
+    for step in stage.steps:
+        match step:
+            case User():
+                yield from ("", f"# Docker's USER {step.name}: Apptainer runs as whoever calls it.")
+            case Expose():
+                yield from ("", f"# Docker's EXPOSE {step.port}: Apptainer shares the host's network.")
+            case Workdir():
+                yield from ("", f"# Docker's WORKDIR {step.path}: apptainer run --pwd {words(step.path)}")
+
+
+def _runscript(stage: Stage) -> Iterator[str]:
+    entry = next((words(*step.argv) for step in stage.steps if isinstance(step, Entrypoint)), "")
+    command = next((words(*step.argv) for step in stage.steps if isinstance(step, Command)), "")
+    if not entry and not command:
+        return
+    yield from ("", "%runscript")
+    if command:
+        yield "    if [ $# -eq 0 ]; then"
+        yield f"        set -- {command}"
+        yield "    fi"
+    yield f'    exec {entry} "$@"' if entry else '    exec "$@"'
+
+
+def _quoted(value: str) -> str:
+    """Return a value in double quotes for the shell; ``${NAME}`` stays a reference."""
+    kept = REFERENCE.findall(value)
+    escaped = [re.sub(r'(["\\$`])', r"\\\1", part) for part in REFERENCE.split(value)]
+    return '"' + "".join(part + one for part, one in zip(escaped, [*kept, ""], strict=True)) + '"'

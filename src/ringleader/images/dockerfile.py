@@ -1,0 +1,126 @@
+"""An image as a Dockerfile that BuildKit, buildah and podman build: no here-documents, no mounts. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+from ringleader.images.shell import chain
+from ringleader.images.steps import (
+    Command,
+    Copy,
+    Entrypoint,
+    Env,
+    Expose,
+    Image,
+    Label,
+    Run,
+    Stage,
+    Step,
+    User,
+    Workdir,
+)
+
+REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
+
+
+def text(image: Image) -> str:
+    """Return the whole file."""
+    lines = [f"# Made by `ringleader image render` from the recipe {image.name}: change that, not this file."]
+    if image.about:
+        lines.append(f"# {image.about}")
+    for number, stage in enumerate(image.stages):
+        last = number == len(image.stages) - 1
+        lines += ["", *_stage(stage, last)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _stage(stage: Stage, last: bool) -> Iterator[str]:
+    yield f"FROM {stage.base}" if last else f"FROM {stage.base} AS {stage.name}"
+    for step in stage.steps:
+        yield from _lines(step)
+
+
+def _lines(step: Step) -> Iterator[str]:
+    match step:
+        case Run():
+            yield from _run(step)
+        case Env():
+            yield from _env(step)
+        case Label():
+            yield from _assignments("LABEL", [f"{name}={quoted(value)}" for name, value in step.labels])
+        case Copy():
+            yield _copy(step)
+        case User():
+            yield f"USER {step.name}"
+        case Workdir():
+            yield f"WORKDIR {_path(step.path)}"
+        case Expose():
+            yield f"EXPOSE {step.port}"
+        case Entrypoint():
+            yield f"ENTRYPOINT {_json(step.argv)}"
+        case Command():
+            yield f"CMD {_json(step.argv)}"
+
+
+def _run(step: Run) -> Iterator[str]:
+    if not step.commands:
+        return
+    yield ""
+    if step.why:
+        yield f"# {step.why}"
+    first, *further = chain(step.commands)
+    yield f"RUN {first}"
+    yield from (f" {line}" for line in further)
+
+
+def _env(step: Env) -> Iterator[str]:
+    """Yield ENV instructions: a value sees only variables of instructions before its own."""
+    group: list[str] = []
+    names: set[str] = set()
+    for name, value in step.variables:
+        if any(f"${{{one}}}" in value for one in names):
+            yield from _assignments("ENV", group)
+            group, names = [], set()
+        group.append(f"{name}={quoted(value, references=True)}")
+        names.add(name)
+    yield from _assignments("ENV", group)
+
+
+def _assignments(instruction: str, parts: list[str]) -> Iterator[str]:
+    indent = " " * (len(instruction) + 1)
+    for number, part in enumerate(parts):
+        head = indent if number else f"{instruction} "
+        yield f"{head}{part} \\" if number < len(parts) - 1 else f"{head}{part}"
+
+
+def quoted(value: str, *, references: bool = False) -> str:
+    """Return a value in quotes as ENV and LABEL take it, ``${NAME}`` as it is where references count."""
+    kept = REFERENCE.findall(value) if references else []
+    literal = REFERENCE.split(value) if references else [value]
+    escaped = [re.sub(r'(["\\$])', r"\\\1", part) for part in literal]
+    return '"' + "".join(part + one for part, one in zip(escaped, [*kept, ""], strict=True)) + '"'
+
+
+def _copy(step: Copy) -> str:
+    flags = [
+        f"--{name}={value}"
+        for name, value in (("from", step.stage), ("chown", step.owner), ("chmod", step.mode))
+        if value
+    ]
+    paths = [*step.sources, step.target]
+    if any(" " in path for path in paths):
+        return " ".join(["COPY", *flags, _json(tuple(_path(path) for path in paths))])
+    return " ".join(["COPY", *flags, *(_path(path) for path in paths)])
+
+
+def _path(path: str) -> str:
+    """Return a path; ValueError for one that Docker would read differently (recipes cannot have such)."""
+    if not path or re.search(r"[\x00-\x1f\x7f\"'\\$*?\[\]`<>]", path):
+        raise ValueError(f"not a path for a Dockerfile: {path!r}")
+    return path
+
+
+def _json(argv: tuple[str, ...]) -> str:
+    return json.dumps(list(argv), ensure_ascii=False)

@@ -1,0 +1,201 @@
+"""TOML becomes a recipe: every key is checked against blocks' arguments, all faults told at once. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import Field, fields
+from typing import Any
+
+from ringleader.errors import Fault, RequestError
+from ringleader.images.based import base_faults
+from ringleader.images.blocks import KINDS
+from ringleader.images.lines import Lines
+from ringleader.images.recipe import Mirrors, Recipe
+from ringleader.images.values import UnfitError, is_needed, shown, typed, value_of
+
+DEFAULT_BLOCKS = ("python", "ringleader", "account")
+"""What every modern image has, with defaults where a recipe does not say otherwise."""
+BLOCKS = {kind.name: kind for kind in KINDS}
+
+
+def recipe(text: str, where: str, settings: Iterable[str] = (), mirrors: Iterable[str] = ()) -> Recipe:
+    """Return the recipe that a TOML text describes, changed by ``block.key=value`` settings.
+
+    ``where`` names the text in messages. RequestError has every fault, with line and key where possible.
+    ``mirrors`` are ``cn``, ``pip=https://…`` and the like.
+    """
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise RequestError(_syntax(str(error), where)) from None
+    reader = _Reader(Lines(text, where))
+    for setting in settings:
+        reader.change(document, setting, "--set")
+    for mirror in mirrors:
+        reader.change(document, f"mirrors.{mirror if '=' in mirror else f'set={mirror}'}", "--mirror")
+    return reader.recipe(document, where)
+
+
+def changed(recipe_: Recipe, settings: Iterable[str], mirrors: Iterable[str] = ()) -> Recipe:
+    """Return a recipe with some keys changed: ``torch.version=2.9.1``, ``base=debian:12``."""
+    document = as_document(recipe_)
+    reader = _Reader(Lines("", recipe_.where or recipe_.name))
+    for setting in settings:
+        reader.change(document, setting, "--set")
+    for mirror in mirrors:
+        reader.change(document, f"mirrors.{mirror if '=' in mirror else f'set={mirror}'}", "--mirror")
+    return reader.recipe(document, recipe_.where)
+
+
+def as_document(recipe_: Recipe) -> dict[str, Any]:
+    """Return a recipe as TOML's values, without what has its default; reading it gives the same recipe."""
+    found = _table(recipe_, [field for field in fields(Recipe) if field.name not in NOT_KEYS])
+    for name, block in recipe_.blocks.items():
+        found[name] = _table(block, list(fields(block)))
+    mirrors = _table(recipe_.mirrors, list(fields(Mirrors)))
+    return {**found, "mirrors": mirrors} if mirrors else found
+
+
+NOT_KEYS = ("blocks", "mirrors", "where")
+
+
+def key_of(name: str) -> str:
+    """Return a field's name as a recipe writes it."""
+    return name.replace("_", "-")
+
+
+def _table(value: Any, known: list[Field[Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for field in known:
+        one = getattr(value, field.name)
+        if one == field.default:
+            continue
+        if isinstance(one, tuple):
+            one = dict(one) if "names" in field.metadata else list(one)
+        found[key_of(field.name)] = one
+    return found
+
+
+def _syntax(text: str, where: str) -> Fault:
+    match = re.fullmatch(r"(.*) \(at line (\d+), column \d+\)", text)
+    if match is None:
+        return Fault(where=where, what=f"is no TOML: {text}")
+    return Fault(where=f"{where}:{match[2]}", what=f"is no TOML: {match[1]}")
+
+
+class _Reader:
+    """Reads one document and gathers its faults."""
+
+    def __init__(self, lines: Lines) -> None:
+        self.lines = lines
+        self.faults: list[Fault] = []
+
+    def recipe(self, document: Mapping[str, Any], where: str) -> Recipe:
+        """Return the recipe, or raise RequestError with every fault."""
+        heads = {key_of(field.name): field for field in fields(Recipe) if field.name not in NOT_KEYS}
+        known = (*heads, "mirrors", *BLOCKS)
+        for key in document:
+            if key not in known:
+                self._unknown(key, (), known)
+        head = self._fields(document, heads, ())
+        mirrors = self._values(document.get("mirrors", {}), Mirrors, "mirrors")
+        historical = head.get("historical") is True
+        blocks = self._blocks(document, historical)
+        self.faults += base_faults(head, self.lines)
+        if self.faults:
+            raise RequestError(self.faults)
+        return Recipe(**head, mirrors=mirrors, blocks=blocks, where=where)
+
+    def _blocks(self, document: Mapping[str, Any], historical: bool) -> dict[str, Any]:
+        wanted = {name: document[name] for name in BLOCKS if name in document}
+        if not historical:
+            defaults = (*DEFAULT_BLOCKS, "sshd") if "mpi" in wanted else DEFAULT_BLOCKS
+            wanted = {**{name: {} for name in defaults}, **wanted}
+        return {
+            name: self._values(wanted[name], kind.arguments, name)
+            for name, kind in BLOCKS.items()
+            if name in wanted
+        }
+
+    def _values(self, found: Any, kind: type[Any], name: str) -> Any:
+        """Return one table as a value of its dataclass; None where it has faults."""
+        known = {key_of(field.name): field for field in fields(kind)}
+        if not isinstance(found, dict):
+            self._fault((name,), f"{shown(found)} is not a table", f"write [{name}] and its keys below")
+            return None
+        before = len(self.faults)
+        for key in found:
+            if key not in known:
+                self._unknown(key, (name,), tuple(known))
+        given = self._fields(found, known, (name,))
+        return kind(**given) if len(self.faults) == before else None
+
+    def _fields(
+        self, found: Mapping[str, Any], known: Mapping[str, Field[Any]], path: tuple[str, ...]
+    ) -> dict[str, Any]:
+        given: dict[str, Any] = {}
+        for key, field in known.items():
+            if key not in found:
+                if is_needed(field):
+                    self._fault(path, f"{key} is missing", _example(key, field))
+                continue
+            try:
+                given[field.name] = value_of(field, found[key])
+            except UnfitError as fault:
+                self._fault((*path, key, *([fault.key] if fault.key else [])), fault.what, fault.hint)
+        return given
+
+    def change(self, document: dict[str, Any], setting: str, option: str) -> None:
+        """Put one ``block.key=value`` into a document."""
+        path, equals, word = setting.partition("=")
+        block, dot, key = path.partition(".")
+        if not equals or not path:
+            self.faults.append(
+                Fault(
+                    where=option,
+                    what=f"{shown(setting)} is not KEY=VALUE",
+                    hint="such as torch.version=2.9.1",
+                )
+            )
+            return
+        table, key = (document.setdefault(block, {}), key) if dot else (document, path)
+        self.lines.told(tuple(path.split(".")), option)
+        if not isinstance(table, dict):
+            return
+        if block == "labels" and dot:
+            table[key] = word
+            return
+        key, dot, name = key.partition(".")
+        if dot:
+            table = table.setdefault(key, {})
+            if isinstance(table, dict):
+                table[name] = word
+            return
+        field = _field(block if path != key else "", key)
+        table[key] = typed(field, word) if field else word
+
+    def _unknown(self, key: str, path: tuple[str, ...], known: tuple[str, ...]) -> None:
+        close = difflib.get_close_matches(key, known, 1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        what = "block or key" if not path else "key"
+        self._fault((*path, key), f"unknown {what}", f"{hint}Known: {', '.join(known)}")
+
+    def _fault(self, path: tuple[str, ...], what: str, hint: str = "") -> None:
+        self.faults.append(Fault(where=self.lines.where(path), what=what, hint=hint))
+
+
+def _field(block: str, key: str) -> Field[Any] | None:
+    """Return the field of a key; None where there is none."""
+    kind: type[Any] | None = Recipe if not block else Mirrors if block == "mirrors" else None
+    if kind is None and block in BLOCKS:
+        kind = BLOCKS[block].arguments
+    return next((one for one in fields(kind) if key_of(one.name) == key), None) if kind else None
+
+
+def _example(key: str, field: Field[Any]) -> str:
+    sort = field.metadata.get("sort")
+    one_of = field.metadata.get("one_of", ())
+    return f'write {key} = "{one_of[0] if one_of else sort.example}"' if sort else ""
