@@ -13,6 +13,10 @@ COMMANDS: Table = {
         "ringleader.cli.render_mpijob",
         "MPIJobs: made of options, or read from files.",
     ),
+    "compose": (
+        "ringleader.cli.render_compose",
+        "An application of mpihead and mpinode containers.",
+    ),
 }
 
 
