@@ -226,7 +226,7 @@ KUBERNETES_OPTIONS = (*CLUSTER_OPTIONS, *JOB_OPTIONS, *FOLLOW_OPTIONS)
 """What ``run`` has besides its own options."""
 
 
-def _told(option: click.Option, text: str | None) -> click.Option:
+def told(option: click.Option, text: str | None) -> click.Option:
     """Return an option with another help text."""
     told = copy(option)
     told.help = text
@@ -250,7 +250,7 @@ _HELP = {
 """What options of ``run`` mean on a cluster, where that differs in detail."""
 
 SHARED_OPTIONS: tuple[click.Option, ...] = tuple(
-    _told(option, _HELP.get(option.name or "", option.help))
+    told(option, _HELP.get(option.name or "", option.help))
     for option in (*RUN_OPTIONS, *HOST_OPTIONS)
     if isinstance(option, click.Option) and option.name in _NAMES
 )

@@ -74,7 +74,7 @@ def run_job(
     """Send a job and follow it; return the exit code."""
     job = _named(job)
     if on == "pods":
-        _check_alone(job, follow)
+        check_alone(job, follow)
     if follow.dry_run:
         sys.stdout.write(rehearsed(on, job, follow))
         return 0
@@ -132,26 +132,30 @@ def _five_letters() -> str:
 def rehearsed(on: Where, job: MPIJob, follow: FollowWords) -> str:
     """Return the YAML that would be sent."""
     with needs_kubernetes():
-        from ringleader.mpijob.reading import request
-        from ringleader.mpijob.writing import write
         from ringleader.mpijob.yaml_text import text_of
-    if on == "kubernetes":
-        return text_of([write(request(job))])
+    return text_of(objects(on, job, follow))
+
+
+def objects(on: Where, job: MPIJob, follow: FollowWords) -> list[dict[str, Any]]:
+    """Return the objects that would be sent, in that order; keys are not among them."""
     from ringleader.launch.kubernetes.pods_objects import owned, plan
+    from ringleader.mpijob.reading import request
+    from ringleader.mpijob.writing import write
 
-    settings = _settings(follow)
-    first, *rest = plan(job, settings, run=RUN_ID).documents
+    if on == "kubernetes":
+        return [write(request(job))]
+    first, *rest = plan(job, _settings(follow), run=RUN_ID).documents
     name = first["metadata"]["name"]
-    return text_of([first, *(owned(one, name=name, uid=JOB_UID) for one in rest)])
+    return [first, *(owned(one, name=name, uid=JOB_UID) for one in rest)]
 
 
-def _check_alone(job: MPIJob, follow: FollowWords) -> None:
+def check_alone(job: MPIJob, follow: FollowWords) -> None:
     """Raise RequestError with all that cannot be done without an operator."""
-    from ringleader.launch.kubernetes.pods_objects import check_alone
+    from ringleader.launch.kubernetes import pods_objects
     from ringleader.render.kubernetes.checks import check
 
     faults: list[Fault] = []
-    for checked in (check_alone, lambda one: check(one, _settings(follow))):
+    for checked in (pods_objects.check_alone, lambda one: check(one, _settings(follow))):
         try:
             checked(job)
         except RequestError as error:

@@ -9,6 +9,7 @@ import click
 from ringleader.cli.main import LazyGroup, Table
 
 COMMANDS: Table = {
+    "pods": ("ringleader.cli.render_pods", "A job as plain Pods, without an operator; or one Pod alone."),
     "mpijob": (
         "ringleader.cli.render_mpijob",
         "MPIJobs: made of options, or read from files.",

@@ -34,10 +34,10 @@ def mpijob(request: Request) -> MPIJob:
     launcher_gets = request.resources if request.run_launcher_as_worker else request.launcher_resources
     launcher = LauncherSpec(
         restart_policy=RestartPolicy.NEVER,  # a failed attempt's Pod, and with it its log, stays
-        template=_template(request, "launcher", call(request), launcher_gets),
+        template=template_of(request, "launcher", call(request), launcher_gets),
     )
     worker = WorkerSpec(
-        replicas=request.workers, template=_template(request, "worker", own, request.resources)
+        replicas=request.workers, template=template_of(request, "worker", own, request.resources)
     )
     job = MPIJob(
         metadata=Metadata(
@@ -106,7 +106,8 @@ def _run_policy(request: Request) -> RunPolicy:
     )
 
 
-def _template(request: Request, role: str, program: Call, resources: Pairs) -> dict[str, Any]:
+def template_of(request: Request, role: str, program: Call, resources: Pairs) -> dict[str, Any]:
+    """Return the Pod template of a role (``launcher``, ``worker``) that runs a program, without NICs."""
     metadata: dict[str, Any] = {}
     if request.labels:
         metadata["labels"] = dict(request.labels)
@@ -146,7 +147,7 @@ def _container(request: Request, role: str, program: Call, resources: Pairs) -> 
         container |= {"command": list(program.command), "args": list(program.args)}
     if request.workdir:
         container["workingDir"] = request.workdir
-    if program.env:
+    if program.env or (program.command and request.secret_env):
         container["env"] = [{"name": name, "value": value} for name, value in program.env] + [
             {"name": one.name, "valueFrom": {"secretKeyRef": {"name": one.secret, "key": one.key}}}
             for one in request.secret_env
