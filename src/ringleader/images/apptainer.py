@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 
 from ringleader.errors import Fault, RequestError
+from ringleader.images.context import MARK
 from ringleader.images.dockerfile import REFERENCE
 from ringleader.images.shell import chain
 from ringleader.images.steps import (
@@ -33,7 +34,7 @@ TEMPLATE = re.compile(r"\{\{\s*\w+\s*\}\}")
 
 def text(image: Image) -> str:
     """Return the whole file; RequestError for ``{{ word }}`` in it: that is a variable of Apptainer's."""
-    lines = [f"# Made by `ringleader image render` from the recipe {image.name}: change that, not this file."]
+    lines = [f"{MARK} from the recipe {image.name}: change that, not this file."]
     if image.about:
         lines.append(f"# {image.about}")
     for number, stage in enumerate(image.stages):

@@ -54,7 +54,7 @@ def image(recipe: Recipe) -> Image:
         context=tuple(_context(stages)),
         test=_doctor(setting) if "ringleader" in recipe.blocks else (),
     )
-    return mirrored(made, recipe.mirrors)
+    return mirrored(made, recipe.mirrors, setting.base.family)
 
 
 def setting_of(recipe: Recipe) -> Setting:
@@ -146,7 +146,10 @@ def _doctor(setting: Setting) -> tuple[str, ...]:
 
 def _sbom(setting: Setting) -> Run:
     return Run(
-        commands=(words("mkdir", "-p", SBOM.rpartition("/")[0]), words(*_doctor(setting), "--sbom", SBOM)),
+        commands=(
+            words("mkdir", "-p", SBOM.rpartition("/")[0]),
+            words(*_doctor(setting)[:-1], "--sbom", SBOM),
+        ),
         why="What is in this image, for those who look for known faults.",
     )
 

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 
+from ringleader.images.context import MARK
 from ringleader.images.shell import chain
 from ringleader.images.steps import (
     Command,
@@ -27,7 +28,7 @@ REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 
 def text(image: Image) -> str:
     """Return the whole file."""
-    lines = [f"# Made by `ringleader image render` from the recipe {image.name}: change that, not this file."]
+    lines = [f"{MARK} from the recipe {image.name}: change that, not this file."]
     if image.about:
         lines.append(f"# {image.about}")
     for number, stage in enumerate(image.stages):

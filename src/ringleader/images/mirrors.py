@@ -11,20 +11,24 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from ringleader.images.recipe import Mirrors
-from ringleader.images.steps import Image, Run, Stage, Step, words, write
+from ringleader.images.steps import Image, Run, Step, words, write
 from ringleader.images.tables.rows import read, rows
 
 PUBLIC = ("docker.io", "nvcr.io", "quay.io", "ghcr.io", "gcr.io", "registry.k8s.io", "public.ecr.aws")
 """Registries from which anybody may pull. Images of other hosts are somebody's own: they are left alone."""
-APT_PLACES = (
-    (r"https\?://\(deb\|security\)\.debian\.org/debian-security", "debian-security"),
-    (r"https\?://security\.debian\.org/\?\( \|$\)", r"debian-security\1"),
-    (r"https\?://\(deb\|ftp\.[a-z]*\|httpredir\)\.debian\.org/debian\>", "debian"),
-    (r"https\?://\([a-z.]*archive\|security\)\.ubuntu\.com/ubuntu\>", "ubuntu"),
-    (r"https\?://ports\.ubuntu\.com/ubuntu-ports", "ubuntu-ports"),
-)
+APT_PLACES = {
+    "debian": (
+        (r"https\?://\(deb\|security\)\.debian\.org/debian-security", "debian-security"),
+        (r"https\?://security\.debian\.org/\?\( \|$\)", r"debian-security\1"),
+        (r"https\?://\(deb\|httpredir\|ftp\.[a-z.]*\)\.debian\.org/debian\>", "debian"),
+    ),
+    "ubuntu": (
+        (r"https\?://\([a-z.]*archive\|security\)\.ubuntu\.com/ubuntu\>", "ubuntu"),
+        (r"https\?://ports\.ubuntu\.com/ubuntu-ports\>", "ubuntu-ports"),
+    ),
+}
 """Where apt's sources point to (sed's patterns) → directory below a mirror. The first that matches counts."""
-SOURCES = r"find /etc/apt -name '*.list' -o -name '*.sources'"
+SOURCES = ("find", "/etc/apt", "(", "-name", "*.list", "-o", "-name", "*.sources", ")", "-exec")
 KEPT = ".usual"
 """Suffix of the sources while a step asks mirrors; apt reads no file that ends so."""
 USES_APT = re.compile(r"\bapt(-get)? (-\S+ )*(update|install|source|download)\b")
@@ -40,6 +44,9 @@ class Row:
     kind: str
     url: str
     of: str = ""
+    """Which registry, or the beginning of the URLs, that it stands for."""
+    apt: bool = False
+    """True: lists of apt may name those URLs."""
     source: str = ""
 
 
@@ -63,6 +70,9 @@ class Places:
     pip: str = ""
     conda: str = ""
     fetch: tuple[tuple[str, str], ...] = ()
+    """Beginning of URLs → what stands for it."""
+    lists: tuple[tuple[str, str], ...] = ()
+    """Those of them that apt's lists may name."""
     keep: bool = False
 
 
@@ -82,23 +92,22 @@ def places_of(mirrors: Mirrors) -> Places:
         pip=mirrors.pip or one.get("pip", ""),
         conda=(mirrors.conda or one.get("conda", "")).rstrip("/"),
         fetch=tuple((row.of, row.url) for row in found if row.kind == "fetch"),
+        lists=tuple((row.of, row.url) for row in found if row.kind == "fetch" and row.apt),
         keep=mirrors.keep,
     )
 
 
-def mirrored(image: Image, mirrors: Mirrors) -> Image:
-    """Return an image whose every fetch asks the mirrors."""
+def mirrored(image: Image, mirrors: Mirrors, family: str) -> Image:
+    """Return an image whose every fetch asks the mirrors. ``family`` is ``debian`` or ``ubuntu``."""
     places = places_of(mirrors)
-    stages = tuple(
-        Stage(
-            name=stage.name,
-            base=_reference(stage.base, places),
-            steps=tuple(_kept(places) if number == len(image.stages) - 1 and places.keep else ())
-            + tuple(_step(step, places) for step in stage.steps),
-        )
-        for number, stage in enumerate(image.stages)
-    )
-    return replace(image, stages=stages)
+    rules = tuple(_rules(places, family))
+    stages = []
+    for stage in image.stages:
+        keeps = places.keep and stage is image.stages[-1]
+        kept = tuple(_kept(places, rules)) if keeps else ()
+        steps = tuple(_step(step, places, () if keeps else rules) for step in stage.steps)
+        stages.append(replace(stage, base=_reference(stage.base, places), steps=(*kept, *steps)))
+    return replace(image, stages=tuple(stages))
 
 
 def _reference(reference: str, places: Places) -> str:
@@ -111,18 +120,18 @@ def _reference(reference: str, places: Places) -> str:
     return reference
 
 
-def _step(step: Step, places: Places) -> Step:
+def _step(step: Step, places: Places, rules: tuple[str, ...]) -> Step:
     if not isinstance(step, Run):
         return step
     commands = [_urls(command, places) for command in step.commands]
     head: list[str] = []
-    if places.pip and any(USES_PIP.search(command) for command in commands):
+    if places.pip and any(USES_PIP.search(one) and "--no-index" not in one for one in commands):
         head.append(f"export PIP_INDEX_URL={words(places.pip)}")
     if places.conda and any(USES_CONDA.search(command) for command in commands):
         head.append(f"export CONDA_CHANNEL_ALIAS={words(places.conda)}")
     first = next((number for number, one in enumerate(commands) if USES_APT.search(one)), None)
-    if first is not None and (places.apt or places.fetch) and not places.keep:
-        commands = [*commands[:first], _put(places, KEPT), *commands[first:], _taken_back()]
+    if first is not None and rules:
+        commands = [*commands[:first], _put(rules, KEPT), *commands[first:], _taken_back()]
     return replace(step, commands=(*head, *commands))
 
 
@@ -131,31 +140,39 @@ def _urls(command: str, places: Places) -> str:
     if "/etc/apt/" in command:
         return command
     for usual, mirror in places.fetch:
-        command = re.sub(rf"{re.escape(usual)}(?=[/'\"\s]|$)", lambda _: mirror, command)  # noqa: B023
+        command = mirror.join(re.split(rf"{re.escape(usual)}(?=[/'\"\s]|$)", command))
     return command
 
 
-def _put(places: Places, suffix: str) -> str:
-    """Return the command that makes apt's sources point to the mirrors, in both of their styles."""
-    rules = [f"s#{pattern}#{places.apt}/{directory}#" for pattern, directory in APT_PLACES if places.apt]
-    rules += [f"s#{re.escape(usual)}#{mirror}#" for usual, mirror in places.fetch]
-    argv = words("sed", f"--in-place={suffix}" if suffix else "--in-place", *_each(rules))
-    return f"{SOURCES} | xargs {argv}"
+def _rules(places: Places, family: str) -> Iterator[str]:
+    """Yield sed's rules that make apt's sources point to the mirrors, in both of their styles."""
+    if places.apt:
+        for pattern, directory in APT_PLACES.get(family, ()):
+            yield f"s#{pattern}#{places.apt}/{directory}#"
+    for usual, mirror in places.lists:
+        yield f"s#{re.escape(usual)}#{mirror}#"
 
 
-def _each(rules: list[str]) -> Iterator[str]:
-    for rule in rules:
-        yield from ("-e", rule)
+def _put(rules: tuple[str, ...], suffix: str) -> str:
+    edit = (
+        "sed",
+        f"--in-place={suffix}" if suffix else "--in-place",
+        *(f"--expression={rule}" for rule in rules),
+    )
+    return words(*SOURCES, *edit, "{}", "+")
 
 
 def _taken_back() -> str:
-    return f"""for kept in $(find /etc/apt -name '*{KEPT}'); do mv "$kept" "${{kept%{KEPT}}}"; done"""
+    back = f'for kept do mv "$kept" "${{kept%{KEPT}}}" || exit 1; done'
+    return words("find", "/etc/apt", "-name", f"*{KEPT}", "-exec", "sh", "-c", back, "sh", "{}", "+")
 
 
-def _kept(places: Places) -> Iterator[Run]:
+def _kept(places: Places, rules: tuple[str, ...]) -> Iterator[Run]:
     """Yield the step that makes an image use the mirrors for good."""
-    commands = [_put(places, "")] if places.apt or places.fetch else []
+    commands = [_put(rules, "")] if rules else []
     if places.pip:
         commands.append(write("/etc/pip.conf", ["[global]", f"index-url = {places.pip}"]))
+    if places.conda:
+        commands.append(write("/etc/condarc", [f"channel_alias: {places.conda}"]))
     if commands:
         yield Run(commands=tuple(commands), why="This image keeps using the mirrors.")
