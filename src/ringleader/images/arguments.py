@@ -50,6 +50,7 @@ URL = _sort(
     "an http or https URL", r"https?://[A-Za-z0-9.:\[\]-]+(/[A-Za-z0-9._~%/+-]*)?", "https://pypi.org/simple"
 )
 MODE = _sort("an octal mode", r"0?[0-7]{3}", "0755")
+SHA256 = _sort("a SHA-256 in hexadecimal", r"[0-9a-f]{64}", "0123456789abcdef" * 4)
 LINE = _sort("one line of text", rf"{_LINE}*", "Digits for everybody")
 TEXT = _sort(
     "one line of text, without blanks at its ends", rf"(?!\s){_LINE}*(?<!\s)", "Digits for everybody"
