@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ringleader.images.arguments import VERSION, needed
+from ringleader.images.blocks import historical
 from ringleader.images.halves import Halves, Setting
 from ringleader.images.steps import Env, Step
 
@@ -18,6 +19,8 @@ class Cuda:
 
 def halves(block: Cuda, setting: Setting) -> Halves:
     """Return nothing: libraries, paths and variables are in NVIDIA's images already."""
+    if setting.historical:
+        return historical.cuda(block, setting)
     return Halves()
 
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ringleader.images.arguments import VERSION, needed
-from ringleader.images.halves import Halves, Setting
+from ringleader.images.halves import Half, Halves, Setting
+from ringleader.images.steps import Run, words
+
+PRIORITY = "100"
+"""Above any that the distribution's own packages claim."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,5 +21,21 @@ class Gcc:
 
 
 def halves(block: Gcc, setting: Setting) -> Halves:
-    """Return what the block gives to the build and to the image."""
-    raise NotImplementedError
+    """Return the compilers: in the build half; historical images compile in the image itself."""
+    half = Half(
+        apt=(f"gcc-{block.version}", f"g++-{block.version}"),
+        steps=(
+            Run(
+                commands=tuple(_preferred(name, block.version) for name in ("gcc", "g++")),
+                why="This compiler is the one that frameworks and their extensions are compiled with.",
+            ),
+        ),
+    )
+    if not setting.historical:
+        return Halves(build=half)
+    return Halves(build=half if "tensorflow-source" in setting.blocks else Half(), runtime=half)
+
+
+def _preferred(name: str, version: str) -> str:
+    link, program = f"/usr/bin/{name}", f"/usr/bin/{name}-{version}"
+    return words("update-alternatives", "--install", link, name, program, PRIORITY)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ringleader.images.arguments import VARIANT, VERSION, needed, text
+from ringleader.images.blocks.installs import halves_of, install
 from ringleader.images.halves import Halves, Setting
 
 
@@ -19,4 +20,5 @@ class Mxnet:
 
 def halves(block: Mxnet, setting: Setting) -> Halves:
     """Return what the block gives to the build and to the image."""
-    raise NotImplementedError
+    name = f"mxnet-{block.variant}" if block.variant else "mxnet"
+    return halves_of(setting, install(setting, f"{name}=={block.version}", order=10))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ringleader.images.arguments import APT, CONTEXT_PATH, NAME, REQUIREMENT, text, texts
+from ringleader.images.blocks import historical
 from ringleader.images.blocks.installs import install
 from ringleader.images.halves import Half, Halves, PipInstall, Setting
 from ringleader.images.steps import Copy, Step
@@ -31,6 +32,8 @@ class Packages:
 
 def halves(block: Packages, setting: Setting) -> Halves:
     """Return what the block gives to the build and to the image."""
+    if setting.historical:
+        return historical.packages(block, setting, LOCK)
     pip: tuple[PipInstall, ...] = ()
     steps: tuple[Step, ...] = ()
     if block.lock:
@@ -39,7 +42,4 @@ def halves(block: Packages, setting: Setting) -> Halves:
         pip = (PipInstall(requirements=(), options=options, find_links=block.wheels, order=10),)
     elif block.pip:
         pip = install(setting, *block.pip, order=90)
-    if setting.historical:
-        apt = (*block.apt, *block.build_apt)
-        return Halves(runtime=Half(apt=apt, steps=steps, pip=pip))
     return Halves(build=Half(apt=block.build_apt, steps=steps, pip=pip), runtime=Half(apt=block.apt))

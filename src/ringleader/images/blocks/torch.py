@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ringleader.images.arguments import CONTEXT_PATH, VARIANT, VERSION, needed, text
+from ringleader.images.blocks import historical
 from ringleader.images.blocks.cuda import gpu_access
 from ringleader.images.blocks.installs import halves_of, install
 from ringleader.images.halves import Half, Halves, Setting
@@ -35,6 +36,8 @@ def halves(block: Torch, setting: Setting) -> Halves:
 
     PyTorch's index has all that PyTorch needs: asking it alone keeps PyPI's wheel, with another CUDA, out.
     """
+    if setting.historical:
+        return historical.torch(block, setting)
     wanted = [f"torch=={block.version}"]
     if block.torchvision:
         wanted.append(f"torchvision=={block.torchvision}")

@@ -1,0 +1,53 @@
+"""The user space of RDMA NICs in images on Ubuntu 16.04 and 18.04. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ringleader.images.blocks.historical.both import both
+from ringleader.images.halves import Half, Halves, Setting
+from ringleader.images.steps import Run, words
+
+if TYPE_CHECKING:
+    from ringleader.images.blocks.rdma import Rdma
+
+SERVER = "https://content.mellanox.com/ofed"
+MLNX_OFED = "4.5-1.0.1.0"
+"""Of December 2018, for Ubuntu 16.04 and 18.04 alike."""
+LIBRARIES = {
+    "ubuntu:16.04": ("libibverbs1", "libmlx4-1", "libmlx5-1", "librdmacm1"),
+}
+"""Before rdma-core was packaged as one, each provider had its own package."""
+PROVIDERS = ("ibverbs-providers", "libibverbs1", "librdmacm1")
+HEADERS = ("libibverbs-dev", "librdmacm-dev")
+TOOLS = ("ibverbs-utils", "perftest", "rdmacm-utils")
+OPTIONS = ("--user-space-only", "--without-fw-update", "--force", "-q")
+INSTALLER_NEEDS = (
+    *("ca-certificates", "curl", "ethtool", "libnl-3-200", "libnl-route-3-200", "libnuma1", "lsb-release"),
+    *("pciutils", "perl", "python", "python-libxml2"),
+)
+
+
+def rdma(block: Rdma, setting: Setting) -> Halves:
+    """Return the libraries; with headers in a stage that compiles against them. One user space in both."""
+    if block.user_space == "mlnx-ofed":
+        return both(setting, _ofed(block, setting))
+    libraries = (*LIBRARIES.get(setting.base.name, PROVIDERS), *(TOOLS if block.tools else ()))
+    return both(setting, Half(apt=libraries), Half(apt=(*libraries, *HEADERS)))
+
+
+def _ofed(block: Rdma, setting: Setting) -> Half:
+    version = block.version or MLNX_OFED
+    name = f"MLNX_OFED_LINUX-{version}-{setting.base.family}{setting.base.version}-x86_64"
+    installed = Run(
+        commands=(
+            words("curl", "-fsSL", "-o", f"/tmp/{name}.tgz", f"{SERVER}/MLNX_OFED-{version}/{name}.tgz"),
+            words("tar", "-xzf", f"/tmp/{name}.tgz", "-C", "/tmp"),
+            "apt-get update",
+            words(f"/tmp/{name}/mlnxofedinstall", *OPTIONS),
+            words("rm", "-rf", f"/tmp/{name}", f"/tmp/{name}.tgz"),
+            "rm -rf /var/lib/apt/lists/*",
+        ),
+        why="Mellanox's own libraries and headers in place of the base's; the kernel's part is the host's.",
+    )
+    return Half(apt=INSTALLER_NEEDS, steps=(installed,))
