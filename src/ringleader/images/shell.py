@@ -8,6 +8,8 @@ WIDTH = 100
 """Columns after which a command goes on in a further line."""
 INDENT = "        "
 SEPARATORS = (";", "&", "||")
+LINES = "printf '%s\\n'"
+"""How a command begins that writes lines to a file (``steps.write``)."""
 
 
 def chain(commands: Iterable[str]) -> tuple[str, ...]:
@@ -33,12 +35,15 @@ def _grouped(command: str) -> str:
 
 
 def _wrapped(command: str) -> Iterator[str]:
-    """Yield a command in lines of about ``WIDTH``, broken at blanks outside quotes, or one package a line."""
-    line = ""
+    """Yield a command in lines of about ``WIDTH``, broken at blanks outside quotes.
+
+    The lines of a file that is written are lines of their own.
+    """
+    line, quoted_only = "", command.startswith(LINES)
     for word, _ in _words(command):
-        # A line that begins with # would be a comment of the Dockerfile, and none that begins with % would do
-        # in a definition of Apptainer.
-        if line and len(line) + len(word) >= WIDTH and word[0] not in "#%":
+        full = quoted_only or len(line) + len(word) >= WIDTH
+        # A line that begins with # would be a comment of the Dockerfile; with % a section of a definition.
+        if line not in ("", "printf") and full and word[0] not in "#%" and not line.endswith(">"):
             yield line
             line = word
         else:
