@@ -10,6 +10,7 @@ from ringleader import __version__
 from ringleader.images import manifest
 from ringleader.images.based import base_of
 from ringleader.images.blocks import KINDS
+from ringleader.images.blocks.historical import selftest
 from ringleader.images.halves import BUILD, VENV, Half, Halves, PipInstall, Setting
 from ringleader.images.mirrors import mirrored
 from ringleader.images.recipe import Recipe
@@ -52,7 +53,7 @@ def image(recipe: Recipe) -> Image:
         about=recipe.about,
         stages=tuple(stages),
         context=tuple(_context(stages)),
-        test=_doctor(setting) if "ringleader" in recipe.blocks else (),
+        test=_test(setting),
     )
     return mirrored(made, recipe.mirrors, setting.base.family)
 
@@ -138,6 +139,13 @@ def _pip(installs: Iterable[PipInstall], setting: Setting) -> Iterator[Step]:
 
 def _call(one: PipInstall) -> tuple[int, str, str, tuple[str, ...], tuple[tuple[str, str], ...]]:
     return one.order, one.index, one.find_links, one.options, one.env
+
+
+def _test(setting: Setting) -> tuple[str, ...]:
+    """Return the self-test's argv; historical images have a program of their own: no Ringleader runs there."""
+    if setting.historical:
+        return (selftest.PLACE,)
+    return _doctor(setting) if "ringleader" in setting.blocks else ()
 
 
 def _doctor(setting: Setting) -> tuple[str, ...]:
