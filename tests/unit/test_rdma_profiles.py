@@ -43,17 +43,17 @@ class Case:
 ETH0 = {"NCCL_SOCKET_IFNAME": "eth0"}
 CASES = {
     "none": Case(
-        fact="facts 1: without an RDMA resource there is no /dev/infiniband; nothing is added",
+        fact="k8s-rdma-shared-dev-plugin: without its resource a Pod has no /dev/infiniband; nothing is added",
         shm="",
         spread="",
         is_locked=False,
     ),
     "shared": Case(
-        fact="facts 1.1: rdma/hca_shared_devices_a of the shared plugin's default ConfigMap; 1 is a slot",
+        fact="k8s-rdma-shared-dev-plugin, default ConfigMap: rdma/hca_shared_devices_a; 1 is a slot",
         amounts={"rdma/hca_shared_devices_a": "1"},
     ),
     "sriov": Case(
-        fact="facts 1.1 and 1.2: the SR-IOV plugin counts VFs, and Multus' annotation is repeated for each",
+        fact="sriov-network-device-plugin counts VFs; Multus' annotation names a network for each",
         words=(
             *("--rdma-resource", "nvidia.com/mlnxnics", "--rdma-count", "4"),
             *("--rdma-network", "fabric/sriov"),
@@ -63,38 +63,38 @@ CASES = {
         env=ETH0,
     ),
     "host-device": Case(
-        fact="facts 1.1: nvidia.com/hostdev with a HostDeviceNetwork moves whole NICs into the Pod",
+        fact="network-operator: nvidia.com/hostdev with a HostDeviceNetwork moves whole NICs into the Pod",
         words=("--rdma-network", "hostdev-a", "--rdma-network", "hostdev-b"),
         amounts={"nvidia.com/hostdev": "2"},
         networks="hostdev-a, hostdev-b",
         env=ETH0,
     ),
     "efa": Case(
-        fact="facts 1: vpc.amazonaws.com/efa N with hugepages-2Mi 5120Mi in limits and requests; FI_PROVIDER=efa",
+        fact="EKS on EFA: vpc.amazonaws.com/efa N, hugepages-2Mi 5120Mi in both, FI_PROVIDER=efa",
         words=("--rdma-count", "32", "--memory", "512Gi"),
         amounts={"vpc.amazonaws.com/efa": "32", "hugepages-2Mi": "5120Mi"},
         env={"FI_PROVIDER": "efa"},
     ),
     "erdma": Case(
-        fact="facts 1.1: aliyun/erdma of ACK's controller, 1 is all devices or one of the same NUMA node",
+        fact="ACK, eRDMA controller: aliyun/erdma 1 is all devices, or one of the same NUMA node",
         amounts={"aliyun/erdma": "1"},
     ),
     "aks-ib": Case(
-        fact="facts 1.1: on AKS rdma/ib counts NICs",
+        fact="aks-rdma-infiniband: rdma/ib of the SR-IOV plugin counts NICs",
         words=("--rdma-count", "8"),
         amounts={"rdma/ib": "8"},
     ),
     "aks-shared": Case(
-        fact="facts 1.1: rdma/shared_ib of AKS' shared plugin, 63 slots",
+        fact="aks-rdma-infiniband: rdma/shared_ib of the shared plugin, 63 slots",
         amounts={"rdma/shared_ib": "1"},
     ),
     "coreweave-ib": Case(
-        fact="facts 1.1 and 1.2: on CoreWeave rdma/ib is 1 or nothing; variables of its recipe",
+        fact="CoreWeave, HPC interconnect: rdma/ib is 1 or nothing; the variables of its recipe",
         amounts={"rdma/ib": "1"},
         env={**ETH0, "NCCL_IB_HCA": "ibp", "UCX_TLS": "tcp", "UCX_NET_DEVICES": "eth0"},
     ),
     "oke-vf": Case(
-        fact="facts 1.1: nvidia.com/rdma-vf with rdma-vf as often in Multus' annotation; OKE's /dev/shm is 32Gi",
+        fact="oci-hpc-oke: nvidia.com/rdma-vf, rdma-vf as often in the annotation; /dev/shm of 32Gi",
         words=("--rdma-count", "8"),
         amounts={"nvidia.com/rdma-vf": "8"},
         networks=", ".join(["rdma-vf"] * 8),
@@ -102,11 +102,11 @@ CASES = {
         shm="32Gi",
     ),
     "dra": Case(
-        fact="facts 1.4: claims of GPUs and NICs with matchAttribute resource.kubernetes.io/pcieRoot",
+        fact="dranet: claims of GPUs and NICs with matchAttribute resource.kubernetes.io/pcieRoot",
         env=ETH0,
     ),
     "host-network": Case(
-        fact="facts 1: hostNetwork with ClusterFirstWithHostNet, hostPath only with privileged, sshd not on 22",
+        fact="oci-hpc-oke: hostNetwork and its dnsPolicy, hostPath only with privileged, sshd not on 22",
         spread="apart",
     ),
 }
@@ -114,7 +114,7 @@ CASES = {
 
 def test_every_profile_has_a_case_that_names_its_fact() -> None:
     assert list(CASES) == list(PROFILES)
-    assert all(case.fact.startswith("facts ") for case in CASES.values())
+    assert all(":" in case.fact for case in CASES.values()), "SOURCE: what it says"
     assert all(profile.source and profile.summary for profile in PROFILES.values())
 
 
@@ -251,7 +251,7 @@ def test_no_folk_remedy(name: str) -> None:
 
 
 def test_the_same_resource_means_two_things() -> None:
-    """Facts 1.1: rdma/ib is a number of NICs on AKS and a yes on CoreWeave."""
+    """rdma/ib is a number of NICs on AKS and a yes on CoreWeave."""
     aks, coreweave = PROFILES["aks-ib"], PROFILES["coreweave-ib"]
     assert aks.resource == coreweave.resource == "rdma/ib"
     assert (str(aks.counts), str(coreweave.counts)) == ("nics", "slot")
@@ -341,7 +341,7 @@ def test_with_a_device_plugin_the_hosts_network_needs_no_privileges(call: Call) 
     ],
 )
 def test_labels_of_node_feature_discovery(call: Call, word: str, names: list[str]) -> None:
-    """Facts 1.3: custom-rdma.* up to 0.12, rdma.* since 0.13; no source knows network-rdma.capable."""
+    """node-feature-discovery, tag by tag: custom-rdma.* up to 0.12, rdma.* since 0.13; never network-rdma."""
     argv = ("--image", "a", "--rdma", "shared", "--node-label", word, "--node-label", "rack=7", "--", "a")
     _, out, _ = call("render", "mpijob", *argv)
     (worker,), (launcher,) = pods_of(documents(out))
