@@ -56,6 +56,7 @@ def _stage(stage: Stage) -> Iterator[str]:
     yield "Bootstrap: docker"
     yield f"From: {stage.base}"
     yield f"Stage: {stage.name}"
+    yield from _without_counterpart(stage)
     copies = [step for step in stage.steps if isinstance(step, Copy)]
     for source in dict.fromkeys(copy.stage for copy in copies):
         yield ""
@@ -131,7 +132,6 @@ def _ending(image: Image, stage: Stage) -> Iterator[str]:
     if labels:
         yield from ("", "%labels")
         yield from (f"    {name} {value}" for name, value in labels)
-    yield from _without_counterpart(stage)
     yield from _runscript(stage)
     if image.test:
         yield from ("", "%test", f"    {words(*image.test)}")
@@ -142,11 +142,11 @@ def _without_counterpart(stage: Stage) -> Iterator[str]:
     for step in stage.steps:
         match step:
             case User():
-                yield from ("", f"# Docker's USER {step.name}: Apptainer runs as whoever calls it.")
+                yield f"# Docker's USER {step.name}: Apptainer runs as whoever calls it."
             case Expose():
-                yield from ("", f"# Docker's EXPOSE {step.port}: Apptainer shares the host's network.")
+                yield f"# Docker's EXPOSE {step.port}: Apptainer shares the host's network."
             case Workdir():
-                yield from ("", f"# Docker's WORKDIR {step.path}: apptainer run --pwd {words(step.path)}")
+                yield f"# Docker's WORKDIR {step.path}: apptainer run --pwd {words(step.path)}"
 
 
 def _runscript(stage: Stage) -> Iterator[str]:

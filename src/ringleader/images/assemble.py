@@ -142,7 +142,7 @@ def _call(one: PipInstall) -> tuple[int, str, str, tuple[str, ...], tuple[tuple[
 
 
 def _test(setting: Setting) -> tuple[str, ...]:
-    """Return the self-test's argv; historical images have a program of their own: no Ringleader runs there."""
+    """Return the self-test's argv. Historical images have a program of their own."""
     if setting.historical:
         return (selftest.PLACE,)
     return _doctor(setting) if "ringleader" in setting.blocks else ()
