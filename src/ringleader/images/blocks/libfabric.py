@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ringleader.images.arguments import NAME, VERSION, text
-from ringleader.images.halves import Halves, Setting
+from ringleader.images.arguments import NAME, SHA256, VERSION, text
+from ringleader.images.blocks import fetch
+from ringleader.images.halves import Half, Halves, Setting
+from ringleader.images.steps import Env, Run, words
+
+PREFIX = "/opt/libfabric"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,10 +17,42 @@ class Libfabric:
     """Arguments of the block."""
 
     version: str = text(VERSION)
-    """Empty: what the base packages."""
+    """Empty: what the base packages; for ``build`` the newest that the tables have."""
     source: str = text(NAME, "base", one_of=("base", "build"))
+    sha256: str = text(SHA256)
+    """Of the release, for a version that the tables lack."""
 
 
 def halves(block: Libfabric, setting: Setting) -> Halves:
     """Return what the block gives to the build and to the image."""
-    raise NotImplementedError
+    if block.source == "base":
+        pin = f"={block.version}*" if block.version else ""
+        return Halves(runtime=Half(apt=(f"libfabric1{pin}", f"libfabric-bin{pin}")))
+    path = Env(variables=(("PATH", f"{PREFIX}/bin:${{PATH}}"),))
+    return Halves(
+        build=Half(
+            apt=("build-essential", "bzip2", *fetch.TOOLS),
+            steps=(_compiled(block, setting), fetch.linked(PREFIX)),
+            last=(fetch.trimmed(PREFIX),),
+        ),
+        runtime=Half(steps=(fetch.here(PREFIX), fetch.linked(PREFIX), path)),
+    )
+
+
+def _compiled(block: Libfabric, setting: Setting) -> Run:
+    release = fetch.release("libfabric", block.version, sha256=block.sha256)
+    place = fetch.source_of(release)
+    options = [f"--prefix={PREFIX}", "--disable-static"]
+    options += ["--enable-verbs"] if "rdma" in setting.blocks else ["--disable-verbs"]
+    if "cuda" in setting.blocks:
+        options += ["--with-cuda=/usr/local/cuda", "--enable-cuda-dlopen"]
+    return Run(
+        commands=(
+            *fetch.unpacked(release),
+            words("env", f"--chdir={place}", "./configure", *options),
+            f'make -j "$(nproc)" -C {place}',
+            f"make -C {place} install",
+            words("rm", "-rf", place),
+        ),
+        why=release.why,
+    )

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ringleader.images.arguments import NAME, VERSION, text
+from ringleader.images.blocks import fetch, historical
 from ringleader.images.halves import BUILD, VENV, Half, Halves, Setting
 from ringleader.images.steps import Copy, Env, Run, words
 
 PATH = Env(variables=(("PATH", f"{VENV}/bin:${{PATH}}"),))
+CONDA = "/opt/conda"
 HERE = Copy(sources=(VENV,), target=f"{VENV}/", stage=BUILD)
 
 
@@ -25,8 +27,8 @@ class Python:
 def halves(block: Python, setting: Setting) -> Halves:
     """Return what the block gives to the build and to the image."""
     if setting.historical:
-        return Halves(runtime=Half(apt=("python3", "python3-dev", "python3-pip", "python3-setuptools")))
-    return _base(block, setting)
+        return historical.python(block, setting)
+    return _conda(block, setting) if block.source == "conda" else _base(block, setting)
 
 
 def _base(block: Python, setting: Setting) -> Halves:
@@ -45,4 +47,26 @@ def _base(block: Python, setting: Setting) -> Halves:
             ),
         ),
         runtime=Half(apt=("ca-certificates", name), steps=(HERE, PATH)),
+    )
+
+
+def _conda(block: Python, setting: Setting) -> Halves:
+    """Return an environment of conda-forge at the same place, with the packages of conda."""
+    release = fetch.release("miniforge")
+    installer = f"{fetch.PLACE}/miniforge.sh"
+    packages = setting.blocks.get("packages")
+    wanted = (f"python={block.version}" if block.version else "python", "pip")
+    create = ("create", "--yes", "--prefix", VENV, "--override-channels", "--channel", "conda-forge")
+    made = Run(
+        commands=(
+            *fetch.fetched(release, installer),
+            words("bash", installer, "-b", "-p", CONDA),
+            words(f"{CONDA}/bin/conda", *create, *wanted, *(packages.conda if packages else ())),
+            words("rm", "-rf", CONDA, installer),
+        ),
+        why=release.why,
+    )
+    return Halves(
+        build=Half(apt=fetch.TOOLS, steps=(made, PATH)),
+        runtime=Half(apt=("ca-certificates",), steps=(HERE, PATH)),
     )

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ringleader.images.arguments import NAME, VERSION, needed, text
+from ringleader.images.arguments import NAME, SHA256, VERSION, needed, text
+from ringleader.images.blocks import fetch, historical
 from ringleader.images.halves import Half, Halves, Setting
+from ringleader.images.steps import Env, Run, Step, words
 
 USER_SPACES = ("rdma-core", "doca-ofed", "mlnx-ofed", "efa", "erdma")
 
 LIBRARIES = ("libibverbs1", "ibverbs-providers", "libibumad3")
+HEADERS = ("libibverbs-dev", "librdmacm-dev", "libibumad-dev")
 TOOLS = ("ibverbs-utils", "rdmacm-utils", "perftest", "infiniband-diags")
 BEFORE_TIME64 = (
     *("debian:11", "debian:12"),
     *("ubuntu:16.04", "ubuntu:18.04", "ubuntu:20.04", "ubuntu:22.04"),
 )
-"""Releases whose librdmacm is not yet named for its 64-bit time."""
+"""Releases whose librdmacm is not yet named for its 64-bit time. The vendors' never are."""
+DOCA = "3.2.0"
+MELLANOX = "https://linux.mellanox.com/public/repo/doca"
+ALIBABA = "https://mirrors.aliyun.com/erdma"
+AMAZON = "/opt/amazon/efa"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,9 +34,97 @@ class Rdma:
     """Empty: the base's for ``rdma-core``, the tables' newest for the others."""
     tools: bool = False
     """With ibv_devinfo, ib_write_bw and the like."""
+    sha256: str = text(SHA256)
+    """Of the installer of ``mlnx-ofed`` or ``efa``, for a version that the tables lack."""
 
 
 def halves(block: Rdma, setting: Setting) -> Halves:
     """Return what the block gives to the build and to the image."""
-    manager = "librdmacm1" if setting.base.name in BEFORE_TIME64 else "librdmacm1t64"
-    return Halves(runtime=Half(apt=(*LIBRARIES, manager, *(TOOLS if block.tools else ()))))
+    if setting.historical:
+        return historical.rdma(block, setting)
+    if block.user_space == "efa":
+        return _efa(block, setting)
+    if block.user_space == "mlnx-ofed":
+        return _mlnx_ofed(block, setting)
+    headers = HEADERS if fetch.headers_needed(setting) else ()
+    first, over = _repository(block, setting)
+    return Halves(
+        build=Half(before=first, apt=headers),
+        runtime=Half(before=over, apt=_packages(block, setting)),
+    )
+
+
+def _packages(block: Rdma, setting: Setting) -> tuple[str, ...]:
+    distribution = block.user_space == "rdma-core"
+    time64 = distribution and setting.base.name not in BEFORE_TIME64
+    manager = "librdmacm1t64" if time64 else "librdmacm1"
+    libraries: tuple[str, ...] = (*LIBRARIES, manager)
+    if distribution and block.version:
+        libraries = tuple(f"{name}={block.version}*" for name in libraries)
+    return (*libraries, *(TOOLS if block.tools else ()))
+
+
+def _repository(block: Rdma, setting: Setting) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
+    """Return what adds the vendor's repository in each half; nothing for the distribution's own packages."""
+    if block.user_space == "rdma-core":
+        return (), ()
+    base = setting.base
+    if block.user_space == "doca-ofed":
+        name, key = "doca", f"{MELLANOX}/GPG-KEY-Mellanox.pub"
+        place = f"{MELLANOX}/{block.version or DOCA}/{base.family}{base.version}/x86_64/"
+        line = f"deb [signed-by={{key}}] {place} ./"
+    else:
+        name, key = "erdma", f"{ALIBABA}/GPGKEY"
+        line = f"deb [signed-by={{key}} arch=amd64] {ALIBABA}/apt/{base.family} {base.codename}/erdma main"
+    added = fetch.repository(name, key, (line,))
+    over = fetch.handed_over(f"{fetch.KEYRINGS}/{name}.asc", fetch.list_of(name))
+    return (fetch.tools_first(), added), over
+
+
+def _efa(block: Rdma, setting: Setting) -> Halves:
+    """Return Amazon's libfabric, rdma-core and plugin for NCCL, in each half that needs them.
+
+    The kernel module and the limits are the host's. Where the recipe has an MPI, Amazon's stays out.
+    """
+    release = fetch.release("efa", block.version, sha256=block.sha256)
+    place = f"{fetch.PLACE}/efa"
+    options = ["-y", "--skip-kmod", "--skip-limit-conf", "--no-verify"]
+    if "mpi" in setting.blocks:
+        options.append("--skip-mpi")
+    install = words("env", f"--chdir={place}", "./efa_installer.sh", *options)
+    installed = Run(
+        commands=(
+            *fetch.unpacked(release),
+            "apt-get update",
+            f"DEBIAN_FRONTEND=noninteractive {install}",
+            words("rm", "-rf", fetch.PLACE),
+            "rm -rf /var/lib/apt/lists/*",
+            "ldconfig",
+        ),
+        why=f"EFA's user space by Amazon's installer. {release.why}",
+    )
+    needs = (*fetch.TOOLS, "pciutils")
+    path = Env(variables=(("PATH", f"{AMAZON}/bin:${{PATH}}"),))
+    build = Half(apt=needs, steps=(installed,)) if fetch.headers_needed(setting) else Half()
+    return Halves(build=build, runtime=Half(apt=needs, steps=(installed, path)))
+
+
+def _mlnx_ofed(block: Rdma, setting: Setting) -> Halves:
+    """Return MLNX_OFED's user space by its installer: in each half that needs it."""
+    base = setting.base
+    system = f"{base.family}{base.version}"
+    release = fetch.release("mlnx-ofed", block.version, sha256=block.sha256, system=system)
+    place = fetch.source_of(release)
+    install = words(f"{place}/mlnxofedinstall", "--user-space-only", "--without-fw-update", "--force")
+    installed = Run(
+        commands=(
+            *fetch.unpacked(release),
+            "apt-get update",
+            f"DEBIAN_FRONTEND=noninteractive {install}",
+            words("rm", "-rf", fetch.PLACE),
+            "rm -rf /var/lib/apt/lists/*",
+        ),
+        why=f"MLNX_OFED's user space by its installer. {release.why}",
+    )
+    half = Half(apt=(*fetch.TOOLS, "lsb-release", "perl"), steps=(installed,))
+    return Halves(build=half if fetch.headers_needed(setting) else Half(), runtime=half)

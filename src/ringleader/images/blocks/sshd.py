@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ringleader.images.arguments import NAME, number, text
+from ringleader.images.blocks import historical
 from ringleader.images.blocks.account import Account, account_of
 from ringleader.images.halves import VENV, Half, Halves, Setting
 from ringleader.images.steps import Command, Expose, Run, Step, words, write
@@ -32,9 +33,10 @@ class Sshd:
 
 def halves(block: Sshd, setting: Setting) -> Halves:
     """Return what the block gives to the build and to the image."""
+    if setting.historical:
+        return historical.sshd(block, setting)
     account = account_of(setting)
     keys = f"{account.home}/.ssh"
-    made = _keys_in_image(keys) if block.keys == "in-image" else ()
     configured = Run(
         commands=(
             words("rm", "-f", *_host_keys(), *(f"{key}.pub" for key in _host_keys())),
@@ -49,7 +51,7 @@ def halves(block: Sshd, setting: Setting) -> Halves:
         runtime=Half(
             apt=("openssh-client", "openssh-server"),
             before=(_no_host_keys(),),
-            steps=(configured, *made),
+            steps=(configured,),
             last=start,
         )
     )
@@ -115,15 +117,3 @@ def client(block: Sshd, account: Account) -> tuple[str, ...]:
         "    ConnectTimeout 20",
         f"    KnownHostsCommand {known}",
     )
-
-
-def _keys_in_image(keys: str) -> tuple[Step, ...]:
-    made = Run(
-        commands=(
-            words("mkdir", "-p", "-m", "0700", keys),
-            words("ssh-keygen", "-q", "-t", "rsa", "-b", "2048", "-N", "", "-f", f"{keys}/{KEY}"),
-            words("cp", f"{keys}/{KEY}.pub", f"{keys}/authorized_keys"),
-        ),
-        why="As images of 2018 had it: whoever has this image may enter every container made of it.",
-    )
-    return (made,)

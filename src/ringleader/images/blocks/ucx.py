@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ringleader.images.arguments import NAME, VERSION, text
+from ringleader.images.arguments import NAME, SHA256, VERSION, text
+from ringleader.images.blocks import fetch
 from ringleader.images.halves import Half, Halves, Setting
+from ringleader.images.steps import Env, Run, words
+
+PREFIX = "/opt/ucx"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,13 +17,47 @@ class Ucx:
     """Arguments of the block."""
 
     version: str = text(VERSION)
-    """Empty: what the base packages."""
+    """Empty: what the base packages; for ``build`` the newest that the tables have."""
     source: str = text(NAME, "base", one_of=("base", "build"))
     cuda: bool = False
     """With GPU memory; needs the block ``cuda`` and ``source = "build"``."""
+    sha256: str = text(SHA256)
+    """Of the release, for a version that the tables lack."""
 
 
 def halves(block: Ucx, setting: Setting) -> Halves:
     """Return what the block gives to the build and to the image."""
-    pin = f"={block.version}*" if block.version else ""
-    return Halves(runtime=Half(apt=(f"libucx0{pin}", f"ucx-utils{pin}")))
+    if block.source == "base":
+        pin = f"={block.version}*" if block.version else ""
+        return Halves(runtime=Half(apt=(f"libucx0{pin}", f"ucx-utils{pin}")))
+    path = Env(variables=(("PATH", f"{PREFIX}/bin:${{PATH}}"),))
+    return Halves(
+        build=Half(
+            apt=("build-essential", *fetch.TOOLS),
+            steps=(_compiled(block, setting), fetch.linked(PREFIX)),
+            last=(fetch.trimmed(PREFIX),),
+        ),
+        runtime=Half(steps=(fetch.here(PREFIX), fetch.linked(PREFIX), path)),
+    )
+
+
+def _compiled(block: Ucx, setting: Setting) -> Run:
+    release = fetch.release("ucx", block.version, sha256=block.sha256)
+    place = fetch.source_of(release)
+    verbs = ("--with-verbs", "--with-rdmacm") if "rdma" in setting.blocks else ("--without-verbs",)
+    options = (
+        f"--prefix={PREFIX}",
+        *verbs,
+        "--with-cuda=/usr/local/cuda" if block.cuda else "--without-cuda",
+        *("--without-go", "--without-java", "--disable-static"),
+    )
+    return Run(
+        commands=(
+            *fetch.unpacked(release),
+            words("env", f"--chdir={place}", "./contrib/configure-release-mt", *options),
+            f'make -j "$(nproc)" -C {place}',
+            f"make -C {place} install",
+            words("rm", "-rf", place),
+        ),
+        why=f"{release.why} Ranks with several threads may use it.",
+    )
