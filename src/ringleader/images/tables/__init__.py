@@ -1,1 +1,134 @@
 """Version tables: what exists, and what goes with what. Data in ``data/*.toml``, each row with its source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from ringleader.images.tables.bases import Base, Packaged, bases
+from ringleader.images.tables.frameworks import (
+    HorovodReleases,
+    HorovodSet,
+    MxnetWheel,
+    TensorflowRelease,
+    TorchRelease,
+    TorchWheel,
+)
+from ringleader.images.tables.network import MpiSeries, Rule, UcxFloor, UserSpace
+from ringleader.images.tables.nvidia import Architecture, CudaRelease, Cudnn, Driver, Gpu, Nccl
+from ringleader.images.tables.rows import Cited, read, rows
+from ringleader.images.tables.versions import matches, series
+
+__all__ = ["Base", "Cited", "Packaged", "Tables", "load"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tables:
+    """Every table, each in the order of its file: oldest first."""
+
+    bases: tuple[Base, ...]
+    packaged: tuple[Packaged, ...]
+    torch: tuple[TorchRelease, ...]
+    torch_wheels: tuple[TorchWheel, ...]
+    tensorflow: tuple[TensorflowRelease, ...]
+    mxnet: tuple[MxnetWheel, ...]
+    horovod: HorovodReleases
+    horovod_sets: tuple[HorovodSet, ...]
+    drivers: tuple[Driver, ...]
+    cuda: tuple[CudaRelease, ...]
+    architectures: tuple[Architecture, ...]
+    gpus: tuple[Gpu, ...]
+    nccl: tuple[Nccl, ...]
+    cudnn: tuple[Cudnn, ...]
+    mpi: tuple[MpiSeries, ...]
+    ucx_floors: tuple[UcxFloor, ...]
+    user_spaces: tuple[UserSpace, ...]
+    rules: tuple[Rule, ...]
+
+    def base(self, name: str) -> Base | None:
+        """Return an operating system by the tables' name."""
+        return next((row for row in self.bases if row.name == name), None)
+
+    def packages(self, base: str) -> Packaged | None:
+        """Return what an operating system packages."""
+        return next((row for row in self.packaged if row.base == base), None)
+
+    def torch_release(self, version: str) -> TorchRelease | None:
+        """Return the series of an existing release of PyTorch; None where there is no such release."""
+        bare = version.partition("+")[0]
+        return next((row for row in self.torch if bare in dict(row.versions)), None)
+
+    def torch_wheel(self, release: str, variant: str) -> TorchWheel | None:
+        """Return what a variant of a series brings."""
+        found = (row for row in self.torch_wheels if (row.series, row.variant) == (release, variant))
+        return next(found, None)
+
+    def tensorflow_release(self, version: str) -> TensorflowRelease | None:
+        """Return the series of an existing release of TensorFlow."""
+        return next((row for row in self.tensorflow if version in row.versions), None)
+
+    def mxnet_wheel(self, variant: str) -> MxnetWheel | None:
+        """Return MXNet's package for a variant."""
+        return next((row for row in self.mxnet if row.variant == variant), None)
+
+    def cuda_release(self, version: str) -> CudaRelease | None:
+        """Return the images of a CUDA, given as ``12.8`` or ``12.8.1``."""
+        return next((row for row in self.cuda if matches(version, row.cuda)), None)
+
+    def driver(self, cuda: str) -> Driver | None:
+        """Return the lowest driver of a CUDA: of the release, else of its major release."""
+        exact = (row for row in self.drivers if row.cuda in (series(cuda), series(cuda, 1)))
+        return next(exact, None)
+
+    def gpu(self, name: str) -> Gpu | None:
+        """Return a GPU by name, however it is written: ``H100``, ``RTX 4090``."""
+        plain = name.lower().replace(" ", "").replace("-", "").replace("_", "")
+        return next((row for row in self.gpus if row.name == plain), None)
+
+    def architecture(self, capability: str) -> Architecture | None:
+        """Return which CUDA compiles for a compute capability."""
+        return next((row for row in self.architectures if row.capability == capability), None)
+
+    def mpi_series(self, kind: str, version: str) -> MpiSeries | None:
+        """Return the series of an MPI's release, whether or not the tables know that very release."""
+        return next((row for row in self.mpi if row.kind == kind and matches(version, row.series)), None)
+
+    def user_space(self, name: str) -> UserSpace | None:
+        """Return a user space of RDMA NICs."""
+        return next((row for row in self.user_spaces if row.name == name), None)
+
+    def rule(self, name: str) -> Rule:
+        """Return a limit; KeyError where there is none of that name."""
+        for row in self.rules:
+            if row.name == name:
+                return row
+        raise KeyError(name)
+
+
+FILES = ("bases", "torch", "tensorflow", "mxnet", "horovod", "nvidia", "nccl", "mpi", "rdma", "rules")
+
+
+@cache
+def load() -> Tables:
+    """Return all tables, read once. ValueError for a row that is not well-formed (a test reads them all)."""
+    files = {name: read(name) for name in FILES}
+    return Tables(
+        bases=bases(),
+        packaged=rows(Packaged, files["bases"]["packaged"]),
+        torch=rows(TorchRelease, files["torch"]["release"]),
+        torch_wheels=rows(TorchWheel, files["torch"]["wheel"]),
+        tensorflow=rows(TensorflowRelease, files["tensorflow"]["release"]),
+        mxnet=rows(MxnetWheel, files["mxnet"]["wheel"]),
+        horovod=rows(HorovodReleases, files["horovod"]["release"])[0],
+        horovod_sets=rows(HorovodSet, files["horovod"]["set"]),
+        drivers=rows(Driver, files["nvidia"]["driver"]),
+        cuda=rows(CudaRelease, files["nvidia"]["image"]),
+        architectures=rows(Architecture, files["nvidia"]["architecture"]),
+        gpus=rows(Gpu, files["nvidia"]["gpu"]),
+        nccl=rows(Nccl, files["nccl"]["nccl"]),
+        cudnn=rows(Cudnn, files["nccl"]["cudnn"]),
+        mpi=rows(MpiSeries, files["mpi"]["release"]),
+        ucx_floors=rows(UcxFloor, files["mpi"]["floor"]),
+        user_spaces=rows(UserSpace, files["rdma"]["user-space"]),
+        rules=rows(Rule, files["rules"]["rule"]),
+    )

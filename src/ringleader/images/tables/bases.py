@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
-from ringleader.images.tables.rows import read, rows
+from ringleader.images.tables.rows import Cited, read, rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +27,19 @@ class Base:
     has_apt: bool = True
     end_of_life: str = ""
     """End of its free support, ``YYYY-MM`` or ``YYYY-MM-DD``; empty: not known here."""
-    archived: bool = False
-    """True: its packages have left the usual servers; only archives have them."""
+    source: str = ""
+
+    def cited(self) -> Cited:
+        """Return the row as findings show it."""
+        says = f"Python {', '.join(self.pythons)}; glibc {self.glibc}; free support until {self.end_of_life}"
+        return Cited(row=self.name, says=says, source=self.source)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Packaged:
+    """Versions of what a base packages; empty: it is not in the release."""
+
+    base: str
     gcc: str = ""
     openssh: str = ""
     openmpi: str = ""
@@ -36,8 +47,18 @@ class Base:
     ucx: str = ""
     libfabric: str = ""
     rdma_core: str = ""
-    """Version of what it packages; empty: not packaged, or not known here."""
+    perftest: str = ""
     source: str = ""
+
+    def version(self, name: str) -> str:
+        """Return the version of ``openmpi``, ``rdma-core`` and the like; empty: none."""
+        return str(getattr(self, name.replace("-", "_")))
+
+    def cited(self) -> Cited:
+        """Return the row as findings show it."""
+        names = ("openmpi", "mpich", "ucx", "libfabric", "rdma-core")
+        says = ", ".join(f"{name} {self.version(name) or 'none'}" for name in names)
+        return Cited(row=f"packages of {self.base}", says=says, source=self.source)
 
 
 @cache
