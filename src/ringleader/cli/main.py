@@ -31,6 +31,7 @@ COMMANDS: Table = {
     "delete": ("ringleader.cli.delete", "Delete jobs with everything that belongs to them."),
     "render": ("ringleader.cli.render", "Print manifests for a cluster: MPIJobs, old ones converted."),
     "image": ("ringleader.cli.image", "Container images: render, check, build, list, solve, lock."),
+    "doctor": ("ringleader.cli.doctor", "What an image, or this machine, has in it; does it work together?"),
     "operator": ("ringleader.cli.operator", "The MPIJob operator: its CRD."),
 }
 

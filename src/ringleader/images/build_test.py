@@ -10,12 +10,10 @@ from typing import Any
 
 from ringleader.errors import Fault, RefusedError
 from ringleader.images.builders import Answer, Builder, answer
-from ringleader.images.halves import VENV
 
-PYTHON = f"{VENV}/bin/python"
 SHORT_SECONDS = 120.0
 """To make a container, or to remove one."""
-SBOM = ("-m", "ringleader.images.selftest.sbom")
+SBOM = ("doctor", "--sbom", "-")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,24 +24,34 @@ class Inside:
     container: str
     """buildah's working container; the image's id with the others, which make one for each command."""
     isolation: str
+    program: str
+    """Path of the image's own ``ringleader``, or of its self-test."""
     environ: Mapping[str, str]
 
-    def python(self, words: tuple[str, ...], *, seconds: float) -> Answer:
-        """Run the image's Python, as the image's user."""
+    def run(self, words: tuple[str, ...], *, seconds: float) -> Answer:
+        """Run the program in the image, as the image's user."""
         start = (self.builder.program, *self.builder.global_options, "run")
         if self.builder.name == "buildah":
             isolated = ("--isolation", self.isolation) if self.isolation else ()
-            argv = (*start, *isolated, self.container, "--", PYTHON, *words)
+            argv = (*start, *isolated, self.container, "--", self.program, *words)
         else:
-            argv = (*start, "--rm", "--entrypoint", PYTHON, self.container, *words)
+            argv = (*start, "--rm", "--entrypoint", self.program, self.container, *words)
         return answer(argv, environ=self.environ, seconds=seconds)
 
 
 @contextmanager
-def inside(builder: Builder, image: str, *, isolation: str, environ: Mapping[str, str]) -> Iterator[Inside]:
+def inside(
+    builder: Builder, image: str, *, isolation: str, program: str, environ: Mapping[str, str]
+) -> Iterator[Inside]:
     """Make a container of an image and remove it in the end."""
+
+    def place(container: str) -> Inside:
+        return Inside(
+            builder=builder, container=container, isolation=isolation, program=program, environ=environ
+        )
+
     if builder.name != "buildah":
-        yield Inside(builder=builder, container=image, isolation=isolation, environ=environ)
+        yield place(image)
         return
     words = (builder.program, *builder.global_options)
     said = answer((*words, "from", "--pull-never", image), environ=environ, seconds=SHORT_SECONDS)
@@ -52,7 +60,7 @@ def inside(builder: Builder, image: str, *, isolation: str, environ: Mapping[str
         what = f"no container can be made of {image}: {said.words[-300:] or 'it did not answer'}"
         raise RefusedError(Fault(where="buildah", what=what))
     try:
-        yield Inside(builder=builder, container=container, isolation=isolation, environ=environ)
+        yield place(container)
     finally:
         answer((*words, "rm", container), environ=environ, seconds=SHORT_SECONDS)
 
@@ -62,8 +70,8 @@ def test(place: Inside, *, seconds: float) -> dict[str, Any]:
 
     Raises RefusedError where it gives no answer.
     """
-    words = ("-m", "ringleader", "doctor", "--image", "--json", "--timeout", f"{seconds:g}")
-    said = place.python(words, seconds=seconds + SHORT_SECONDS)
+    words = ("doctor", "--image", "--json", "--timeout", f"{seconds:g}")
+    said = place.run(words, seconds=seconds + SHORT_SECONDS)
     document: Any = None
     if said.out.strip():
         try:
@@ -73,6 +81,25 @@ def test(place: Inside, *, seconds: float) -> dict[str, Any]:
     if not isinstance(document, dict) or "checks" not in document:
         raise RefusedError(_silent("the self-test", said))
     return document
+
+
+def plain_test(place: Inside, *, seconds: float) -> dict[str, Any]:
+    """Run a self-test that is a program of the image itself, as historical images have it.
+
+    It prints ``ok …`` and ``FAILED …``, one line a check, and ends with 0 where all is well.
+    """
+    said = place.run((), seconds=seconds)
+    lines = [line.strip() for line in said.out.splitlines() if line.startswith(("ok ", "FAILED "))]
+    if said.code is None or not lines:
+        raise RefusedError(_silent("the self-test", said))
+    checks = []
+    for line in lines:
+        word, _, what = line.partition(" ")
+        level = "PASS" if word == "ok" else "FAIL"
+        checks.append({"id": what.split()[0].rstrip(":"), "level": level, "what": what, "do": ""})
+    if said.code != 0 and all(check["level"] == "PASS" for check in checks):
+        checks.append({"id": "image", "level": "FAIL", "what": f"it ended with {said.code}", "do": ""})
+    return {"image": None, "ok": said.code == 0, "checks": checks}
 
 
 def faults_of(document: Mapping[str, Any]) -> list[Fault]:
@@ -86,7 +113,7 @@ def faults_of(document: Mapping[str, Any]) -> list[Fault]:
 
 def sbom(place: Inside) -> str:
     """Return the list of the image's packages, CycloneDX JSON; RefusedError where there is none."""
-    said = place.python(SBOM, seconds=SHORT_SECONDS)
+    said = place.run(SBOM, seconds=SHORT_SECONDS)
     if said.code != 0 or not said.out.startswith("{"):
         raise RefusedError(_silent("the list of packages", said))
     return said.out
