@@ -117,4 +117,5 @@ def words(*argv: str) -> str:
 
 def write(path: str, lines: Iterable[str], *, append: bool = False) -> str:
     """Return a command that writes lines to a file: no here-document, which older builders do not know."""
-    return f"printf '%s\\n' {shlex.join(lines)} {'>>' if append else '>'} {shlex.quote(path)}"
+    quoted = " ".join("'" + line.replace("'", "'\\''") + "'" for line in lines)
+    return f"printf '%s\\n' {quoted} {'>>' if append else '>'} {shlex.quote(path)}"

@@ -1,0 +1,92 @@
+# Made by `ringleader image render` from the recipe pytorch-tensorflow-cpu: change that, not this file.
+# PyTorch and TensorFlow without GPUs on Ubuntu 24.04, with Open MPI and sshd
+
+FROM ubuntu:24.04 AS build
+
+RUN apt-get update \
+ && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends python3 python3-venv \
+ && rm -rf /var/lib/apt/lists/*
+
+# Packages of pip go into an environment of their own, copied whole into the image.
+RUN python3 -m venv /opt/venv
+ENV PATH="/opt/venv/bin:${PATH}"
+COPY ringleader-0.1.0-py3-none-any.whl /opt/build/
+
+RUN /opt/venv/bin/python -m pip install --no-cache-dir --disable-pip-version-check \
+         tensorflow-cpu==2.21.0
+
+RUN /opt/venv/bin/python -m pip install --no-cache-dir --disable-pip-version-check --index-url \
+         https://download.pytorch.org/whl/cpu torch==2.10.0
+
+RUN /opt/venv/bin/python -m pip install --no-cache-dir --disable-pip-version-check 'click>=8.1,<9' \
+         'cloudpickle>=3,<4' 'mpi4py>=4.1,<5' 'numpy>=1.26,<3' 'tabulate>=0.9,<1'
+
+RUN /opt/venv/bin/python -m pip install --no-cache-dir --disable-pip-version-check --no-deps --no-index \
+         /opt/build/ringleader-0.1.0-py3-none-any.whl
+
+FROM ubuntu:24.04
+
+# The package makes host keys where there are none, and no key may be part of an image.
+RUN mkdir -p /etc/ssh \
+ && touch /etc/ssh/ssh_host_rsa_key /etc/ssh/ssh_host_ecdsa_key /etc/ssh/ssh_host_ed25519_key
+
+RUN apt-get update \
+ && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends ca-certificates \
+         openmpi-bin openssh-client openssh-server python3 \
+ && rm -rf /var/lib/apt/lists/*
+COPY --from=build /opt/venv /opt/venv/
+ENV PATH="/opt/venv/bin:${PATH}"
+
+# Whoever connects proves the key in /home/trainer/.ssh, and so does the host: one key pair for one job.
+RUN rm -f /etc/ssh/ssh_host_rsa_key /etc/ssh/ssh_host_ecdsa_key /etc/ssh/ssh_host_ed25519_key \
+         /etc/ssh/ssh_host_rsa_key.pub /etc/ssh/ssh_host_ecdsa_key.pub /etc/ssh/ssh_host_ed25519_key.pub \
+ && mkdir -p /run/sshd \
+ && printf '%s\n' \
+         'Port 2222' \
+         'HostKey /home/trainer/.ssh/id_rsa' \
+         'PidFile none' \
+         'UsePAM no' \
+         'StrictModes no' \
+         'AllowUsers trainer' \
+         'PermitRootLogin no' \
+         'AuthorizedKeysFile /home/trainer/.ssh/authorized_keys' \
+         'PasswordAuthentication no' \
+         'KbdInteractiveAuthentication no' \
+         'X11Forwarding no' \
+         'SetEnv PATH=/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin' \
+         > /etc/ssh/sshd_config \
+ && printf '%s\n' \
+         'IgnoreUnknown KnownHostsCommand' \
+         'Host *' \
+         '    Port 2222' \
+         '    User trainer' \
+         '    BatchMode yes' \
+         '    ConnectTimeout 20' \
+         '    KnownHostsCommand /bin/sh -c "sed '\''s/^/* /'\'' /home/trainer/.ssh/id_rsa.pub 2>/dev/null || true"' \
+         > /etc/ssh/ssh_config
+
+# The account of the containers, without a password. Ubuntu's images have a 1000 already.
+RUN { if id 1000 > /dev/null 2>&1; then userdel --remove "$(id -nu 1000)"; fi; } \
+ && groupadd --gid 1000 trainer \
+ && useradd --uid 1000 --gid 1000 --create-home --shell /bin/bash --password '*' trainer \
+ && install -d -m 0700 -o 1000 -g 1000 /home/trainer /home/trainer/.ssh
+
+RUN mkdir -p /usr/share/ringleader \
+ && printf '%s\n' \
+         '{"base":"ubuntu:24.04","blocks":{"account":{"name":"trainer","uid":1000},"mpi":{"kind":"openmpi","sha256":"","source":"base","version":""},"python":{"source":"base","version":""},"ringleader":{"extras":[],"wheel":""},"sshd":{"keys":"mounted","port":2222},"tensorflow":{"gpu":false,"version":"2.21.0","wheels":""},"torch":{"torchvision":"","variant":"cpu","version":"2.10.0","wheels":""}},"historical":false,"mirrors_kept":false,"name":"pytorch-tensorflow-cpu","recipe":"sha256:8c7c132fd4989e0bc57f8ac81da8f6a3655ba63695ad2bc8aa04945c081a01ab","ringleader":"0.1.0"}' \
+         > /usr/share/ringleader/image.json
+
+# What is in this image, for those who look for known faults.
+RUN mkdir -p /usr/share/doc/ringleader \
+ && /opt/venv/bin/ringleader doctor --sbom /usr/share/doc/ringleader/sbom.cdx.json
+LABEL org.opencontainers.image.title="pytorch-tensorflow-cpu" \
+      org.opencontainers.image.description="PyTorch and TensorFlow without GPUs on Ubuntu 24.04, with Open MPI and sshd" \
+      org.opencontainers.image.version="8c7c132fd498" \
+      org.opencontainers.image.ref.name="pytorch-tensorflow-cpu" \
+      org.opencontainers.image.base.name="ubuntu:24.04" \
+      ringleader.recipe="sha256:8c7c132fd4989e0bc57f8ac81da8f6a3655ba63695ad2bc8aa04945c081a01ab" \
+      ringleader.version="0.1.0"
+EXPOSE 2222
+WORKDIR /home/trainer
+USER 1000:1000
+CMD ["/usr/sbin/sshd", "-De", "-f", "/etc/ssh/sshd_config"]

@@ -1,0 +1,96 @@
+# Made by `ringleader image render` from the recipe pytorch-tensorflow-cuda12: change that, not this file.
+# PyTorch 2.10 and TensorFlow 2.20 in one environment, on CUDA 12.8 both, Ubuntu 24.04
+
+FROM ubuntu:24.04 AS build
+
+RUN apt-get update \
+ && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends python3 python3-venv \
+ && rm -rf /var/lib/apt/lists/*
+
+# Packages of pip go into an environment of their own, copied whole into the image.
+RUN python3 -m venv /opt/venv
+ENV PATH="/opt/venv/bin:${PATH}"
+COPY ringleader-0.1.0-py3-none-any.whl /opt/build/
+
+RUN /opt/venv/bin/python -m pip install --no-cache-dir --disable-pip-version-check \
+         'tensorflow[and-cuda]==2.20.0' torch==2.10.0 torchvision==0.25.0
+
+RUN /opt/venv/bin/python -m pip install --no-cache-dir --disable-pip-version-check 'click>=8.1,<9' \
+         'cloudpickle>=3,<4' 'mpi4py>=4.1,<5' 'numpy>=1.26,<3' 'tabulate>=0.9,<1'
+
+RUN /opt/venv/bin/python -m pip install --no-cache-dir --disable-pip-version-check --no-deps --no-index \
+         /opt/build/ringleader-0.1.0-py3-none-any.whl
+
+FROM ubuntu:24.04
+
+# The package makes host keys where there are none, and no key may be part of an image.
+RUN mkdir -p /etc/ssh \
+ && touch /etc/ssh/ssh_host_rsa_key /etc/ssh/ssh_host_ecdsa_key /etc/ssh/ssh_host_ed25519_key
+
+RUN apt-get update \
+ && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends ca-certificates \
+         ibverbs-providers libibumad3 libibverbs1 librdmacm1t64 openmpi-bin openssh-client openssh-server \
+         python3 \
+ && rm -rf /var/lib/apt/lists/*
+COPY --from=build /opt/venv /opt/venv/
+ENV PATH="/opt/venv/bin:${PATH}"
+ENV NVIDIA_VISIBLE_DEVICES="all" \
+    NVIDIA_DRIVER_CAPABILITIES="compute,utility"
+
+# Whoever connects proves the key in /home/trainer/.ssh, and so does the host: one key pair for one job.
+RUN rm -f /etc/ssh/ssh_host_rsa_key /etc/ssh/ssh_host_ecdsa_key /etc/ssh/ssh_host_ed25519_key \
+         /etc/ssh/ssh_host_rsa_key.pub /etc/ssh/ssh_host_ecdsa_key.pub /etc/ssh/ssh_host_ed25519_key.pub \
+ && mkdir -p /run/sshd \
+ && printf '%s\n' \
+         'Port 2222' \
+         'HostKey /home/trainer/.ssh/id_rsa' \
+         'PidFile none' \
+         'UsePAM no' \
+         'StrictModes no' \
+         'AllowUsers trainer' \
+         'PermitRootLogin no' \
+         'AuthorizedKeysFile /home/trainer/.ssh/authorized_keys' \
+         'PasswordAuthentication no' \
+         'KbdInteractiveAuthentication no' \
+         'X11Forwarding no' \
+         'SetEnv PATH=/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin' \
+         > /etc/ssh/sshd_config \
+ && printf '%s\n' \
+         'IgnoreUnknown KnownHostsCommand' \
+         'Host *' \
+         '    Port 2222' \
+         '    User trainer' \
+         '    BatchMode yes' \
+         '    ConnectTimeout 20' \
+         '    KnownHostsCommand /bin/sh -c "sed '\''s/^/* /'\'' /home/trainer/.ssh/id_rsa.pub 2>/dev/null || true"' \
+         > /etc/ssh/ssh_config
+
+# The account of the containers, without a password. Ubuntu's images have a 1000 already.
+RUN { if id 1000 > /dev/null 2>&1; then userdel --remove "$(id -nu 1000)"; fi; } \
+ && groupadd --gid 1000 trainer \
+ && useradd --uid 1000 --gid 1000 --create-home --shell /bin/bash --password '*' trainer \
+ && install -d -m 0700 -o 1000 -g 1000 /home/trainer /home/trainer/.ssh
+
+# TensorFlow asks the linker for CUDA's libraries, which came as wheels.
+RUN ls -d /opt/venv/lib/python3*/site-packages/nvidia/*/lib > /etc/ld.so.conf.d/nvidia-wheels.conf \
+ && ldconfig
+
+RUN mkdir -p /usr/share/ringleader \
+ && printf '%s\n' \
+         '{"base":"ubuntu:24.04","blocks":{"account":{"name":"trainer","uid":1000},"mpi":{"kind":"openmpi","sha256":"","source":"base","version":""},"python":{"source":"base","version":""},"rdma":{"sha256":"","tools":false,"user_space":"rdma-core","version":""},"ringleader":{"extras":[],"wheel":""},"sshd":{"keys":"mounted","port":2222},"tensorflow":{"gpu":true,"version":"2.20.0","wheels":""},"torch":{"torchvision":"0.25.0","variant":"","version":"2.10.0","wheels":""}},"historical":false,"mirrors_kept":false,"name":"pytorch-tensorflow-cuda12","recipe":"sha256:d5bfb12ccbefa9a6dec5a4a21cc968a17b1e4d021cbfb55c6648b7cfa0268828","ringleader":"0.1.0"}' \
+         > /usr/share/ringleader/image.json
+
+# What is in this image, for those who look for known faults.
+RUN mkdir -p /usr/share/doc/ringleader \
+ && /opt/venv/bin/ringleader doctor --sbom /usr/share/doc/ringleader/sbom.cdx.json
+LABEL org.opencontainers.image.title="pytorch-tensorflow-cuda12" \
+      org.opencontainers.image.description="PyTorch 2.10 and TensorFlow 2.20 in one environment, on CUDA 12.8 both, Ubuntu 24.04" \
+      org.opencontainers.image.version="d5bfb12ccbef" \
+      org.opencontainers.image.ref.name="pytorch-tensorflow-cuda12" \
+      org.opencontainers.image.base.name="ubuntu:24.04" \
+      ringleader.recipe="sha256:d5bfb12ccbefa9a6dec5a4a21cc968a17b1e4d021cbfb55c6648b7cfa0268828" \
+      ringleader.version="0.1.0"
+EXPOSE 2222
+WORKDIR /home/trainer
+USER 1000:1000
+CMD ["/usr/sbin/sshd", "-De", "-f", "/etc/ssh/sshd_config"]

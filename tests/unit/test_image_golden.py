@@ -1,0 +1,239 @@
+"""Every profile in every format: golden files, and what judges say that nobody here wrote."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections import defaultdict
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+from tests.unit.image_world import (
+    PROFILES,
+    ROOT,
+    TEXTS,
+    definition,
+    docker_commands,
+    docker_values,
+    hadolint,
+    image_of_profile,
+    shellcheck,
+)
+
+from ringleader.images import profiles, read
+from ringleader.images.steps import Copy, Env, Image, Label, Run
+
+GOLDEN = ROOT / "tests/golden/images"
+INSTRUCTIONS = {"Run": "RUN", "Env": "ENV", "Copy": "COPY", "User": "USER", "Workdir": "WORKDIR"} | {
+    "Label": "LABEL",
+    "Expose": "EXPOSE",
+    "Entrypoint": "ENTRYPOINT",
+    "Command": "CMD",
+}
+every_profile = pytest.mark.parametrize("name", PROFILES)
+modern = pytest.mark.parametrize(
+    "name", [name for name in PROFILES if not read.recipe(profiles.text(name), name).historical]
+)
+
+
+@cache
+def image(name: str) -> Image:
+    return image_of_profile(name)
+
+
+@cache
+def text(name: str, form: str) -> str:
+    return TEXTS[form](image(name))
+
+
+def runs(name: str) -> list[str]:
+    """The shell of each RUN, as BuildKit reads it."""
+    return [one.value[0] for one in docker_commands(text(name, "Dockerfile")) if one.cmd.upper() == "RUN"]
+
+
+@every_profile
+@pytest.mark.parametrize("form", TEXTS)
+def test_golden(golden: Callable[[str, str], None], name: str, form: str) -> None:
+    golden(f"../images/{name}.{form}", text(name, form))
+
+
+def test_no_golden_is_left_over() -> None:
+    wanted = {f"{name}.{form}" for name in PROFILES for form in TEXTS}
+    assert {path.name for path in GOLDEN.iterdir()} == wanted
+
+
+# --- Dockerfiles ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def linted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """What hadolint says of each profile."""
+    directory = tmp_path_factory.mktemp("lint")
+    files = [directory / f"{name}.Dockerfile" for name in PROFILES]
+    for name, file in zip(PROFILES, files, strict=True):
+        file.write_text(text(name, "Dockerfile"))
+    said = defaultdict(list)
+    for one in json.loads(hadolint(*files)):
+        said[Path(one["file"]).stem].append(
+            f"{one['level']} {one['code']} line {one['line']}: {one['message']}"
+        )
+    return said
+
+
+@every_profile
+def test_hadolint_has_nothing_to_say(linted: dict[str, list[str]], name: str) -> None:
+    assert linted[name] == []
+
+
+def test_hadolint_does_see_faults(tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").write_text("FROM debian\nRUN cd /tmp && pip install torch\n")
+    codes = {one["code"] for one in json.loads(hadolint(tmp_path / "Dockerfile"))}
+    assert {"DL3006", "DL3013", "DL3042"} <= codes
+
+
+@every_profile
+def test_buildkit_reads_the_steps_that_we_mean(name: str) -> None:
+    wanted = []
+    for stage in image(name).stages:
+        wanted.append("FROM")
+        for step in stage.steps:
+            kind = INSTRUCTIONS[type(step).__name__]
+            # A variable that refers to another one of its step gets an instruction of its own.
+            if not (kind == "ENV" and wanted[-1] == "ENV"):
+                wanted.append(kind)
+    found: list[str] = []
+    for one in docker_commands(text(name, "Dockerfile")):
+        if not (one.cmd.upper() == "ENV" and found[-1] == "ENV"):
+            found.append(one.cmd.upper())
+    assert found == wanted
+
+
+@every_profile
+def test_buildkit_reads_the_commands_that_we_mean(name: str) -> None:
+    wanted = [step for stage in image(name).stages for step in stage.steps if isinstance(step, Run)]
+    for step, found in zip(wanted, runs(name), strict=True):
+        assert bare(found) == bare(" ".join(step.commands))
+
+
+def bare(shell: str) -> list[str]:
+    """The words of a chain, without what holds its commands together."""
+    return [word.rstrip(";") for word in shlex.split(shell) if word not in ("&&", "{", "}", "};", ";")]
+
+
+@every_profile
+def test_dockerfile_parse_reads_the_labels(name: str) -> None:
+    wanted = {}
+    for step in image(name).stages[-1].steps:
+        if isinstance(step, Label):
+            wanted.update(step.labels)
+    assert docker_values(text(name, "Dockerfile"))[1] == wanted
+
+
+@every_profile
+def test_older_builders_can_build_it(name: str) -> None:
+    found = text(name, "Dockerfile")
+    assert "<<" not in re.sub(r"'[^']*'", "", found)
+    assert not re.search(r"^(RUN|COPY) .*--(mount|link|parents)", found, re.MULTILINE)
+    assert not re.search(r"^(ADD|SHELL|ONBUILD|HEALTHCHECK)\b", found, re.MULTILINE)
+
+
+# --- what an image leaves behind --------------------------------------------------------------------------
+
+
+@every_profile
+def test_apt_brings_no_more_than_asked_and_leaves_no_lists(name: str) -> None:
+    for run in runs(name):
+        if re.search(r"apt-get (-\S+ )*install", run):
+            assert "--no-install-recommends" in run
+        if "apt-get update" in run:
+            assert re.search(r"rm -rf \S*/var/lib/apt/lists/\*", run)
+
+
+@every_profile
+def test_pip_leaves_no_cache(name: str) -> None:
+    for run in runs(name):
+        for call in re.findall(r"pip3? install[^&;]*", run):
+            assert "--no-cache-dir" in call
+
+
+@modern
+def test_modern_images_run_as_nobody_special(name: str) -> None:
+    users = [one.value[0] for one in docker_commands(text(name, "Dockerfile")) if one.cmd.upper() == "USER"]
+    assert users
+    assert users[-1].partition(":")[0] not in ("root", "0", "")
+
+
+@modern
+def test_modern_images_hold_no_key_and_no_password(name: str) -> None:
+    final = text(name, "Dockerfile").rpartition("\nFROM ")[2]
+    assert not re.search(r"ssh-keygen|BEGIN [A-Z ]*PRIVATE KEY|chpasswd|PermitRootLogin yes", final)
+    assert "PasswordAuthentication no" in final or "sshd_config" not in final
+
+
+@modern
+def test_modern_images_say_what_is_in_them(name: str) -> None:
+    final = text(name, "Dockerfile").rpartition("\nFROM ")[2]
+    assert "ringleader doctor --sbom /usr/share/doc/ringleader/sbom.cdx.json" in final
+    assert "/usr/share/ringleader/image.json" in final
+
+
+# --- definitions of Apptainer -----------------------------------------------------------------------------
+
+
+@every_profile
+def test_spython_reads_the_stages(tmp_path: Path, name: str) -> None:
+    wanted = image(name)
+    found = definition(tmp_path, text(name, "def"))
+    assert [(key, one.fromHeader) for key, one in found.items()] == [
+        (stage.name, stage.base) for stage in wanted.stages
+    ]
+    for stage in wanted.stages:
+        copies = [step for step in stage.steps if isinstance(step, Copy)]
+        read = found[stage.name]
+        assert len(read.files) == sum(len(copy.sources) for copy in copies if not copy.stage)
+        from_stages = sum(len(paths) for paths in read.layer_files.values())
+        assert from_stages == sum(len(copy.sources) for copy in copies if copy.stage)
+
+
+@every_profile
+def test_spython_reads_labels_environment_and_test(tmp_path: Path, name: str) -> None:
+    last = image(name).stages[-1]
+    found = definition(tmp_path, text(name, "def"))[last.name]
+    labels = [pair for step in last.steps if isinstance(step, Label) for pair in step.labels]
+    assert [tuple(line.split(" ", 1)) for line in found.labels] == labels
+    names = [pair[0] for step in last.steps if isinstance(step, Env) for pair in step.variables]
+    assert [line.partition("=")[0] for line in found.environ] == names
+    assert found.test
+
+
+@pytest.fixture(scope="module")
+def checked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """What shellcheck says of each profile's scripts for Apptainer."""
+    directory = tmp_path_factory.mktemp("scripts")
+    files = []
+    for name in PROFILES:
+        for number, script in enumerate(scripts(text(name, "def"))):
+            files.append(directory / f"{name}@{number}")
+            files[-1].write_text(script)
+    said = defaultdict(list)
+    for line in shellcheck(*files).splitlines():
+        said[Path(line.partition(":")[0]).name.partition("@")[0]].append(line)
+    return said
+
+
+def scripts(whole: str) -> list[str]:
+    """The bodies of the sections that are shell."""
+    parts = re.split(r"^(?=%|Bootstrap:)", whole, flags=re.MULTILINE)
+    return [
+        part.partition("\n")[2]
+        for part in parts
+        if part.startswith(("%post", "%environment", "%runscript", "%test"))
+    ]
+
+
+@every_profile
+def test_shellcheck_has_nothing_to_say(checked: dict[str, list[str]], name: str) -> None:
+    assert checked[name] == []
