@@ -43,7 +43,7 @@ class Case:
 ETH0 = {"NCCL_SOCKET_IFNAME": "eth0"}
 CASES = {
     "none": Case(
-        fact="k8s-rdma-shared-dev-plugin: without its resource a Pod has no /dev/infiniband; nothing is added",
+        fact="k8s-rdma-shared-dev-plugin: without its resource there is no /dev/infiniband; nothing is added",
         shm="",
         spread="",
         is_locked=False,
@@ -53,7 +53,7 @@ CASES = {
         amounts={"rdma/hca_shared_devices_a": "1"},
     ),
     "sriov": Case(
-        fact="sriov-network-device-plugin counts VFs; Multus' annotation names a network for each",
+        fact="sriov-network-device-plugin: counts VFs; Multus' annotation names a network for each",
         words=(
             *("--rdma-resource", "nvidia.com/mlnxnics", "--rdma-count", "4"),
             *("--rdma-network", "fabric/sriov"),

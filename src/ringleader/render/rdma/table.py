@@ -158,7 +158,6 @@ _ROWS = (
         way=Way.CLAIM,
         counts=Counts.PAIRS,
         env=_BOOTSTRAP,
-        is_mellanox=False,
         source="kubernetes-sigs/dranet: driver dra.net, attribute rdma, class dranet.net in its examples; "
         "matchAttribute resource.kubernetes.io/pcieRoot with class gpu.nvidia.com; resource.k8s.io/v1",
     ),
