@@ -6,21 +6,18 @@ from dataclasses import dataclass
 
 from ringleader.errors import Fault, RequestError
 from ringleader.images.arguments import VERSION, needed, text, texts
+from ringleader.images.blocks import fetch
 from ringleader.images.blocks import tensorflow_configure as configure
 from ringleader.images.halves import BUILD, Half, Halves, PipInstall, Setting
 from ringleader.images.steps import Copy, Env, Run, Step, words, write
 
 SOURCE = "https://github.com/tensorflow/tensorflow.git"
-BAZEL = "https://github.com/bazelbuild/bazel/releases/download"
 TREE = "/opt/tensorflow"
 WHEELS = "/opt/wheels"
 PACKAGE = "//tensorflow/tools/pip_package:build_pip_package"
 STUBS = "/usr/local/cuda/lib64/stubs"
-NEEDS = (
-    *("build-essential", "ca-certificates", "curl", "git", "pkg-config", "rsync", "unzip", "zip"),
-    *("zlib1g-dev",),
-)
-TOOLS = ("six==1.12.0", "numpy==1.14.6", "wheel==0.37.1", "mock==2.0.0", "enum34==1.1.10")
+NEEDS = (*("build-essential", *fetch.TOOLS, "git", "pkg-config", "rsync", "unzip", "zip", "zlib1g-dev"),)
+TOOLS = ("six==1.12.0", "numpy==1.14.6", "mock==2.0.0")
 KERAS = ("keras_applications==1.0.6", "keras_preprocessing==1.0.5")
 """Imported while the wheel is made; their own dependencies would bring a TensorFlow."""
 
@@ -97,18 +94,17 @@ def _refuse(block: TensorflowSource, setting: Setting) -> None:
 
 def _bazel(version: str) -> Step:
     """Return Bazel, told that there is no one to start a server for, nor namespaces for sandboxes."""
-    installer = f"bazel-{version}-installer-linux-x86_64.sh"
-    place = f"{BAZEL}/{version}/{installer}"
+    release = fetch.release("bazel", version)
+    installer = f"{fetch.PLACE}/bazel.sh"
     options = ("startup --batch", "build --spawn_strategy=standalone --genrule_strategy=standalone")
     return Run(
         commands=(
-            words("curl", "-fsSL", "-o", f"/tmp/{installer}", place),
-            words("chmod", "0755", f"/tmp/{installer}"),
-            words(f"/tmp/{installer}"),
-            words("rm", f"/tmp/{installer}"),
+            *fetch.fetched(release, installer),
+            words("bash", installer),
+            words("rm", installer),
             write("/etc/bazel.bazelrc", options),
         ),
-        why="The build tool of this release: each TensorFlow knows a narrow range of it.",
+        why=f"Each TensorFlow knows a narrow range of its build tool. {release.why}",
     )
 
 

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ringleader.images.blocks import fetch
 from ringleader.images.halves import Half, Halves, Setting
 from ringleader.images.steps import Run, words, write
 
 if TYPE_CHECKING:
     from ringleader.images.blocks.mpi import Mpi
 
-SERVER = "https://download.open-mpi.org/release/open-mpi"
-SHA256 = {
-    "3.0.0": "f699bff21db0125d8cccfe79518b77641cd83628725a1e1ed3e45633496a82d7",
-    "4.0.0": "2f0b8a36cfeb7354b45dda3c5425ef8393c9b04115570b615213faaa3f97366b",
-}
-"""Of the archives ``openmpi-VERSION.tar.bz2``, as Homebrew and Spack have them."""
 PREFIX = "/usr/local"
 PARAMETERS = (
     "hwloc_base_binding_policy = none",
@@ -32,39 +27,26 @@ def mpi(block: Mpi, setting: Setting) -> Halves:
         return Halves(runtime=Half(apt=("openmpi-bin", "libopenmpi-dev")))
     return Halves(
         runtime=Half(
-            apt=("build-essential", "bzip2", "ca-certificates", "curl"),
-            steps=(_compiled(block.version), _as_root()),
+            apt=("build-essential", "bzip2", *fetch.TOOLS),
+            steps=(_compiled(block), _as_root()),
         )
     )
 
 
-def _compiled(version: str) -> Run:
-    series = ".".join(version.split(".")[:2])
-    archive = f"openmpi-{version}.tar.bz2"
-    tree = f"/tmp/openmpi-{version}"
-    checksum = SHA256.get(version)
-    checks = (
-        (
-            write("/tmp/openmpi.sha256", (f"{checksum}  /tmp/{archive}",)),
-            words("sha256sum", "-c", "/tmp/openmpi.sha256"),
-        )
-        if checksum
-        else ()
-    )
+def _compiled(block: Mpi) -> Run:
+    release = fetch.release("openmpi", block.version, sha256=block.sha256)
+    place = fetch.source_of(release)
     configure = words("./configure", f"--prefix={PREFIX}", "--enable-orterun-prefix-by-default")
     return Run(
         commands=(
-            words("curl", "-fsSL", "-o", f"/tmp/{archive}", f"{SERVER}/v{series}/{archive}"),
-            *checks,
-            words("tar", "-xjf", f"/tmp/{archive}", "-C", "/tmp"),
-            f"(cd {words(tree)} && {configure})",
-            f'make -C {words(tree)} -j "$(nproc)" all',
-            words("make", "-C", tree, "install"),
+            *fetch.unpacked(release),
+            f"(cd {words(place)} && {configure})",
+            f'make -C {words(place)} -j "$(nproc)" all',
+            words("make", "-C", place, "install"),
             "ldconfig",
-            words("rm", "-rf", tree, f"/tmp/{archive}", "/tmp/openmpi.sha256"),
+            words("rm", "-rf", fetch.PLACE),
         ),
-        why="Open MPI from its release; hosts find each other's orted by the prefix, not by PATH."
-        + ("" if checksum else " No checksum of this release is known here."),
+        why=f"{release.why} Hosts find each other's orted by its prefix, not by PATH.",
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ringleader.images.blocks.historical import selftest
-from ringleader.images.blocks.historical.both import both
+from ringleader.images.blocks.historical.both import both, compiles
 from ringleader.images.halves import Half, Halves, PipInstall, Setting
 from ringleader.images.steps import Copy, Run, Step, words
 
@@ -27,7 +27,7 @@ def python(block: Python, setting: Setting) -> Halves:
     name = f"python{version}" if version else "python3"
     family = "python" if version.startswith("2") else "python3"
     half = Half(
-        apt=("build-essential", name, f"{name}-dev", f"{family}-pip", f"{family}-setuptools"),
+        apt=(name, f"{family}-pip", f"{family}-setuptools"),
         steps=(
             Run(
                 commands=(words("ln", "-sf", setting.python, "/usr/bin/python"),),
@@ -36,7 +36,11 @@ def python(block: Python, setting: Setting) -> Halves:
         ),
         pip=(PipInstall(requirements=PIP, order=FIRST),),
     )
-    return both(setting, replace(half, last=(selftest.step(setting),)), half)
+    image = replace(half, last=(selftest.step(setting),))
+    compilers = ("build-essential", f"{name}-dev")
+    if compiles(setting):
+        return Halves(build=replace(half, apt=(*half.apt, *compilers)), runtime=image)
+    return Halves(runtime=replace(image, apt=(*half.apt, *compilers)))
 
 
 def packages(block: Packages, setting: Setting, lock: str) -> Halves:

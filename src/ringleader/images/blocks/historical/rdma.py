@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ringleader.images.blocks import fetch
 from ringleader.images.blocks.historical.both import both
 from ringleader.images.halves import Half, Halves, Setting
 from ringleader.images.steps import Run, words
@@ -11,7 +12,6 @@ from ringleader.images.steps import Run, words
 if TYPE_CHECKING:
     from ringleader.images.blocks.rdma import Rdma
 
-SERVER = "https://content.mellanox.com/ofed"
 MLNX_OFED = "4.5-1.0.1.0"
 """Of December 2018, for Ubuntu 16.04 and 18.04 alike."""
 LIBRARIES = {
@@ -23,7 +23,7 @@ HEADERS = ("libibverbs-dev", "librdmacm-dev")
 TOOLS = ("ibverbs-utils", "perftest", "rdmacm-utils")
 OPTIONS = ("--user-space-only", "--without-fw-update", "--force", "-q")
 INSTALLER_NEEDS = (
-    *("ca-certificates", "curl", "ethtool", "libnl-3-200", "libnl-route-3-200", "libnuma1", "lsb-release"),
+    *(*fetch.TOOLS, "ethtool", "libnl-3-200", "libnl-route-3-200", "libnuma1", "lsb-release"),
     *("pciutils", "perl", "python", "python-libxml2"),
 )
 
@@ -37,17 +37,17 @@ def rdma(block: Rdma, setting: Setting) -> Halves:
 
 
 def _ofed(block: Rdma, setting: Setting) -> Half:
+    system = f"{setting.base.family}{setting.base.version}"
     version = block.version or MLNX_OFED
-    name = f"MLNX_OFED_LINUX-{version}-{setting.base.family}{setting.base.version}-x86_64"
+    release = fetch.release("mlnx-ofed", version, sha256=block.sha256, system=system)
     installed = Run(
         commands=(
-            words("curl", "-fsSL", "-o", f"/tmp/{name}.tgz", f"{SERVER}/MLNX_OFED-{version}/{name}.tgz"),
-            words("tar", "-xzf", f"/tmp/{name}.tgz", "-C", "/tmp"),
+            *fetch.unpacked(release),
             "apt-get update",
-            words(f"/tmp/{name}/mlnxofedinstall", *OPTIONS),
-            words("rm", "-rf", f"/tmp/{name}", f"/tmp/{name}.tgz"),
+            words(f"{fetch.source_of(release)}/mlnxofedinstall", *OPTIONS),
+            words("rm", "-rf", fetch.PLACE),
             "rm -rf /var/lib/apt/lists/*",
         ),
-        why="Mellanox's own libraries and headers in place of the base's; the kernel's part is the host's.",
+        why=f"In place of the base's libraries; the kernel's part is the host's. {release.why}",
     )
     return Half(apt=INSTALLER_NEEDS, steps=(installed,))

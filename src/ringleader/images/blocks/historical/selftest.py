@@ -55,22 +55,17 @@ SSHD = (
     'port=$({python} -c "{free_port}")',
     '"$(command -v sshd)" -D -e -p "$port" -o PidFile=none 2> "$work/sshd" &',
     "sshd=$!",
-    "answers() {",
-    "    tries=0",
-    "    until {ask}; do",
-    "        tries=$((tries + 1))",
-    "        if test $tries -ge {deadline}; then",
-    '            cat "$work/sshd"',
-    "            return 1",
-    "        fi",
-    "        sleep 1",
-    "    done",
-    "}",
-    'check "sshd on port $port" answers',
-    'kill "$sshd"',
+    "tries=0",
+    "until {ask} > /dev/null 2>&1 || test $tries -ge {deadline}; do",
+    "    tries=$((tries + 1))",
+    "    sleep 1",
+    "done",
+    'check "sshd on port $port" {ask}',
+    'kill "$sshd" 2> /dev/null',
+    'test $failed -eq 0 || cat "$work/sshd"',
 )
 ASK_LOGIN = 'ssh -o BatchMode=yes -o ConnectTimeout=5 -p "$port" root@127.0.0.1 echo logged in'
-ASK_KEY = 'test -n "$(ssh-keyscan -T 5 -p "$port" 127.0.0.1)"'
+ASK_KEY = 'sh -c "ssh-keyscan -T 5 -p $port 127.0.0.1 | grep ."'
 
 
 def step(setting: Setting) -> Run:

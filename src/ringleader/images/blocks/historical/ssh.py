@@ -46,7 +46,7 @@ def _asks_nothing(port: int) -> Run:
 def _key_pair() -> Run:
     return Run(
         commands=(
-            words("mkdir", "-p", "-m", "0700", KEYS),
+            words("install", "-d", "-m", "0700", KEYS),
             words("ssh-keygen", "-q", "-t", "rsa", "-b", "2048", "-N", "", "-f", f"{KEYS}/id_rsa"),
             words("cp", f"{KEYS}/id_rsa.pub", f"{KEYS}/authorized_keys"),
         ),
