@@ -1,0 +1,231 @@
+"""RDMA profiles asked for by annotations: what the operator makes of a job's Pods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import kubernetes_validate
+import pytest
+
+from ringleader.errors import RequestError
+from ringleader.mpijob.model import MPIJob
+from ringleader.mpijob.reading import read
+from ringleader.render.kubernetes import checks, rdma, secret
+from ringleader.render.kubernetes.launcher import launcher_template
+from ringleader.render.kubernetes.settings import OperatorSettings
+from ringleader.render.kubernetes.sshd_port import ssh_ports
+from ringleader.render.kubernetes.worker import worker_pod
+from ringleader.render.rdma.table import PROFILES
+
+SETTINGS = OperatorSettings(image="operator:1")
+MPIRUN = ["mpirun", "-n", "2", "train"]
+NETWORKS = "k8s.v1.cni.cncf.io/networks"
+
+
+def job_of(
+    notes: Mapping[str, str],
+    *,
+    worker: Mapping[str, Any] | None = None,
+    pod: Mapping[str, Any] | None = None,
+    meta: Mapping[str, Any] | None = None,
+    workers: int = 2,
+    **spec: Any,
+) -> MPIJob:
+    """A job with annotations ``ringleader/rdma-…``; the worker's container, Pod and metadata as given."""
+    launcher = {"spec": {"containers": [{"name": "l", "image": "a", "command": MPIRUN}]}}
+    container = {"name": "w", "image": "a", **(worker or {})}
+    template = {"metadata": dict(meta or {}), "spec": {"containers": [container], **(pod or {})}}
+    kinds: dict[str, Any] = {"Launcher": {"template": launcher}}
+    if workers:
+        kinds["Worker"] = {"replicas": workers, "template": template}
+    return read(
+        {
+            "apiVersion": "kubeflow.org/v2beta1",
+            "kind": "MPIJob",
+            "metadata": {
+                "name": "train",
+                "namespace": "team",
+                "annotations": {f"ringleader/rdma-{name}": text for name, text in notes.items()},
+            },
+            "spec": {"mpiReplicaSpecs": kinds, **spec},
+        }
+    )
+
+
+def worker_of(job: MPIJob) -> dict[str, Any]:
+    checks.check(job, SETTINGS)
+    return worker_pod(job, 0, SETTINGS)
+
+
+def first_of(pod: Mapping[str, Any]) -> dict[str, Any]:
+    container: dict[str, Any] = pod["spec"]["containers"][0]
+    return container
+
+
+ASKED: dict[str, dict[str, str]] = {
+    **{name: {} for name in PROFILES},
+    "sriov": {"resource": "nvidia.com/mlnxnics", "count": "2", "network": "fabric/sriov"},
+    "host-device": {"network": "a, b"},
+    "oke-vf": {"count": "8", "node-labels": "nfd, rack=7"},
+    "dra": {"claim-template": "pairs"},
+}
+BIG = {"resources": {"limits": {"memory": "64Gi"}}}
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_each_profile_by_annotations(name: str) -> None:
+    job = job_of({"profile": name, **ASKED[name]}, worker=BIG)
+    pod, plain = worker_of(job), worker_of(job_of({}, worker=BIG))
+    kubernetes_validate.validate(pod, "1.34", strict=True)
+    assert (pod == plain) is (name == "none")
+    locked = first_of(pod).get("securityContext", {}).get("capabilities", {}).get("add", [])
+    assert locked == ([] if name == "none" else ["IPC_LOCK"])
+    plain_launcher = launcher_template(job_of({}, worker=BIG), SETTINGS)
+    if not PROFILES[name].host_network:
+        assert launcher_template(job, SETTINGS) == plain_launcher, "the launcher gets nothing"
+    env = {one["name"]: one["value"] for one in first_of(pod)["env"]}
+    assert dict(PROFILES[name].env).items() <= env.items()
+
+
+def test_what_annotations_say() -> None:
+    pod = worker_of(job_of({"profile": "sriov", **ASKED["sriov"], "spread": "apart"}))
+    assert pod["metadata"]["annotations"] == {NETWORKS: "fabric/sriov, fabric/sriov"}
+    assert first_of(pod)["resources"]["limits"] == {"nvidia.com/mlnxnics": "2"}
+    assert "podAntiAffinity" in pod["spec"]["affinity"]
+    pod = worker_of(job_of({"profile": "dra", "claim-template": "pairs"}))
+    claimed = {"name": "rdma", "resourceClaimTemplateName": "pairs"}
+    assert pod["spec"]["resourceClaims"] == [claimed]
+    assert first_of(pod)["resources"] == {"claims": [{"name": "rdma"}]}
+
+
+def test_the_template_is_kept_where_it_says_the_same_thing() -> None:
+    old = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}, {}]}
+    job = job_of(
+        {"profile": "oke-vf", "count": "8", "node-labels": "rack=7"},
+        worker={
+            "resources": {"limits": {"nvidia.com/rdma-vf": 4}},
+            "securityContext": {"runAsUser": 0, "capabilities": {"add": ["IPC_LOCK", "SYS_NICE"]}},
+            "volumeMounts": [{"name": "mine", "mountPath": "/dev/shm/"}],
+            "env": [{"name": "NCCL_SOCKET_IFNAME", "value": "bond0"}],
+        },
+        pod={
+            "volumes": [{"name": "mine", "emptyDir": {"medium": "Memory"}}],
+            "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": old}},
+        },
+        meta={"annotations": {NETWORKS: "mine"}},
+    )
+    pod = worker_of(job)
+    first, spec = first_of(pod), pod["spec"]
+    assert first["resources"] == {
+        "limits": {"nvidia.com/rdma-vf": 4},
+        "requests": {"nvidia.com/rdma-vf": 4},
+    }
+    assert first["securityContext"] == {"runAsUser": 0, "capabilities": {"add": ["IPC_LOCK", "SYS_NICE"]}}
+    assert [one["name"] for one in spec["volumes"]] == ["mine", "ssh-auth"]
+    assert [one["value"] for one in first["env"] if one["name"] == "NCCL_SOCKET_IFNAME"] == ["bond0"]
+    assert pod["metadata"]["annotations"] == {NETWORKS: "mine"}
+    rack = {"key": "rack", "operator": "In", "values": ["7"]}
+    required = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert required["nodeSelectorTerms"] == [
+        {"matchExpressions": [{"key": "a", "operator": "Exists"}, rack]},
+        {"matchExpressions": [rack]},
+    ]
+    kubernetes_validate.validate(pod, "1.34", strict=True)
+
+
+def test_names_of_volumes_that_are_taken() -> None:
+    volumes = [{"name": "shm", "emptyDir": {}}, {"name": "rdma-0", "emptyDir": {}}]
+    pod = worker_of(job_of({"profile": "host-network"}, pod={"volumes": volumes}))
+    names = [one["name"] for one in pod["spec"]["volumes"]]
+    assert len(names) == len(set(names)) == 5
+    kubernetes_validate.validate(pod, "1.34", strict=True)
+
+
+@pytest.mark.parametrize(("notes", "port"), [({}, "2222"), ({"ssh-port": "12345"}, "12345")])
+def test_sshd_and_ssh_agree_on_a_port(notes: Mapping[str, str], port: str) -> None:
+    """mpi-operator and OKE: the host's sshd owns port 22 of its network."""
+    job = job_of({"profile": "host-network", **notes})
+    first = first_of(worker_of(job))
+    assert first["command"] == ["/usr/sbin/sshd", "-De"]
+    assert first["args"][-2:] == ["-p", port]
+    assert first["ports"] == [{"name": "ssh", "containerPort": int(port), "protocol": "TCP"}]
+    assert ssh_ports(job) == (int(port),)
+    launcher = launcher_template(job, SETTINGS)["spec"]
+    env = {one["name"]: one["value"] for one in launcher["containers"][0]["env"]}
+    args = f"-p {port} -o ConnectionAttempts=10"
+    assert (env["OMPI_MCA_plm_rsh_args"], env["PRTE_MCA_plm_ssh_args"]) == (args, args)
+    assert f"--port={port}" in launcher["initContainers"][0]["args"]
+    assert "hostNetwork" not in launcher
+
+
+def test_a_command_of_the_users_has_its_own_port() -> None:
+    sshd = {"command": ["/usr/sbin/sshd", "-De", "-p", "3333"]}
+    job = job_of({"profile": "host-network"}, worker=sshd)
+    assert ssh_ports(job) == (3333,)
+    assert "ports" not in first_of(worker_of(job))
+    assert rdma.ssh_port(job) is None
+    named = job_of({"profile": "host-network", "ssh-port": "3333"}, worker=sshd)
+    assert (rdma.ssh_port(named), ssh_ports(named)) == (3333, (3333,))
+
+
+def test_an_sshd_that_was_rendered_before_is_known_as_ours() -> None:
+    ours = {"command": list(secret.SSHD), "args": [*secret.sshd_args(job_of({})), "-p", "2222"]}
+    assert secret.has_our_sshd(job_of({}, worker=ours))
+    assert not secret.has_our_sshd(job_of({}, worker={"command": list(secret.SSHD)}))
+    assert not secret.has_our_sshd(job_of({}, worker={**ours, "command": ["/opt/sshd", "-De"]}))
+
+
+def test_without_ssh_there_is_no_port() -> None:
+    job = job_of({"profile": "host-network"})
+    job.metadata.annotations["ringleader/spawn"] = "exec"  # type: ignore[index]
+    assert rdma.ssh_port(job) is None
+    assert "ports" not in first_of(worker_of(job))
+
+
+def test_a_launcher_in_which_ranks_run_has_nics() -> None:
+    for job in (
+        job_of({"profile": "shared"}, runLauncherAsWorker=True),
+        job_of({"profile": "shared"}, workers=0),
+    ):
+        launcher = launcher_template(job, SETTINGS)
+        assert first_of(launcher)["resources"]["limits"] == {"rdma/hca_shared_devices_a": "1"}
+        assert "ports" not in first_of(launcher)
+
+
+@pytest.mark.parametrize(
+    ("notes", "places"),
+    [
+        ({"profile": "fast"}, ["profile"]),
+        ({"count": "1"}, ["profile"]),
+        ({"profile": "sriov"}, ["resource", "network"]),
+        ({"profile": "aks-ib", "count": "0"}, ["count"]),
+        ({"profile": "aks-ib", "count": "-1"}, ["count"]),
+        ({"profile": "aks-ib", "count": "²"}, ["count"]),
+        ({"profile": "dra"}, ["claim-template"]),
+        ({"profile": "shared", "node-labels": "rack"}, ["node-labels"]),
+        ({"profile": "shared", "spread": "wide", "ssh-port": "x"}, ["ssh-port", "spread"]),
+        ({"profile": "host-network", "ssh-port": "22"}, ["ssh-port"]),
+    ],
+)
+def test_bad_annotations(notes: Mapping[str, str], places: list[str]) -> None:
+    job = job_of(notes)
+    with pytest.raises(RequestError) as caught:
+        checks.check(job, SETTINGS)
+    names = [f"metadata.annotations[ringleader/rdma-{place}]" for place in places]
+    assert [fault.where for fault in caught.value.faults] == names
+    assert rdma.ssh_port(job) is None
+    with pytest.raises(RequestError):
+        worker_pod(job, 0, SETTINGS)
+
+
+def test_huge_pages_need_memory_beside_them() -> None:
+    with pytest.raises(RequestError) as caught:
+        checks.check(job_of({"profile": "efa"}), SETTINGS)
+    (fault,) = caught.value.faults
+    assert fault.where == "spec.mpiReplicaSpecs[Worker].template.spec.containers[0].resources"
+
+
+def test_a_misspelt_annotation_is_a_fault() -> None:
+    with pytest.raises(RequestError, match="did you mean ringleader/rdma-network"):
+        job_of({"profile": "shared", "networks": "a"})
