@@ -129,19 +129,14 @@ RUN printf '%s\n' \
          'port=$(/usr/bin/python2.7 -c "import socket as s; o = s.socket(); o.bind((str(), 0)); print(o.getsockname()[1])")' \
          '"$(command -v sshd)" -D -e -p "$port" -o PidFile=none 2> "$work/sshd" &' \
          'sshd=$!' \
-         'answers() {' \
-         '    tries=0' \
-         '    until ssh -o BatchMode=yes -o ConnectTimeout=5 -p "$port" root@127.0.0.1 echo logged in; do' \
-         '        tries=$((tries + 1))' \
-         '        if test $tries -ge 60; then' \
-         '            cat "$work/sshd"' \
-         '            return 1' \
-         '        fi' \
-         '        sleep 1' \
-         '    done' \
-         '}' \
-         'check "sshd on port $port" answers' \
-         'kill "$sshd"' \
+         'tries=0' \
+         'until ssh -o BatchMode=yes -o ConnectTimeout=5 -p "$port" root@127.0.0.1 echo logged in > /dev/null 2>&1 || test $tries -ge 60; do' \
+         '    tries=$((tries + 1))' \
+         '    sleep 1' \
+         'done' \
+         'check "sshd on port $port" ssh -o BatchMode=yes -o ConnectTimeout=5 -p "$port" root@127.0.0.1 echo logged in' \
+         'kill "$sshd" 2> /dev/null' \
+         'test $failed -eq 0 || cat "$work/sshd"' \
          'check mpirun timeout 60 mpirun -np 2 --oversubscribe hostname' \
          'rm -rf "$work"' \
          'exit "$failed"' \
