@@ -65,11 +65,12 @@ def halves(block: Nccl, setting: Setting) -> Halves:
 
 
 def pinned(package: str, block: Nccl, setting: Setting) -> str:
-    """Return a package at the block's version, built for any CUDA of the image's major number."""
+    """Return a package at the block's version, built for the image's major CUDA, if it has one."""
     if "+" in block.version:
         return f"{package}={block.version}"
     revision = block.version if "-" in block.version else f"{block.version}-1"
-    return f"{package}={revision}+cuda{setting.cuda.partition('.')[0]}.*"
+    major = f"{setting.cuda.partition('.')[0]}." if setting.cuda else ""
+    return f"{package}={revision}+cuda{major}*"
 
 
 def _repository(setting: Setting) -> tuple[tuple[Step, ...], tuple[Step, ...]]:

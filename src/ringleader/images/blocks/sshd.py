@@ -110,6 +110,7 @@ def client(block: Sshd, account: Account) -> tuple[str, ...]:
     keys = f"{account.home}/.ssh"
     known = f"/bin/sh -c \"sed 's/^/* /' {keys}/{KEY}.pub 2>/dev/null || true\""
     return (
+        "IgnoreUnknown KnownHostsCommand",  # before OpenSSH 8.5: known_hosts must be mounted then
         "Host *",
         f"    Port {block.port}",
         f"    User {account.name}",
