@@ -13,6 +13,7 @@ from ringleader.errors import Fault, RequestError
 from ringleader.images.based import base_faults
 from ringleader.images.blocks import KINDS
 from ringleader.images.lines import Lines
+from ringleader.images.mirrors import names as sets_of_mirrors
 from ringleader.images.recipe import Mirrors, Recipe
 from ringleader.images.values import UnfitError, is_needed, shown, typed, value_of
 
@@ -102,6 +103,11 @@ class _Reader:
                 self._unknown(key, (), known)
         head = self._fields(document, heads, ())
         mirrors = self._values(document.get("mirrors", {}), Mirrors, "mirrors")
+        if mirrors is not None and mirrors.set and mirrors.set not in sets_of_mirrors():
+            known_sets = ", ".join(sets_of_mirrors())
+            self._fault(
+                ("mirrors", "set"), f"{shown(mirrors.set)} is no set of mirrors", f"Known: {known_sets}"
+            )
         historical = head.get("historical") is True
         blocks = self._blocks(document, historical)
         self.faults += base_faults(head, self.lines)
@@ -151,31 +157,24 @@ class _Reader:
     def change(self, document: dict[str, Any], setting: str, option: str) -> None:
         """Put one ``block.key=value`` into a document."""
         path, equals, word = setting.partition("=")
-        block, dot, key = path.partition(".")
-        if not equals or not path:
-            self.faults.append(
-                Fault(
-                    where=option,
-                    what=f"{shown(setting)} is not KEY=VALUE",
-                    hint="such as torch.version=2.9.1",
-                )
-            )
+        block, _, rest = path.partition(".")
+        # A label's name has dots of its own.
+        keys = (block, rest) if block == "labels" and rest else tuple(path.split("."))
+        if not equals or not all(keys):
+            what = f"{shown(setting)} is not KEY=VALUE"
+            self.faults.append(Fault(where=option, what=what, hint="such as torch.version=2.9.1"))
             return
-        table, key = (document.setdefault(block, {}), key) if dot else (document, path)
-        self.lines.told(tuple(path.split(".")), option)
-        if not isinstance(table, dict):
-            return
-        if block == "labels" and dot:
-            table[key] = word
-            return
-        key, dot, name = key.partition(".")
-        if dot:
-            table = table.setdefault(key, {})
-            if isinstance(table, dict):
-                table[name] = word
-            return
-        field = _field(block if path != key else "", key)
-        table[key] = typed(field, word) if field else word
+        self.lines.told(keys, option)
+        table = document
+        for key in keys[:-1]:
+            below = table.setdefault(key, {})
+            if not isinstance(below, dict):
+                what = f"{key} has no keys of its own"
+                self.faults.append(Fault(where=f"{option} {path}", what=what))
+                return
+            table = below
+        field = _field(keys)
+        table[keys[-1]] = typed(field, word) if field else word
 
     def _unknown(self, key: str, path: tuple[str, ...], known: tuple[str, ...]) -> None:
         close = difflib.get_close_matches(key, known, 1)
@@ -187,12 +186,11 @@ class _Reader:
         self.faults.append(Fault(where=self.lines.where(path), what=what, hint=hint))
 
 
-def _field(block: str, key: str) -> Field[Any] | None:
+def _field(keys: tuple[str, ...]) -> Field[Any] | None:
     """Return the field of a key; None where there is none."""
-    kind: type[Any] | None = Recipe if not block else Mirrors if block == "mirrors" else None
-    if kind is None and block in BLOCKS:
-        kind = BLOCKS[block].arguments
-    return next((one for one in fields(kind) if key_of(one.name) == key), None) if kind else None
+    kinds: dict[str, type[Any]] = {"mirrors": Mirrors, **{name: BLOCKS[name].arguments for name in BLOCKS}}
+    kind = Recipe if len(keys) == 1 else kinds.get(keys[0]) if len(keys) == 2 else None
+    return next((one for one in fields(kind) if key_of(one.name) == keys[-1]), None) if kind else None
 
 
 def _example(key: str, field: Field[Any]) -> str:
