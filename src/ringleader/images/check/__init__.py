@@ -1,0 +1,44 @@
+"""What fits what: a recipe's choices against the version tables, and what would fit instead. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ringleader.images.check.existence import exists
+from ringleader.images.check.findings import Finding, Level
+from ringleader.images.check.frameworks import frameworks
+from ringleader.images.check.gpus import gpus
+from ringleader.images.check.history import history
+from ringleader.images.check.horovod import horovod
+from ringleader.images.check.nearest import BAD, nearest
+from ringleader.images.check.seen import Seen
+from ringleader.images.check.selection import Selection, selection_of
+from ringleader.images.check.systems import systems
+from ringleader.images.check.transport import transport
+from ringleader.images.tables import Tables
+
+__all__ = ["Finding", "Level", "Selection", "check", "clashes", "selection_of"]
+
+RULES = (exists, frameworks, horovod, gpus, transport, systems, history)
+ORDER = tuple(Level)
+
+
+def check(selection: Selection, tables: Tables) -> tuple[Finding, ...]:
+    """Return everything that does not fit, worst first; each fault with the nearest set that works."""
+    seen = Seen(selection, tables)
+    found = _found(seen)
+    told = [
+        replace(one, works=nearest(seen, one, clashes)) if one.level in BAD and not one.works else one
+        for one in found
+    ]
+    return tuple(sorted(told, key=lambda one: ORDER.index(one.level)))
+
+
+def clashes(selection: Selection, tables: Tables) -> list[Finding]:
+    """Return what does not fit, without looking for what would: the quick half of ``check``."""
+    return _found(Seen(selection, tables))
+
+
+def _found(seen: Seen) -> list[Finding]:
+    found = [finding for rule in RULES for finding in rule(seen)]
+    return list({(one.rule, one.what): one for one in found}.values())

@@ -1,0 +1,138 @@
+"""Rules: frameworks ↔ CUDA ↔ cuDNN ↔ NCCL ↔ Python ↔ glibc, and frameworks beside each other. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ringleader.images.check.findings import Finding, fault, gone, note, warning
+from ringleader.images.check.seen import Needs, Seen
+from ringleader.images.tables.frameworks import TensorflowRelease, TorchWheel
+from ringleader.images.tables.rows import Cited
+from ringleader.images.tables.versions import at_least, key, series
+
+
+def frameworks(seen: Seen) -> Iterator[Finding]:
+    """Yield what does not fit between frameworks and what they stand on."""
+    yield from _wheels(seen)
+    yield from _beside_the_image(seen)
+    yield from _tensorflow_on_the_image(seen)
+    yield from _two(seen)
+
+
+def _wheels(seen: Seen) -> Iterator[Finding]:
+    """Python and glibc of each wheel."""
+    found: list[tuple[str, tuple[str, ...], str, Cited]] = []
+    if seen.torch_release:
+        release = seen.torch_release
+        found.append((seen.torch_name, release.pythons, release.glibc, release.cited()))
+    if seen.tensorflow and not seen.selection.tensorflow_compiled:
+        row = seen.tensorflow
+        found.append((f"TensorFlow {seen.selection.tensorflow}", row.pythons, row.glibc, row.cited()))
+    for who, pythons, glibc, cited in found:
+        if seen.python and series(seen.python) not in pythons:
+            own = (seen.base.cited(),) if seen.base and not seen.selection.python else ()
+            what = f"{who} has no wheel for Python {seen.python}"
+            yield fault("wheel-python", what, cited, *own)
+        if seen.base and not at_least(seen.base.glibc, glibc):
+            what = f"{who} needs glibc {glibc}, {seen.base.name} has {seen.base.glibc}"
+            yield fault("wheel-glibc", what, cited, seen.base.cited())
+
+
+def _beside_the_image(seen: Seen) -> Iterator[Finding]:
+    """CUDA of the image beside the CUDA that wheels bring."""
+    cuda = seen.selection.cuda
+    release = seen.tables.cuda_release(cuda) if cuda else None
+    if release is None:
+        return
+    for need in seen.needs:
+        if need.row == release.cited() or need.who.startswith("TensorFlow"):
+            continue
+        if at_least(need.cuda, "11") and series(need.cuda, 1) == series(cuda, 1):
+            continue
+        if series(need.cuda) == series(cuda):
+            continue
+        yield _second_cuda(seen, need, cuda, release.cited())
+
+
+def _second_cuda(seen: Seen, need: Needs, cuda: str, row: Cited) -> Finding:
+    if series(need.cuda, 1) == series(cuda, 1) or not at_least(cuda, "11"):
+        what = (
+            f"{need.who} has no wheel for CUDA {series(cuda)}, which the image is for: it brings {need.cuda}"
+        )
+        return gone(seen.selection.historical, "image-cuda", what, need.row, row)
+    what = f"{need.who} brings CUDA {need.cuda} into an image with CUDA {series(cuda)}"
+    if seen.selection.horovod:
+        what += ", for which Horovod would be compiled"
+        return fault("image-cuda", what, need.row, row)
+    works = "a base without CUDA: the wheel brings what it needs"
+    return warning("image-cuda", what, need.row, row, works=works)
+
+
+def _tensorflow_on_the_image(seen: Seen) -> Iterator[Finding]:
+    """TensorFlow whose wheel brings no CUDA needs exactly one in the image; others need none."""
+    row, choice = seen.tensorflow, seen.selection
+    if row is None or not choice.tensorflow_gpu:
+        return
+    who = f"TensorFlow {choice.tensorflow}"
+    if seen.tensorflow_brings_cuda and not choice.tensorflow_compiled:
+        limit = row.cuda_below or str(int(series(row.cuda, 1)) + 1)
+        if choice.cuda and at_least(choice.cuda, limit):
+            release = seen.tables.cuda_release(choice.cuda)
+            cited = (release.cited(),) if release else ()
+            yield fault("tensorflow-cuda", f"{who} needs a CUDA below {limit}", row.cited(), *cited)
+        return
+    if not choice.cuda:
+        works = f"a base nvidia/cuda:{row.cuda}…"
+        yield fault("tensorflow-cuda", f"{who} needs CUDA {row.cuda} in the image", row.cited(), works=works)
+    elif series(choice.cuda) != series(row.cuda):
+        what = f"{who} is built for CUDA {row.cuda}, the image has {choice.cuda}"
+        yield fault("tensorflow-cuda", what, row.cited())
+    yield from _cudnn(seen, row, who)
+
+
+def _cudnn(seen: Seen, row: TensorflowRelease, who: str) -> Iterator[Finding]:
+    choice = seen.selection
+    if not choice.cudnn:
+        if choice.cuda and not (seen.cuda_image and seen.cuda_image.has_cudnn):
+            works = "the block cudnn, or a base with cudnn in its tag"
+            yield fault("cudnn", f"{who} needs cuDNN {row.cudnn} in the image", row.cited(), works=works)
+        return
+    if series(choice.cudnn, 1) != series(row.cudnn, 1) or not at_least(choice.cudnn, row.cudnn):
+        what = f"{who} is built for cuDNN {row.cudnn}, the image has {choice.cudnn}"
+        yield fault("cudnn", what, row.cited())
+
+
+def _two(seen: Seen) -> Iterator[Finding]:
+    """PyTorch and TensorFlow in one image: pip cannot install two CUDAs of one name."""
+    wheel, row = seen.torch_wheel, seen.tensorflow
+    if wheel is None or row is None or not wheel.cuda or not seen.tensorflow_brings_cuda:
+        return
+    names = f"{seen.torch_name} and TensorFlow {seen.selection.tensorflow}"
+    rows = (wheel.cited(), row.cited())
+    if not at_least(wheel.cuda, "11.7"):
+        return
+    if series(wheel.cuda, 1) != series(row.cuda, 1):
+        what = f"{names} bring CUDA {wheel.cuda} and {row.cuda}: their libraries take each other's places"
+        yield fault("two-cudas", what, *rows)
+    elif not row.cuda_below:
+        if (wheel.cuda, wheel.cudnn, wheel.nccl) != (row.cuda, row.cudnn, row.nccl):
+            what = f"{names} each pin their own CUDA, cuDNN and NCCL: pip cannot install both"
+            yield fault("two-cudas", what, *rows)
+    else:
+        yield from _ranges(names, wheel, row, rows)
+
+
+def _ranges(
+    names: str, wheel: TorchWheel, row: TensorflowRelease, rows: tuple[Cited, ...]
+) -> Iterator[Finding]:
+    for name, has, floor in (
+        ("CUDA", wheel.cuda, row.cuda),
+        ("cuDNN", wheel.cudnn, row.cudnn),
+        ("NCCL", wheel.nccl, row.nccl),
+    ):
+        if not has:
+            what = f"{names}: the tables do not know the {name} of PyTorch's wheel, TensorFlow needs {floor}"
+            yield note("two-cudas", what, *rows)
+        elif key(has) < key(floor)[: len(key(has))]:
+            what = f"{names}: PyTorch pins {name} {has}, TensorFlow needs at least {floor}"
+            yield fault("two-cudas", what, *rows)

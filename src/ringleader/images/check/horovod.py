@@ -1,0 +1,74 @@
+"""Rules: Horovod ↔ frameworks ↔ the image that it is compiled in. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ringleader.images.check.findings import Finding, fault, note, warning
+from ringleader.images.check.seen import Seen
+from ringleader.images.tables.bases import find_cuda_image
+from ringleader.images.tables.frameworks import HorovodSet
+from ringleader.images.tables.versions import key, matches
+
+WITHOUT = "no block horovod: Ringleader runs Horovod's scripts"
+
+
+def horovod(seen: Seen) -> Iterator[Finding]:
+    """Yield what Horovod does not fit."""
+    choice = seen.selection
+    if not choice.horovod:
+        return
+    yield from _too_new(seen)
+    base = find_cuda_image(choice.build_base or choice.base)
+    if choice.horovod_gpu == "nccl" and (base is None or base.flavour != "devel"):
+        reference = choice.build_base or choice.base
+        what = f"Horovod with NCCL is compiled with nvcc and NCCL's headers, which {reference} lacks"
+        yield fault(
+            "horovod-build", what, works="base or build-base: an nvidia/cuda image with devel in its tag"
+        )
+    yield from _tested(seen)
+
+
+def _too_new(seen: Seen) -> Iterator[Finding]:
+    choice, tables = seen.selection, seen.tables
+    torch, tensorflow = tables.rule("horovod-torch"), tables.rule("horovod-tensorflow")
+    tested = tables.rule("horovod-tensorflow-tested")
+    if choice.torch and _above(choice.torch, torch.value):
+        what = f"Horovod does not compile against PyTorch {choice.torch}"
+        yield fault("horovod-torch", what, torch.cited(), works=f"PyTorch ≤ {torch.value}, or {WITHOUT}")
+    if choice.tensorflow and _above(choice.tensorflow, tensorflow.value):
+        what = f"Horovod does not work with TensorFlow {choice.tensorflow}"
+        works = f"TensorFlow ≤ {tensorflow.value}, or {WITHOUT}"
+        yield fault("horovod-tensorflow", what, tensorflow.cited(), works=works)
+    elif choice.tensorflow and _above(choice.tensorflow, tested.value):
+        what = f"Horovod was not tested with TensorFlow {choice.tensorflow}"
+        yield warning("horovod-tensorflow", what, tested.cited())
+
+
+def _above(version: str, highest: str) -> bool:
+    return key(version)[: len(key(highest))] > key(highest)
+
+
+def _tested(seen: Seen) -> Iterator[Finding]:
+    """Say which set Horovod's authors tested, where an old Horovod stands beside other versions."""
+    choice = seen.selection
+    near = [row for row in seen.tables.horovod_sets if key(row.version) <= key(choice.horovod)]
+    row = near[-1] if near else seen.tables.horovod_sets[0]
+    others = [
+        f"{name} {has}"
+        for name, has, tested in (
+            ("TensorFlow", choice.tensorflow, row.tensorflow),
+            ("PyTorch", choice.torch, row.torch),
+            ("MXNet", choice.mxnet, row.mxnet),
+        )
+        if has and not (tested and matches(has, tested))
+    ]
+    if others:
+        what = f"Horovod {choice.horovod} with {' and '.join(others)} is no set of its authors' own images"
+        yield note("horovod-set", what, *(one.cited() for one in _sets(seen, row)))
+
+
+def _sets(seen: Seen, row: HorovodSet) -> list[HorovodSet]:
+    """Return the nearest set, and the first one with the same TensorFlow."""
+    same = [one for one in seen.tables.horovod_sets if one.tensorflow == seen.selection.tensorflow]
+    return [row, *(one for one in same[:1] if one != row and one.tensorflow)]
