@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 HELP = """Build an image of a recipe with buildah, podman or docker: the first of them that answers.
 
 \b
-  ringleader image build torch-cpu --tag example.org/team/train:1
+  ringleader image build pytorch-cpu --tag example.org/team/train:1
   ringleader image build my.toml --test --sbom sbom.json
   ringleader image build my.toml --dry-run
 

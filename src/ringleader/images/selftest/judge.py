@@ -198,7 +198,7 @@ def _agrees(wanted: str, found: str) -> bool:
 
 
 def _linked(facts: Facts) -> Finding:
-    """Return what ldd does not find; what the driver brings, or only an optional plug-in needs, is no fault."""
+    """Return what ldd does not find; what the driver brings, or an optional plug-in needs, is no fault."""
     if facts.ldd_error:
         return skipped("libraries", facts.ldd_error)
     faults: list[str] = []
