@@ -70,6 +70,8 @@ class TensorflowRelease:
     """Any CUDA from ``cuda`` to below this one goes; empty: that release alone."""
     cudnn: str = ""
     nccl: str = ""
+    bazel: str = ""
+    """What it was compiled with, where that matters: TensorFlow 1 knows a narrow range of Bazels."""
     source: str = ""
 
     def cited(self) -> Cited:
