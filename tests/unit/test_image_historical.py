@@ -233,9 +233,10 @@ class TestHorovod:
             ("/usr/sbin/sshd", "-D", "-p", str(port))
         ]
 
-    def test_the_recipe_itself_says_12345(self) -> None:
+    def test_the_recipe_itself_says_12345_and_keys_that_are_mounted(self) -> None:
         (final,) = made(HOROVOD).stages
         assert [step.port for step in final.steps if isinstance(step, Expose)] == [12345]
+        assert not any("ssh-keygen" in command for command in runs(final))
 
 
 class TestAllFrameworks:
