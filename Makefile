@@ -12,7 +12,7 @@ SYSTEM_PYTEST := $(PYTEST) --reruns 1 -rR
 STAGE := scripts/stage
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup system demo test test-quick lint types floors unit ssh mpi collectives examples lab browser bench bench-controller clean
+.PHONY: help setup system demo test test-quick test-images lint types floors unit ssh mpi collectives examples lab browser bench bench-controller clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -39,7 +39,7 @@ system:  ## what tests and lab need from the system (as root with apt-get)
 demo: setup  ## train a real model on 1 and 2 ranks; a table and a page come out
 	@examples/demo.sh
 
-test: setup  ## everything: lint, types, floors, unit, MPI, lab, examples, browser
+test: setup  ## everything: lint, types, floors, unit, MPI, lab, images, examples, browser
 	@$(STAGE) --begin
 	@$(STAGE) system $(MAKE) --no-print-directory system
 	@$(STAGE) mpi-intel $(MAKE) --no-print-directory .mpi/intel/.ready
@@ -52,6 +52,7 @@ test: setup  ## everything: lint, types, floors, unit, MPI, lab, examples, brows
 	@$(STAGE) collectives $(SYSTEM_PYTEST) tests/collectives
 	@$(STAGE) examples $(SYSTEM_PYTEST) tests/examples
 	@$(STAGE) lab $(SYSTEM_PYTEST) tests/lab
+	@$(STAGE) images $(SYSTEM_PYTEST) tests/images
 	@$(STAGE) report $(SYSTEM_PYTEST) tests/report
 	@$(STAGE) kube $(SYSTEM_PYTEST) tests/kube
 	@$(STAGE) controller $(SYSTEM_PYTEST) tests/controller
@@ -82,6 +83,9 @@ collectives: setup
 
 lab: setup system
 	@$(PYTEST) tests/lab
+
+test-images: setup system  ## a real image, built without any registry, and ranks that train on hosts made of it
+	@$(PYTEST) tests/images
 
 bench: setup system  ## every benchmark: ratios against peers in the same run
 	@benchmarks/all.sh
