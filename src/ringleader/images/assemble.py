@@ -176,8 +176,13 @@ def _labels(recipe: Recipe) -> Iterator[tuple[str, str]]:
         "ringleader.recipe": digest,
         "ringleader.version": __version__,
     }
-    found.update(recipe.labels)
-    yield from ((key, value) for key, value in found.items() if value)
+    yield from (
+        (key, value)
+        for key, value in {
+            **{key: value for key, value in found.items() if value},
+            **dict(recipe.labels),
+        }.items()
+    )
 
 
 def _context(stages: Iterable[Stage]) -> Iterator[str]:

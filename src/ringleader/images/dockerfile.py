@@ -23,6 +23,7 @@ from ringleader.images.steps import (
     Workdir,
 )
 
+ESCAPED = str.maketrans({'"': r"\"", "\\": r'"\\"', "$": r'"\$"'})
 REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 
 
@@ -97,10 +98,13 @@ def _assignments(instruction: str, parts: list[str]) -> Iterator[str]:
 
 
 def quoted(value: str, *, references: bool = False) -> str:
-    """Return a value in quotes as ENV and LABEL take it, ``${NAME}`` as it is where references count."""
+    """Return a value in quotes as ENV and LABEL take it, ``${NAME}`` as it is where references count.
+
+    Builders agree on a backslash outside quotes, and not on one inside them.
+    """
     kept = REFERENCE.findall(value) if references else []
     literal = REFERENCE.split(value) if references else [value]
-    escaped = [re.sub(r'(["\\$])', r"\\\1", part) for part in literal]
+    escaped = [part.translate(ESCAPED) for part in literal]
     return '"' + "".join(part + one for part, one in zip(escaped, [*kept, ""], strict=True)) + '"'
 
 

@@ -1,0 +1,248 @@
+"""Values in a Dockerfile: whatever signs they have, they come out of foreign parsers byte for byte."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as some
+from tests.unit.image_world import HEAD, docker_commands, docker_values, image_of
+
+from ringleader.errors import RequestError
+from ringleader.images import dockerfile
+from ringleader.images.arguments import CONTEXT_PATH, LINE, PATH, REQUIREMENT, TEXT, Sort
+from ringleader.images.shell import chain
+from ringleader.images.steps import (
+    Command,
+    Copy,
+    Entrypoint,
+    Env,
+    Expose,
+    Image,
+    Label,
+    Run,
+    Stage,
+    Step,
+    User,
+    Workdir,
+    words,
+    write,
+)
+
+NASTY = some.text(
+    some.one_of(some.sampled_from("\"'\\$`;&|<>(){}[]*?!#%~= \tabAB0"), some.characters(codec="utf-8")),
+    max_size=30,
+)
+REFERENCES = some.sampled_from(
+    ["$HOME", "${HOME}", "${A:-x}", "$(id)", "`id`", "\\", "\\n", "#", "%post", "<<E"]
+)
+VALUES = some.one_of(NASTY, some.lists(some.one_of(NASTY, REFERENCES), max_size=4).map("".join))
+
+
+def fits(sort: Sort, value: str) -> bool:
+    return sort.pattern.fullmatch(value) is not None
+
+
+def toml(value: str) -> str:
+    """A text as TOML writes it."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def rendered(*steps: Step) -> str:
+    return dockerfile.text(
+        Image(name="x", about="", stages=(Stage(name="image", base="debian:12", steps=steps),))
+    )
+
+
+def only(text: str, kind: str) -> list[tuple[str, ...]]:
+    return [one.value for one in docker_commands(text) if one.cmd.upper() == kind]
+
+
+# --- the whole of an instruction --------------------------------------------------------------------------
+
+
+def test_every_step() -> None:
+    steps = (
+        Env(variables=(("A", "x"), ("B", "${A}:y"), ("C", "z"))),
+        Run(commands=("true", "false || true", "if true; then echo a; fi"), why="It says why."),
+        Copy(sources=("a", "b"), target="/c/", stage="build", owner="1:2", mode="0755"),
+        Copy(sources=("a b",), target="/c d"),
+        Label(labels=(("a", "x"), ("b", "y"))),
+        Expose(port=22),
+        Workdir(path="/w"),
+        User(name="1:2"),
+        Entrypoint(argv=("a", 'b"')),
+        Command(argv=("c d",)),
+    )
+    assert rendered(*steps).splitlines()[2:] == [
+        "FROM debian:12",
+        'ENV A="x"',
+        'ENV B="${A}:y" \\',
+        '    C="z"',
+        "",
+        "# It says why.",
+        "RUN true \\",
+        " && { false || true; } \\",
+        " && { if true; then echo a; fi; }",
+        "COPY --from=build --chown=1:2 --chmod=0755 a b /c/",
+        'COPY ["a b", "/c d"]',
+        'LABEL a="x" \\',
+        '      b="y"',
+        "EXPOSE 22",
+        "WORKDIR /w",
+        "USER 1:2",
+        'ENTRYPOINT ["a", "b\\""]',
+        'CMD ["c d"]',
+    ]
+
+
+def test_a_comment_cannot_be_a_directive() -> None:
+    image = Image(name="x", about="escape=`", stages=(Stage(name="image", base="debian:12", steps=()),))
+    first, second, *_ = dockerfile.text(image).splitlines()
+    assert second == "# escape=`"
+    assert "=" not in first  # the parser looks for directives only up to the first other comment
+
+
+@pytest.mark.parametrize("command", ["", " ", "a\nb", "a\rb"])
+def test_a_command_is_one_line(command: str) -> None:
+    with pytest.raises(ValueError, match="one line"):
+        chain((command,))
+
+
+@pytest.mark.parametrize("path", ["", "a'b", 'a"b', "a$b", "a\\b", "a*", "a?", "[a]", "a\nb", "<<E"])
+def test_a_path_that_docker_would_read_differently_is_a_mistake(path: str) -> None:
+    with pytest.raises(ValueError, match="not a path"):
+        rendered(Copy(sources=(path,), target="/x"))
+
+
+# --- any value ----------------------------------------------------------------------------------------
+
+
+@given(VALUES)
+@example("a\\")
+@example("${A}")
+@example('"; RUN id; "')
+def test_a_label_comes_back(value: str) -> None:
+    if not fits(TEXT, value):
+        with pytest.raises(RequestError):
+            image_of(HEAD + f"[labels]\na = {toml(value)}\n")
+        return
+    assert docker_values(rendered(Label(labels=(("a", value),))))[1] == {"a": value}
+
+
+@given(VALUES.filter(lambda value: "${" not in value))
+@example("a\\")
+@example("$HOME $(id) `id`")
+def test_a_variable_comes_back(value: str) -> None:
+    if fits(LINE, value):
+        assert docker_values(rendered(Env(variables=(("A", value),))))[0] == {"A": value}
+
+
+@given(VALUES)
+@example("a\\")
+def test_a_value_is_one_word_for_buildkit(value: str) -> None:
+    if fits(LINE, value):
+        text = rendered(Env(variables=(("A", value), ("B", "y"))), User(name="u"))
+        assert [len(one) for one in only(text, "ENV")] == [4]
+        assert [one.cmd for one in docker_commands(text)] == ["FROM", "ENV", "USER"]
+
+
+def test_a_reference_to_an_earlier_variable_stays_one() -> None:
+    text = rendered(Env(variables=(("A", "x"), ("B", "${A}:y"), ("C", "${B:-n}$A"))))
+    assert docker_values(text)[0] == {"A": "x", "B": "x:y", "C": "${B:-n}$A"}
+
+
+@given(some.lists(VALUES, min_size=1, max_size=5))
+@example(["a\\", "# b", "<<EOF", "%post"])
+@example(["x " * 200])
+def test_written_lines_come_out_of_a_shell(lines: list[str]) -> None:
+    lines = [line for line in lines if fits(LINE, line)]
+    text = rendered(
+        Run(commands=("true", write("/dev/stdout", lines), words("true", *lines))), User(name="u")
+    )
+    assert [one.cmd for one in docker_commands(text)] == ["FROM", "RUN", "USER"]
+    (shell,) = only(text, "RUN")[0]
+    done = subprocess.run(["sh", "-c", shell], capture_output=True, timeout=60, check=True)
+    assert done.stdout == "".join(f"{line}\n" for line in lines or [""]).encode()
+
+
+@given(VALUES)
+@example("a b")
+@example("a/../b")
+def test_a_path_of_the_context_comes_back(value: str) -> None:
+    if not fits(CONTEXT_PATH, value):
+        return
+    assert not value.startswith("/")
+    assert ".." not in value.split("/")
+    assert only(rendered(Copy(sources=(value,), target="/x/")), "COPY") == [(value, "/x/")]
+
+
+@given(VALUES.map(lambda value: f"/{value}"))
+@example("/a b")
+def test_a_path_of_the_image_comes_back(value: str) -> None:
+    if fits(PATH, value):
+        assert only(rendered(Copy(sources=("x",), target=value)), "COPY") == [("x", value)]
+        assert only(rendered(Workdir(path=value)), "WORKDIR") == [(value,)]
+
+
+@given(VALUES)
+@example("torch==2.8.0")
+@example("a[b]>=1,<2")
+def test_a_requirement_is_one_word_of_pip(value: str) -> None:
+    if fits(REQUIREMENT, value):
+        text = rendered(Run(commands=(words("printf", "%s", value),)))
+        (shell,) = only(text, "RUN")[0]
+        done = subprocess.run(["sh", "-c", shell], capture_output=True, timeout=60, check=True)
+        assert done.stdout.decode() == value
+        assert not value.startswith("-")
+
+
+@given(VALUES, VALUES)
+def test_a_recipe_is_refused_or_its_values_come_back(label: str, variable: str) -> None:
+    text = HEAD + f"[labels]\na = {toml(label)}\n[files.env]\nA = {toml(variable)}\n"
+    try:
+        made = image_of(text)
+    except RequestError:
+        assert not (fits(TEXT, label) and fits(LINE, variable))
+        return
+    envs, labels = docker_values(dockerfile.text(made))
+    assert labels["a"] == label
+    if "${" not in variable:
+        assert envs["A"] == variable
+
+
+# --- chains -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("commands", "code", "out"),
+    [
+        (("true", "echo a"), 0, "a\n"),
+        (("false", "echo a"), 1, ""),
+        (("false", "true || true", "echo a"), 1, ""),
+        (("false", "true; true", "echo a"), 1, ""),
+        (("false || true", "echo a"), 0, "a\n"),
+        (("if false; then true; fi", "echo a"), 0, "a\n"),
+        (("for a in 1 2; do echo $a; done", "echo '; ||'"), 0, "1\n2\n; ||\n"),
+        (("(cd / && false)", "echo a"), 1, ""),
+        (("(cd /; pwd)", "echo a"), 0, "/\na\n"),
+        (("{ false || true; }", "echo a"), 0, "a\n"),
+        (("echo a;", "echo b"), 0, "a\nb\n"),
+        (("echo 'a  b'  c",), 0, "a  b c\n"),
+        (('echo "a \' b" | cat',), 0, "a ' b\n"),
+    ],
+)
+def test_a_chain_stops_at_the_first_failure(commands: tuple[str, ...], code: int, out: str) -> None:
+    for text in ("\n".join(chain(commands)), only(rendered(Run(commands=commands)), "RUN")[0][0]):
+        done = subprocess.run(["sh", "-c", text], capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, done.stdout) == (code, out)
+
+
+def test_a_long_command_is_told_in_lines(tmp_path: Path) -> None:
+    lines = chain((words("echo", *(f"package-{number}" for number in range(60)), "#x", "%y"),))
+    assert len(lines) > 4
+    assert all(len(line) < 115 for line in lines)
+    assert not any(line.strip()[0] in "#%" for line in lines)
