@@ -28,7 +28,7 @@ def sources(name: str, directory: Path = APT) -> str:
 
     Sources of others (a vendor's, say) would need keys that only this machine has.
     """
-    return "\n\n".join([*_stanzas(name, directory), *_lines(name, directory)]) + "\n"
+    return "".join(f"{stanza}\n\n" for stanza in (*_stanzas(name, directory), *_lines(name, directory)))
 
 
 def _of_release(words: list[str], name: str) -> list[str]:
@@ -88,7 +88,9 @@ def made(cache: Path) -> Path:
 
 def _mmdebstrap(name: str, listed: Path, options: list[str], target: Path) -> None:
     words = [f"--aptopt={option}" for option in options]
-    _call("mmdebstrap", "--mode=root", "--variant=minbase", f"--include={WITH}", *words, name, target, listed)
+    words += ["--mode=root", "--variant=minbase", f"--include={WITH}", name, str(target)]
+    # Without any source of this release, mmdebstrap takes the distribution's own servers.
+    _call("mmdebstrap", *words, *([listed] if listed.read_text() else []))
 
 
 def _debootstrap(name: str, listed: Path, options: list[str], target: Path) -> None:

@@ -7,17 +7,20 @@ starts the ranks. Neither a registry nor an index of packages is asked for an im
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from tests.conftest import ROOT
 from tests.images.conftest import call
-from tests.images.mapped import mapped
+from tests.images.mapped import Mapped, mapped
 
 from ringleader.lab import observe
 
@@ -92,7 +95,7 @@ def test_ranks_on_two_hosts_train_with_nothing_but_the_images_files(image, lab):
         for line in process.stdout:
             said.append(line)
             if "epoch 1:" in line:
-                looked = {host.name: _ranks(host.namespace, image.tree) for host in lab.hosts}
+                looked = {host.name: _processes(host.namespace, image.tree) for host in lab.hosts}
         assert process.wait(timeout=30) == 0, "".join(said)
     finally:
         late.cancel()
@@ -103,9 +106,13 @@ def test_ranks_on_two_hosts_train_with_nothing_but_the_images_files(image, lab):
     assert "4 rank(s)" in text
     accuracy = re.search(r"test accuracy: ([\d.]+) %", text)
     assert accuracy and float(accuracy[1]) > 95, text
-    assert {name: len(ranks) for name, ranks in looked.items()} == {host.name: 2 for host in lab.hosts}, text
-    for rank in (rank for ranks in looked.values() for rank in ranks):
-        assert not rank.strangers, rank
+    everyone = [one for processes in looked.values() for one in processes]
+    assert not [(one.command, one.strangers) for one in everyone if one.strangers]
+    assert any("/usr/bin/orterun" in one.of_the_tree for one in looked[lab.hosts[0].name])
+    assert any("/usr/bin/orted" in one.of_the_tree for one in looked[lab.hosts[1].name])
+    ranks = {name: list(filter(_is_rank, processes)) for name, processes in looked.items()}
+    assert {name: len(found) for name, found in ranks.items()} == {host.name: 2 for host in lab.hosts}, text
+    for rank in itertools.chain(*ranks.values()):
         names = {Path(path).name for path in rank.of_the_tree}
         for wanted in (
             r"python3\.\d+",
@@ -118,15 +125,18 @@ def test_ranks_on_two_hosts_train_with_nothing_but_the_images_files(image, lab):
         assert any("/mpi4py/" in path and path.startswith("/opt/venv/") for path in rank.of_the_tree)
 
 
-def _ranks(namespace: str, tree: Path):
-    """Look at every rank of a host; the launcher's own processes have another command line."""
-    found = observe.inside((namespace,))[namespace]
-    pids = [
-        one.pid
-        for one in found
-        if Path(f"/proc/{one.pid}/cmdline").read_bytes().startswith(b"python\0/code/")
-    ]
-    return [mapped(pid, tree) for pid in pids]
+def _processes(namespace: str, tree: Path) -> list[Mapped]:
+    """Look at every process of a host but the machine's own nsenter, by which we came in."""
+    found = []
+    for process in observe.inside((namespace,))[namespace]:
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended since
+            found.append(mapped(process.pid, tree))
+    return [one for one in found if one.command.split()[:1] != [shutil.which("nsenter")]]
+
+
+def _is_rank(process: Mapped) -> bool:
+    """The launcher's own processes have another command line."""
+    return process.command.startswith("python /code/mnist.py")
 
 
 def test_files_of_the_machine_would_be_noticed(image):
