@@ -1,8 +1,8 @@
 """Just enough of a container runtime to run a compose file's services on this machine, without any image.
 
-Each service gets what its document says: host name, names in /etc/hosts, entrypoint, environment, bind
-mounts, /dev/shm. Its root is the machine's own. All services share one fresh network namespace, "the host",
-so that the ports of the document are free whatever else runs here. Needs root.
+Each service gets what its document says: host name, names in /etc/hosts, user, entrypoint, environment, bind
+mounts, no new privileges. Its root is the machine's own. All services share one fresh network namespace, "the
+host", so that the ports of the document are free whatever else runs here. Needs root.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,9 @@ UNDERSTOOD = {
     *("image", "init", "hostname", "user", "entrypoint", "ulimits", "working_dir", "environment"),
     *("healthcheck", "network_mode", "extra_hosts", "security_opt", "shm_size", "depends_on", "volumes"),
 }
-NEEDED = ("unshare", "nsenter", "ip", "mount")
+NEEDED = ("unshare", "nsenter", "setpriv", "ip", "mount")
+ACCOUNT = 61234
+"""Number of the account ``trainer``, which every container has beside those of the machine."""
 SECONDS = 60.0
 """For what takes a moment; a busy machine may need all of it."""
 
@@ -42,10 +46,11 @@ class Container:
 
     def __init__(self, host: Host, service: str, document: dict[str, Any]) -> None:
         assert set(document) <= UNDERSTOOD, f"not understood: {set(document) - UNDERSTOOD}"
-        assert document["user"] == "0:0" and document["network_mode"] == "host"
+        assert document["network_mode"] == "host"
         self.document = document
         self.log_file = host.base / f"{service}.log"
-        self.environ = {"PATH": os.environ["PATH"], "HOME": "/root", **values(document)}
+        home = "/root" if document["user"] == "0:0" else "/tmp"
+        self.environ = {"PATH": os.environ["PATH"], "HOME": home, **values(document)}
         boot = boot_script(document, host.directory, etc=host.base / f"{service}.etc")
         argv = ["nsenter", f"--net=/proc/{host.process.pid}/ns/net", "unshare", "--uts", "--ipc", "--mount"]
         argv += ["--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-ec", boot]
@@ -63,7 +68,7 @@ class Container:
         entered = ["nsenter", f"--target={self._first()}", "--net", "--uts", "--ipc", "--mount", "--pid"]
         directory = self.document.get("working_dir", "/")
         return subprocess.run(
-            [*entered, f"--wd={directory}", "--", *argv],
+            [*entered, f"--wd={directory}", "--", *confined(self.document), *argv],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -83,9 +88,11 @@ class Container:
 
     def stop(self) -> None:
         children = self._children()
-        self.process.kill()  # --kill-child: the first process goes with it, and with that one all others
-        self.process.wait(30)
-        wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children), self)
+        for pid in children:
+            os.kill(pid, signal.SIGKILL)  # with the first process of its namespace go all others
+        if not children:
+            self.process.kill()
+        self.process.wait(SECONDS)
 
     def wait_listening(self) -> None:
         """Wait until its sshd takes connections."""
@@ -129,14 +136,22 @@ class Host:
         return made
 
     def stop(self) -> None:
-        for container in self.containers:
-            container.stop()
-        self.process.kill()
-        self.process.communicate()
+        with ExitStack() as ends:  # one that does not end keeps no other from being ended
+            ends.callback(self.process.communicate)
+            ends.callback(self.process.kill)
+            for container in self.containers:
+                ends.callback(container.stop)
 
 
 def values(document: dict[str, Any]) -> dict[str, str]:
     return {name: text.replace("$$", "$") for name, text in document.get("environment", {}).items()}
+
+
+def confined(document: dict[str, Any]) -> list[str]:
+    """Words in front of a command that make it run as the document's user, without new privileges."""
+    uid, _, gid = document["user"].partition(":")
+    assert document["security_opt"] == ["no-new-privileges:true"]
+    return ["setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups", "--no-new-privs", "--"]
 
 
 def boot_script(document: dict[str, Any], directory: Path, *, etc: Path) -> str:
@@ -149,6 +164,7 @@ def boot_script(document: dict[str, Any], directory: Path, *, etc: Path) -> str:
         f"cp -a /etc {quoted(str(etc))}",
         f"printf %s {quoted(hosts)} >{quoted(str(etc / 'hosts'))}",
         f"mkdir {quoted(str(etc / 'ringleader'))}",
+        f"echo trainer:x:{ACCOUNT}:{ACCOUNT}::/tmp:/bin/sh >>{quoted(str(etc / 'passwd'))}",
         f"mount --bind {quoted(str(etc))} /etc",
         "mount -t tmpfs tmpfs /dev/shm",
         "mount -t tmpfs -o mode=1777 tmpfs /tmp",
@@ -160,7 +176,8 @@ def boot_script(document: dict[str, Any], directory: Path, *, etc: Path) -> str:
         lines.append(f"mount --bind {quoted(str(source))} {target}")
         if volume.get("read_only"):
             lines.append(f"mount -o remount,bind,ro {target}")
-    lines.append("exec " + shlex.join(word.replace("$$", "$") for word in document["entrypoint"]))
+    entrypoint = [word.replace("$$", "$") for word in document["entrypoint"]]
+    lines.append("exec " + shlex.join([*confined(document), *entrypoint]))
     return "\n".join(lines)
 
 

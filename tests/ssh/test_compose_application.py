@@ -98,3 +98,20 @@ def test_a_node_that_never_comes_is_named(host_of):
     assert head.process.wait(containers.SECONDS) == 3, head.log
     assert "Connection refused" in head.log
     assert "given up, without: mpinode-1\n" in head.log
+
+
+def test_sshd_of_another_user_than_root(host_of):
+    account = containers.ACCOUNT
+    host = host_of("-n", "2", "--user", f"{account}:{account}", "--env", "HOSTILE=")
+    node, head = host.start("mpinode-1"), host.start("mpihead")
+    head.wait_healthy()
+    assert "port 2234" in node.log
+    said = head.run("ssh", "mpinode-1", "id -u; hostname")
+    assert (said.returncode, said.stdout) == (0, f"{account}\nmpinode-1\n"), said.stderr
+
+
+def test_a_user_without_an_account_is_told(host_of):
+    host = host_of("-n", "1", "--user", f"{containers.ACCOUNT + 1}:1", "--env", "HOSTILE=")
+    head = host.start("mpihead")
+    assert head.process.wait(containers.SECONDS) == 2
+    assert f"user {containers.ACCOUNT + 1} has no account in this image" in head.log
