@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from ringleader.images import own_wheel
 from ringleader.images.arguments import CONTEXT_PATH, NAME, text, texts
 from ringleader.images.blocks.installs import install
-from ringleader.images.halves import Half, Halves, PipInstall, Setting
-from ringleader.images.steps import Copy
+from ringleader.images.halves import Half, Halves, Setting
+from ringleader.images.steps import Copy, Run, words
 
 DEPENDENCIES = (
     "click>=8.1,<9",
@@ -40,12 +40,17 @@ class Ringleader:
 
 
 def halves(block: Ringleader, setting: Setting) -> Halves:
-    """Return what the block gives to the build and to the image."""
+    """Return what the block gives to the build and to the image.
+
+    The wheel comes last: when it changes, the layers of the frameworks stay.
+    """
     wheel = block.wheel or own_wheel.name()
     place = WHEELS + wheel.rpartition("/")[2]
-    itself = PipInstall(requirements=(place,), order=60, options=("--no-deps", "--no-index"))
-    pip = (*install(setting, *_dependencies(block, setting), order=50), itself)
-    return Halves(build=Half(steps=(Copy(sources=(wheel,), target=WHEELS),), pip=pip))
+    options = ("--no-cache-dir", "--disable-pip-version-check", "--no-deps", "--no-index")
+    call = words(setting.python, "-m", "pip", "install", *options, place)
+    last = (Copy(sources=(wheel,), target=WHEELS), Run(commands=(call,)))
+    pip = install(setting, *_dependencies(block, setting), order=50)
+    return Halves(build=Half(pip=pip, last=last))
 
 
 def _dependencies(block: Ringleader, setting: Setting) -> tuple[str, ...]:
