@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, fields
 from typing import Any
@@ -293,21 +293,3 @@ def given(ctx: click.Context) -> list[click.Parameter]:
 def spelt(parameter: click.Parameter) -> str:
     """Return an option as a user writes it: its longest name."""
     return max(parameter.opts, key=len)
-
-
-class Sections(click.Command):
-    """A command whose help shows the options of a cluster apart."""
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options in two sections."""
-        rows = [(one, one.get_help_record(ctx)) for one in self.get_params(ctx)]
-        with formatter.section("Options"):
-            formatter.write_dl(_records(row for row in rows if not is_for_clusters(row[0].name or "")))
-        with formatter.section("Options on Kubernetes (--on kubernetes, --on pods)"):
-            formatter.write_dl(_records(row for row in rows if is_for_clusters(row[0].name or "")))
-
-
-def _records(
-    rows: Iterable[tuple[click.Parameter, tuple[str, str] | None]],
-) -> list[tuple[str, str]]:
-    return [record for _, record in rows if record is not None]

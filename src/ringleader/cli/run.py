@@ -25,7 +25,6 @@ from ringleader.cli.host_options import (
 from ringleader.cli.kubernetes_options import (
     KUBERNETES_OPTIONS,
     PLACES,
-    Sections,
     cluster_words,
     follow_words,
     given,
@@ -36,6 +35,7 @@ from ringleader.cli.kubernetes_options import (
 )
 from ringleader.cli.outcome_json import error_json, outcome_json
 from ringleader.cli.run_options import RUN_OPTIONS, RunOptions, make_job, read_run_options
+from ringleader.cli.sections import Sections
 from ringleader.errors import Fault, RequestError, RingleaderError
 from ringleader.job import Job, check
 from ringleader.render.rank_env import search_path
