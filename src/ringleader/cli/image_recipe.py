@@ -75,3 +75,24 @@ def _absent(file: str, error: Exception) -> Fault:
     hint = f"did you mean {close[0]}? " if close else ""
     what = f"is neither a profile nor a file ({reason})"
     return Fault(where=file, what=what, hint=f"{hint}ringleader image list shows the profiles")
+
+
+def refuse_what_clashes(recipe: Recipe) -> None:
+    """Raise RequestError with every fault of ``image check``; print what is only doubtful to standard error.
+
+    What of a historical image cannot be fetched today, or never fitted, is doubtful: it is as it was.
+    """
+    from ringleader.images.check import check, selection_of
+    from ringleader.images.tables import load
+
+    faults = []
+    for one in check(selection_of(recipe), load()):
+        because = "".join(f"; {row}" for row in one.rows)
+        if one.is_fault:
+            where = recipe.where or recipe.name
+            faults.append(Fault(where=where, what=f"{one.what}{because}", hint=one.works))
+        elif one.level in ("gone", "warning"):
+            works = f" → {one.works}" if one.works else ""
+            print(f"{recipe.name}: {one.level}: {one.what}{works}", file=sys.stderr)
+    if faults:
+        raise RequestError(faults)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ringleader.cli.image_recipe import opened, recipe_options
+from ringleader.cli.image_recipe import opened, recipe_options, refuse_what_clashes
 
 if TYPE_CHECKING:
     from ringleader.images.recipe import Recipe
@@ -55,6 +55,8 @@ def command(
     from ringleader.images import apptainer, assemble, dockerfile
 
     wanted = opened(recipe, settings, mirrors, base)
+    if not no_check:
+        refuse_what_clashes(wanted)
     image = assemble.image(wanted)
     if output is not None:
         _write(image, wanted, output, as_json)

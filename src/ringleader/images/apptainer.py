@@ -102,24 +102,28 @@ def _place(copy: Copy, number: int, path: str) -> str:
 
 
 def _copied(copy: Copy, number: int) -> Iterator[str]:
-    """Yield what Docker's COPY does: of a directory the content is copied."""
-    yield ""
-    target = words(copy.target)
-    if not _is_direct(copy):
-        directory = copy.target if copy.target.endswith("/") else copy.target.rpartition("/")[0] or "/"
-        yield f"    mkdir -p {words(directory)}"
-        for path in copy.sources:
-            source = words(_place(copy, number, path))
-            yield f"    if [ -d {source} ]; then"
-            yield f"        mkdir -p {target}"
-            yield f"        cp -a {source}/. {target}"
-            yield "    else"
-            yield f"        cp -a {source} {target}"
-            yield "    fi"
+    """Yield what Docker's COPY does: a directory's content is copied, and only it gets owner and mode."""
+    is_direct = _is_direct(copy)
+    what = words(copy.target if is_direct else f"{WAITING}/{number}")
+    if copy.owner or copy.mode or not is_direct:
+        yield ""
     if copy.owner:
-        yield f"    chown -R {words(copy.owner)} {target}"
+        yield f"    chown -R {words(copy.owner)} {what}"
     if copy.mode:
-        yield f"    chmod {copy.mode} {target}"
+        yield f"    chmod -R {copy.mode} {what}"
+    if is_direct:
+        return
+    target = words(copy.target)
+    directory = copy.target if copy.target.endswith("/") else copy.target.rpartition("/")[0] or "/"
+    yield f"    mkdir -p {words(directory)}"
+    for path in copy.sources:
+        source = words(_place(copy, number, path))
+        yield f"    if [ -d {source} ]; then"
+        yield f"        mkdir -p {target}"
+        yield f"        cp -a {source}/. {target}"
+        yield "    else"
+        yield f"        cp -a {source} {target}"
+        yield "    fi"
 
 
 def _ending(image: Image, stage: Stage) -> Iterator[str]:

@@ -115,6 +115,7 @@ def _apt(packages: Sequence[str], options: Sequence[str]) -> Run:
         commands=(
             "apt-get update",
             f"DEBIAN_FRONTEND=noninteractive {words(*install)}",
+            "apt-get clean",
             "rm -rf /var/lib/apt/lists/*",
         )
     )

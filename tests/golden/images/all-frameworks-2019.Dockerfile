@@ -29,6 +29,7 @@ RUN apt-get update \
          libcudnn7=7.4.1.5-1+cuda9.0 libibverbs1 libmlx4-1 libmlx5-1 libnccl-dev=2.3.7-1+cuda9.0 \
          libnccl2=2.3.7-1+cuda9.0 librdmacm1 openssh-client openssh-server python3-pip python3-setuptools \
          python3.5 python3.5-dev \
+ && apt-get clean \
  && rm -rf /var/lib/apt/lists/*
 
 # Scripts of that time say python.

@@ -28,6 +28,7 @@ RUN apt-get update \
          --allow-change-held-packages build-essential bzip2 ca-certificates curl libcudnn7=7.0.5.15-1+cuda9.0 \
          libibverbs1 libmlx4-1 libmlx5-1 libnccl-dev=2.1.15-1+cuda9.0 libnccl2=2.1.15-1+cuda9.0 librdmacm1 \
          openssh-client openssh-server python-pip python-setuptools python2.7 python2.7-dev \
+ && apt-get clean \
  && rm -rf /var/lib/apt/lists/*
 
 # Scripts of that time say python.

@@ -1,15 +1,16 @@
 # Made by `ringleader image render` from the recipe pytorch-2.8-efa: change that, not this file.
 # PyTorch 2.8 with CUDA 12.8 for EFA on AWS: Amazon's libfabric and NCCL plugin, Open MPI on that libfabric
 
-FROM nvidia/cuda:12.8.1-devel-ubuntu22.04 AS build
+FROM nvidia/cuda:12.8.1-devel-ubuntu24.04 AS build
 
 RUN apt-get update \
  && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends build-essential bzip2 \
-         ca-certificates curl pciutils python3.11 python3.11-venv \
+         ca-certificates curl pciutils python3 python3-venv \
+ && apt-get clean \
  && rm -rf /var/lib/apt/lists/*
 
 # Packages of pip go into an environment of their own, copied whole into the image.
-RUN python3.11 -m venv /opt/venv
+RUN python3 -m venv /opt/venv
 ENV PATH="/opt/venv/bin:${PATH}"
 
 # EFA's user space by Amazon's installer. EFA installer 1.49.0.
@@ -27,6 +28,7 @@ RUN mkdir -p /opt/build \
  && DEBIAN_FRONTEND=noninteractive env --chdir=/opt/build/efa ./efa_installer.sh -y --skip-kmod \
          --skip-limit-conf --no-verify --skip-mpi \
  && rm -rf /opt/build \
+ && apt-get clean \
  && rm -rf /var/lib/apt/lists/* \
  && ldconfig
 
@@ -54,7 +56,6 @@ RUN printf '%s\n' \
          > /etc/ld.so.conf.d/opt-openmpi.conf \
  && ldconfig
 ENV PATH="/opt/openmpi/bin:${PATH}"
-COPY ringleader-0.1.0-py3-none-any.whl /opt/build/
 
 RUN /opt/venv/bin/python -m pip install --no-cache-dir --disable-pip-version-check torch==2.8.0 \
          torchvision==0.23.0
@@ -62,21 +63,29 @@ RUN /opt/venv/bin/python -m pip install --no-cache-dir --disable-pip-version-che
 RUN /opt/venv/bin/python -m pip install --no-cache-dir --disable-pip-version-check 'click>=8.1,<9' \
          'cloudpickle>=3,<4' 'mpi4py>=4.1,<5' 'numpy>=1.26,<3' 'tabulate>=0.9,<1'
 
+RUN rm -rf /opt/openmpi/include /opt/openmpi/share/man /opt/openmpi/share/doc \
+ && find /opt/openmpi/lib -name '*.la' -delete -o -name '*.a' -delete
+COPY ringleader-0.1.0-py3-none-any.whl /opt/build/
+
 RUN /opt/venv/bin/python -m pip install --no-cache-dir --disable-pip-version-check --no-deps --no-index \
          /opt/build/ringleader-0.1.0-py3-none-any.whl
 
-RUN rm -rf /opt/openmpi/include /opt/openmpi/share/man /opt/openmpi/share/doc \
- && find /opt/openmpi/lib -name '*.la' -delete -o -name '*.a' -delete
-
-FROM nvidia/cuda:12.8.1-base-ubuntu22.04
+FROM nvidia/cuda:12.8.1-base-ubuntu24.04
 
 # The package makes host keys where there are none, and no key may be part of an image.
 RUN mkdir -p /etc/ssh \
  && touch /etc/ssh/ssh_host_rsa_key /etc/ssh/ssh_host_ecdsa_key /etc/ssh/ssh_host_ed25519_key
 
+# The account of the containers, without a password. Ubuntu's images have a 1000 already.
+RUN { if id 1000 > /dev/null 2>&1; then userdel --remove "$(id -nu 1000)"; fi; } \
+ && groupadd --gid 1000 trainer \
+ && useradd --uid 1000 --gid 1000 --create-home --shell /bin/bash --password '*' trainer \
+ && install -d -m 0700 -o 1000 -g 1000 /home/trainer /home/trainer/.ssh
+
 RUN apt-get update \
  && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends ca-certificates curl \
-         openssh-client openssh-server pciutils python3.11 \
+         openssh-client openssh-server pciutils python3 \
+ && apt-get clean \
  && rm -rf /var/lib/apt/lists/*
 COPY --from=build /opt/venv /opt/venv/
 ENV PATH="/opt/venv/bin:${PATH}"
@@ -96,6 +105,7 @@ RUN mkdir -p /opt/build \
  && DEBIAN_FRONTEND=noninteractive env --chdir=/opt/build/efa ./efa_installer.sh -y --skip-kmod \
          --skip-limit-conf --no-verify --skip-mpi \
  && rm -rf /opt/build \
+ && apt-get clean \
  && rm -rf /var/lib/apt/lists/* \
  && ldconfig
 ENV PATH="/opt/amazon/efa/bin:${PATH}"
@@ -135,15 +145,9 @@ RUN rm -f /etc/ssh/ssh_host_rsa_key /etc/ssh/ssh_host_ecdsa_key /etc/ssh/ssh_hos
          '    KnownHostsCommand /bin/sh -c "sed '\''s/^/* /'\'' /home/trainer/.ssh/id_rsa.pub 2>/dev/null || true"' \
          > /etc/ssh/ssh_config
 
-# The account of the containers, without a password. Ubuntu's images have a 1000 already.
-RUN { if id 1000 > /dev/null 2>&1; then userdel --remove "$(id -nu 1000)"; fi; } \
- && groupadd --gid 1000 trainer \
- && useradd --uid 1000 --gid 1000 --create-home --shell /bin/bash --password '*' trainer \
- && install -d -m 0700 -o 1000 -g 1000 /home/trainer /home/trainer/.ssh
-
 RUN mkdir -p /usr/share/ringleader \
  && printf '%s\n' \
-         '{"base":"nvidia/cuda:12.8.1-base-ubuntu22.04","blocks":{"account":{"name":"trainer","uid":1000},"cuda":{"version":"12.8.1"},"mpi":{"kind":"openmpi","sha256":"","source":"build","version":"5.0.9"},"python":{"source":"base","version":"3.11"},"rdma":{"sha256":"","tools":false,"user_space":"efa","version":""},"ringleader":{"extras":[],"wheel":""},"sshd":{"keys":"mounted","port":2222},"torch":{"torchvision":"0.23.0","variant":"","version":"2.8.0","wheels":""}},"historical":false,"mirrors_kept":false,"name":"pytorch-2.8-efa","recipe":"sha256:b71e87ef0b33fd65b2d2e356e1f2c818fc8549e3e2d50e647957deb5cb477da2","ringleader":"0.1.0"}' \
+         '{"base":"nvidia/cuda:12.8.1-base-ubuntu24.04","blocks":{"account":{"name":"trainer","uid":1000},"cuda":{"version":"12.8.1"},"mpi":{"kind":"openmpi","sha256":"","source":"build","version":"5.0.9"},"python":{"source":"base","version":""},"rdma":{"sha256":"","tools":false,"user_space":"efa","version":""},"ringleader":{"extras":[],"wheel":""},"sshd":{"keys":"mounted","port":2222},"torch":{"torchvision":"0.23.0","variant":"","version":"2.8.0","wheels":""}},"historical":false,"mirrors_kept":false,"name":"pytorch-2.8-efa","recipe":"sha256:62d9e394a4e6684ef5f4d28ea7452ee2b2e03e642324f97a7685bd2c7c6aa582","ringleader":"0.1.0"}' \
          > /usr/share/ringleader/image.json
 
 # What is in this image, for those who look for known faults.
@@ -151,10 +155,10 @@ RUN mkdir -p /usr/share/doc/ringleader \
  && /opt/venv/bin/ringleader doctor --sbom /usr/share/doc/ringleader/sbom.cdx.json
 LABEL org.opencontainers.image.title="pytorch-2.8-efa" \
       org.opencontainers.image.description="PyTorch 2.8 with CUDA 12.8 for EFA on AWS: Amazon's libfabric and NCCL plugin, Open MPI on that libfabric" \
-      org.opencontainers.image.version="b71e87ef0b33" \
+      org.opencontainers.image.version="62d9e394a4e6" \
       org.opencontainers.image.ref.name="pytorch-2.8-efa" \
-      org.opencontainers.image.base.name="nvidia/cuda:12.8.1-base-ubuntu22.04" \
-      ringleader.recipe="sha256:b71e87ef0b33fd65b2d2e356e1f2c818fc8549e3e2d50e647957deb5cb477da2" \
+      org.opencontainers.image.base.name="nvidia/cuda:12.8.1-base-ubuntu24.04" \
+      ringleader.recipe="sha256:62d9e394a4e6684ef5f4d28ea7452ee2b2e03e642324f97a7685bd2c7c6aa582" \
       ringleader.version="0.1.0"
 EXPOSE 2222
 WORKDIR /home/trainer

@@ -19,6 +19,7 @@ RUN apt-get update \
  && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends --allow-downgrades \
          --allow-change-held-packages build-essential bzip2 ca-certificates curl libibumad-dev libibverbs-dev \
          'libnccl-dev=2.27.7-1+cuda12.*' 'libnccl2=2.27.7-1+cuda12.*' librdmacm-dev python3 python3-venv \
+ && apt-get clean \
  && rm -rf /var/lib/apt/lists/*
 
 # Packages of pip go into an environment of their own, copied whole into the image.
@@ -71,16 +72,12 @@ RUN printf '%s\n' \
          > /etc/ld.so.conf.d/opt-openmpi.conf \
  && ldconfig
 ENV PATH="/opt/openmpi/bin:${PATH}"
-COPY ringleader-0.1.0-py3-none-any.whl /opt/build/
 
 RUN /opt/venv/bin/python -m pip install --no-cache-dir --disable-pip-version-check torch==2.8.0 \
          torchvision==0.23.0
 
 RUN /opt/venv/bin/python -m pip install --no-cache-dir --disable-pip-version-check 'click>=8.1,<9' \
          'cloudpickle>=3,<4' 'mpi4py>=4.1,<5' 'numpy>=1.26,<3' 'tabulate>=0.9,<1'
-
-RUN /opt/venv/bin/python -m pip install --no-cache-dir --disable-pip-version-check --no-deps --no-index \
-         /opt/build/ringleader-0.1.0-py3-none-any.whl
 
 # nccl-tests 2.17.6.
 RUN mkdir -p /opt/build \
@@ -103,6 +100,10 @@ RUN rm -rf /opt/ucx/include /opt/ucx/share/man /opt/ucx/share/doc \
 
 RUN rm -rf /opt/openmpi/include /opt/openmpi/share/man /opt/openmpi/share/doc \
  && find /opt/openmpi/lib -name '*.la' -delete -o -name '*.a' -delete
+COPY ringleader-0.1.0-py3-none-any.whl /opt/build/
+
+RUN /opt/venv/bin/python -m pip install --no-cache-dir --disable-pip-version-check --no-deps --no-index \
+         /opt/build/ringleader-0.1.0-py3-none-any.whl
 
 FROM nvidia/cuda:12.8.1-base-ubuntu24.04
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
@@ -113,11 +114,18 @@ COPY --from=build /etc/apt/sources.list.d/doca.list /etc/apt/sources.list.d/doca
 RUN mkdir -p /etc/ssh \
  && touch /etc/ssh/ssh_host_rsa_key /etc/ssh/ssh_host_ecdsa_key /etc/ssh/ssh_host_ed25519_key
 
+# The account of the containers, without a password. Ubuntu's images have a 1000 already.
+RUN { if id 1000 > /dev/null 2>&1; then userdel --remove "$(id -nu 1000)"; fi; } \
+ && groupadd --gid 1000 trainer \
+ && useradd --uid 1000 --gid 1000 --create-home --shell /bin/bash --password '*' trainer \
+ && install -d -m 0700 -o 1000 -g 1000 /home/trainer /home/trainer/.ssh
+
 RUN apt-get update \
  && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends --allow-downgrades \
          --allow-change-held-packages ca-certificates ibverbs-providers ibverbs-utils infiniband-diags \
          libibumad3 libibverbs1 'libnccl2=2.27.7-1+cuda12.*' librdmacm1 openssh-client openssh-server \
          perftest python3 rdmacm-utils \
+ && apt-get clean \
  && rm -rf /var/lib/apt/lists/*
 COPY --from=build /opt/venv /opt/venv/
 ENV PATH="/opt/venv/bin:${PATH}"
@@ -164,12 +172,6 @@ RUN rm -f /etc/ssh/ssh_host_rsa_key /etc/ssh/ssh_host_ecdsa_key /etc/ssh/ssh_hos
          '    ConnectTimeout 20' \
          '    KnownHostsCommand /bin/sh -c "sed '\''s/^/* /'\'' /home/trainer/.ssh/id_rsa.pub 2>/dev/null || true"' \
          > /etc/ssh/ssh_config
-
-# The account of the containers, without a password. Ubuntu's images have a 1000 already.
-RUN { if id 1000 > /dev/null 2>&1; then userdel --remove "$(id -nu 1000)"; fi; } \
- && groupadd --gid 1000 trainer \
- && useradd --uid 1000 --gid 1000 --create-home --shell /bin/bash --password '*' trainer \
- && install -d -m 0700 -o 1000 -g 1000 /home/trainer /home/trainer/.ssh
 
 RUN mkdir -p /usr/share/ringleader \
  && printf '%s\n' \

@@ -5,18 +5,19 @@ FROM ubuntu:24.04 AS build
 
 RUN apt-get update \
  && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends python3 python3-venv \
+ && apt-get clean \
  && rm -rf /var/lib/apt/lists/*
 
 # Packages of pip go into an environment of their own, copied whole into the image.
 RUN python3 -m venv /opt/venv
 ENV PATH="/opt/venv/bin:${PATH}"
-COPY ringleader-0.1.0-py3-none-any.whl /opt/build/
 
 RUN /opt/venv/bin/python -m pip install --no-cache-dir --disable-pip-version-check --index-url \
          https://download.pytorch.org/whl/cu126 torch==2.9.1 torchvision==0.24.1
 
 RUN /opt/venv/bin/python -m pip install --no-cache-dir --disable-pip-version-check 'click>=8.1,<9' \
          'cloudpickle>=3,<4' 'mpi4py>=4.1,<5' 'numpy>=1.26,<3' 'tabulate>=0.9,<1'
+COPY ringleader-0.1.0-py3-none-any.whl /opt/build/
 
 RUN /opt/venv/bin/python -m pip install --no-cache-dir --disable-pip-version-check --no-deps --no-index \
          /opt/build/ringleader-0.1.0-py3-none-any.whl
@@ -27,10 +28,17 @@ FROM ubuntu:24.04
 RUN mkdir -p /etc/ssh \
  && touch /etc/ssh/ssh_host_rsa_key /etc/ssh/ssh_host_ecdsa_key /etc/ssh/ssh_host_ed25519_key
 
+# The account of the containers, without a password. Ubuntu's images have a 1000 already.
+RUN { if id 1000 > /dev/null 2>&1; then userdel --remove "$(id -nu 1000)"; fi; } \
+ && groupadd --gid 1000 trainer \
+ && useradd --uid 1000 --gid 1000 --create-home --shell /bin/bash --password '*' trainer \
+ && install -d -m 0700 -o 1000 -g 1000 /home/trainer /home/trainer/.ssh
+
 RUN apt-get update \
  && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends ca-certificates \
          ibverbs-providers libibumad3 libibverbs1 librdmacm1t64 openmpi-bin openssh-client openssh-server \
          python3 \
+ && apt-get clean \
  && rm -rf /var/lib/apt/lists/*
 COPY --from=build /opt/venv /opt/venv/
 ENV PATH="/opt/venv/bin:${PATH}"
@@ -65,15 +73,9 @@ RUN rm -f /etc/ssh/ssh_host_rsa_key /etc/ssh/ssh_host_ecdsa_key /etc/ssh/ssh_hos
          '    KnownHostsCommand /bin/sh -c "sed '\''s/^/* /'\'' /home/trainer/.ssh/id_rsa.pub 2>/dev/null || true"' \
          > /etc/ssh/ssh_config
 
-# The account of the containers, without a password. Ubuntu's images have a 1000 already.
-RUN { if id 1000 > /dev/null 2>&1; then userdel --remove "$(id -nu 1000)"; fi; } \
- && groupadd --gid 1000 trainer \
- && useradd --uid 1000 --gid 1000 --create-home --shell /bin/bash --password '*' trainer \
- && install -d -m 0700 -o 1000 -g 1000 /home/trainer /home/trainer/.ssh
-
 RUN mkdir -p /usr/share/ringleader \
  && printf '%s\n' \
-         '{"base":"ubuntu:24.04","blocks":{"account":{"name":"trainer","uid":1000},"mpi":{"kind":"openmpi","sha256":"","source":"base","version":""},"python":{"source":"base","version":""},"rdma":{"sha256":"","tools":false,"user_space":"rdma-core","version":""},"ringleader":{"extras":[],"wheel":""},"sshd":{"keys":"mounted","port":2222},"torch":{"torchvision":"0.24.1","variant":"cu126","version":"2.9.1","wheels":""}},"historical":false,"mirrors_kept":false,"name":"pytorch-2.9-cuda12.6","recipe":"sha256:b4d3b80495ffe8895b5e4530e20489b869cb46e62d2d5949173febf49c5b6cf7","ringleader":"0.1.0"}' \
+         '{"base":"ubuntu:24.04","blocks":{"account":{"name":"trainer","uid":1000},"mpi":{"kind":"openmpi","sha256":"","source":"base","version":""},"python":{"source":"base","version":""},"rdma":{"sha256":"","tools":false,"user_space":"rdma-core","version":""},"ringleader":{"extras":[],"wheel":""},"sshd":{"keys":"mounted","port":2222},"torch":{"torchvision":"0.24.1","variant":"cu126","version":"2.9.1","wheels":""}},"historical":false,"mirrors_kept":false,"name":"pytorch-2.9-cuda12.6","recipe":"sha256:e2017011bff37126ba1cae785fc755f029f7bac95683a0b4b93bd7872babc7e0","ringleader":"0.1.0"}' \
          > /usr/share/ringleader/image.json
 
 # What is in this image, for those who look for known faults.
@@ -81,10 +83,10 @@ RUN mkdir -p /usr/share/doc/ringleader \
  && /opt/venv/bin/ringleader doctor --sbom /usr/share/doc/ringleader/sbom.cdx.json
 LABEL org.opencontainers.image.title="pytorch-2.9-cuda12.6" \
       org.opencontainers.image.description="PyTorch 2.9 with CUDA 12.6, whose wheels still run on P100 and V100, on Ubuntu 24.04" \
-      org.opencontainers.image.version="b4d3b80495ff" \
+      org.opencontainers.image.version="e2017011bff3" \
       org.opencontainers.image.ref.name="pytorch-2.9-cuda12.6" \
       org.opencontainers.image.base.name="ubuntu:24.04" \
-      ringleader.recipe="sha256:b4d3b80495ffe8895b5e4530e20489b869cb46e62d2d5949173febf49c5b6cf7" \
+      ringleader.recipe="sha256:e2017011bff37126ba1cae785fc755f029f7bac95683a0b4b93bd7872babc7e0" \
       ringleader.version="0.1.0"
 EXPOSE 2222
 WORKDIR /home/trainer

@@ -30,6 +30,7 @@ RUN apt-get update \
          libmlx5-1 libnccl-dev=2.3.7-1+cuda9.0 libnccl2=2.3.7-1+cuda9.0 librdmacm-dev librdmacm1 perftest \
          pkg-config python3-pip python3-setuptools python3.5 python3.5-dev rdmacm-utils rsync unzip zip \
          zlib1g-dev \
+ && apt-get clean \
  && rm -rf /var/lib/apt/lists/*
 
 # Scripts of that time say python.
@@ -134,6 +135,7 @@ RUN apt-get update \
          --allow-change-held-packages ibverbs-utils libcudnn7=7.4.1.5-1+cuda9.0 libibverbs1 libmlx4-1 \
          libmlx5-1 libnccl2=2.3.7-1+cuda9.0 librdmacm1 perftest python3-pip python3-setuptools python3.5 \
          rdmacm-utils \
+ && apt-get clean \
  && rm -rf /var/lib/apt/lists/*
 
 # Scripts of that time say python.

@@ -5,18 +5,19 @@ FROM debian:12 AS build
 
 RUN apt-get update \
  && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends python3 python3-venv \
+ && apt-get clean \
  && rm -rf /var/lib/apt/lists/*
 
 # Packages of pip go into an environment of their own, copied whole into the image.
 RUN python3 -m venv /opt/venv
 ENV PATH="/opt/venv/bin:${PATH}"
-COPY ringleader-0.1.0-py3-none-any.whl /opt/build/
 
 RUN /opt/venv/bin/python -m pip install --no-cache-dir --disable-pip-version-check \
          'tensorflow[and-cuda]==2.15.1'
 
 RUN /opt/venv/bin/python -m pip install --no-cache-dir --disable-pip-version-check 'click>=8.1,<9' \
          'cloudpickle>=3,<4' 'mpi4py>=4.1,<5' 'numpy>=1.26,<3' 'tabulate>=0.9,<1'
+COPY ringleader-0.1.0-py3-none-any.whl /opt/build/
 
 RUN /opt/venv/bin/python -m pip install --no-cache-dir --disable-pip-version-check --no-deps --no-index \
          /opt/build/ringleader-0.1.0-py3-none-any.whl
@@ -27,10 +28,17 @@ FROM debian:12
 RUN mkdir -p /etc/ssh \
  && touch /etc/ssh/ssh_host_rsa_key /etc/ssh/ssh_host_ecdsa_key /etc/ssh/ssh_host_ed25519_key
 
+# The account of the containers, without a password. Ubuntu's images have a 1000 already.
+RUN { if id 1000 > /dev/null 2>&1; then userdel --remove "$(id -nu 1000)"; fi; } \
+ && groupadd --gid 1000 trainer \
+ && useradd --uid 1000 --gid 1000 --create-home --shell /bin/bash --password '*' trainer \
+ && install -d -m 0700 -o 1000 -g 1000 /home/trainer /home/trainer/.ssh
+
 RUN apt-get update \
  && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends ca-certificates \
          ibverbs-providers libibumad3 libibverbs1 librdmacm1 openmpi-bin openssh-client openssh-server \
          python3 \
+ && apt-get clean \
  && rm -rf /var/lib/apt/lists/*
 COPY --from=build /opt/venv /opt/venv/
 ENV PATH="/opt/venv/bin:${PATH}"
@@ -62,12 +70,6 @@ RUN rm -f /etc/ssh/ssh_host_rsa_key /etc/ssh/ssh_host_ecdsa_key /etc/ssh/ssh_hos
          '    ConnectTimeout 20' \
          '    KnownHostsCommand /bin/sh -c "sed '\''s/^/* /'\'' /home/trainer/.ssh/id_rsa.pub 2>/dev/null || true"' \
          > /etc/ssh/ssh_config
-
-# The account of the containers, without a password. Ubuntu's images have a 1000 already.
-RUN { if id 1000 > /dev/null 2>&1; then userdel --remove "$(id -nu 1000)"; fi; } \
- && groupadd --gid 1000 trainer \
- && useradd --uid 1000 --gid 1000 --create-home --shell /bin/bash --password '*' trainer \
- && install -d -m 0700 -o 1000 -g 1000 /home/trainer /home/trainer/.ssh
 ENV NVIDIA_VISIBLE_DEVICES="all" \
     NVIDIA_DRIVER_CAPABILITIES="compute,utility"
 

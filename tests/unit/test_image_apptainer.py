@@ -1,0 +1,213 @@
+"""Definitions for Apptainer: the same steps, run by a shell; values come out byte for byte."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from tests.unit.image_world import definition
+from tests.unit.test_image_dockerfile import VALUES, fits
+
+from ringleader.errors import RequestError
+from ringleader.images import apptainer
+from ringleader.images.arguments import LINE, TEXT
+from ringleader.images.steps import (
+    Command,
+    Copy,
+    Entrypoint,
+    Env,
+    Expose,
+    Image,
+    Label,
+    Run,
+    Stage,
+    Step,
+    User,
+    Workdir,
+    write,
+)
+
+
+def rendered(*steps: Step, test: tuple[str, ...] = ()) -> str:
+    stages = (Stage(name="image", base="debian:12", steps=steps),)
+    return apptainer.text(Image(name="x", about="", stages=stages, test=test))
+
+
+def section(text: str, name: str) -> str:
+    """The body of a section of the last stage."""
+    parts = re.split(r"^(?=%|Bootstrap:)", text, flags=re.MULTILINE)
+    return next(part.partition("\n")[2] for part in reversed(parts) if part.startswith(f"%{name}"))
+
+
+def shell(script: str, *argv: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["sh", "-c", script, "sh", *argv], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_every_step() -> None:
+    build = Stage(name="build", base="debian:12", steps=(Run(commands=("make",)),))
+    steps = (
+        Env(variables=(("A", "x"), ("B", "${A}:y"))),
+        Run(commands=("true", "false || true"), why="It says why."),
+        Copy(sources=("/opt/venv",), target="/opt/venv/", stage="build"),
+        Copy(sources=("a b", "c"), target="/d/", owner="1:2", mode="0755"),
+        Label(labels=(("a", "x y"),)),
+        Expose(port=22),
+        Workdir(path="/w"),
+        User(name="1:2"),
+        Entrypoint(argv=("e",)),
+        Command(argv=("c", "d e")),
+    )
+    last = Stage(name="image", base="ubuntu:24.04", steps=steps)
+    text = apptainer.text(Image(name="x", about="Of x.", stages=(build, last), test=("t", "--image")))
+    assert text == (
+        "# Made by `ringleader image render` from the recipe x: change that, not this file.\n"
+        "# Of x.\n"
+        "\n"
+        "Bootstrap: docker\nFrom: debian:12\nStage: build\n"
+        "\n"
+        "%post\n    set -e\n\n    ( make\n    ) || exit 1\n"
+        "\n"
+        "Bootstrap: docker\nFrom: ubuntu:24.04\nStage: image\n"
+        "# Docker's EXPOSE 22: Apptainer shares the host's network.\n"
+        "# Docker's WORKDIR /w: apptainer run --pwd /w\n"
+        "# Docker's USER 1:2: Apptainer runs as whoever calls it.\n"
+        "\n"
+        '%files from build\n    "/opt/venv" "/opt/venv"\n'
+        "\n"
+        '%files\n    "a b" "/.copied/1/a b"\n    "c" "/.copied/1/c"\n'
+        "\n"
+        "%post\n    set -e\n"
+        '    export A="x"\n    export B="${A}:y"\n'
+        "\n"
+        "    # It says why.\n    ( true \\\n     && { false || true; }\n    ) || exit 1\n"
+        "\n"
+        "    chown -R 1:2 /.copied/1\n    chmod -R 0755 /.copied/1\n"
+        "    mkdir -p /d/\n"
+        "    if [ -d '/.copied/1/a b' ]; then\n        mkdir -p /d/\n        cp -a '/.copied/1/a b'/. /d/\n"
+        "    else\n        cp -a '/.copied/1/a b' /d/\n    fi\n"
+        "    if [ -d /.copied/1/c ]; then\n        mkdir -p /d/\n        cp -a /.copied/1/c/. /d/\n"
+        "    else\n        cp -a /.copied/1/c /d/\n    fi\n"
+        "    rm -rf /.copied\n"
+        "\n"
+        '%environment\n    export A="x"\n    export B="${A}:y"\n'
+        "\n"
+        "%labels\n    a x y\n"
+        "\n"
+        "%runscript\n    if [ $# -eq 0 ]; then\n        set -- c 'd e'\n    fi\n    exec e \"$@\"\n"
+        "\n"
+        "%test\n    t --image\n"
+    )
+
+
+def test_the_first_failure_ends_it() -> None:
+    text = rendered(Run(commands=("echo a", "false", "echo b")), Run(commands=("echo c",)))
+    done = shell(section(text, "post"))
+    assert (done.returncode, done.stdout) == (1, "a\n")
+
+
+def test_a_step_does_not_change_the_place_of_the_next(tmp_path: Path) -> None:
+    text = rendered(
+        Run(commands=("cd /", "export A=x")), Run(commands=("pwd", 'echo "${A-none}"')), Env(variables=())
+    )
+    done = subprocess.run(
+        ["sh", "-c", section(text, "post")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        cwd=tmp_path,
+    )
+    assert done.stdout == f"{tmp_path}\nnone\n"
+
+
+def test_directories_are_copied_as_docker_does(tmp_path: Path) -> None:
+    waiting = tmp_path / "waiting"
+    for number, path in enumerate(("wheels", "file")):
+        (waiting / str(number)).mkdir(parents=True)
+        if path == "wheels":
+            (waiting / "0/wheels").mkdir()
+            (waiting / "0/wheels/a.whl").write_text("a")
+        else:
+            (waiting / "1/file").write_text("f")
+    script = section(
+        rendered(
+            Copy(sources=("wheels",), target=f"{tmp_path}/w/"),
+            Copy(sources=("file",), target=f"{tmp_path}/d/name"),
+        ),
+        "post",
+    ).replace(apptainer.WAITING, str(waiting))
+    assert shell(script).returncode == 0
+    assert (tmp_path / "w/a.whl").read_text() == "a"
+    assert (tmp_path / "d/name").read_text() == "f"
+    assert not waiting.exists()
+
+
+@pytest.mark.parametrize(
+    ("steps", "argv", "out"),
+    [
+        ((Command(argv=("echo", "a b", "$HOME")),), (), "a b $HOME\n"),
+        ((Command(argv=("echo", "a")),), ("printf", "%s", "x  y"), "x  y"),
+        ((Entrypoint(argv=("printf", "<%s>")), Command(argv=("a b",))), (), "<a b>"),
+        ((Entrypoint(argv=("printf", "<%s>")),), ("x  y", "z"), "<x  y><z>"),
+    ],
+)
+def test_the_runscript_does_what_docker_run_does(
+    steps: tuple[Step, ...], argv: tuple[str, ...], out: str
+) -> None:
+    assert shell(section(rendered(*steps), "runscript"), *argv).stdout == out
+
+
+def test_without_a_command_there_is_no_runscript() -> None:
+    assert "%runscript" not in rendered(Run(commands=("true",)))
+
+
+# --- any value ----------------------------------------------------------------------------------------
+
+
+def is_template(value: str) -> bool:
+    return re.search(r"\{\{\s*\w+\s*\}\}", value) is not None
+
+
+@given(VALUES.filter(lambda value: "${" not in value))
+@example("`id` $(id) $HOME \\")
+@example('"; id; "')
+def test_a_variable_comes_back(value: str) -> None:
+    if fits(LINE, value) and not is_template(value):
+        script = section(rendered(Env(variables=(("A", value),))), "environment")
+        assert shell(f'{script}\nprintf %s "$A"').stdout == value
+
+
+@given(VALUES)
+@example("# a")
+@example("%post")
+def test_a_label_comes_back(tmp_path_factory: pytest.TempPathFactory, value: str) -> None:
+    if fits(TEXT, value) and value and not is_template(value):
+        found = definition(tmp_path_factory.mktemp("def"), rendered(Label(labels=(("a", value),))))
+        assert found["image"].labels == [f"a {value}"]
+
+
+@given(VALUES)
+@example("%post")
+@example("Bootstrap: docker")
+def test_written_lines_come_out_of_post(value: str) -> None:
+    if fits(LINE, value) and not is_template(value):
+        text = rendered(Run(commands=(write("/dev/stdout", [value, "end"]),)))
+        assert shell(section(text, "post")).stdout == f"{value}\nend\n"
+
+
+def test_what_apptainer_would_take_for_a_variable_is_refused() -> None:
+    with pytest.raises(RequestError, match=r"Apptainer would take \{\{ a \}\} for a variable"):
+        rendered(Label(labels=(("a", "x {{ a }} y"),)))
+    assert "{{}} { { a } }" in rendered(Label(labels=(("a", "{{}} { { a } }"),)))
+
+
+def test_a_reference_stays_one() -> None:
+    script = section(
+        rendered(Env(variables=(("A", "x"), ("B", "${A}:y"), ("C", "${B:-n}$A")))), "environment"
+    )
+    assert shell(f'{script}\nprintf "%s|" "$B" "$C"').stdout == "x:y|${B:-n}$A|"
