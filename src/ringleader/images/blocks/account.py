@@ -48,7 +48,8 @@ def halves(block: Account, setting: Setting) -> Halves:
     place: tuple[Step, ...] = () if files is not None and files.workdir else (Workdir(path=block.home),)
     if block.is_root:
         return Halves(runtime=Half(last=place))
-    return Halves(runtime=Half(steps=(_made(block),), last=(*place, User(name=block.owner))))
+    # First of all: files that are copied later may lie in its home.
+    return Halves(runtime=Half(before=(_made(block),), last=(*place, User(name=block.owner))))
 
 
 def _made(block: Account) -> Run:
