@@ -17,7 +17,7 @@ from ringleader.images.check.systems import systems
 from ringleader.images.check.transport import transport
 from ringleader.images.tables import Tables
 
-__all__ = ["Finding", "Level", "Selection", "check", "clashes", "selection_of"]
+__all__ = ["BAD", "Finding", "Level", "Selection", "check", "clashes", "selection_of"]
 
 RULES = (exists, frameworks, horovod, gpus, transport, systems, history)
 ORDER = tuple(Level)
