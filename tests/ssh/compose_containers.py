@@ -1,8 +1,9 @@
-"""Just enough of a container runtime to run a compose file's services on this machine, without any image.
+"""Just enough of a container runtime to run an application's services on this machine, without any image.
 
-Each service gets what its document says: host name, names in /etc/hosts, user, entrypoint, environment, bind
-mounts, no new privileges. Its root is the machine's own. All services share one fresh network namespace, "the
-host", so that the ports of the document are free whatever else runs here. Needs root.
+Each service gets what its document says: host name, names in /etc/hosts, user, entrypoint, environment,
+mounts, secrets and configs of a swarm, no new privileges. Its root is the machine's own. A ``Machine`` is a
+network namespace: a host with the containers on it, or one container with a network of its own. So the ports
+of a document are free whatever else runs here. Needs root.
 """
 
 from __future__ import annotations
@@ -13,15 +14,19 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+Document = dict[str, Any]
+
 UNDERSTOOD = {
     *("image", "init", "hostname", "user", "entrypoint", "ulimits", "working_dir", "environment"),
     *("healthcheck", "network_mode", "extra_hosts", "security_opt", "shm_size", "depends_on", "volumes"),
+    *("networks", "secrets", "configs", "deploy"),
 }
 NEEDED = ("unshare", "nsenter", "setpriv", "ip", "mount")
 ACCOUNT = 61234
@@ -41,18 +46,50 @@ def why_not() -> str:
     return "" if done.returncode == 0 else f"needs namespaces: {done.stderr.decode().strip()}"
 
 
+class Machine:
+    """A network namespace with an address that other machines reach."""
+
+    def __init__(self, name: str, address: str) -> None:
+        self.name, self.address = name, address
+        self.process = subprocess.Popen(
+            ["unshare", "--net", "sh", "-ec", "ip link set lo up; echo up; exec cat"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == b"up\n", "it has no network"
+        self.network = f"/proc/{self.process.pid}/ns/net"
+
+    def join(self, other: Machine) -> None:
+        """Lay a cable to another one; to itself: its address is then its own alone."""
+        ends = ("eth0", "eth1") if other is self else ("eth0", "eth0")
+        peer = f"peer name {ends[1]} netns {other.process.pid}"
+        self.ip(f"link add {ends[0]} type veth {peer}")
+        for machine, end in ((self, ends[0]), (other, ends[1])):
+            machine.ip(f"link set {end} up")
+        for machine in dict.fromkeys((self, other)):
+            machine.ip(f"addr add {machine.address}/24 dev eth0")
+
+    def ip(self, words: str) -> None:
+        argv = ["nsenter", f"--net={self.network}", "ip", *words.split()]
+        subprocess.run(argv, check=True, timeout=SECONDS)
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
 class Container:
     """One running service."""
 
-    def __init__(self, host: Host, service: str, document: dict[str, Any]) -> None:
+    def __init__(self, service: str, boot: str, document: Document, machine: Machine, base: Path) -> None:
         assert set(document) <= UNDERSTOOD, f"not understood: {set(document) - UNDERSTOOD}"
-        assert document["network_mode"] == "host"
         self.document = document
-        self.log_file = host.base / f"{service}.log"
+        self.log_file = base / f"{service}.log"
         home = "/root" if document["user"] == "0:0" else "/tmp"
-        self.environ = {"PATH": os.environ["PATH"], "HOME": home, **values(document)}
-        boot = boot_script(document, host.directory, etc=host.base / f"{service}.etc")
-        argv = ["nsenter", f"--net=/proc/{host.process.pid}/ns/net", "unshare", "--uts", "--ipc", "--mount"]
+        values = document.get("environment", {})
+        self.environ = {"PATH": os.environ["PATH"], "HOME": home, **values}
+        argv = ["nsenter", f"--net={machine.network}", "unshare", "--uts", "--ipc", "--mount"]
         argv += ["--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-ec", boot]
         with self.log_file.open("wb") as log:
             self.process = subprocess.Popen(
@@ -65,7 +102,8 @@ class Container:
 
     def run(self, *argv: str) -> subprocess.CompletedProcess[str]:
         """What docker compose exec does: a further process in the container, in its working directory."""
-        entered = ["nsenter", f"--target={self._first()}", "--net", "--uts", "--ipc", "--mount", "--pid"]
+        first = self._children()[0]
+        entered = ["nsenter", f"--target={first}", "--net", "--uts", "--ipc", "--mount", "--pid"]
         directory = self.document.get("working_dir", "/")
         return subprocess.run(
             [*entered, f"--wd={directory}", "--", *confined(self.document), *argv],
@@ -78,9 +116,13 @@ class Container:
 
     def wait_healthy(self) -> None:
         """Wait for the document's own healthcheck."""
-        word, *test = (text.replace("$$", "$") for text in self.document["healthcheck"]["test"])
+        word, *test = self.document["healthcheck"]["test"]
         assert word == "CMD"
         wait_for(lambda: self.running() and self.run(*test).returncode == 0, self)
+
+    def wait_listening(self) -> None:
+        """Wait until its sshd takes connections."""
+        wait_for(lambda: self.running() and "Server listening" in self.log, self)
 
     def running(self) -> bool:
         assert self.process.poll() is None, f"it ended with {self.process.returncode}: {self.log}"
@@ -94,13 +136,6 @@ class Container:
             self.process.kill()
         self.process.wait(SECONDS)
 
-    def wait_listening(self) -> None:
-        """Wait until its sshd takes connections."""
-        wait_for(lambda: self.running() and "Server listening" in self.log, self)
-
-    def _first(self) -> int:
-        return self._children()[0]
-
     def _children(self) -> list[int]:
         if self.process.poll() is not None:
             return []
@@ -112,76 +147,108 @@ class Container:
         return [int(word) for word in text.split()]
 
 
-class Host:
-    """One host: its network, and the containers on it."""
+class Runtime:
+    """Runs the services of one application; ends all of them."""
 
     def __init__(self, directory: Path, base: Path) -> None:
         """``directory`` holds the application; ``base`` is for our own files and outlives no test."""
         self.directory, self.base = directory, base
-        self.containers: list[Container] = []
-        self.services = yaml.safe_load((directory / "compose.yaml").read_text())["services"]
-        script = (
-            "ip link set lo up; ip link add one type veth peer name two; ip addr add 10.123.45.1/24 dev one; "
-            "ip link set one up; ip link set two up; echo up; exec cat"
-        )
-        self.process = subprocess.Popen(
-            ["unshare", "--net", "sh", "-ec", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        assert self.process.stdout is not None
-        assert self.process.stdout.readline() == b"up\n", "the host has no network"
+        self.services: dict[str, tuple[Document, list[tuple[Path | None, str, bool]]]] = {}
+        for path in sorted(directory.rglob("*.yaml")):
+            whole = plain(yaml.safe_load(path.read_text()))
+            for name, document in whole["services"].items():
+                self.services[name] = (document, list(mounts(document, whole, path.parent)))
+        self._ends = ExitStack()
 
-    def start(self, service: str) -> Container:
-        made = Container(self, service, self.services[service])
-        self.containers.append(made)
+    def machine(self, name: str = "machine", address: str = "10.123.45.1") -> Machine:
+        made = Machine(name, address)
+        self._ends.callback(made.stop)
+        return made
+
+    def start(self, service: str, machine: Machine, names: dict[str, str] | None = None) -> Container:
+        """Start a service. ``names``: what the machine's /etc/hosts or a network's resolver say: name →
+        address."""
+        document, places = self.services[service]
+        etc = self.base / f"{service}.etc"
+        boot = boot_script(document, places, etc=etc, machine=machine, names=names or {})
+        made = Container(service, boot, document, machine, self.base)
+        self._ends.callback(made.stop)
         return made
 
     def stop(self) -> None:
-        with ExitStack() as ends:  # one that does not end keeps no other from being ended
-            ends.callback(self.process.communicate)
-            ends.callback(self.process.kill)
-            for container in self.containers:
-                ends.callback(container.stop)
+        self._ends.close()  # one that does not end keeps no other from being ended
 
 
-def values(document: dict[str, Any]) -> dict[str, str]:
-    return {name: text.replace("$$", "$") for name, text in document.get("environment", {}).items()}
+def plain(value: Any) -> Any:
+    """What compose makes of a document: ``$$`` is a dollar."""
+    if isinstance(value, str):
+        assert "$" not in value.replace("$$", "")
+        return value.replace("$$", "$")
+    if isinstance(value, dict):
+        return {key: plain(one) for key, one in value.items()}
+    return [plain(one) for one in value] if isinstance(value, list) else value
 
 
-def confined(document: dict[str, Any]) -> list[str]:
+def mounts(document: Document, whole: Document, directory: Path) -> Iterator[tuple[Path | None, str, bool]]:
+    """What stands where: (source or a new file system, target, read-only)."""
+    for volume in document["volumes"]:
+        source = None if volume["type"] == "tmpfs" else directory / volume["source"]
+        yield source, volume["target"], volume.get("read_only", False)
+    for kind in ("secrets", "configs"):
+        for one in document.get(kind, ()):
+            yield directory / whole[kind][one["source"]]["file"], one["target"], True
+
+
+def confined(document: Document) -> list[str]:
     """Words in front of a command that make it run as the document's user, without new privileges."""
     uid, _, gid = document["user"].partition(":")
-    assert document["security_opt"] == ["no-new-privileges:true"]
-    return ["setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups", "--no-new-privs", "--"]
+    words = ["setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups"]
+    for option in document.get("security_opt", ()):
+        assert option == "no-new-privileges:true"
+        words.append("--no-new-privs")
+    return [*words, "--"]
 
 
-def boot_script(document: dict[str, Any], directory: Path, *, etc: Path) -> str:
+def boot_script(
+    document: Document,
+    places: list[tuple[Path | None, str, bool]],
+    *,
+    etc: Path,
+    machine: Machine,
+    names: dict[str, str],
+) -> str:
     """The script that makes a container of fresh namespaces and becomes its entrypoint."""
+    hostname = document.get("hostname", machine.name)
+    known = {"localhost": "127.0.0.1", **names}
+    known |= dict(one.split(":") for one in document.get("extra_hosts", ()))
+    hosts = "".join(f"{address} {name}\n" for name, address in known.items())
     quoted = shlex.quote
-    names = [f"{address} {name}" for name, address in (one.split(":") for one in document["extra_hosts"])]
-    hosts = "\n".join(["127.0.0.1 localhost", *names, ""])
     lines = [
-        f"hostname {quoted(document['hostname'])}",
+        f"hostname {quoted(hostname)}",
         f"cp -a /etc {quoted(str(etc))}",
         f"printf %s {quoted(hosts)} >{quoted(str(etc / 'hosts'))}",
-        f"mkdir {quoted(str(etc / 'ringleader'))}",
         f"echo trainer:x:{ACCOUNT}:{ACCOUNT}::/tmp:/bin/sh >>{quoted(str(etc / 'passwd'))}",
+        f"mkdir {quoted(str(etc / 'ringleader'))}",
         f"mount --bind {quoted(str(etc))} /etc",
         "mount -t tmpfs tmpfs /dev/shm",
         "mount -t tmpfs -o mode=1777 tmpfs /tmp",
         "mount -t tmpfs tmpfs /run",
     ]
-    for volume in document["volumes"]:
-        source = Path(directory, volume["source"].replace("$$", "$"))
-        target = quoted(volume["target"].replace("$$", "$"))
-        lines.append(f"mount --bind {quoted(str(source))} {target}")
-        if volume.get("read_only"):
-            lines.append(f"mount -o remount,bind,ro {target}")
-    entrypoint = [word.replace("$$", "$") for word in document["entrypoint"]]
-    lines.append("exec " + shlex.join([*confined(document), *entrypoint]))
+    for source, target, read_only in places:
+        there = quoted(target)
+        if source is None:
+            lines.append(f"mount -t tmpfs tmpfs {there}")
+            continue
+        if source.is_file():
+            lines.append(f"touch {there}")
+        lines.append(f"mount --bind {quoted(str(source))} {there}")
+        if read_only:
+            lines.append(f"mount -o remount,bind,ro {there}")
+    lines.append("exec " + shlex.join([*confined(document), *document["entrypoint"]]))
     return "\n".join(lines)
 
 
-def wait_for(condition: Any, about: Container) -> None:
+def wait_for(condition: Callable[[], bool], about: Container) -> None:
     end = time.monotonic() + SECONDS
     while not condition():
         assert time.monotonic() < end, f"it never happened: {about.log}"

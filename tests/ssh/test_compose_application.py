@@ -1,4 +1,4 @@
-"""A compose application as it is written to disk, run with real sshds, and ranks that train over them."""
+"""Compose applications as they are written to disk, run with real sshds, and ranks that train over them."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ total = world.allreduce(world.rank + 1)
 print(socket.gethostname(), world.rank, world.size, total, os.environ["HOSTILE"], flush=True)
 """
 RINGLEADER = (sys.executable, "-m", "ringleader")
+ALONE = (*RINGLEADER, "run", "-n", "1", sys.executable, "train.py")
+ALL = (*RINGLEADER, "run", "--hostfile", "/etc/ringleader/hostfile", sys.executable, "train.py")
+FIRST, SECOND = "10.123.45.1", "10.123.45.2"
 
 
 @pytest.fixture
@@ -36,82 +39,121 @@ def base() -> Iterator[Path]:
 
 
 @pytest.fixture
-def host_of(base: Path) -> Iterator[Callable[..., containers.Host]]:
-    """Returns a function: words of the command line → the host on which that application was written."""
-    made: list[containers.Host] = []
+def runtime_of(base: Path) -> Iterator[Callable[..., containers.Runtime]]:
+    """Returns a function: words of the command line → what runs the application that they make."""
+    made: list[containers.Runtime] = []
 
-    def host(*words: str) -> containers.Host:
+    def runtime(*words: str) -> containers.Runtime:
         directory, work = base / "app", base / "work"
         work.mkdir()
         (work / "train.py").write_text(PROGRAM)
         argv = [*RINGLEADER, "render", "compose", "--image", "none", "-o", str(directory), *words]
         subprocess.run([*argv, "--mount", f"{work}:{work}"], check=True, timeout=60)
-        made.append(containers.Host(directory, base))
+        made.append(containers.Runtime(directory, base))
         return made[0]
 
-    yield host
+    yield runtime
     for one in made:
         one.stop()
 
 
-def test_ranks_of_all_containers_meet(host_of):
-    host = host_of("-n", "2", "--env", f"HOSTILE={HOSTILE}")
-    head = host.start("mpihead")
+def one_host(runtime: containers.Runtime) -> containers.Machine:
+    """A machine for all containers."""
+    machine = runtime.machine()
+    machine.join(machine)
+    return machine
+
+
+def two(runtime: containers.Runtime, *names: str) -> list[tuple[containers.Machine, dict[str, str]]]:
+    """Two machines with these names and what each resolves."""
+    machines = [runtime.machine(name, at) for name, at in zip(names, (FIRST, SECOND), strict=True)]
+    machines[0].join(machines[1])
+    known = dict(zip(names, (FIRST, SECOND), strict=True))
+    return [(machine, known) for machine in machines]
+
+
+def test_on_one_host(runtime_of):
+    runtime = runtime_of("-n", "2", "--env", f"HOSTILE={HOSTILE}")
+    machine = one_host(runtime)
+    head = runtime.start("mpihead", machine)
     containers.wait_for(lambda: "waiting for mpinode-1" in head.log, head)
-    node = host.start("mpinode-1")
+    node = runtime.start("mpinode-1", machine)
     head.wait_healthy()
     assert "all nodes answer" in head.log
 
-    alone = head.run(*RINGLEADER, "run", "-n", "1", sys.executable, "train.py")
+    alone = head.run(*ALONE)
     assert (alone.returncode, alone.stdout) == (0, f"[0] mpihead 0 1 1 {HOSTILE}\n"), alone.stderr
-    every = ("run", "--hostfile", "/etc/ringleader/hostfile", sys.executable, "train.py")
-    both = head.run(*RINGLEADER, *every)
-    assert both.returncode == 0, both.stderr
-    assert sorted(both.stdout.splitlines()) == [
-        f"[0] mpihead 0 2 3 {HOSTILE}",
-        f"[1] mpinode-1 1 2 3 {HOSTILE}",
-    ]
-
+    check_all(head, "mpihead", "mpinode-1", HOSTILE)
     assert head.run("ssh", "mpinode-1", "hostname").stdout == "mpinode-1\n"
     assert "id_ed25519" not in node.run("ls", "-A", "/etc/ringleader").stdout.split()
     refused = node.run("ssh", "-p", "33", "-o", "BatchMode=yes", "127.0.0.1", "true")
     assert refused.returncode == 255
 
 
-def test_a_node_with_another_key_is_not_let_pass(host_of, base):
-    host = host_of("-n", "2", "--wait", "2", "--env", "HOSTILE=")
-    key = host.directory / "mpinode-1" / "host_key"
+def check_all(head: containers.Container, first: str, second: str, value: str) -> None:
+    """Let a rank of each container add up their numbers."""
+    done = head.run(*ALL)
+    assert done.returncode == 0, done.stderr
+    expected = [f"[0] {first} 0 2 3 {value}", f"[1] {second} 1 2 3 {value}"]
+    assert sorted(done.stdout.splitlines()) == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (("--hosts", f"{FIRST}:1,{SECOND}:1"), ("machine1", "machine2")),
+        (("--hosts", "machine1:1,machine2:1", "--ssh-port", "22"), ("machine1", "machine2")),
+        (("-n", "2", "--network", "bridge"), ("mpihead", "mpinode-1")),
+        (("-n", "2", "--on", "swarm"), ("mpihead", "mpinode-1")),
+    ],
+    ids=["hosts-by-address", "hosts-by-name", "bridge", "swarm"],
+)
+def test_with_an_address_for_each_container(runtime_of, words, names):
+    runtime = runtime_of(*words, "--env", "HOSTILE=x")
+    (first, known), (second, _) = two(runtime, *names)
+    runtime.start("mpinode-1", second, known)
+    head = runtime.start("mpihead", first, known)
+    head.wait_healthy()
+    check_all(head, *names, "x")
+
+
+def test_a_node_with_another_key_is_not_let_pass(runtime_of):
+    runtime = runtime_of("-n", "2", "--wait", "2", "--env", "HOSTILE=")
+    machine = one_host(runtime)
+    key = runtime.directory / "mpinode-1" / "host_key"
     key.unlink()
     sshd.make_key(key)
-    host.start("mpinode-1").wait_listening()
-    head = host.start("mpihead")
+    runtime.start("mpinode-1", machine).wait_listening()
+    head = runtime.start("mpihead", machine)
     assert head.process.wait(containers.SECONDS) == 3, head.log
     assert "no answer from mpinode-1 within 2 s" in head.log
     assert "Host key verification failed" in head.log
     assert "given up, without: mpinode-1" in head.log
 
 
-def test_a_node_that_never_comes_is_named(host_of):
-    host = host_of("-n", "3", "--wait", "1", "--env", "HOSTILE=")
-    host.start("mpinode-2").wait_listening()
-    head = host.start("mpihead")
+def test_a_node_that_never_comes_is_named(runtime_of):
+    runtime = runtime_of("-n", "3", "--wait", "1", "--env", "HOSTILE=")
+    machine = one_host(runtime)
+    runtime.start("mpinode-2", machine).wait_listening()
+    head = runtime.start("mpihead", machine)
     assert head.process.wait(containers.SECONDS) == 3, head.log
     assert "Connection refused" in head.log
     assert "given up, without: mpinode-1\n" in head.log
 
 
-def test_sshd_of_another_user_than_root(host_of):
+def test_sshd_of_another_user_than_root(runtime_of):
     account = containers.ACCOUNT
-    host = host_of("-n", "2", "--user", f"{account}:{account}", "--env", "HOSTILE=")
-    node, head = host.start("mpinode-1"), host.start("mpihead")
+    runtime = runtime_of("-n", "2", "--user", f"{account}:{account}", "--env", "HOSTILE=")
+    machine = one_host(runtime)
+    node, head = runtime.start("mpinode-1", machine), runtime.start("mpihead", machine)
     head.wait_healthy()
     assert "port 2234" in node.log
     said = head.run("ssh", "mpinode-1", "id -u; hostname")
     assert (said.returncode, said.stdout) == (0, f"{account}\nmpinode-1\n"), said.stderr
 
 
-def test_a_user_without_an_account_is_told(host_of):
-    host = host_of("-n", "1", "--user", f"{containers.ACCOUNT + 1}:1", "--env", "HOSTILE=")
-    head = host.start("mpihead")
+def test_a_user_without_an_account_is_told(runtime_of):
+    runtime = runtime_of("-n", "1", "--user", f"{containers.ACCOUNT + 1}:1", "--env", "HOSTILE=")
+    head = runtime.start("mpihead", one_host(runtime))
     assert head.process.wait(containers.SECONDS) == 2
     assert f"user {containers.ACCOUNT + 1} has no account in this image" in head.log
