@@ -16,6 +16,7 @@ def frameworks(seen: Seen) -> Iterator[Finding]:
     yield from _wheels(seen)
     yield from _beside_the_image(seen)
     yield from _tensorflow_on_the_image(seen)
+    yield from _bazel(seen)
     yield from _two(seen)
 
 
@@ -100,6 +101,15 @@ def _cudnn(seen: Seen, row: TensorflowRelease, who: str) -> Iterator[Finding]:
     if series(choice.cudnn, 1) != series(row.cudnn, 1) or not at_least(choice.cudnn, row.cudnn):
         what = f"{who} is built for cuDNN {row.cudnn}, the image has {choice.cudnn}"
         yield fault("cudnn", what, row.cited())
+
+
+def _bazel(seen: Seen) -> Iterator[Finding]:
+    """TensorFlow 1 checks the Bazel that compiles it, and newer ones no longer know its rules."""
+    row, choice = seen.tensorflow, seen.selection
+    if row is None or not choice.bazel or not row.bazel or series(choice.bazel) == series(row.bazel):
+        return
+    what = f"TensorFlow {choice.tensorflow} is compiled by Bazel {row.bazel}, not {choice.bazel}"
+    yield fault("tensorflow-bazel", what, row.cited(), works=f"bazel {row.bazel}")
 
 
 def _two(seen: Seen) -> Iterator[Finding]:

@@ -27,7 +27,12 @@ def history(seen: Seen) -> Iterator[Finding]:
             "one ssh key pair is in a layer: whoever has the image has the key",
         ),
         ("venv", True, "pip installs into the system's Python"),
-        ("self-test", not choice.has_ringleader, "no Ringleader and no self-test: its Python is too old"),
+        ("hosts", choice.keys != "", "ssh asks no host who it is, and sshd's own keys are in a layer"),
+        (
+            "self-test",
+            not choice.has_ringleader,
+            "its Python is too old for Ringleader: a shell script, image-selftest, is in its place",
+        ),
         ("sbom", not choice.has_ringleader, "no list of what is in it (SBOM)"),
         ("updates", _is_old(seen), "the base gets no security updates"),
     ):

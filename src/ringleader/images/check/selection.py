@@ -28,6 +28,8 @@ class Selection:
     tensorflow_gpu: bool = True
     tensorflow_compiled: bool = False
     """True: from source, in the build half."""
+    bazel: str = ""
+    """What it is compiled with then."""
     mxnet: str = ""
     mxnet_variant: str = ""
     horovod: str = ""
@@ -114,6 +116,7 @@ def _frameworks(blocks: Any) -> dict[str, Any]:
         "tensorflow": _of(blocks, "tensorflow-source" if compiled else "tensorflow", "version"),
         "tensorflow_gpu": compiled or _of(blocks, "tensorflow", "gpu", True),
         "tensorflow_compiled": compiled,
+        "bazel": _of(blocks, "tensorflow-source", "bazel"),
         "mxnet": _of(blocks, "mxnet", "version"),
         "mxnet_variant": _of(blocks, "mxnet", "variant"),
     }
