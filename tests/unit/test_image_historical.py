@@ -207,7 +207,7 @@ class TestHorovod:
             "./configure --prefix=/usr/local --enable-orterun-prefix-by-default",
             "ldconfig /usr/local/cuda/lib64/stubs",
             "pip==20.3.4",
-            "numpy==1.14.6",
+            "gast==0.2.0",
             "tensorflow-gpu==1.6.0",
             "horovod==0.11.2",
         )

@@ -87,8 +87,11 @@ RUN install -d -m 0700 /root/.ssh \
 RUN /usr/bin/python3.5 -m pip install --no-cache-dir --disable-pip-version-check pip==20.3.4 \
          setuptools==44.1.1 wheel==0.37.1
 
-RUN /usr/bin/python3.5 -m pip install --no-cache-dir --disable-pip-version-check numpy==1.14.6 \
-         protobuf==3.6.1
+RUN /usr/bin/python3.5 -m pip install --no-cache-dir --disable-pip-version-check absl-py==0.6.1 \
+         astor==0.7.1 gast==0.2.0 grpcio==1.16.1 h5py==2.9.0 Keras-Applications==1.0.6 \
+         Keras-Preprocessing==1.0.5 Markdown==3.0.1 numpy==1.14.6 Pillow==6.2.2 certifi==2018.11.29 \
+         chardet==3.0.4 graphviz==0.8.4 idna==2.8 requests==2.21.0 urllib3==1.24.3 protobuf==3.6.1 \
+         six==1.12.0 tensorboard==1.12.2 termcolor==1.1.0 Werkzeug==0.14.1
 
 RUN /usr/bin/python3.5 -m pip install --no-cache-dir --disable-pip-version-check tensorflow-gpu==1.12.0 \
          mxnet-cu90==1.4.1
@@ -150,10 +153,10 @@ RUN printf '%s\n' \
  && chmod 0755 /usr/local/bin/image-selftest
 LABEL org.opencontainers.image.title="all-frameworks-2019" \
       org.opencontainers.image.description="TensorFlow 1.12.0, PyTorch 1.3.0 and MXNet 1.4.1 in one image with CUDA 9.0, Python 3.5 and gcc 4.9" \
-      org.opencontainers.image.version="abaeb4904f36" \
+      org.opencontainers.image.version="eb0b2035d39b" \
       org.opencontainers.image.ref.name="all-frameworks-2019" \
       org.opencontainers.image.base.name="nvidia/cuda:9.0-devel-ubuntu16.04" \
-      ringleader.recipe="sha256:abaeb4904f3670625f4b29a8d3e6822565244f5fc648e264f65a26d16711b458" \
+      ringleader.recipe="sha256:eb0b2035d39be00172a1ce3df313e268a4dbdfe789f1123f73e499aabbf3fdc4" \
       ringleader.version="0.1.0"
 EXPOSE 22
 CMD ["/usr/sbin/sshd", "-D", "-p", "22"]

@@ -80,8 +80,10 @@ RUN mkdir -p /var/run/sshd \
 RUN /usr/bin/python2.7 -m pip install --no-cache-dir --disable-pip-version-check pip==20.3.4 \
          setuptools==44.1.1 wheel==0.37.1
 
-RUN /usr/bin/python2.7 -m pip install --no-cache-dir --disable-pip-version-check numpy==1.14.6 \
-         protobuf==3.6.1
+RUN /usr/bin/python2.7 -m pip install --no-cache-dir --disable-pip-version-check absl-py==0.1.13 \
+         astor==0.6.2 backports.weakref==1.0.post1 bleach==1.5.0 enum34==1.1.6 funcsigs==1.0.2 futures==3.2.0 \
+         gast==0.2.0 grpcio==1.11.0 html5lib==0.9999999 Markdown==2.6.11 mock==2.0.0 numpy==1.14.6 pbr==4.0.2 \
+         protobuf==3.5.2.post1 six==1.11.0 tensorboard==1.6.0 termcolor==1.1.0 Werkzeug==0.14.1
 
 RUN /usr/bin/python2.7 -m pip install --no-cache-dir --disable-pip-version-check tensorflow-gpu==1.6.0
 
@@ -143,10 +145,10 @@ RUN printf '%s\n' \
 RUN ldconfig
 LABEL org.opencontainers.image.title="horovod-0.11" \
       org.opencontainers.image.description="Horovod 0.11.2 on TensorFlow 1.6.0, CUDA 9.0, NCCL 2.1 and Open MPI 3.0.0, with ssh on port 12345" \
-      org.opencontainers.image.version="a221ab5a3e99" \
+      org.opencontainers.image.version="e7b703dc9f7a" \
       org.opencontainers.image.ref.name="horovod-0.11" \
       org.opencontainers.image.base.name="nvidia/cuda:9.0-devel-ubuntu16.04" \
-      ringleader.recipe="sha256:a221ab5a3e99f8f3075afe51d6cb8c1360c87f2f174c77b96daf7bfe9bf9d97c" \
+      ringleader.recipe="sha256:e7b703dc9f7aeadaa3b4517b69213f89b0cdefe9dc80fe51a2fb37de047183db" \
       ringleader.version="0.1.0"
 EXPOSE 12345
 CMD ["/usr/sbin/sshd", "-D", "-p", "12345"]

@@ -145,8 +145,10 @@ COPY --from=build /opt/wheels/tensorflow-1.12.0-cp35-cp35m-linux_x86_64.whl /opt
 RUN /usr/bin/python3.5 -m pip install --no-cache-dir --disable-pip-version-check pip==20.3.4 \
          setuptools==44.1.1 wheel==0.37.1
 
-RUN /usr/bin/python3.5 -m pip install --no-cache-dir --disable-pip-version-check numpy==1.14.6 \
-         protobuf==3.6.1
+RUN /usr/bin/python3.5 -m pip install --no-cache-dir --disable-pip-version-check absl-py==0.6.1 \
+         astor==0.7.1 gast==0.2.0 grpcio==1.16.1 h5py==2.9.0 Keras-Applications==1.0.6 \
+         Keras-Preprocessing==1.0.5 Markdown==3.0.1 numpy==1.14.6 protobuf==3.6.1 six==1.12.0 \
+         tensorboard==1.12.2 termcolor==1.1.0 Werkzeug==0.14.1
 
 RUN /usr/bin/python3.5 -m pip install --no-cache-dir --disable-pip-version-check \
          /opt/wheels/tensorflow-1.12.0-cp35-cp35m-linux_x86_64.whl
@@ -189,8 +191,8 @@ RUN printf '%s\n' \
  && chmod 0755 /usr/local/bin/image-selftest
 LABEL org.opencontainers.image.title="tensorflow-1.12-verbs" \
       org.opencontainers.image.description="TensorFlow 1.12 compiled with its gRPC+verbs and gRPC+GDR servers, the wheel handed to a runtime image" \
-      org.opencontainers.image.version="864b76537092" \
+      org.opencontainers.image.version="e24b6d7c51dd" \
       org.opencontainers.image.ref.name="tensorflow-1.12-verbs" \
       org.opencontainers.image.base.name="nvidia/cuda:9.0-runtime-ubuntu16.04" \
-      ringleader.recipe="sha256:864b76537092c6bb47bb00b8b3fef49dfb54fe2811235417cbfb0a25cbd219ef" \
+      ringleader.recipe="sha256:e24b6d7c51dd5ffcdafb86725db21e3a5a1b2d6a14d18726c7f2dd3547475fa7" \
       ringleader.version="0.1.0"
