@@ -1,0 +1,67 @@
+"""The guide to images: each command that needs no registry, index or cluster is executed, in order."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from ringleader.errors import RefusedError
+from ringleader.images import builders
+
+GUIDE = Path(__file__).resolve().parents[2] / "docs/guides/images.md"
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+ELSEWHERE = (
+    "ringleader image lock",  # asks pip's index
+    "ringleader image build train.toml --tag",  # pulls and builds
+    "ringleader run --on kubernetes",
+    "buildah ",
+    "docker ",
+)
+"""What needs a registry, an index or a cluster. The real build is `make test-images`."""
+REFUSED = ("ringleader image solve torch=2.15 gpu=p100",)
+
+
+def test_the_guide_works_as_it_stands(tmp_path: Path) -> None:
+    environ = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    recipes = [body for language, body in FENCE.findall(GUIDE.read_text()) if language == "toml"]
+    assert recipes[0].startswith('name = "train"')
+    ran, printed = [], ""
+    for language, body in FENCE.findall(GUIDE.read_text()):
+        if language == "toml" and body == recipes[0]:
+            (tmp_path / "train.toml").write_text(body)
+        elif language == "":
+            shown = [line.strip() for line in body.splitlines() if line.strip() != "…"]
+            assert all(line in printed for line in shown), printed
+        elif language == "console":
+            for line in body.splitlines():
+                command = line.removeprefix("$ ")
+                if command.startswith(ELSEWHERE) or (" build " in command and not _builder()):
+                    continue
+                printed = _executed(command, tmp_path, environ)
+                ran.append(command)
+    assert len(ran) >= 14
+    assert (tmp_path / "context/Dockerfile").read_text().startswith("# Made by `ringleader image render`")
+
+
+def _executed(command: str, place: Path, environ: dict[str, str]) -> str:
+    words, _, target = command.partition(" > ")
+    done = subprocess.run(
+        shlex.split(words), cwd=place, env=environ, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == (2 if command in REFUSED else 0), f"{command}\n{done.stderr}"
+    if target:
+        (place / target).write_text(done.stdout)
+    return done.stdout + done.stderr
+
+
+def _builder() -> bool:
+    """Tell whether a builder answers: also a dry run names the one that would be used."""
+    try:
+        builders.find(environ=os.environ)
+    except RefusedError:
+        return False
+    return True
