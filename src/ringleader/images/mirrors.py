@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from ringleader.images.recipe import Mirrors
-from ringleader.images.steps import Image, Run, Step, words, write
+from ringleader.images.steps import Image, Run, Stage, Step, words, write
 from ringleader.images.tables.rows import read, rows
 
 PUBLIC = ("docker.io", "nvcr.io", "quay.io", "ghcr.io", "gcr.io", "registry.k8s.io", "public.ecr.aws")
@@ -101,12 +101,14 @@ def mirrored(image: Image, mirrors: Mirrors, family: str) -> Image:
     """Return an image whose every fetch asks the mirrors. ``family`` is ``debian`` or ``ubuntu``."""
     places = places_of(mirrors)
     rules = tuple(_rules(places, family))
-    stages = []
+    stages: list[Stage] = []
     for stage in image.stages:
         keeps = places.keep and stage is image.stages[-1]
         kept = tuple(_kept(places, rules)) if keeps else ()
         steps = tuple(_step(step, places, () if keeps else rules) for step in stage.steps)
-        stages.append(replace(stage, base=_reference(stage.base, places), steps=(*kept, *steps)))
+        own = any(stage.base == earlier.name for earlier in stages)
+        base = stage.base if own else _reference(stage.base, places)
+        stages.append(replace(stage, base=base, steps=(*kept, *steps)))
     return replace(image, stages=tuple(stages))
 
 

@@ -1,0 +1,251 @@
+"""Mirrors: asked by everything that fetches, and gone when a step has ended."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.unit.image_world import HEAD, PROFILES, docker_commands, image_of, image_of_profile
+
+from ringleader.images import dockerfile
+from ringleader.images.mirrors import mirrored, names, places_of, table
+from ringleader.images.recipe import Mirrors
+from ringleader.images.shell import chain
+from ringleader.images.steps import Image, Run, Stage, Step
+
+DEBIAN = """Types: deb
+URIs: http://deb.debian.org/debian
+Suites: bookworm bookworm-updates
+
+Types: deb
+URIs: http://deb.debian.org/debian-security
+Suites: bookworm-security
+"""
+ONE_LINE = """deb http://deb.debian.org/debian bullseye main
+# deb https://snapshot.debian.org/archive/debian/20250101T000000Z bullseye main
+deb http://security.debian.org/debian-security bullseye-security main
+deb http://security.debian.org/ stretch/updates main
+deb http://ftp.de.debian.org/debian bullseye main
+"""
+UBUNTU = """Types: deb
+URIs: http://archive.ubuntu.com/ubuntu/
+Suites: noble noble-updates
+
+Types: deb
+URIs: https://security.ubuntu.com/ubuntu/
+Suites: noble-security
+"""
+PORTS = """deb http://ports.ubuntu.com/ubuntu-ports/ noble main
+deb http://de.archive.ubuntu.com/ubuntu noble main
+"""
+CUDA = "deb https://developer.download.nvidia.com/compute/cuda/repos/ubuntu2404/x86_64 /\n"
+
+
+def of(*steps: Step, base: str = "debian:12") -> Image:
+    return Image(name="x", stages=(Stage(name="image", base=base, steps=steps),), about="")
+
+
+def step_with(mirrors: Mirrors, *commands: str, family: str = "debian") -> Step:
+    return mirrored(of(Run(commands=commands)), mirrors, family).stages[0].steps[-1]
+
+
+@pytest.fixture
+def run(tmp_path: Path):
+    """Run a step in a root of our own, with an apt-get that keeps what it sees. Both come back."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "apt-get").write_text(
+        f"#!/bin/sh\nfind {tmp_path}/apt '(' -name '*.list' -o -name '*.sources' ')'"
+        f' -exec cat {{}} + >> {tmp_path}/seen\nexit "${{APT_CODE:-0}}"\n'
+    )
+    (programs / "apt-get").chmod(0o755)
+
+    def play(
+        step: Step, sources: str, *, name: str = "sources.list.d/x.sources", code: int = 0
+    ) -> tuple[str, str]:
+        assert isinstance(step, Run)
+        file = tmp_path / "apt" / name
+        file.parent.mkdir(parents=True)
+        (tmp_path / "apt/sources.list.d").mkdir(exist_ok=True)
+        file.write_text(sources)
+        script = "\n".join(chain(step.commands)).replace("/etc/apt", str(tmp_path / "apt"))
+        environ = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "APT_CODE": str(code)}
+        done = subprocess.run(
+            ["sh", "-c", script], env=environ, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == code, done.stderr
+        left = {path.name for path in (tmp_path / "apt").rglob("*") if path.is_file()}
+        assert code or left == {file.name}
+        return (tmp_path / "seen").read_text(), file.read_text()
+
+    return play
+
+
+@pytest.mark.parametrize(
+    ("family", "name", "sources", "seen"),
+    [
+        (
+            "debian",
+            "sources.list.d/debian.sources",
+            DEBIAN,
+            ["http://m.example/x/debian", "http://m.example/x/debian-security"],
+        ),
+        (
+            "debian",
+            "sources.list",
+            ONE_LINE,
+            [
+                "http://m.example/x/debian",
+                "https://snapshot.debian.org/archive/debian/20250101T000000Z",
+                "http://m.example/x/debian-security",
+                "http://m.example/x/debian-security",
+                "http://m.example/x/debian",
+            ],
+        ),
+        (
+            "ubuntu",
+            "sources.list.d/ubuntu.sources",
+            UBUNTU,
+            ["http://m.example/x/ubuntu/", "http://m.example/x/ubuntu/"],
+        ),
+        ("ubuntu", "sources.list", PORTS, ["http://m.example/x/ubuntu-ports/", "http://m.example/x/ubuntu"]),
+    ],
+)
+def test_apt_asks_the_mirror_and_its_sources_are_as_before(
+    run,
+    family: str,
+    name: str,
+    sources: str,
+    seen: list[str],
+) -> None:
+    step = step_with(Mirrors(apt="http://m.example/x/"), "apt-get update", family=family)
+    asked, left = run(step, sources, name=name)
+    assert re.findall(r"https?://\S+", asked) == seen
+    assert left == sources
+
+
+def test_a_named_set_stands_for_further_lists(run) -> None:
+    asked, left = run(step_with(Mirrors(set="cn"), "apt-get update"), CUDA, name="sources.list.d/cuda.list")
+    assert "https://developer.download.nvidia.cn/compute/cuda/repos/ubuntu2404/x86_64 /" in asked
+    assert left == CUDA
+
+
+def test_what_apt_says_is_what_the_step_says(run) -> None:
+    run(step_with(Mirrors(apt="http://m.example"), "apt-get update"), DEBIAN, code=100)
+
+
+def test_what_does_not_fetch_is_left_alone() -> None:
+    step = Run(commands=("make -j 2", "echo 'not apt-getting'", "dpkg -i x.deb"))
+    assert mirrored(of(step), Mirrors(set="cn"), "debian").stages[0].steps == (step,)
+
+
+def test_without_mirrors_nothing_changes() -> None:
+    image = of(Run(commands=("apt-get update", "python3 -m pip install torch")))
+    assert mirrored(image, Mirrors(), "debian") == image
+
+
+def test_pip_and_conda_ask_theirs_in_that_step_only() -> None:
+    mirrors = Mirrors(pip="https://p.example/simple", conda="https://c.example/cloud")
+    pip = step_with(mirrors, "/opt/venv/bin/python -m pip install torch")
+    conda = step_with(mirrors, "/opt/conda/bin/conda install --yes python=3.12")
+    none = step_with(mirrors, "pip install --no-index x.whl")
+    assert isinstance(pip, Run)
+    assert isinstance(conda, Run)
+    assert isinstance(none, Run)
+    assert pip.commands[0] == "export PIP_INDEX_URL=https://p.example/simple"
+    assert conda.commands[0] == "export CONDA_CHANNEL_ALIAS=https://c.example/cloud"
+    assert none.commands == ("pip install --no-index x.whl",)
+
+
+def test_urls_of_a_set_are_exchanged_except_where_they_stay_in_the_image() -> None:
+    step = step_with(
+        Mirrors(set="cn"),
+        "pip install --index-url https://download.pytorch.org/whl/cu126 torch",
+        "curl -o /tmp/k https://developer.download.nvidia.com/compute/k.pub",
+        "curl https://download.pytorch.org/whlx",
+        "printf '%s\\n' 'deb https://developer.download.nvidia.com/compute /' > /etc/apt/x.list",
+    )
+    assert isinstance(step, Run)
+    assert step.commands[1:] == (
+        "pip install --index-url https://mirrors.nju.edu.cn/pytorch/whl/cu126 torch",
+        "curl -o /tmp/k https://developer.download.nvidia.cn/compute/k.pub",
+        "curl https://download.pytorch.org/whlx",
+        "printf '%s\\n' 'deb https://developer.download.nvidia.com/compute /' > /etc/apt/x.list",
+    )
+
+
+@pytest.mark.parametrize(
+    ("base", "cn", "own"),
+    [
+        ("debian:12", "docker.m.daocloud.io/library/debian:12", "r.example/p/library/debian:12"),
+        ("nvidia/cuda:12.8.1-base-ubuntu24.04", "docker.m.daocloud.io/nvidia/cuda:12.8.1-base-ubuntu24.04",
+         "r.example/p/nvidia/cuda:12.8.1-base-ubuntu24.04"),
+        ("docker.io/library/debian:12", "docker.m.daocloud.io/library/debian:12",
+         "r.example/p/library/debian:12"),
+        ("nvcr.io/nvidia/pytorch:25.01-py3", "nvcr.m.daocloud.io/nvidia/pytorch:25.01-py3",
+         "r.example/p/nvcr.io/nvidia/pytorch:25.01-py3"),
+        ("r.own.example/b:1", "r.own.example/b:1", "r.own.example/b:1"),
+        ("localhost/b:1", "localhost/b:1", "localhost/b:1"),
+        (f"debian:12@sha256:{'0' * 64}", f"docker.m.daocloud.io/library/debian:12@sha256:{'0' * 64}",
+         f"r.example/p/library/debian:12@sha256:{'0' * 64}"),
+    ],
+)  # fmt: skip
+def test_bases_come_from_the_mirror_of_their_registry(base: str, cn: str, own: str) -> None:
+    assert mirrored(of(base=base), Mirrors(set="cn"), "debian").stages[0].base == cn
+    assert mirrored(of(base=base), Mirrors(registry="r.example/p"), "debian").stages[0].base == own
+
+
+def test_a_stage_that_stands_on_another_keeps_it() -> None:
+    stages = (Stage(name="build", base="debian:12", steps=()), Stage(name="image", base="build", steps=()))
+    found = mirrored(Image(name="x", about="", stages=stages), Mirrors(set="cn"), "debian")
+    assert [stage.base for stage in found.stages] == ["docker.m.daocloud.io/library/debian:12", "build"]
+
+
+def test_single_mirrors_win_over_the_set() -> None:
+    found = places_of(Mirrors(set="cn", pip="https://p.example/simple"))
+    assert found.pip == "https://p.example/simple"
+    assert found.apt
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_no_mirror_is_left_in_an_image(name: str) -> None:
+    usual, found = image_of_profile(name), image_of_profile(name, mirrors=("cn",))
+    hosts = re.compile(
+        "|".join(re.escape(re.sub(r"^https?://", "", row.url).split("/")[0]) for row in table())
+    )
+    assert hosts.search(dockerfile.text(found))
+    assert not hosts.search(dockerfile.text(usual))
+    for one in docker_commands(dockerfile.text(found)):
+        if one.cmd.upper() not in ("RUN", "FROM"):
+            assert not hosts.search(str(one.value))
+    for stage in found.stages:
+        assert hosts.search(stage.base)
+        for step in stage.steps:
+            if isinstance(step, Run) and any("--in-place=.usual" in command for command in step.commands):
+                assert "-name '*.usual'" in step.commands[-1]
+            elif isinstance(step, Run):
+                assert not any(re.search(r"\bapt-get update", command) for command in step.commands)
+
+
+def test_kept_mirrors_stay_in_the_image() -> None:
+    image = image_of(HEAD + '[torch]\nversion = "2.8.0"\nvariant = "cpu"\n', mirrors=("cn", "keep=true"))
+    first, *further = image.stages[-1].steps
+    assert isinstance(first, Run)
+    assert [command.partition(" ")[0] for command in first.commands] == ["find", "printf", "printf"]
+    assert "/etc/pip.conf" in first.commands[1]
+    assert not any(
+        ".usual" in command for step in further if isinstance(step, Run) for command in step.commands
+    )
+    build = [step for step in image.stages[0].steps if isinstance(step, Run)]
+    assert any(".usual" in command for step in build for command in step.commands)
+
+
+def test_rows_are_complete() -> None:
+    assert names() == ("cn",)
+    assert {row.kind for row in table()} == {"registry", "apt", "pip", "conda", "fetch"}
+    for row in table():
+        assert bool(row.of) == (row.kind in ("registry", "fetch"))
+        assert row.url.startswith("http") != (row.kind == "registry")
