@@ -190,7 +190,9 @@ def test_a_launcher_in_which_ranks_run_has_nics() -> None:
     ):
         launcher = launcher_template(job, SETTINGS)
         assert first_of(launcher)["resources"]["limits"] == {"rdma/hca_shared_devices_a": "1"}
-        assert "ports" not in first_of(launcher)
+    launcher = launcher_template(job_of({"profile": "host-network"}, runLauncherAsWorker=True), SETTINGS)
+    assert launcher["spec"]["hostNetwork"] is True
+    assert "ports" not in first_of(launcher), "no sshd runs there"
 
 
 @pytest.mark.parametrize(

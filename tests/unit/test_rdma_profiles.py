@@ -342,7 +342,8 @@ def test_with_a_device_plugin_the_hosts_network_needs_no_privileges(call: Call) 
 )
 def test_labels_of_node_feature_discovery(call: Call, word: str, names: list[str]) -> None:
     """node-feature-discovery, tag by tag: custom-rdma.* up to 0.12, rdma.* since 0.13; never network-rdma."""
-    argv = ("--image", "a", "--rdma", "shared", "--node-label", word, "--node-label", "rack=7", "--", "a")
+    labels = ("--node-label", word, "--node-label", "rack=7", "--node-label", "rack=7")
+    argv = ("--image", "a", "--rdma", "shared", *labels, "--", "a")
     _, out, _ = call("render", "mpijob", *argv)
     (worker,), (launcher,) = pods_of(documents(out))
     required = worker["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
@@ -386,6 +387,27 @@ def test_a_launcher_that_takes_ranks_has_nics(call: Call) -> None:
         assert pod["spec"]["containers"][0]["resources"]["limits"] == {"rdma/hca_shared_devices_a": "1"}
         (rule,) = pod["spec"]["topologySpreadConstraints"]
         assert rule["labelSelector"] == {"matchLabels": {"training.kubeflow.org/job-name": "a"}}
+    argv = ("--image", "a", "-n", "2", "--run-launcher-as-worker", "--rdma", "host-network", "--", "a")
+    (job,) = documents(call("render", "mpijob", *argv)[1])
+    (worker,), (launcher,) = pods_of([job])
+    assert worker["spec"]["hostNetwork"] is launcher["spec"]["hostNetwork"] is True
+    assert "ports" in worker["spec"]["containers"][0]
+    assert "ports" not in launcher["spec"]["containers"][0], "no sshd runs there"
+
+
+def test_one_pod_has_the_users_variables(call: Call) -> None:
+    secret = ("--secret-env", "KEY=wandb/key")
+    _, out, _ = call("render", "pods", "--single", "--image", "a", *secret, "--", "train", "$(HOME)")
+    (pod,) = documents(out)
+    first = pod["spec"]["containers"][0]
+    assert first["env"] == [{"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "wandb", "key": "key"}}}]
+    assert (first["command"], first["args"]) == (["train"], ["$$(HOME)"]), "the kubelet expands $(…)"
+    words = ("--rdma", "coreweave-ib", "-x", "UCX_TLS=rc", "-x", "A=1", "--timeout", "60")
+    _, out, _ = call("render", "pods", "--single", "--image", "a", *words, "train")
+    (pod,) = documents(out)
+    env = {one["name"]: one["value"] for one in pod["spec"]["containers"][0]["env"]}
+    assert (env["UCX_TLS"], env["A"], env["NCCL_IB_HCA"]) == ("rc", "1", "ibp")
+    assert pod["spec"]["activeDeadlineSeconds"] == 60
 
 
 def test_run_takes_the_same_words(call: Call) -> None:
