@@ -29,7 +29,10 @@ COMMANDS: Table = {
     "logs": ("ringleader.cli.logs", "What a job's launcher, or a worker, has written."),
     "explain": ("ringleader.cli.explain", "Why a job is not running, or why it failed."),
     "delete": ("ringleader.cli.delete", "Delete jobs with everything that belongs to them."),
-    "render": ("ringleader.cli.render", "Print manifests for a cluster: MPIJobs, old ones converted."),
+    "render": (
+        "ringleader.cli.render",
+        "Print MPIJobs, plain Pods, compose applications; with NICs.",
+    ),
     "image": ("ringleader.cli.image", "Container images: render, check, build, list, solve, lock."),
     "doctor": ("ringleader.cli.doctor", "What an image, or this machine, has in it; does it work together?"),
     "operator": ("ringleader.cli.operator", "The MPIJob operator: its CRD."),
