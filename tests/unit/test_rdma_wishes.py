@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from ringleader.cli.main import main
 from ringleader.errors import RequestError
 from ringleader.launch.kubernetes.build import mpijob
 from ringleader.launch.kubernetes.single import single_pod
-from ringleader.render.rdma.give import NETWORKS
+from ringleader.render.rdma.give import NETWORKS, give
 from ringleader.render.rdma.remarks import remarks
 from ringleader.render.rdma.settle import settle
 from ringleader.render.rdma.table import PROFILES
@@ -131,6 +132,14 @@ BAD = {
     "asked for twice": (
         ("--rdma", "shared", "--resource", "rdma/hca_shared_devices_a=1"),
         ["--resource: rdma/hca_shared_devices_a is asked for twice"],
+    ),
+    "said in two ways": (
+        ("--rdma", "shared", "--annotation", "ringleader/rdma-count=1"),
+        ["--annotation ringleader/rdma-count: stands beside --rdma"],
+    ),
+    "claims of other GPUs": (
+        ("--rdma", "dra", "--gpu-resource", "amd.com/gpu"),
+        ["--gpu-resource: claims are made for GPUs of the class gpu.nvidia.com"],
     ),
     "networks twice": (
         ("--rdma", "shared", "--rdma-network", "a", "--annotation", f"{NETWORKS}=b"),
@@ -275,6 +284,19 @@ def test_a_launcher_without_ranks_never_has_a_nic(
     assert specs.worker is not None
     assert profile == "none" or OF_NICS.search(repr(specs.worker.template))
     assert profile == "none" or OF_NICS.search(repr(single_pod(request)))
+
+
+@given(WISHES)
+def test_what_was_given_once_is_not_given_again(wish: Wish) -> None:
+    try:
+        grant = settle(wish, str)
+    except RequestError:
+        return
+    pod: dict[str, Any] = {"spec": {"containers": [{"name": "a", "image": "a"}]}}
+    give(pod, grant, job="train", role="worker")
+    once = deepcopy(pod)
+    give(pod, grant, job="train", role="worker")
+    assert pod == once
 
 
 # --- remarks ----------------------------------------------------------------------------------------------

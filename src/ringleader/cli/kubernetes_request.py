@@ -16,7 +16,7 @@ from ringleader.cli.kubernetes_options import JobWords
 from ringleader.errors import RequestError
 from ringleader.launch.kubernetes.build import mpijob
 from ringleader.launch.kubernetes.request import PODS_HOME, Pairs, Request
-from ringleader.mpijob.annotations import SPAWN_EXEC, SPAWN_SSH
+from ringleader.mpijob.annotations import RDMA, SPAWN_EXEC, SPAWN_SSH
 from ringleader.mpijob.model import CleanPodPolicy, MpiImplementation, MPIJob
 from ringleader.mpijob.reading import check
 from ringleader.render.rank_env import is_secret
@@ -87,6 +87,12 @@ def _with_nics(request: Request, given: JobWords, faults: Faults) -> Request:
         faults.add("--resource", f"{name} is asked for twice: it comes with --rdma {nics.profile.name}")
     if nics.networks and NETWORKS in dict(request.annotations):
         faults.add(f"--annotation {NETWORKS}", "is what --rdma-network writes", "leave out one of the two")
+    for name in dict(request.annotations):
+        if name.startswith(RDMA):
+            faults.add(f"--annotation {name}", "stands beside --rdma", "leave out one of the two")
+    if nics.makes_template and nics.gpus and given.gpu_resource != JobWords.gpu_resource:
+        what = f"claims are made for GPUs of the class {nics.gpu_class}"
+        faults.add("--gpu-resource", what, "write a template and name it: --rdma-claim-template")
     if nics.profile.way is Way.CLAIM:
         resources.pop(given.gpu_resource, None)  # the claim holds them
     return replace(

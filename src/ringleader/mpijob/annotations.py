@@ -45,6 +45,9 @@ GANG = "ringleader/gang"
 """Gang scheduler of this job: `none`, `volcano`, or the name of a scheduler with scheduler-plugins'
 coscheduling. Without it: what the operator was started with."""
 
+RDMA = "ringleader/rdma-"
+"""Beginning of the annotations for NICs."""
+
 RDMA_PROFILE = "ringleader/rdma-profile"
 """Name of the way in which this cluster gives NICs to Pods: see the guide "A Pod that may use the NIC". The
 workers get what belongs to it, and the launcher only where ranks run in it. With mpirun's ssh the profile's

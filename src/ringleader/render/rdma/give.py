@@ -74,10 +74,15 @@ def _resources(spec: Document, first: Document, grant: Grant, job: str) -> None:
     if is_claimed:
         named = {"name": claims.CLAIM}
         source = grant.claim_template or claims.template_name(job)
-        resources["claims"] = [*(resources.get("claims") or ()), named]
+        resources["claims"] = _named([*(resources.get("claims") or ()), named])
         claimed = {**named, "resourceClaimTemplateName": source}
-        spec["resourceClaims"] = [*(spec.get("resourceClaims") or ()), claimed]
+        spec["resourceClaims"] = _named([*(spec.get("resourceClaims") or ()), claimed])
     first["resources"] = resources
+
+
+def _named(items: list[Document]) -> list[Document]:
+    """Return the items, the first of each name."""
+    return list({one.get("name"): one for one in reversed(items)}.values())[::-1]
 
 
 def _new(amounts: dict[str, str], resources: Document) -> dict[str, Any]:
@@ -124,7 +129,7 @@ def _require(spec: Document, labels: Pairs) -> None:
     # Terms are alternatives: each must ask for the labels.
     terms: list[Document] = list(required.get("nodeSelectorTerms") or ({},))
     required["nodeSelectorTerms"] = [
-        {**term, "matchExpressions": [*(term.get("matchExpressions") or ()), *wanted]} for term in terms
+        {**term, "matchExpressions": _joined(term.get("matchExpressions"), wanted)} for term in terms
     ]
     of_nodes["requiredDuringSchedulingIgnoredDuringExecution"] = required
     spec["affinity"] = {**affinity, "nodeAffinity": of_nodes}
@@ -134,10 +139,23 @@ def _spread(spec: Document, spread: Spread, labels: dict[str, str]) -> None:
     chosen = {"labelSelector": {"matchLabels": labels}, "topologyKey": HOSTNAME}
     if spread is Spread.EVEN:
         rule = {"maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway", **chosen}
-        spec["topologySpreadConstraints"] = [*(spec.get("topologySpreadConstraints") or ()), rule]
+        rules = spec.get("topologySpreadConstraints") or ()
+        # Kubernetes takes one rule for a topology and what becomes of Pods that break it.
+        if not any(_breadth(one) == _breadth(rule) for one in rules):
+            spec["topologySpreadConstraints"] = [*rules, rule]
     elif spread is Spread.APART:
         affinity = dict(spec.get("affinity") or {})
         apart = dict(affinity.get("podAntiAffinity") or {})
         key = "requiredDuringSchedulingIgnoredDuringExecution"
-        apart[key] = [*(apart.get(key) or ()), chosen]
+        apart[key] = _joined(apart.get(key), [chosen])
         spec["affinity"] = {**affinity, "podAntiAffinity": apart}
+
+
+def _breadth(rule: Document) -> tuple[Any, Any]:
+    return rule.get("topologyKey"), rule.get("whenUnsatisfiable")
+
+
+def _joined(there: Any, new: list[Document]) -> list[Document]:
+    """Return a list with what it has not got yet."""
+    has = list(there or ())
+    return [*has, *(one for one in new if one not in has)]
