@@ -41,7 +41,7 @@ def halves(block: Horovod, setting: Setting) -> Halves:
     apt = ("build-essential", "cmake") if series >= OPERATIONS else ("build-essential",)
     with_stubs = bool(block.gpu_operations) and bool(setting.cuda)
     half = Half(
-        apt=(*apt, *_mpi_headers(setting)) if modern else apt,
+        apt=(*apt, _python_headers(setting), *_mpi_headers(setting)) if modern else apt,
         pip=_installs(block, setting),
         steps=(_stubs(),) if with_stubs else (),
         last=(_no_stubs(),) if with_stubs else (),
@@ -57,6 +57,14 @@ def _installs(block: Horovod, setting: Setting) -> tuple[PipInstall, ...]:
         return tuple(replace(one, env=variables) for one in found)
     here = tuple(replace(one, env=variables, options=(*one.options, "--no-build-isolation")) for one in found)
     return (*install(setting, *BUILD_TOOLS, order=40), *here)
+
+
+def _python_headers(setting: Setting) -> str:
+    """Return the package of the interpreter's headers; historical images have them anyway."""
+    python = setting.blocks.get("python")
+    version = python.version if python is not None else ""
+    own = version in ("", setting.base.python)
+    return "python3-dev" if own else f"python{version}-dev"
 
 
 def _mpi_headers(setting: Setting) -> tuple[str, ...]:

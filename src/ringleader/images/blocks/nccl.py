@@ -47,7 +47,8 @@ def halves(block: Nccl, setting: Setting) -> Halves:
         )
     library, headers = pinned("libnccl2", block, setting), pinned("libnccl-dev", block, setting)
     keys_first, keys_over = _repository(setting)
-    wanted = (library, headers) if block.tests else ()
+    compiled_with = block.tests or "horovod" in setting.blocks
+    wanted = (library, headers) if compiled_with else ()
     return Halves(
         build=Half(
             before=keys_first,
