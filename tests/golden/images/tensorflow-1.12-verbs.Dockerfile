@@ -40,7 +40,7 @@ RUN /usr/bin/python3.5 -m pip install --no-cache-dir --disable-pip-version-check
          setuptools==44.1.1 wheel==0.37.1
 
 RUN /usr/bin/python3.5 -m pip install --no-cache-dir --disable-pip-version-check six==1.12.0 \
-         numpy==1.14.6 mock==2.0.0
+         numpy==1.14.6 mock==2.0.0 pbr==5.1.1
 
 RUN /usr/bin/python3.5 -m pip install --no-cache-dir --disable-pip-version-check --no-deps \
          keras_applications==1.0.6 keras_preprocessing==1.0.5

@@ -17,7 +17,7 @@ WHEELS = "/opt/wheels"
 PACKAGE = "//tensorflow/tools/pip_package:build_pip_package"
 STUBS = "/usr/local/cuda/lib64/stubs"
 NEEDS = (*("build-essential", *fetch.TOOLS, "git", "pkg-config", "rsync", "unzip", "zip", "zlib1g-dev"),)
-TOOLS = ("six==1.12.0", "numpy==1.14.6", "mock==2.0.0")
+TOOLS = ("six==1.12.0", "numpy==1.14.6", "mock==2.0.0", "pbr==5.1.1")
 KERAS = ("keras_applications==1.0.6", "keras_preprocessing==1.0.5")
 """Imported while the wheel is made; their own dependencies would bring a TensorFlow."""
 
