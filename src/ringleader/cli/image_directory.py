@@ -25,6 +25,12 @@ def check(directory: Path, texts: Mapping[str, str], inside: Sequence[Content]) 
     foreign = [directory / name for name in texts if not _is_ours(directory / name)]
     if not any((directory / name).is_file() for name in texts):
         foreign += [directory / one.path for one in inside if _is_other(directory / one.path, one)]
+    foreign += [
+        parent
+        for one in inside
+        for parent in (directory / one.path).parents
+        if parent.is_relative_to(directory) and parent.exists() and not parent.is_dir()
+    ]
     if foreign:
         hint = "name another directory, or move it away"
         raise RequestError(

@@ -39,8 +39,6 @@ def command(as_json: bool) -> None:
 
 
 def _row(recipe: Recipe) -> dict[str, Any]:
-    from ringleader.images.assemble import setting_of
-
     frameworks = [
         f"{title} {recipe.blocks[name].version}"
         for name, title in FRAMEWORKS.items()
@@ -51,13 +49,17 @@ def _row(recipe: Recipe) -> dict[str, Any]:
         "about": recipe.about,
         "base": recipe.base,
         "frameworks": frameworks,
-        "cuda": setting_of(recipe).cuda or _variant(recipe),
+        "cuda": _cuda(recipe),
         "historical": recipe.historical,
     }
 
 
-def _variant(recipe: Recipe) -> str:
-    """Return what a wheel's own variant says of CUDA: ``cu126`` → ``12.6``."""
-    variant = getattr(recipe.blocks.get("torch"), "variant", "")
-    digits = variant.removeprefix("cu")
-    return f"{digits[:-1]}.{digits[-1]}" if variant.startswith("cu") and digits.isdigit() else ""
+def _cuda(recipe: Recipe) -> str:
+    """Return the CUDA of an image, as 12.8: the base's, else the one that its wheels bring; empty: none."""
+    from ringleader.images.check.seen import Seen
+    from ringleader.images.check.selection import selection_of
+    from ringleader.images.tables import load
+
+    selection = selection_of(recipe)
+    brought = [one.cuda for one in Seen(selection, load()).needs]
+    return ".".join((selection.cuda or next(iter(brought), "")).split(".")[:2])

@@ -30,7 +30,8 @@ class Mirrors:
     set: str = text(NAME)
     """A named set of mirrors, such as ``cn``; single ones below win over it."""
     registry: str = text(REGISTRY)
-    """Prefix for images of public registries: ``registry.example.org/proxy``."""
+    """Prefix for images of public registries: ``registry.example.org/proxy``; then Docker Hub's images are
+    ``registry.example.org/proxy/library/debian:12``, those of others ``…/proxy/nvcr.io/nvidia/…``."""
     apt: str = text(URL)
     """Base URL under which ``debian/``, ``debian-security/`` or ``ubuntu/`` lie."""
     pip: str = text(URL)
@@ -48,6 +49,7 @@ class Recipe:
     name: str = needed(IMAGE_NAME)
     """Name of the image: a-z, 0-9, ``.``, ``-``."""
     about: str = text(TEXT)
+    """What it is for, in one sentence."""
     base: str = needed(REFERENCE)
     """The image to begin with: ``ubuntu:24.04``, ``nvidia/cuda:12.8.1-base-ubuntu24.04``; with ``@sha256:…``
     where it is to be pinned."""
@@ -64,6 +66,7 @@ class Recipe:
     historical: bool = False
     """True: an image as it was made then, without the hardening of today's. `check` prints what it lacks."""
     labels: tuple[tuple[str, str], ...] = pairs(TEXT, LABEL)
+    """Labels of your own; they win over those that every image has."""
     mirrors: Mirrors = field(default_factory=Mirrors)
     blocks: Mapping[str, Any] = field(default_factory=dict)
     """Name → arguments of a block (``ringleader.images.blocks``), in the order in which they take effect."""

@@ -1,0 +1,254 @@
+"""``ringleader image render`` and ``image list``: exit codes, streams, and what is written where."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.unit.image_world import PROFILES, ROOT
+from tests.unit.test_start_cost import HEAVY, loaded
+
+from ringleader.cli import image
+from ringleader.cli.main import main
+from ringleader.images.context import ignore_text
+from ringleader.images.steps import Image
+
+GOLDEN = ROOT / "tests/golden/images"
+RECIPE = """name = "mine"
+base = "debian:12"
+[torch]
+version = "2.8.0"
+variant = "cpu"
+[files.copy]
+"src/train.py" = "/opt/train/train.py"
+"data" = "/opt/data/"
+[ringleader]
+wheel = "r.whl"
+"""
+Call = Callable[..., tuple[object, str, str]]
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
+    """Run the command line in an empty directory: (exit code, standard output, standard error)."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*argv: str) -> tuple[object, str, str]:
+        with pytest.raises(SystemExit) as caught:
+            main(["image", *argv])
+        out, err = capsys.readouterr()
+        return caught.value.code, out, err
+
+    return run
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    """A recipe of one's own with its files, in a directory."""
+    directory = tmp_path / "recipes"
+    (directory / "src").mkdir(parents=True)
+    (directory / "src/train.py").write_text("print('hello')\n")
+    (directory / "data").mkdir()
+    (directory / "data/a").write_text("a")
+    (directory / "r.whl").write_text("")
+    (directory / "mine.toml").write_text(RECIPE)
+    return directory
+
+
+# --- on standard output -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("form", "suffix"), [("dockerfile", "Dockerfile"), ("apptainer", "def")])
+def test_a_profile(call: Call, form: str, suffix: str) -> None:
+    code, out, err = call("render", "pytorch-cpu", "--format", form)
+    assert (code, out, err) == (0, (GOLDEN / f"pytorch-cpu.{suffix}").read_text(), "")
+
+
+def test_a_file_and_changes(call: Call, mine: Path) -> None:
+    code, out, _ = call("render", str(mine / "mine.toml"), "--set", "torch.version=2.9.1", "--mirror", "cn")
+    assert code == 0
+    assert "torch==2.9.1" in out
+    assert "FROM docker.m.daocloud.io/library/debian:12\n" in out
+    assert "COPY --chown=1000:1000 src/train.py /opt/train/train.py" in out
+
+
+def test_another_base(call: Call) -> None:
+    code, out, _ = call("render", "pytorch-cpu", "--base", "ubuntu:24.04")
+    assert (code, "FROM ubuntu:24.04\n" in out) == (0, True)
+
+
+def test_json(call: Call, mine: Path) -> None:
+    code, out, _ = call("render", str(mine / "mine.toml"), "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert (found["name"], found["format"]) == ("mine", "dockerfile")
+    assert found["text"].startswith("# Made by")
+    assert {"src/train.py", "data"} <= set(found["context"])
+
+
+def test_what_is_doubtful_is_said_and_what_is_historical_is_rendered(call: Call) -> None:
+    code, out, err = call("render", "all-frameworks-2019")
+    assert (code, out) == (0, (GOLDEN / "all-frameworks-2019.Dockerfile").read_text())
+    assert "all-frameworks-2019: gone: " in err
+
+
+# --- what is wrong ----------------------------------------------------------------------------------------
+
+
+def test_what_cannot_work_is_refused(call: Call, mine: Path) -> None:
+    argv = ("render", str(mine / "mine.toml"), "--set", "torch.version=2.8.99")
+    code, out, err = call(*argv, "-o", str(mine / "out"))
+    assert (code, out) == (2, "")
+    assert "2.8.99" in err
+    assert not (mine / "out").exists()
+    code, out, err = call(*argv, "--no-check")
+    assert (code, "torch==2.8.99" in out, err) == (0, True, "")
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (("pytorch-cpo",), "pytorch-cpo: is neither a profile nor a file (No such file or directory)\n"
+         "    → did you mean pytorch-cpu? ringleader image list shows the profiles\n"),
+        (("no/such.toml",), "no/such.toml: cannot be read: No such file or directory\n"),
+        (("pytorch-cpu", "--set", "torch.versoin=1"), "--set torch.versoin: unknown key\n"),
+        (("pytorch-cpu", "--mirror", "mars"), "--mirror mirrors.set: 'mars' is no set of mirrors\n"),
+        (("pytorch-cpu", "--mirror", "pip=x"), "--mirror mirrors.pip: 'x' is not an http or https URL\n"),
+        (("pytorch-cpu", "--base", "alpine:3"), "--base base: alpine:3 has no apt\n"),
+        (("pytorch-cpu", "--base", "debian:12\nRUN id"), r"--base base: 'debian:12\nRUN id' is not a "),
+        (("pytorch-cpu", "--set", "files.env.A=x\ny"), r"--set files.env.A: 'x\ny' is not one line of text"),
+    ],
+)  # fmt: skip
+def test_one_message_each(call: Call, argv: tuple[str, ...], said: str) -> None:
+    code, out, err = call("render", *argv)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"ringleader: {said}")
+    assert err.count("ringleader: ") == 1
+
+
+def test_a_file_that_is_no_text(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "x.toml").write_bytes(b'name = "x"\nabout = "\xff"\n')
+    assert call("render", "x.toml") == (2, "", "ringleader: x.toml:2: is not UTF-8\n")
+    (tmp_path / "d").mkdir()
+    assert call("render", "./d") == (2, "", "ringleader: ./d: cannot be read: Is a directory\n")
+
+
+# --- into a directory -------------------------------------------------------------------------------------
+
+
+def files(directory: Path) -> set[str]:
+    return {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
+
+
+def test_a_directory_with_all_that_a_builder_needs(call: Call, mine: Path) -> None:
+    code, out, err = call("render", str(mine / "mine.toml"), "--set", "ringleader.wheel=", "-o", "out")
+    assert (code, out) == (0, "")
+    (wheel,) = (name for name in files(Path("out")) if name.endswith(".whl"))
+    assert files(Path("out")) == {
+        "Dockerfile",
+        "image.def",
+        ".dockerignore",
+        "src/train.py",
+        "data/a",
+        wheel,
+    }
+    assert wheel in err
+    assert f"COPY {wheel} " in Path("out/Dockerfile").read_text()
+    assert Path("out/src/train.py").read_text() == "print('hello')\n"
+    assert [path.name for path in Path().iterdir() if path.name.startswith(".ringleader")] == []
+
+
+def test_a_second_time_it_is_written_over(call: Call, mine: Path) -> None:
+    argv = ("render", str(mine / "mine.toml"), "-o", "out")
+    assert call(*argv)[0] == 0
+    (mine / "src/train.py").write_text("print('new')\n")
+    code, out, _ = call(*argv, "--json")
+    assert code == 0
+    assert set(json.loads(out)["files"]) >= {"Dockerfile", "image.def", ".dockerignore", "src/train.py"}
+    assert Path("out/src/train.py").read_text() == "print('new')\n"
+
+
+def test_beside_the_recipe(call: Call, mine: Path) -> None:
+    before = (mine / "src/train.py").stat().st_ino
+    assert call("render", str(mine / "mine.toml"), "-o", str(mine))[0] == 0
+    assert (mine / "src/train.py").stat().st_ino == before
+    assert (mine / "Dockerfile").is_file()
+
+
+@pytest.mark.parametrize("name", ["Dockerfile", ".dockerignore", "src/train.py", "src"])
+def test_what_is_not_ours_is_not_written_over(call: Call, mine: Path, name: str) -> None:
+    there = Path("out") / name
+    there.parent.mkdir(parents=True)
+    there.write_text("FROM scratch\n")
+    code, out, err = call("render", str(mine / "mine.toml"), "-o", "out")
+    assert (code, out) == (2, "")
+    assert err.startswith(f"ringleader: -o: out/{name} is there already, and not ours\n")
+    assert files(Path("out")) == {name}
+
+
+def test_a_file_that_is_missing_and_a_place_that_cannot_be(call: Call, mine: Path) -> None:
+    (mine / "src/train.py").unlink()
+    code, _, err = call("render", str(mine / "mine.toml"), "-o", "out")
+    assert (code, f"there is no {mine}/src/train.py" in err, Path("out").exists()) == (2, True, False)
+    (mine / "src/train.py").write_text("")
+    code, _, err = call("render", str(mine / "mine.toml"), "-o", "no/such/out")
+    assert (code, "there is no directory" in err) == (2, True)
+    Path("file").write_text("")
+    code, _, err = call("render", str(mine / "mine.toml"), "-o", "file")
+    assert (code, "file is no directory" in err) == (2, True)
+
+
+def test_a_directory_that_may_not_be_written(call: Call, mine: Path) -> None:
+    code, out, err = call("render", str(mine / "mine.toml"), "-o", "/proc/none")
+    assert (code, out, "cannot be written" in err) == (3, "", True)
+
+
+def test_only_what_is_copied_is_sent() -> None:
+    image = Image(name="x", about="", stages=(), context=("a.whl", "src/lib/x.py", "src/lib/y", "data/"))
+    assert ignore_text(image).splitlines()[1:] == [
+        "*",
+        "!a.whl",
+        "!src",
+        "src/*",
+        "!src/lib",
+        "src/lib/*",
+        "!src/lib/x.py",
+        "!src/lib/y",
+        "!data",
+    ]
+
+
+# --- list, and the group ----------------------------------------------------------------------------------
+
+
+def test_list(call: Call) -> None:
+    code, out, err = call("list")
+    assert (code, err) == (0, "")
+    header, *rows = out.splitlines()
+    assert header.split() == ["PROFILE", "BASE", "FRAMEWORKS", "CUDA", "ABOUT"]
+    assert [row.split()[0] for row in rows] == list(PROFILES)
+    code, out, _ = call("list", "--json")
+    found = {one["name"]: one for one in json.loads(out)}
+    assert set(found) == set(PROFILES)
+    assert found["horovod-0.11"]["frameworks"] == ["TensorFlow 1.6.0", "Horovod 0.11.2"]
+    assert (found["horovod-0.11"]["cuda"], found["horovod-0.11"]["historical"]) == ("9.0", True)
+
+
+def test_help_names_every_command_and_loads_none(call: Call) -> None:
+    code, out, _ = call("--help")
+    assert code == 0
+    assert all(f"\n  {name} " in out for name in image.COMMANDS)
+
+
+@pytest.mark.parametrize("name", image.COMMANDS)
+def test_every_command_has_help(call: Call, name: str) -> None:
+    code, out, _ = call(name, "--help")
+    assert (code, out.startswith("Usage: ringleader image")) == (0, True)
+
+
+@pytest.mark.parametrize("words", ["'image', 'render', 'pytorch-cpu'", "'image', 'list'"])
+def test_rendering_loads_nothing_heavy(words: str) -> None:
+    found = loaded(f"from ringleader.cli.main import main; main([{words}])")
+    assert found.isdisjoint({*HEAVY, "yaml", "aiohttp", "asyncio", "ssl"} - {"tabulate"})
