@@ -67,61 +67,71 @@ def run(
     passing: Callable[[float], None],
     log: BinaryIO,
     seconds: float,
+    drain: float = DRAIN_SECONDS,
 ) -> Ended:
     """Run a command to its end.
 
     ``line``: told each line of its output. ``passing``: told the seconds since its start, about twice a
-    second. ``log``: gets all it prints. ``seconds``: its deadline. Raises StoppedError where a signal came;
-    the command's process group has ended then.
+    second. ``log``: gets all it prints. ``seconds``: its deadline. ``drain``: what is waited for the end of
+    its output once it has ended. Raises StoppedError where a signal came; the command's process group has
+    ended then, as it has in any case.
     """
     began = time.monotonic()
-    with signals.caught() as caught:
-        process = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=dict(environ),
-            start_new_session=True,
-        )
+    with signals.caught() as caught, _started(argv, environ) as process:
         assert process.stdout is not None
-        lines = _Lines(line)
-        try:
-            with selectors.DefaultSelector() as selector:
-                selector.register(process.stdout, selectors.EVENT_READ, "output")
-                if caught is not None:
-                    selector.register(caught, selectors.EVENT_READ, "signal")
-                last = seconds
-                while lines.more or process.poll() is None:
-                    now = time.monotonic() - began
-                    passing(now)
-                    if process.poll() is not None:
-                        last = min(last, now + DRAIN_SECONDS)
-                    if now > last:
-                        break
-                    for key, _ in selector.select(min(GLANCE_SECONDS, max(0.0, last - now) + 0.01)):
-                        if key.data == "signal":
-                            raise StoppedError(os.read(key.fd, 1)[0], BEFORE)
-                        if not lines.take(os.read(key.fd, 65536), log):
-                            selector.unregister(process.stdout)
-            lines.finish()
-            return Ended(exit_code=process.poll(), seconds=time.monotonic() - began)
-        finally:
-            _end(process)
+        lines = _Lines(line, log)
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ, "output")
+            if caught is not None:
+                selector.register(caught, selectors.EVENT_READ, "signal")
+            last = seconds
+            while lines.more or process.poll() is None:
+                now = time.monotonic() - began
+                passing(now)
+                if process.poll() is not None:
+                    last = min(last, now + drain)
+                if now > last:
+                    break
+                for key, _ in selector.select(min(GLANCE_SECONDS, max(0.0, last - now) + 0.01)):
+                    if key.data == "signal":
+                        raise StoppedError(os.read(key.fd, 1)[0], BEFORE)
+                    if not lines.take(os.read(key.fd, 65536)):
+                        selector.unregister(process.stdout)
+        lines.finish()
+        return Ended(exit_code=process.poll(), seconds=time.monotonic() - began)
+
+
+@contextmanager
+def _started(argv: tuple[str, ...], environ: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a command in a process group of its own; in the end nothing of that is left."""
+    process = subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=dict(environ),
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        _end(process)
+        if process.stdout is not None:
             process.stdout.close()
 
 
 class _Lines:
     """Cuts output into lines."""
 
-    def __init__(self, line: Callable[[str], None]) -> None:
+    def __init__(self, line: Callable[[str], None], log: BinaryIO) -> None:
         self._line = line
+        self._log = log
         self._rest = b""
         self.more = True
         """False once the output has ended."""
 
-    def take(self, data: bytes, log: BinaryIO) -> bool:
-        log.write(data)
+    def take(self, data: bytes) -> bool:
+        self._log.write(data)
         self.more = bool(data)
         *complete, self._rest = (self._rest + data).split(b"\n")
         for one in complete:

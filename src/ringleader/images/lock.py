@@ -1,7 +1,7 @@
 """A recipe's Python packages, all of them, each with version and hash: what is asked, and the file. Pure.
 
 pip itself decides (``--dry-run --report``): nothing is installed, and the file is right for the recipe's
-Python and base alone. Addresses with which our own pip is configured never reach the file, nor do credentials.
+Python and base alone. Addresses that our own pip is configured with never reach the file, nor do credentials.
 """
 
 from __future__ import annotations

@@ -1,0 +1,237 @@
+"""What a builder is called with, how steps are isolated, what its output means: tables of cases."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ringleader.errors import RefusedError, RequestError
+from ringleader.images import build_command, build_result
+from ringleader.images.build_command import Isolation, Surroundings, Wish
+from ringleader.images.build_progress import LAST_LINES, Progress, shortened
+from ringleader.images.builders import Builder
+
+
+def builder(name: str, *options: str) -> Builder:
+    return Builder(name=name, program=f"/usr/bin/{name}", version="1", global_options=options)
+
+
+def called(name: str, isolated: str = "", **wish: object) -> list[str]:
+    return list(
+        build_command.argv(
+            Wish(tag="t:1", **wish),
+            builder(name),
+            context="/c",
+            id_file="/c/.id",
+            isolated=Isolation(value=isolated),
+        )
+    )
+
+
+START = ["--file", "/c/Dockerfile", "--tag", "t:1", "--iidfile", "/c/.id"]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (called("buildah"), ["/usr/bin/buildah", "bud", *START, "--layers", "--pull=false", "/c"]),
+        (called("podman"), ["/usr/bin/podman", "build", *START, "--pull=false", "/c"]),
+        (called("docker"), ["/usr/bin/docker", "build", *START, "/c"]),
+        (called("docker", pull="always"), ["/usr/bin/docker", "build", *START, "--pull", "/c"]),
+        (
+            called("docker", timestamp=0),
+            ["/usr/bin/docker", "build", *START, "--build-arg", "SOURCE_DATE_EPOCH=0", "/c"],
+        ),
+        (
+            called(
+                "buildah",
+                "chroot",
+                pull="never",
+                platform="linux/arm64",
+                no_cache=True,
+                timestamp=7,
+                arguments=("--squash", "x y"),
+            ),
+            [
+                *("/usr/bin/buildah", "bud", *START, "--layers", "--isolation", "chroot"),
+                *("--platform", "linux/arm64", "--pull=never", "--no-cache", "--timestamp", "7"),
+                *("--squash", "x y", "/c"),
+            ],
+        ),
+    ],
+)
+def test_command_lines(words: list[str], expected: list[str]) -> None:
+    assert words == expected
+
+
+def test_options_of_the_storage_come_before_the_sub_command() -> None:
+    words = build_command.argv(
+        Wish(tag="t:1"),
+        builder("buildah", "--storage-driver", "vfs"),
+        context="/c",
+        id_file="/i",
+        isolated=Isolation(value=""),
+    )
+    assert words[:4] == ("/usr/bin/buildah", "--storage-driver", "vfs", "bud")
+
+
+def test_what_docker_cannot_do_is_said_at_once() -> None:
+    with pytest.raises(RequestError) as caught:
+        called("docker", isolation="chroot", pull="never")
+    assert [fault.where for fault in caught.value.faults] == ["--isolation", "--pull"]
+
+
+def around(**changes: object) -> Surroundings:
+    usual = {"root": True, "may_raise_limits": True, "in_container": False, "runtime": "/usr/bin/crun"}
+    return Surroundings(**{**usual, **changes})
+
+
+@pytest.mark.parametrize(
+    ("asked", "name", "here", "value", "reason"),
+    [
+        ("", "buildah", around(), "", ""),
+        ("oci", "buildah", around(runtime=""), "oci", ""),
+        ("", "buildah", around(runtime=""), "chroot", "no OCI runtime"),
+        ("", "podman", around(runtime=""), "chroot", "no OCI runtime"),
+        ("", "buildah", around(may_raise_limits=False), "chroot", "CAP_SYS_RESOURCE"),
+        ("", "buildah", around(root=False, may_raise_limits=False), "", ""),
+        ("", "buildah", around(in_container=True), "chroot", "container"),
+        ("", "buildah", around(runtime="", chosen="rootless"), "rootless", ""),
+        ("", "docker", around(runtime="", may_raise_limits=False), "", ""),
+        ("", "docker", around(chosen="chroot"), "", ""),
+    ],
+)
+def test_isolation(asked: str, name: str, here: Surroundings, value: str, reason: str) -> None:
+    found = build_command.isolation(asked, builder(name), here)
+    assert found.value == value
+    assert reason in found.reason
+    assert bool(found.reason) == bool(reason)
+
+
+@pytest.mark.parametrize(
+    ("tag", "expected"),
+    [
+        ("", "digits:latest"),
+        ("a", "a:latest"),
+        ("a:2", "a:2"),
+        ("r.example.org:5000/a", "r.example.org:5000/a:latest"),
+    ],
+)
+def test_tags(tag: str, expected: str) -> None:
+    assert build_command.tag_of(tag, "digits") == expected
+
+
+# --- progress ---------------------------------------------------------------------------------------------
+
+BUILDAH = """\
+[1/2] STEP 1/2: FROM debian:12 AS build
+[1/2] STEP 2/2: RUN make
+compiling
+[2/2] STEP 1/2: FROM debian:12
+[2/2] STEP 2/2: RUN false
+bad thing
+Error: error building at STEP "RUN false": exit status 1
+"""
+CLASSICAL = """\
+Step 1/2 : FROM debian:12
+ ---> 1234
+Step 2/2 : RUN false
+ ---> Running in 77
+bad thing
+"""
+BUILDKIT = """\
+#1 [internal] load build definition from Dockerfile
+#4 [build 2/3] RUN make
+#5 [stage-1 2/4] RUN apt-get update
+#4 0.412 compiling
+#5 1.201 bad thing
+#4 DONE 3.0s
+#5 ERROR: process "/bin/sh -c apt-get update" did not complete successfully: exit code: 1
+------
+ > [stage-1 2/4] RUN apt-get update:
+1.201 bad thing
+------
+"""
+
+
+def told(text: str) -> tuple[Progress, list[str]]:
+    progress = Progress()
+    steps = [str(step) for line in text.splitlines() if (step := progress.feed(line)) is not None]
+    return progress, steps
+
+
+def test_buildah_s_steps() -> None:
+    progress, steps = told(BUILDAH)
+    assert steps == [
+        "stage 1/2, step 1 of 2: FROM debian:12 AS build",
+        "stage 1/2, step 2 of 2: RUN make",
+        "stage 2/2, step 1 of 2: FROM debian:12",
+        "stage 2/2, step 2 of 2: RUN false",
+    ]
+    assert str(progress.at) == steps[-1]
+    assert progress.last_lines == ("bad thing", 'Error: error building at STEP "RUN false": exit status 1')
+
+
+def test_the_classical_docker_s_steps() -> None:
+    progress, steps = told(CLASSICAL)
+    assert steps == ["step 1 of 2: FROM debian:12", "step 2 of 2: RUN false"]
+    assert progress.last_lines == (" ---> Running in 77", "bad thing")
+
+
+def test_buildkit_s_steps_run_side_by_side() -> None:
+    progress, steps = told(BUILDKIT)
+    assert steps == ["stage build, step 2 of 3: RUN make", "stage stage-1, step 2 of 4: RUN apt-get update"]
+    assert str(progress.at) == steps[1]
+    assert progress.last_lines[0] == "bad thing"
+    assert "compiling" not in progress.last_lines
+
+
+def test_a_step_may_print_what_looks_like_another_tool_s_line() -> None:
+    progress, steps = told("STEP 1/1: RUN x\n#9 hello\n[9/9] words\n")
+    assert steps == ["step 1 of 1: RUN x"]
+    assert str(progress.at) == steps[0]
+
+
+def test_only_the_last_lines_are_kept() -> None:
+    progress, _ = told("STEP 1/1: RUN x\n" + "".join(f"line {number}\n" for number in range(100)))
+    assert progress.last_lines == tuple(f"line {number}" for number in range(100 - LAST_LINES, 100))
+
+
+def test_shortened() -> None:
+    assert shortened("a  b\n c", 10) == "a b c"
+    assert shortened("x" * 20, 10) == "x" * 9 + "…"
+
+
+# --- result -----------------------------------------------------------------------------------------------
+
+MANIFEST = json.dumps({"layers": [{"size": 2048}, {"size": 10}]})
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "expected"),
+    [
+        (
+            "buildah",
+            {"FromImageID": "ab", "FromImageDigest": "sha256:cd", "Manifest": MANIFEST},
+            ("sha256:ab", "sha256:cd", 2058),
+        ),
+        ("podman", [{"Id": "ab", "Digest": "sha256:cd", "Size": 5}], ("sha256:ab", "sha256:cd", 5)),
+        ("docker", [{"Id": "sha256:ab", "RepoDigests": [], "Size": 5}], ("sha256:ab", "", 5)),
+        (
+            "docker",
+            [{"Id": "sha256:ab", "RepoDigests": ["r.example.org/a@sha256:cd"], "Size": 5}],
+            ("sha256:ab", "sha256:cd", 5),
+        ),
+    ],
+)
+def test_results(name: str, answer: object, expected: tuple[str, str, int]) -> None:
+    found = build_result.stored(name, json.dumps(answer), "x")
+    assert (found.id, found.digest, found.size) == expected
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "[{}]", "null"])
+@pytest.mark.parametrize("name", ["buildah", "docker"])
+def test_an_answer_that_is_none(name: str, text: str) -> None:
+    with pytest.raises(RefusedError, match="cannot be read"):
+        build_result.stored(name, text, "x")

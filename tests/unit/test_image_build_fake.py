@@ -1,0 +1,370 @@
+"""Builds with a small program in the builder's place: it answers, fails, hangs; nothing is left behind."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ringleader.cli.image_progress import Shown, clock
+from ringleader.errors import RefusedError, RequestError
+from ringleader.images import build_context, build_run, own_wheel
+from ringleader.images.build import Task, build
+from ringleader.images.build_command import Isolation, Wish
+from ringleader.images.build_progress import Step
+from ringleader.images.builders import Builder
+from ringleader.images.recipe import Recipe
+from ringleader.images.steps import Image
+
+MANIFEST = json.dumps({"layers": [{"size": 2097152}]})
+INSPECT = json.dumps({"FromImageID": "ab12", "FromImageDigest": "sha256:cd", "Manifest": MANIFEST})
+BUILDAH = r"""#!/bin/sh
+# A builder of two steps: what it does at the second one, $RL_AT_STEP says.
+echo "$@" >> "$RL_WORDS"
+case " $* " in
+  *" info "*) echo overlay; exit 0 ;;
+  *" --version "*) echo "buildah version 9"; exit 0 ;;
+  *" inspect "*) cat "$RL_INSPECT"; exit 0 ;;
+  *" from "*) echo working-container; exit 0 ;;
+  *" rm "*) exit 0 ;;
+  *" run "*) eval "$RL_RUN"; exit $? ;;
+esac
+for word; do context=$word; done
+echo "$context" > "$RL_CONTEXT"
+ls -l "$context" > "$RL_CONTEXT.list"
+echo "STEP 1/2: FROM scratch"
+echo "STEP 2/2: RUN make all"
+eval "$RL_AT_STEP"
+echo sha256:ab12 > "$context/.image-id"
+"""
+IMAGE = Image(
+    name="digits", about="", stages=(), context=(own_wheel.name(),), test=("/r", "doctor", "--image")
+)
+
+
+class Heard:
+    """A watcher that remembers."""
+
+    def __init__(self) -> None:
+        self.steps: list[str] = []
+        self.said: list[str] = []
+
+    def step(self, step: Step, seconds: float) -> None:
+        self.steps.append(str(step))
+
+    def passing(self, seconds: float) -> None:
+        pass
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> dict[str, str]:
+    """The environment of a machine on which buildah is the program above, and nothing else builds."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for tool in ("sh", "ls", "cat", "sleep"):
+        (programs / tool).symlink_to(f"/bin/{tool}")
+    (programs / "buildah").write_text(BUILDAH)
+    (programs / "buildah").chmod(0o755)
+    (tmp_path / "inspect").write_text(INSPECT)
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    return {
+        "PATH": str(programs),
+        "TMPDIR": str(temporary),
+        "HOME": str(tmp_path),
+        "RL_WORDS": str(tmp_path / "words"),
+        "RL_INSPECT": str(tmp_path / "inspect"),
+        "RL_CONTEXT": str(tmp_path / "context"),
+        "RL_AT_STEP": "",
+        "RL_RUN": "",
+    }
+
+
+def task(place: dict[str, str], **changes: object) -> Task:
+    recipe = Recipe(name="digits", base="debian:12")
+    usual: dict[str, object] = {
+        "recipe": recipe,
+        "image": IMAGE,
+        "dockerfile": "FROM scratch\n",
+        "inside": build_context.contents(IMAGE, recipe),
+        "wish": Wish(tag="digits:1"),
+        "builder": Builder(name="buildah", program=place["PATH"] + "/buildah", version="9"),
+        "isolation": Isolation(value="chroot", reason="no OCI runtime"),
+    }
+    return Task(**{**usual, **changes})
+
+
+def built(place: dict[str, str], **changes: object):
+    heard = Heard()
+    environ = {
+        **place,
+        **{name: str(changes.pop(name)) for name in ("RL_AT_STEP", "RL_RUN") if name in changes},
+    }
+    return build(task(place, **changes), environ=environ, watcher=heard), heard
+
+
+def context_of(place: dict[str, str]) -> Path:
+    return Path(Path(place["RL_CONTEXT"]).read_text().strip())
+
+
+def test_a_build(place) -> None:
+    found, heard = built(place)
+    assert (found.tag, found.stored.id, found.stored.digest) == ("digits:1", "sha256:ab12", "sha256:cd")
+    assert found.stored.size == 2 << 20
+    assert heard.steps == ["step 1 of 2: FROM scratch", "step 2 of 2: RUN make all"]
+    assert heard.said == ["steps are isolated by chroot only: no OCI runtime"]
+    assert not context_of(place).exists()
+    listed = Path(place["RL_CONTEXT"] + ".list").read_text()
+    assert "Dockerfile" in listed
+    assert own_wheel.name() in listed
+
+
+def test_a_step_that_fails(place) -> None:
+    with pytest.raises(RefusedError) as caught:
+        built(place, RL_AT_STEP="echo gcc: no such thing; exit 7")
+    text = str(caught.value)
+    assert "digits: buildah ended with 7" in text
+    assert "at step 2 of 2: RUN make all" in text
+    assert "    gcc: no such thing" in text
+    log = Path(text.partition("full log: ")[2].split()[0])
+    assert log.stat().st_mode & 0o777 == 0o600
+    assert log.read_text().endswith("gcc: no such thing\n")
+    log.unlink()
+    assert not context_of(place).exists()
+
+
+def test_a_build_that_takes_too_long(place) -> None:
+    with pytest.raises(RefusedError) as caught:
+        built(place, RL_AT_STEP="sleep 600 & wait", seconds=1.0)
+    text = str(caught.value)
+    assert "buildah was stopped after its 1 s" in text
+    assert "--timeout gives it longer" in text
+    Path(text.partition("full log: ")[2].split()[0]).unlink()
+    assert not context_of(place).exists()
+
+
+def test_output_that_somebody_else_keeps_open_does_not_hold_us_up() -> None:
+    lines: list[str] = []
+    ended = build_run.run(
+        ("/bin/sh", "-c", "sleep 600 & echo $!"),
+        environ={},
+        line=lines.append,
+        passing=lambda seconds: None,
+        log=io.BytesIO(),
+        seconds=60.0,
+        drain=0.2,
+    )
+    assert ended.exit_code == 0
+    child = Path(f"/proc/{lines[0]}")
+    end = time.monotonic() + 30
+    while child.exists() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not child.exists()
+
+
+CHECKS = {
+    "checks": [{"id": "torch", "level": "PASS", "what": "2.8.0", "do": ""}],
+    "ok": True,
+    "image": "digits",
+}
+
+
+def test_the_self_test_runs_in_the_image(place, tmp_path: Path) -> None:
+    (tmp_path / "answer").write_text(json.dumps(CHECKS))
+    found, heard = built(place, test=True, RL_RUN=f"cat {tmp_path}/answer")
+    assert found.test == CHECKS
+    assert heard.said[-1] == "the self-test runs in the image"
+    words = Path(place["RL_WORDS"]).read_text().splitlines()
+    assert words[-4:] == [
+        "inspect --type image sha256:ab12",
+        "from --pull-never sha256:ab12",
+        "run --isolation chroot working-container -- /r doctor --image --json --timeout 600",
+        "rm working-container",
+    ]
+
+
+def test_a_self_test_without_an_answer(place) -> None:
+    with pytest.raises(RefusedError) as caught:
+        built(place, test=True, RL_RUN="echo no such file >&2; exit 127")
+    assert "the self-test ended with 127 in the image without an answer" in str(caught.value)
+    assert "no such file" in str(caught.value)
+    assert Path(place["RL_WORDS"]).read_text().splitlines()[-1] == "rm working-container"
+
+
+def test_a_historical_image_tests_itself(place) -> None:
+    image = Image(name="old", about="", stages=(), test=("/usr/local/bin/image-selftest",))
+    run = "echo ok python 3.5; echo FAILED nccl: 2.1 wanted; exit 1"
+    found, _ = built(place, test=True, image=image, inside=(), RL_RUN=run)
+    assert [(one["id"], one["level"]) for one in found.test["checks"]] == [
+        ("python", "PASS"),
+        ("nccl", "FAIL"),
+    ]
+    assert found.test["ok"] is False
+
+
+def test_the_list_of_packages_comes_out(place) -> None:
+    found, _ = built(place, sbom=True, RL_RUN='echo "{}"')
+    assert found.sbom == "{}\n"
+
+
+# --- contexts ---------------------------------------------------------------------------------------------
+
+
+def test_every_missing_file_is_reported_at_once(tmp_path: Path) -> None:
+    recipe = Recipe(name="d", base="debian:12", where=str(tmp_path / "d.toml"))
+    (tmp_path / "here").mkdir()
+    image = Image(name="d", about="", stages=(), context=("a.py", "here", "b/c.lock"))
+    with pytest.raises(RequestError) as caught:
+        build_context.contents(image, recipe)
+    assert [fault.what for fault in caught.value.faults] == [
+        f"there is no {tmp_path}/a.py",
+        f"there is no {tmp_path}/b/c.lock",
+    ]
+
+
+def test_a_context_has_the_recipe_s_files_and_is_ours_alone(tmp_path: Path) -> None:
+    recipe = Recipe(name="d", base="debian:12", where=str(tmp_path / "d.toml"))
+    (tmp_path / "data/deep").mkdir(parents=True)
+    (tmp_path / "data/deep/x").write_text("1")
+    (tmp_path / "run.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "run.sh").chmod(0o755)
+    image = Image(name="d", about="", stages=(), context=("data", "run.sh"))
+    with build_context.made("FROM x\n", build_context.contents(image, recipe)) as context:
+        assert context.stat().st_mode & 0o777 == 0o700
+        found = sorted(str(path.relative_to(context)) for path in context.rglob("*") if path.is_file())
+        assert found == ["Dockerfile", "data/deep/x", "run.sh"]
+        assert (context / "run.sh").stat().st_mode & 0o111
+    assert not context.exists()
+
+
+# --- the command ------------------------------------------------------------------------------------------
+
+
+def command(place: dict[str, str], *words: str, **extra: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "ringleader", "image", "build", *words],
+        env={**place, **extra},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_the_command_prints_tag_digest_and_size(place) -> None:
+    process = command(place, "pytorch-cpu", "--tag", "r.example.org/d:1", "--isolation", "chroot", "--json")
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    found = json.loads(out)
+    assert (found["tag"], found["digest"], found["size_bytes"]) == ("r.example.org/d:1", "sha256:cd", 2 << 20)
+    assert "step 2 of 2: RUN make all" in err
+    assert not list(Path(place["TMPDIR"]).iterdir())
+
+
+def test_a_rehearsal_builds_nothing(place) -> None:
+    process = command(place, "pytorch-cpu", "--dry-run", "--isolation", "chroot", "--json")
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    found = json.loads(out)
+    assert found["argv"][1:4] == ["bud", "--file", "CONTEXT/Dockerfile"]
+    assert found["dockerfile"].startswith("#")
+    assert {"path": own_wheel.name(), "from": None} in found["context"]
+    assert not Path(place["RL_CONTEXT"]).exists()
+    assert not list(Path(place["TMPDIR"]).iterdir())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_builder_and_removes_the_context(place, number: signal.Signals) -> None:
+    mark = Path(place["RL_CONTEXT"] + ".child")
+    process = command(
+        place, "pytorch-cpu", RL_AT_STEP=f"sleep 600 & echo $! > {mark}.new; mv {mark}.new {mark}; wait"
+    )
+    Path(place["PATH"], "mv").symlink_to("/bin/mv")
+    end = time.monotonic() + 60
+    while not mark.exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert f"stopped by {number.name} before the image was built" in err
+    assert "Traceback" not in err
+    child = int(mark.read_text())
+    while Path(f"/proc/{child}").exists() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not Path(f"/proc/{child}").exists()
+    assert not list(Path(place["TMPDIR"]).iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "where"),
+    [
+        (("pytorch-cpu", "--builder", "docker"), "docker"),
+        (("pytorch-cpu", "--builder", "podman"), "podman"),
+    ],
+)
+def test_a_builder_that_is_not_there(place, words: tuple[str, ...], where: str) -> None:
+    process = command(place, *words)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert err.startswith(f"ringleader: {where}: is not installed")
+
+
+def test_a_build_argument_is_no_shell_text(place) -> None:
+    hostile = "--annotation=x=$(touch /tmp/rl-never); rm -rf \"'"
+    process = command(place, "pytorch-cpu", "--builder-arg", hostile, "--dry-run", "--json")
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert hostile in json.loads(out)["argv"]
+
+
+# --- what a person sees -----------------------------------------------------------------------------------
+
+STEP = Step(number=3, count=12, stage="1/2", command="RUN apt-get  update\n && x")
+
+
+def test_progress_without_a_terminal_is_a_line_for_each_step() -> None:
+    stream = io.StringIO()
+    shown = Shown(stream=stream, is_tty=False)
+    shown.passing(1.0)
+    shown.step(STEP, 62.0)
+    shown.passing(63.0)
+    shown.say("hello")
+    shown.finish()
+    assert stream.getvalue() == (
+        "[1:02] stage 1/2, step 3 of 12: RUN apt-get update && x\nringleader: hello\n"
+    )
+
+
+def test_progress_at_a_terminal_is_one_line_whose_clock_runs() -> None:
+    stream = io.StringIO()
+    shown = Shown(stream=stream, is_tty=True, width=30)
+    shown.step(STEP, 0.0)
+    shown.passing(0.5)
+    shown.passing(1.5)
+    shown.finish()
+    assert stream.getvalue().split("\r\x1b[K")[1:] == [
+        "[0:00] stage 1/2, step 3 of 1…",
+        "[0:01] stage 1/2, step 3 of 1…",
+        "",
+    ]
+
+
+def test_clock() -> None:
+    assert [clock(seconds) for seconds in (0, 59.9, 60, 3725)] == ["0:00", "0:59", "1:00", "62:05"]
+
+
+def test_the_environment_of_this_process_is_left_alone(place) -> None:
+    before = dict(os.environ)
+    built(place)
+    assert dict(os.environ) == before
