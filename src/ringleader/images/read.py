@@ -12,6 +12,7 @@ from typing import Any
 from ringleader.errors import Fault, RequestError
 from ringleader.images.based import base_faults
 from ringleader.images.blocks import KINDS
+from ringleader.images.blocks.together import at_odds
 from ringleader.images.lines import Lines
 from ringleader.images.mirrors import names as sets_of_mirrors
 from ringleader.images.recipe import Mirrors, Recipe
@@ -22,11 +23,13 @@ DEFAULT_BLOCKS = ("python", "ringleader", "account")
 BLOCKS = {kind.name: kind for kind in KINDS}
 
 
-def recipe(text: str, where: str, settings: Iterable[str] = (), mirrors: Iterable[str] = ()) -> Recipe:
+def recipe(
+    text: str, where: str, settings: Iterable[str] = (), mirrors: Iterable[str] = (), base: str = ""
+) -> Recipe:
     """Return the recipe that a TOML text describes, changed by ``block.key=value`` settings.
 
     ``where`` names the text in messages. RequestError has every fault, with line and key where possible.
-    ``mirrors`` are ``cn``, ``pip=https://…`` and the like.
+    ``mirrors`` are ``cn``, ``pip=https://…`` and the like; ``base`` is another base than the text's.
     """
     try:
         document = tomllib.loads(text)
@@ -37,6 +40,8 @@ def recipe(text: str, where: str, settings: Iterable[str] = (), mirrors: Iterabl
         reader.change(document, setting, "--set")
     for mirror in mirrors:
         reader.change(document, f"mirrors.{mirror if '=' in mirror else f'set={mirror}'}", "--mirror")
+    if base:
+        reader.change(document, f"base={base}", "--base")
     return reader.recipe(document, where)
 
 
@@ -111,6 +116,9 @@ class _Reader:
         historical = head.get("historical") is True
         blocks = self._blocks(document, historical)
         self.faults += base_faults(head, self.lines)
+        if not self.faults and not historical:
+            for odd in at_odds(blocks, head.get("build_base") or head["base"]):
+                self._fault(odd.path, odd.what, odd.hint)
         if self.faults:
             raise RequestError(self.faults)
         return Recipe(**head, mirrors=mirrors, blocks=blocks, where=where)
