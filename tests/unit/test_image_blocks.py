@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ringleader.errors import RequestError
 from ringleader.images import assemble, profiles, read
 from ringleader.images.blocks import fetch
 from ringleader.images.blocks.account import Account
@@ -250,6 +251,36 @@ def test_nccl_of_the_system() -> None:
     assert "src.install CUDA_HOME=/usr/local/cuda PREFIX=/opt/nccl" in commands(built, 0)
     assert "apt-get install" in commands(built)
     assert "libnccl" not in commands(built)
+
+
+ODD = (
+    # recipe, base, what is said
+    ('[sshd]\nkeys = "in-image"', "debian:12", "only historical images"),
+    ('[packages]\nconda = ["ffmpeg"]', "debian:12", "no conda in the image"),
+    (f'[mpi]\nsha256 = "{"ab" * 32}"', "debian:12", "nothing is fetched"),
+    (f'[rdma]\nuser-space = "rdma-core"\nsha256 = "{"ab" * 32}"', "debian:12", "nothing is fetched"),
+    ('[rdma]\nuser-space = "erdma"\nversion = "1"', "ubuntu:24.04", "one version"),
+    ("[ucx]\ncuda = true", "debian:12", "no GPU memory"),
+    ('[rdma]\nuser-space = "efa"\n[libfabric]', "ubuntu:24.04", "a libfabric of its own"),
+    ('[nccl]\nversion = "2.27.7"\nsource = "build"', "debian:12", "NCCL need CUDA's compiler"),
+    (
+        '[cuda]\nversion = "12.8.1"\n[mpi]\nsource = "build"',
+        "nvidia/cuda:12.8.1-base-ubuntu24.04",
+        "the MPI need CUDA's compiler",
+    ),
+)
+
+
+@pytest.mark.parametrize(("text", "base", "said"), ODD)
+def test_nothing_is_ignored_in_silence(text: str, base: str, said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        made(text, base)
+
+
+def test_a_base_whose_name_tells_nothing_may_have_a_compiler() -> None:
+    about = 'base-like = "ubuntu:24.04"'
+    text = '[nccl]\nversion = "2.27.7"\nsource = "build"'
+    assert "src.install" in commands(made(text, "registry.example.org/own:1", about=about), 0)
 
 
 # --- what is fetched -------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from ringleader.images.steps import Env, Run, Step, words
 AS_ROOT = (("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"))
 """Open MPI refuses to run as root unless both say so."""
 PACKAGES = {"openmpi": "openmpi-bin", "mpich": "mpich"}
-HEADERS = {"openmpi": "libopenmpi-dev", "mpich": "libmpich-dev"}
 CUDA = "/usr/local/cuda"
 
 

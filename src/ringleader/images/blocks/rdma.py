@@ -107,7 +107,9 @@ def _efa(block: Rdma, setting: Setting) -> Halves:
     needs = (*fetch.TOOLS, "pciutils")
     path = Env(variables=(("PATH", f"{AMAZON}/bin:${{PATH}}"),))
     build = Half(apt=needs, steps=(installed,)) if fetch.headers_needed(setting) else Half()
-    return Halves(build=build, runtime=Half(apt=needs, steps=(installed, path)))
+    return Halves(
+        build=build, runtime=Half(apt=(*needs, *(TOOLS if block.tools else ())), steps=(installed, path))
+    )
 
 
 def _mlnx_ofed(block: Rdma, setting: Setting) -> Halves:
