@@ -310,6 +310,10 @@ def test_fault(changes: dict[str, Any], said: str) -> None:
     assert len(found.splitlines()) == found.count("→") + 1, "one fault, one message"
 
 
+def test_no_number_is_so_large_that_memory_runs_out() -> None:
+    assert "more than 1000 containers" in what(ranks=10**15)
+
+
 def test_all_faults_at_once() -> None:
     found = what(image="a b", name="A", shm_size="much", rdma="dra", gpus=-1)
     for option in ("--image", "--name", "--shm-size", "--rdma", "--gpus"):

@@ -44,7 +44,8 @@ def slots_of(request: ComposeRequest) -> tuple[int, ...]:
     each = request.slots or request.gpus or 1
     if request.hosts:
         return tuple(host.slots or each for host in request.hosts)
-    return (each,) * ((request.ranks or 0) // each)
+    # One beyond the limit says that it is exceeded, however many were asked for.
+    return (each,) * min((request.ranks or 0) // each, _MOST + 1)
 
 
 def shm_bytes(text: str) -> int:

@@ -19,9 +19,7 @@ def readme(application: Application) -> str:
         "",
         *_start(application),
         "",
-        "Train, on one container and on all of them:",
-        "",
-        *_console(training(application)),
+        *_train(application),
         "",
         *_end(application),
     ]
@@ -68,6 +66,15 @@ def _start(application: Application) -> list[str]:
         "",
         f"{waits}`docker compose logs mpihead` on {application.head.name}.",
     ]
+
+
+def _train(application: Application) -> list[str]:
+    where = ""
+    if application.target is Target.SWARM:
+        where = f" on the host that `docker service ps {application.name}_mpihead` names,"
+    elif application.target is Target.HOSTS:
+        where = f" on {application.head.name}, in `{application.name}`,"
+    return [f"Train,{where} in mpihead alone and in all containers:", "", *_console(training(application))]
 
 
 def _copy(one: Container, name: str) -> str:
