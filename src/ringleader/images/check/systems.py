@@ -9,7 +9,7 @@ from ringleader.images.check.seen import Seen
 from ringleader.images.tables.bases import find_base, find_cuda_image
 from ringleader.images.tables.versions import at_least, matches, series
 
-KEY_FETCHED = "the image fetches 3bf863cc.pub, and trusts it, before anything is installed"
+KEY_FETCHED = "historical recipes fetch 3bf863cc.pub, and trust it, before anything is installed"
 
 
 def systems(seen: Seen) -> Iterator[Finding]:
@@ -60,7 +60,8 @@ def _image(seen: Seen, reference: str) -> Iterator[Finding]:
         if seen.selection.cudnn or seen.selection.nccl:
             key = seen.tables.rule("cuda-apt-key")
             what = "NVIDIA's apt repository refuses the image until its key is replaced"
-            yield gone(seen.selection.historical, "cuda-apt-key", what, key.cited(), works=KEY_FETCHED)
+            told = note if seen.selection.historical else fault
+            yield told("cuda-apt-key", what, key.cited(), works=KEY_FETCHED)
     elif system and system.name not in row.bases:
         what = f"nvidia/cuda {row.cuda} has no image on {system.name}"
         yield fault("cuda-image", what, cited, works=f"on {' or '.join(row.bases)}")
