@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -184,7 +185,7 @@ def test_a_misspelt_profile_is_guessed(call: Call) -> None:
     assert "did you mean host-network? one of: none, shared, sriov," in err
 
 
-def test_files_and_options_are_not_mixed(call: Call, tmp_path: Any) -> None:
+def test_files_and_options_are_not_mixed(call: Call, tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     code, out, err = call("render", "mpijob", "--rdma", "shared", "-n", "2", str(file))
     assert (code, out) == (2, "")
@@ -319,6 +320,58 @@ def test_keys_outside_roots_home_speak_of_another_user(call: Call) -> None:
     words = ("--image", "a", "--rdma", "shared", "--ssh-auth-mount-path", "/home/mpiuser/.ssh", "a")
     code, out, err = call("render", "mpijob", *words)
     assert code == 0 and "IPC_LOCK is without effect here" in err and "without effect" not in out
+
+
+MANIFEST = """\
+apiVersion: kubeflow.org/v2beta1
+kind: MPIJob
+metadata:
+  name: train
+  annotations:
+    ringleader/rdma-profile: PROFILE
+spec:
+  mpiReplicaSpecs:
+    Launcher:
+      template:
+        spec:
+          containers:
+          - {name: launcher, image: a}
+    Worker:
+      replicas: 2
+      template:
+        spec:
+          securityContext: RIGHTS
+          containers:
+          - {name: worker, image: a, securityContext: OWN}
+"""
+
+
+@pytest.mark.parametrize(
+    ("rights", "own", "expected"),
+    [
+        ("{runAsUser: 1000}", "{}", "without effect here"),
+        ("{runAsNonRoot: true}", "{}", "without effect here"),
+        ("{runAsUser: 0}", "{runAsUser: 1000}", "without effect here"),
+        ("{runAsUser: 1000}", "{runAsUser: 0}", "works for root only"),
+        ("null", "null", "works for root only"),
+    ],
+)
+def test_a_manifest_whose_user_is_not_root(
+    call: Call, tmp_path: Path, rights: str, own: str, expected: str
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(MANIFEST.replace("PROFILE", "shared").replace("RIGHTS", rights).replace("OWN", own))
+    code, out, err = call("render", "mpijob", str(file))
+    assert code == 0 and expected in err and "IPC_LOCK" not in out
+
+
+def test_a_manifest_with_an_unknown_profile(call: Call, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(MANIFEST.replace("PROFILE", "sharde").replace("RIGHTS", "{}").replace("OWN", "{}"))
+    code, out, err = call("render", "mpijob", str(file), str(file))
+    assert (code, out) == (2, "")
+    place = f"{file}:1 metadata.annotations[ringleader/rdma-profile]: there is no RDMA profile 'sharde'"
+    assert err.count(place) == 2 and "did you mean shared?" in err
 
 
 def test_one_nic_by_default_is_pointed_out() -> None:

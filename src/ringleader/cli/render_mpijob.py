@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -12,6 +12,7 @@ import click
 from ringleader.cli.extras import needs_kubernetes
 from ringleader.cli.host_options import Faults
 from ringleader.cli.kubernetes_options import given, spelt
+from ringleader.cli.manifest_files import changes_text, read_files
 from ringleader.cli.render_request import (
     JOB_NAMES,
     JSON,
@@ -100,58 +101,25 @@ def of_files(ctx: click.Context) -> str:
     if misplaced:
         raise RequestError(misplaced)
     rendered = read_files(ctx.params["command"], converting=ctx.params["convert"])
+    remarks = _remarks(rendered)
     if ctx.params["convert"]:
-        sys.stderr.write(_changes(rendered))
+        sys.stderr.write(changes_text(rendered))
+    sys.stderr.writelines(f"ringleader: {one}\n" for one in remarks)
     return printed([one.value for one in rendered], as_json=ctx.params["as_json"])
 
 
-def read_files(files: Sequence[str], *, converting: bool) -> tuple[Rendered, ...]:
-    """Return the objects of files. Raises RequestError with every fault in all of them."""
-    with needs_kubernetes():
-        from ringleader.mpijob import manifests, yaml_text
-    if not files:
-        hint = "a file of MPIJobs, - for standard input, or --image IMAGE … -- COMMAND"
-        raise RequestError(Fault(where="FILE", what="missing", hint=hint))
-    documents: list[yaml_text.Document] = []
-    faults: list[Fault] = []
-    for file in files:
-        try:
-            documents += yaml_text.documents(text_of_file(file), "standard input" if file == "-" else file)
-        except RequestError as error:
-            faults += error.faults
-    rendered: tuple[Rendered, ...] = ()
-    try:
-        if documents or not faults:
-            rendered = manifests.render(documents, converting=converting)
-    except RequestError as error:
-        faults += error.faults
+def _remarks(rendered: Sequence[Rendered]) -> list[str]:
+    """Return what the user should know of the NICs that jobs ask for, each remark once.
+
+    Raises RequestError where they cannot have them.
+    """
+    from ringleader.mpijob.reading import read
+    from ringleader.render.kubernetes import rdma
+
+    jobs = [(one.where, read(one.value)) for one in rendered if one.name]
+    faults = [
+        replace(fault, where=f"{where} {fault.where}") for where, job in jobs for fault in rdma.faults_of(job)
+    ]
     if faults:
         raise RequestError(faults)
-    return rendered
-
-
-def text_of_file(file: str) -> str:
-    """Return a file's text; RequestError where there is none."""
-    try:
-        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-        return data.decode("utf-8")
-    except OSError as error:
-        raise RequestError(Fault(where=file, what=f"cannot be read: {error.strerror or error}")) from None
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise RequestError(Fault(where=f"{file}:{line}", what="is not UTF-8")) from None
-
-
-def _changes(rendered: Sequence[Rendered]) -> str:
-    """Return the list of changes, job by job, what is lost last."""
-    lines = []
-    for one in rendered:
-        if not one.name:
-            continue
-        if not one.changes:
-            lines.append(f"{one.where} {one.name}: is v2beta1 already, nothing changed")
-            continue
-        lines.append(f"{one.where} {one.name}:")
-        ordered = sorted(one.changes, key=lambda change: change.is_lost)
-        lines += [f"  {change}" for change in ordered]
-    return "".join(f"{line}\n" for line in lines)
+    return list(dict.fromkeys(text for _, job in jobs for text in rdma.remarks_on(job)))

@@ -113,7 +113,7 @@ def submit(ctx: click.Context) -> int:
 
 def jobs_of(files: tuple[str, ...], faults: Faults, *, converting: bool) -> tuple[MPIJob, ...]:
     """Return the MPIJobs of files; what is wrong with them is added to ``faults``."""
-    from ringleader.cli.render_mpijob import text_of_file
+    from ringleader.cli.manifest_files import text_of_file
 
     with needs_kubernetes():
         from ringleader.mpijob import manifests, yaml_text

@@ -25,6 +25,7 @@ from ringleader.render.rdma.give import add_environment
 from ringleader.render.rdma.give import give as give_nics
 from ringleader.render.rdma.node_labels import pairs_of
 from ringleader.render.rdma.profile import Spread, Way
+from ringleader.render.rdma.remarks import remarks, runs_as_root
 from ringleader.render.rdma.settle import settle
 from ringleader.render.rdma.table import PROFILES
 from ringleader.render.rdma.wish import Grant, Wish
@@ -82,6 +83,12 @@ def faults_of(job: MPIJob) -> tuple[Fault, ...]:
     return tuple(found)
 
 
+def remarks_on(job: MPIJob) -> tuple[str, ...]:
+    """Return what the user of a job should know of its NICs. Raises RequestError as ``grant_of``."""
+    grant = grant_of(job)
+    return () if grant is None else remarks(grant, is_root=runs_as_root(_spec(job)))
+
+
 def ssh_port(job: MPIJob) -> int | None:
     """Return the port of the workers' sshd where NICs decide it; ``None``: the image or the user does.
 
@@ -125,11 +132,16 @@ def _wish(job: MPIJob) -> tuple[Wish, list[Fault]]:
     return wish, found
 
 
-def _first(job: MPIJob) -> Mapping[str, Any]:
-    """Return the first container of the Pods in which ranks run."""
+def _spec(job: MPIJob) -> Mapping[str, Any]:
+    """Return the Pods' spec in which ranks run."""
     specs = job.spec.mpi_replica_specs
     template = specs.launcher.template if specs.worker is None else specs.worker.template
-    container: Mapping[str, Any] = template["spec"]["containers"][0]
+    spec: Mapping[str, Any] = template["spec"]
+    return spec
+
+
+def _first(job: MPIJob) -> Mapping[str, Any]:
+    container: Mapping[str, Any] = _spec(job)["containers"][0]
     return container
 
 

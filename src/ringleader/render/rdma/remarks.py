@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from ringleader.render.rdma.profile import Counts
 from ringleader.render.rdma.wish import Grant
 
@@ -28,6 +31,14 @@ def remarks(grant: Grant, *, is_root: bool | None) -> tuple[str, ...]:
             "allows it"
         )
     return tuple(found)
+
+
+def runs_as_root(spec: Mapping[str, Any]) -> bool | None:
+    """Return whether a Pod's first container runs as user 0; ``None``: only its image knows."""
+    rights = {**(spec.get("securityContext") or {}), **(spec["containers"][0].get("securityContext") or {})}
+    if rights.get("runAsUser") is not None:
+        return bool(rights["runAsUser"] == 0)
+    return False if rights.get("runAsNonRoot") else None
 
 
 def _memory_lock(is_root: bool | None) -> str:

@@ -1,0 +1,66 @@
+"""Files of manifests: read with every fault in all of them, and what a conversion changed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ringleader.cli.extras import needs_kubernetes
+from ringleader.errors import Fault, RequestError
+
+if TYPE_CHECKING:
+    from ringleader.mpijob.manifests import Rendered
+
+
+def read_files(files: Sequence[str], *, converting: bool) -> tuple[Rendered, ...]:
+    """Return the objects of files. Raises RequestError with every fault in all of them."""
+    with needs_kubernetes():
+        from ringleader.mpijob import manifests, yaml_text
+    if not files:
+        hint = "a file of MPIJobs, - for standard input, or --image IMAGE … -- COMMAND"
+        raise RequestError(Fault(where="FILE", what="missing", hint=hint))
+    documents: list[yaml_text.Document] = []
+    faults: list[Fault] = []
+    for file in files:
+        try:
+            documents += yaml_text.documents(text_of_file(file), "standard input" if file == "-" else file)
+        except RequestError as error:
+            faults += error.faults
+    rendered: tuple[Rendered, ...] = ()
+    try:
+        if documents or not faults:
+            rendered = manifests.render(documents, converting=converting)
+    except RequestError as error:
+        faults += error.faults
+    if faults:
+        raise RequestError(faults)
+    return rendered
+
+
+def text_of_file(file: str) -> str:
+    """Return a file's text; RequestError where there is none."""
+    try:
+        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        return data.decode("utf-8")
+    except OSError as error:
+        raise RequestError(Fault(where=file, what=f"cannot be read: {error.strerror or error}")) from None
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise RequestError(Fault(where=f"{file}:{line}", what="is not UTF-8")) from None
+
+
+def changes_text(rendered: Sequence[Rendered]) -> str:
+    """Return the list of changes, job by job, what is lost last."""
+    lines = []
+    for one in rendered:
+        if not one.name:
+            continue
+        if not one.changes:
+            lines.append(f"{one.where} {one.name}: is v2beta1 already, nothing changed")
+            continue
+        lines.append(f"{one.where} {one.name}:")
+        ordered = sorted(one.changes, key=lambda change: change.is_lost)
+        lines += [f"  {change}" for change in ordered]
+    return "".join(f"{line}\n" for line in lines)
