@@ -43,12 +43,13 @@ class Server:
     process: subprocess.Popen[bytes]
 
 
-def tried(asker: Asker, *, own_config: bool) -> Session:
+def tried(asker: Asker, *, own_config: bool, places: str = PLACES) -> Session:
     """Try it all and say how far it went. ``own_config``: sshd is to run with the image's configuration.
+    ``places``: where it is looked for besides PATH.
 
     Without sshd, or where it does not let us in, the ranks start locally. Nothing is left behind.
     """
-    path = f"{asker.environ.get('PATH', os.defpath)}:{PLACES}"
+    path = f"{asker.environ.get('PATH', os.defpath)}:{places}"
     sshd = shutil.which("sshd", path=path)
     if sshd is None:
         return _with_ranks(Session(), asker, None)
@@ -142,7 +143,12 @@ def _start(sshd: str, config: str, directory: Path, asker: Asker) -> Server:
     argv = (sshd, "-D", "-e", "-f", config or str(own), *(word for one in options for word in ("-o", one)))
     with (directory / "log").open("wb") as log:
         process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=dict(asker.environ),
+            start_new_session=True,
         )
     end = time.monotonic() + asker.left(START_SECONDS)
     while f"port {port}" not in (said := (directory / "log").read_text(errors="replace")):

@@ -1,0 +1,115 @@
+"""``ringleader doctor --image`` on this machine, for real: libraries load, sshd starts, two ranks meet."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from ringleader.images.selftest import session
+from ringleader.images.selftest.asked import Asker
+from ringleader.images.selftest.exchange import expected
+
+ORDER = (
+    *("image", "python", "torch", "tensorflow", "mxnet", "horovod", "driver", "nccl", "mpi", "mpi4py", "ucx"),
+    *("libfabric", "libibverbs", "providers", "libraries", "user", "home", "memlock", "keys", "pip", "apt"),
+    *("sshd", "login", "ranks"),
+)
+
+
+def test_this_machine(workplace) -> None:
+    done = workplace.run("doctor", "--image", "--json")
+    found = json.loads(done.stdout)
+    checks = {one["id"]: one for one in found["checks"]}
+    assert done.returncode == (0 if found["ok"] else 3), done.stderr
+    assert [id for id in ORDER if id in checks] == [one["id"] for one in found["checks"]]
+    assert found["image"] is None
+    for id in ("python", "torch", "mpi", "mpi4py", "sshd", "login", "ranks"):
+        assert checks[id]["level"] == "PASS", checks[id]
+    assert checks["ranks"]["what"] == (
+        "2 ranks, started from a session of that sshd, agree on a sum through ringleader.torch"
+    )
+    assert not [one for one in checks.values() if one["level"] == "FAIL"]
+    assert not list(workplace.tmp.glob("rl-doctor-*"))
+
+
+def test_the_table_and_the_list_of_packages(workplace) -> None:
+    file = workplace.tmp / "sbom.json"
+    done = workplace.run("doctor", "--image", "--sbom", str(file))
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.decode().splitlines()
+    assert re.match(r"check\s+what", lines[0])
+    assert [line for line in lines if re.match(r"ranks\s+PASS  2 ranks, started from a session", line)]
+    made = json.loads(file.read_text())
+    names = {one["purl"].partition("@")[0] for one in made["components"]}
+    assert {"pkg:pypi/ringleader", "pkg:pypi/mpi4py"} <= names
+
+
+def test_the_list_alone_starts_nothing(workplace) -> None:
+    done = workplace.run("doctor", "--sbom", "-")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["bomFormat"] == "CycloneDX"
+
+
+def test_the_same_place_gives_the_same_list(workplace) -> None:
+    first, second = (workplace.run("doctor", "--sbom", "-").stdout for _ in range(2))
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ((), "this release checks images only"),
+        (("--image", "--sbom", "-"), "--sbom -"),
+        (("--image", "--timeout", "0"), "--timeout"),
+        (("--sbom", "/nowhere/at/all"), "/nowhere/at/all: cannot be written"),
+    ],
+)
+def test_wrong_requests(workplace, words: tuple[str, ...], text: str) -> None:
+    done = workplace.run("doctor", *words)
+    assert done.returncode == 2
+    assert text in done.stderr.decode()
+    assert b"Traceback" not in done.stderr
+
+
+# --- sshd -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def asker(workplace) -> Asker:
+    return Asker(environ=workplace.environ, end=time.monotonic() + 170)
+
+
+def test_nothing_of_the_sshd_is_left(asker: Asker, workplace) -> None:
+    found = session.tried(asker, own_config=False)
+    assert (found.start_error, found.login_error, found.ranks_error) == ("", "", "")
+    assert found.over == "ssh"
+    assert found.ranks["size"] == 2
+    assert not workplace.gone_within(10.0)
+
+
+def test_without_sshd_the_ranks_start_here(workplace, tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    asker = Asker(environ={**workplace.environ, "PATH": str(empty)}, end=time.monotonic() + 170)
+    found = session.tried(asker, own_config=False, places=str(empty))
+    assert (found.sshd, found.over, found.ranks_error) == ("", "local", "")
+    assert found.ranks["size"] == 2
+
+
+def test_an_sshd_that_does_not_start_says_why(workplace, tmp_path: Path) -> None:
+    sshd = tmp_path / "sshd"
+    sshd.write_text("#!/bin/sh\necho 'Missing privilege separation directory: /run/sshd' >&2\nexit 255\n")
+    sshd.chmod(0o755)
+    environ = {**workplace.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    found = session.tried(Asker(environ=environ, end=time.monotonic() + 170), own_config=False)
+    assert "sshd ended with 255; Missing privilege separation directory" in found.start_error
+    assert (found.over, found.ranks_error) == ("local", "")
+
+
+def test_a_sum() -> None:
+    assert [expected(size) for size in (1, 2, 4)] == [1, 3, 10]

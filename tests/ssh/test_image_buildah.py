@@ -1,0 +1,111 @@
+"""A real buildah, without any registry: what it is asked, what it answers, how its failures look."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ringleader.errors import RefusedError
+from ringleader.images import build_context, builders
+from ringleader.images.build import Built, Task, build
+from ringleader.images.build_command import Isolation, Wish
+from ringleader.images.build_progress import Step
+from ringleader.images.recipe import Recipe
+from ringleader.images.steps import Image
+
+DOCKERFILE = """\
+FROM scratch AS build
+COPY words /words
+FROM scratch
+COPY --from=build /words /words
+LABEL a=b
+"""
+
+
+class Silent:
+    """A watcher that remembers steps."""
+
+    def __init__(self) -> None:
+        self.steps: list[str] = []
+
+    def step(self, step: Step, seconds: float) -> None:
+        self.steps.append(str(step))
+
+    def passing(self, seconds: float) -> None:
+        pass
+
+    def say(self, text: str) -> None:
+        pass
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    """A storage of its own for buildah: nothing of this machine's images is touched."""
+    if shutil.which("buildah") is None:
+        pytest.skip("buildah is not installed: apt-get install buildah")
+    file = tmp_path / "storage.conf"
+    file.write_text(f'[storage]\ndriver = "vfs"\ngraphroot = "{tmp_path}/g"\nrunroot = "{tmp_path}/r"\n')
+    found = {**os.environ, "CONTAINERS_STORAGE_CONF": str(file)}
+    done = subprocess.run(["buildah", "info"], env=found, capture_output=True, text=True, timeout=60)
+    if done.returncode:
+        pytest.skip(f"buildah does not work here: {done.stderr.strip()[-200:]}")
+    return found
+
+
+def made(tmp_path: Path, environ: dict[str, str], dockerfile: str, **wish: object) -> tuple[Built, list[str]]:
+    recipe = Recipe(name="digits", base="scratch", where=str(tmp_path / "digits.toml"))
+    (tmp_path / "words").write_text("hello\n")
+    image = Image(name="digits", about="", stages=(), context=("words",))
+    task = Task(
+        recipe=recipe,
+        image=image,
+        dockerfile=dockerfile,
+        inside=build_context.contents(image, recipe),
+        wish=Wish(tag="localhost/digits:1", pull="never", **wish),
+        builder=builders.find("buildah", environ=environ),
+        isolation=Isolation(value="chroot"),
+        seconds=120.0,
+    )
+    silent = Silent()
+    return build(task, environ=environ, watcher=silent), silent.steps
+
+
+def test_an_image_is_built_and_described(tmp_path: Path, environ: dict[str, str]) -> None:
+    found, steps = made(tmp_path, environ, DOCKERFILE)
+    assert steps[0] == "stage 1/2, step 1 of 2: FROM scratch AS build"
+    assert steps[-1].startswith("stage 2/2, step 3 of 3: LABEL ")
+    assert found.stored.id.startswith("sha256:")
+    assert found.stored.digest.startswith("sha256:")
+    assert found.stored.size > 0
+    listed = subprocess.run(
+        ["buildah", "images", "--noheading", "--format", "{{.Name}}:{{.Tag}}"],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "localhost/digits:1" in listed.stdout.split()
+
+
+def test_with_a_timestamp_the_same_recipe_gives_the_same_image(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
+    first, _ = made(tmp_path, environ, DOCKERFILE, timestamp=0, no_cache=True)
+    os.utime(tmp_path / "words", (1, 1))
+    second, _ = made(tmp_path, environ, DOCKERFILE, timestamp=0, no_cache=True)
+    assert first.stored == second.stored
+
+
+def test_a_step_that_fails_is_named(tmp_path: Path, environ: dict[str, str]) -> None:
+    with pytest.raises(RefusedError) as caught:
+        made(tmp_path, environ, "FROM scratch\nCOPY words /a\nCOPY nothing /b\n")
+    text = str(caught.value)
+    assert "at step 3 of 3: COPY nothing /b" in text
+    log = Path(text.partition("full log: ")[2].split()[0])
+    assert "STEP 3/3: COPY nothing /b" in log.read_text()
+    log.unlink()
