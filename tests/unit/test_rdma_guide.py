@@ -23,6 +23,7 @@ FILE = re.compile(r"# (\S+\.yaml)\n")
 COUNTED = {
     Counts.NICS: "NICs",
     Counts.SLOT: "a slot: always 1",
+    Counts.CONFIGURED: "as the plugin is configured",
     Counts.PAIRS: "pairs of GPU and NIC",
     Counts.NOTHING: "",
 }

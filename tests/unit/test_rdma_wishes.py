@@ -67,6 +67,10 @@ BAD = {
         ("--rdma", "coreweave-ib", "--rdma-count", "8"),
         ["--rdma-count: 8, but with the profile coreweave-ib 1 gives every NIC of the node"],
     ),
+    "nothing to count": (
+        ("--rdma", "host-network", "--rdma-count", "2"),
+        ["--rdma-count: means nothing with the profile host-network"],
+    ),
     "networks and count": (
         ("--rdma", "host-device", "--rdma-network", "a", "--rdma-network", "b", "--rdma-count", "3"),
         ["--rdma-network: 2 networks for 3 NICs"],
@@ -378,6 +382,7 @@ def test_one_nic_by_default_is_pointed_out() -> None:
     assert "one NIC for each worker" in said(profile="aks-ib")
     assert "one NIC" not in said(profile="aks-ib", count=1)
     assert "one NIC" not in said(profile="coreweave-ib")
+    assert "one NIC" not in said(profile="erdma", count=2)
     assert "64 MiB" in said(profile="shared", shm_size=None)
     assert "privileged" in said(profile="host-network")
     assert "the workers are privileged" not in said(profile="host-network", resource="rdma/hca")

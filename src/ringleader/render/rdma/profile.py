@@ -29,6 +29,8 @@ class Counts(StrEnum):
     """NICs or virtual functions, each taken from the node."""
     SLOT = "slot"
     """A place at every NIC of the node: one is enough, more give nothing."""
+    CONFIGURED = "configured"
+    """One or the other, as the cluster's plugin is configured."""
     PAIRS = "pairs"
     """Pairs of a GPU and a NIC; NICs alone where no GPU is asked for."""
     NOTHING = "nothing"
