@@ -27,9 +27,12 @@ def check(selection: Selection, tables: Tables) -> tuple[Finding, ...]:
     """Return everything that does not fit, worst first; each fault with the nearest set that works."""
     seen = Seen(selection, tables)
     found = _found(seen)
+    cures: dict[str, str] = {}
+    for one in found:
+        if one.level in BAD and not one.works and one.rule not in cures:
+            cures[one.rule] = nearest(seen, one, clashes)
     told = [
-        replace(one, works=nearest(seen, one, clashes)) if one.level in BAD and not one.works else one
-        for one in found
+        replace(one, works=cures[one.rule]) if one.level in BAD and not one.works else one for one in found
     ]
     return tuple(sorted(told, key=lambda one: ORDER.index(one.level)))
 

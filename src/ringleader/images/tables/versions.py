@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 NUMBER = re.compile(r"\d+")
 
 
+@lru_cache(4096)
 def key(version: str) -> tuple[int, ...]:
     """Return what versions are sorted by: numbers, without ``+cu128``. ``1.8.0.post0`` is after ``1.8.0``."""
     return tuple(int(number) for number in NUMBER.findall(version.partition("+")[0]))
