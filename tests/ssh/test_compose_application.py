@@ -85,6 +85,10 @@ def test_on_one_host(runtime_of):
     assert (alone.returncode, alone.stdout) == (0, f"[0] mpihead 0 1 1 {HOSTILE}\n"), alone.stderr
     check_all(head, "mpihead", "mpinode-1", HOSTILE)
     assert head.run("ssh", "mpinode-1", "hostname").stdout == "mpinode-1\n"
+    if shutil.which("mpirun.openmpi"):
+        mpirun = ("mpirun.openmpi", "--allow-run-as-root", "--hostfile", "/etc/ringleader/hostfile")
+        bare = head.run(*mpirun, "hostname")
+        assert sorted(bare.stdout.split()) == ["mpihead", "mpinode-1"], bare.stderr
     assert "id_ed25519" not in node.run("ls", "-A", "/etc/ringleader").stdout.split()
     refused = node.run("ssh", "-p", "33", "-o", "BatchMode=yes", "127.0.0.1", "true")
     assert refused.returncode == 255

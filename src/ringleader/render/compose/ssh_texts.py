@@ -34,7 +34,6 @@ def ssh_config(application: Application) -> str:
             f"Host {' '.join(every)}",
             f"    IdentityFile {FOLDER}/{LOGIN_KEY}",
             "    IdentitiesOnly yes",
-            "    IdentityAgent none",
             f"    UserKnownHostsFile {FOLDER}/known_hosts",
             "    GlobalKnownHostsFile /dev/null",
             "    StrictHostKeyChecking yes",
