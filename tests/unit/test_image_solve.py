@@ -1,0 +1,268 @@
+"""Sets from wishes: what is proposed always fits, is always the same, and is a recipe that reads back."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from ringleader.cli.main import ringleader
+from ringleader.errors import RequestError
+from ringleader.images import read
+from ringleader.images.check import BAD, check, selection_of
+from ringleader.images.check.solution import parts, recipe_text
+from ringleader.images.check.solve import brief, solve
+from ringleader.images.check.wishes import NETWORKS, WORDS, Wishes, parsed
+from ringleader.images.tables import load
+
+TABLES = load()
+
+
+def solved(words: str) -> str:
+    return brief(solve(parsed(words.split(), TABLES), TABLES))
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("torch=2.8 gpu=h100", "torch=2.8.0 base=ubuntu:24.04"),
+        ("gpu=h100", "torch=2.15.0 base=ubuntu:24.04"),
+        ("torch=newest", "torch=2.15.0 base=ubuntu:24.04"),
+        ("torch=2.9", "torch=2.9.1 base=ubuntu:24.04"),
+        ("torch=2.8 gpu=p100", "torch=2.8.0 (cu126) base=ubuntu:24.04"),
+        ("torch=2.8 cuda=none", "torch=2.8.0 (cpu) base=ubuntu:24.04"),
+        ("torch=2.8 cuda=12.9", "torch=2.8.0 (cu129) base=ubuntu:24.04"),
+        ("torch=newest driver=550.54", "torch=2.14.1 (cu126) base=ubuntu:24.04"),
+        ("torch=newest driver=550.54 cuda=12", "torch=2.14.1 (cu126) base=ubuntu:24.04"),
+        ("torch=newest gpu=b200 cuda=12", "torch=2.11.0 (cu128) base=ubuntu:24.04"),
+        ("torch=2 nccl=2.27.3", "torch=2.8.0 base=ubuntu:24.04"),
+        ("torch=2.8 python=3.13", "torch=2.8.0 base=debian:13"),
+        ("torch=2.8 python=3.11", "torch=2.8.0 base=debian:12"),
+        ("torch=2.15 python=3.15", "torch=2.15.0 base=ubuntu:24.04 python=3.15"),
+        ("torch=2.8 base=debian:bookworm", "torch=2.8.0 base=debian:12"),
+        ("torch=2.8 base=debian:11", "torch=2.8.0 base=debian:11 python=3.12"),
+        ("torch=2.8 mpi=openmpi-5.0", "torch=2.8.0 base=debian:13"),
+        ("tensorflow=2.15", "tensorflow=2.15.1 base=debian:12"),
+        (
+            *("tensorflow=2.12 gpu=a100",),
+            "tensorflow=2.12.1 base=nvidia/cuda:11.8.0-cudnn8-runtime-ubuntu22.04 python=3.11",
+        ),
+        (
+            "torch=newest tensorflow=newest gpu=h100",
+            "torch=2.14.1 (cu126) tensorflow=2.21.0 base=ubuntu:24.04",
+        ),
+        (
+            "torch=newest tensorflow=newest gpu=b200",
+            "torch=2.11.0 (cu128) tensorflow=2.21.0 base=ubuntu:24.04",
+        ),
+        ("torch=2.8 tensorflow=2.20", "torch=2.8.0 tensorflow=2.20.0 base=ubuntu:24.04"),
+        ("torch=2.8 rdma=mlnx-ofed", "torch=2.8.0 base=ubuntu:24.04"),
+    ],
+)
+def test_the_newest_set_that_fits_is_proposed(words: str, told: str) -> None:
+    assert solved(words) == told
+
+
+def told_of(words: str) -> str:
+    with pytest.raises(RequestError) as caught:
+        solved(words)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            "torch=2.8 cuda=13",
+            (
+                "torch=2.8 and cuda=13 do not go together",
+                "torch 2.8 cu129: CUDA 12.9",
+                "without cuda=13: torch=2.8.0",
+            ),
+        ),
+        (
+            "torch=2.3 python=3.14 network=tcp",
+            ("torch=2.3 and python=3.14 do not", "Python 3.8–3.12", "without torch=2.3: torch=2.15.0"),
+        ),
+        (
+            "torch=2.6 gpu=b200 mpi=openmpi",
+            ("torch=2.6 and gpu=b200 do not", "gpu b200: compute capability 10.0 [developer.nvidia.com"),
+        ),
+        (
+            "torch=2.8 tensorflow=2.19",
+            ("torch=2.8 and tensorflow=2.19 do not", "pip cannot install both", "without tensorflow=2.19"),
+        ),
+        (
+            "torch=2.8 driver=470 gpu=h100",
+            ("torch=2.8 and driver=470 do not", "needs driver 525.60.13", "without driver=470: torch=2.8.0"),
+        ),
+        (
+            "torch=2.8 base=ubuntu:16.04",
+            ("torch=2.8 and base=ubuntu:16.04 do not", "needs glibc 2.28", "without base=ubuntu:16.04"),
+        ),
+        ("network=efa rdma=doca-ofed", ("rdma=doca-ofed and network=efa do not", "has no provider for efa")),
+        (
+            "tensorflow=1.12",
+            (
+                "nothing fits tensorflow=1.12",
+                "can no longer be pulled",
+                "the nearest that fits is tensorflow=2.12.1",
+            ),
+        ),
+    ],
+)
+def test_wishes_that_clash_are_named_with_rows_and_what_fits(words: str, told: tuple[str, ...]) -> None:
+    text = told_of(words)
+    for part in told:
+        assert part in text, text
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("torch", "is not NAME=VALUE"),
+        ("torch=", "is not NAME=VALUE"),
+        ("torhc=2.8", "did you mean torch?"),
+        ("torch=2.8 torch=2.9", "torch is given twice"),
+        ("torch=9.1", "there is no PyTorch 9.1"),
+        ("torch=latest", "is no version"),
+        ("torch=2.8*", "is no version"),
+        ("tensorflow=3", "nearest: 2.19.1, 2.20.0, 2.21.0"),
+        ("python=4", "there is no Python in the tables 4"),
+        ("base=alpine:3", "is no base that the tables know"),
+        ("base=nvidia/cuda:12.8.1-base-ubuntu24.04", "is no base that the tables know"),
+        ("cuda=12.7", "there is no CUDA 12.7"),
+        ("nccl=1.0", "there is no NCCL 1.0"),
+        ("gpu=h100,h900", "unknown GPU h900"),
+        ("driver=new", "such as 550.54.15"),
+        ("mpi=lam", "unknown MPI"),
+        ("mpi=openmpi-9", "there is no openmpi 9"),
+        ("rdma=ofed", "unknown user space"),
+        ("network=ethernet", "unknown network"),
+    ],
+)
+def test_words_that_are_no_wishes(words: str, told: str) -> None:
+    assert told in told_of(words)
+
+
+def test_all_wrong_words_are_told_at_once() -> None:
+    with pytest.raises(RequestError) as caught:
+        parsed(["torhc=1", "gpu=h900", "torch=9", "base=x\ny"], TABLES)
+    assert [fault.where for fault in caught.value.faults] == ["torhc=1", "gpu=h900", "torch=9", "base=x?y"]
+
+
+# --- all wishes --------------------------------------------------------------------------------------
+
+
+def of(*values: str) -> some.SearchStrategy[str]:
+    return some.sampled_from(["", "", *values])
+
+
+WISHES = some.builds(
+    Wishes,
+    torch=of("newest", "2", *(row.series for row in TABLES.torch[-14:])),
+    tensorflow=of("newest", *(row.series for row in TABLES.tensorflow[-11:])),
+    python=of("3.11", "3.12", "3.13"),
+    base=of(*(row.name for row in TABLES.bases[-4:])),
+    cuda=of("none", "12", "12.8", "13"),
+    gpu=of("p100", "v100", "h100", "b200", "a100,h100"),
+    driver=of("470.82", "535.129", "580"),
+    mpi=of("openmpi", "mpich", "openmpi-5.0"),
+    rdma=of(*(row.name for row in TABLES.user_spaces)),
+    network=of(*NETWORKS),
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(WISHES)
+def test_what_is_proposed_fits_has_the_wishes_and_reads_back(wishes: Wishes) -> None:
+    words = [f"{name}={value}" for name, value in wishes.given().items()]
+    assert parsed(words, TABLES) == wishes
+    try:
+        found = solve(wishes, TABLES)
+    except RequestError as error:
+        text = str(error)
+        assert re.search("do not go together|nothing fits", text)
+        return
+    assert solve(wishes, TABLES) == found
+    assert not [one for one in check(found, TABLES) if one.level in BAD]
+    assert found.gpus == wishes.gpus and found.driver == wishes.driver
+    assert not wishes.torch or wishes.torch == "newest" or found.torch.startswith(wishes.torch)
+    assert bool(found.tensorflow) == bool(wishes.tensorflow)
+    assert {"base", "Python"} <= {part.name for part in parts(found, TABLES)}
+    again = selection_of(read.recipe(recipe_text(found, ""), "solved.toml"))
+    assert not [one for one in check(again, TABLES) if one.level in BAD]
+    same = (
+        "base",
+        "python",
+        "torch",
+        "torch_variant",
+        "tensorflow",
+        "cuda",
+        "mpi",
+        "has_ucx",
+        "rdma",
+        "gpus",
+    )
+    for name in same:
+        assert getattr(again, name) == getattr(found, name), name
+
+
+# --- the command -------------------------------------------------------------------------------------
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(ringleader, ["image", "solve", *words])
+
+
+def test_a_set_is_a_table_with_sources() -> None:
+    done = run("torch=2.8", "gpu=h100")
+    assert done.exit_code == 0
+    lines = [re.split(r"  +", line) for line in done.output.splitlines()]
+    assert lines[0] == ["part", "version", "source"]
+    assert {line[0]: line[1] for line in lines[2:]} == {
+        "base": "ubuntu:24.04",
+        "Python": "3.12",
+        "PyTorch": "2.8.0 (cu128)",
+        "torchvision": "0.23.0",
+        "CUDA": "12.8",
+        "cuDNN": "9.10.2.21",
+        "NCCL": "2.27.3",
+        "NVIDIA driver": ">= 525.60.13",
+        "GPU": "h100 (compute capability 9.0)",
+    }
+
+
+def test_json_has_parts_and_warnings() -> None:
+    found = json.loads(run("torch=2.4", "network=efa", "mpi=openmpi", "--json").output)
+    by_name = {part["name"]: part for part in found["parts"]}
+    assert by_name["openmpi"]["version"] == "4.1.6" and by_name["efa"]["source"] == "unverified"
+    assert found["warnings"] == []
+    found = json.loads(run("torch=2.4", "network=roce", "--json").output)
+    assert [one["rule"] for one in found["warnings"]] == ["nccl-gid"]
+
+
+def test_a_recipe_is_accepted_by_check() -> None:
+    done = run("torch=2.8", "gpu=h100", "mpi=openmpi", "network=roce", "--recipe")
+    assert done.output.startswith("# ringleader image solve torch=2.8 gpu=h100 mpi=openmpi network=roce\n")
+    checked = CliRunner().invoke(ringleader, ["image", "check", "-"], input=done.output)
+    assert checked.exit_code == 0 and "pytorch-2.8.0  fits" in checked.output
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("torch=2.8", "--json", "--recipe"), ("torch=99",), ("torch=2.8", "cuda=13")]
+)
+def test_a_wrong_request_prints_nothing_and_is_told(words: tuple[str, ...]) -> None:
+    done = run(*words)
+    assert isinstance(done.exception, RequestError) and done.exception.exit_code == 2
+    assert done.output == ""
+
+
+def test_help_names_every_word() -> None:
+    text = run("--help").output
+    for word in WORDS:
+        assert f"{word}=" in text, word
