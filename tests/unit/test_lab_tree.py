@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ringleader.lab import tree_look
+from ringleader.errors import LabError
+from ringleader.lab import state, tree_look
 from ringleader.lab.plan import Machine, from_json, script, to_json, up_phases
 from ringleader.lab.spec import LabSpec
 from ringleader.lab.tree import Bind, Tree, parse_bind, read_environment, read_set_env
@@ -83,6 +84,17 @@ def test_the_state_file_keeps_the_tree_and_one_without_it_is_still_read():
         old["spec"]["tree"] = broken
         with pytest.raises(ValueError, match=r".*"):
             from_json(json.dumps(old))
+
+
+def test_a_job_that_begins_on_the_machine_is_not_sent_to_hosts_with_another_root(tmp_path):
+    (tmp_path / "lab").mkdir()
+    (tmp_path / "lab/lab.json").write_text(to_json(LabSpec(hosts=2, tree=TREE)))
+    with pytest.raises(LabError, match=r"have the files of /srv/an image's tree") as caught:
+        state.to_launch_on(root=tmp_path, here="node7")
+    assert "ringleader lab exec h1 -- ringleader run --lab" in str(caught.value)
+    assert state.to_launch_on(root=tmp_path, here="h2").name == "lab"
+    (tmp_path / "lab/lab.json").write_text(to_json(LabSpec(hosts=2)))
+    assert state.to_launch_on(root=tmp_path, here="node7").name == "lab"
 
 
 @pytest.mark.parametrize(

@@ -199,9 +199,9 @@ def read_text(path: str) -> str:
 
 def find_lab() -> LabFiles:
     """Return the lab that runs on this machine; raises LabError where there is none."""
-    from ringleader.lab.state import current
+    from ringleader.lab.state import to_launch_on
 
-    return current()
+    return to_launch_on()
 
 
 def is_here(job: Job) -> bool:

@@ -61,10 +61,10 @@ def _cores() -> int:
 
 def _asked(params: Mapping[str, Any], options: ScaleOptions) -> Scale:
     """Read the command line to the end, all faults at once."""
-    from ringleader.lab.state import current
+    from ringleader.lab.state import to_launch_on
 
     where = read_options(params)
-    chosen = choose_hosts(where, environ=os.environ, read=_read, find_lab=current)
+    chosen = choose_hosts(where, environ=os.environ, read=_read, find_lab=to_launch_on)
     if chosen.allocation is not None:
         _warn(shown(chosen.allocation))
     job = make_job(

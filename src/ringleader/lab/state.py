@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import socket
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -124,6 +125,21 @@ def current(name: str | None = None, *, root: Path = ROOT) -> Lab:
     if DEFAULT_NAME in present or len(present) != 1:
         return load(DEFAULT_NAME, root)
     return load(present[0], root)
+
+
+def to_launch_on(*, root: Path = ROOT, here: str = "") -> Lab:
+    """Return the lab whose hosts a job started here may run on; ``here``: this host's name.
+
+    LabError where there is none, or where its hosts have a root of their own: a job that begins on the
+    machine would look for the machine's Python and MPI there.
+    """
+    lab = current(root=root)
+    names = [host.name for host in lab.hosts]
+    if lab.spec.tree and (here or socket.gethostname()) not in names:
+        what = f"the hosts of lab {lab.name} have the files of {lab.spec.tree.path}, not this machine's"
+        hint = f"start the job on one of them: ringleader lab exec {names[0]} -- ringleader run --lab …"
+        raise LabError(Fault(where="--lab", what=what, hint=hint))
+    return lab
 
 
 @contextmanager
