@@ -320,6 +320,27 @@ def test_a_builder_that_is_not_there(place, words: tuple[str, ...], where: str) 
     assert err.startswith(f"ringleader: {where}: is not installed")
 
 
+def test_what_cannot_work_is_not_built_unless_it_is_asked_for(place) -> None:
+    words = (
+        "pytorch-cpu",
+        "--set",
+        "torch.version=1.13.1",
+        "--set",
+        "base=ubuntu:24.04",
+        "--isolation",
+        "chroot",
+    )
+    process = command(place, *words)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2, err
+    assert "PyTorch 1.13.1" in err
+    assert not Path(place["RL_CONTEXT"]).exists()
+    process = command(place, *words, "--no-check")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert not context_of(place).exists()
+
+
 def test_a_build_argument_is_no_shell_text(place) -> None:
     hostile = "--annotation=x=$(touch /tmp/rl-never); rm -rf \"'"
     process = command(place, "pytorch-cpu", "--builder-arg", hostile, "--dry-run", "--json")

@@ -17,6 +17,7 @@ from ringleader.errors import Fault, RefusedError, RequestError
 
 if TYPE_CHECKING:
     from ringleader.images.build import Built, Task
+    from ringleader.images.recipe import Recipe
 
 HELP = """Build an image of a recipe with buildah, podman or docker: the first of them that answers.
 
@@ -71,6 +72,7 @@ _OPTIONS: tuple[click.Parameter, ...] = (
         help="Date of everything in the image, since 1970, so that the same recipe gives the same image. "
         "[default: SOURCE_DATE_EPOCH, else the time of the build]",
     ),
+    click.Option(["--no-check"], is_flag=True, help="Build also what `ringleader image check` calls faulty."),
     click.Option(["--test"], is_flag=True, help="Run the self-test in the image; it must pass."),
     click.Option(
         ["--sbom"],
@@ -138,7 +140,7 @@ def requested(words: dict[str, Any]) -> Task:
 
     recipe = opened(words["recipe"], words["settings"], words["mirrors"], words["base"])
     image = assemble.image(recipe)
-    faults = []
+    faults = [] if words["no_check"] else unfit(recipe)
     if words["test"] and not image.test:
         what = "the recipe has no block ringleader, so nothing in the image can test it"
         faults.append(Fault(where="--test", what=what, hint="add [ringleader] to the recipe"))
@@ -171,6 +173,20 @@ def requested(words: dict[str, Any]) -> Task:
     )
     task.argv()  # what the builder cannot do is said now
     return task
+
+
+def unfit(recipe: Recipe) -> list[Fault]:
+    """Return what of a recipe cannot work by the version tables; what may fail is told on standard error."""
+    from ringleader.images.check import Level, check, selection_of
+    from ringleader.images.tables import load
+
+    faults = []
+    for one in check(selection_of(recipe), load()):
+        if one.is_fault:
+            faults.append(Fault(where=recipe.where or recipe.name, what=one.what, hint=one.works))
+        elif one.level in (Level.GONE, Level.WARNING):
+            print(f"ringleader: {recipe.name}: {one.what}", file=sys.stderr)
+    return faults
 
 
 def _timestamp(given: int | None) -> int | None:
