@@ -231,7 +231,8 @@ def test_changes() -> None:
         "torch.version=2.9.1",
         "base=ubuntu:24.04",
         "mpi.kind=mpich",
-        "ucx.cuda=true",
+        "rdma.user-space=rdma-core",
+        "rdma.tools=true",
         "sshd.port=33",
         "packages.apt=gcc, make",
         "files.env.A=b=c",
@@ -242,7 +243,7 @@ def test_changes() -> None:
     assert found.blocks["torch"].version == "2.9.1"
     assert found.base == "ubuntu:24.04"
     assert found.blocks["mpi"].kind == "mpich"
-    assert found.blocks["ucx"].cuda is True
+    assert found.blocks["rdma"].tools is True
     assert found.blocks["sshd"].port == 33
     assert found.blocks["packages"].apt == ("gcc", "make")
     assert found.blocks["files"].env == (("A", "b=c"),)

@@ -46,12 +46,11 @@ def opened(
     """
     from ringleader.images import profiles, read
 
-    changes = (*settings, f"base={base}") if base else settings
     if profile_or_file in profiles.names():
-        return read.recipe(profiles.text(profile_or_file), profile_or_file, changes, mirrors)
+        return read.recipe(profiles.text(profile_or_file), profile_or_file, settings, mirrors, base)
     text = _text(profile_or_file)
     where = "standard input" if profile_or_file == "-" else profile_or_file
-    return read.recipe(text, where, changes, mirrors)
+    return read.recipe(text, where, settings, mirrors, base)
 
 
 def _text(file: str) -> str:

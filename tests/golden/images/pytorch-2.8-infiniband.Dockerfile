@@ -59,7 +59,7 @@ RUN mkdir -p /opt/build \
  && mkdir -p /opt/build/openmpi \
  && tar -xf /opt/build/openmpi-5.0.9.tar.bz2 -C /opt/build/openmpi --strip-components 1 \
  && rm -f /opt/build/openmpi-5.0.9.tar.bz2 /opt/build/openmpi-5.0.9.tar.bz2.sha256 \
- && env --chdir=/opt/build/openmpi ./configure --prefix=/opt/openmpi --enable-mpirun-prefix-by-default \
+ && env --chdir=/opt/build/openmpi ./configure --prefix=/opt/openmpi --enable-prte-prefix-by-default \
          --enable-mpi-fortran=no --with-hwloc=internal --with-libevent=internal --with-pmix=internal \
          --with-ucx=/opt/ucx --without-ofi --with-prrte=internal --with-cuda=/usr/local/cuda \
          --with-cuda-libdir=/usr/local/cuda/lib64/stubs \
