@@ -198,7 +198,7 @@ def test_open_mpi_from_its_release_with_what_the_recipe_has() -> None:
     built = commands(image, 0)
     assert "--with-ucx=/opt/ucx" in built
     assert "--with-cuda=/usr/local/cuda --with-cuda-libdir=/usr/local/cuda/lib64/stubs" in built
-    assert "--enable-mpirun-prefix-by-default" in built
+    assert "--enable-prte-prefix-by-default" in built
     assert "libibverbs-dev" in built
     assert "libibverbs-dev" not in commands(image)
     assert "/opt/openmpi/lib" in commands(image)

@@ -110,7 +110,7 @@ def _openmpi(version: str, setting: Setting) -> tuple[str, ...]:
     new = int(version.partition(".")[0]) >= 5
     ucx, ofi = transport("ucx", setting), transport("libfabric", setting)
     options = [
-        "--enable-mpirun-prefix-by-default" if new else "--enable-orterun-prefix-by-default",
+        "--enable-prte-prefix-by-default" if new else "--enable-orterun-prefix-by-default",
         "--enable-mpi-fortran=no",
         *(f"--with-{name}=internal" for name in ("hwloc", "libevent", "pmix")),
         f"--with-ucx={ucx}" if ucx else "--without-ucx",

@@ -47,6 +47,7 @@ def _compiled(block: Ucx, setting: Setting) -> Run:
     verbs = ("--with-verbs", "--with-rdmacm") if "rdma" in setting.blocks else ("--without-verbs",)
     options = (
         f"--prefix={PREFIX}",
+        "--enable-mt",
         *verbs,
         "--with-cuda=/usr/local/cuda" if block.cuda else "--without-cuda",
         *("--without-go", "--without-java", "--disable-static"),
@@ -54,7 +55,7 @@ def _compiled(block: Ucx, setting: Setting) -> Run:
     return Run(
         commands=(
             *fetch.unpacked(release),
-            words("env", f"--chdir={place}", "./contrib/configure-release-mt", *options),
+            words("env", f"--chdir={place}", "./contrib/configure-release", *options),
             f'make -j "$(nproc)" -C {place}',
             f"make -C {place} install",
             words("rm", "-rf", place),
