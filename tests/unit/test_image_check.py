@@ -173,8 +173,8 @@ CASES = [
         'driver = "580.65"\ngpus = ["v100"]\n' + UBUNTU + torch("2.6.0"),
     ),
     (
-        *("base-ucx", Level.FAULT, 'historical = true\nbase = "ubuntu:20.04"\n[ucx]\n'),
-        'historical = true\nbase = "ubuntu:22.04"\n[ucx]\n',
+        *("base-ucx", Level.FAULT, 'base = "ubuntu:20.04"\n[mpi]\n[ucx]\n'),
+        'base = "ubuntu:22.04"\n[mpi]\n[ucx]\n',
     ),
     (
         *("base-openmpi", Level.FAULT, 'base = "debian:12"\n[mpi]\nversion = "5.0.8"\n'),
@@ -193,13 +193,15 @@ CASES = [
         UBUNTU + '[mpi]\nversion = "5.0.8"\nsource = "build"\n[ucx]\nversion = "1.18.1"\nsource = "build"\n',
     ),
     (
-        # the row of the oldest UCX has no source: a warning
-        *(
-            "mpi-ucx",
-            Level.WARNING,
-            'base = "ubuntu:22.04"\n[mpi]\nversion = "5.0.8"\nsource = "build"\n[ucx]\n',
-        ),
-        UBUNTU + '[mpi]\nversion = "5.0.8"\nsource = "build"\n[ucx]\n',
+        *("mpi-ucx", Level.FAULT),
+        UBUNTU + '[mpi]\nversion = "5.0.8"\nsource = "build"\n[ucx]\nversion = "1.8.1"\nsource = "build"\n',
+        UBUNTU + '[mpi]\nversion = "5.0.8"\nsource = "build"\n[ucx]\nversion = "1.18.1"\nsource = "build"\n',
+    ),
+    (
+        # what rests on a row without a source is a warning
+        *("mpi-ucx", Level.WARNING),
+        UBUNTU + '[mpi]\nversion = "4.1.8"\nsource = "build"\n[ucx]\nversion = "1.8.1"\nsource = "build"\n',
+        UBUNTU + '[mpi]\nversion = "4.1.8"\nsource = "build"\n[ucx]\nversion = "1.18.1"\nsource = "build"\n',
     ),
     (
         *(

@@ -240,7 +240,7 @@ def test_a_set_is_a_table_with_sources() -> None:
 def test_json_has_parts_and_warnings() -> None:
     found = json.loads(run("torch=2.4", "network=efa", "mpi=openmpi", "--json").output)
     by_name = {part["name"]: part for part in found["parts"]}
-    assert by_name["openmpi"]["version"] == "4.1.6" and by_name["efa"]["source"] == "unverified"
+    assert by_name["openmpi"]["version"] == "4.1.6" and "EFA release notes" in by_name["efa"]["source"]
     assert found["warnings"] == []
     found = json.loads(run("torch=2.4", "network=roce", "--json").output)
     assert [one["rule"] for one in found["warnings"]] == ["nccl-gid"]
