@@ -78,14 +78,13 @@ def kinds(image: Image) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("historical", [False, True])
 @pytest.mark.parametrize(
     ("kind", "field"), KEYS, ids=[f"{kind.name if kind else ''}.{field.name}" for kind, field in KEYS]
 )
-def test_no_value_becomes_an_instruction(kind: Kind | None, field: Field[Any], historical: bool) -> None:
-    @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
-    @given(any_value(field.metadata["sort"]))
-    def check(value: str) -> None:
+def test_no_value_becomes_an_instruction(kind: Kind | None, field: Field[Any]) -> None:
+    @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(any_value(field.metadata["sort"]), some.booleans())
+    def check(value: str, historical: bool) -> None:
         try:
             image = image_of(recipe_with(kind, field, value, historical=historical))
         except RequestError:
