@@ -24,7 +24,7 @@ RUN mkdir -p /opt/build \
  && mkdir -p /opt/build/ucx \
  && tar -xf /opt/build/ucx-1.19.1.tar.gz -C /opt/build/ucx --strip-components 1 \
  && rm -f /opt/build/ucx-1.19.1.tar.gz /opt/build/ucx-1.19.1.tar.gz.sha256 \
- && env --chdir=/opt/build/ucx ./contrib/configure-release-mt --prefix=/opt/ucx --with-verbs \
+ && env --chdir=/opt/build/ucx ./contrib/configure-release --prefix=/opt/ucx --enable-mt --with-verbs \
          --with-rdmacm --with-cuda=/usr/local/cuda --without-go --without-java --disable-static \
  && make -j "$(nproc)" -C /opt/build/ucx \
  && make -C /opt/build/ucx install \
