@@ -281,3 +281,58 @@ class TestAllFrameworks:
     def test_mounted_keys_leave_no_key_in_the_image(self) -> None:
         (final,) = made(ALL, "sshd.keys=mounted").stages
         assert not any("ssh-keygen" in command for command in runs(final))
+
+
+class TestWhatHasNoEffectIsRefused:
+    @pytest.mark.parametrize(
+        ("name", "setting", "where"),
+        [
+            (HOROVOD, "python.source=conda", "python.source"),
+            (ALL, "packages.lock=requirements.lock", "packages.lock"),
+            (ALL, "account.name=trainer", "account.name"),
+            (HOROVOD, "mpi.kind=mpich", "mpi.kind"),
+            (HOROVOD, "mpi.version=", "mpi.version"),
+            (HOROVOD, "nccl.source=build", "nccl.source"),
+            (HOROVOD, "nccl.tests=true", "nccl.tests"),
+            (VERBS, "rdma.user-space=efa", "rdma.user-space"),
+            (VERBS, "rdma.user-space=doca-ofed", "rdma.user-space"),
+            (VERBS, "rdma.version=17.1", "rdma.version"),
+        ],
+    )
+    def test_one_message_that_names_the_key(self, name: str, setting: str, where: str) -> None:
+        with pytest.raises(RequestError) as caught:
+            made(name, setting)
+        (fault,) = caught.value.faults
+        assert where in f"{fault.where} {fault.what}"
+        assert fault.hint
+
+    def test_packages_of_one_cuda_need_a_base_that_has_it(self) -> None:
+        text = 'name = "x"\nhistorical = true\nbase = "ubuntu:16.04"\n[cudnn]\nversion = "7.4.1.5"\n'
+        with pytest.raises(RequestError) as caught:
+            read.recipe(text, "x.toml")
+        assert "ubuntu:16.04 has none" in caught.value.faults[0].what
+
+
+def test_without_the_block_cuda_the_first_that_needs_them_brings_nvidias_repositories() -> None:
+    text = (
+        'name = "x"\nhistorical = true\nbase = "nvidia/cuda:9.0-devel-ubuntu16.04"\n'
+        '[cudnn]\nversion = "7.4.1.5"\n[nccl]\nversion = "2.3.7"\n[python]\n'
+    )
+    (final,) = assemble.image(read.recipe(text, "x.toml")).stages
+    in_order(
+        final, "repos/ubuntu1604/x86_64/3bf863cc.pub", "libcudnn7=7.4.1.5-1+cuda9.0 libnccl2=2.3.7-1+cuda9.0"
+    )
+
+
+def test_wheels_of_the_build_context_are_the_only_place_to_look_for_every_install() -> None:
+    for stage in made(VERBS, "packages.wheels=wheels").stages:
+        calls = [command for command in runs(stage) if PIP in command]
+        assert calls
+        assert all(" --no-index --find-links " in call for call in calls)
+    (final,) = made(ALL, "packages.wheels=wheels").stages
+    assert not any("torch_stable.html" in command for command in runs(final))
+
+
+def test_the_distributions_open_mpi_may_be_pinned() -> None:
+    (final,) = made(HOROVOD, "mpi.source=base", "mpi.version=1.10.2").stages
+    assert {"'openmpi-bin=1.10.2*'", "'libopenmpi-dev=1.10.2*'"} <= set(packages(final))

@@ -12,6 +12,7 @@ from typing import Any
 from ringleader.errors import Fault, RequestError
 from ringleader.images.based import base_faults
 from ringleader.images.blocks import KINDS
+from ringleader.images.blocks.historical import together as historical_together
 from ringleader.images.blocks.together import at_odds
 from ringleader.images.lines import Lines
 from ringleader.images.mirrors import names as sets_of_mirrors
@@ -116,8 +117,9 @@ class _Reader:
         historical = head.get("historical") is True
         blocks = self._blocks(document, historical)
         self.faults += base_faults(head, self.lines)
-        if not self.faults and not historical:
-            for odd in at_odds(blocks, head.get("build_base") or head["base"]):
+        if not self.faults:
+            rules = historical_together.at_odds if historical else at_odds
+            for odd in rules(blocks, head.get("build_base") or head["base"]):
                 self._fault(odd.path, odd.what, odd.hint)
         if self.faults:
             raise RequestError(self.faults)

@@ -33,7 +33,7 @@ class Packages:
 def halves(block: Packages, setting: Setting) -> Halves:
     """Return what the block gives to the build and to the image."""
     if setting.historical:
-        return historical.packages(block, setting, LOCK)
+        return historical.packages(block, setting)
     pip: tuple[PipInstall, ...] = ()
     steps: tuple[Step, ...] = ()
     if block.lock:

@@ -8,6 +8,7 @@ from ringleader.errors import Fault, RequestError
 from ringleader.images.arguments import VERSION, needed, text, texts
 from ringleader.images.blocks import fetch
 from ringleader.images.blocks import tensorflow_configure as configure
+from ringleader.images.blocks.historical.both import wheels_of
 from ringleader.images.halves import BUILD, Half, Halves, PipInstall, Setting
 from ringleader.images.steps import Copy, Env, Run, Step, words, write
 
@@ -46,11 +47,12 @@ def halves(block: TensorflowSource, setting: Setting) -> Halves:
     """
     _refuse(block, setting)
     wheel = f"{WHEELS}/{wheel_name(block, setting)}"
+    links = wheels_of(setting)
     build = Half(
         apt=NEEDS,
         pip=(
-            PipInstall(requirements=TOOLS, order=20),
-            PipInstall(requirements=KERAS, order=30, options=("--no-deps",)),
+            PipInstall(requirements=TOOLS, find_links=links, order=20),
+            PipInstall(requirements=KERAS, find_links=links, order=30, options=("--no-deps",)),
         ),
         last=(
             _bazel(block.bazel),
@@ -61,7 +63,7 @@ def halves(block: TensorflowSource, setting: Setting) -> Halves:
     )
     runtime = Half(
         steps=(Copy(sources=(wheel,), target=f"{WHEELS}/", stage=BUILD),),
-        pip=(PipInstall(requirements=(wheel,), order=10),),
+        pip=(PipInstall(requirements=(wheel,), find_links=links, order=10),),
     )
     return Halves(build=build, runtime=runtime)
 

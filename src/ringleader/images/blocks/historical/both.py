@@ -13,6 +13,12 @@ def compiles(setting: Setting) -> bool:
     return COMPILED in setting.blocks
 
 
+def wheels_of(setting: Setting, own: str = "") -> str:
+    """Return the directory of wheels for a block: its own, else the one with every wheel of the image."""
+    packages = setting.blocks.get("packages")
+    return own or (str(packages.wheels) if packages is not None else "")
+
+
 def both(setting: Setting, half: Half, build: Half | None = None) -> Halves:
     """Return a half for the image, and ``build`` (or the same) for a stage that compiles, if there is one."""
     return Halves(build=(build or half) if compiles(setting) else Half(), runtime=half)

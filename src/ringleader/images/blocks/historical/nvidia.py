@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 SERVER = "https://developer.download.nvidia.com/compute"
 REPOSITORIES = (("cuda", "cuda", "3bf863cc"), ("nvidia-ml", "machine-learning", "7fa2af80"))
 """Name of the list, directory on the server, and the key that signs it since April 2022."""
+FROM_NVIDIA = ("cuda", "cudnn", "nccl")
 PINNED = ("--allow-downgrades", "--allow-change-held-packages")
 """The base holds other versions of the same packages."""
 
 
 def cuda(block: Cuda, setting: Setting) -> Halves:
     """Return the repositories of NVIDIA, with the keys that sign them now, ahead of every other package."""
-    return both(setting, Half(before=(_repositories(setting),)))
+    return both(setting, Half(before=_repositories("cuda", setting)))
 
 
 def cudnn(block: Cudnn, setting: Setting) -> Halves:
@@ -30,24 +31,14 @@ def cudnn(block: Cudnn, setting: Setting) -> Halves:
     major = block.version.partition(".")[0]
     library = pin(f"libcudnn{major}", block.version, setting)
     headers = pin(f"libcudnn{major}-dev", block.version, setting)
-    runtime = (library, headers) if block.dev else (library,)
-    return both(
-        setting,
-        Half(apt=runtime, apt_options=PINNED),
-        Half(apt=(library, headers), apt_options=PINNED),
-    )
+    return _pinned("cudnn", library, headers, setting, with_headers=block.dev)
 
 
 def nccl(block: Nccl, setting: Setting) -> Halves:
     """Return ``libnccl2``, with its headers where something is compiled with them."""
     library = pin("libnccl2", block.version, setting)
     headers = pin("libnccl-dev", block.version, setting)
-    wanted = block.dev or "horovod" in setting.blocks
-    return both(
-        setting,
-        Half(apt=(library, headers) if wanted else (library,), apt_options=PINNED),
-        Half(apt=(library, headers), apt_options=PINNED),
-    )
+    return _pinned("nccl", library, headers, setting, with_headers=block.dev or "horovod" in setting.blocks)
 
 
 def pin(package: str, version: str, setting: Setting) -> str:
@@ -56,7 +47,19 @@ def pin(package: str, version: str, setting: Setting) -> str:
     return f"{package}={revision}+cuda{setting.cuda}"
 
 
-def _repositories(setting: Setting) -> Run:
+def _pinned(name: str, library: str, headers: str, setting: Setting, *, with_headers: bool) -> Halves:
+    before = _repositories(name, setting)
+    image = Half(before=before, apt=(library, headers) if with_headers else (library,), apt_options=PINNED)
+    return both(setting, image, Half(before=before, apt=(library, headers), apt_options=PINNED))
+
+
+def _repositories(name: str, setting: Setting) -> tuple[Run, ...]:
+    """Return what adds the repositories, for the first of the blocks that take packages from them."""
+    first = next(one for one in FROM_NVIDIA if one in setting.blocks)
+    return (_added(setting),) if name == first else ()
+
+
+def _added(setting: Setting) -> Run:
     release = f"{setting.base.family}{setting.base.version.replace('.', '')}"
     lists = tuple(f"/etc/apt/sources.list.d/{name}.list" for name, _, _ in REPOSITORIES)
     commands = [

@@ -24,7 +24,9 @@ WRAPPER = ("#!/bin/sh", f'exec {PREFIX}/bin/mpirun.real --allow-run-as-root "$@"
 def mpi(block: Mpi, setting: Setting) -> Halves:
     """Return Open MPI in /usr/local, with a ``mpirun`` that runs as root and tells hosts where it lies."""
     if block.source != "build":
-        return Halves(runtime=Half(apt=("openmpi-bin", "libopenmpi-dev")))
+        names = ("openmpi-bin", "libopenmpi-dev")
+        exact = tuple(f"{name}={block.version}*" if block.version else name for name in names)
+        return Halves(runtime=Half(apt=exact))
     return Halves(
         runtime=Half(
             apt=("build-essential", "bzip2", *fetch.TOOLS),

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ringleader.images.blocks.historical import selftest
-from ringleader.images.blocks.historical.both import both, compiles
+from ringleader.images.blocks.historical.both import both, compiles, wheels_of
 from ringleader.images.halves import Half, Halves, PipInstall, Setting
-from ringleader.images.steps import Copy, Run, Step, words
+from ringleader.images.steps import Run, words
 
 if TYPE_CHECKING:
     from ringleader.images.blocks.packages import Packages
@@ -34,7 +34,7 @@ def python(block: Python, setting: Setting) -> Halves:
                 why="Scripts of that time say python.",
             ),
         ),
-        pip=(PipInstall(requirements=PIP, order=FIRST),),
+        pip=(PipInstall(requirements=PIP, find_links=wheels_of(setting), order=FIRST),),
     )
     image = replace(half, last=(selftest.step(setting),))
     compilers = ("build-essential", f"{name}-dev")
@@ -43,18 +43,8 @@ def python(block: Python, setting: Setting) -> Halves:
     return Halves(runtime=replace(image, apt=(*half.apt, *compilers)))
 
 
-def packages(block: Packages, setting: Setting, lock: str) -> Halves:
-    """Return a user's packages; pins of pip come before the frameworks, which would bring newer ones.
-
-    ``lock``: the place of the lock file, if there is one.
-    """
-    steps: tuple[Step, ...] = ()
-    pip: tuple[PipInstall, ...] = ()
-    if block.lock:
-        steps = (Copy(sources=(block.lock,), target=lock),)
-        options = ("--require-hashes", "--no-deps", "--requirement", lock)
-        pip = (PipInstall(requirements=(), options=options, find_links=block.wheels, order=PINS),)
-    elif block.pip:
-        pip = (PipInstall(requirements=block.pip, find_links=block.wheels, order=PINS),)
-    image = Half(apt=(*block.apt, *block.build_apt), steps=steps, pip=pip)
+def packages(block: Packages, setting: Setting) -> Halves:
+    """Return a user's packages; pins of pip come before the frameworks, which would bring newer ones."""
+    pip = (PipInstall(requirements=block.pip, find_links=block.wheels, order=PINS),) if block.pip else ()
+    image = Half(apt=(*block.apt, *block.build_apt), pip=pip)
     return both(setting, image, Half(apt=block.build_apt))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ringleader.images.blocks.historical.both import wheels_of
 from ringleader.images.halves import Half, Halves, PipInstall, Setting
 
 if TYPE_CHECKING:
@@ -18,7 +19,8 @@ FRAMEWORKS = 10
 def tensorflow(block: Tensorflow, setting: Setting) -> Halves:
     """Return ``tensorflow-gpu``: until 2.1 GPUs had a package of their own."""
     name = "tensorflow-gpu" if block.gpu else "tensorflow"
-    pip = PipInstall(requirements=(f"{name}=={block.version}",), find_links=block.wheels, order=FRAMEWORKS)
+    links = wheels_of(setting, block.wheels)
+    pip = PipInstall(requirements=(f"{name}=={block.version}",), find_links=links, order=FRAMEWORKS)
     return Halves(runtime=Half(pip=(pip,)))
 
 
@@ -28,6 +30,7 @@ def torch(block: Torch, setting: Setting) -> Halves:
     wanted = [f"torch=={block.version}{local}"]
     if block.torchvision:
         wanted.append(f"torchvision=={block.torchvision}{local}")
-    options = ("--find-links", TORCH_PAGE) if block.variant and not block.wheels else ()
-    pip = PipInstall(requirements=tuple(wanted), find_links=block.wheels, order=FRAMEWORKS, options=options)
+    links = wheels_of(setting, block.wheels)
+    options = ("--find-links", TORCH_PAGE) if block.variant and not links else ()
+    pip = PipInstall(requirements=tuple(wanted), find_links=links, order=FRAMEWORKS, options=options)
     return Halves(runtime=Half(pip=(pip,)))
