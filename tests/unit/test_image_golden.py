@@ -88,6 +88,14 @@ def test_hadolint_has_nothing_to_say(linted: dict[str, list[str]], name: str) ->
     assert linted[name] == []
 
 
+def test_hadolint_has_nothing_to_say_of_mirrors(tmp_path: Path) -> None:
+    files = []
+    for name, mirrors in {"pytorch-2.8-roce": ("cn",), "horovod-0.11": ("cn", "keep=true")}.items():
+        files.append(tmp_path / name)
+        files[-1].write_text(TEXTS["Dockerfile"](image_of_profile(name, mirrors=mirrors)))
+    assert json.loads(hadolint(*files)) == []
+
+
 def test_hadolint_does_see_faults(tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text("FROM debian\nRUN cd /tmp && pip install torch\n")
     codes = {one["code"] for one in json.loads(hadolint(tmp_path / "Dockerfile"))}
