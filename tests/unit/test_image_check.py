@@ -144,6 +144,10 @@ CASES = [
         CUDA + tensorflow("2.12.1") + '[horovod]\nversion = "0.28.1"\n',
     ),
     (
+        *("horovod-mpi", Level.FAULT, OLD + '[horovod]\nversion = "0.11.2"\n'),
+        OLD + '[horovod]\nversion = "0.11.2"\n[mpi]\n',
+    ),
+    (
         *("horovod-build", Level.FAULT, CUDA + '[horovod]\nversion = "0.28.1"\ngpu-operations = "nccl"\n'),
         CUDA + 'build-base = "nvidia/cuda:12.8.1-devel-ubuntu24.04"\n'
         '[horovod]\nversion = "0.28.1"\ngpu-operations = "nccl"\n',
@@ -280,6 +284,10 @@ CASES = [
     ),
     ("pinned", Level.NOTE, UBUNTU, f'base = "ubuntu:24.04@sha256:{"a" * 64}"\n'),
     ("lock", Level.NOTE, UBUNTU, UBUNTU + '[packages]\nlock = "requirements.lock"\n'),
+    (
+        *("unverified", Level.NOTE, UBUNTU + '[mpi]\nsource = "build"\nversion = "4.1.7"\n'),
+        UBUNTU + '[mpi]\nsource = "build"\nversion = "4.1.8"\n',
+    ),
     ("account", Level.EXEMPTION, OLD, UBUNTU),
     ("keys", Level.EXEMPTION, OLD + '[sshd]\nkeys = "in-image"\n', OLD + "[sshd]\n"),
     ("self-test", Level.EXEMPTION, OLD, UBUNTU),

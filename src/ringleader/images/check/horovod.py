@@ -26,6 +26,10 @@ def horovod(seen: Seen) -> Iterator[Finding]:
         yield fault(
             "horovod-build", what, works="base or build-base: an nvidia/cuda image with devel in its tag"
         )
+    gloo = seen.tables.rule("horovod-without-mpi")
+    if not choice.mpi and key(choice.horovod) < key(gloo.value):
+        what = f"Horovod {choice.horovod} is compiled with an MPI, and the recipe has none"
+        yield fault("horovod-mpi", what, gloo.cited(), works="the block mpi")
     yield from _tested(seen)
 
 
