@@ -13,7 +13,9 @@ from ringleader.images import assemble, profiles, read
 from ringleader.images.blocks import fetch
 from ringleader.images.blocks.account import Account
 from ringleader.images.blocks.ringleader import DEPENDENCIES, EXTRAS, OWN_MPI
+from ringleader.images.check import Level, check, selection_of
 from ringleader.images.steps import Command, Copy, Env, Expose, Image, Run, User, Workdir
+from ringleader.images.tables import load
 
 ROOT = Path(__file__).resolve().parents[2]
 MODERN = tuple(
@@ -315,6 +317,14 @@ def test_a_recipe_may_verify_what_the_tables_do_not_know() -> None:
     assert not [step.why for step in steps(known, Run, 0) if "Unverified" in step.why]
 
 
+def test_a_check_notes_what_nothing_verifies() -> None:
+    text = 'name = "x"\nbase = "debian:12"\n[mpi]\nsource = "build"\nversion = "5.0.9{}"'
+    for version, said in (("", ()), ("9", ("Open MPI 5.0.99",))):
+        assert selection_of(read.recipe(text.format(version), "test")).unverified == said
+    found = check(selection_of(read.recipe(text.format("9"), "test")), load())
+    assert [one.rule for one in found if "Open MPI 5.0.99" in one.what and one.rule == "unverified"]
+
+
 # --- the recipes that come along -------------------------------------------------------------------------
 
 
@@ -361,6 +371,12 @@ def test_the_recipes_cover_what_they_promise() -> None:
     assert {"debian", "ubuntu"} <= families
     spaces = {one["rdma"]["user-space"] for one in found.values() if "rdma" in one}
     assert {"rdma-core", "doca-ofed", "efa", "erdma"} <= spaces
+
+
+@pytest.mark.parametrize("name", MODERN)
+def test_a_modern_recipe_fits_without_a_warning(name: str) -> None:
+    found = check(selection_of(read.recipe(profiles.text(name), name)), load())
+    assert [one.what for one in found if one.level is not Level.NOTE] == []
 
 
 def test_an_unknown_recipe() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from ringleader.images.halves import Setting
 from ringleader.images.steps import Copy, Run, Step, words, write
@@ -173,3 +175,18 @@ def headers_needed(setting: Setting) -> bool:
     """Tell whether a block compiles against the libraries of NICs."""
     blocks = (setting.blocks.get(name) for name in ("ucx", "libfabric", "mpi", "nccl"))
     return any(block is not None and block.source == "build" for block in blocks)
+
+
+def unverified(blocks: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a modern image fetches with nothing but TLS to verify it: ``Open MPI 5.0.99``."""
+    wanted = [(blocks[name], name) for name in ("ucx", "libfabric", "nccl") if name in blocks]
+    if "mpi" in blocks:
+        wanted.append((blocks["mpi"], blocks["mpi"].kind))
+    wanted = [(block, name) for block, name in wanted if block.source == "build"]
+    rdma = blocks.get("rdma")
+    if rdma is not None and rdma.user_space in ("efa", "mlnx-ofed"):
+        wanted.append((rdma, rdma.user_space))
+    for block, name in wanted:
+        one = release(name, block.version, sha256=block.sha256)
+        if not one.sha256:
+            yield f"{one.title} {one.version}"

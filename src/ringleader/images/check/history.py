@@ -16,6 +16,8 @@ def history(seen: Seen) -> Iterator[Finding]:
             yield note("pinned", f"{choice.base} may change: pin it with @sha256:…")
         if not choice.lock:
             yield note("lock", "Python packages are not locked: `ringleader image lock` writes packages.lock")
+        for one in choice.unverified:
+            yield note("unverified", f"nothing verifies {one}: give its checksum as sha256")
         return
     for rule, applies, what in (
         ("pinned", "@sha256:" not in choice.base, "the base is a tag without a digest"),

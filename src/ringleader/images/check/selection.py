@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ringleader.images.blocks.fetch import unverified
 from ringleader.images.recipe import Recipe
 from ringleader.images.tables.bases import find_base, find_cuda_image
 
@@ -62,6 +63,8 @@ class Selection:
     keys: str = ""
     """``mounted`` or ``in-image``; empty: no sshd."""
     lock: str = ""
+    unverified: tuple[str, ...] = ()
+    """What is fetched without a checksum: ``Open MPI 5.0.99``."""
 
 
 def selection_of(recipe: Recipe) -> Selection:
@@ -85,6 +88,7 @@ def selection_of(recipe: Recipe) -> Selection:
         horovod_gpu=_of(blocks, "horovod", "gpu_operations"),
         apt=tuple(name.partition("=")[0] for name in (packages.apt if packages else ())),
         lock=packages.lock if packages else "",
+        unverified=() if recipe.historical else tuple(unverified(blocks)),
         has_ringleader="ringleader" in blocks,
         is_root=account.is_root if account is not None else recipe.historical,
         keys=_of(blocks, "sshd", "keys"),
