@@ -145,7 +145,8 @@ def sets() -> Iterator[str]:
     """Yield the named sets of mirrors."""
     yield "A mirror of a registry takes Docker Hub's images by their full path (`library/debian:12`), those of other public registries below that registry's"
     yield "name; images of your own hosts are left alone. apt's sources point to the mirror during a step and are put back before it ends. A base without"
-    yield "`ca-certificates` cannot check a certificate: give apt an http URL then; apt checks signatures either way.\n"
+    yield "`ca-certificates` cannot check a certificate: give apt an http URL then; apt checks signatures either way."
+    yield "No file of the image names a mirror, unless with `keep = true`; the history of its layers, which `docker history` shows, has the commands as they ran.\n"
     yield "| set | for | of | URL | source |"
     yield "| --- | --- | --- | --- | --- |"
     for row in mirrors.table():

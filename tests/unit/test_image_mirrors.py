@@ -160,6 +160,18 @@ def test_pip_and_conda_ask_theirs_in_that_step_only() -> None:
     assert none.commands == ("pip install --no-index x.whl",)
 
 
+def test_conda_remembers_no_mirror(tmp_path: Path) -> None:
+    notes = tmp_path / "venv/conda-meta"
+    notes.mkdir(parents=True)
+    (notes / "a.json").write_text('{"url": "https://[::1]/c+l-oud~1/conda-forge/linux-64/a.conda"}')
+    step = step_with(Mirrors(conda="https://[::1]/c+l-oud~1/"), "conda create --yes --prefix /opt/venv a")
+    assert isinstance(step, Run)
+    command = step.commands[-1].replace("/opt", str(tmp_path))
+    subprocess.run(["sh", "-c", command], check=True, timeout=60)
+    found = (notes / "a.json").read_text()
+    assert found == '{"url": "https://conda.anaconda.org/conda-forge/linux-64/a.conda"}'
+
+
 def test_urls_of_a_set_are_exchanged_except_where_they_stay_in_the_image() -> None:
     step = step_with(
         Mirrors(set="cn"),

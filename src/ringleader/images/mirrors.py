@@ -31,6 +31,8 @@ APT_PLACES = {
 SOURCES = ("find", "/etc/apt", "(", "-name", "*.list", "-o", "-name", "*.sources", ")", "-exec")
 KEPT = ".usual"
 """Suffix of the sources while a step asks mirrors; apt reads no file that ends so."""
+CHANNELS = "https://conda.anaconda.org"
+"""Where conda's channels usually are."""
 USES_APT = re.compile(r"\bapt(-get)? (-\S+ )*(update|install|source|download)\b")
 USES_PIP = re.compile(r"\bpip[0-9.]* (download|install|wheel)\b")
 USES_CONDA = re.compile(r"\b(conda|mamba) (create|install|update|env)\b")
@@ -131,6 +133,7 @@ def _step(step: Step, places: Places, rules: tuple[str, ...]) -> Step:
         head.append(f"export PIP_INDEX_URL={words(places.pip)}")
     if places.conda and any(USES_CONDA.search(command) for command in commands):
         head.append(f"export CONDA_CHANNEL_ALIAS={words(places.conda)}")
+        commands.append(_forgotten(places.conda))
     first = next((number for number, one in enumerate(commands) if USES_APT.search(one)), None)
     if first is not None and rules:
         commands = [*commands[:first], _put(rules, KEPT), *commands[first:], _taken_back()]
@@ -152,7 +155,12 @@ def _rules(places: Places, family: str) -> Iterator[str]:
         for pattern, directory in APT_PLACES.get(family, ()):
             yield f"s#{pattern}#{places.apt}/{directory}#"
     for usual, mirror in places.lists:
-        yield f"s#{re.escape(usual)}#{mirror}#"
+        yield f"s#{_literal(usual)}#{mirror}#"
+
+
+def _literal(url: str) -> str:
+    """Return a URL as a pattern of sed; Python's own escapes would make ``+`` mean something there."""
+    return re.sub(r"[][.*^$\\]", r"\\\g<0>", url)
 
 
 def _put(rules: tuple[str, ...], suffix: str) -> str:
@@ -167,6 +175,12 @@ def _put(rules: tuple[str, ...], suffix: str) -> str:
 def _taken_back() -> str:
     back = f'for kept do mv "$kept" "${{kept%{KEPT}}}" || exit 1; done'
     return words("find", "/etc/apt", "-name", f"*{KEPT}", "-exec", "sh", "-c", back, "sh", "{}", "+")
+
+
+def _forgotten(conda: str) -> str:
+    """Return the command after which conda's notes on packages name the usual channels."""
+    edit = ("sed", "--in-place", f"s#{_literal(conda)}/#{CHANNELS}/#g")
+    return words("find", "/opt", "-path", "*/conda-meta/*", "-type", "f", "-exec", *edit, "{}", "+")
 
 
 def _kept(places: Places, rules: tuple[str, ...]) -> Iterator[Run]:
