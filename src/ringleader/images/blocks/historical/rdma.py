@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ringleader.images.blocks.rdma import Rdma
 
 MLNX_OFED = "4.5-1.0.1.0"
-"""Of December 2018, for Ubuntu 16.04 and 18.04 alike."""
+"""Of 2018, for Ubuntu 16.04 and 18.04 alike."""
 LIBRARIES = {
     "ubuntu:16.04": ("libibverbs1", "libmlx4-1", "libmlx5-1", "librdmacm1"),
 }
