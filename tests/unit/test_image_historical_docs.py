@@ -123,6 +123,13 @@ def test_another_bazel_is_a_fault_that_names_the_right_one() -> None:
     assert [one.works for one in found if one.is_fault] == ["bazel 0.15.0"]
 
 
+def test_horovod_in_a_runtime_image_is_a_fault_though_there_is_a_stage_that_compiles() -> None:
+    settings = ("horovod.version=0.11.2", "horovod.gpu-operations=nccl", "mpi.source=base")
+    found = [one for one in findings("tensorflow-1.12-verbs", *settings) if one.is_fault]
+    assert [one.rule for one in found] == ["horovod-build"]
+    assert "9.0-runtime" in found[0].what
+
+
 def test_an_own_copy_of_the_base_is_one_setting() -> None:
     own = re.search(r"--set (base=\S+?)`", page())
     assert own is not None

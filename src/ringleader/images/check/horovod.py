@@ -19,10 +19,11 @@ def horovod(seen: Seen) -> Iterator[Finding]:
     if not choice.horovod:
         return
     yield from _too_new(seen)
-    base = find_cuda_image(choice.build_base or choice.base)
+    # Historical images compile it in themselves, with the system's Python.
+    compiled_in = choice.base if choice.historical else choice.build_base or choice.base
+    base = find_cuda_image(compiled_in)
     if choice.horovod_gpu == "nccl" and (base is None or base.flavour != "devel"):
-        reference = choice.build_base or choice.base
-        what = f"Horovod with NCCL is compiled with nvcc and NCCL's headers, which {reference} lacks"
+        what = f"Horovod with NCCL is compiled with nvcc and NCCL's headers, which {compiled_in} lacks"
         yield fault(
             "horovod-build", what, works="base or build-base: an nvidia/cuda image with devel in its tag"
         )

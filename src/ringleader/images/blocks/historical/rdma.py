@@ -40,11 +40,12 @@ def _ofed(block: Rdma, setting: Setting) -> Half:
     system = f"{setting.base.family}{setting.base.version}"
     version = block.version or MLNX_OFED
     release = fetch.release("mlnx-ofed", version, sha256=block.sha256, system=system)
+    installer = f"{fetch.source_of(release)}/mlnxofedinstall"
     installed = Run(
         commands=(
             *fetch.unpacked(release),
             "apt-get update",
-            words(f"{fetch.source_of(release)}/mlnxofedinstall", *OPTIONS),
+            f"DEBIAN_FRONTEND=noninteractive {words(installer, *OPTIONS)}",
             words("rm", "-rf", fetch.PLACE),
             "rm -rf /var/lib/apt/lists/*",
         ),
