@@ -50,7 +50,7 @@ def mine(tmp_path: Path) -> Path:
     directory = tmp_path / "recipes"
     (directory / "src").mkdir(parents=True)
     (directory / "src/train.py").write_text("print('hello')\n")
-    (directory / "data").mkdir()
+    (directory / "data/empty").mkdir(parents=True)
     (directory / "data/a").write_text("a")
     (directory / "r.whl").write_text("")
     (directory / "mine.toml").write_text(RECIPE)
@@ -157,6 +157,7 @@ def test_a_directory_with_all_that_a_builder_needs(call: Call, mine: Path) -> No
     assert wheel in err
     assert f"COPY {wheel} " in Path("out/Dockerfile").read_text()
     assert Path("out/src/train.py").read_text() == "print('hello')\n"
+    assert Path("out/data/empty").is_dir()
     assert [path.name for path in Path().iterdir() if path.name.startswith(".ringleader")] == []
 
 

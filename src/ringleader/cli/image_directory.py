@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ringleader.errors import Fault, RefusedError, RequestError
-from ringleader.images import own_wheel
-from ringleader.images.build_context import Content
+from ringleader.images.build_context import Content, put
 from ringleader.images.context import MARK
 
 
@@ -44,10 +42,13 @@ def write(directory: Path, texts: Mapping[str, str], inside: Sequence[Content]) 
         parent = directory.absolute().parent
         with tempfile.TemporaryDirectory(prefix=".ringleader-image-", dir=parent) as made:
             _fill(Path(made), directory, texts, inside)
-            for path in sorted(one for one in Path(made).rglob("*") if one.is_file()):
+            directory.mkdir(exist_ok=True)
+            for path in sorted(Path(made).rglob("*")):  # a directory comes before what is in it
                 target = directory / path.relative_to(made)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                path.replace(target)
+                if path.is_dir():
+                    target.mkdir(exist_ok=True)
+                else:
+                    path.replace(target)
     except OSError as error:
         what = f"cannot be written: {error.strerror or error}"
         raise RefusedError(Fault(where=str(error.filename or directory), what=what)) from None
@@ -61,14 +62,7 @@ def _fill(made: Path, directory: Path, texts: Mapping[str, str], inside: Sequenc
     for content in inside:
         if content.source is not None and _is_there(directory / content.path, content.source):
             continue
-        target = made / content.path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if content.source is None:
-            own_wheel.write(target.parent)
-        elif content.source.is_dir():
-            shutil.copytree(content.source, target, dirs_exist_ok=True)
-        else:
-            shutil.copy2(content.source, target)
+        put(content, made)
 
 
 def _is_ours(path: Path) -> bool:

@@ -58,14 +58,19 @@ def made(dockerfile: str, inside: tuple[Content, ...]) -> Iterator[Path]:
     try:
         (directory / DOCKERFILE).write_text(dockerfile, encoding="utf-8")
         for content in inside:
-            target = directory / content.path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if content.source is None:
-                own_wheel.write(target.parent)
-            elif content.source.is_dir():
-                shutil.copytree(content.source, target, dirs_exist_ok=True)
-            else:
-                shutil.copy2(content.source, target)
+            put(content, directory)
         yield directory
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def put(content: Content, directory: Path) -> None:
+    """Copy one thing to its place below a directory, or make it there."""
+    target = directory / content.path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if content.source is None:
+        own_wheel.write(target.parent)
+    elif content.source.is_dir():
+        shutil.copytree(content.source, target, dirs_exist_ok=True)
+    else:
+        shutil.copy2(content.source, target)
