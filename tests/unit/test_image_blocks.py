@@ -204,7 +204,8 @@ def test_open_mpi_from_its_release_with_what_the_recipe_has() -> None:
     assert "libibverbs-dev" in built
     assert "libibverbs-dev" not in commands(image)
     assert "/opt/openmpi/lib" in commands(image)
-    assert "SetEnv PATH=/opt/venv/bin:/opt/openmpi/bin:" in commands(image)
+    assert "SetEnv PATH=/opt/venv/bin:/opt/openmpi/bin:/opt/ucx/bin:" in commands(image)
+    assert "'export PATH=/opt/venv/bin:/opt/openmpi/bin:/opt/ucx/bin:" in commands(image)
     assert [step.sources for step in steps(image, Copy) if step.stage].count(("/opt/openmpi",)) == 1
     assert "LD_LIBRARY_PATH" not in variables(image)
 

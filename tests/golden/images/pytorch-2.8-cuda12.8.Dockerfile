@@ -64,6 +64,9 @@ RUN rm -f /etc/ssh/ssh_host_rsa_key /etc/ssh/ssh_host_ecdsa_key /etc/ssh/ssh_hos
          'SetEnv PATH=/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin' \
          > /etc/ssh/sshd_config \
  && printf '%s\n' \
+         'export PATH=/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin' \
+         > /etc/profile.d/ringleader.sh \
+ && printf '%s\n' \
          'IgnoreUnknown KnownHostsCommand' \
          'Host *' \
          '    Port 2222' \

@@ -161,8 +161,11 @@ RUN rm -f /etc/ssh/ssh_host_rsa_key /etc/ssh/ssh_host_ecdsa_key /etc/ssh/ssh_hos
          'PasswordAuthentication no' \
          'KbdInteractiveAuthentication no' \
          'X11Forwarding no' \
-         'SetEnv PATH=/opt/venv/bin:/opt/openmpi/bin:/usr/local/cuda/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin' \
+         'SetEnv PATH=/opt/venv/bin:/opt/openmpi/bin:/opt/ucx/bin:/usr/local/cuda/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin' \
          > /etc/ssh/sshd_config \
+ && printf '%s\n' \
+         'export PATH=/opt/venv/bin:/opt/openmpi/bin:/opt/ucx/bin:/usr/local/cuda/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin' \
+         > /etc/profile.d/ringleader.sh \
  && printf '%s\n' \
          'IgnoreUnknown KnownHostsCommand' \
          'Host *' \

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ringleader.images.halves import Half, Halves, PipInstall, Setting
 
 
@@ -31,12 +33,4 @@ def halves_of(setting: Setting, pip: tuple[PipInstall, ...], *, runtime: Half | 
     runtime = runtime or Half()
     if not setting.historical:
         return Halves(build=Half(pip=pip), runtime=runtime)
-    return Halves(
-        runtime=Half(
-            apt=runtime.apt,
-            before=runtime.before,
-            steps=runtime.steps,
-            last=runtime.last,
-            pip=pip,
-        )
-    )
+    return Halves(runtime=replace(runtime, pip=pip))

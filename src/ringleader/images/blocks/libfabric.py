@@ -22,6 +22,11 @@ class Libfabric:
     sha256: str = text(SHA256)
     """Of the release, for a version that the tables lack."""
 
+    @property
+    def prefix(self) -> str:
+        """Where it is installed when it is built."""
+        return PREFIX
+
 
 def halves(block: Libfabric, setting: Setting) -> Halves:
     """Return what the block gives to the build and to the image."""

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from ringleader.images.arguments import NAME, number, text
 from ringleader.images.blocks import historical
 from ringleader.images.blocks.account import Account, account_of
+from ringleader.images.blocks.rdma import AMAZON
 from ringleader.images.halves import VENV, Half, Halves, Setting
 from ringleader.images.steps import Command, Expose, Run, Step, words, write
 
 CONFIG = "/etc/ssh/sshd_config"
 """The usual place: operators start workers with ``sshd -De`` and nothing else."""
 CLIENT = "/etc/ssh/ssh_config"
+PROFILE = "/etc/profile.d/ringleader.sh"
+"""For login shells: they set PATH anew after sshd did."""
 START = ("/usr/sbin/sshd", "-De", "-f", CONFIG)
 KEY_TYPES = ("rsa", "ecdsa", "ed25519")
 KEY = "id_rsa"
@@ -37,11 +40,13 @@ def halves(block: Sshd, setting: Setting) -> Halves:
         return historical.sshd(block, setting)
     account = account_of(setting)
     keys = f"{account.home}/.ssh"
+    path = session_path(setting)
     configured = Run(
         commands=(
             words("rm", "-f", *_host_keys(), *(f"{key}.pub" for key in _host_keys())),
             "mkdir -p /run/sshd",
-            write(CONFIG, server(block, account, session_path(setting))),
+            write(CONFIG, server(block, account, path)),
+            write(PROFILE, (f"export PATH={path}",)),
             write(CLIENT, client(block, account)),
         ),
         why=f"Whoever connects proves the key in {keys}, and so does the host: one key pair for one job.",
@@ -70,10 +75,14 @@ def _no_host_keys() -> Run:
 
 def session_path(setting: Setting) -> str:
     """Return PATH as ssh's sessions get it: they see nothing of an image's variables."""
-    places = [] if setting.historical else [f"{VENV}/bin"]
-    mpi = setting.blocks.get("mpi")
-    if mpi is not None and mpi.source == "build":
-        places.append(f"{mpi.prefix}/bin")
+    places = [f"{VENV}/bin"]
+    for name in ("mpi", "ucx", "libfabric"):
+        block = setting.blocks.get(name)
+        if block is not None and block.source == "build":
+            places.append(f"{block.prefix}/bin")
+    rdma = setting.blocks.get("rdma")
+    if rdma is not None and rdma.user_space == "efa":
+        places.append(f"{AMAZON}/bin")
     if setting.cuda:
         places.append("/usr/local/cuda/bin")
     return ":".join((*places, SYSTEM_PATH))

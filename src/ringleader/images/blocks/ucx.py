@@ -24,6 +24,11 @@ class Ucx:
     sha256: str = text(SHA256)
     """Of the release, for a version that the tables lack."""
 
+    @property
+    def prefix(self) -> str:
+        """Where it is installed when it is built."""
+        return PREFIX
+
 
 def halves(block: Ucx, setting: Setting) -> Halves:
     """Return what the block gives to the build and to the image."""
