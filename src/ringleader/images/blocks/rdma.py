@@ -19,7 +19,6 @@ BEFORE_TIME64 = (
     *("ubuntu:16.04", "ubuntu:18.04", "ubuntu:20.04", "ubuntu:22.04"),
 )
 """Releases whose librdmacm is not yet named for its 64-bit time. The vendors' never are."""
-DOCA = "3.2.0"
 MELLANOX = "https://linux.mellanox.com/public/repo/doca"
 ALIBABA = "https://mirrors.aliyun.com/erdma"
 AMAZON = "/opt/amazon/efa"
@@ -71,8 +70,8 @@ def _repository(block: Rdma, setting: Setting) -> tuple[tuple[Step, ...], tuple[
     base = setting.base
     if block.user_space == "doca-ofed":
         name, key = "doca", f"{MELLANOX}/GPG-KEY-Mellanox.pub"
-        place = f"{MELLANOX}/{block.version or DOCA}/{base.family}{base.version}/x86_64/"
-        line = f"deb [signed-by={{key}}] {place} ./"
+        release = fetch.release("doca", block.version, system=f"{base.family}{base.version}")
+        line = f"deb [signed-by={{key}}] {release.url} ./"
     else:
         name, key = "erdma", f"{ALIBABA}/GPGKEY"
         line = f"deb [signed-by={{key}} arch=amd64] {ALIBABA}/apt/{base.family} {base.codename}/erdma main"
