@@ -22,26 +22,25 @@ def called(name: str, isolated: str = "", **wish: object) -> list[str]:
         build_command.argv(
             Wish(tag="t:1", **wish),
             builder(name),
-            context="/c",
-            id_file="/c/.id",
+            directory="/c",
             isolated=Isolation(value=isolated),
         )
     )
 
 
-START = ["--file", "/c/Dockerfile", "--tag", "t:1", "--iidfile", "/c/.id"]
+START = ["--file", "/c/Dockerfile", "--tag", "t:1", "--iidfile", "/c/image-id"]
 
 
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (called("buildah"), ["/usr/bin/buildah", "bud", *START, "--layers", "--pull=false", "/c"]),
-        (called("podman"), ["/usr/bin/podman", "build", *START, "--pull=false", "/c"]),
-        (called("docker"), ["/usr/bin/docker", "build", *START, "/c"]),
-        (called("docker", pull="always"), ["/usr/bin/docker", "build", *START, "--pull", "/c"]),
+        (called("buildah"), ["/usr/bin/buildah", "bud", *START, "--layers", "--pull=false", "/c/context"]),
+        (called("podman"), ["/usr/bin/podman", "build", *START, "--pull=false", "/c/context"]),
+        (called("docker"), ["/usr/bin/docker", "build", *START, "/c/context"]),
+        (called("docker", pull="always"), ["/usr/bin/docker", "build", *START, "--pull", "/c/context"]),
         (
             called("docker", timestamp=0),
-            ["/usr/bin/docker", "build", *START, "--build-arg", "SOURCE_DATE_EPOCH=0", "/c"],
+            ["/usr/bin/docker", "build", *START, "--build-arg", "SOURCE_DATE_EPOCH=0", "/c/context"],
         ),
         (
             called(
@@ -56,7 +55,7 @@ START = ["--file", "/c/Dockerfile", "--tag", "t:1", "--iidfile", "/c/.id"]
             [
                 *("/usr/bin/buildah", "bud", *START, "--layers", "--isolation", "chroot"),
                 *("--platform", "linux/arm64", "--pull=never", "--no-cache", "--timestamp", "7"),
-                *("--squash", "x y", "/c"),
+                *("--squash", "x y", "/c/context"),
             ],
         ),
     ],
@@ -69,8 +68,7 @@ def test_options_of_the_storage_come_before_the_sub_command() -> None:
     words = build_command.argv(
         Wish(tag="t:1"),
         builder("buildah", "--storage-driver", "vfs"),
-        context="/c",
-        id_file="/i",
+        directory="/c",
         isolated=Isolation(value=""),
     )
     assert words[:4] == ("/usr/bin/buildah", "--storage-driver", "vfs", "bud")

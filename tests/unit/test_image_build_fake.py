@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -42,7 +43,7 @@ ls -l "$context" > "$RL_CONTEXT.list"
 echo "STEP 1/2: FROM scratch"
 echo "STEP 2/2: RUN make all"
 eval "$RL_AT_STEP"
-echo sha256:ab12 > "$context/.image-id"
+echo sha256:ab12 > "$context/../image-id"
 """
 IMAGE = Image(
     name="digits", about="", stages=(), context=(own_wheel.name(),), test=("/r", "doctor", "--image")
@@ -125,7 +126,7 @@ def test_a_build(place) -> None:
     assert heard.said == ["steps are isolated by chroot only: no OCI runtime"]
     assert not context_of(place).exists()
     listed = Path(place["RL_CONTEXT"] + ".list").read_text()
-    assert "Dockerfile" in listed
+    assert "Dockerfile" not in listed
     assert own_wheel.name() in listed
 
 
@@ -236,15 +237,42 @@ def test_a_context_has_the_recipe_s_files_and_is_ours_alone(tmp_path: Path) -> N
     recipe = Recipe(name="d", base="debian:12", where=str(tmp_path / "d.toml"))
     (tmp_path / "data/deep").mkdir(parents=True)
     (tmp_path / "data/deep/x").write_text("1")
+    (tmp_path / "Dockerfile").write_text("a user's own")
     (tmp_path / "run.sh").write_text("#!/bin/sh\n")
     (tmp_path / "run.sh").chmod(0o755)
-    image = Image(name="d", about="", stages=(), context=("data", "run.sh"))
+    image = Image(name="d", about="", stages=(), context=("data", "run.sh", "Dockerfile"))
     with build_context.made("FROM x\n", build_context.contents(image, recipe)) as context:
         assert context.stat().st_mode & 0o777 == 0o700
         found = sorted(str(path.relative_to(context)) for path in context.rglob("*") if path.is_file())
-        assert found == ["Dockerfile", "data/deep/x", "run.sh"]
-        assert (context / "run.sh").stat().st_mode & 0o111
+        assert found == [
+            "Dockerfile",
+            *(f"context/{name}" for name in ("Dockerfile", "data/deep/x", "run.sh")),
+        ]
+        assert (context / "Dockerfile").read_text() == "FROM x\n"
+        assert (context / "context/run.sh").stat().st_mode & 0o111
     assert not context.exists()
+
+
+def test_what_cannot_be_copied_is_refused_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    recipe = Recipe(name="d", base="debian:12", where=str(tmp_path / "d.toml"))
+    image = Image(name="d", about="", stages=(), context=("pipe",))
+    with (
+        pytest.raises(RefusedError, match="the context cannot be made"),
+        build_context.made("FROM x\n", build_context.contents(image, recipe)),
+    ):
+        pass
+    assert not list((tmp_path / "tmp").iterdir())
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    with (
+        pytest.raises(RefusedError, match="there is no place for the context"),
+        build_context.made("FROM x\n", ()),
+    ):
+        pass
 
 
 # --- the command ------------------------------------------------------------------------------------------
@@ -275,7 +303,7 @@ def test_a_rehearsal_builds_nothing(place) -> None:
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     found = json.loads(out)
-    assert found["argv"][1:4] == ["bud", "--file", "CONTEXT/Dockerfile"]
+    assert found["argv"][1:4] == ["bud", "--file", "BUILD/Dockerfile"]
     assert found["dockerfile"].startswith("#")
     assert {"path": own_wheel.name(), "from": None} in found["context"]
     assert not Path(place["RL_CONTEXT"]).exists()

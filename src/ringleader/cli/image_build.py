@@ -200,8 +200,7 @@ def rehearsal(task: Task) -> dict[str, Any]:
         "builder": {"name": task.builder.name, "version": task.builder.version},
         "isolation": {"value": task.isolation.value, "reason": task.isolation.reason},
         "context": [
-            {"path": "Dockerfile", "from": None},
-            *({"path": one.path, "from": str(one.source) if one.source else None} for one in task.inside),
+            {"path": one.path, "from": str(one.source) if one.source else None} for one in task.inside
         ],
         "dockerfile": task.dockerfile,
         "argv": list(task.argv()),
@@ -210,7 +209,7 @@ def rehearsal(task: Task) -> dict[str, Any]:
 
 def rehearsal_text(task: Task) -> str:
     """Return what would be done, as a text: a shell script in which the Dockerfile is a comment."""
-    lines = ["# context, a temporary directory of mode 0700:", "#   Dockerfile"]
+    lines = ["# BUILD, a temporary directory of mode 0700:", "#   Dockerfile", "#   context/"]
     for one in task.inside:
         lines.append(
             f"#   {one.path}  ({f'from {one.source}' if one.source else 'made of this installation'})"

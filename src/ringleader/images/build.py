@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from ringleader.errors import Fault, RefusedError
+from ringleader.errors import Fault, RefusedError, StoppedError
 from ringleader.images import build_command, build_context, build_result, build_run, build_test
 from ringleader.images.build_command import Isolation, Surroundings, Wish
 from ringleader.images.build_progress import Progress, Step, shortened
@@ -18,7 +18,6 @@ from ringleader.images.builders import Builder
 from ringleader.images.recipe import Recipe
 from ringleader.images.steps import Image
 
-ID_FILE = ".image-id"
 _CAP_SYS_RESOURCE = 1 << 24
 
 
@@ -58,12 +57,9 @@ class Task:
         """Whether Ringleader is in the image. Historical images have a self-test of their own instead."""
         return self.image.test[1:2] == ("doctor",)
 
-    def argv(self, context: str = "CONTEXT") -> tuple[str, ...]:
-        """Return the builder's command line for a context."""
-        id_file = f"{context}/{ID_FILE}"
-        return build_command.argv(
-            self.wish, self.builder, context=context, id_file=id_file, isolated=self.isolation
-        )
+    def argv(self, directory: str = "BUILD") -> tuple[str, ...]:
+        """Return the builder's command line for a directory that ``build_context`` has made."""
+        return build_command.argv(self.wish, self.builder, directory=directory, isolated=self.isolation)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,11 +106,16 @@ def build(task: Task, *, environ: Mapping[str, str], watcher: Watcher) -> Built:
     log), or where the self-test finds the image useless; StoppedError where a signal came. The context is
     removed in any case; the builder's process group has ended.
     """
-    with build_run.stoppable(), build_context.made(task.dockerfile, task.inside) as context:
+    with build_run.stoppable(), build_context.made(task.dockerfile, task.inside) as directory:
         if task.isolation.reason:
             watcher.say(f"steps are isolated by {task.isolation.value} only: {task.isolation.reason}")
-        seconds = _run(task, str(context), environ=environ, watcher=watcher)
-        image = (context / ID_FILE).read_text(encoding="utf-8").strip()
+        try:
+            seconds = _run(task, str(directory), environ=environ, watcher=watcher)
+        except StoppedError:
+            if task.builder.name == "buildah":
+                watcher.say("buildah may keep a container of it: `buildah containers`, `buildah rm`")
+            raise
+        image = (directory / build_command.ID_FILE).read_text(encoding="utf-8").strip()
         stored = build_result.look(task.builder, image, environ=environ)
         document, sbom = None, ""
         if task.test or task.sbom:
@@ -134,7 +135,7 @@ def build(task: Task, *, environ: Mapping[str, str], watcher: Watcher) -> Built:
     return Built(tag=task.wish.tag, stored=stored, seconds=seconds, test=document, sbom=sbom)
 
 
-def _run(task: Task, context: str, *, environ: Mapping[str, str], watcher: Watcher) -> float:
+def _run(task: Task, directory: str, *, environ: Mapping[str, str], watcher: Watcher) -> float:
     """Run the builder; return its seconds. The log is kept where it fails, and only there."""
     progress = Progress()
     handle, log_path = tempfile.mkstemp(prefix="ringleader-image-", suffix=".log")
@@ -154,7 +155,7 @@ def _run(task: Task, context: str, *, environ: Mapping[str, str], watcher: Watch
     try:
         with os.fdopen(handle, "wb") as log:
             ended = build_run.run(
-                task.argv(context),
+                task.argv(directory),
                 environ={**environ, "BUILDKIT_PROGRESS": "plain"},
                 line=line,
                 passing=passing,

@@ -8,7 +8,9 @@ from ringleader.errors import Fault, RequestError
 from ringleader.images.builders import Builder
 
 DOCKERFILE = "Dockerfile"
-"""Its name in the context."""
+CONTEXT = "context"
+ID_FILE = "image-id"
+"""Names in the directory that a build is done from."""
 PULLS = ("missing", "always", "never")
 
 
@@ -84,14 +86,17 @@ def faults(wish: Wish, builder: Builder) -> list[Fault]:
     return found
 
 
-def argv(wish: Wish, builder: Builder, *, context: str, id_file: str, isolated: Isolation) -> tuple[str, ...]:
-    """Return the builder's command line; RequestError where it cannot do what is wished for."""
+def argv(wish: Wish, builder: Builder, *, directory: str, isolated: Isolation) -> tuple[str, ...]:
+    """Return the builder's command line; RequestError where it cannot do what is wished for.
+
+    ``directory``: has the Dockerfile and the context, and gets the file with the image's id.
+    """
     wrong = faults(wish, builder)
     if wrong:
         raise RequestError(wrong)
     docker = builder.name == "docker"
     words = [builder.program, *builder.global_options, "bud" if builder.name == "buildah" else "build"]
-    words += ["--file", f"{context}/{DOCKERFILE}", "--tag", wish.tag, "--iidfile", id_file]
+    words += ["--file", f"{directory}/{DOCKERFILE}", "--tag", wish.tag, "--iidfile", f"{directory}/{ID_FILE}"]
     if builder.name == "buildah":
         words.append("--layers")  # the others keep layers for the next build unasked
     if isolated.value and not docker:
@@ -103,7 +108,7 @@ def argv(wish: Wish, builder: Builder, *, context: str, id_file: str, isolated: 
         words.append("--no-cache")
     if wish.timestamp is not None:
         words += _timestamp(wish.timestamp, docker=docker)
-    return (*words, *wish.arguments, context)
+    return (*words, *wish.arguments, f"{directory}/{CONTEXT}")
 
 
 def _pull(pull: str, *, docker: bool) -> list[str]:

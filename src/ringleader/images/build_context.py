@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from ringleader.errors import Fault, RequestError
+from ringleader.errors import Fault, RefusedError, RequestError
 from ringleader.images import own_wheel
-from ringleader.images.build_command import DOCKERFILE
+from ringleader.images.build_command import CONTEXT, DOCKERFILE
 from ringleader.images.recipe import Recipe
 from ringleader.images.steps import Image
 
@@ -53,15 +53,35 @@ def contents(image: Image, recipe: Recipe) -> tuple[Content, ...]:
 
 @contextmanager
 def made(dockerfile: str, inside: tuple[Content, ...]) -> Iterator[Path]:
-    """Make the context and yield its path. Only we can read it; it is removed in the end, come what may."""
-    directory = Path(tempfile.mkdtemp(prefix="ringleader-image-"))  # mode 0700
+    """Make a directory with the Dockerfile and, beside it, the context; yield its path.
+
+    Only we can read it, and it is removed in the end, come what may. The Dockerfile is no part of the
+    context: a recipe may copy a file of that name. Raises RefusedError where something cannot be copied.
+    """
+    directory = _new()
     try:
-        (directory / DOCKERFILE).write_text(dockerfile, encoding="utf-8")
-        for content in inside:
-            put(content, directory)
+        try:
+            (directory / DOCKERFILE).write_text(dockerfile, encoding="utf-8")
+            (directory / CONTEXT).mkdir()
+            for content in inside:
+                put(content, directory / CONTEXT)
+        except OSError as error:
+            raise _refused("the context cannot be made", error) from None
         yield directory
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def _new() -> Path:
+    try:
+        return Path(tempfile.mkdtemp(prefix="ringleader-image-"))  # mode 0700
+    except OSError as error:
+        raise _refused("there is no place for the context", error) from None
+
+
+def _refused(what: str, error: OSError) -> RefusedError:
+    hint = "TMPDIR names another place for temporary files"
+    return RefusedError(Fault(where=tempfile.gettempdir(), what=f"{what}: {error}", hint=hint))
 
 
 def put(content: Content, directory: Path) -> None:
