@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,10 +23,22 @@ needs_sshd = pytest.mark.skipif(
 needs_ssh = pytest.mark.skipif(shutil.which("ssh") is None, reason="openssh-client is not installed")
 
 
-def run(*argv: str) -> str:
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
+NOBODY = {"user": 65534, "group": 65534, "extra_groups": ()} if os.geteuid() == 0 else {}
+"""As root sshd would want /run/sshd; in the image it is not root either, and the keys belong to another."""
+
+
+def run(*argv: str, **who: Any) -> str:
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False, **who)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@pytest.fixture
+def open_path() -> Iterator[Path]:
+    """A directory that another account may read, which those of pytest are not."""
+    with tempfile.TemporaryDirectory(prefix="ringleader-sshd-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
 
 
 def answers(text: str) -> dict[str, str]:
@@ -31,15 +47,17 @@ def answers(text: str) -> dict[str, str]:
 
 @needs_sshd
 @pytest.mark.parametrize("account", ("trainer", "root"))
-def test_sshd_takes_its_configuration(tmp_path: Path, account: str) -> None:
+def test_sshd_takes_its_configuration(open_path: Path, account: str) -> None:
     who = Account(name=account)
-    keys = tmp_path / ".ssh"
+    keys = open_path / ".ssh"
     keys.mkdir()
     run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(keys / "id_rsa"))
+    for path in (keys, keys / "id_rsa") if NOBODY else ():
+        path.chmod(0o755)
     lines = "\n".join(server(Sshd(port=2345), who, "/opt/venv/bin:/usr/bin"))
-    config = tmp_path / "sshd_config"
+    config = open_path / "sshd_config"
     config.write_text(lines.replace(f"{who.home}/.ssh", str(keys)) + "\n")
-    found = answers(run(str(SSHD), "-T", "-f", str(config)))
+    found = answers(run(str(SSHD), "-T", "-f", str(config), **NOBODY))
     assert found["port"] == "2345"
     assert found["hostkey"] == str(keys / "id_rsa")
     assert found["setenv"] == "PATH=/opt/venv/bin:/usr/bin"
