@@ -161,7 +161,7 @@ def sorts() -> Iterator[str]:
     yield "| --- | --- | --- | --- |"
     for name, one in vars(arguments).items():
         if isinstance(one, Sort):
-            pattern = one.pattern.pattern.replace("|", r"\|")
+            pattern = one.regex.replace("|", r"\|")
             shown = f"`{pattern}`" if len(pattern) < 100 and "`" not in pattern else ""
             yield f"| {name.lower().replace('_', ' ')} | {one.what} | `{one.example}` | {shown} |"
     yield ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 
@@ -17,12 +18,17 @@ class Sort:
 
     what: str
     """For messages: ``must be a version``."""
-    pattern: re.Pattern[str]
+    regex: str
     example: str
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """What the whole of a text must match, compiled when it is first asked for."""
+        return re.compile(self.regex)
 
 
 def _sort(what: str, pattern: str, example: str) -> Sort:
-    return Sort(what=what, pattern=re.compile(pattern), example=example)
+    return Sort(what=what, regex=pattern, example=example)
 
 
 VERSION = _sort("a version", r"[0-9][0-9A-Za-z.+~:-]*", "2.8.0")

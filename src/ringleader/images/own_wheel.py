@@ -9,13 +9,15 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-import zipfile
 from collections.abc import Iterator
-from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import ringleader
 from ringleader.errors import Fault, RefusedError
+
+if TYPE_CHECKING:
+    import zipfile  # rendering needs the wheel's name only, and these take a tenth of its time
 
 DATE = (1980, 1, 1, 0, 0, 0)
 """Of every file in it: the first date that a zip archive can hold."""
@@ -35,6 +37,8 @@ def write(directory: Path) -> Path:
     Raises RefusedError where Ringleader is not installed as a distribution, or its metadata is of another
     version than its files.
     """
+    import zipfile
+
     records = _records()
     package = Path(str(ringleader.__file__)).parent
     files = [(f"ringleader/{path.relative_to(package).as_posix()}", path) for path in _files(package)]
@@ -58,6 +62,8 @@ def _escaped(version: str) -> str:
 
 def _records() -> dict[str, bytes]:
     """Return the files of the installation's metadata that describe the package, not how it was installed."""
+    from importlib import metadata
+
     try:
         installed = metadata.distribution("ringleader")
     except metadata.PackageNotFoundError:
@@ -93,6 +99,8 @@ def _files(package: Path) -> Iterator[Path]:
 
 def _add(archive: zipfile.ZipFile, place: str, data: bytes, *, runs: bool = False) -> str:
     """Add a file; return its line for RECORD."""
+    import zipfile
+
     entry = zipfile.ZipInfo(place, DATE)
     entry.compress_type = zipfile.ZIP_DEFLATED
     entry.create_system = 3  # Unix: the mode below counts
