@@ -145,6 +145,7 @@ def _selection(
     cpu = wishes.cuda == NONE
     return Selection(
         base=name,
+        build_base=name.replace("-runtime-", "-devel-") if built and tensorflow.image else "",
         python=python,
         python_source=source,
         torch=torch.version,

@@ -121,6 +121,8 @@ def _head(selection: Selection) -> list[str]:
     if selection.tensorflow:
         names.append(f"tensorflow-{selection.tensorflow}")
     lines = [f"name = {json.dumps('-'.join(names).lower())}", f"base = {json.dumps(selection.base)}"]
+    if selection.build_base:
+        lines.append(f"build-base = {json.dumps(selection.build_base)}")
     if selection.gpus:
         lines.append(f"gpus = {json.dumps(list(selection.gpus))}")
     for name, value in (("driver", selection.driver), ("network", selection.network)):
