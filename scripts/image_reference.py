@@ -162,7 +162,7 @@ def sorts() -> Iterator[str]:
     for name, one in vars(arguments).items():
         if isinstance(one, Sort):
             pattern = one.regex.replace("|", r"\|")
-            shown = f"`{pattern}`" if len(pattern) < 100 and "`" not in pattern else ""
+            shown = f"`{pattern}`" if len(pattern) < 100 and "](" not in pattern else ""
             yield f"| {name.lower().replace('_', ' ')} | {one.what} | `{one.example}` | {shown} |"
     yield ""
 
