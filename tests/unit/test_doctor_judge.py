@@ -327,6 +327,8 @@ def test_hints_name_what_helps() -> None:
     assert "usermod -p '*'" in finding(locked, "login").do
     nobody = replace(GOOD, session=replace(GOOD.session, start_error="no privilege separation user"))
     assert "/run/sshd" in finding(nobody, "sshd").do
+    unknown = replace(GOOD, session=replace(GOOD.session, start_error="No user exists for uid 7"))
+    assert "/etc/passwd" in finding(unknown, "sshd").do
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ USUAL_HOSTS = re.compile(
     r"(.*\.)?(debian\.org|ubuntu\.com|nvidia\.com|mellanox\.com|launchpadcontent\.net|amazonaws\.com)$"
 )
 """From which images are fetched without any mirror."""
+NO_ACCOUNT = "run as the image's own account, or give the number one in /etc/passwd"
 AT_LEAST_LOCKED = 1 << 30
 """Bytes that RDMA needs to lock for a job worth the name: 1 GiB."""
 
@@ -138,6 +139,8 @@ def _sshd(facts: Facts) -> Iterator[Finding]:
 def _start_hint(error: str) -> str:
     if "privilege separation" in error:
         return "mkdir -p /run/sshd when the container starts; openssh-server makes the account sshd"
+    if "No user exists" in error:
+        return NO_ACCOUNT
     return ""
 
 
@@ -145,7 +148,7 @@ def _login_hint(error: str) -> str:
     if "locked" in error:
         return "usermod -p '*' ACCOUNT: no password fits, and the account is not locked"
     if "No user exists" in error:
-        return "give the number an account in /etc/passwd"
+        return NO_ACCOUNT
     return ""
 
 

@@ -58,7 +58,10 @@ def tried(asker: Asker, *, own_config: bool, places: str = PLACES) -> Session:
     client = shutil.which("ssh", path=path)
     if client is None:
         return _with_ranks(replace(found, login_error="there is no ssh client here"), asker, None)
-    directory = Path(tempfile.mkdtemp(prefix="rl-doctor-"))
+    try:
+        directory = Path(tempfile.mkdtemp(prefix="rl-doctor-"))
+    except OSError as error:
+        return _with_ranks(replace(found, start_error=f"no place for its keys: {error}"), asker, None)
     try:
         _keys(directory, asker)
         with _listening(sshd, config, directory, asker) as server:
