@@ -181,6 +181,7 @@ def test_the_account() -> None:
         variables(root)["OMPI_ALLOW_RUN_AS_ROOT"] == variables(root)["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] == "1"
     )
     assert "OMPI_ALLOW_RUN_AS_ROOT" not in variables(made("[mpi]"))
+    assert "usermod --password '*' root" in commands(root)
     assert Account(name="root").home == "/root"
 
 

@@ -45,6 +45,8 @@ def halves(block: Sshd, setting: Setting) -> Halves:
         commands=(
             words("rm", "-f", *_host_keys(), *(f"{key}.pub" for key in _host_keys())),
             "mkdir -p /run/sshd",
+            # An account that is locked is refused even with a key; `*` is no password, and not locked.
+            *((words("usermod", "--password", "*", "root"),) if account.is_root else ()),
             write(CONFIG, server(block, account, path)),
             write(PROFILE, (f"export PATH={path}",)),
             write(CLIENT, client(block, account)),
