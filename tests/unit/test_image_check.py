@@ -307,6 +307,7 @@ def test_a_rule_finds_what_it_is_for_and_nothing_next_to_it(
     assert [one.level for one in found][:1] == [level], [
         f"{one.rule}: {one.what}" for one in findings(broken)
     ]
+    assert all(one.works for one in found if one.level in BAD), "a fault says what would work"
     assert not [one.what for one in findings(sound) if one.rule == rule and one.level == level]
 
 

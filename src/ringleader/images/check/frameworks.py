@@ -100,7 +100,9 @@ def _cudnn(seen: Seen, row: TensorflowRelease, who: str) -> Iterator[Finding]:
         return
     if series(choice.cudnn, 1) != series(row.cudnn, 1) or not at_least(choice.cudnn, row.cudnn):
         what = f"{who} is built for cuDNN {row.cudnn}, the image has {choice.cudnn}"
-        yield fault("cudnn", what, row.cited())
+        fitting = [one.version for one in seen.tables.cudnn if series(row.cuda) in one.cuda]
+        works = f"cuDNN {' or '.join(fitting)}" if fitting else f"a cuDNN {row.cudnn}"
+        yield fault("cudnn", what, row.cited(), works=works)
 
 
 def _bazel(seen: Seen) -> Iterator[Finding]:

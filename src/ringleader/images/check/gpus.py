@@ -15,7 +15,8 @@ def gpus(seen: Seen) -> Iterator[Finding]:
     known = [gpu for name in seen.selection.gpus if (gpu := seen.tables.gpu(name))]
     if known and not seen.needs and (seen.selection.torch or seen.selection.tensorflow):
         names = ", ".join(gpu.name for gpu in known)
-        yield fault("gpu-cuda", f"nothing in the image uses a GPU, and {names} is wished for")
+        works = "a variant of the wheel with CUDA, or no gpus"
+        yield fault("gpu-cuda", f"nothing in the image uses a GPU, and {names} is wished for", works=works)
     for gpu in known:
         architecture = seen.tables.architecture(gpu.capability)
         for need in seen.needs:
@@ -63,7 +64,8 @@ def _dropped(driver: str, gpu: Gpu, architecture: Architecture) -> Iterator[Find
     last = architecture.last_driver
     if last and key(driver)[:1] > key(last)[:1]:
         what = f"driver {driver} no longer knows {gpu.name}; the last branch that does is {last}"
-        yield fault("driver-gpu", what, gpu.cited(), architecture.cited())
+        works = f"a driver of branch {last} on those hosts"
+        yield fault("driver-gpu", what, gpu.cited(), architecture.cited(), works=works)
 
 
 def _driver(seen: Seen) -> Iterator[Finding]:

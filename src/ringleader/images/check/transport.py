@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ringleader.images.check.findings import Finding, fault, note, warning
 from ringleader.images.check.seen import Seen
 from ringleader.images.tables.rows import Cited
-from ringleader.images.tables.versions import at_least, key, matches, series
+from ringleader.images.tables.versions import at_least, key, matches, nearest, series
 
 VERBS = ("infiniband", "roce")
 RDMA = (*VERBS, "efa", "erdma")
@@ -69,7 +69,7 @@ def _mpi(seen: Seen) -> Iterator[Finding]:
         for floor in seen.tables.ucx_floors:
             if (floor.mpi, floor.series) == (row.kind, row.series) and not at_least(ucx, floor.ucx):
                 what = f"{choice.mpi} {version} is built with UCX {floor.ucx} or newer, the image has {ucx}"
-                yield fault("mpi-ucx", what, floor.cited(), row.cited())
+                yield fault("mpi-ucx", what, floor.cited(), row.cited(), works=f"UCX {floor.ucx} or newer")
 
 
 def _user_space(seen: Seen) -> Iterator[Finding]:
@@ -133,4 +133,6 @@ def _system_nccl(seen: Seen) -> Iterator[Finding]:
     rows = [row for row in seen.tables.nccl if matches(row.version, choice.nccl)]
     if rows and not any(series(choice.cuda, 1) in row.cuda for row in rows):
         what = f"NCCL {choice.nccl} was not seen with CUDA {choice.cuda}"
-        yield fault("nccl-cuda", what, *(row.cited() for row in rows[-1:]))
+        known = [row.version for row in seen.tables.nccl if series(choice.cuda, 1) in row.cuda]
+        works = f"NCCL {' or '.join(nearest(choice.nccl, known))}"
+        yield fault("nccl-cuda", what, rows[-1].cited(), works=works)
