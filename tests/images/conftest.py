@@ -99,7 +99,8 @@ def _tidy(environ: dict[str, str]) -> None:
 
 def _storage() -> dict[str, str]:
     CACHE.mkdir(parents=True, exist_ok=True)
-    variables = {name: value for name, value in os.environ.items() if not name.startswith("RINGLEADER_")}
+    foreign = ("RINGLEADER_", "STORAGE_", "BUILDAH_", "CONTAINERS_")
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     for driver in ("overlay", "vfs"):
         config = CACHE / f"storage-{driver}.conf"
         places = f'graphroot = "{CACHE}/{driver}"\nrunroot = "{CACHE}/{driver}-run"\n'
