@@ -6,6 +6,8 @@ import tomllib
 from dataclasses import fields
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as some
 from tests.unit.image_world import HEAD, PROFILES
 
 from ringleader.errors import RequestError
@@ -121,6 +123,11 @@ BAD = {
             "such as ",
         ),
     ),
+    "a label's name without quotes": (
+        HEAD + '[labels]\na.b = "x"',
+        ("my.toml:4 labels.a", "{'b': 'x'} is not text in quotes", "a name with dots stands in quotes"),
+    ),
+    "a key without a name": (HEAD + '"" = 1', ("my.toml:3 ", "unknown block or key", "Known: ")),
     "a newline in a variable": (
         HEAD + '[files.env]\nA = "x\\ny"',
         ("my.toml:4 files.env.A", r"'x\ny' is not one line of text", "such as "),
@@ -165,6 +172,15 @@ def test_each_fault_says_where_what_and_what_to_do(case: str) -> None:
     assert found[0][0] == where
     assert found[0][1].startswith(what)
     assert found[0][2].startswith(hint)
+
+
+@given(some.text(some.sampled_from("[]{}\"'=.,#ab1 \n\\"), max_size=40))
+def test_any_text_is_a_recipe_or_refused(text: str) -> None:
+    for whole in (text, HEAD + text):
+        try:
+            recipe(whole)
+        except RequestError as error:
+            assert all(fault.where.startswith("my.toml") for fault in error.faults)
 
 
 def test_every_fault_at_once() -> None:
@@ -266,6 +282,7 @@ def test_changes() -> None:
         ("base.x=2", "--set base.x", "base has no keys of its own"),
         ("torch..version=2", "--set", "'torch..version=2' is not KEY=VALUE"),
         (".version=2", "--set", "'.version=2' is not KEY=VALUE"),
+        ("files.env.A=\udcff", "--set files.env.A", r"'\udcff' is not one line of text"),
         ("historical.x=2", "--set historical", "{'x': '2'} is not true or false"),
     ],
 )

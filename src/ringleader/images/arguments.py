@@ -40,7 +40,7 @@ REQUIREMENT = _sort(
     r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?((==|>=|<=|~=|!=|<|>)[A-Za-z0-9.*+!-]+(,(==|>=|<=|~=|!=|<|>)[A-Za-z0-9.*+!-]+)*)?",
     "scikit-learn>=1.5,<2",
 )
-_LINE = r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]"
+_LINE = r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
 _IN_PATH = r"[\w.+@,:=~/ -]"
 CONTEXT_PATH = _sort(
     "a path below the recipe, without quotes and signs that have a meaning elsewhere",

@@ -19,13 +19,13 @@ class Lines:
         self.name = name
         self._found: dict[tuple[str, ...], str] = {}
         table: tuple[str, ...] = ()
-        for number, line in enumerate(text.splitlines(), 1):
+        for number, line in enumerate(text.split("\n"), 1):
             header, key = HEADER.match(line), KEY.match(line)
             if header:
                 table = _parts(header[1])
             path = table if header else (*table, *_parts(key[1])) if key else ()
-            if path:
-                self._found.setdefault(path, f"{name}:{number}")
+            for end in range(len(path) if header else len(table) + 1, len(path) + 1):
+                self._found.setdefault(path[:end], f"{name}:{number}")
 
     def told(self, path: tuple[str, ...], option: str) -> None:
         """Remember that a key came from the command line."""
@@ -42,4 +42,4 @@ class Lines:
 
 
 def _parts(key: str) -> tuple[str, ...]:
-    return tuple(next(part for part in match.groups(default="") if part) for match in PART.finditer(key))
+    return tuple(next(filter(None, match.groups()), "") for match in PART.finditer(key))

@@ -94,7 +94,8 @@ def _pairs(field: Field[Any], found: dict[str, Any]) -> Iterator[tuple[str, str]
         try:
             _fits(field.metadata["names"], name)
             if not isinstance(one, str):
-                raise UnfitError(f"{shown(one)} is not {TYPES['str']}")
+                hint = 'a name with dots stands in quotes: "a.b" = "…"' if isinstance(one, dict) else ""
+                raise UnfitError(f"{shown(one)} is not {TYPES['str']}", hint)
             _fits(field.metadata["sort"], one)
         except UnfitError as fault:
             raise UnfitError(fault.what, fault.hint, name) from None
