@@ -13,7 +13,9 @@ import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from ringleader.cli import image_build, image_lock
 from ringleader.cli.image_progress import Shown, clock
 from ringleader.errors import RefusedError, RequestError
 from ringleader.images import build_context, build_run, own_wheel
@@ -332,6 +334,33 @@ def test_a_signal_ends_the_builder_and_removes_the_context(place, number: signal
         time.sleep(0.01)
     assert not Path(f"/proc/{child}").exists()
     assert not list(Path(place["TMPDIR"]).iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--tag", "A B"), "--tag: 'A B' is no NAME:TAG"),
+        (("--tag", "a;id"), "--tag: 'a;id' is no NAME:TAG"),
+        (("--tag", "--foo"), "--tag: '--foo' is no NAME:TAG"),
+        (("--tag", f"a@sha256:{'0' * 64}"), "is no NAME:TAG"),
+        (("--platform", "linux arm64"), "--platform: 'linux arm64' is none"),
+        (("--storage-driver", "--root"), "--storage-driver: '--root' is none"),
+        (("--pull", "sometimes"), "sometimes"),
+        (("--isolation", "none"), "none"),
+        (("--timeout", "0"), "--timeout"),
+        (("--json", "--sbom", "-"), "--sbom -"),
+    ],
+)
+def test_wrong_words(words: tuple[str, ...], message: str) -> None:
+    done = CliRunner().invoke(image_build.command, ["pytorch-cpu", "--dry-run", *words])
+    assert message in (str(done.exception) if isinstance(done.exception, RequestError) else done.output)
+    assert isinstance(done.exception, RequestError) or done.exit_code == 2
+
+
+def test_a_lock_of_what_cannot_be_is_refused_before_anything_is_asked() -> None:
+    done = CliRunner().invoke(image_lock.command, ["pytorch-cpu", "--set", "torch.version=9.9.9"])
+    assert isinstance(done.exception, RequestError)
+    assert "9.9.9" in str(done.exception)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -12,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ringleader.cli.image_progress import Shown
-from ringleader.cli.image_recipe import opened, recipe_options
+from ringleader.cli.image_recipe import opened, recipe_options, refuse_what_clashes
 from ringleader.errors import Fault, RefusedError, RequestError
 
 if TYPE_CHECKING:
     from ringleader.images.build import Built, Task
-    from ringleader.images.recipe import Recipe
 
 HELP = """Build an image of a recipe with buildah, podman or docker: the first of them that answers.
 
@@ -72,7 +72,7 @@ _OPTIONS: tuple[click.Parameter, ...] = (
         help="Date of everything in the image, since 1970, so that the same recipe gives the same image. "
         "[default: SOURCE_DATE_EPOCH, else the time of the build]",
     ),
-    click.Option(["--no-check"], is_flag=True, help="Build also what `ringleader image check` calls faulty."),
+    click.Option(["--no-check"], is_flag=True, help="Do not check first whether everything fits together."),
     click.Option(["--test"], is_flag=True, help="Run the self-test in the image; it must pass."),
     click.Option(
         ["--sbom"],
@@ -140,7 +140,7 @@ def requested(words: dict[str, Any]) -> Task:
 
     recipe = opened(words["recipe"], words["settings"], words["mirrors"], words["base"])
     image = assemble.image(recipe)
-    faults = [] if words["no_check"] else unfit(recipe)
+    faults = _not_words(words)
     if words["test"] and not image.test:
         what = "the recipe has no block ringleader, so nothing in the image can test it"
         faults.append(Fault(where="--test", what=what, hint="add [ringleader] to the recipe"))
@@ -149,6 +149,8 @@ def requested(words: dict[str, Any]) -> Task:
         faults.append(Fault(where="--sbom", what=what, hint="add [ringleader] to the recipe"))
     if faults:
         raise RequestError(faults)
+    if not words["no_check"]:
+        refuse_what_clashes(recipe)
     inside = contents(image, recipe)
     builder = find(words["builder"] or "", environ=os.environ, storage_driver=words["storage_driver"])
     task = Task(
@@ -175,18 +177,21 @@ def requested(words: dict[str, Any]) -> Task:
     return task
 
 
-def unfit(recipe: Recipe) -> list[Fault]:
-    """Return what of a recipe cannot work by the version tables; what may fail is told on standard error."""
-    from ringleader.images.check import Level, check, selection_of
-    from ringleader.images.tables import load
+def _not_words(words: dict[str, Any]) -> list[Fault]:
+    """Return the options whose text is not of the kind that a builder takes."""
+    from ringleader.images.arguments import REFERENCE
 
-    faults = []
-    for one in check(selection_of(recipe), load()):
-        if one.is_fault:
-            faults.append(Fault(where=recipe.where or recipe.name, what=one.what, hint=one.works))
-        elif one.level in (Level.GONE, Level.WARNING):
-            print(f"ringleader: {recipe.name}: {one.what}", file=sys.stderr)
-    return faults
+    found = []
+    tag = words["tag"]
+    if tag and ("@" in tag or REFERENCE.pattern.fullmatch(tag) is None):
+        hint = "lower-case letters, such as example.org/team/train:1"
+        found.append(Fault(where="--tag", what=f"{tag!r} is no NAME:TAG", hint=hint))
+    for option, example in (("platform", "linux/arm64"), ("storage_driver", "overlay")):
+        text = words[option]
+        if text and re.fullmatch(r"[a-z0-9]+(/[a-z0-9]+)*", text) is None:
+            spelt = f"--{option.replace('_', '-')}"
+            found.append(Fault(where=spelt, what=f"{text!r} is none", hint=f"such as {example}"))
+    return found
 
 
 def _timestamp(given: int | None) -> int | None:

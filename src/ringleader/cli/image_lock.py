@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from ringleader.cli.image_recipe import opened, recipe_options
+from ringleader.cli.image_recipe import opened, recipe_options, refuse_what_clashes
 
 
 @click.command(name="lock", context_settings={"help_option_names": ["-h", "--help"]})
@@ -24,6 +24,7 @@ from ringleader.cli.image_recipe import opened, recipe_options
     metavar="SECONDS",
     help="What pip may take.",
 )
+@click.option("--no-check", is_flag=True, help="Do not check first whether everything fits together.")
 @click.option("--dry-run", is_flag=True, help="Print pip's command and ask nothing.")
 @recipe_options
 def command(
@@ -31,6 +32,7 @@ def command(
     output: str | None,
     platform: str,
     timeout: float,
+    no_check: bool,
     dry_run: bool,
     settings: tuple[str, ...],
     mirrors: tuple[str, ...],
@@ -50,6 +52,8 @@ def command(
     from ringleader.images import lock, lock_ask
 
     read = opened(recipe, settings, mirrors, base)
+    if not no_check:
+        refuse_what_clashes(read)
     asked = lock.question(read, platform=platform)
     directory = Path(read.where).parent if read.where else Path()
     if dry_run:
