@@ -194,7 +194,7 @@ def test_every_fault_at_once() -> None:
         "my.toml:6 sshd.port",
         "my.toml:7 toch",
         "--set mpi.kind",
-        "--mirror mirrors.apt",
+        "--mirror apt",
     }
 
 
@@ -217,6 +217,26 @@ def test_bases_on_which_no_image_stands(base: str, what: str) -> None:
     ((where, said, hint),) = faults(f'name = "x"\nbase = "{base}"\n')
     assert (where, said) == ("my.toml:2 base", what)
     assert "debian:12" in hint
+
+
+def test_no_likeness_gives_an_image_apt() -> None:
+    ((where, what, _),) = faults('name = "x"\nbase = "alpine:3.20"\nbase-like = "debian:12"\n')
+    assert (where, what) == ("my.toml:2 base", "alpine:3.20 has no apt")
+
+
+@pytest.mark.parametrize(
+    "url", ["https://", "https://:80", "https://-", "https://...", "http://a:123456", "ftp://a"]
+)
+def test_urls_without_a_host(url: str) -> None:
+    found = faults(HEAD + f'[mirrors]\npip = "{url}"\nset = "mars"\n')
+    assert [one[0] for one in found] == ["my.toml:4 mirrors.pip", "my.toml:5 mirrors.set"]
+
+
+@pytest.mark.parametrize(
+    "url", ["http://a", "https://a.b-c.example:8080/x/y+z%20~/", "https://[::1]:80/simple"]
+)
+def test_urls(url: str) -> None:
+    assert recipe(HEAD + f'[mirrors]\npip = "{url}"\n').mirrors.pip == url
 
 
 @pytest.mark.parametrize(

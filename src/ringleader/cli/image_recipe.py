@@ -15,6 +15,14 @@ from ringleader.errors import Fault, RequestError
 if TYPE_CHECKING:
     from ringleader.images.recipe import Recipe
 
+
+def given(ctx: click.Context, param: click.Parameter, value: str | tuple[str, ...] | None) -> Any:
+    """Return an option's value, empty where it was not given; one that was given empty is a mistake."""
+    if value == "" or (isinstance(value, tuple) and "" in value):
+        raise RequestError(Fault(where=param.opts[0], what="nothing is named"))
+    return value or ""
+
+
 set_option = click.option(
     "--set",
     "settings",
@@ -27,9 +35,10 @@ mirror_option = click.option(
     "mirrors",
     multiple=True,
     metavar="SET|KIND=URL",
+    callback=lambda ctx, param, value: given(ctx, param, value) or (),
     help="Fetch from mirrors: a named set such as cn, or registry=, apt=, pip=, conda= with a URL.",
 )
-base_option = click.option("--base", default="", metavar="REF", help="Another base image.")
+base_option = click.option("--base", callback=given, metavar="REF", help="Another base image.")
 
 
 def recipe_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ringleader.cli.image_recipe import opened, recipe_options, refuse_what_clashes
+from ringleader.cli.image_recipe import given, opened, recipe_options, refuse_what_clashes
 
 if TYPE_CHECKING:
     from ringleader.images.recipe import Recipe
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    callback=given,
     metavar="DIR",
     help="Write both texts, .dockerignore and all that they copy to a directory instead.",
 )
@@ -42,7 +42,7 @@ def command(
     mirrors: tuple[str, ...],
     base: str,
     form: str,
-    output: Path | None,
+    output: str,
     no_check: bool,
     as_json: bool,
 ) -> None:
@@ -58,8 +58,8 @@ def command(
     if not no_check:
         refuse_what_clashes(wanted)
     image = assemble.image(wanted)
-    if output is not None:
-        _write(image, wanted, output, as_json)
+    if output:
+        _write(image, wanted, Path(output), as_json)
         return
     text = apptainer.text(image) if form == "apptainer" else dockerfile.text(image)
     if as_json:

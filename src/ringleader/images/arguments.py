@@ -53,7 +53,9 @@ PATH = _sort(
     "/opt/train",
 )
 URL = _sort(
-    "an http or https URL", r"https?://[A-Za-z0-9.:\[\]-]+(/[A-Za-z0-9._~%/+-]*)?", "https://pypi.org/simple"
+    "an http or https URL",
+    r"https?://([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[A-Za-z0-9._~%/+-]*)?",
+    "https://pypi.org/simple",
 )
 MODE = _sort("an octal mode", r"0?[0-7]{3}", "0755")
 SHA256 = _sort("a SHA-256 in hexadecimal", r"[0-9a-f]{64}", "0123456789abcdef" * 4)

@@ -41,7 +41,7 @@ def base_faults(head: Mapping[str, Any], lines: Lines) -> Iterator[Fault]:
         if not reference:
             continue
         where = lines.where((name.replace("_", "-"),))
-        if not like and not _has_apt(reference):
+        if not _has_apt(reference):
             yield Fault(where=where, what=f"{reference} has no apt", hint=APT_HINT)
         elif not like and name == "base" and find_base(reference) is None:
             yield Fault(where=where, what=f"{reference} does not tell what it is", hint=LIKE_HINT + known)

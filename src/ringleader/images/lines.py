@@ -18,6 +18,7 @@ class Lines:
         """Find the line of each table and key; the first one counts."""
         self.name = name
         self._found: dict[tuple[str, ...], str] = {}
+        self._whole: set[tuple[str, ...]] = set()
         table: tuple[str, ...] = ()
         for number, line in enumerate(text.split("\n"), 1):
             header, key = HEADER.match(line), KEY.match(line)
@@ -27,14 +28,18 @@ class Lines:
             for end in range(len(path) if header else len(table) + 1, len(path) + 1):
                 self._found.setdefault(path[:end], f"{name}:{number}")
 
-    def told(self, path: tuple[str, ...], option: str) -> None:
-        """Remember that a key came from the command line."""
+    def told(self, path: tuple[str, ...], option: str, *, whole: bool = False) -> None:
+        """Remember that a key came from the command line; ``whole``: the option says which key it is."""
+        if whole:
+            self._whole.add(path)
         for end in range(len(path), 0, -1):
             if end == len(path) or path[:end] not in self._found:
                 self._found[path[:end]] = option
 
     def where(self, path: tuple[str, ...]) -> str:
         """Return ``file:line key``; where the key itself is not found, the line of the table that has it."""
+        if path in self._whole:
+            return self._found[path]
         for end in range(len(path), 0, -1):
             if path[:end] in self._found:
                 return f"{self._found[path[:end]]} {'.'.join(path)}"

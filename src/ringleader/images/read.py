@@ -40,9 +40,9 @@ def recipe(
     for setting in settings:
         reader.change(document, setting, "--set")
     for mirror in mirrors:
-        reader.change(document, f"mirrors.{mirror if '=' in mirror else f'set={mirror}'}", "--mirror")
+        reader.change_mirror(document, mirror)
     if base:
-        reader.change(document, f"base={base}", "--base")
+        reader.change(document, f"base={base}", "--base", whole=True)
     return reader.recipe(document, where)
 
 
@@ -53,7 +53,7 @@ def changed(recipe_: Recipe, settings: Iterable[str], mirrors: Iterable[str] = (
     for setting in settings:
         reader.change(document, setting, "--set")
     for mirror in mirrors:
-        reader.change(document, f"mirrors.{mirror if '=' in mirror else f'set={mirror}'}", "--mirror")
+        reader.change_mirror(document, mirror)
     return reader.recipe(document, recipe_.where)
 
 
@@ -109,11 +109,7 @@ class _Reader:
                 self._unknown(key, (), known)
         head = self._fields(document, heads, ())
         mirrors = self._values(document.get("mirrors", {}), Mirrors, "mirrors")
-        if mirrors is not None and mirrors.set and mirrors.set not in sets_of_mirrors():
-            known_sets = ", ".join(sets_of_mirrors())
-            self._fault(
-                ("mirrors", "set"), f"{shown(mirrors.set)} is no set of mirrors", f"Known: {known_sets}"
-            )
+        self._set_of_mirrors(document.get("mirrors"))
         historical = head.get("historical") is True
         blocks = self._blocks(document, historical)
         self.faults += base_faults(head, self.lines)
@@ -164,7 +160,19 @@ class _Reader:
                 self._fault((*path, key, *([fault.key] if fault.key else [])), fault.what, fault.hint)
         return given
 
-    def change(self, document: dict[str, Any], setting: str, option: str) -> None:
+    def _set_of_mirrors(self, found: Any) -> None:
+        wanted = found.get("set") if isinstance(found, dict) else None
+        if wanted and isinstance(wanted, str) and wanted not in sets_of_mirrors():
+            known = ", ".join(sets_of_mirrors())
+            self._fault(("mirrors", "set"), f"{shown(wanted)} is no set of mirrors", f"Known: {known}")
+
+    def change_mirror(self, document: dict[str, Any], mirror: str) -> None:
+        """Put ``cn`` or ``pip=https://…`` into a document."""
+        key, equals, url = mirror.partition("=")
+        setting = f"mirrors.{key}={url}" if equals else f"mirrors.set={mirror}"
+        self.change(document, setting, f"--mirror {key}" if equals else "--mirror", whole=True)
+
+    def change(self, document: dict[str, Any], setting: str, option: str, *, whole: bool = False) -> None:
         """Put one ``block.key=value`` into a document."""
         path, equals, word = setting.partition("=")
         block, _, rest = path.partition(".")
@@ -174,7 +182,7 @@ class _Reader:
             what = f"{shown(setting)} is not KEY=VALUE"
             self.faults.append(Fault(where=option, what=what, hint="such as torch.version=2.9.1"))
             return
-        self.lines.told(keys, option)
+        self.lines.told(keys, option, whole=whole)
         table = document
         for key in keys[:-1]:
             below = table.setdefault(key, {})
