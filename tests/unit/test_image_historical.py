@@ -312,6 +312,17 @@ class TestWhatHasNoEffectIsRefused:
             read.recipe(text, "x.toml")
         assert "ubuntu:16.04 has none" in caught.value.faults[0].what
 
+    @pytest.mark.parametrize(
+        "block",
+        ['[torch]\nversion = "1.3.0"', '[packages]\npip = ["numpy==1.14.6"]', '[mxnet]\nversion = "1.4.1"'],
+    )
+    def test_what_pip_installs_needs_a_python(self, block: str) -> None:
+        text = f'name = "x"\nhistorical = true\nbase = "ubuntu:16.04"\n{block}\n'
+        with pytest.raises(RequestError) as caught:
+            read.recipe(text, "x.toml")
+        assert "the image has no Python" in caught.value.faults[0].what
+        assert read.recipe(f"{text}[python]\n", "x.toml").blocks
+
 
 def test_without_the_block_cuda_the_first_that_needs_them_brings_nvidias_repositories() -> None:
     text = (

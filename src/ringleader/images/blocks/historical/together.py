@@ -8,6 +8,7 @@ from typing import Any
 from ringleader.images.blocks.together import Odd
 from ringleader.images.tables.bases import find_cuda_image
 
+_INSTALLED_BY_PIP = ("tensorflow-source", "tensorflow", "torch", "mxnet", "horovod", "packages")
 VERIFIED_BY_APT = "nothing is fetched that it could verify: apt verifies its packages itself"
 
 
@@ -22,6 +23,10 @@ def at_odds(blocks: Mapping[str, Any], base: str) -> Iterator[Odd]:
 
 def _python(blocks: Mapping[str, Any]) -> Iterator[Odd]:
     python, packages = blocks.get("python"), blocks.get("packages")
+    for name in _INSTALLED_BY_PIP if python is None else ():
+        if name in blocks and (name != "packages" or packages.pip):
+            what = "pip installs it, and the image has no Python"
+            yield Odd(path=(name,), what=what, hint='a block of its own: [python], version = "3.5" or "2.7"')
     if python is not None and python.source != "base":
         what = "historical images have the system's Python"
         yield Odd(path=("python", "source"), what=what, hint="a base that packages the version")
