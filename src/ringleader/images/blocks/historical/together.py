@@ -24,7 +24,7 @@ def at_odds(blocks: Mapping[str, Any], base: str) -> Iterator[Odd]:
 def _python(blocks: Mapping[str, Any]) -> Iterator[Odd]:
     python, packages = blocks.get("python"), blocks.get("packages")
     for name in _INSTALLED_BY_PIP if python is None else ():
-        if name in blocks and (name != "packages" or packages.pip):
+        if name in blocks and (name != "packages" or blocks[name].pip):
             what = "pip installs it, and the image has no Python"
             yield Odd(path=(name,), what=what, hint='a block of its own: [python], version = "3.5" or "2.7"')
     if python is not None and python.source != "base":
