@@ -310,21 +310,44 @@ def test_without_a_version_the_newest_is_taken() -> None:
     assert fetch.release("openmpi").version == "5.0.9"
 
 
-def test_a_recipe_may_verify_what_the_tables_do_not_know() -> None:
-    unknown = made('[mpi]\nsource = "build"\nversion = "5.0.99"')
-    [why] = [step.why for step in steps(unknown, Run, 0) if "5.0.99" in step.why]
-    assert "Unverified" in why
-    known = made(f'[mpi]\nsource = "build"\nversion = "5.0.99"\nsha256 = "{"ab" * 32}"')
-    assert f"{'ab' * 32}  /opt/build/openmpi-5.0.99.tar.bz2" in commands(known, 0)
-    assert not [step.why for step in steps(known, Run, 0) if "Unverified" in step.why]
+UNKNOWN = (
+    '[mpi]\nsource = "build"\nversion = "77.0.0"',
+    '[mpi]\nkind = "mpich"\nsource = "build"\nversion = "77.0.0"',
+    '[ucx]\nsource = "build"\nversion = "77.0.0"',
+    '[libfabric]\nsource = "build"\nversion = "77.0.0"',
+    '[rdma]\nuser-space = "efa"\nversion = "77.0.0"',
+    '[rdma]\nuser-space = "mlnx-ofed"\nversion = "77.0.0"',
+)
+
+
+@pytest.mark.parametrize("text", UNKNOWN)
+def test_a_release_that_nobody_has_seen_needs_a_checksum(text: str) -> None:
+    with pytest.raises(RequestError, match=r"no checksum of .* 77\.0\.0 is known"):
+        made(text)
+    image = made(f'{text}\nsha256 = "{"ab" * 32}"')
+    assert "ab" * 32 in commands(image, 0) + commands(image)
+    assert not [
+        step.why for stage in (0, -1) for step in steps(image, Run, stage) if "Unverified" in step.why
+    ]
+
+
+def test_a_repository_that_nobody_has_seen_is_refused() -> None:
+    with pytest.raises(RequestError, match=r"DOCA 77\.0\.0"):
+        made('[rdma]\nuser-space = "doca-ofed"\nversion = "77.0.0"', "ubuntu:24.04")
 
 
 def test_a_check_notes_what_nothing_verifies() -> None:
-    text = 'name = "x"\nbase = "debian:12"\n[mpi]\nsource = "build"\nversion = "5.0.9{}"'
-    for version, said in (("", ()), ("9", ("Open MPI 5.0.99",))):
-        assert selection_of(read.recipe(text.format(version), "test")).unverified == said
-    found = check(selection_of(read.recipe(text.format("9"), "test")), load())
-    assert [one.rule for one in found if "Open MPI 5.0.99" in one.what and one.rule == "unverified"]
+    text = 'name = "x"\nbase = "ubuntu:22.04"\n[rdma]\nuser-space = "mlnx-ofed"\n'
+    for more, said in ((f'sha256 = "{"ab" * 32}"', ()), ("", ("MLNX_OFED 24.10-3.2.5.0",))):
+        chosen = selection_of(read.recipe(text + more, "test"))
+        assert chosen.unverified == said
+        assert len([one for one in check(chosen, load()) if one.rule == "unverified"]) == len(said)
+    [why] = [
+        step.why
+        for step in steps(made(text.partition("\n")[2].partition("\n")[2]), Run)
+        if step.why[:5] == "MLNX_"
+    ]
+    assert "Unverified" in why
 
 
 # --- the recipes that come along -------------------------------------------------------------------------

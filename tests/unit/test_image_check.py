@@ -69,7 +69,11 @@ CASES = [
     ),
     ("gpu", Level.FAULT, 'gpus = ["h900"]\n' + UBUNTU + torch("2.8.0"), UBUNTU + torch("2.8.0")),
     (
-        *("mpi", Level.WARNING, UBUNTU + '[mpi]\nversion = "9.0"\nsource = "build"\n'),
+        *(
+            "mpi",
+            Level.WARNING,
+            UBUNTU + f'[mpi]\nversion = "9.0"\nsource = "build"\nsha256 = "{"ab" * 32}"\n',
+        ),
         UBUNTU + '[mpi]\nversion = "5.0.8"\nsource = "build"\n',
     ),
     ("wheel-python", Level.FAULT, 'base = "ubuntu:26.04"\n' + torch("2.8.0"), UBUNTU + torch("2.8.0")),
@@ -285,8 +289,8 @@ CASES = [
     ("pinned", Level.NOTE, UBUNTU, f'base = "ubuntu:24.04@sha256:{"a" * 64}"\n'),
     ("lock", Level.NOTE, UBUNTU, UBUNTU + '[packages]\nlock = "requirements.lock"\n'),
     (
-        *("unverified", Level.NOTE, UBUNTU + '[mpi]\nsource = "build"\nversion = "4.1.7"\n'),
-        UBUNTU + '[mpi]\nsource = "build"\nversion = "4.1.8"\n',
+        *("unverified", Level.NOTE, UBUNTU + '[rdma]\nuser-space = "mlnx-ofed"\n'),
+        UBUNTU + f'[rdma]\nuser-space = "mlnx-ofed"\nsha256 = "{"ab" * 32}"\n',
     ),
     ("account", Level.EXEMPTION, OLD, UBUNTU),
     ("keys", Level.EXEMPTION, OLD + '[sshd]\nkeys = "in-image"\n', OLD + "[sshd]\n"),

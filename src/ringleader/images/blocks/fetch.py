@@ -177,16 +177,37 @@ def headers_needed(setting: Setting) -> bool:
     return any(block is not None and block.source == "build" for block in blocks)
 
 
+def verified(name: str) -> tuple[str, ...]:
+    """Return the versions of a project whose checksum the table has, the newest first."""
+    return tuple(version for one in downloads() if one.name == name for version, _ in one.sha256)
+
+
 def unverified(blocks: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what a modern image fetches with nothing but TLS to verify it: ``Open MPI 5.0.99``."""
-    wanted = [(blocks[name], name) for name in ("ucx", "libfabric", "nccl") if name in blocks]
-    if "mpi" in blocks:
-        wanted.append((blocks["mpi"], blocks["mpi"].kind))
-    wanted = [(block, name) for block, name in wanted if block.source == "build"]
-    rdma = blocks.get("rdma")
-    if rdma is not None and rdma.user_space in ("efa", "mlnx-ofed"):
-        wanted.append((rdma, rdma.user_space))
-    for block, name in wanted:
-        one = release(name, block.version, sha256=block.sha256)
-        if not one.sha256:
+    """Yield what a modern image fetches with nothing but TLS to verify it: ``MLNX_OFED 24.10-3.2.5.0``."""
+    for _, row, block in fetching(blocks):
+        one = release(row, block.version, sha256=block.sha256)
+        if not one.sha256 and row != "doca":
             yield f"{one.title} {one.version}"
+
+
+def unknown(blocks: Mapping[str, Any]) -> Iterator[tuple[str, Release, tuple[str, ...]]]:
+    """Yield block, release and known versions where nobody has seen a version: it may not exist."""
+    for name, row, block in fetching(blocks):
+        one = release(row, block.version, sha256=block.sha256)
+        found = next(download for download in downloads() if download.name == row)
+        known = (*dict(found.sha256), *found.versions)
+        if not one.sha256 and one.version not in known:
+            yield name, one, known
+
+
+def fetching(blocks: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """Yield the blocks of a modern image that fetch a release: name, project and arguments."""
+    for name in ("ucx", "libfabric", "nccl", "mpi"):
+        block = blocks.get(name)
+        if block is not None and block.source == "build":
+            yield name, block.kind if name == "mpi" else name, block
+    rdma = blocks.get("rdma")
+    if rdma is not None:
+        row = {"efa": "efa", "mlnx-ofed": "mlnx-ofed", "doca-ofed": "doca"}.get(rdma.user_space)
+        if row:
+            yield "rdma", row, rdma

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ringleader.images.blocks import fetch
 from ringleader.images.tables.bases import find_base, find_cuda_image
 
 
@@ -24,6 +25,7 @@ def at_odds(blocks: Mapping[str, Any], base: str) -> Iterator[Odd]:
     yield from _keys_in_image(blocks)
     yield from _conda(blocks)
     yield from _checksums(blocks)
+    yield from _unknown(blocks)
     yield from _transports(blocks)
     yield from _cuda(blocks, base)
 
@@ -62,6 +64,17 @@ def _checksums(blocks: Mapping[str, Any]) -> Iterator[Odd]:
         yield Odd(path=("rdma", "sha256"), what=what, hint="it goes with efa and mlnx-ofed")
     if rdma.version and rdma.user_space == "erdma":
         yield Odd(path=("rdma", "version"), what="Alibaba's repository has one version", hint="leave it out")
+
+
+def _unknown(blocks: Mapping[str, Any]) -> Iterator[Odd]:
+    """Yield releases that nobody has seen: one that does not exist would be noticed amid a build."""
+    for name, one, known in fetch.unknown(blocks):
+        yield Odd(
+            path=(name, "version"),
+            what=f"no checksum of {one.title} {one.version} is known, nor that there is one",
+            hint=f"known: {', '.join(known[:8])}"
+            + ("" if one.name == "doca" else "; another with its sha256 beside it"),
+        )
 
 
 def _transports(blocks: Mapping[str, Any]) -> Iterator[Odd]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
+from ringleader.images.blocks.fetch import verified
 from ringleader.images.check.selection import Selection
 from ringleader.images.check.wishes import NEWEST, NONE, Wishes
 from ringleader.images.tables import Base, Tables
@@ -169,5 +170,7 @@ def _selection(
 
 
 def _newest_mpi(tables: Tables, kind: str, wish: str) -> str:
-    known = [one for row in tables.mpi if row.kind == kind for one in row.versions]
-    return newest(one for one in known if matches(one, wish))
+    """Return the newest release that can be built: one whose checksum is known, if there is any."""
+    listed = [one for row in tables.mpi if row.kind == kind for one in row.versions]
+    known = [one for one in listed if matches(one, wish)]
+    return newest([one for one in known if one in verified(kind)] or known)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ringleader.errors import Fault, RequestError
+from ringleader.images.blocks.fetch import verified
 from ringleader.images.tables import Tables
 from ringleader.images.tables.bases import find_base
 from ringleader.images.tables.versions import key, matches, nearest, newest
@@ -140,7 +141,9 @@ def _mpi(value: str, tables: Tables) -> Problem:
     kinds = list(dict.fromkeys(row.kind for row in tables.mpi))
     if kind not in kinds:
         return (f"unknown MPI {kind!r}", f"known: {', '.join(kinds)}, with a version: openmpi-5.0")
-    known = [one for row in tables.mpi if row.kind == kind for one in row.versions]
+    # What is packaged nowhere is compiled: only releases whose checksum is known.
+    had = {*verified(kind), *(row.version(kind) for row in tables.packaged)}
+    known = [one for row in tables.mpi if row.kind == kind for one in row.versions if one in had]
     return _version(kind, version, known) if version else None
 
 
