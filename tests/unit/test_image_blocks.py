@@ -265,6 +265,7 @@ ODD = (
     (f'[rdma]\nuser-space = "rdma-core"\nsha256 = "{"ab" * 32}"', "debian:12", "nothing is fetched"),
     ('[rdma]\nuser-space = "erdma"\nversion = "1"', "ubuntu:24.04", "one version"),
     ("[ucx]\ncuda = true", "debian:12", "no GPU memory"),
+    ('[nccl]\nversion = "2.27.7"', "ubuntu:26.04", "no repository of NVIDIA"),
     ('[rdma]\nuser-space = "efa"\n[libfabric]', "ubuntu:24.04", "a libfabric of its own"),
     ('[nccl]\nversion = "2.27.7"\nsource = "build"', "debian:12", "NCCL need CUDA's compiler"),
     (

@@ -9,6 +9,7 @@ from typing import Any
 
 from ringleader.images.halves import Setting
 from ringleader.images.steps import Copy, Run, Step, words, write
+from ringleader.images.tables.bases import Base
 from ringleader.images.tables.rows import read, rows
 
 TOOLS = ("ca-certificates", "curl")
@@ -72,6 +73,11 @@ def release(name: str, version: str = "", *, sha256: str = "", system: str = "")
     url = found.url.format(version=version, series=series, system=system)
     known = sha256 or dict(found.sha256).get(version, "")
     return Release(name=name, title=found.title or name, version=version, url=url, sha256=known)
+
+
+def nvidia_name(base: Base) -> str:
+    """Return a base as NVIDIA's repositories name it: ``ubuntu2404``."""
+    return base.name.replace(":", "").replace(".", "")
 
 
 def fetched(one: Release, target: str) -> tuple[str, ...]:

@@ -78,7 +78,7 @@ def _repository(setting: Setting) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
     """Return what adds NVIDIA's repository in each half; the bases of NVIDIA have it already."""
     if setting.cuda:
         return (), ()
-    system = setting.base.name.replace(":", "").replace(".", "")
+    system = fetch.nvidia_name(setting.base)
     keyring = fetch.release("cuda-keyring", system)
     package = f"{fetch.PLACE}/cuda-keyring.deb"
     listed = f"/etc/apt/sources.list.d/cuda-{system}-x86_64.list"

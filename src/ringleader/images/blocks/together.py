@@ -26,6 +26,7 @@ def at_odds(blocks: Mapping[str, Any], base: str) -> Iterator[Odd]:
     yield from _conda(blocks)
     yield from _checksums(blocks)
     yield from _unknown(blocks)
+    yield from _no_repository(blocks, base)
     yield from _transports(blocks)
     yield from _cuda(blocks, base)
 
@@ -74,6 +75,18 @@ def _unknown(blocks: Mapping[str, Any]) -> Iterator[Odd]:
             what=f"no checksum of {one.title} {one.version} is known, nor that there is one",
             hint=f"known: {', '.join(known[:8])}"
             + ("" if one.name == "doca" else "; another with its sha256 beside it"),
+        )
+
+
+def _no_repository(blocks: Mapping[str, Any], base: str) -> Iterator[Odd]:
+    nccl, system = blocks.get("nccl"), find_base(base)
+    if nccl is None or nccl.source != "apt" or system is None or find_cuda_image(base) is not None:
+        return
+    if fetch.nvidia_name(system) not in fetch.verified("cuda-keyring"):
+        yield Odd(
+            path=("nccl",),
+            what=f"no repository of NVIDIA for {system.name} is known",
+            hint="a base nvidia/cuda:…, or leave the block out: PyTorch's wheel has its own NCCL",
         )
 
 
