@@ -20,7 +20,7 @@ from ringleader.images.tables.versions import key
 
 UBUNTU = 'base = "ubuntu:24.04"\n'
 CUDA = 'base = "nvidia/cuda:12.8.1-base-ubuntu24.04"\n'
-OLD = 'historical = true\nbase = "nvidia/cuda:9.0-devel-ubuntu16.04"\n'
+OLD = 'historical = true\nbase = "nvidia/cuda:9.0-devel-ubuntu16.04"\n[python]\n'
 
 
 def findings(text: str) -> tuple[Finding, ...]:
@@ -84,8 +84,12 @@ CASES = [
         UBUNTU + tensorflow("2.19.1"),
     ),
     (
-        *("wheel-glibc", Level.FAULT, 'historical = true\nbase = "ubuntu:18.04"\n' + torch("2.8.0")),
-        'historical = true\nbase = "ubuntu:20.04"\n' + torch("2.8.0"),
+        *(
+            "wheel-glibc",
+            Level.FAULT,
+            'historical = true\nbase = "ubuntu:18.04"\n[python]\n' + torch("2.8.0"),
+        ),
+        'historical = true\nbase = "ubuntu:20.04"\n[python]\n' + torch("2.8.0"),
     ),
     (
         *("image-cuda", Level.WARNING, 'base = "nvidia/cuda:13.0.2-base-ubuntu24.04"\n' + torch("2.8.0")),
