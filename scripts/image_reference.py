@@ -51,7 +51,8 @@ install them into the system's Python. All Debian packages of a stage are one ca
 
 ## What every modern image is
 
-* The account that runs it is not root; no key and no password is in it.
+* The account that runs it is not root; no key and no password is in it. A variable with the name of a secret, and keys and credentials among the
+  files that are copied, are refused: whoever can pull an image can read them.
 * No recommended packages; apt's lists and packages, and pip's cache, are gone in the step that made them.
 * It says what it is: OCI labels (`org.opencontainers.image.*`, `ringleader.recipe` with the recipe's SHA-256), `/usr/share/ringleader/image.json`,
   and a list of its packages (CycloneDX) in `/usr/share/doc/ringleader/sbom.cdx.json`.

@@ -11,6 +11,7 @@ from ringleader.images.check.gpus import gpus
 from ringleader.images.check.history import history
 from ringleader.images.check.horovod import horovod
 from ringleader.images.check.nearest import BAD, nearest
+from ringleader.images.check.secrets import secrets
 from ringleader.images.check.seen import Seen
 from ringleader.images.check.selection import Selection, selection_of
 from ringleader.images.check.systems import systems
@@ -19,7 +20,7 @@ from ringleader.images.tables import Tables
 
 __all__ = ["BAD", "Finding", "Level", "Selection", "check", "clashes", "selection_of"]
 
-RULES = (exists, frameworks, horovod, gpus, transport, systems, history)
+RULES = (exists, frameworks, horovod, gpus, transport, systems, secrets, history)
 ORDER = tuple(Level)
 
 

@@ -65,6 +65,10 @@ class Selection:
     lock: str = ""
     unverified: tuple[str, ...] = ()
     """What is fetched without a checksum: ``Open MPI 5.0.99``."""
+    variables: tuple[tuple[str, str], ...] = ()
+    """The user's own."""
+    copied: tuple[str, ...] = ()
+    """The user's own files, by their paths in the build context."""
 
 
 def selection_of(recipe: Recipe) -> Selection:
@@ -89,6 +93,8 @@ def selection_of(recipe: Recipe) -> Selection:
         apt=tuple(name.partition("=")[0] for name in (packages.apt if packages else ())),
         lock=packages.lock if packages else "",
         unverified=() if recipe.historical else tuple(unverified(blocks)),
+        variables=_of(blocks, "files", "env", ()),
+        copied=tuple(source for source, _ in _of(blocks, "files", "copy", ())),
         has_ringleader="ringleader" in blocks,
         is_root=account.is_root if account is not None else recipe.historical,
         keys=_of(blocks, "sshd", "keys"),
