@@ -98,6 +98,15 @@ def test_only_one_user_can_read_it(call: Any, tmp_path: Path, words: tuple[str, 
     assert [path.parent.name for path in found if path.name == "id_ed25519"] == ["mpihead"]
 
 
+@pytest.mark.parametrize(
+    ("word", "what"), [("x", "'x' is no whole number"), ("0", "0 is not between 1 and 86400")]
+)
+def test_each_fault_of_a_waiting_time_is_told_once(call: Any, word: str, what: str) -> None:
+    code, out, err = call(*WORDS, "--wait", word)
+    assert (code, out) == (2, "")
+    assert err.count("--wait") == 1 and what in err
+
+
 def test_an_application_is_replaced_only_if_asked(call: Any, tmp_path: Path) -> None:
     directory = tmp_path / "app"
     assert call("--image", "x", "-n", "3", "-o", directory)[0] == 0

@@ -96,6 +96,7 @@ def request_of(params: Mapping[str, Any], environ: Mapping[str, str]) -> Compose
     """Return what was asked for; what is wrong with the words is in its ``faults``."""
     faults = Faults()
     variables = parse_words(params["env"], environ, "--env")
+    wait = faults.whole("--wait", params["wait"])
     request = ComposeRequest(
         image=params["image"],
         name=params["name"],
@@ -112,7 +113,7 @@ def request_of(params: Mapping[str, Any], environ: Mapping[str, str]) -> Compose
         workdir=params["workdir"],
         shm_size=params["shm_size"],
         user=words.user(params["user"], faults.found),
-        wait=faults.whole("--wait", params["wait"]) or 0,
+        wait=1 if wait is None else wait,  # no number at all: its fault is told already
         faults=(*faults.found, *variables.faults),
     )
     return request
