@@ -20,6 +20,7 @@ from ringleader.images.tables.versions import key
 
 UBUNTU = 'base = "ubuntu:24.04"\n'
 CUDA = 'base = "nvidia/cuda:12.8.1-base-ubuntu24.04"\n'
+DEVEL = 'build-base = "nvidia/cuda:{}-devel-ubuntu24.04"\n'
 OLD = 'historical = true\nbase = "nvidia/cuda:9.0-devel-ubuntu16.04"\n[python]\n'
 
 
@@ -39,6 +40,23 @@ def tensorflow(version: str, more: str = "") -> str:
 
 CASES = [
     # rule, level, a recipe that breaks it, one next to it that does not
+    (
+        "build-base",
+        Level.FAULT,
+        'build-base = "ubuntu:22.04"\n' + UBUNTU,
+        'build-base = "ubuntu:noble"\n' + UBUNTU,
+    ),
+    ("build-base", Level.FAULT, 'build-base = "debian:12"\n' + OLD, 'build-base = "ubuntu:16.04"\n' + OLD),
+    ("build-cuda", Level.FAULT, DEVEL.format("13.0.2") + CUDA, DEVEL.format("12.8.1") + CUDA),
+    ("build-cuda", Level.WARNING, DEVEL.format("12.6.3") + CUDA, DEVEL.format("12.8.0") + CUDA),
+    (
+        *("apt-https", Level.WARNING, UBUNTU + '[mirrors]\napt = "https://apt.example.org"\n'),
+        UBUNTU + '[mirrors]\napt = "http://apt.example.org"\n',
+    ),
+    (
+        *("apt-https", Level.WARNING, 'base = "debian:12"\n[mirrors]\napt = "https://apt.example.org"\n'),
+        CUDA + '[mirrors]\napt = "https://apt.example.org"\n',
+    ),
     ("torch", Level.FAULT, UBUNTU + torch("2.8.7"), UBUNTU + torch("2.8.0")),
     ("torch-variant", Level.FAULT, UBUNTU + torch("2.8.0", variant="cu118"), UBUNTU + torch("2.8.0")),
     (

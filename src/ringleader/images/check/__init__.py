@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ringleader.images.check.building import building
 from ringleader.images.check.existence import exists
 from ringleader.images.check.findings import Finding, Level
 from ringleader.images.check.frameworks import frameworks
@@ -20,7 +21,7 @@ from ringleader.images.tables import Tables
 
 __all__ = ["BAD", "Finding", "Level", "Selection", "check", "clashes", "selection_of"]
 
-RULES = (exists, frameworks, horovod, gpus, transport, systems, secrets, history)
+RULES = (exists, frameworks, horovod, gpus, transport, systems, building, secrets, history)
 ORDER = tuple(Level)
 
 

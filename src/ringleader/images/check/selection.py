@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ringleader.images.blocks.fetch import unverified
+from ringleader.images.mirrors import places_of
 from ringleader.images.recipe import Recipe
 from ringleader.images.tables.bases import find_base, find_cuda_image
 
@@ -67,6 +68,8 @@ class Selection:
     """What is fetched without a checksum: ``Open MPI 5.0.99``."""
     variables: tuple[tuple[str, str], ...] = ()
     """The user's own."""
+    apt_mirror: str = ""
+    """URL of the mirror that apt asks."""
     copied: tuple[str, ...] = ()
     """The user's own files, by their paths in the build context."""
 
@@ -93,6 +96,7 @@ def selection_of(recipe: Recipe) -> Selection:
         apt=tuple(name.partition("=")[0] for name in (packages.apt if packages else ())),
         lock=packages.lock if packages else "",
         unverified=() if recipe.historical else tuple(unverified(blocks)),
+        apt_mirror=places_of(recipe.mirrors).apt,
         variables=_of(blocks, "files", "env", ()),
         copied=tuple(source for source, _ in _of(blocks, "files", "copy", ())),
         has_ringleader="ringleader" in blocks,

@@ -1,0 +1,59 @@
+"""Rules: what an image is built with must fit what it stands on, and can be fetched there. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ringleader.images.check.findings import Finding, fault, warning
+from ringleader.images.check.seen import Seen
+from ringleader.images.tables.bases import find_base, find_cuda_image, parted
+
+BARE = ("debian", "ubuntu")
+"""Public images without the package ca-certificates. NVIDIA's have it: their lists of apt are on https."""
+
+
+def building(seen: Seen) -> Iterator[Finding]:
+    """Yield what does not fit between the build half and the image, or cannot be fetched."""
+    yield from _systems(seen)
+    yield from _cudas(seen)
+    yield from _certificates(seen)
+
+
+def _systems(seen: Seen) -> Iterator[Finding]:
+    """Yield that the two halves are of different systems: what one makes does not run on the other."""
+    reference = seen.selection.build_base
+    build = find_base(reference) if reference else None
+    if build is None or seen.base is None or build.name == seen.base.name:
+        return
+    made = f"what is made there with Python {build.python} and glibc {build.glibc}"
+    there = f"Python {seen.base.python} and glibc {seen.base.glibc}"
+    what = f"build-base is {build.name}, base is {seen.base.name}: {made} does not run with {there}"
+    yield fault("build-base", what, works=f"a build-base of {seen.base.name}, or none")
+
+
+def _cudas(seen: Seen) -> Iterator[Finding]:
+    build = find_cuda_image(seen.selection.build_base)
+    cuda = seen.selection.cuda
+    if build is None or not cuda:
+        return
+    theirs, ours = build.version.split("."), cuda.split(".")
+    what = f"build-base has CUDA {build.version}, the image CUDA {cuda}"
+    works = f"a build-base with CUDA {cuda}"
+    if theirs[0] != ours[0]:
+        yield fault(
+            "build-cuda", f"{what}: what is compiled against one does not load with the other", works=works
+        )
+    elif theirs[:2] != ours[:2]:
+        yield warning("build-cuda", what, works=works)
+
+
+def _certificates(seen: Seen) -> Iterator[Finding]:
+    """Yield that apt could not check a mirror's certificate."""
+    mirror = seen.selection.apt_mirror
+    if not mirror.startswith("https:"):
+        return
+    name = parted(seen.selection.base)[0].removeprefix("docker.io/").removeprefix("library/")
+    if name in BARE:
+        what = f"apt asks {mirror} over https, and {seen.selection.base} has no certificates to check it by"
+        works = "http: apt checks the signatures of what it fetches; or a base with ca-certificates"
+        yield warning("apt-https", what, works=works)
