@@ -68,6 +68,8 @@ def test_a_recipe_as_toml_is_the_same_recipe(name: str) -> None:
 # --- faults -----------------------------------------------------------------------------------------------
 
 BAD = {
+    "too deep": (f"a = {'[' * 5000}", ("my.toml", "is no TOML: ", "")),
+    "too long a number": (f"a = {'9' * 5000}", ("my.toml", "is no TOML: ", "")),
     "no TOML": ("name = \n", ("my.toml:1", "is no TOML: Invalid value", "")),
     "unknown key": (
         'bse = "debian:12"\n' + HEAD,
@@ -219,6 +221,12 @@ def test_bases_on_which_no_image_stands(base: str, what: str) -> None:
     assert "debian:12" in hint
 
 
+def test_a_base_that_tells_what_it_is_resembles_nothing_else() -> None:
+    ((where, what, _),) = faults('name = "x"\nbase = "debian:12"\nbase-like = "ubuntu:22.04"\n')
+    assert (where, what) == ("my.toml:3 base-like", "debian:12 is debian:12, not ubuntu:22.04")
+    assert recipe('name = "x"\nbase = "debian:12-slim"\nbase-like = "debian:12"\n').base_like == "debian:12"
+
+
 def test_no_likeness_gives_an_image_apt() -> None:
     ((where, what, _),) = faults('name = "x"\nbase = "alpine:3.20"\nbase-like = "debian:12"\n')
     assert (where, what) == ("my.toml:2 base", "alpine:3.20 has no apt")
@@ -295,6 +303,7 @@ def test_changes() -> None:
         ("=x", "--set", "'=x' is not KEY=VALUE"),
         ("torch.compute=3", "--set torch.compute", "unknown key"),
         ("toch.version=3", "--set toch", "unknown block or key"),
+        (f"sshd.port={'9' * 5000}", "--set sshd.port", f"'{'9' * 70}"),
         ("sshd.port=many", "--set sshd.port", "'many' is not a whole number"),
         ("ucx.cuda=1", "--set ucx.cuda", "'1' is not true or false"),
         ("torch=2", "--set torch", "'2' is not a table"),

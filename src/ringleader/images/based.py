@@ -36,6 +36,10 @@ def base_faults(head: Mapping[str, Any], lines: Lines) -> Iterator[Fault]:
     if like and (find_base(like) is None or not _has_apt(like)):
         what = f"{like!r} is not a known base with apt"
         yield Fault(where=lines.where(("base-like",)), what=what, hint=f"Known: {known}")
+    own = find_base(head.get("base", ""))
+    if like and own is not None and find_base(like) not in (None, own):
+        what = f"{head['base']} is {own.name}, not {like}"
+        yield Fault(where=lines.where(("base-like",)), what=what, hint="leave base-like out")
     for name in ("base", "build_base"):
         reference = head.get(name, "")
         if not reference:

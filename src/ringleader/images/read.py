@@ -34,7 +34,7 @@ def recipe(
     """
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also numbers and nesting beyond Python's limits
         raise RequestError(_syntax(str(error), where)) from None
     reader = _Reader(Lines(text, where))
     for setting in settings:

@@ -53,7 +53,7 @@ def typed(field: Field[Any], word: str) -> Any:
     kind = str(field.type)
     if kind == "bool" and word in ("true", "false"):
         return word == "true"
-    if kind == "int" and word.isascii() and word.isdigit():
+    if kind == "int" and word.isascii() and word.isdigit() and len(word) < 20:
         return int(word)
     if kind == "tuple[str, ...]":
         return [part.strip() for part in word.split(",") if part.strip()]
