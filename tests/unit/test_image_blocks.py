@@ -261,6 +261,9 @@ ODD = (
     # recipe, base, what is said
     ('[sshd]\nkeys = "in-image"', "debian:12", "only historical images"),
     ('[packages]\nconda = ["ffmpeg"]', "debian:12", "no conda in the image"),
+    ('[account]\nname = "www-data"', "debian:12", "of the system already"),
+    ('[account]\nname = "sshd"', "debian:12", "of the system already"),
+    ("[account]\nuid = 33", "debian:12", "1000"),
     (f'[mpi]\nsha256 = "{"ab" * 32}"', "debian:12", "nothing is fetched"),
     (f'[rdma]\nuser-space = "rdma-core"\nsha256 = "{"ab" * 32}"', "debian:12", "nothing is fetched"),
     ('[rdma]\nuser-space = "erdma"\nversion = "1"', "ubuntu:24.04", "one version"),

@@ -9,6 +9,14 @@ from ringleader.images.halves import Half, Halves, Setting
 from ringleader.images.steps import Run, Step, User, Workdir, words
 
 ROOT = "root"
+NAMES = """
+_apt _ssh adm audio backup bin cdrom crontab daemon dialout dip disk docker fax floppy games gnats input irc
+kmem kvm list lp mail man messagebus news nobody nogroup operator plugdev proxy render sasl shadow src sshd
+ssl-cert staff sudo sync sys systemd-journal systemd-network systemd-resolve systemd-timesync tape tty users
+utmp uucp video voice www-data
+"""
+TAKEN = frozenset(NAMES.split())
+"""Accounts and groups that Debian and Ubuntu have, or get with the packages of an image."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +26,8 @@ class Account:
     name: str = text(NAME, "trainer")
     """``root``: no account is made. Locked memory by IPC_LOCK works for root only, unless the runtime's limit
     is raised."""
-    uid: int = number(1000, least=1, most=60000)
+    uid: int = number(1000, least=1000, most=60000)
+    """Also the number of its group. Lower ones are the system's own."""
 
     @property
     def is_root(self) -> bool:
@@ -56,7 +65,7 @@ def _made(block: Account) -> Run:
     number = str(block.uid)
     return Run(
         commands=(
-            f'if id {number} > /dev/null 2>&1; then userdel --remove "$(id -nu {number})"; fi',
+            f'if [ "$(id -nu {number} 2> /dev/null)" = ubuntu ]; then userdel --remove ubuntu; fi',
             words("groupadd", "--gid", number, block.name),
             words(
                 *("useradd", "--uid", number, "--gid", number, "--create-home"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ringleader.images.blocks import fetch
+from ringleader.images.blocks.account import TAKEN
 from ringleader.images.tables.bases import find_base, find_cuda_image
 
 
@@ -23,6 +24,7 @@ class Odd:
 def at_odds(blocks: Mapping[str, Any], base: str) -> Iterator[Odd]:
     """Yield what cannot have its effect in a modern image; ``base`` is where blocks are compiled."""
     yield from _keys_in_image(blocks)
+    yield from _account(blocks)
     yield from _conda(blocks)
     yield from _checksums(blocks)
     yield from _unknown(blocks)
@@ -39,6 +41,13 @@ def _keys_in_image(blocks: Mapping[str, Any]) -> Iterator[Odd]:
             what="a key in a layer opens every container to whoever has the image: only historical images",
             hint="leave it out and mount the job's keys",
         )
+
+
+def _account(blocks: Mapping[str, Any]) -> Iterator[Odd]:
+    account = blocks.get("account")
+    if account is not None and account.name in TAKEN:
+        what = f"{account.name} is an account or a group of the system already"
+        yield Odd(path=("account", "name"), what=what, hint="another name, such as trainer")
 
 
 def _conda(blocks: Mapping[str, Any]) -> Iterator[Odd]:

@@ -15,7 +15,10 @@ def history(seen: Seen) -> Iterator[Finding]:
         if "@sha256:" not in choice.base:
             yield note("pinned", f"{choice.base} may change: pin it with @sha256:…")
         if not choice.lock:
-            yield note("lock", "Python packages are not locked: `ringleader image lock` writes packages.lock")
+            yield note(
+                "lock",
+                "Python packages are not locked: `image lock -o FILE`, then packages.lock in the recipe",
+            )
         for one in choice.unverified:
             yield note("unverified", f"nothing verifies {one}: give its checksum as sha256")
         return

@@ -1,4 +1,4 @@
-# Made by `ringleader image render` from the recipe tensorflow-2.21-cuda12.5: change that, not this file.
+# Made by `ringleader image render` from the recipe tensorflow-2.21-cuda12: change that, not this file.
 # TensorFlow 2.21 with CUDA 12 on Debian 13, with Open MPI 5 and sshd
 
 FROM debian:13 AS build
@@ -29,7 +29,7 @@ RUN mkdir -p /etc/ssh \
  && touch /etc/ssh/ssh_host_rsa_key /etc/ssh/ssh_host_ecdsa_key /etc/ssh/ssh_host_ed25519_key
 
 # The account of the containers, without a password. Ubuntu's images have a 1000 already.
-RUN { if id 1000 > /dev/null 2>&1; then userdel --remove "$(id -nu 1000)"; fi; } \
+RUN { if [ "$(id -nu 1000 2> /dev/null)" = ubuntu ]; then userdel --remove ubuntu; fi; } \
  && groupadd --gid 1000 trainer \
  && useradd --uid 1000 --gid 1000 --create-home --shell /bin/bash --password '*' trainer \
  && install -d -m 0700 -o 1000 -g 1000 /home/trainer /home/trainer/.ssh
@@ -82,18 +82,18 @@ RUN ls -d /opt/venv/lib/python3*/site-packages/nvidia/*/lib > /etc/ld.so.conf.d/
 
 RUN mkdir -p /usr/share/ringleader \
  && printf '%s\n' \
-         '{"base":"debian:13","blocks":{"account":{"name":"trainer","uid":1000},"mpi":{"kind":"openmpi","sha256":"","source":"base","version":""},"python":{"source":"base","version":""},"rdma":{"sha256":"","tools":false,"user_space":"rdma-core","version":""},"ringleader":{"extras":[],"wheel":""},"sshd":{"keys":"mounted","port":2222},"tensorflow":{"gpu":true,"version":"2.21.0","wheels":""}},"historical":false,"mirrors_kept":false,"name":"tensorflow-2.21-cuda12.5","recipe":"sha256:6f831886176a4922016bd19f168fd38341eaecff14d6da6f893bdad48dfaafce","ringleader":"0.1.0"}' \
+         '{"base":"debian:13","blocks":{"account":{"name":"trainer","uid":1000},"mpi":{"kind":"openmpi","sha256":"","source":"base","version":""},"python":{"source":"base","version":""},"rdma":{"sha256":"","tools":false,"user_space":"rdma-core","version":""},"ringleader":{"extras":[],"wheel":""},"sshd":{"keys":"mounted","port":2222},"tensorflow":{"gpu":true,"version":"2.21.0","wheels":""}},"historical":false,"mirrors_kept":false,"name":"tensorflow-2.21-cuda12","recipe":"sha256:53e6450b3796107eb6e44f0afac934c4a8760cd0ee241b014fd6639b7824d404","ringleader":"0.1.0"}' \
          > /usr/share/ringleader/image.json
 
 # What is in this image, for those who look for known faults.
 RUN mkdir -p /usr/share/doc/ringleader \
  && /opt/venv/bin/ringleader doctor --sbom /usr/share/doc/ringleader/sbom.cdx.json
-LABEL org.opencontainers.image.title="tensorflow-2.21-cuda12.5" \
+LABEL org.opencontainers.image.title="tensorflow-2.21-cuda12" \
       org.opencontainers.image.description="TensorFlow 2.21 with CUDA 12 on Debian 13, with Open MPI 5 and sshd" \
-      org.opencontainers.image.version="6f831886176a" \
-      org.opencontainers.image.ref.name="tensorflow-2.21-cuda12.5" \
+      org.opencontainers.image.version="53e6450b3796" \
+      org.opencontainers.image.ref.name="tensorflow-2.21-cuda12" \
       org.opencontainers.image.base.name="debian:13" \
-      ringleader.recipe="sha256:6f831886176a4922016bd19f168fd38341eaecff14d6da6f893bdad48dfaafce" \
+      ringleader.recipe="sha256:53e6450b3796107eb6e44f0afac934c4a8760cd0ee241b014fd6639b7824d404" \
       ringleader.version="0.1.0"
 EXPOSE 2222
 WORKDIR /home/trainer
