@@ -310,6 +310,7 @@ CASES = [
     ),
     ("pinned", Level.NOTE, UBUNTU, f'base = "ubuntu:24.04@sha256:{"a" * 64}"\n'),
     ("lock", Level.NOTE, UBUNTU, UBUNTU + '[packages]\nlock = "requirements.lock"\n'),
+    ("port", Level.WARNING, UBUNTU + "[sshd]\nport = 22\n", UBUNTU + "[sshd]\nport = 2222\n"),
     (
         *("unverified", Level.NOTE, UBUNTU + '[rdma]\nuser-space = "mlnx-ofed"\n'),
         UBUNTU + f'[rdma]\nuser-space = "mlnx-ofed"\nsha256 = "{"ab" * 32}"\n',

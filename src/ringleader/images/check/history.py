@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ringleader.images.check.findings import Finding, Level, note
+from ringleader.images.check.findings import Finding, Level, note, warning
 from ringleader.images.check.seen import Seen
+
+UNPRIVILEGED = 1024
+"""The first port that needs no privilege, unless net.ipv4.ip_unprivileged_port_start says less."""
 
 
 def history(seen: Seen) -> Iterator[Finding]:
@@ -18,6 +21,12 @@ def history(seen: Seen) -> Iterator[Finding]:
             yield note(
                 "lock",
                 "Python packages are not locked: `image lock -o FILE`, then packages.lock in the recipe",
+            )
+        if 0 < choice.port < UNPRIVILEGED and not choice.is_root:
+            yield warning(
+                "port",
+                f"sshd on port {choice.port} without root: only where containers may bind it",
+                works=f"a port from {UNPRIVILEGED} on, or account root",
             )
         for one in choice.unverified:
             yield note("unverified", f"nothing verifies {one}: give its checksum as sha256")

@@ -63,7 +63,10 @@ class Selection:
     is_root: bool = False
     keys: str = ""
     """``mounted`` or ``in-image``; empty: no sshd."""
+    port: int = 0
+    """Of sshd; 0: none."""
     lock: str = ""
+    gcc: str = ""
     unverified: tuple[str, ...] = ()
     """What is fetched without a checksum: ``Open MPI 5.0.99``."""
     variables: tuple[tuple[str, str], ...] = ()
@@ -93,6 +96,7 @@ def selection_of(recipe: Recipe) -> Selection:
         nccl=_of(blocks, "nccl", "version"),
         horovod=_of(blocks, "horovod", "version"),
         horovod_gpu=_of(blocks, "horovod", "gpu_operations"),
+        gcc=_of(blocks, "gcc", "version"),
         apt=tuple(name.partition("=")[0] for name in (packages.apt if packages else ())),
         lock=packages.lock if packages else "",
         unverified=() if recipe.historical else tuple(unverified(blocks)),
@@ -102,6 +106,7 @@ def selection_of(recipe: Recipe) -> Selection:
         has_ringleader="ringleader" in blocks,
         is_root=account.is_root if account is not None else recipe.historical,
         keys=_of(blocks, "sshd", "keys"),
+        port=_of(blocks, "sshd", "port", 0),
         **_python(blocks),
         **_frameworks(blocks),
         **_network(blocks),
