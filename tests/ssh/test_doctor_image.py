@@ -66,7 +66,7 @@ def test_the_same_place_gives_the_same_list(workplace) -> None:
         ((), "this release checks images only"),
         (("--image", "--sbom", "-"), "--sbom -"),
         (("--image", "--timeout", "0"), "--timeout"),
-        (("--sbom", "/nowhere/at/all"), "/nowhere/at/all: cannot be written"),
+        (("--sbom", "/nowhere/at/all"), "--sbom: there is no directory /nowhere/at"),
     ],
 )
 def test_wrong_requests(workplace, words: tuple[str, ...], text: str) -> None:

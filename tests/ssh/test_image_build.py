@@ -343,8 +343,12 @@ def test_a_signal_ends_the_builder_and_removes_the_context(place, number: signal
         (("--tag", "a;id"), "--tag: 'a;id' is no NAME:TAG"),
         (("--tag", "--foo"), "--tag: '--foo' is no NAME:TAG"),
         (("--tag", f"a@sha256:{'0' * 64}"), "is no NAME:TAG"),
-        (("--platform", "linux arm64"), "--platform: 'linux arm64' is none"),
-        (("--storage-driver", "--root"), "--storage-driver: '--root' is none"),
+        (("--platform", "linux arm64"), "--platform: 'linux arm64' is unknown"),
+        (("--platform", "foo"), "use linux/amd64 or linux/arm64"),
+        (("--storage-driver", "--root"), "--storage-driver: '--root' is no name"),
+        (("--sbom", "/nonexist/x"), "--sbom: there is no directory /nonexist"),
+        (("--sbom", "/tmp"), "--sbom: '/tmp' is no file"),
+        (("--sbom", ""), "--sbom: '' is no file"),
         (("--pull", "sometimes"), "sometimes"),
         (("--isolation", "none"), "none"),
         (("--timeout", "0"), "--timeout"),
@@ -361,6 +365,8 @@ def test_a_lock_of_what_cannot_be_is_refused_before_anything_is_asked() -> None:
     done = CliRunner().invoke(image_lock.command, ["pytorch-cpu", "--set", "torch.version=9.9.9"])
     assert isinstance(done.exception, RequestError)
     assert "9.9.9" in str(done.exception)
+    done = CliRunner().invoke(image_lock.command, ["pytorch-cpu", "--output", "/nonexist/x"])
+    assert "--output: there is no directory /nonexist" in str(done.exception)
 
 
 @pytest.mark.parametrize(

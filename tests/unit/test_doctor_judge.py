@@ -290,6 +290,16 @@ def test_findings_are_plain_values() -> None:
             "locked",
         ),
         (
+            replace(
+                GOOD,
+                account=Account(uid=0, name="root", home="/root"),
+                session=replace(GOOD.session, login_error="not listed in AllowUsers"),
+            ),
+            "login",
+            "WARN",
+            "only trainer is",
+        ),
+        (
             replace(GOOD, session=replace(GOOD.session, ranks={}, ranks_error="it ended with 3")),
             "ranks",
             "FAIL",

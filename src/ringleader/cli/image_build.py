@@ -38,6 +38,8 @@ class BuildCommand(click.Command):
         return build(ctx.params)
 
 
+PLATFORMS = ("linux/amd64", "linux/arm64")
+
 _OPTIONS: tuple[click.Parameter, ...] = (
     click.Argument(["recipe"], metavar="PROFILE|FILE"),
     click.Option(["--tag"], default="", metavar="NAME:TAG", help="[default: the recipe's name, latest]"),
@@ -186,12 +188,28 @@ def _not_words(words: dict[str, Any]) -> list[Fault]:
     if tag and ("@" in tag or REFERENCE.pattern.fullmatch(tag) is None):
         hint = "lower-case letters, such as example.org/team/train:1"
         found.append(Fault(where="--tag", what=f"{tag!r} is no NAME:TAG", hint=hint))
-    for option, example in (("platform", "linux/arm64"), ("storage_driver", "overlay")):
-        text = words[option]
-        if text and re.fullmatch(r"[a-z0-9]+(/[a-z0-9]+)*", text) is None:
-            spelt = f"--{option.replace('_', '-')}"
-            found.append(Fault(where=spelt, what=f"{text!r} is none", hint=f"such as {example}"))
-    return found
+    if words["platform"] not in ("", *PLATFORMS):
+        hint = f"use {' or '.join(PLATFORMS)}"
+        found.append(Fault(where="--platform", what=f"{words['platform']!r} is unknown", hint=hint))
+    driver = words["storage_driver"]
+    if driver and re.fullmatch(r"[a-z0-9]+", driver) is None:
+        hint = "such as overlay or vfs"
+        found.append(Fault(where="--storage-driver", what=f"{driver!r} is no name", hint=hint))
+    return [*found, *unwritable("--sbom", words["sbom"])]
+
+
+def unwritable(option: str, path: str | None) -> list[Fault]:
+    """Return why a file cannot be written, as far as that can be seen before the work begins."""
+    if path in (None, "-"):
+        return []
+    file = Path(path or "")
+    if not path or file.is_dir():
+        return [Fault(where=option, what=f"{path!r} is no file")]
+    if not file.parent.is_dir():
+        return [Fault(where=option, what=f"there is no directory {file.parent}")]
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        return [Fault(where=option, what=f"{path} cannot be written")]
+    return []
 
 
 def _timestamp(given: int | None) -> int | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from ringleader.cli.image_recipe import opened, recipe_options, refuse_what_clashes
+from ringleader.errors import RequestError
 
 
 @click.command(name="lock", context_settings={"help_option_names": ["-h", "--help"]})
@@ -48,9 +49,12 @@ def command(
     dependencies apart are fetched for it. Nothing is installed. Without --mirror it asks what it is
     configured to ask; no such address reaches the file.
     """
-    from ringleader.cli.image_build import write_text
+    from ringleader.cli.image_build import unwritable, write_text
     from ringleader.images import lock, lock_ask
 
+    faults = unwritable("--output", output)
+    if faults:
+        raise RequestError(faults)
     read = opened(recipe, settings, mirrors, base)
     if not no_check:
         refuse_what_clashes(read)

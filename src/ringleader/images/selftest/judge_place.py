@@ -131,7 +131,12 @@ def _sshd(facts: Facts) -> Iterator[Finding]:
         return
     yield passed("sshd", f"{what} starts{configured}")
     if found.login_error:
-        yield worse("login", f"nobody can log in: {found.login_error}", _login_hint(found.login_error))
+        account = (facts.block("account") or {}).get("name", "")
+        if account not in ("", facts.account.name):
+            what = f"{facts.account.name} is not let in, only {account} is: {found.login_error}"
+            yield warned("login", what, f"run the check as {account}")
+        else:
+            yield worse("login", f"nobody can log in: {found.login_error}", _login_hint(found.login_error))
     else:
         yield passed("login", "with a throw-away key, as this account")
 
