@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 
 from ringleader.cli.main import ringleader
 from ringleader.images import profiles, read
-from ringleader.images.check import BAD, Finding, Level, Selection, check, clashes, selection_of
+from ringleader.images.check import BAD, NOTHING_NEAR, Finding, Level, Selection, check, clashes, selection_of
 from ringleader.images.check.findings import fault, gone
 from ringleader.images.check.gpus import covers
 from ringleader.images.tables import Cited, load
@@ -491,3 +491,21 @@ def test_faults_of_all_recipes_are_told_at_once() -> None:
     done = run("nosuch", "alsonot", "--set", "torch.version=1")
     told = str(done.exception)
     assert "nosuch" in told and "alsonot" in told
+
+
+def test_faults_of_one_cause_propose_the_same_cure() -> None:
+    found = check(Selection(base="ubuntu:20.04", torch="2.8.0", has_ringleader=True), load())
+    works = {one.rule: one.works for one in found if one.is_fault}
+    assert works == {"wheel-python": "base ubuntu:24.04", "ringleader-python": "base ubuntu:24.04"}
+
+
+def test_where_gpus_are_named_no_wheel_is_proposed_whose_gpus_nobody_knows() -> None:
+    found = check(Selection(base="ubuntu:24.04", torch="2.8.0", gpus=("p100", "b200")), load())
+    assert {one.works for one in found if one.is_fault} == {NOTHING_NEAR}
+
+
+def test_a_compiler_that_the_base_does_not_package() -> None:
+    found = check(Selection(base="debian:12", gcc="9"), load())
+    (fault,) = (one for one in found if one.rule == "gcc")
+    assert fault.is_fault and fault.works == "one of 11, 12"
+    assert not [one for one in check(Selection(base="debian:12", gcc="11"), load()) if one.rule == "gcc"]

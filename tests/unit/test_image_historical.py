@@ -294,6 +294,8 @@ class TestWhatHasNoEffectIsRefused:
             (HOROVOD, "mpi.version=", "mpi.version"),
             (HOROVOD, "nccl.source=build", "nccl.source"),
             (HOROVOD, "nccl.tests=true", "nccl.tests"),
+            (HOROVOD, "mpi.version=9.9.9", "mpi.version"),
+            (VERBS, "tensorflow-source.bazel=0.15.9", "tensorflow-source.bazel"),
             (VERBS, "rdma.user-space=efa", "rdma.user-space"),
             (VERBS, "rdma.user-space=doca-ofed", "rdma.user-space"),
             (VERBS, "rdma.version=17.1", "rdma.version"),

@@ -109,7 +109,7 @@ def told_of(words: str) -> str:
             "tensorflow=1.12",
             (
                 "nothing fits tensorflow=1.12",
-                "can no longer be pulled",
+                "nvidia/cuda 9.0 was never on ubuntu:24.04, and the others are gone",
                 "the nearest that fits is tensorflow=2.12.1",
             ),
         ),

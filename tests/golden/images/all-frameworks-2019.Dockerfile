@@ -102,7 +102,7 @@ RUN /usr/bin/python3.5 -m pip install --no-cache-dir --disable-pip-version-check
 # What shows that the image works: /usr/local/bin/image-selftest.
 RUN printf '%s\n' \
          '#!/bin/sh' \
-         '# Imports what this image is made of, says its versions, starts sshd on a free port and two ranks.' \
+         '# Imports what this image is made of, says its versions; starts its sshd and two ranks where it can.' \
          '# Exits with 0 if all of it works, with 1 otherwise.' \
          'set -u' \
          'PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin' \

@@ -27,7 +27,7 @@ def at_odds(blocks: Mapping[str, Any], base: str) -> Iterator[Odd]:
     yield from _account(blocks)
     yield from _conda(blocks)
     yield from _checksums(blocks)
-    yield from _unknown(blocks)
+    yield from unknown(blocks)
     yield from _no_repository(blocks, base)
     yield from _transports(blocks)
     yield from _cuda(blocks, base)
@@ -76,7 +76,7 @@ def _checksums(blocks: Mapping[str, Any]) -> Iterator[Odd]:
         yield Odd(path=("rdma", "version"), what="Alibaba's repository has one version", hint="leave it out")
 
 
-def _unknown(blocks: Mapping[str, Any]) -> Iterator[Odd]:
+def unknown(blocks: Mapping[str, Any]) -> Iterator[Odd]:
     """Yield releases that nobody has seen: one that does not exist would be noticed amid a build."""
     for name, one, known in fetch.unknown(blocks):
         yield Odd(
@@ -85,6 +85,11 @@ def _unknown(blocks: Mapping[str, Any]) -> Iterator[Odd]:
             hint=f"known: {', '.join(known[:8])}"
             + ("" if one.name == "doca" else "; another with its sha256 beside it"),
         )
+    source, bazels = blocks.get("tensorflow-source"), fetch.verified("bazel")
+    seen = {version.rpartition(".")[0] for version in bazels}  # of other series the check tells what fits
+    if source is not None and source.bazel not in bazels and source.bazel.rpartition(".")[0] in seen:
+        what = f"no checksum of Bazel {source.bazel} is known, nor that there is one"
+        yield Odd(path=("tensorflow-source", "bazel"), what=what, hint=f"known: {', '.join(bazels)}")
 
 
 def _no_repository(blocks: Mapping[str, Any], base: str) -> Iterator[Odd]:

@@ -19,10 +19,13 @@ from ringleader.images.check.systems import systems
 from ringleader.images.check.transport import transport
 from ringleader.images.tables import Tables
 
-__all__ = ["BAD", "Finding", "Level", "Selection", "check", "clashes", "selection_of"]
+__all__ = ["BAD", "NOTHING_NEAR", "Finding", "Level", "Selection", "check", "clashes", "selection_of"]
 
 RULES = (exists, frameworks, horovod, gpus, transport, systems, building, secrets, history)
 ORDER = tuple(Level)
+NOTHING_NEAR = (
+    "nothing near fits all of this: an image for each part of it, or `image solve` with fewer wishes"
+)
 
 
 def check(selection: Selection, tables: Tables) -> tuple[Finding, ...]:
@@ -32,7 +35,7 @@ def check(selection: Selection, tables: Tables) -> tuple[Finding, ...]:
     cures: dict[str, str] = {}
     for one in found:
         if one.level in BAD and not one.works and one.rule not in cures:
-            cures[one.rule] = nearest(seen, one, clashes)
+            cures[one.rule] = nearest(seen, one, clashes) or NOTHING_NEAR
     told = [
         replace(one, works=cures[one.rule]) if one.level in BAD and not one.works else one for one in found
     ]

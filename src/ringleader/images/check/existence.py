@@ -14,6 +14,7 @@ def exists(seen: Seen) -> Iterator[Finding]:
     yield from _torch(seen)
     yield from _others(seen)
     yield from _cuda(seen)
+    yield from _compiler(seen)
     yield from _hosts(seen)
 
 
@@ -68,6 +69,13 @@ def _cuda(seen: Seen) -> Iterator[Finding]:
         what = f"the tables know no package of cuDNN {choice.cudnn}"
         near = nearest(choice.cudnn, [row.version for row in tables.cudnn])
         yield warning("cudnn", what, works=f"nearest: {', '.join(near)}")
+
+
+def _compiler(seen: Seen) -> Iterator[Finding]:
+    choice, packaged = seen.selection, seen.packaged
+    if choice.gcc and packaged and choice.gcc not in packaged.compilers:
+        what = f"{packaged.base} packages no gcc {choice.gcc}"
+        yield fault("gcc", what, packaged.cited(), works=f"one of {', '.join(packaged.compilers)}")
 
 
 def _hosts(seen: Seen) -> Iterator[Finding]:

@@ -33,9 +33,13 @@ VARIANT, PYTHON, BASE, CUDA = 1, 2, 3, 4
 
 
 def nearest(seen: Seen, finding: Finding, check: Callable[[Selection, Tables], list[Finding]]) -> str:
-    """Return what to change so that a finding goes away and no other comes; empty where nothing near does."""
-    bad = {one.rule for one in check(seen.selection, seen.tables) if one.level in BAD}
-    rest = bad - {finding.rule}
+    """Return what to change so that a finding goes away and no other comes; empty where nothing near does.
+
+    What cures the other findings too comes first, so that all of them propose the same.
+    """
+    bad = [one for one in check(seen.selection, seen.tables) if one.level in BAD]
+    rest = {one.rule for one in bad} - {finding.rule}
+    told = {one.rule for one in bad if one.works} - {finding.rule}
     changes = sorted(_changes(seen), key=lambda change: change[0])
     singles = [change for _, change in changes]
     pairs = sorted(
@@ -46,9 +50,11 @@ def nearest(seen: Seen, finding: Finding, check: Callable[[Selection, Tables], l
         ),
         key=lambda pair: pair[0],
     )
-    for change in (*singles[:MOST], *(pair for _, pair in pairs[:MOST])):
-        if _cures(seen, change, finding, rest, check):
-            return _words(seen.selection, change)
+    tried = (*singles[:MOST], *(pair for _, pair in pairs[:MOST]))
+    for may_stay in (told, rest) if told != rest else (rest,):
+        for change in tried:
+            if _cures(seen, change, finding, may_stay, check):
+                return _words(seen.selection, change)
     return ""
 
 
@@ -91,6 +97,10 @@ def _torches(seen: Seen) -> Iterator[tuple[int, Change]]:
         kept = {"torchvision": vision} if choice.torchvision else {}
         for wheel in reversed(tables.torch_wheels):
             same_sort = bool(wheel.cuda) == (seen.torch_variant != "cpu")
+            # Where GPUs are asked for: no row that does not say which it serves, unless ours does not either.
+            same_sort &= bool(wheel.archs) or not (
+                choice.gpus and seen.torch_wheel and seen.torch_wheel.archs
+            )
             if wheel.series == row.series and same_sort and (steps or wheel.variant != seen.torch_variant):
                 cost = steps + (VARIANT if wheel.variant not in (row.variant, seen.torch_variant) else 0)
                 yield cost, {"torch": version, "torch_variant": wheel.variant, **kept}

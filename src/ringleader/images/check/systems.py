@@ -55,6 +55,8 @@ def _image(seen: Seen, reference: str) -> Iterator[Finding]:
     system = find_base(reference)
     if row.deleted:
         what = f"{reference} can no longer be pulled"
+        if system and system.name not in row.bases:
+            what = f"nvidia/cuda {row.cuda} was never on {system.name}, and the others are gone"
         works = "an own copy by digest, or a base with a CUDA that is still there (11.0 and newer)"
         yield gone(seen.selection.historical, "cuda-deleted", what, cited, works=works)
         if seen.selection.cudnn or seen.selection.nccl:

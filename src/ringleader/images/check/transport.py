@@ -134,5 +134,5 @@ def _system_nccl(seen: Seen) -> Iterator[Finding]:
     if rows and not any(series(choice.cuda, 1) in row.cuda for row in rows):
         what = f"NCCL {choice.nccl} was not seen with CUDA {choice.cuda}"
         known = [row.version for row in seen.tables.nccl if series(choice.cuda, 1) in row.cuda]
-        works = f"NCCL {' or '.join(nearest(choice.nccl, known))}"
+        works = f"NCCL {' or '.join(nearest(choice.nccl, known))}" if known else ""
         yield fault("nccl-cuda", what, rows[-1].cited(), works=works)

@@ -41,6 +41,9 @@ class Packaged:
 
     base: str
     gcc: str = ""
+    """Of the package gcc."""
+    compilers: tuple[str, ...] = ()
+    """N of all its packages ``g++-N``."""
     openssh: str = ""
     openmpi: str = ""
     mpich: str = ""

@@ -19,7 +19,7 @@ MODULES = (
 HOROVOD = ("tensorflow", "torch", "mxnet")
 HEAD = (
     "#!/bin/sh",
-    "# Imports what this image is made of, says its versions, starts sshd on a free port and two ranks.",
+    "# Imports what this image is made of, says its versions; starts its sshd and two ranks where it can.",
     "# Exits with 0 if all of it works, with 1 otherwise.",
     "set -u",
     "PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ringleader.images.blocks.together import Odd
+from ringleader.images.blocks.together import Odd, unknown
 from ringleader.images.tables.bases import find_cuda_image
 
 _INSTALLED_BY_PIP = ("tensorflow-source", "tensorflow", "torch", "mxnet", "horovod", "packages")
@@ -14,11 +14,16 @@ VERIFIED_BY_APT = "nothing is fetched that it could verify: apt verifies its pac
 
 def at_odds(blocks: Mapping[str, Any], base: str) -> Iterator[Odd]:
     """Yield what cannot have its effect in an image as it was made then; ``base`` tells its CUDA."""
-    yield from _python(blocks)
-    yield from _account(blocks)
-    yield from _nvidia(blocks, base)
-    yield from _mpi(blocks)
-    yield from _network(blocks)
+    found = [
+        *_python(blocks),
+        *_account(blocks),
+        *_nvidia(blocks, base),
+        *_mpi(blocks),
+        *_network(blocks),
+    ]
+    yield from found
+    told = {odd.path[0] for odd in found}
+    yield from (odd for odd in unknown(blocks) if odd.path[0] not in told)
 
 
 def _python(blocks: Mapping[str, Any]) -> Iterator[Odd]:
