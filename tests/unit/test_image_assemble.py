@@ -81,7 +81,7 @@ def test_how_an_image_ends() -> None:
 
 @pytest.mark.parametrize(
     ("text", "users"),
-    [("", ["1000:1000"]), ('[account]\nname = "root"\n', []), ("[account]\nuid = 7\n", ["7:7"])],
+    [("", ["1000:1000"]), ('[account]\nname = "root"\n', []), ("[account]\nuid = 1007\n", ["1007:1007"])],
 )
 def test_who_runs_it(text: str, users: list[str]) -> None:
     steps = image_of(HEAD + TORCH + text).stages[-1].steps
