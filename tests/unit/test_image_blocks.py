@@ -185,6 +185,22 @@ def test_the_account() -> None:
     assert Account(name="root").home == "/root"
 
 
+@pytest.mark.parametrize(
+    ("text", "removed"),
+    [("", True), ("[account]\nname = 'ubuntu'\nuid = 2000", True), ("[account]\nuid = 2000", False)],
+)
+def test_ubuntus_own_account_goes_where_it_is_in_the_way(text: str, removed: bool) -> None:
+    assert ("userdel --remove ubuntu" in commands(made(text, "ubuntu:24.04"))) == removed
+
+
+def test_any_number_may_begin_in_the_home_but_not_read_keys() -> None:
+    made_dirs = [one for one in commands(made("")).splitlines() if one.startswith("install -d")]
+    assert made_dirs == [
+        "install -d -m 0755 -o 1000 -g 1000 /home/trainer",
+        "install -d -m 0700 -o 1000 -g 1000 /home/trainer/.ssh",
+    ]
+
+
 def test_a_users_files_belong_to_the_account() -> None:
     image = made(
         "[files]\nworkdir = '/work'\ncopy = { 'train.py' = '/work/' }\nenv = { OMP_NUM_THREADS = '4' }"

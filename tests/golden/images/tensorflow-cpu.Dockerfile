@@ -28,11 +28,12 @@ FROM debian:12
 RUN mkdir -p /etc/ssh \
  && touch /etc/ssh/ssh_host_rsa_key /etc/ssh/ssh_host_ecdsa_key /etc/ssh/ssh_host_ed25519_key
 
-# The account of the containers, without a password. Ubuntu's images have a 1000 already.
-RUN { if [ "$(id -nu 1000 2> /dev/null)" = ubuntu ]; then userdel --remove ubuntu; fi; } \
+# The account of the containers, without a password. Others may read its home, but not its keys.
+RUN { if id ubuntu > /dev/null 2>&1; then userdel --remove ubuntu; fi; } \
  && groupadd --gid 1000 trainer \
  && useradd --uid 1000 --gid 1000 --create-home --shell /bin/bash --password '*' trainer \
- && install -d -m 0700 -o 1000 -g 1000 /home/trainer /home/trainer/.ssh
+ && install -d -m 0755 -o 1000 -g 1000 /home/trainer \
+ && install -d -m 0700 -o 1000 -g 1000 /home/trainer/.ssh
 
 RUN apt-get update \
  && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends ca-certificates \

@@ -9,6 +9,8 @@ from ringleader.images.halves import Half, Halves, Setting
 from ringleader.images.steps import Run, Step, User, Workdir, words
 
 ROOT = "root"
+UBUNTU_UID = 1000
+"""Number of the account ``ubuntu`` in Ubuntu's images since 23.04."""
 NAMES = """
 _apt _ssh adm audio backup bin cdrom crontab daemon dialout dip disk docker fax floppy games gnats input irc
 kmem kvm list lp mail man messagebus news nobody nogroup operator plugdev proxy render sasl shadow src sshd
@@ -62,18 +64,21 @@ def halves(block: Account, setting: Setting) -> Halves:
 
 
 def _made(block: Account) -> Run:
-    number = str(block.uid)
+    number, home = str(block.uid), block.home
+    mine = ("-o", number, "-g", number)
+    # Ubuntu's images have an account of their own, which nobody uses.
+    in_the_way = block.uid == UBUNTU_UID or block.name == "ubuntu"
+    away = ("if id ubuntu > /dev/null 2>&1; then userdel --remove ubuntu; fi",) if in_the_way else ()
     return Run(
         commands=(
-            f'if [ "$(id -nu {number} 2> /dev/null)" = ubuntu ]; then userdel --remove ubuntu; fi',
+            *away,
             words("groupadd", "--gid", number, block.name),
             words(
                 *("useradd", "--uid", number, "--gid", number, "--create-home"),
                 *("--shell", "/bin/bash", "--password", "*", block.name),
             ),
-            words(
-                "install", "-d", "-m", "0700", "-o", number, "-g", number, block.home, f"{block.home}/.ssh"
-            ),
+            words("install", "-d", "-m", "0755", *mine, home),
+            words("install", "-d", "-m", "0700", *mine, f"{home}/.ssh"),
         ),
-        why="The account of the containers, without a password. Ubuntu's images have a 1000 already.",
+        why="The account of the containers, without a password. Others may read its home, but not its keys.",
     )
