@@ -146,6 +146,10 @@ BAD = {
         ("--rdma", "dra", "--gpu-resource", "amd.com/gpu"),
         ["--gpu-resource: claims are made for GPUs of the class gpu.nvidia.com"],
     ),
+    "GPUs of no device plugin": (
+        ("--rdma", "shared", "--gpu-resource", "a/b;c"),
+        ["--gpu-resource: 'a/b;c' is no resource of a device plugin"],
+    ),
     "networks twice": (
         ("--rdma", "shared", "--rdma-network", "a", "--annotation", f"{NETWORKS}=b"),
         [f"--annotation {NETWORKS}: is what --rdma-network writes"],

@@ -204,7 +204,7 @@ def _resources(given: JobWords, faults: Faults) -> Pairs:
         memory=words.quantity("--memory", given.memory, faults),
     )
     if gpus:
-        found += ((given.gpu_resource, str(gpus)),)
+        found += ((words.device("--gpu-resource", given.gpu_resource, faults), str(gpus)),)
     found += words.amounts("--resource", given.resource, faults)
     for name in {name for name, _ in found if [one for one, _ in found].count(name) > 1}:
         faults.add("--resource", f"{name} is asked for twice")

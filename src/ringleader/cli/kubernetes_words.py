@@ -85,6 +85,13 @@ def amounts(option: str, words: tuple[str, ...], faults: Faults) -> Pairs:
     return tuple(found)
 
 
+def device(option: str, word: str, faults: Faults) -> str:
+    """Read the name of a resource that a device plugin offers: only Kubernetes' own have no domain."""
+    if not (_LABEL.fullmatch(word) and "/" in word):
+        faults.add(option, f"{word!r} is no resource of a device plugin", "such as nvidia.com/gpu")
+    return word
+
+
 def secret_values(option: str, words: tuple[str, ...], faults: Faults) -> tuple[SecretValue, ...]:
     """Read ``NAME=SECRET/KEY``."""
     found = []
