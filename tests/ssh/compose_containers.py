@@ -28,6 +28,7 @@ UNDERSTOOD = {
     *("healthcheck", "network_mode", "extra_hosts", "security_opt", "shm_size", "depends_on", "volumes"),
     *("networks", "secrets", "configs", "deploy"),
 }
+ROOT = Path(__file__).resolve().parents[2]
 NEEDED = ("unshare", "nsenter", "setpriv", "ip", "mount")
 ACCOUNT = 61234
 """Number of the account ``trainer``, which every container has beside those of the machine."""
@@ -231,7 +232,7 @@ def boot_script(
         f"mkdir {quoted(str(etc / 'ringleader'))}",
         f"mount --bind {quoted(str(etc))} /etc",
         "mount -t tmpfs tmpfs /dev/shm",
-        "mount -t tmpfs -o mode=1777 tmpfs /tmp",
+        *own_tmp(ROOT),
         "mount -t tmpfs tmpfs /run",
     ]
     for source, target, read_only in places:
@@ -246,6 +247,15 @@ def boot_script(
             lines.append(f"mount -o remount,bind,ro {there}")
     lines.append("exec " + shlex.join([*confined(document), *document["entrypoint"]]))
     return "\n".join(lines)
+
+
+def own_tmp(kept: Path) -> list[str]:
+    """Lines that give the container a /tmp of its own; a checkout below the machine's stays where it is."""
+    empty = "mount -t tmpfs -o mode=1777 tmpfs /tmp"
+    if not kept.is_relative_to("/tmp"):
+        return [empty]
+    place = shlex.quote(str(kept))
+    return [f"mount --bind {place} /mnt", empty, f"mkdir -p {place}", f"mount --move /mnt {place}"]
 
 
 def wait_for(condition: Callable[[], bool], about: Container) -> None:
