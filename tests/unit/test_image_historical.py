@@ -84,11 +84,11 @@ class TestTensorflowFromSource:
         build, final = made(VERBS).stages
         assert build.base == "nvidia/cuda:9.0-devel-ubuntu16.04"
         assert final.base == "nvidia/cuda:9.0-runtime-ubuntu16.04"
-        wheel = "/opt/wheels/tensorflow-1.12.0-cp35-cp35m-linux_x86_64.whl"
+        wheel = "/opt/built/tensorflow-1.12.0-cp35-cp35m-linux_x86_64.whl"
         assert f"test -f {wheel}" in runs(build)
         handed = [step for step in final.steps if isinstance(step, Copy)]
         assert [(step.stage, step.sources, step.target) for step in handed] == [
-            ("build", (wheel,), "/opt/wheels/")
+            ("build", (wheel,), "/opt/built/")
         ]
         assert the(final, PIP, wheel).endswith(f" {wheel}")
         installed = [
@@ -171,7 +171,7 @@ class TestTensorflowFromSource:
 
     def test_a_wheel_for_python_2_has_the_tag_that_python_2_gives(self) -> None:
         _, final = made(VERBS, "python.version=2.7").stages
-        assert "tensorflow-1.12.0-cp27-cp27mu-linux_x86_64.whl" in the(final, PIP, "/opt/wheels/")
+        assert "tensorflow-1.12.0-cp27-cp27mu-linux_x86_64.whl" in the(final, PIP, "/opt/built/")
 
     @pytest.mark.parametrize(
         ("settings", "where"),

@@ -104,8 +104,8 @@ RUN ldconfig /usr/local/cuda/lib64/stubs \
  && (cd /opt/tensorflow && ./configure && bazel build --config=opt --config=cuda \
          --define=with_verbs_support=true --define=with_gdr_support=true \
          //tensorflow/tools/pip_package:build_pip_package && \
-         bazel-bin/tensorflow/tools/pip_package/build_pip_package /opt/wheels) \
- && test -f /opt/wheels/tensorflow-1.12.0-cp35-cp35m-linux_x86_64.whl \
+         bazel-bin/tensorflow/tools/pip_package/build_pip_package /opt/built) \
+ && test -f /opt/built/tensorflow-1.12.0-cp35-cp35m-linux_x86_64.whl \
  && ldconfig
 
 FROM nvidia/cuda:9.0-runtime-ubuntu16.04
@@ -140,7 +140,7 @@ RUN apt-get update \
 
 # Scripts of that time say python.
 RUN ln -sf /usr/bin/python3.5 /usr/bin/python
-COPY --from=build /opt/wheels/tensorflow-1.12.0-cp35-cp35m-linux_x86_64.whl /opt/wheels/
+COPY --from=build /opt/built/tensorflow-1.12.0-cp35-cp35m-linux_x86_64.whl /opt/built/
 
 RUN /usr/bin/python3.5 -m pip install --no-cache-dir --disable-pip-version-check pip==20.3.4 \
          setuptools==44.1.1 wheel==0.37.1
@@ -151,7 +151,7 @@ RUN /usr/bin/python3.5 -m pip install --no-cache-dir --disable-pip-version-check
          tensorboard==1.12.2 termcolor==1.1.0 Werkzeug==0.14.1
 
 RUN /usr/bin/python3.5 -m pip install --no-cache-dir --disable-pip-version-check \
-         /opt/wheels/tensorflow-1.12.0-cp35-cp35m-linux_x86_64.whl
+         /opt/built/tensorflow-1.12.0-cp35-cp35m-linux_x86_64.whl
 
 # What shows that the image works: /usr/local/bin/image-selftest.
 RUN printf '%s\n' \

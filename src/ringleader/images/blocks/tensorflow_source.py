@@ -14,7 +14,7 @@ from ringleader.images.steps import Copy, Env, Run, Step, words, write
 
 SOURCE = "https://github.com/tensorflow/tensorflow.git"
 TREE = "/opt/tensorflow"
-WHEELS = "/opt/wheels"
+WHEELS = "/opt/built"
 PACKAGE = "//tensorflow/tools/pip_package:build_pip_package"
 STUBS = "/usr/local/cuda/lib64/stubs"
 NEEDS = (*("build-essential", *fetch.TOOLS, "git", "pkg-config", "rsync", "unzip", "zip", "zlib1g-dev"),)
