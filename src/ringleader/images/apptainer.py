@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator
 
 from ringleader.errors import Fault, RequestError
-from ringleader.images.context import MARK
+from ringleader.images.context import heading
 from ringleader.images.dockerfile import REFERENCE
-from ringleader.images.shell import chain
+from ringleader.images.shell import layer
 from ringleader.images.steps import (
     Command,
     Copy,
@@ -34,9 +34,7 @@ TEMPLATE = re.compile(r"\{\{\s*\w+\s*\}\}")
 
 def text(image: Image) -> str:
     """Return the whole file; RequestError for ``{{ word }}`` in it: that is a variable of Apptainer's."""
-    lines = [f"{MARK} from the recipe {image.name}: change that, not this file."]
-    if image.about:
-        lines.append(f"# {image.about}")
+    lines = heading(image)
     for number, stage in enumerate(image.stages):
         last = number == len(image.stages) - 1
         lines += ["", *_stage(stage)]
@@ -81,15 +79,9 @@ def _stage(stage: Stage) -> Iterator[str]:
 
 
 def _run(step: Run) -> Iterator[str]:
-    if not step.commands:
-        return
-    yield ""
-    if step.why:
-        yield f"    # {step.why}"
-    first, *further = chain(step.commands)
-    yield f"    ( {first}"
-    yield from (f"     {line}" for line in further)
-    yield "    ) || exit 1"
+    if step.commands:
+        yield from layer(step, comment="    # ", first="    ( ", further="     ")
+        yield "    ) || exit 1"
 
 
 def _is_direct(copy: Copy) -> bool:

@@ -9,6 +9,12 @@ MARK = "# Made by `ringleader image render`"
 DOCKERFILE, DEFINITION, IGNORE = "Dockerfile", "image.def", ".dockerignore"
 
 
+def heading(image: Image) -> list[str]:
+    """Return the comment that a rendered file begins with."""
+    made = f"{MARK} from the recipe {image.name}: change that, not this file."
+    return [made, f"# {image.about}"] if image.about else [made]
+
+
 def ignore_text(image: Image) -> str:
     """Return a .dockerignore that keeps everything away from the builder but what the image copies.
 

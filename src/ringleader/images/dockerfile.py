@@ -6,8 +6,8 @@ import json
 import re
 from collections.abc import Iterator
 
-from ringleader.images.context import MARK
-from ringleader.images.shell import chain
+from ringleader.images.context import heading
+from ringleader.images.shell import layer
 from ringleader.images.steps import (
     Command,
     Copy,
@@ -29,9 +29,7 @@ REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 
 def text(image: Image) -> str:
     """Return the whole file."""
-    lines = [f"{MARK} from the recipe {image.name}: change that, not this file."]
-    if image.about:
-        lines.append(f"# {image.about}")
+    lines = heading(image)
     for number, stage in enumerate(image.stages):
         last = number == len(image.stages) - 1
         lines += ["", *_stage(stage, last)]
@@ -47,7 +45,7 @@ def _stage(stage: Stage, last: bool) -> Iterator[str]:
 def _lines(step: Step) -> Iterator[str]:
     match step:
         case Run():
-            yield from _run(step)
+            yield from layer(step, comment="# ", first="RUN ", further=" ")
         case Env():
             yield from _env(step)
         case Label():
@@ -64,17 +62,6 @@ def _lines(step: Step) -> Iterator[str]:
             yield f"ENTRYPOINT {_json(step.argv)}"
         case Command():
             yield f"CMD {_json(step.argv)}"
-
-
-def _run(step: Run) -> Iterator[str]:
-    if not step.commands:
-        return
-    yield ""
-    if step.why:
-        yield f"# {step.why}"
-    first, *further = chain(step.commands)
-    yield f"RUN {first}"
-    yield from (f" {line}" for line in further)
 
 
 def _env(step: Env) -> Iterator[str]:

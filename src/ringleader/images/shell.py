@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from ringleader.images.steps import Run
+
 WIDTH = 100
 """Columns after which a command goes on in a further line."""
 INDENT = "        "
 SEPARATORS = (";", "&", "||")
 LINES = "printf '%s\\n'"
 """How a command begins that writes lines to a file (``steps.write``)."""
+
+
+def layer(step: Run, *, comment: str, first: str, further: str) -> Iterator[str]:
+    """Yield a step's lines after an empty one, each begun as its place wants it; none without commands."""
+    if not step.commands:
+        return
+    yield ""
+    if step.why:
+        yield f"{comment}{step.why}"
+    head, *rest = chain(step.commands)
+    yield f"{first}{head}"
+    yield from (f"{further}{line}" for line in rest)
 
 
 def chain(commands: Iterable[str]) -> tuple[str, ...]:

@@ -91,18 +91,8 @@ def _efa(block: Rdma, setting: Setting) -> Halves:
     if "mpi" in setting.blocks:
         options.append("--skip-mpi")
     install = words("env", f"--chdir={place}", "./efa_installer.sh", *options)
-    installed = Run(
-        commands=(
-            *fetch.unpacked(release),
-            "apt-get update",
-            f"DEBIAN_FRONTEND=noninteractive {install}",
-            words("rm", "-rf", fetch.PLACE),
-            "apt-get clean",
-            "rm -rf /var/lib/apt/lists/*",
-            "ldconfig",
-        ),
-        why=f"EFA's user space by Amazon's installer. {release.why}",
-    )
+    why = f"EFA's user space by Amazon's installer. {release.why}"
+    installed = Run(commands=(*_by_installer(release, install), "ldconfig"), why=why)
     needs = (*fetch.TOOLS, "pciutils")
     path = Env(variables=(("PATH", f"{AMAZON}/bin:${{PATH}}"),))
     build = Half(apt=needs, steps=(installed,)) if fetch.headers_needed(setting) else Half()
@@ -118,16 +108,19 @@ def _mlnx_ofed(block: Rdma, setting: Setting) -> Halves:
     release = fetch.release("mlnx-ofed", block.version, sha256=block.sha256, system=system)
     place = fetch.source_of(release)
     install = words(f"{place}/mlnxofedinstall", "--user-space-only", "--without-fw-update", "--force")
-    installed = Run(
-        commands=(
-            *fetch.unpacked(release),
-            "apt-get update",
-            f"DEBIAN_FRONTEND=noninteractive {install}",
-            words("rm", "-rf", fetch.PLACE),
-            "apt-get clean",
-            "rm -rf /var/lib/apt/lists/*",
-        ),
-        why=f"MLNX_OFED's user space by its installer. {release.why}",
-    )
+    why = f"MLNX_OFED's user space by its installer. {release.why}"
+    installed = Run(commands=_by_installer(release, install), why=why)
     half = Half(apt=(*fetch.TOOLS, "lsb-release", "perl"), steps=(installed,))
     return Halves(build=half if fetch.headers_needed(setting) else Half(), runtime=half)
+
+
+def _by_installer(release: fetch.Release, install: str) -> tuple[str, ...]:
+    """Return the commands that fetch a vendor's installer, run it, and leave only what it installs."""
+    return (
+        *fetch.unpacked(release),
+        "apt-get update",
+        f"DEBIAN_FRONTEND=noninteractive {install}",
+        words("rm", "-rf", fetch.PLACE),
+        "apt-get clean",
+        "rm -rf /var/lib/apt/lists/*",
+    )
