@@ -203,11 +203,11 @@ def test_any_number_may_begin_in_the_home_but_not_read_keys() -> None:
 
 def test_a_users_files_belong_to_the_account() -> None:
     image = made(
-        "[files]\nworkdir = '/work'\ncopy = { 'train.py' = '/work/' }\nenv = { OMP_NUM_THREADS = '4' }"
+        "[files]\nworkdir = '/srv'\ncopy = { 'train.py' = '/srv/' }\nenv = { OMP_NUM_THREADS = '4' }"
     )
-    assert Copy(sources=("train.py",), target="/work/", owner="1000:1000") in steps(image, Copy)
-    assert "install -d -o 1000 -g 1000 /work" in commands(image)
-    assert steps(image, Workdir) == [Workdir(path="/work")]
+    assert Copy(sources=("train.py",), target="/srv/", owner="1000:1000") in steps(image, Copy)
+    assert "install -d -o 1000 -g 1000 /srv" in commands(image)
+    assert steps(image, Workdir) == [Workdir(path="/srv")]
     assert variables(image)["OMP_NUM_THREADS"] == "4"
 
 
