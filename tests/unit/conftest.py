@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ringleader.cli.main import main
 from ringleader.job import Family, Host, Mpi
 from ringleader.plan import HostFacts
 
@@ -75,3 +76,19 @@ def golden() -> Callable[[str, str], None]:
         assert text == path.read_text(encoding="utf-8")
 
     return compare
+
+
+@pytest.fixture
+def call(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[int, str, str]]:
+    """Run the command line: (exit code, standard output, standard error). No cluster is known."""
+    monkeypatch.setenv("KUBECONFIG", "/dev/null")
+
+    def run(*argv: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as caught:
+            main(list(argv))
+        out, err = capsys.readouterr()
+        return int(caught.value.code or 0), out, err
+
+    return run

@@ -13,7 +13,6 @@ import pytest
 import yaml
 from openapi_schema_validator import OAS30Validator
 
-from ringleader.cli.main import main
 from ringleader.mpijob.crd import schema
 from ringleader.mpijob.reading import read
 from ringleader.render.rdma.table import PROFILES
@@ -116,20 +115,6 @@ def test_every_profile_has_a_case_that_names_its_fact() -> None:
     assert list(CASES) == list(PROFILES)
     assert all(":" in case.fact for case in CASES.values()), "SOURCE: what it says"
     assert all(profile.source and profile.summary for profile in PROFILES.values())
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
-    """Run the command line: (exit code, standard output, standard error)."""
-    monkeypatch.setenv("KUBECONFIG", "/dev/null")
-
-    def run(*argv: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as caught:
-            main(list(argv))
-        out, err = capsys.readouterr()
-        return int(caught.value.code or 0), out, err
-
-    return run
 
 
 def rendered(call: Call, name: str, form: str) -> str:

@@ -15,7 +15,6 @@ from hypothesis import strategies as some
 from ringleader.cli.host_options import Faults
 from ringleader.cli.kubernetes_options import JobWords
 from ringleader.cli.kubernetes_request import request_of
-from ringleader.cli.main import main
 from ringleader.errors import RequestError
 from ringleader.launch.kubernetes.build import mpijob
 from ringleader.launch.kubernetes.single import single_pod
@@ -26,20 +25,6 @@ from ringleader.render.rdma.table import PROFILES
 from ringleader.render.rdma.wish import Wish
 
 Call = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
-    """Run the command line: (exit code, standard output, standard error)."""
-    monkeypatch.setenv("KUBECONFIG", "/dev/null")
-
-    def run(*argv: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as caught:
-            main(list(argv))
-        out, err = capsys.readouterr()
-        return int(caught.value.code or 0), out, err
-
-    return run
 
 
 JOB = ("--image", "a", "-n", "2", "--gpus", "1")
