@@ -7,6 +7,8 @@
     │   ├── LaunchError       the MPI started something else than the plan, or nothing
     │   └── LabError          the lab could not be made, found or cleaned
     ├── RankError             a rank failed                                       exit code: the rank's own
+    ├── OutputError           our standard output cannot be written
+    │   └── ReaderGoneError   its reader has closed it                            exit code 141
     └── StoppedError          a signal came before any rank was started           exit code 128+n
 
 An error belongs to whoever can fix it. ``fault`` says what is wrong and where (field path, file:line),
@@ -105,3 +107,27 @@ class StoppedError(RingleaderError):
 
     def __reduce__(self) -> Any:
         return (StoppedError, (self.number, self.before))
+
+
+class OutputError(RingleaderError):
+    """Our standard output cannot be written: a full disk, a terminal that is gone."""
+
+    def __init__(self, what: str) -> None:
+        """``what`` the system said."""
+        self.what = what
+        hint = "what was to be printed is incomplete: make room there, or send it elsewhere, and repeat"
+        super().__init__(Fault(where="standard output", what=what, hint=hint))
+
+    def __reduce__(self) -> Any:
+        return (type(self), (self.what,))
+
+
+class ReaderGoneError(OutputError):
+    """Whoever read our standard output has closed it (``| head``): no fault, and nothing to say."""
+
+    exit_code = 128 + signal.SIGPIPE
+
+    def __init__(self, what: str = "") -> None:
+        """Have no faults."""
+        super().__init__(what)
+        self.faults = ()

@@ -59,6 +59,7 @@ def test_help_loads_no_command() -> None:
     assert {name for name in found if name.startswith("ringleader.")} <= {
         "ringleader.cli",
         "ringleader.cli.main",
+        "ringleader.cli.standard_streams",
         "ringleader.errors",
     }
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
-import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
-
-import click
 
 from ringleader.cli.extras import needs_kubernetes
 from ringleader.cli.kubernetes_options import ClusterWords
@@ -47,12 +44,7 @@ def with_cluster(words: ClusterWords, do: Callable[[Place], Awaitable[Result]]) 
         finally:
             await cluster.close()
 
-    try:
-        return asyncio.run(doing())
-    except BrokenPipeError:
-        # Whoever read our output is gone (``| head``); what is still buffered must not fail at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        raise click.exceptions.Exit(128 + signal.SIGPIPE) from None
+    return asyncio.run(doing())
 
 
 def namespace_without_cluster(words: ClusterWords) -> str:

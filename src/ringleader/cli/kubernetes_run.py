@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import string
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,6 +15,7 @@ from ringleader.cli.cluster import Place, namespace_without_cluster, with_cluste
 from ringleader.cli.extras import needs_kubernetes
 from ringleader.cli.host_options import Faults
 from ringleader.cli.kubernetes_options import ClusterWords, FollowWords, JobWords
+from ringleader.cli.outcome_json import keep, opened
 from ringleader.errors import Fault, RequestError, RingleaderError
 
 if TYPE_CHECKING:
@@ -78,13 +78,16 @@ def run_job(
     if follow.dry_run:
         sys.stdout.write(rehearsed(on, job, follow))
         return 0
-    try:
-        end = with_cluster(cluster, lambda place: _stay(on, place, job, follow, start_timeout))
-    except RingleaderError as error:
-        _write(follow.json, job, {"exit_code": error.exit_code, "whose": "ringleader", "reason": str(error)})
-        raise
-    words = {"exit_code": end.exit_code, "whose": end.whose, "reason": end.reason}
-    _write(follow.json, job, words | {"state": end.state, "launcher": end.launcher})
+    with opened(follow.json) as file:
+        try:
+            end = with_cluster(cluster, lambda place: _stay(on, place, job, follow, start_timeout))
+        except RingleaderError as error:
+            words = {"exit_code": error.exit_code, "whose": "ringleader", "reason": str(error)}
+            keep(file, _about(job) | words, failed=True)
+            raise
+        words = {"exit_code": end.exit_code, "whose": end.whose, "reason": end.reason}
+        states = {"state": end.state, "launcher": end.launcher}
+        keep(file, _about(job) | words | states, failed=bool(end.exit_code))
     return end.exit_code
 
 
@@ -196,15 +199,8 @@ def seconds(follow: FollowWords, faults: Faults) -> float | None:
     return found
 
 
-def _write(path: str | None, job: MPIJob, words: Mapping[str, Any]) -> None:
-    """Write what programs read of a job."""
-    if path is None:
-        return
+def _about(job: MPIJob) -> dict[str, Any]:
+    """Return what every outcome for programs begins with."""
     from ringleader import __version__
 
-    about = {"format": FORMAT, "ringleader": __version__, "job": job.metadata.name}
-    try:
-        Path(path).write_text(json.dumps(about | dict(words), indent=2) + "\n", encoding="utf-8")
-    except OSError as error:
-        what = f"{path} cannot be written: {error.strerror or error}"
-        raise RequestError(Fault(where="--json", what=what)) from None
+    return {"format": FORMAT, "ringleader": __version__, "job": job.metadata.name}

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from ringleader.cli.cluster import Place
 from ringleader.cli.kubernetes_terminal import JobTerminal, can_ask
-from ringleader.errors import Fault, RingleaderError
+from ringleader.errors import Fault, OutputError, RingleaderError
 from ringleader.launch.kubernetes.facts import JobView
 from ringleader.launch.kubernetes.follow import Follower
 from ringleader.launch.kubernetes.outcome import End
@@ -94,12 +94,12 @@ async def attend(place: Place, work: Work, terminal: JobTerminal, wishes: Wishes
         session = _Session(place, work, terminal, wishes, pressed)
         try:
             return await session.run()
-        except RingleaderError as error:
-            raise await session.left_after(error) from error
-        except BrokenPipeError:
-            # Whoever read the log is gone (``| head``): that is no wish for the job.
+        except OutputError:
+            # Whoever read the log is gone (``| head``), or the disk is full: that is no wish for the job.
             await session.leave()
             raise
+        except RingleaderError as error:
+            raise await session.left_after(error) from error
 
 
 class _Session:

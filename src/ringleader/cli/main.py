@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Mapping
@@ -11,7 +12,8 @@ from typing import ClassVar
 import click
 
 from ringleader import __version__
-from ringleader.errors import RingleaderError
+from ringleader.cli import standard_streams
+from ringleader.errors import Fault, OutputError, RefusedError, RingleaderError
 
 Table = Mapping[str, tuple[str, str]]
 """Sub-command → (module that holds a click command named ``command``, one line of help)."""
@@ -74,23 +76,61 @@ def ringleader() -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run the command line; deliberate errors become messages and exit codes, never tracebacks."""
+    """Run the command line; errors become messages and exit codes, never tracebacks."""
     open_closed_streams()
+    standard_streams.guard()
+    code = _guarded(argv)
+    try:
+        sys.stdout.flush()
+    except OutputError as error:
+        code = code or _told(error)
+    sys.exit(code)
+
+
+def _guarded(argv: list[str] | None) -> int:
+    """Return a command's exit code, its errors told on standard error."""
     try:
         code = ringleader.main(args=argv, prog_name="ringleader", standalone_mode=False)
     except click.ClickException as error:
         error.show(file=sys.stderr)
-        code = 2
+        return 2
     except click.Abort:
-        code = 130
+        return 130
     except RingleaderError as error:
-        for fault in error.faults:
-            print(f"ringleader: {fault}", file=sys.stderr)
-        code = error.exit_code
-    except BrokenPipeError:
-        sys.stderr.close()
-        code = 141
-    sys.exit(code if isinstance(code, int) else 0)
+        return _told(error)
+    except OSError as error:
+        return _told(refusal_of(error))
+    except RuntimeError as error:
+        if "start new thread" not in str(error):
+            raise
+        return _told(refusal_of(OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))))
+    return code if isinstance(code, int) else 0
+
+
+def _told(error: RingleaderError) -> int:
+    for fault in error.faults:
+        print(f"ringleader: {fault}", file=sys.stderr)
+    return error.exit_code
+
+
+_HINTS = {
+    errno.EAGAIN: "a limit on processes and threads: see `ulimit -u` and the pids limit of the container",
+    errno.EMFILE: "raise the limit on open files: ulimit -n",
+    errno.ENOSPC: "make room there",
+    errno.EROFS: "that file system is read-only",
+}
+
+
+def refusal_of(error: OSError) -> RefusedError:
+    """Return what the system refused, where no command has better words for it."""
+    what = error.strerror or str(error) or type(error).__name__
+    try:
+        os.getcwd()  # noqa: PTH109
+    except OSError:
+        hint = "cd to a directory that exists"
+        return RefusedError(Fault(where="the working directory", what="it has been deleted", hint=hint))
+    where = str(error.filename) if error.filename is not None else "this machine"
+    return RefusedError(Fault(where=where, what=what, hint=_HINTS.get(error.errno or 0, "")))
 
 
 def open_closed_streams() -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import signal
 import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -33,7 +31,7 @@ from ringleader.cli.kubernetes_options import (
     job_words,
     spelt,
 )
-from ringleader.cli.outcome_json import error_json, outcome_json
+from ringleader.cli.outcome_json import error_json, keep, opened, outcome_json
 from ringleader.cli.run_options import RUN_OPTIONS, RunOptions, make_job, read_run_options
 from ringleader.cli.sections import Sections
 from ringleader.errors import Fault, RequestError, RingleaderError
@@ -115,22 +113,17 @@ def run(options: RunOptions, where: HostOptions, *, environ: Mapping[str, str]) 
 
     Raises RequestError with every fault at once, and what ``launch`` raises.
     """
-    try:
-        job = requested(options, where, environ=environ)
-        if options.dry_run:
-            print(rehearsed(job, environ=environ), end="", flush=True)
-            return 0
-        outcome = launched(job, environ=environ)
-    except RingleaderError as error:
-        if options.json is not None:
-            write_json(options.json, error_json(error, options.command))
-        raise
-    except BrokenPipeError:
-        # Whoever read our output is gone (``| head``); what is still buffered must not fail at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
-    if options.json is not None:
-        write_json(options.json, outcome_json(outcome, job))
+    with opened(None if options.dry_run else options.json) as file:
+        try:
+            job = requested(options, where, environ=environ)
+            if options.dry_run:
+                print(rehearsed(job, environ=environ), end="", flush=True)
+                return 0
+            outcome = launched(job, environ=environ)
+        except RingleaderError as error:
+            keep(file, error_json(error, options.command), failed=True)
+            raise
+        keep(file, outcome_json(outcome, job), failed=bool(outcome.exit_code))
     return outcome.exit_code
 
 
@@ -173,15 +166,6 @@ def launched(job: Job, *, environ: Mapping[str, str]) -> Outcome:
         raise
     listener.finish(outcome)
     return outcome
-
-
-def write_json(path: str, values: Mapping[str, Any]) -> None:
-    """Write what programs read of a job."""
-    try:
-        Path(path).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
-    except OSError as error:
-        what = f"{path} cannot be written: {error.strerror or error}"
-        raise RequestError(Fault(where="--json", what=what))
 
 
 def own_input() -> int | None:
