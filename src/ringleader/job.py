@@ -11,6 +11,9 @@ from enum import StrEnum
 
 from ringleader.errors import Fault, RequestError
 
+LONGEST_GRACE = 86400.0
+"""Seconds that ranks may be given to end; more is a slip of the pen, and no timer's business."""
+
 
 class Family(StrEnum):
     """MPI libraries that differ in how they are driven."""
@@ -120,8 +123,9 @@ class Job:
     """Seconds after which the job is stopped and every rank's Python stack is printed."""
     start_timeout: float = 60.0
     """Seconds from mpirun's start until every rank has reported."""
-    grace: float = 3.0
-    """Seconds between SIGTERM and SIGKILL when ranks are stopped."""
+    grace: float = 30.0
+    """Seconds between SIGTERM and SIGKILL when ranks are stopped; who ends sooner is not waited for. 30, as
+    torchrun and Kubernetes give: enough for most checkpoints."""
     workdir: str = ""
     """Working directory of the ranks; empty: the launcher's own."""
     python: str | None = None
@@ -164,13 +168,23 @@ def faults_of(job: Job) -> tuple[Fault, ...]:
             found.append(Fault(where=option, what=f"{port} is no port number", hint="use 1 to 65535"))
     if job.threads is not None and job.threads < 1:
         found.append(Fault(where="--threads", what=f"{job.threads} threads", hint="use at least 1"))
-    seconds = (("--timeout", job.timeout), ("--start-timeout", job.start_timeout))
-    for option, value in seconds:
-        if value is not None and not value > 0:
-            found.append(Fault(where=option, what=f"{value} seconds", hint="use a number above 0"))
+    found += _faults_of_seconds(job)
     if job.bind not in ("auto", "none"):
         found.append(Fault(where="--bind", what=f"{job.bind!r} is unknown", hint="use auto or none"))
     return tuple(found)
+
+
+def _faults_of_seconds(job: Job) -> list[Fault]:
+    seconds = (("--timeout", job.timeout), ("--start-timeout", job.start_timeout))
+    found = [
+        Fault(where=option, what=f"{value} seconds", hint="use a number above 0")
+        for option, value in seconds
+        if value is not None and not value > 0
+    ]
+    if not 0 <= job.grace <= LONGEST_GRACE:
+        hint = f"use a number from 0 (kill at once) to {LONGEST_GRACE:g}"
+        found.append(Fault(where="--grace", what=f"{job.grace:g} seconds", hint=hint))
+    return found
 
 
 def check(job: Job) -> Job:

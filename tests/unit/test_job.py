@@ -30,6 +30,9 @@ def test_a_good_job_passes_unchanged() -> None:
         ({"timeout": 0.0}, "--timeout"),
         ({"timeout": float("nan")}, "--timeout"),
         ({"start_timeout": -1.0}, "--start-timeout"),
+        ({"grace": -0.1}, "--grace"),
+        ({"grace": float("nan")}, "--grace"),
+        ({"grace": 1e9}, "--grace"),
         ({"bind": "socket"}, "--bind"),
     ],
 )

@@ -35,6 +35,7 @@ class RunOptions:
     quiet: bool = False
     no_prefix: bool = False
     timeout: str | None = None
+    grace: str | None = None
     workdir: str | None = None
     dry_run: bool = False
     json: str | None = None
@@ -112,6 +113,12 @@ RUN_OPTIONS: tuple[click.Parameter, ...] = (
         metavar="SECONDS",
         help="Stop the job after so long and print the Python stack of every rank.",
     ),
+    click.Option(
+        ["--grace"],
+        metavar="SECONDS",
+        help="Between SIGTERM and SIGKILL when the ranks are stopped; a second Ctrl-C does not wait for it. "
+        "[default: 30]",
+    ),
     click.Option(["--workdir"], metavar="DIR", help="Working directory of the ranks. [default: this one]"),
     click.Option(
         ["--dry-run"], is_flag=True, help="Look at the hosts, then print what would be executed and stop."
@@ -146,6 +153,7 @@ def make_job(
     variables = _variables(options, environ, read, faults)
     variables |= _timeline(options, current_dir) | _autotune(options)
     timeout = faults.seconds("--start-timeout", where.start_timeout)
+    grace = faults.seconds("--grace", options.grace)
     return Job(
         command=options.command,
         np=np,
@@ -167,6 +175,7 @@ def make_job(
         prefix_output=not options.no_prefix,
         timeout=faults.seconds("--timeout", options.timeout),
         start_timeout=Job.start_timeout if timeout is None else timeout,
+        grace=Job.grace if grace is None else grace,
         workdir=_absolute(current_dir, options.workdir),
         python=where.python,
         extra_mpirun_args=where.mpirun_arg,

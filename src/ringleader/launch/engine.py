@@ -10,11 +10,18 @@ import selectors
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from ringleader.launch import keeper, keeping
 
+STOP_SECONDS = keeping.GRACE + 3.0
+"""From our word to the keeper until mpirun's end; a keeper that takes longer is killed, mpirun with it."""
+OUTPUT_SECONDS = 2.0
+"""From mpirun's end to the end of its output, which somebody else may hold open."""
+WORD_SECONDS = 10.0
+"""For a keeper to take our words out of its pipe."""
 _KEPT = 64 * 1024
 """Bytes of mpirun's own output that are kept: its beginning and its end, each half."""
 
@@ -38,11 +45,20 @@ class Standby:
         self._open = True
 
     def say(self, words: bytes) -> None:
-        """Send it an order or a word."""
+        """Send it an order or a word; one that does not listen (it was stopped) is killed."""
         assert self.process.stdin is not None
+        fd, until = self.process.stdin.fileno(), time.monotonic() + WORD_SECONDS
+        os.set_blocking(fd, False)
+        poll = select.poll()
+        poll.register(fd, select.POLLOUT)
         with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.write(words)
-            self.process.stdin.flush()
+            while words:
+                with contextlib.suppress(BlockingIOError):
+                    words = words[os.write(fd, words) :]
+                    continue
+                if not poll.poll(max(0.0, until - time.monotonic()) * 1000):
+                    self.process.kill()
+                    return
 
     def close(self) -> None:
         """Let go of it, so that it ends what is left, and wait for it; a second time nothing happens."""
@@ -87,14 +103,17 @@ class Engine:
         environment: Mapping[str, str],
         directory: str,
         key: str,
+        grace: float,
     ) -> None:
-        """Tell the keeper to start mpirun."""
+        """Tell the keeper to start mpirun. ``grace``: what ranks are given to end, in seconds."""
         self._selector = selector
         self.exit_code: int | None = None
         """mpirun's exit code once it has ended, negative for a signal."""
         self.failure = ""
         """Why mpirun could not even be started."""
         self._noise = bytearray()
+        self._ended_at = 0.0
+        self._kill_keeper_at: float | None = None
         self._standby = standby
         self._status = standby.status
         self._status_text = b""
@@ -104,6 +123,7 @@ class Engine:
             "cwd": "/",
             "directory": directory,
             "key": key,
+            "grace": grace,
             "parent": os.getpid(),
             "status": standby.status_there,
         }
@@ -125,18 +145,37 @@ class Engine:
             self._selector.unregister(fd)
             self._open.discard(fd)
             if fd == self._status and self.exit_code is None:
-                self.exit_code = -signal.SIGKILL  # the keeper itself was killed, and mpirun with it
+                self._end(-signal.SIGKILL)  # the keeper itself was killed, and mpirun with it
         elif fd == self._status:
             self._status_text += data
             *lines, self._status_text = self._status_text.split(b"\n")
             for line in lines:
                 words = json.loads(line)
                 self.failure = words.get("failed", self.failure)
-                self.exit_code = words.get("ended", self.exit_code)
+                if "ended" in words:
+                    self._end(words["ended"])
         else:
             self._noise += data
             if len(self._noise) > 2 * _KEPT:
                 del self._noise[_KEPT // 2 : -_KEPT // 2]
+
+    def _end(self, code: int) -> None:
+        self.exit_code = code
+        self._ended_at = time.monotonic()
+
+    def watch(self) -> None:
+        """Wait for nobody too long: not for a keeper that does not answer, nor for an output held open."""
+        now = time.monotonic()
+        if self._kill_keeper_at is not None and self.exit_code is None and now > self._kill_keeper_at:
+            self._kill_keeper_at = None
+            self._standby.process.kill()
+        if (
+            self.exit_code is not None
+            and self._output in self._open
+            and now > self._ended_at + OUTPUT_SECONDS
+        ):
+            self._selector.unregister(self._output)
+            self._open.discard(self._output)
 
     @property
     def ended(self) -> bool:
@@ -148,7 +187,9 @@ class Engine:
         return self._noise.decode(errors="replace")
 
     def stop(self, *, hard: bool = False) -> None:
-        """End mpirun: SIGTERM and soon SIGKILL, or SIGKILL at once."""
+        """End mpirun: SIGTERM and soon SIGKILL, or SIGKILL at once; see ``watch`` for who does not obey."""
+        if self._kill_keeper_at is None:
+            self._kill_keeper_at = time.monotonic() + STOP_SECONDS
         self._standby.say(b"kill\n" if hard else b"stop\n")
 
     def close(self) -> None:

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 GRACE = 2.0
 """Seconds that mpirun has between SIGTERM and SIGKILL."""
 AGENTS_GRACE = 4.5
-"""Seconds that agents of this host have, after mpirun's end, to end their ranks and say so."""
+"""Seconds that agents of this host have, after mpirun's end, to end their ranks and say so; the job's grace
+comes on top while the launcher is there, for it is what the launcher gives the ranks."""
 
 
 def main() -> None:
@@ -51,6 +52,7 @@ class Keeper:
         self.status: int = order["status"]
         os.set_inheritable(self.status, False)
         self.words = rest
+        self.lifeline = True
         self.kill_at: float | None = None
         self.wake, wake_write = os.pipe()
         for fd in (self.wake, wake_write):
@@ -89,41 +91,59 @@ class Keeper:
     def keep(self) -> None:
         """Wait for mpirun's end, or for the launcher's word or end; leave nothing."""
         status: int | None = None
-        lifeline = True
         while status is None:
-            poll = select.poll()
-            poll.register(self.wake, select.POLLIN)
-            if lifeline:
-                poll.register(0, select.POLLIN)
-            for fd, _ in poll.poll(None if self.kill_at is None else 50):
-                data = b""
-                with suppress(BlockingIOError, BrokenPipeError):
-                    data = os.read(fd, 4096)
-                if fd == 0:
-                    lifeline = bool(data)
-                    self._word(data)
-                elif set(data) & {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}:
-                    self._stop(GRACE)
-            if self.kill_at is not None and time.monotonic() > self.kill_at:
+            self._wait(None if self.kill_at is None else 50)
+            if self._overdue():
                 tree.send(tree.below(os.getpid()), signal.SIGKILL)
             status = dict(tree.reap()).get(self.mpirun)
         self._tell(ended=os.waitstatus_to_exitcode(status))
         self._leave_nothing()
         self.directory.leave()
 
+    def _wait(self, milliseconds: int | None) -> None:
+        """Wait for a word, a signal, or so long; do what it asks for."""
+        poll = select.poll()
+        poll.register(self.wake, select.POLLIN)
+        if self.lifeline:
+            poll.register(0, select.POLLIN)
+        for fd, _ in poll.poll(milliseconds):
+            data = b""
+            with suppress(BlockingIOError, BrokenPipeError):
+                data = os.read(fd, 4096)
+            if fd == 0:
+                self.lifeline = bool(data)
+                self._word(data)
+            elif set(data) & {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}:
+                # Whoever signals every process of the job (systemd, Slurm) grants the ranks their grace too.
+                self._stop(GRACE + self._grace())
+
+    def _overdue(self) -> bool:
+        return self.kill_at is not None and time.monotonic() > self.kill_at
+
+    def _grace(self) -> float:
+        """Seconds that ranks have to end by themselves: none without a launcher that granted them."""
+        return float(self.order["grace"]) if self.lifeline else 0.0
+
     def _leave_nothing(self) -> None:
         """End what mpirun left: rank agents, orphaned by its end, which then still end their ranks."""
-        until = time.monotonic() + AGENTS_GRACE
-        while time.monotonic() < until:
+        self.mpirun = 0  # reaped: its number may be somebody else's from now on
+        began, asked = time.monotonic(), set[int]()
+        self.kill_at = None
+        while time.monotonic() < began + AGENTS_GRACE + self._grace():
             if tree.childless():
                 return
             table = tree.parents()
             if not tree.below(os.getpid(), table):
                 break
             # Only the orphans themselves: an agent ends its own rank, and knows best how.
-            tree.send([pid for pid, parent in table.items() if parent == os.getpid()], signal.SIGTERM)
+            orphans = {pid for pid, parent in table.items() if parent == os.getpid()} - asked
+            tree.send(list(orphans), signal.SIGTERM)
+            tree.send(list(orphans), signal.SIGCONT)
+            asked |= orphans
             tree.reap()
-            time.sleep(0.02)
+            self._wait(20)
+            if self._overdue():
+                break
         tree.kill_below(os.getpid(), 5.0)
 
     def _word(self, data: bytes) -> None:
@@ -136,8 +156,9 @@ class Keeper:
 
     def _stop(self, grace: float) -> None:
         until = time.monotonic() + grace
-        if self.kill_at is None:
+        if self.kill_at is None and self.mpirun:
             tree.send([self.mpirun], signal.SIGTERM)
+            tree.send([self.mpirun], signal.SIGCONT)
         self.kill_at = until if self.kill_at is None else min(self.kill_at, until)
 
     def _tell(self, **words: Any) -> None:

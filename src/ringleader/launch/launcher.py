@@ -112,6 +112,7 @@ def _supervise(
             environment=prepared.mpirun_environment(port=control.port, token=token),
             directory=prepared.directory,
             key=prepared.key,
+            grace=job.grace,
         )
         stack.callback(engine.close)
         stack.callback(control.close)

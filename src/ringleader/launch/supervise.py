@@ -35,6 +35,8 @@ MPIRUN_SECONDS = 3.0
 very short process got lost between its daemons; how the job ended is known without it."""
 ORPHAN_SECONDS = 1.5
 """After mpirun's end: for the agents to notice and say how their ranks ended."""
+REMIND_SECONDS = 3.0
+"""After an order to stop: until the user hears whom it still waits for."""
 STACK_SECONDS = 3.0
 """After a time-out: for the ranks to print their stacks."""
 STACK_PAUSE = 0.5
@@ -80,6 +82,7 @@ class Supervisor:
         self.refused: list[Fault] = []
         self.started_at: float | None = None
         self.stopping_until: float | None = None
+        self.remind_at: float | None = None
         self.said_bye: float | None = None
         self.stop_at: float | None = None
         self.warn_at: float | None = None
@@ -133,6 +136,7 @@ class Supervisor:
 
     def _tick(self, now: float) -> None:
         """Do what is due."""
+        self.engine.watch()
         if self.started_at is None and self.cause is None:
             self._starting(now)
         elif self.started_at is not None and self.cause is None:
@@ -140,7 +144,11 @@ class Supervisor:
         if self.stop_at is not None and (now > self.stop_at or self._stacks_are_here(now)):
             self.stop_at = None
             self.send_stop(self.job.grace)
+        if self.remind_at is not None and now > self.remind_at:
+            self.remind_at = None
+            self._remind()
         if self.stopping_until is not None and now > self.stopping_until:
+            self.stopping_until = None
             self.engine.stop(hard=True)
             self._give_up()
         self._leaving(now)
@@ -224,8 +232,19 @@ class Supervisor:
         """Tell every agent to end its rank, SIGKILL after ``grace`` seconds."""
         until = self.clock() + grace + LOST_SECONDS
         self.stopping_until = until if self.stopping_until is None else min(until, self.stopping_until)
+        self.remind_at = self.clock() + REMIND_SECONDS if grace > 2 * REMIND_SECONDS else None
         for state in self.ranks:
             self.tell(state, do="stop", grace=grace)
+
+    def _remind(self) -> None:
+        """Say for whom the end of a stopped job waits."""
+        left = [state.name for state in self.ranks if state.peer is not None and not state.done]
+        if left:
+            names = ", ".join(left[:8]) + (", …" if len(left) > 8 else "")
+            self.listener.warning(
+                f"waiting for {names} to end, at most {self.job.grace:g} s (--grace); Ctrl-C ends "
+                f"{'it' if len(left) == 1 else 'them'} at once"
+            )
 
     def _give_up(self) -> None:
         """Write off agents that have not had their last word although they had to."""

@@ -26,10 +26,13 @@ DRAIN_SECONDS = 2.0
 """After the rank's end: for output that is still in its pipes, held open by somebody else."""
 REST_SECONDS = 2.0
 """After the rank's end: between SIGTERM and SIGKILL for processes that it left behind."""
+LAUNCHER = "ringleader"
+"""Who stopped a rank that the launcher told to end."""
 LAUNCHER_GONE = "the launcher is gone"
 """Who stopped a rank whose connection to the launcher broke."""
 LOST_GRACE = 2.0
-"""Between SIGTERM and SIGKILL when the launcher or mpirun is gone: all must have ended 5 s after that."""
+"""Between SIGTERM and SIGKILL where the launcher is gone or has not said how long: all must have ended 5 s
+after that. What the launcher then says counts instead."""
 ABORT_SECONDS = 0.3
 """From the MPI's order to end, or its end, to our SIGTERM to the rank."""
 _GONE = "the MPI's launcher or daemon on this host is gone"
@@ -67,6 +70,9 @@ class Session:
         self.orphaned = ""
         self.stop_at: float | None = None
         self.kill_at: float | None = None
+        self.killed = False
+        self.told_to_stop = False
+        self.launcher_gone = False
         self.done = False
         self.finished = False
         self.libraries: set[str] = set()
@@ -98,9 +104,11 @@ class Session:
             if self.stop_at is not None and now >= self.stop_at:
                 self.stop(self.orphaned, LOST_GRACE)
             if self.kill_at is not None and now >= self.kill_at:
-                tree.kill_below(os.getpid(), 1.0)
+                # Whoever reaps our child must be us: how it ended is to be told.
+                tree.send(tree.below(os.getpid()), signal.SIGKILL)
                 self._collect()
-                self.kill_at = now + 0.5
+                self.killed = True
+                self.kill_at = now + 0.05  # again, for one that forked meanwhile
             if self.look_at is not None and now >= self.look_at:
                 self._look()
             self._advance(now)
@@ -125,20 +133,23 @@ class Session:
         """Milliseconds until the next time at which something must happen."""
         times = [when for when in (self.stop_at, self.kill_at, self.look_at) if when is not None]
         if self.ended_at is not None and not self.done:
-            times.append(time.monotonic() + 0.02)
+            times.append(time.monotonic() + (0.1 if self.told_to_stop else 0.02))
         return max(0.0, (min(times) - time.monotonic()) * 1000 + 1) if times else None
 
     def _advance(self, now: float) -> None:
         """After the command's end: end what it left, drain its output, say ``done``; alone, leave."""
-        if not self.out.open and self.ended_at is None and not self.stopped_by:
-            self.stop(LAUNCHER_GONE, LOST_GRACE)
+        if not (self.out.open or self.launcher_gone or self.finished):
+            self.launcher_gone = True
+            if not self.done:
+                self.stop(LAUNCHER_GONE, LOST_GRACE)
         if self.ended_at is not None and not self.done:
-            if self.pipes.drained and not tree.below(os.getpid()):
+            alive = bool(tree.below(os.getpid()))
+            if self.pipes.drained and not alive:
                 self._finish()
             elif self.kill_at is None:
                 tree.ask_to_end(os.getpid())
                 self.kill_at = now + REST_SECONDS
-            elif self.out.pending:
+            elif self.out.pending or (alive and not self.killed):
                 self.drain_from = now
             elif now > max(self.drain_from, self.ended_at + REST_SECONDS) + DRAIN_SECONDS:
                 self.pipes.give_up()
@@ -174,7 +185,7 @@ class Session:
         if what == "start":
             self._start(words)
         elif what == "stop":
-            self.stop("ringleader", float(words["grace"]))
+            self.stop(LAUNCHER, float(words["grace"]))
         elif what == "stacks":
             self._stacks()
         elif what == "status":
@@ -221,7 +232,11 @@ class Session:
         self.out.say(do="started", pid=started)
 
     def stop(self, by: str, grace: float) -> None:
-        """SIGTERM to everything of the rank now, SIGKILL after ``grace`` seconds."""
+        """SIGTERM to everything of the rank now, SIGKILL after ``grace`` seconds.
+
+        Of several deadlines the first counts, but what the launcher says replaces what we decided alone: an
+        MPI that ends its processes because one of them ended does not cut short what the user granted.
+        """
         self.stop_at = None
         if self.ended_at is None and not self.stopped_by:
             self.stopped_by = by
@@ -231,13 +246,16 @@ class Session:
                 self._look()
         tree.ask_to_end(os.getpid())
         until = time.monotonic() + grace
-        self.kill_at = until if self.kill_at is None else min(self.kill_at, until)
+        first_word = by == LAUNCHER and not self.told_to_stop
+        self.kill_at = until if self.kill_at is None or first_word else min(self.kill_at, until)
+        self.told_to_stop = self.told_to_stop or first_word
 
     def _orphan(self) -> None:
         """The MPI is ending us: stop the rank, but first let one that called MPI_Abort say its exit code."""
         if not self.orphaned:
             self.orphaned = _GONE if os.getppid() != self.guard else _ENDED
-            self.stop_at = time.monotonic() + ABORT_SECONDS
+            if not self.told_to_stop:
+                self.stop_at = time.monotonic() + ABORT_SECONDS
 
     def _never_started(self, by: str) -> None:
         self.out.say(do="ended", exit_code=None, signal=None, seconds=0.0, stopped=by, reason="never started")

@@ -8,7 +8,7 @@ import time
 from ringleader.ranks import identity, leftovers, tree, wire
 from ringleader.ranks.guard import ALONE
 from ringleader.ranks.light import signal, socket
-from ringleader.ranks.session import LAUNCHER_GONE, Session
+from ringleader.ranks.session import Session
 
 TYPE_CHECKING = False  # see light.py
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def serve(guard: int, environ: Mapping[str, str]) -> int:
     finally:
         tree.kill_below(os.getpid(), 5.0)
         directory.leave()
-    return ALONE if session.stopped_by == LAUNCHER_GONE else 0
+    return ALONE if session.launcher_gone else 0
 
 
 def connect(control: str, token: str) -> socket.socket:
