@@ -29,6 +29,11 @@ def test_gradients_stay_in_the_window(jobs: Any, size: int, environ: dict[str, s
     jobs("gradients_home.py", where, ranks=size, **environ).passed(size)
 
 
+@pytest.mark.parametrize(("size", "per_host"), [(3, ""), (4, "2")], ids=["one host", "2x2"])
+def test_memory_that_all_ranks_released_is_given_back(jobs: Any, size: int, per_host: str) -> None:
+    jobs("releasing.py", ranks=size, RINGLEADER_RANKS_PER_HOST=per_host).passed(size)
+
+
 def test_killed_ranks_leave_no_window(jobs: Any) -> None:
     """All ranks and then their mpirun are killed; the window's files are gone all the same."""
     mpirun = str(Path(sys.executable).with_name("mpirun"))

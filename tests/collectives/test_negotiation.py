@@ -78,6 +78,33 @@ def test_a_deadlock_needs_all_ranks_blocked_for_long() -> None:
     assert decided(stuck[0], asked(("a", ADD), ("b", ADD), stuck=9)).deadlocked == ""
 
 
+def test_unnamed_operations_of_different_kinds_are_a_mismatch_at_once() -> None:
+    ranks = [
+        asked(("allreduce.noname.1", ADD), ("allgather.noname.2", GATHER), blocked=False),
+        asked(("allgather.noname.1", GATHER), ("allreduce.noname.2", ADD), blocked=False),
+    ]
+    decision = decided(*ranks)
+    assert decision.ready == ()
+    assert set(decision.mismatched) == {
+        f"{kind}.noname.{serial}" for kind in ("allreduce", "allgather") for serial in (1, 2)
+    }
+    for name, text in decision.mismatched.items():
+        assert text.startswith(f"Mismatched operations for 'noname.{name[-1]}': rank 0: all")
+    # One that not all ranks have asked for yet waits, as does what a script only called so.
+    assert decided(ranks[0], asked(*ranks[1].entries[1:])).mismatched.keys() == {
+        "allgather.noname.2",
+        "allreduce.noname.2",
+    }
+    named = asked(("allgather.noname.x", GATHER)), asked(("allreduce.noname.x", ADD))
+    assert decided(*named).mismatched == {}
+
+
+def test_memory_goes_when_no_rank_needs_it() -> None:
+    ranks = [replace(asked(("a", ADD)), unused=unused) for unused in ((4, 2, 7), (7, 4), (1, 4, 7, 9))]
+    assert decided(*ranks).unused == (4, 7)
+    assert decided(asked(), *ranks).unused == ()
+
+
 # joining
 
 
@@ -195,6 +222,7 @@ CALLS = st.builds(
         stuck_seconds=st.floats(0, 1e6),
         offers=st.lists(st.tuples(st.text(), CALLS), max_size=2).map(tuple),
         counted=st.integers(0, 2**62),
+        unused=st.lists(st.integers(1, 99), max_size=3).map(tuple),
     )
 )
 def test_lists_survive_the_journey(pending: Pending) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ringleader.collectives.buckets import ALIGNMENT, Shape, first_difference, plan_buckets
 from ringleader.collectives.environment import read_surroundings, wrong_library
-from ringleader.collectives.operations import Call, ReduceOp, Work, call_digest
+from ringleader.collectives.operations import MASK, Call, ReduceOp, Work, call_digest
 
 ADD = Call(kind="allreduce", dtype="float32", shape=(3,))
 
@@ -28,6 +30,46 @@ def test_digests_tell_operations_apart() -> None:
     ]
     assert len(set(digests)) == len(digests)
     assert work(ADD, "a", 1) == work(ADD, "a", 2)
+
+
+SWAPPED = [
+    Call(kind=kind, dtype=dtype, shape=shape, op=op, root=root)
+    for kind in ("allreduce", "broadcast", "allgather")
+    for dtype in ("float32", "int32")
+    for shape in ((4,), (6,))
+    for op in (ReduceOp.SUM, ReduceOp.MAX)
+    for root in (0, 1)
+]
+
+
+@given(
+    st.lists(st.sampled_from(SWAPPED), min_size=2, max_size=5),
+    st.one_of(st.just(None), st.text(max_size=4)),
+    st.integers(0, 1 << 40),
+    st.randoms(use_true_random=False),
+)
+def test_digests_of_a_round_tell_who_has_which_name(
+    calls: list[Call], name: str | None, serial: int, random: Random
+) -> None:
+    """The sum is the same in every order, and for another assignment of calls to names it is another."""
+
+    def digests(calls: list[Call]) -> list[int]:
+        works = [
+            Work(
+                call,
+                call_digest(call),
+                name=None if name is None else f"{name}_{at}of{len(calls)}",
+                serial=serial + at,
+                array=None,
+                out=None,
+            )
+            for at, call in enumerate(calls)
+        ]
+        return [work.digest for work in works]
+
+    other = random.sample(calls, len(calls))
+    mine, theirs = digests(calls), digests(other)
+    assert (sum(mine) & MASK == sum(theirs) & MASK) == (calls == other)
 
 
 SIZES = {"float32": 4, "float64": 8, "float16": 2, "uint8": 1}

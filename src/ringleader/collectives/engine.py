@@ -28,9 +28,10 @@ from ringleader.collectives.kernels import Kernels
 from ringleader.collectives.negotiation import Decision, Limits, Pending, decide, decode, encode
 from ringleader.collectives.operations import JOIN, MASK, Call, Work, call_digest
 from ringleader.collectives.packing import Packer
+from ringleader.collectives.segment import Segment
 from ringleader.collectives.steward import Steward
 from ringleader.collectives.timeline import Observer
-from ringleader.collectives.transports import Region, Transport
+from ringleader.collectives.transports import Region, Registering, Transport
 from ringleader.collectives.watch import Watch
 from ringleader.collectives.world import Ranks
 
@@ -47,6 +48,8 @@ OUT_OF_THE_WAY_SECONDS = 0.005
 STOP_SECONDS = 0.5
 """At the end of the engine what is under way gets this long."""
 
+NEWS = 0xC2B2AE3D27D4EB4F
+"""Added to the digest of a rank that has something to tell beside its operations."""
 _DIGEST = attrgetter("digest")
 _ORDER = attrgetter("order")
 _JOIN_CALL = Call(kind="join")
@@ -96,6 +99,8 @@ class Engine:
         self._queue = self._execution.queue
         self._waiters: list[Work] = []
         self._newest = 0.0
+        self._released: dict[int, Segment] = {}
+        self._tells_released = False
         self._stuck_since: float | None = None
         self._warn_at = 0.0
         self._broken: str = ""
@@ -147,8 +152,8 @@ class Engine:
         gradients = call.kind == "gradients"
         if gradients:
             before = self._clock()
-        busy = self._broken or self._queue or self.observer is not None or call.device != "cpu"
-        if busy or not self._lock.acquire(blocking=False):
+        busy = self._broken or self._queue or self.observer is not None or self._tells_released
+        if busy or call.device != "cpu" or not self._lock.acquire(blocking=False):
             self._enqueue((work,))
             self.wait(work)
             if gradients:
@@ -217,11 +222,25 @@ class Engine:
             if self.devices is None:
                 raise HorovodInternalError(f"arrays on {device} cannot be carried here")
             return self.devices.register(count, dtype, device)
+        # What somebody still looked at when it was released may be free by now.
+        self._tells_released = bool(self._released)
         call = Call(kind="register", dtype=dtype, shape=(count,))
         work = Work(call, call_digest(call), name=None, serial=0, array=None, out=None)
         self.run(work)
         region: Region = work.out
         return region
+
+    def release(self, region: Region) -> None:
+        """Say that this rank needs memory that `register` made no more. Not collective, and waits for nobody.
+
+        May be called at any time, also by a finaliser in the middle of anything else. The memory goes
+        when all ranks have released it and no array of theirs is left over it: they tell each other
+        with the next operation after a release, or the next `register`. Memory of this rank's own goes with
+        its last array, as any does.
+        """
+        if region.segment is not None and isinstance(self.transport, Registering):
+            self._released[region.segment.number] = region.segment
+            self._tells_released = True
 
     def adopt(self, numbers: Sequence[int]) -> None:
         """Have the transport go by another table (see `Tunable`), in turn with the operations. Collective."""
@@ -287,6 +306,9 @@ class Engine:
                 self.observer.cycle()
                 self.observer.negotiating(first)
             digest = sum(map(_DIGEST, pending)) + staged & MASK
+            if self._tells_released:
+                # Another change on each rank: they exchange lists also if all have released something.
+                digest = digest + (self.ranks.rank + 1) * NEWS & MASK
             # Who joined last is not in the digests.
             if self._board.arrive(digest) and JOIN not in asked:
                 # Nor is the order, so the ranks take one that they can all tell.
@@ -309,17 +331,30 @@ class Engine:
             ages=tuple(round(now - work.since, 6) for work in pending),
             blocked=blocked,
             stuck_seconds=now - self._stuck_since if self._stuck_since is not None else 0.0,
-            offers=tuple((name, work.call) for name, work in self._execution.gradients.items())
-            if joins
-            else (),
+            offers=self._execution.offers() if joins else (),
             counted=joins[0].serial if joins else 0,
+            unused=self._unused(),
         )
         everybody = [decode(message) for message in self._board.exchange(encode(mine))]
         return decide(everybody, limits=self._limits)
 
+    def _unused(self) -> tuple[int, ...]:
+        """Return the segments that this rank needs no more."""
+        self._tells_released = False
+        if not self._released or not isinstance(self.transport, Registering):
+            return ()
+        return tuple(self.transport.unused(list(self._released.copy().values())))
+
+    def _give_back(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            segment = self._released.pop(number)
+            if isinstance(self.transport, Registering):
+                self.transport.give_back(segment)
+
     def _carry_out(self, decision: Decision) -> None:
         if decision.shutdown:
             raise HorovodInternalError(decision.shutdown)
+        self._give_back(decision.unused)
         if decision.stalled:
             self._tell_stalls(decision)
         for name, text in decision.mismatched.items():

@@ -39,7 +39,9 @@ class Execution:
         """What this rank asked for and has not got, by name. Also touched without the lock, by operations of
         a dict that are one step."""
         self.gradients: dict[str, Work] = {}
-        """Exchanges of gradients that this rank can take part in when it has joined, by name."""
+        """Exchanges of gradients that this rank can take part in when it has joined, by name. A finaliser may
+        take one out at any time."""
+        self._offered: dict[str, Work] = {}
         self.observer: Observer | None = None
         """Is told what operations go through, where a timeline is written."""
         self._board = board
@@ -75,6 +77,11 @@ class Execution:
             raise HorovodInternalError(f"{work}: arrays on {work.call.device} cannot be carried here")
         return self.devices
 
+    def offers(self) -> tuple[tuple[str, Call], ...]:
+        """Return the exchanges of gradients that this rank can take part in; they stay for this round."""
+        self._offered = self.gradients.copy()
+        return tuple((name, work.call) for name, work in self._offered.items())
+
     def carry_out_ready(self, decision: Decision) -> None:
         """Do what a decision says can be done, also what ranks that have joined did not ask for."""
         works = [
@@ -86,6 +93,7 @@ class Execution:
         ):
             # Ranks reduce straight from each other's memory: first all that joined must have put zeros there.
             self._board.arrive(0)
+        self._offered = {}
         self.carry_out(works)
 
     def carry_out(self, works: Sequence[Work], *, staged: bool = False) -> None:
@@ -112,13 +120,14 @@ class Execution:
     def close(self) -> None:
         """Let go of memory."""
         self.gradients.clear()
+        self._offered.clear()
         if self._packer is not None:
             self._packer.close()
 
     def _stand_in(self, name: str, call: Call) -> Work:
         """Return the part of a rank that has joined, in an operation that it did not ask for: zeros."""
         if call.kind == "gradients":
-            work = self.gradients[name]
+            work = self._offered[name]
             self._kernels.zero(work.array.mine)
             if call.device != "cpu":
                 self.devices_for(work).asked(work)

@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ringleader.collectives.operations import ANYBODY, JOIN, Call
+from ringleader.collectives.operations import ANYBODY, JOIN, Call, unnamed_serial
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +32,8 @@ class Pending:
     """Exchanges of gradients that the rank has memory for; told only by a rank that has joined."""
     counted: int = 0
     """Operations that the rank has asked for so far; told only by a rank that has joined."""
+    unused: tuple[int, ...] = ()
+    """Numbers of the segments of shared memory that the rank needs no more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +65,8 @@ class Decision:
     """Not None: all ranks have joined, this one last."""
     counted: int = 0
     """Most operations that any rank had asked for when all have joined: they count alike from there."""
+    unused: tuple[int, ...] = ()
+    """Segments that no rank needs any more, ascending: they are freed first."""
     stalled: dict[str, str] = field(default_factory=dict)
     """Name → words about it, for operations that have waited long for some ranks."""
     shutdown: str = ""
@@ -90,6 +94,7 @@ def decide(ranks: Sequence[Pending], *, limits: Limits) -> Decision:
                 absent[name] = found[0]
         else:
             mismatched[name] = _differences(name, calls)
+    mismatched |= _different_kinds(asked, joined)
     progress = bool(ready or mismatched)
     stalled, shutdown = _stalls(ranks, asked, joined, limits)
     return Decision(
@@ -99,6 +104,7 @@ def decide(ranks: Sequence[Pending], *, limits: Limits) -> Decision:
         absent=absent,
         last_joined=_last_joined(ranks) if all(joined) else None,
         counted=max(pending.counted for pending in ranks),
+        unused=tuple(sorted(set.intersection(*(set(pending.unused) for pending in ranks)))),
         stalled=stalled,
         shutdown=shutdown,
     )
@@ -110,6 +116,27 @@ def _common(asked: Sequence[Mapping[str, Call]], joined: Sequence[bool]) -> list
     if not active:
         return [name for name in asked[0] if all(name in one for one in asked)]
     return [name for name in active[0] if all(name in one for one in active)]
+
+
+def _different_kinds(asked: Sequence[Mapping[str, Call]], joined: Sequence[bool]) -> dict[str, str]:
+    """Return what differs where every rank asked for the same unnamed operation, but of different kinds.
+
+    Their names begin with their kinds, so the ranks would wait for each other for ever.
+    """
+    if any(joined):
+        return {}  # ranks that have joined count alike again only after it
+    counted: list[dict[int, str]] = []
+    for one in asked:
+        serials = {name: unnamed_serial(name, call) for name, call in one.items()}
+        counted.append({serial: name for name, serial in serials.items() if serial is not None})
+    found: dict[str, str] = {}
+    for serial in counted[0]:
+        names = [own.get(serial, "") for own in counted]
+        if all(names) and len(set(names)) > 1:
+            calls = [one[name] for one, name in zip(asked, names, strict=True)]
+            text = _differences(f"noname.{serial}", calls)
+            found |= dict.fromkeys(names, text)
+    return found
 
 
 def _refused_with_join(name: str, call: Call, ranks: Sequence[Pending], calls: Sequence[Call | None]) -> str:
@@ -212,13 +239,13 @@ def encode(pending: Pending) -> bytes:
     """Return the list as bytes for the other ranks."""
     entries = [[name, call.as_list()] for name, call in pending.entries]
     offers = [[name, call.as_list()] for name, call in pending.offers]
-    rest = [pending.ages, pending.blocked, pending.stuck_seconds, offers, pending.counted]
+    rest = [pending.ages, pending.blocked, pending.stuck_seconds, offers, pending.counted, pending.unused]
     return json.dumps([entries, *rest]).encode()
 
 
 def decode(message: bytes) -> Pending:
     """Return the list that another rank encoded."""
-    entries, ages, blocked, stuck, offers, counted = json.loads(message)
+    entries, ages, blocked, stuck, offers, counted, unused = json.loads(message)
     return Pending(
         entries=tuple((name, Call.from_list(fields)) for name, fields in entries),
         ages=tuple(ages),
@@ -226,4 +253,5 @@ def decode(message: bytes) -> Pending:
         stuck_seconds=stuck,
         offers=tuple((name, Call.from_list(fields)) for name, fields in offers),
         counted=counted,
+        unused=tuple(unused),
     )

@@ -4,6 +4,10 @@ A `Call` says what is to be done (the same for every step of a training, so it i
 `Work` is one asking for it: the call, a name, and this rank's arrays. Two ranks mean the same operation
 when names are equal; they agree on it when the calls are equal. Both facts are in one 64-bit digest, so
 that in the usual case a comparison of two integers is the whole negotiation.
+
+Operations that are pending together bring the sum of their digests, which does not depend on the order in
+which a rank asked for them. So the digest of one must not be linear in its call and its name: else two
+operations that swapped their names, shapes or reductions would have the same sum.
 """
 
 from __future__ import annotations
@@ -117,6 +121,12 @@ JOIN = "join.noname"
 """The name under which ranks join."""
 
 
+def _bound(call_digest: int, name_digest: int) -> int:
+    """Return 64 bits that belong to this call under this name: both halves of a 128-bit product."""
+    product = call_digest * name_digest
+    return (product ^ product >> 64) & MASK
+
+
 class Work:
     """One operation that this rank asked for: the call, its name, its arrays, and how far it is.
 
@@ -174,7 +184,7 @@ class Work:
         """When it was handed to the engine, on the engine's clock."""
         if name is not None:
             self.name = f"{call.kind}.{name}"
-            self.digest = (call_digest * 31 + digest_of(name)) & MASK
+            self.digest = _bound(call_digest, digest_of(name))
             self.order = self.digest | _NAMED
         elif call.kind in ONCE:
             self.name = f"{call.kind}.noname"
@@ -182,11 +192,19 @@ class Work:
             self.order = self.digest | _NAMED
         else:
             self.name = f"{call.kind}.noname.{serial}"
-            self.digest = (call_digest + (serial + 1) * _ODD) & MASK
+            self.digest = _bound(call_digest, (serial + 1) * _ODD & MASK)
             self.order = serial
 
     def __str__(self) -> str:
         return f"{self.call.kind} '{self.name}'"
+
+
+def unnamed_serial(name: str, call: Call) -> int | None:
+    """Return the serial number that is an operation's name, None where the script gave it one."""
+    if call.kind in ONCE:
+        return None
+    serial = name.removeprefix(f"{call.kind}.noname.")
+    return int(serial) if serial != name and serial.isdecimal() and serial.isascii() else None
 
 
 def call_digest(call: Call) -> int:

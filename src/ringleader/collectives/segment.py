@@ -18,8 +18,12 @@ MARGIN_BYTES = 8 << 20
 class Segment:
     """One window: ``nbytes`` of each rank on this host, every one visible to all of them."""
 
-    def __init__(self, mpi: Any, node: Any, nbytes: int) -> None:
-        """Allocate; collective over the ranks of the host. Each rank's part starts on a page of its own."""
+    def __init__(self, mpi: Any, node: Any, nbytes: int, *, number: int = 0) -> None:
+        """Allocate; collective over the ranks of the host. Each rank's part starts on a page of its own.
+
+        ``number`` tells the segments of a world apart; it is the same on all ranks.
+        """
+        self.number = number
         info = mpi.Info.Create()
         info.Set("alloc_shared_noncontig", "true")
         try:
@@ -36,13 +40,21 @@ class Segment:
 
     def looked_at(self) -> bool:
         """Return whether arrays over the memory are alive outside this object."""
-        return any(sys.getrefcount(part) > 3 for part in self.parts)
+        return any(count > _ALONE for count in _holders(self.parts))
 
     def free(self) -> None:
         """Give the window back; collective over the ranks of the host, and every rank must mean it."""
         self.parts = []
         self._window.Unlock_all()
         self._window.Free()
+
+
+def _holders(parts: list[Any]) -> list[int]:
+    return [sys.getrefcount(part) for part in parts]
+
+
+_ALONE = _holders([object()])[0]
+"""What is counted for an object that only the list holds: versions of Python count differently."""
 
 
 def _sized(mpi: Any, memory: Any, nbytes: int) -> Any:

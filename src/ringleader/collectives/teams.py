@@ -191,6 +191,7 @@ def _choose(
         plain=plain,
         size=ranks.size,
         new_segment=_told(world),
+        free_segment=world.give_back,
         cross=cross,
     )
     if one_host:

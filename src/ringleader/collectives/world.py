@@ -58,15 +58,22 @@ class World:
     """The ranks with this local rank on all hosts."""
     ranks: Ranks
     segments: list[Segment] = field(default_factory=list)
-    """Everything in shared memory that this world allocated."""
+    """Everything in shared memory that this world allocated and has not given back."""
+    _allocated: int = 0
 
     def new_segment(self, nbytes: int) -> Segment | None:
         """Allocate shared memory on every host, None where one has no room. Collective over the world."""
         if not enough_memory(self.mpi, self.comm, self.host, nbytes):
             return None
-        segment = Segment(self.mpi, self.host, nbytes)
+        self._allocated += 1
+        segment = Segment(self.mpi, self.host, nbytes, number=self._allocated)
         self.segments.append(segment)
         return segment
+
+    def give_back(self, segment: Segment) -> None:
+        """Free one segment that nobody looks at any more. Collective over the world."""
+        self.segments.remove(segment)
+        segment.free()
 
     def free(self) -> list[Segment]:
         """Give communicators and memory back, together with all peers; return segments still in use."""

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from ringleader.collectives.kernels import Array
 from ringleader.collectives.operations import ReduceOp, Work
+from ringleader.collectives.segment import Segment
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -30,7 +31,7 @@ class Region:
     chunks: Sequence[Sequence[Array]]
     """The slice that this rank reduces, cut into pieces: per piece one view into every local rank's memory.
     Empty where the memory is this rank's alone."""
-    segment: Any
+    segment: Segment | None
     """The shared memory underneath, None where the memory is this rank's alone."""
     quick: Callable[[ReduceOp, float], None] | None = None
     """Reduces and scales the memory in one call of MPI, where that was measured to be faster."""
@@ -74,6 +75,19 @@ class Transport(Protocol):
 
     def close(self, *, together: bool) -> None:
         """Let go of memory. Without ``together`` the peers are not there to do it with, and it is left."""
+        ...
+
+
+@runtime_checkable
+class Registering(Protocol):
+    """A transport whose registered memory is shared, so that the ranks give it back together."""
+
+    def unused(self, segments: Sequence[Segment]) -> list[int]:
+        """Return the numbers of those of these segments that no array of this rank looks at any more."""
+        ...
+
+    def give_back(self, segment: Segment) -> None:
+        """Free a segment that is unused on all ranks. Collective."""
         ...
 
 

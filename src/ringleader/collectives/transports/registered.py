@@ -27,7 +27,7 @@ class Registered:
         self._local_size = local_size
         self.chunk_bytes = chunk_bytes
         """What is cut from now on has pieces of this size; a multiple of 64, equal on all ranks."""
-        self._segments: list[Segment] = []
+        self._segments: list[Segment | None] = []
         self._starts: list[int] = []
         self._ranges: list[tuple[int, int, int]] = []
         self._at: dict[tuple[int, str, int], Callable[[ReduceOp, float], None]] = {}
@@ -39,6 +39,18 @@ class Registered:
         self._ranges.sort()
         self._starts = [start for start, _stop, _number in self._ranges]
         self._segments.append(segment)
+
+    def forget_views(self) -> None:
+        """Drop the views that `at` keeps, so that they do not count as somebody's."""
+        self._at.clear()
+
+    def remove(self, segment: Segment) -> None:
+        """Forget a segment; the others keep their numbers. All ranks do so together."""
+        number = self._segments.index(segment)
+        self._segments[number] = None
+        self._ranges = [one for one in self._ranges if one[2] != number]
+        self._starts = [start for start, _stop, _number in self._ranges]
+        self.forget_views()
 
     def mark(self, array: Array, nbytes: int) -> int:
         """Return the mark of an array's memory, 0 where it is not wholly in one of the segments."""
@@ -59,6 +71,7 @@ class Registered:
             if len(self._at) >= 256:
                 self._at.clear()
             segment = self._segments[(mark >> _OFFSET_BITS) - 1]
+            assert segment is not None
             start = mark & ((1 << _OFFSET_BITS) - 1)
             stop = start + count * ITEMSIZE[dtype]
             parts = [self._kernels.over(part[start:stop], dtype, count) for part in segment.parts]

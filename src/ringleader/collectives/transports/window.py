@@ -65,13 +65,15 @@ class WindowTransport:
         plain: MpiTransport,
         size: int,
         new_segment: Callable[[int], Segment | None],
+        free_segment: Callable[[Segment], None],
         cross: MpiReducer | None = None,
     ) -> None:
         """Take the host's memory and the rest of the world.
 
         ``slots`` holds two slots of each local rank, ``me`` is the local rank, ``plain`` carries what shared
         memory is not for, ``size`` is the number of ranks in the world, ``new_segment`` makes more shared
-        memory on all hosts (None where one of them has no room), and ``cross`` reduces an array with the
+        memory on all hosts (None where one of them has no room), ``free_segment`` gives such memory back on
+        all of them, and ``cross`` reduces an array with the
         peers on other hosts (None on a single host).
         """
         self._kernels = kernels
@@ -80,6 +82,7 @@ class WindowTransport:
         self._plain = plain
         self._size = size
         self._new_segment = new_segment
+        self._free_segment = free_segment
         self._cross = cross
         between = None if cross is None else self._between
         self._slots = Slots(kernels=kernels, board=board, segment=slots, me=me, between=between)
@@ -252,6 +255,16 @@ class WindowTransport:
             return self._plain.register(count, dtype)
         self._registered.add(segment, nbytes)
         return self._region(segment, dtype, 0, count)
+
+    def unused(self, segments: Sequence[Segment]) -> list[int]:
+        """See `Registering`."""
+        self._registered.forget_views()
+        return [segment.number for segment in segments if not segment.looked_at()]
+
+    def give_back(self, segment: Segment) -> None:
+        """See `Registering`."""
+        self._registered.remove(segment)
+        self._free_segment(segment)
 
     def cut(self, region: Region, start: int, count: int) -> Region:
         """Return a part of registered memory, to be exchanged for itself."""
