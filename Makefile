@@ -12,7 +12,7 @@ SYSTEM_PYTEST := $(PYTEST) --reruns 1 -rR
 STAGE := scripts/stage
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup system demo test test-quick test-images lint types floors unit ssh mpi collectives examples lab browser bench bench-controller clean
+.PHONY: help setup system demo test test-quick test-images lint types floors unit ssh mpi collectives examples lab browser bench bench-controller campaign-inputs clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -92,6 +92,9 @@ bench: setup system  ## every benchmark: ratios against peers in the same run
 
 bench-controller: setup  ## the MPIJob operator: speed and memory; WORDS='--kubeconfig FILE' for a server of yours
 	@$(BIN)/python benchmarks/controller.py $(WORDS)
+
+campaign-inputs: setup  ## every command with bad input and in hostile surroundings; as root. WORDS='--sample 300'
+	@$(BIN)/python tests/campaigns/bad_input.py $(WORDS)
 
 clean:  ## remove what was built here
 	rm -rf $(VENV) .mpi build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,509 @@
+"""The world of one worker of the campaign: its own mounts, processes and network; a case runs in it.
+
+The worker is process 1 of its PID namespace, so whatever is left of a case is a child of it, and /tmp,
+/dev/shm, /run are empty file systems of its own: what a case leaves is found by looking.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import resource
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from bad_input_cases import HARMLESS, OK, PIPE, REFUSED, REQUEST, STREAMS, Case
+
+from ringleader.bench import store
+from ringleader.metrics import Sample
+from ringleader.scaling import Context, Point, Run
+
+WORK = Path("/mnt/work")
+PYTHON_FOR_STRANGERS = "/mnt/python"
+STRANGER = 65534
+LIMIT_SECONDS = 60.0
+SERVICE_SECONDS = 4.0
+LEFT_SECONDS = 6.0
+SWEPT = ("/tmp", "/dev/shm", "/run", "/var/tmp")
+SMALL = 1 << 20
+LONGEST_LINE = 1500
+WANTED = (".dockerignore", ".ringleader-files", ".env")
+"""Hidden files that a command is asked for."""
+OF_OTHERS = ("/mnt/home/.rustup", "/run/containers")
+"""What programs that we call keep: rustc, whose version pip asks for, and buildah."""
+
+MS_RDONLY, MS_REMOUNT, MS_BIND = 1, 32, 4096
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What a case came to."""
+
+    case: str
+    command: str
+    argv: tuple[str, ...]
+    surroundings: str
+    code: int | None
+    """``None``: it did not end."""
+    seconds: float
+    message: str
+    """First line on standard error."""
+    faults: tuple[str, ...]
+    """What is wrong; empty: nothing."""
+    stderr: str
+    tried: bool = True
+
+
+def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
+    """Call mount(2)."""
+    result = _libc.mount(source.encode(), target.encode(), kind.encode(), flags, options.encode())
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), target)
+
+
+def unmount(target: str) -> None:
+    """Detach a mount."""
+    _libc.umount2(target.encode(), 2)
+
+
+def make_world() -> None:
+    """Give this process's namespaces empty directories of their own and a loopback device that is up."""
+    for place in ("/mnt", *SWEPT):
+        mount("tmpfs", place, "tmpfs", 0, "mode=1777" if place != "/mnt" else "mode=0755")
+    base = Path(sys.base_prefix)
+    os.makedirs(PYTHON_FOR_STRANGERS)
+    mount(str(base), PYTHON_FOR_STRANGERS, "", MS_BIND)
+    with socket.socket() as sock:
+        fcntl.ioctl(sock, 0x8914, struct.pack("16sH22x", b"lo", 1 | 64))  # SIOCSIFFLAGS: up, running
+
+
+class World:
+    """Runs cases, one after the other."""
+
+    def __init__(self) -> None:
+        """Listen for those who speak to a server that never answers, or answers rubbish."""
+        self._plain: dict[tuple[str, ...], tuple[int | None, bytes]] = {}
+        self.silent, self.garbage = (
+            socket.create_server(("127.0.0.1", 0)),
+            socket.create_server(("127.0.0.1", 0)),
+        )
+        threading.Thread(target=_talk, args=(self.garbage,), daemon=True).start()
+
+    def result(self, case: Case) -> Result:
+        """Run a case and judge it."""
+        plain: tuple[int | None, bytes] | None = None
+        if case.surroundings in (*HARMLESS, *STREAMS):
+            if case.argv not in self._plain:
+                code, out, _, _, _ = self._run(case, "plain")
+                self._plain[case.argv] = code, out
+            plain = self._plain[case.argv]
+        code, out, err, seconds, left = self._run(case, case.surroundings)
+        text = err.decode(errors="replace")
+        faults = [*_judged(case, code, out, text, plain), *(f"left behind: {one}" for one in left)]
+        return Result(
+            case=case.name,
+            command=case.command,
+            argv=tuple(os.fsencode(word).decode(errors="backslashreplace")[:200] for word in case.argv),
+            surroundings=case.surroundings,
+            code=code,
+            seconds=round(seconds, 2),
+            message=next((line for line in text.splitlines() if line.strip()), "")[:200],
+            faults=tuple(faults),
+            stderr=text[-4000:],
+        )
+
+    def _run(self, case: Case, surroundings: str) -> tuple[int | None, bytes, bytes, float, list[str]]:
+        with contextlib.ExitStack() as stack:
+            options = _Surroundings(self, stack).enter(surroundings, case)
+            before = _there()
+            out_path, err_path = Path("/mnt/out"), Path("/mnt/err")
+            streams = {
+                "full-stdout": "/dev/full", "all-closed": "/dev/null", "closed-stdout": "/dev/null",
+            }  # fmt: skip
+            out = stack.enter_context(open(streams.get(surroundings, out_path), "wb"))
+            err = stack.enter_context(open("/dev/full" if surroundings == "full-stderr" else err_path, "wb"))
+            if surroundings == "broken-stdout":
+                reading, writing = os.pipe()
+                os.close(reading)
+                out = stack.enter_context(open(writing, "wb"))
+            began = time.monotonic()
+            process = subprocess.Popen(
+                (*options.program, *case.argv),
+                cwd=WORK,
+                env=options.environ,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+                preexec_fn=options.prepare,
+            )
+            code = _ended(process, case)
+            seconds = time.monotonic() - began
+            left = _left(before)
+            return code, _bytes(out_path), _bytes(err_path), seconds, left
+
+
+@dataclass
+class _Options:
+    program: tuple[str, ...]
+    environ: dict[bytes, bytes]
+    limits: tuple[tuple[int, int], ...] = ()
+    user: int | None = None
+    closed: tuple[int, ...] = ()
+    deleted: bool = False
+
+    def prepare(self) -> None:
+        """Run in the child, just before the program."""
+        if self.deleted:
+            shutil.rmtree(WORK / "here")
+        if self.user is not None:
+            os.setgroups([])
+            os.setgid(self.user)
+            os.setuid(self.user)
+        for limit, value in self.limits:
+            resource.setrlimit(limit, (value, value))
+        for descriptor in self.closed:
+            os.close(descriptor)
+
+
+class _Surroundings:
+    """Makes what a case finds around it, and puts back what others need."""
+
+    def __init__(self, world: World, stack: contextlib.ExitStack) -> None:
+        self._world = world
+        self._stack = stack
+
+    def enter(self, name: str, case: Case) -> _Options:
+        shutil.rmtree("/mnt/home", ignore_errors=True)
+        Path("/mnt/home").mkdir()
+        WORK.mkdir(exist_ok=True)
+        mount("tmpfs", str(WORK), "tmpfs", 0, f"size={8 * SMALL},mode=0755")
+        self._stack.callback(unmount, str(WORK))
+        self._files(case)
+        environ = {
+            key: value for key, value in os.environb.items() if not key.startswith((b"RINGLEADER", b"KUBE"))
+        }
+        path = os.fsencode(f"{Path(sys.executable).parent}{os.pathsep}") + environ.get(
+            b"PATH", b"/usr/bin:/bin"
+        )
+        environ |= {b"KUBECONFIG": os.fsencode(WORK / "kubeconfig"), b"HOME": b"/mnt/home", b"PATH": path}
+        environ |= {b"PYTHONDONTWRITEBYTECODE": b"1", b"OMP_NUM_THREADS": b"1"}
+        options = _Options(program=(sys.executable, "-m", "ringleader"), environ=environ)
+        getattr(self, "_" + name.replace("-", "_"), lambda options: None)(options)
+        return options
+
+    def _files(self, case: Case) -> None:
+        os.umask(0o022)
+        for file, text in FILES.items():
+            (WORK / file).write_text(text)
+        (WORK / "kubeconfig").write_text(_kubeconfig(1))
+        store.write(KEPT, WORK / "kept")
+        (WORK / "directory").mkdir()
+        os.mkfifo(WORK / "pipe")
+        (WORK / "dangling").symlink_to("nowhere")
+        (WORK / "binary").write_bytes(bytes(range(256)) * 64)
+        for script in ("bad-interpreter", "no-interpreter"):
+            (WORK / script).chmod(0o755)
+        if case.contents is not None:
+            (WORK / case.contents[0]).write_bytes(case.contents[1])
+
+    # --- what is harmless -----------------------------------------------------------------------------------
+
+    def _closed_stdin(self, options: _Options) -> None:
+        options.closed = (0,)
+
+    def _missing_tmpdir(self, options: _Options) -> None:
+        options.environ[b"TMPDIR"] = b"/mnt/nowhere"
+
+    def _file_tmpdir(self, options: _Options) -> None:
+        options.environ[b"TMPDIR"] = os.fsencode(WORK / "train.py")
+
+    def _binary_tmpdir(self, options: _Options) -> None:
+        options.environ[b"TMPDIR"] = b"/mnt/\xff\xfe"
+
+    def _no_home(self, options: _Options) -> None:
+        del options.environ[b"HOME"]
+
+    def _missing_home(self, options: _Options) -> None:
+        options.environ[b"HOME"] = b"/mnt/nowhere"
+
+    def _file_home(self, options: _Options) -> None:
+        options.environ[b"HOME"] = b"/dev/null"
+
+    def _no_locale(self, options: _Options) -> None:
+        options.environ |= {b"LC_ALL": b"xx_XX.nonsense", b"LANG": b"\xff"}
+
+    def _c_locale(self, options: _Options) -> None:
+        options.environ |= {b"LC_ALL": b"POSIX", b"PYTHONUTF8": b"0", b"PYTHONCOERCECLOCALE": b"0"}
+
+    def _dumb_encoding(self, options: _Options) -> None:
+        options.environ[b"PYTHONIOENCODING"] = b"ascii"
+
+    def _bad_term(self, options: _Options) -> None:
+        options.environ[b"TERM"] = b"nonsense\xff"
+
+    def _bad_columns(self, options: _Options) -> None:
+        options.environ |= {b"COLUMNS": b"-1", b"LINES": b"x"}
+
+    def _binary_variable(self, options: _Options) -> None:
+        options.environ |= {b"\xff\xfe": b"\xfd", b"RINGLEADER": b"\xff"}
+
+    # --- what is not ----------------------------------------------------------------------------------------
+
+    def _full_disk(self, options: _Options) -> None:
+        _fill(WORK)
+
+    def _full_tmp(self, options: _Options) -> None:
+        for place in ("/tmp", "/var/tmp", "/mnt/home"):
+            mount("tmpfs", place, "tmpfs", 0, "size=64k,mode=1777")
+            self._stack.callback(unmount, place)
+            _fill(Path(place))
+        options.environ[b"TMPDIR"] = b"/tmp"
+
+    def _read_only(self, place: str) -> None:
+        mount(place, place, "", MS_BIND)
+        self._stack.callback(unmount, place)
+        mount("none", place, "", MS_REMOUNT | MS_BIND | MS_RDONLY)
+
+    def _read_only_disk(self, options: _Options) -> None:
+        self._read_only(str(WORK))
+
+    def _read_only_tmp(self, options: _Options) -> None:
+        for place in ("/tmp", "/var/tmp", "/run"):
+            self._read_only(place)
+
+    def _read_only_shm(self, options: _Options) -> None:
+        self._read_only("/dev/shm")
+
+    def _few_files(self, options: _Options) -> None:
+        options.limits = ((resource.RLIMIT_NOFILE, 16),)
+
+    def _no_file_size(self, options: _Options) -> None:
+        # Standard error is a file as well: 4 KiB leave room for a message.
+        options.limits = ((resource.RLIMIT_FSIZE, 4096),)
+
+    def _stranger(self, options: _Options) -> None:
+        """Another user, whose working directory is root's."""
+        site = [entry for entry in sys.path if entry.endswith("site-packages")]
+        source = str(Path(__file__).parents[2] / "src")
+        python = f"{PYTHON_FOR_STRANGERS}/bin/python{sys.version_info[0]}.{sys.version_info[1]}"
+        options.program = (python, "-m", "ringleader")
+        options.environ[b"PYTHONPATH"] = os.fsencode(os.pathsep.join([source, *site]))
+        options.user = STRANGER
+        for file in ("job.yaml", "recipe.toml", "kept/run.json", "kubeconfig"):
+            (WORK / file).chmod(0o600)
+
+    def _no_processes(self, options: _Options) -> None:
+        self._stranger(options)
+        options.limits = ((resource.RLIMIT_NPROC, 0),)
+
+    def _deleted_directory(self, options: _Options) -> None:
+        options.deleted = True
+        (WORK / "here").mkdir()
+        inner = options.prepare
+
+        def prepare() -> None:
+            os.chdir(WORK / "here")
+            inner()
+
+        options.prepare = prepare  # type: ignore[method-assign]
+
+    def _no_path(self, options: _Options) -> None:
+        options.environ[b"PATH"] = b""
+
+    def _directory_kubeconfig(self, options: _Options) -> None:
+        options.environ[b"KUBECONFIG"] = os.fsencode(WORK / "directory")
+
+    def _silent_server(self, options: _Options) -> None:
+        (WORK / "kubeconfig").write_text(_kubeconfig(self._world.silent.getsockname()[1]))
+
+    def _garbage_server(self, options: _Options) -> None:
+        (WORK / "kubeconfig").write_text(_kubeconfig(self._world.garbage.getsockname()[1]))
+
+    def _all_closed(self, options: _Options) -> None:
+        options.closed = (0, 1, 2)
+
+    def _closed_stderr(self, options: _Options) -> None:
+        options.closed = (2,)
+
+    def _closed_stdout(self, options: _Options) -> None:
+        options.closed = (1,)
+
+
+def _fill(place: Path) -> None:
+    with contextlib.suppress(OSError), open(place / ".filler", "wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+
+
+def _talk(server: socket.socket) -> None:
+    while True:
+        with contextlib.suppress(OSError):
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(b"\0\xff rubbish \r\n\r\n" * 10)
+
+
+def _kubeconfig(port: int) -> str:
+    return f"""apiVersion: v1
+kind: Config
+current-context: c
+contexts: [{{name: c, context: {{cluster: c, user: u, namespace: default}}}}]
+clusters: [{{name: c, cluster: {{server: "http://127.0.0.1:{port}"}}}}]
+users: [{{name: u, user: {{token: t}}}}]
+"""
+
+
+def _ended(process: subprocess.Popen[bytes], case: Case) -> int | None:
+    """Return the exit code, 128+n for a signal; ``None`` where it had to be killed."""
+    seconds = LIMIT_SECONDS
+    if case.is_service:
+        try:
+            code = process.wait(SERVICE_SECONDS)
+            return code if code >= 0 else 128 - code
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGTERM)
+    try:
+        code = process.wait(seconds)
+        return code if code >= 0 else 128 - code
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        return None
+
+
+def _processes() -> list[int]:
+    while True:  # what lost its parent is ours to collect
+        try:
+            if os.waitpid(-1, os.WNOHANG) == (0, 0):
+                break
+        except ChildProcessError:
+            break
+    return [int(name) for name in os.listdir("/proc") if name.isdigit() and name != str(os.getpid())]
+
+
+def _there() -> set[str]:
+    found = {str(path) for place in (*SWEPT, "/mnt/home") for path in Path(place).rglob("*")}
+    found |= {str(path) for pattern in (".*", "*.tmp") for path in WORK.rglob(pattern)}
+    return {path for path in found if Path(path).name not in WANTED and "/.rustup" not in path}
+
+
+def _left(before: set[str]) -> list[str]:
+    """Return what a case left; it is removed, for the next one."""
+    until = time.monotonic() + LEFT_SECONDS
+    while _processes() and time.monotonic() < until:
+        time.sleep(0.05)
+    left = []
+    for pid in _processes():
+        with contextlib.suppress(OSError):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            left.append(f"process {words[:120]}")
+            os.kill(pid, signal.SIGKILL)
+    files = sorted(_there() - before)
+    for path in files:
+        if not any(path.startswith(f"{other}/") for other in files):
+            left.append(path)
+            with contextlib.suppress(OSError):
+                shutil.rmtree(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
+    return left
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:  # it went elsewhere
+        return b""
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _judged(
+    case: Case, code: int | None, out: bytes, err: str, plain: tuple[int | None, bytes] | None
+) -> list[str]:
+    """Return what is wrong with how a case ended."""
+    if code is None:
+        return [f"did not end in {LIMIT_SECONDS:.0f} s"]
+    found = []
+    for bad in ("Traceback (most recent call last)", "Exception ignored", "Fatal Python error"):
+        if bad in err or bad.encode() in out:
+            found.append(bad)
+    codes = _codes(case, plain)
+    if code not in codes:
+        found.append(f"exit code {code}, not {' or '.join(map(str, sorted(codes)))}")
+    heard = case.surroundings not in ("closed-stderr", "full-stderr", "all-closed")
+    if code and code != PIPE and heard and not err.strip():
+        found.append("no message")
+    if any(len(line) > LONGEST_LINE for line in err.splitlines()):
+        found.append(f"a line of {max(map(len, err.splitlines()))} characters")
+    if case.surroundings == "full-stdout" and plain and plain[1] and "o space left" not in err:
+        found.append("standard output was lost without a word")
+    if code == REQUEST and case.mentions and heard:
+        shown = err.encode(errors="replace").decode()
+        mentioned = [os.fsencode(one).decode(errors="replace")[:40] for one in case.mentions]
+        if not any(one in shown or repr(one)[1:-1] in shown for one in mentioned):
+            found.append(f"the message names none of {', '.join(mentioned)[:100]}")
+    return found
+
+
+def _codes(case: Case, plain: tuple[int | None, bytes] | None) -> frozenset[int]:
+    if plain is None or plain[0] is None:
+        return case.codes
+    usual = frozenset((plain[0],))
+    if case.surroundings == "broken-stdout" and plain[1]:
+        return usual | {PIPE}
+    if case.surroundings == "full-stdout" and plain[1] and plain[0] == OK:
+        return frozenset((OK, REFUSED)) if case.command in ("run", "scale") else frozenset((REFUSED,))
+    return usual
+
+
+FILES = {
+    "train.py": "print('trained')\n",
+    "secret.py": "print('secret')\n",
+    "job.yaml": """apiVersion: kubeflow.org/v2beta1
+kind: MPIJob
+metadata: {name: job}
+spec:
+  slotsPerWorker: 1
+  mpiReplicaSpecs:
+    Launcher: {template: {spec: {containers: [{name: l, image: "a:1", command: [mpirun, hostname]}]}}}
+    Worker: {replicas: 2, template: {spec: {containers: [{name: w, image: "a:1"}]}}}
+""",
+    "recipe.toml": """name = "trial"
+about = "a trial"
+base = "debian:12"
+[python]
+[torch]
+version = "2.13.0"
+variant = "cpu"
+""",
+    "hosts.txt": "localhost slots=1\n",
+    "variables": "A=1\n",
+    "bad-interpreter": "#!/nowhere/python\nprint(1)\n",
+    "no-interpreter": "#!\n",
+}
+"""The working directory of every case."""
+KEPT = Run(
+    name="kept",
+    context=Context(command=("python", "train.py"), date="2026-01-02T03:04:05+00:00"),
+    points=(Point(hosts=1, slots=1, samples=(Sample(rate=100.0, source="progress", heard=1, seconds=4.0),)),),
+    repeats=1,
+    warmup=0.2,
+)
+
+
+def plain_values(result: Result) -> dict[str, object]:
+    """Return a result as JSON takes it."""
+    return asdict(result)
