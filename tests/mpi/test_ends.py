@@ -156,6 +156,68 @@ def test_raise_on_one_rank_ends_a_rank_that_waits_in_mpi(workplace, python):
     assert "one rank only" in heard.text(1, "stderr")
 
 
+PLAIN_MPI = """
+import atexit, os, signal, subprocess, sys, threading
+how = sys.argv[1]
+if how == "survive":
+    if os.fork() == 0:
+        raise ValueError("of a child")
+    os.wait()
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+print("pid", os.getpid(), flush=True)
+atexit.register(lambda: print("exit handler", flush=True))
+comm.Barrier()
+if comm.rank == 1:
+    if how == "hook":
+        sys.excepthook = lambda kind, error, trace: print("my hook:", error, file=sys.stderr)
+    if how in ("raise", "hook", "stuck"):
+        if how == "stuck":
+            atexit.register(lambda: threading.Event().wait())
+        raise ValueError("my bug")
+    if how == "exit":
+        sys.exit(3)
+    if how == "interrupt":
+        os.kill(os.getpid(), signal.SIGINT)
+    if how == "survive":
+        try:
+            sys.exit(4)
+        except SystemExit as error:
+            kept = error
+        thread = threading.Thread(target=sys.exit, args=(5,))
+        thread.start(), thread.join()
+        subprocess.run([sys.executable, "-c", "raise ValueError('of a helper')"])
+comm.Barrier()
+print("done")
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "said"),
+    [
+        ("raise", 1, "ValueError: my bug"),
+        ("hook", 1, "my hook: my bug"),
+        ("stuck", 1, "ValueError: my bug"),
+        ("exit", 3, ""),
+        ("interrupt", 130, "KeyboardInterrupt"),
+        ("survive", 0, "ValueError: of a child"),
+    ],
+)
+def test_script_that_ends_alone_under_plain_mpi4py(workplace, python, how, code, said):
+    """mpi4py's end waits for all ranks: the job must not."""
+    outcome, heard = workplace.launch(python, "-c", PLAIN_MPI, how, grace=1.0, timeout=60.0)
+    assert outcome.exit_code == code, outcome.reason
+    assert outcome.whose == ("rank 1" if code else "")
+    assert heard.text(1, "stderr").count("Traceback") == {"raise": 1, "stuck": 1, "interrupt": 1}.get(
+        how, 2 if how == "survive" else 0
+    )
+    assert said in heard.text(1, "stderr")
+    if how != "stuck":  # it was the last one registered, so the first called, and never ends
+        assert "exit handler" in heard.text(1)
+    if code == 0:
+        assert heard.text(1).endswith("done\nexit handler\n") and "done" in heard.text(0)
+
+
 def test_sigkill_of_everything_is_cleaned_at_the_next_start(workplace, python):
     launcher = sleeping(workplace, python, program=programs.IN_MPI)
     [job] = workplace.job_directories()

@@ -66,6 +66,9 @@ class Events:
             state.running = True
         elif what == "report":
             self.run.listener.report(state.rank, words["report"])
+        elif what == "failing":
+            state.failed_at, state.failing_code = self.run.clock(), words["exit_code"]
+            self.run.stop(Cause(why=Why.RANK, at=state.failed_at))
         elif what == "ended":
             self._ended(state, words)
         elif what == "done":
@@ -104,7 +107,7 @@ class Events:
             exit_code=words["exit_code"],
             signal=words["signal"],
             seconds=words["seconds"],
-            at=run.clock(),
+            at=run.clock() if state.failed_at is None else state.failed_at,
             stopped=words["stopped"],
             orphaned=words.get("orphaned", False),
             reason=words["reason"],

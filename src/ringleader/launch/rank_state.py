@@ -23,6 +23,10 @@ class RankState:
     """What its agent said about itself."""
     running: bool = False
     """The command has been started."""
+    failed_at: float | None = None
+    """When an exception left its script, by the launcher's clock; its exit handlers may still run."""
+    failing_code: int | None = None
+    """The exit code that it will have then."""
     end: RankEnd | None = None
     """How it ended, once it has."""
     done: bool = False

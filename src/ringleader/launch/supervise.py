@@ -320,11 +320,11 @@ class Supervisor:
         return RankEnd(
             rank=state.rank,
             host=state.host.host.name,
-            exit_code=None,
+            exit_code=state.failing_code,
             signal=None,
             seconds=now - self.started_at if self.started_at is not None else 0.0,
-            at=now,
-            stopped=stopped,
+            at=now if state.failed_at is None else state.failed_at,
+            stopped=stopped if state.failed_at is None else "",
             reason=reason,
             log=self.log_of(state.rank),
         )

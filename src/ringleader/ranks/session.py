@@ -68,6 +68,8 @@ class Session:
         self.drain_from = 0.0
         self.stopped_by = ""
         self.orphaned = ""
+        self.failing: dict[str, Any] = {}
+        """What the rank's Python said when an exception left its script; it may still run exit handlers."""
         self.stop_at: float | None = None
         self.kill_at: float | None = None
         self.killed = False
@@ -128,6 +130,7 @@ class Session:
                 self._control(events)
             else:
                 self.pipes.serve(fd, events)
+                self._failing()
 
     def _patience(self) -> float | None:
         """Milliseconds until the next time at which something must happen."""
@@ -244,7 +247,9 @@ class Session:
                 self._never_started(by)
             else:
                 self._look()
-        tree.ask_to_end(os.getpid())
+        # One whose script is over has heard enough: its exit handlers get the grace.
+        over = (self.child, self.failing["pid"]) if self.failing else ()
+        tree.ask_to_end(os.getpid(), spared=over)
         until = time.monotonic() + grace
         first_word = by == LAUNCHER and not self.told_to_stop
         self.kill_at = until if self.kill_at is None or first_word else min(self.kill_at, until)
@@ -261,20 +266,36 @@ class Session:
         self.out.say(do="ended", exit_code=None, signal=None, seconds=0.0, stopped=by, reason="never started")
         self.ended_at = time.monotonic()
 
+    def _failing(self) -> None:
+        """Tell at once that the rank has failed: its end may wait for peers that wait for it.
+
+        Of a Python below the rank's own process only one that uses MPI counts; others may fail as they like.
+        """
+        for words in self.pipes.failing:
+            pid = words["pid"]
+            if not self.failing and (pid == self.child or watch.mpi_libraries(watch.mapped_files(pid))):
+                self.failing = words
+                self.out.say(do="failing", exit_code=words["exit_code"])
+        self.pipes.failing.clear()
+
     def _collect(self) -> None:
         """Reap what has ended; if the rank's own process is among it, say so at once."""
         for pid, status in tree.reap():
             if pid == self.child and self.ended_at is None:
+                self.pipes.read_reports()
+                self._failing()
                 self.ended_at = time.monotonic()
                 self.look_at = None
                 code = os.waitstatus_to_exitcode(status)
+                if self.failing and code in (0, -signal.SIGTERM, -signal.SIGKILL):
+                    code = self.failing["exit_code"]  # ours was the signal
                 self.out.say(
                     do="ended",
                     exit_code=code if code >= 0 else None,
                     signal=-code if code < 0 else None,
                     seconds=self.ended_at - self.started,
-                    stopped=self.stopped_by,
-                    orphaned=bool(self.orphaned),
+                    stopped="" if self.failing else self.stopped_by,
+                    orphaned=bool(self.orphaned) and not self.failing,
                     reason="",
                 )
 

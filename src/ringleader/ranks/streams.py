@@ -82,6 +82,8 @@ class Pipes:
         self._kinds: dict[int, int] = {}
         self._report = -1
         self._report_buffer = b""
+        self.failing: list[dict[str, Any]] = []
+        """Words of Pythons whose script an exception has left; whoever takes them, takes them away."""
         self._input = -1
         self._input_buffer = bytearray()
         self._input_ends = False
@@ -150,21 +152,31 @@ class Pipes:
         except OSError:
             return b""
 
-    def _reports(self) -> None:
+    def read_reports(self) -> None:
+        """Take what the rank wrote to its report pipe so far."""
+        while self._report >= 0 and self._reports():
+            pass
+
+    def _reports(self) -> bool:
+        """Take one piece of the report pipe; say whether there was one."""
         data = self._read(self._report)
         if data is None:
-            return
+            return False
         if not data:
             os.close(self._report)
             self._report = -1
-            return
+            return False
         *lines, self._report_buffer = (self._report_buffer + data).split(b"\n")
         if len(self._report_buffer) > REPORT_LINE:
             self._report_buffer = b""
         for line in lines:
             with suppress(wire.ProtocolError):
-                wire.read_message(line)  # what is no JSON object goes no further
+                words = wire.read_message(line)  # what is no JSON object goes no further
+                if words.get("kind") == "failing":
+                    self.failing.append(words)
+                    continue
                 self._out.add(wire.frame(wire.MESSAGE, b'{"do":"report","report":%b}' % line))
+        return True
 
     def give_input(self, data: bytes) -> None:
         """Take bytes for the rank's standard input."""

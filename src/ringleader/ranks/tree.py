@@ -90,10 +90,10 @@ def send(pids: list[int], number: int) -> None:
             os.kill(pid, number)
 
 
-def ask_to_end(root: int) -> bool:
-    """SIGTERM to everything below a process, stopped ones woken; say whether there was anything."""
+def ask_to_end(root: int, *, spared: tuple[int, ...] = ()) -> bool:
+    """SIGTERM to everything below a process but ``spared``, stopped ones woken; say whether there was any."""
     pids = below(root)
-    send(pids, signal.SIGTERM)
+    send([pid for pid in pids if pid not in spared], signal.SIGTERM)
     send(pids, signal.SIGCONT)
     return bool(pids)
 

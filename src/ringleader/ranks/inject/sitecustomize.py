@@ -1,11 +1,14 @@
-"""Runs in every Python of a rank before the script: SIGQUIT prints all threads' stacks on standard error.
-With ``--as-horovod`` the name ``horovod`` stands for ``ringleader``.
+"""Runs in every Python of a rank before the script: SIGQUIT prints all threads' stacks on standard error, and
+the end of a script by an exception is told at once. With ``--as-horovod`` the name ``horovod`` stands for
+``ringleader``.
 
 It stands in front of PYTHONPATH, so the environment's own ``sitecustomize`` is looked up behind it and run.
 """
 
 from __future__ import annotations
 
+import _thread
+import atexit
 import faulthandler
 import os
 import signal
@@ -16,6 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
+    from typing import Any, NoReturn
+
+INTERRUPTED = 128 + signal.SIGINT
+"""Exit code, as a shell gives it, of a Python that an uncaught KeyboardInterrupt ended."""
 
 
 def _run_next() -> None:
@@ -48,6 +55,101 @@ class _Alias:
         return install().find_spec(name, path, target)
 
 
+class _ScriptEnd:
+    """Tells the agent as soon as an exception leaves the script: what follows may wait for the other ranks.
+
+    Exit handlers run, then mpi4py finalizes MPI, which waits for all ranks, and these wait for this one.
+    """
+
+    def __init__(self, fd: int) -> None:
+        """``fd`` is the report pipe, which the script may close and use its number for something else."""
+        self._fd = fd
+        self._pipe = os.fstat(fd).st_ino
+        self._pid = os.getpid()
+        self._thread = _thread.get_ident()
+        self._code = 0
+        self._over = False
+        sys.addaudithook(self._audit)
+        atexit.register(self._leave)  # the first registered is the last called
+
+    def tell(self, code: int) -> None:
+        """Tell the agent that the script has ended with an exit code other than 0.
+
+        Called where an exception may have left the script: it has where no frame of Python's is left.
+        """
+        left = sys._getframe(1).f_back is None and _thread.get_ident() == self._thread
+        if not left or self._over or self._code or os.getpid() != self._pid:  # a forked child is not the rank
+            return
+        self._code = code
+        try:
+            if os.fstat(self._fd).st_ino == self._pipe:
+                os.write(self._fd, b'{"kind":"failing","pid":%d,"exit_code":%d}\n' % (self._pid, code))
+        except OSError:
+            pass
+
+    def _audit(self, event: str, args: tuple[Any, ...]) -> None:
+        # An audit hook and no sys.excepthook, which belongs to the script.
+        if event == "sys.excepthook":
+            self.tell(INTERRUPTED if issubclass(args[1], KeyboardInterrupt) else 1)
+
+    def _leave(self) -> None:
+        """Every exit handler has been called: leave without MPI_Finalize where the others will not come."""
+        self._over = True
+        mpi = sys.modules.get("mpi4py.MPI")
+        if not self._code or os.getpid() != self._pid or mpi is None:
+            return
+        if not mpi.Is_initialized() or mpi.Is_finalized():
+            return
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (AttributeError, OSError, ValueError):
+                continue  # closed, or nobody reads it
+        if self._code == INTERRUPTED:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(self._pid, signal.SIGINT)
+        os._exit(self._code)
+
+
+class _Status(int):
+    """An exit code that notices when it is dropped, which an uncaught SystemExit does outside every frame."""
+
+    def __del__(self) -> None:
+        if _end is not None and self & 0xFF:
+            _end.tell(self & 0xFF)
+
+
+class _Message(str):
+    """The same for ``sys.exit("words")``, whose exit code is 1."""
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        if _end is not None:
+            _end.tell(1)
+
+
+def _exit(status: Any = None, /) -> NoReturn:
+    """Exit the interpreter by raising SystemExit(status)."""
+    if isinstance(status, int):
+        status = _Status(status)
+    elif isinstance(status, str):
+        status = _Message(status)
+    raise SystemExit(status)
+
+
+def _watch_end() -> _ScriptEnd | None:
+    try:
+        found = _ScriptEnd(int(os.environ["RINGLEADER_REPORT_FD"]))
+    except (KeyError, ValueError, OSError):  # a Python that was started with its descriptors closed
+        return None
+    _exit.__name__ = _exit.__qualname__ = "exit"
+    _exit.__module__ = "sys"
+    sys.exit = _exit
+    return found
+
+
+_end = _watch_end()
 if os.environ.get("RINGLEADER_AS_HOROVOD") == "1":
     sys.meta_path.insert(0, _Alias)
 if sys.stderr is not None:
