@@ -216,3 +216,14 @@ def mpi(request: pytest.FixtureRequest) -> str:
 def python() -> str:
     """The interpreter that the tests run in."""
     return sys.executable
+
+
+@pytest.fixture(scope="session")
+def sshd_program() -> str:
+    """sshd's path. Run by root it wants a directory that only a service manager makes: it is made here."""
+    path = shutil.which("sshd", path=f"/usr/sbin:{os.environ.get('PATH', '')}")
+    if path is None:
+        pytest.skip("sshd is not installed: apt-get install openssh-server")
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+    return path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
@@ -114,3 +115,38 @@ def test_down_removes_a_lab_whose_state_file_is_gone_or_broken(scratch_name, rin
         done = ringleader("lab", "down", "--name", scratch_name)
         assert done.returncode == 0, done.stderr
         assert snapshot(scratch_name) == before
+
+
+FRESH_RUN = r"""
+set -eu
+mount --make-rprivate /
+mount -t tmpfs none /run
+ringleader() { "$PYTHON" -m ringleader lab "$@"; }
+for done in 0 1 2 3 4; do
+    ringleader up --name "$NAME" --hosts 1 --ssh-port 34 >/dev/null
+    # What down would do, cut off before its last commands: the directory, the mount, the mount's directory.
+    ringleader down --name "$NAME" --dry-run | grep -v '^#' >/tmp/"$NAME".sh
+    total=$(wc -l </tmp/"$NAME".sh)
+    head -n $((total - 3 + done)) /tmp/"$NAME".sh | sh -e
+    [ "$done" = 4 ] && { rm -f /run/ringleader/lab/.netns; rmdir /run/ringleader/lab; }
+    ringleader down --name "$NAME"
+    echo "$done: $(ls -A /run)"
+done
+rm /tmp/"$NAME".sh
+"""
+
+
+def test_down_finishes_what_a_killed_down_began_where_no_lab_was_before(scratch_name):
+    """On a machine that never had a network namespace: ``/run`` is empty again, whatever was left undone."""
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", FRESH_RUN],
+        env=os.environ | {"PYTHON": sys.executable, "NAME": scratch_name},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stdout.splitlines() if line[:2] in ("0:", "1:", "2:", "3:", "4:")] == [
+        f"{count}: " for count in range(5)
+    ], done.stdout

@@ -26,7 +26,6 @@ from ringleader.render.compose.ssh_texts import sshd_config
 from ringleader.render.rdma.table import PROFILES
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "compose"
-SSHD = shutil.which("sshd", path="/usr/sbin:" + os.environ.get("PATH", ""))
 SHELLCHECK = shutil.which("shellcheck")
 
 BASE = ComposeRequest(image="registry.example/team/torch:2.8", ranks=2)
@@ -338,8 +337,7 @@ def test_variables_come_back_from_yaml(values: dict[str, str]) -> None:
     assert {name: interpolated(value) for name, value in read.items()} == values
 
 
-@pytest.mark.skipif(SSHD is None, reason="needs sshd")
-def test_sshd_reads_every_value_as_it_was_given(tmp_path: Path) -> None:
+def test_sshd_reads_every_value_as_it_was_given(tmp_path: Path, sshd_program: str) -> None:
     """``sshd -T`` prints what it understood."""
     key = tmp_path / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True, timeout=60)
@@ -356,7 +354,7 @@ def test_sshd_reads_every_value_as_it_was_given(tmp_path: Path) -> None:
     text = sshd_config(asked, asked.head).replace("/etc/ringleader/host_key", str(key))
     (tmp_path / "config").write_text(text)
     done = subprocess.run(
-        [str(SSHD), "-T", "-f", str(tmp_path / "config")], capture_output=True, text=True, timeout=60
+        [sshd_program, "-T", "-f", str(tmp_path / "config")], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
     lines = [line for line in done.stdout.splitlines() if line.startswith("setenv ")]

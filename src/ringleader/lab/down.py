@@ -100,14 +100,18 @@ def claim_netns(root: Path) -> None:
 
 
 def tidy_root(root: Path) -> None:
-    """Remove what the last lab leaves behind: ``/run/netns`` as we made it, and the empty directories."""
+    """Remove what the last lab leaves behind: ``/run/netns`` as we made it, and the empty directories.
+
+    Each step looks for itself whether it is still to be done: an earlier call may have been killed anywhere.
+    """
     with suppress(FileNotFoundError), root_locked(root):
         if state.names(root):
             return
-        if observe.netns_mount_is_ours(root, ()):
-            for step in netns_steps():
+        if observe.netns_is_ours(root, ()):
+            for step in netns_steps(mounted=observe.is_mount(observe.NAMESPACES)):
                 carry_out(step, lock=None)
         (root / observe.MADE_NETNS).unlink(missing_ok=True)
         with suppress(OSError):
             root.rmdir()
-            root.parent.rmdir()
+    with suppress(OSError):
+        root.parent.rmdir()

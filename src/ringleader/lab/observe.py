@@ -55,7 +55,8 @@ def remains(name: str, root: Path) -> Remains:
         in_hosts_file=hosts_file.has_block(name),
         netns_mount=Path(directory).exists()
         and state.names(root) == (name,)
-        and netns_mount_is_ours(root, namespaces),
+        and netns_is_ours(root, namespaces)
+        and is_mount(NAMESPACES),
     )
 
 
@@ -65,9 +66,12 @@ def is_mount(path: Path) -> bool:
     return any(line.split()[4] == str(path) for line in lines)
 
 
-def netns_mount_is_ours(root: Path, namespaces: tuple[str, ...]) -> bool:
-    """Tell whether labs made ``/run/netns`` a mount and nothing but ``namespaces`` is left in it."""
-    if not (root / MADE_NETNS).exists() or not is_mount(NAMESPACES):
+def netns_is_ours(root: Path, namespaces: tuple[str, ...]) -> bool:
+    """Tell whether labs made ``/run/netns`` and nothing but ``namespaces`` is left in it.
+
+    It need not be a mount any more: whoever removed it may have been killed after unmounting.
+    """
+    if not (root / MADE_NETNS).exists() or not NAMESPACES.is_dir():
         return False
     return {entry.name for entry in NAMESPACES.iterdir()} <= set(namespaces)
 

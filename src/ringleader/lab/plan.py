@@ -285,6 +285,7 @@ def network_removal_steps(remains: Remains) -> list[Step]:
     return [Command(argv=argv) for argv in argvs]
 
 
-def netns_steps() -> list[Step]:
+def netns_steps(*, mounted: bool = True) -> list[Step]:
     """Return the steps that undo what the first ``ip netns add`` on a machine does."""
-    return [Command(argv=("umount", "-n", "/run/netns")), Command(argv=("rmdir", "/run/netns"))]
+    unmount = [Command(argv=("umount", "-n", "/run/netns"))] if mounted else []
+    return [*unmount, Command(argv=("rmdir", "/run/netns"))]

@@ -152,8 +152,8 @@ def locked(name: str, root: Path, *, timeout: float) -> Iterator[int]:
     directory = Path(directory_of(name, str(root)))
     deadline = time.monotonic() + timeout
     while True:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:
             continue
