@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import selectors
 import socket
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -124,6 +126,17 @@ class Control:
             peer.waiting.clear()
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if peer.waiting else 0)
         self._selector.modify(peer.sock, events, peer)
+
+    def flush_all(self, seconds: float) -> None:
+        """Send what waits for any peer, as far as the connections take it within so long."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and (late := [peer for peer in self._peers if peer.waiting]):
+            poll = select.poll()
+            for peer in late:
+                poll.register(peer.fd, select.POLLOUT)
+            poll.poll(50)
+            for peer in late:
+                self._flush(peer)
 
     def drop(self, peer: Peer) -> None:
         """Close one connection."""

@@ -49,6 +49,12 @@ class Feed:
             self._control.send(self._peer, wire.message(do="end_of_input"))
             self._fd = None
 
+    def continued(self) -> None:
+        """We were stopped and run again, perhaps in the background of the terminal, or no more there."""
+        self._unregister()
+        if self._peer is not None:
+            self.asked(self._peer)
+
     def _unregister(self) -> None:
         if self._registered and self._fd is not None:
             self._selector.unregister(self._fd)

@@ -128,7 +128,8 @@ def _supervise(
             early=early,
         )
         supervisor = Supervisor(setting, selector, control, engine)
-        supervisor.run(caught)
+        with signals.caught(signals.WHILE_RUNNING) as others:
+            supervisor.run(caught, others)
         if job.extra_mpirun_args and engine.noise():
             listener.warning(engine.noise().rstrip())
         return supervisor

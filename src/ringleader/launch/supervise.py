@@ -20,9 +20,11 @@ from ringleader.launch.control import Control, Peer
 from ringleader.launch.engine import Engine
 from ringleader.launch.events import Events
 from ringleader.launch.feed import Feed
+from ringleader.launch.job_control import JobControl
 from ringleader.launch.outcome import Listener, RankEnd
 from ringleader.launch.output import RankFiles
 from ringleader.launch.rank_state import RankState
+from ringleader.launch.signals import FORWARDED
 from ringleader.launch.start_faults import misplaced, mpirun_failed, never_reported
 from ringleader.launch.verdict import Cause, Why, aborts_in, ranks_named
 from ringleader.plan import Plan
@@ -87,6 +89,7 @@ class Supervisor:
         self.stop_at: float | None = None
         self.warn_at: float | None = None
         self.mpirun_gone: float | None = None
+        self.job_control = JobControl(self)
         self.feed = Feed(selector, control, setting.stdin)
         self.events = Events(self)
 
@@ -96,14 +99,16 @@ class Supervisor:
 
     # --- the loop -----------------------------------------------------------------------------------------
 
-    def run(self, signals: int | None) -> None:
+    def run(self, *signals: int | None) -> None:
         """Serve everybody until all is over. Raises LaunchError where the MPI did not start the plan."""
-        if signals is not None:
-            self.selector.register(signals, selectors.EVENT_READ, "signals")
+        for descriptor in signals:
+            if descriptor is not None:
+                self.selector.register(descriptor, selectors.EVENT_READ, "signals")
         while not self._over():
             for key, mask in self.selector.select(self._patience()):
                 self._serve(key, mask)
             self._tick(self.clock())
+            self.job_control.turned_at = time.monotonic()
         if self.refused:
             raise LaunchError(self.refused)
 
@@ -254,9 +259,15 @@ class Supervisor:
                 self.events.lost(state.peer)
 
     def _signal(self, number: int) -> None:
-        """Serve a signal to the launcher: SIGQUIT shows stacks, the others stop, a second time at once."""
+        """Serve a signal to the launcher; those that end the job do so at once a second time."""
         if number == signal.SIGQUIT:
             self.show_stacks()
+        elif number in FORWARDED:
+            self.job_control.forward(number)
+        elif number == signal.SIGTSTP:
+            self.job_control.suspend()
+        elif number == signal.SIGCONT:
+            self.job_control.continued()
         elif self.cause is None:
             self.stop(Cause(why=Why.SIGNAL, at=self.clock(), number=number))
         elif number in (signal.SIGINT, signal.SIGTERM):

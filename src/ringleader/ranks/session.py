@@ -74,6 +74,7 @@ class Session:
         self.kill_at: float | None = None
         self.killed = False
         self.told_to_stop = False
+        self.paused = False
         self.launcher_gone = False
         self.done = False
         self.finished = False
@@ -191,6 +192,14 @@ class Session:
             self.stop(LAUNCHER, float(words["grace"]))
         elif what == "stacks":
             self._stacks()
+        elif what == "signal":
+            self._deliver(int(words["number"]))
+        elif what == "pause":
+            self.paused = True
+            tree.stop_below(os.getpid())
+        elif what == "continue" and self.paused:
+            self.paused = False
+            tree.send(tree.below(os.getpid()), signal.SIGCONT)
         elif what == "status":
             self.files.add_status(words["status"])
         elif what == "end_of_input":
@@ -320,6 +329,23 @@ class Session:
             self.out.say(do="library", path=library)
         self.look_every = min(self.look_every * 2, LONGEST_LOOK)
         self.look_at = time.monotonic() + self.look_every
+
+    def _deliver(self, number: int) -> None:
+        """Send a signal that the user gave the launcher to those it is meant for.
+
+        That is the command itself or, where it does nothing with it (a shell around the script), whoever
+        started last in line does; workers of these are their business. Without anybody the command gets it,
+        and does what a process does by itself.
+        """
+        table = tree.parents()
+        wanted, found = [self.child], list[int]()
+        for pid in wanted:
+            if watch.takes(pid, number):
+                found.append(pid)
+            else:
+                wanted += [other for other, parent in table.items() if parent == pid]
+        if self.child and self.ended_at is None:
+            tree.send(found or [self.child], number)
 
     def _stacks(self) -> None:
         """Have every Python of the rank print its stacks; name the processes that can't."""

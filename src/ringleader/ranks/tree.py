@@ -98,6 +98,14 @@ def ask_to_end(root: int, *, spared: tuple[int, ...] = ()) -> bool:
     return bool(pids)
 
 
+def stop_below(root: int) -> None:
+    """SIGSTOP to everything below a process, until nobody new is found: some fork meanwhile."""
+    stopped: set[int] = set()
+    while found := [pid for pid in below(root) if pid not in stopped]:
+        send(found, signal.SIGSTOP)
+        stopped.update(found)
+
+
 def reap() -> list[tuple[int, int]]:
     """Collect every child that has ended: (pid, wait status)."""
     ended: list[tuple[int, int]] = []

@@ -83,6 +83,14 @@ def catches(pid: int, number: int) -> bool:
     return False
 
 
+def takes(pid: int, number: int) -> bool:
+    """Say whether a process has a handler for a signal, or waits for it with the signal blocked."""
+    for line in _lines(f"/proc/{pid}/status"):
+        if line.startswith(("SigCgt:", "SigBlk:")) and int(line.split()[1], 16) >> (number - 1) & 1:
+            return True
+    return False
+
+
 def described(pid: int) -> dict[str, str]:
     """Return name, state and the kernel function a process waits in, as /proc says it."""
     words = {"pid": str(pid), "name": "", "state": "", "waits_in": ""}
