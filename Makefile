@@ -12,7 +12,7 @@ SYSTEM_PYTEST := $(PYTEST) --reruns 1 -rR
 STAGE := scripts/stage
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup system demo test test-quick test-images lint types floors unit ssh mpi collectives examples lab browser bench bench-controller campaign-inputs clean
+.PHONY: help setup system demo test test-quick test-images lint types floors unit ssh mpi collectives examples lab browser bench bench-controller campaign-inputs campaign-faults clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -95,6 +95,9 @@ bench-controller: setup  ## the MPIJob operator: speed and memory; WORDS='--kube
 
 campaign-inputs: setup  ## every command with bad input and in hostile surroundings; as root. WORDS='--sample 300'
 	@$(BIN)/python tests/campaigns/bad_input.py $(WORDS)
+
+campaign-faults: setup system  ## break running jobs at random, here and in a lab, and judge how they end; as root. WORDS='--trials 200'
+	@$(BIN)/python tests/campaigns/faults.py $(WORDS)
 
 clean:  ## remove what was built here
 	rm -rf $(VENV) .mpi build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
