@@ -6,18 +6,23 @@ The objects stand once, in ``ringleader.render.kubernetes.install``; a test comp
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ringleader import __version__
 from ringleader.mpijob.crd import crd
 from ringleader.mpijob.yaml_text import text_of
 from ringleader.render.kubernetes.install import NAME, Installation, manifests
+from ringleader.render.kubernetes.operator_deployment import RESOURCES
 
 DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
 REPOSITORY = "ringleader-operator"
 IMAGE = f"{REPOSITORY}:{__version__}"
 BASE, OVERLAY, CHART = "kustomize/base", "kustomize/overlay", f"helm/{NAME}"
+COMPONENTS = {"exec-spawn": "has_exec_spawn", "log-tails": "has_log_tails"}
+"""Folder below kustomize/components → what of an installation it switches on."""
 
 IMAGE_IS_KNOWN = f"""\
 replacements:
@@ -39,6 +44,10 @@ apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources:
 - ../base
+# What is off unless asked for: take the sign away.
+# components:
+# - ../components/exec-spawn
+# - ../components/log-tails
 images:
 - name: {REPOSITORY}
   newName: registry.example.com/{REPOSITORY}
@@ -55,24 +64,49 @@ appVersion: {__version__}
 kubeVersion: ">=1.28.0-0"
 """
 VALUES_TEXT = f"""\
-# Image that deploy/operator/Dockerfile makes.
+# Image that deploy/operator/Dockerfile makes. Launchers of jobs run it too: where it takes a pull secret,
+# each job names one of its own namespace.
 image:
   repository: {REPOSITORY}
   # Empty: the chart's appVersion.
   tag: ""
   pullPolicy: IfNotPresent
+# Of the operator's own Pods: [{{name: registry}}].
+imagePullSecrets: []
 # The one namespace whose jobs it looks after; empty: all namespaces.
 scope: ""
 # Gang scheduler of jobs that name none: volcano, or the name of a scheduler with coscheduling.
 gangScheduling: ""
 # End of host names, such as cluster.local; empty: they end in .svc.
 clusterDomain: ""
+# Seconds that a launcher waits for workers that have an address and do not answer; empty: 900.
+waitTimeout: ""
 # Operators, one of which works.
 replicas: 1
-# Rights for jobs with the annotation ringleader/spawn: exec.
-execSpawn: true
+# Rights for jobs with the annotation ringleader/spawn: exec. Without them such jobs are refused.
+execSpawn: false
+# The end of a failed container's log in status and events, and the right to read logs. Logs may hold secrets.
+logTails: false
+# Policies that keep the operator's account to what belongs to MPIJobs: true or false. They belong to no
+# namespace and need Kubernetes 1.30. Empty: with an operator of all namespaces, where the cluster knows them.
+admissionPolicy: ""
+# Only Pods of its own namespace and of namespaces with the label metrics=enabled reach the metrics.
+networkPolicy: true
+{text_of([{"resources": RESOURCES}])}\
+nodeSelector: {{}}
+tolerations: []
+affinity: {{}}
+priorityClassName: ""
 """
+HELPERS_TEXT = f"""\
+{{{{- define "{NAME}.name" -}}}}
+{NAME}
+{{{{- if and .Values.scope (ne .Values.scope .Release.Namespace) }}}}-{{{{ .Values.scope }}}}{{{{ end }}}}
+{{{{- end -}}}}
+"""
+_NAME = f'{{{{ include "{NAME}.name" . }}}}'
 IN_CHART = {
+    f"{NAME}-the-scope": _NAME,
     "the-namespace": "{{ .Release.Namespace }}",
     "the-scope": "{{ .Values.scope }}",
     "the-image": '"{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"',
@@ -80,11 +114,26 @@ IN_CHART = {
 }
 """What a chart's user says → where it stands in a template."""
 OPTIONAL = {
-    "--namespace=the-scope": "scope",
-    "--gang-scheduling=the-gang": "gangScheduling",
-    "--cluster-domain=the-domain": "clusterDomain",
+    "- --namespace=the-scope": ("with .Values.scope", "- --namespace={{ . }}"),
+    "- --gang-scheduling=the-gang": ("with .Values.gangScheduling", "- --gang-scheduling={{ . }}"),
+    "- --cluster-domain=the-domain": ("with .Values.clusterDomain", "- --cluster-domain={{ . }}"),
+    "- --wait-timeout=4243": ("with .Values.waitTimeout", "- --wait-timeout={{ . }}"),
+    "- --exec-spawn": ("if .Values.execSpawn", "- --exec-spawn"),
+    "- --log-tails": ("if .Values.logTails", "- --log-tails"),
+    f"app.kubernetes.io/instance: {NAME}-the-scope": (
+        f'if ne (include "{NAME}.name" .) "{NAME}"',
+        f"app.kubernetes.io/instance: {_NAME}",
+    ),
 }
-"""Arguments that are there only where the value is given."""
+"""Line of an object → when it is there, and how it reads."""
+PLACEMENT = ("imagePullSecrets", "nodeSelector", "tolerations", "affinity", "priorityClassName")
+"""Fields of the operator's Pods that are values of the same name."""
+POLICIES = (
+    'and (semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version)'
+    ' (or (eq (toString .Values.admissionPolicy) "true")'
+    ' (and (eq (toString .Values.admissionPolicy) "") (not .Values.scope)))'
+)
+RIGHTS = ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
 
 
 def files() -> dict[str, str]:
@@ -93,16 +142,32 @@ def files() -> dict[str, str]:
 
 
 def _kustomize() -> dict[str, str]:
-    objects = manifests(Installation(image=IMAGE, has_crd=False))
+    wish = Installation(image=IMAGE, has_crd=False)
+    base = manifests(wish)
     listed = ["crd.yaml", "operator.yaml"]
-    return {
+    kind = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}
+    found = {
         f"{BASE}/crd.yaml": text_of([crd()]),
-        f"{BASE}/operator.yaml": text_of(objects),
-        f"{BASE}/kustomization.yaml": text_of(
-            [{"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": listed}]
-        ),
+        f"{BASE}/operator.yaml": text_of(base),
+        f"{BASE}/kustomization.yaml": text_of([{**kind, "resources": listed}]),
         f"{OVERLAY}/kustomization.yaml": OVERLAY_TEXT,
     }
+    for name, field in COMPONENTS.items():
+        objects = manifests(replace(wish, **{field: True}))
+        patch = [{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": f"--{name}"}]
+        component = {
+            "apiVersion": "kustomize.config.k8s.io/v1alpha1",
+            "kind": "Component",
+            "resources": ["objects.yaml"],
+            "patches": [{"path": "arguments.yaml", "target": {"kind": "Deployment", "name": NAME}}],
+        }
+        folder = f"kustomize/components/{name}"
+        found[f"{folder}/kustomization.yaml"] = text_of([component])
+        found[f"{folder}/arguments.yaml"] = text_of([patch])
+        found[f"{folder}/objects.yaml"] = text_of(
+            one for one in objects if one not in base and one["kind"] != "Deployment"
+        )
+    return found
 
 
 def _chart() -> dict[str, str]:
@@ -111,55 +176,96 @@ def _chart() -> dict[str, str]:
         namespace="the-namespace",
         gang="the-gang",
         cluster_domain="the-domain",
+        wait_timeout=4243,
         replicas=4242,
+        has_exec_spawn=True,
+        has_log_tails=True,
         has_crd=False,
         has_namespace=False,
     )
-    everywhere, scoped = manifests(wish), manifests(_scoped(wish))
-    rights = ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+    everywhere, scoped = manifests(wish), manifests(replace(wish, scope="the-scope"))
     found = {"Chart.yaml": CHART_TEXT, "values.yaml": VALUES_TEXT, "crds/mpijobs.yaml": text_of([crd()])}
+    found["templates/_helpers.tpl"] = HELPERS_TEXT
     for name, objects, guard in (
         ("cluster-rights", everywhere, "not .Values.scope"),
         ("namespace-rights", scoped, ".Values.scope"),
     ):
-        chosen = [one for one in objects if one["kind"] in rights]
-        plain = [one for one in chosen if not one["metadata"]["name"].endswith("-exec")]
-        execs = [one for one in chosen if one not in plain]
-        found[f"templates/{name}.yaml"] = _template(plain, guard)
-        found[f"templates/{name}-exec.yaml"] = _template(execs, f"and .Values.execSpawn ({guard})")
+        chosen = [one for one in objects if one["kind"] in RIGHTS]
+        for part, value in (("-exec", "execSpawn"), ("-logs", "logTails")):
+            special = [one for one in chosen if one["metadata"]["name"].endswith(part)]
+            chosen = [one for one in chosen if one not in special]
+            found[f"templates/{name}{part}.yaml"] = _template(special, f"and .Values.{value} ({guard})")
+        found[f"templates/{name}.yaml"] = _template(chosen, guard)
+    found.update(_objects(scoped))
+    return {f"{CHART}/{name}": text for name, text in found.items()}
+
+
+def _objects(scoped: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the templates of what is the same for operators of one namespace and of all."""
     kinds = {
         "ServiceAccount": "",
         "Deployment": "",
         "Service": "",
+        "NetworkPolicy": ".Values.networkPolicy",
         "PodDisruptionBudget": "gt (int .Values.replicas) 1",
     }
+    found = {}
+    policies = []
     for one in scoped:
-        if one["kind"] in kinds:
-            found[f"templates/{one['kind'].lower()}.yaml"] = _template([one], kinds[one["kind"]])
-    return {f"{CHART}/{name}": text for name, text in found.items()}
-
-
-def _scoped(wish: Installation) -> Installation:
-    return Installation(**{**vars(wish), "scope": "the-scope"})
+        kind = one["kind"]
+        if kind.startswith("ValidatingAdmissionPolicy"):
+            policies.append(one)
+        elif kind in kinds:
+            found[f"templates/{kind.lower()}.yaml"] = _template([one], kinds[kind])
+    special = [
+        one for one in policies if one["metadata"]["name"].endswith(("-exec", "-roles", "-rolebindings"))
+    ]
+    plain = [one for one in policies if one not in special]
+    found["templates/admission-policies.yaml"] = _template(plain, POLICIES)
+    found["templates/admission-policies-exec.yaml"] = _template(
+        special, f"and .Values.execSpawn ({POLICIES})"
+    )
+    return found
 
 
 def _template(objects: Iterable[object], guard: str) -> str:
-    lines = []
+    lines: list[str] = []
+    skipped: str | None = None
     for line in text_of(objects).splitlines():
-        optional = next((word for word in OPTIONAL if line.strip() == f"- {word}"), None)
-        if optional is not None:
-            indent = line[: line.index("-")]
-            option = optional.partition("=")[0]
-            lines += [f"{indent}{{{{- with .Values.{OPTIONAL[optional]} }}}}"]
-            lines += [f"{indent}- {option}={{{{ . }}}}", f"{indent}{{{{- end }}}}"]
+        text = line.lstrip()
+        indent = line[: len(line) - len(text)]
+        if skipped is not None and indent.startswith(skipped):
             continue
-        for word, template in IN_CHART.items():
-            line = re.sub(rf"\b{word}\b", lambda _, template=template: template, line)
-        lines.append(line)
-        if line.strip().startswith("image: "):
-            lines.append(f"{line[: line.index('image')]}imagePullPolicy: {{{{ .Values.image.pullPolicy }}}}")
-    text = "".join(line + "\n" for line in lines)
-    return f"{{{{- if {guard} }}}}\n{text}{{{{- end }}}}\n" if guard else text
+        skipped = None
+        if text in OPTIONAL:
+            condition, body = OPTIONAL[text]
+            lines += [f"{indent}{{{{- {condition} }}}}", f"{indent}{body}", f"{indent}{{{{- end }}}}"]
+        elif text == "resources:" and "kind: Deployment" in lines:
+            lines += _value(indent, "resources")
+            skipped = f"{indent} "
+        else:
+            lines.append(_filled(line))
+            if text.startswith("image: "):
+                lines.append(f"{indent}imagePullPolicy: {{{{ .Values.image.pullPolicy }}}}")
+            elif text.startswith("serviceAccountName: "):
+                lines += [part for name in PLACEMENT for part in _value(indent, name)]
+    rendered = "".join(line + "\n" for line in lines)
+    return f"{{{{- if {guard} }}}}\n{rendered}{{{{- end }}}}\n" if guard else rendered
+
+
+def _value(indent: str, name: str) -> list[str]:
+    """Return the lines of a field that is there where its value is."""
+    if name == "priorityClassName":
+        body = [f"{indent}{name}: {{{{ . }}}}"]
+    else:
+        body = [f"{indent}{name}:", f"{indent}  {{{{- toYaml . | nindent {len(indent) + 2} }}}}"]
+    return [f"{indent}{{{{- with .Values.{name} }}}}", *body, f"{indent}{{{{- end }}}}"]
+
+
+def _filled(line: str) -> str:
+    for word, template in IN_CHART.items():
+        line = re.sub(rf"\b{word}\b", lambda _, template=template: template, line)
+    return line
 
 
 if __name__ == "__main__":

@@ -30,7 +30,9 @@ BRISK: dict[str, Any] = {
     "stop_within": 10.0,
 }
 """Terms of an operator whose pauses are short enough for tests."""
-SETTINGS = OperatorSettings(image="example.org/ringleader-operator:1")
+SETTINGS = OperatorSettings(
+    image="example.org/ringleader-operator:1", has_exec_spawn=True, has_log_tails=True
+)
 
 
 class Running:

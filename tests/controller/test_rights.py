@@ -11,18 +11,18 @@ from tests.kube.fake import FakeCluster
 
 from ringleader.controller.leader import LeaseTerms
 from ringleader.controller.process import ProcessTerms
-from ringleader.render.kubernetes.install import NAME, NAMESPACE, Installation, manifests
+from ringleader.render.kubernetes.install import NAMESPACE, Installation, manifests
 
 
 def install(cluster: FakeCluster, folder: Path, scope: str) -> Path:
     """Make what the manifests hold, but for what would run there; return the operator's kubeconfig."""
-    wish = Installation(image="example.org/operator:1", scope=scope, has_crd=False)
+    wish = Installation(
+        image="example.org/operator:1", scope=scope, has_crd=False, has_exec_spawn=True, has_log_tails=True
+    )
     for document in manifests(wish):
-        if document["kind"] in ("Namespace", "ServiceAccount", "Role", "RoleBinding", "ClusterRole") or (
-            document["kind"] == "ClusterRoleBinding"
-        ):
+        if document["kind"] not in ("Deployment", "Service", "NetworkPolicy"):
             cluster.create(document, document["metadata"].get("namespace", ""))
-    token = cluster.add_service_account(NAMESPACE, NAME)
+    token = cluster.add_service_account(NAMESPACE, wish.name)
     return cluster.write_kubeconfig(folder / "operator", token=token, namespace=NAMESPACE)
 
 

@@ -22,7 +22,7 @@ from ringleader.render.kubernetes.settings import OperatorSettings
 
 pytestmark = [pytest.mark.mpi, pytest.mark.lab]
 OF = {"embedded": "OpenMPI", "openmpi4": "OpenMPI", "mpich": "MPICH", "intel": "Intel"}
-SETTINGS = OperatorSettings(image="ringleader-operator:1")
+SETTINGS = OperatorSettings(image="ringleader-operator:1", has_exec_spawn=True)
 SSH = """#!/bin/sh
 while :; do
     case $1 in -o) shift 2 ;; -*) shift ;; *) break ;; esac

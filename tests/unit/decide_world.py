@@ -46,7 +46,7 @@ FIELDS = {
     "RoleBinding": "role_binding",
 }
 """Kind → field of Observed."""
-SETTINGS = OperatorSettings(image="registry.example/ringleader:1")
+SETTINGS = OperatorSettings(image="registry.example/ringleader:1", has_exec_spawn=True, has_log_tails=True)
 
 
 def make_job(

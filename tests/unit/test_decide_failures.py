@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.decide_world import START, World, make_job, merged
+from tests.unit.decide_world import SETTINGS, START, World, make_job, merged
 
 from ringleader.controller.decide import decide
 from ringleader.controller.diagnosis import FIRST_FAILURE
@@ -142,6 +143,17 @@ def test_a_log_is_asked_for_once_and_before_anything_is_done() -> None:
     assert found == Decision(logs=found.logs)
     world.settle()
     assert not decide(world.job, world.observed(), world.now, world.settings).logs
+
+
+def test_no_log_is_read_and_none_shown_unless_the_operator_was_told_to() -> None:
+    settings = replace(SETTINGS, has_log_tails=False)
+    world = World(job=job("fail"), settings=settings).start()
+    world.logs = {"pi-worker-0": "the password is hunter2\n"}
+    world.fail("pi-worker-0", 7)
+    assert not decide(world.job, world.observed(), world.now, settings).logs
+    world.settle()
+    assert "pi-worker-0: container main: exit code 7" in world.condition("Failed").message
+    assert "hunter2" not in repr((world.job.status, world.notes, world.objects))
 
 
 # --- eviction ---

@@ -210,8 +210,16 @@ def test_what_this_operator_cannot_do_is_said_like_an_invalid_spec_until_it_can(
     assert "metadata.annotations[ringleader/spawn]: " in failed.message
     assert world.reasons == ["ValidationError"]
     assert not world.applied
-    world.settings = OperatorSettings(image="registry.example/ringleader:1")
+    world.settings = OperatorSettings(image="registry.example/ringleader:1", has_exec_spawn=True)
     assert world.start().state == "Running"
+
+
+def test_a_job_that_takes_rights_which_were_not_installed_says_how_to_install_them() -> None:
+    settings = OperatorSettings(image="registry.example/ringleader:1")
+    world = World(job=make_job(annotations={"ringleader/spawn": "exec"}), settings=settings).settle()
+    message = next(one.message for one in world.job.status.conditions if "exec" in one.message)
+    assert "operator manifests --exec-spawn" in message and "execSpawn=true" in message
+    assert not world.applied
 
 
 def test_an_unknown_profile_of_nics_is_said_like_an_invalid_spec() -> None:

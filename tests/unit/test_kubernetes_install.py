@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import runpy
 import shutil
 import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +17,39 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from ringleader.cli import operator_run
 from ringleader.cli.main import ringleader
+from ringleader.cli.operator_run import read_words, settings_of, terms_of
+from ringleader.controller.leader import lease_name
 from ringleader.errors import RequestError
 from ringleader.mpijob.reading import read
-from ringleader.render.kubernetes import spawn
+from ringleader.render.kubernetes import admission_policy, spawn
 from ringleader.render.kubernetes.install import Installation, check, manifests
+from ringleader.render.kubernetes.settings import OperatorSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "deploy/helm/ringleader-operator"
+FULL = Installation(
+    image="i:1",
+    replicas=3,
+    gang="volcano",
+    cluster_domain="k8s.example",
+    wait_timeout=60,
+    has_exec_spawn=True,
+    has_log_tails=True,
+)
 WISHES = [
     Installation(image="i:1"),
-    Installation(image="i:1", replicas=3, gang="volcano", cluster_domain="k8s.example"),
-    Installation(image="i:1", namespace="team", scope="team", has_crd=False, has_namespace=False),
-    Installation(image="i:1", namespace="ops", scope="team", has_exec_spawn=False),
+    FULL,
+    Installation(
+        image="i:1",
+        namespace="team",
+        scope="team",
+        has_crd=False,
+        has_namespace=False,
+        has_admission_policy=False,
+    ),
+    Installation(image="i:1", namespace="ops", scope="team", has_network_policy=False),
 ]
 Rights = set[tuple[str, str, str]]
 
@@ -47,6 +70,8 @@ def rights_of(objects: list[dict[str, Any]], kinds: tuple[str, ...] = ("Role", "
 @pytest.mark.parametrize("version", ["1.29", "1.36"])
 def test_kubernetes_takes_every_object(wish: Installation, version: str) -> None:
     for one in manifests(wish):
+        if one["apiVersion"] == admission_policy.API and version < admission_policy.SINCE:
+            continue
         kubernetes_validate.validate(one, version, strict=True)
 
 
@@ -74,7 +99,7 @@ def test_exec_takes_what_a_jobs_role_gives_and_nothing_without_it() -> None:
             "spec": {"mpiReplicaSpecs": {"Launcher": kind, "Worker": {"replicas": 1, **kind}}},
         }
     )
-    rights = rights_of(manifests(WISHES[0]))
+    rights = rights_of(manifests(FULL))
     given = {
         (one, verb)
         for rule in spawn.role(job)["rules"]
@@ -84,16 +109,18 @@ def test_exec_takes_what_a_jobs_role_gives_and_nothing_without_it() -> None:
     assert given
     for resource, verb in given:
         assert ("ClusterRole", resource, verb) in rights, "nobody can give away what he has not"
-    without = {resource for _, resource, _ in rights_of(manifests(WISHES[3]))}
-    assert not without & {"pods/exec", "serviceaccounts", "roles", "rolebindings"}
+    for wish in (WISHES[0], WISHES[2], WISHES[3]):
+        without = {resource for _, resource, _ in rights_of(manifests(wish))}
+        assert not without & {"pods/exec", "pods/log", "serviceaccounts", "roles", "rolebindings"}
 
 
 def test_the_operator_may_do_all_that_it_asks_for_at_its_start() -> None:
-    from ringleader.controller.rights import LEASE_RIGHTS, RIGHTS
+    from ringleader.controller.rights import LEASE_RIGHTS, wanted
 
     for wish in WISHES:
         allowed = {(resource, verb) for _, resource, verb in rights_of(manifests(wish))}
-        for right in (*RIGHTS, *LEASE_RIGHTS):
+        settings = OperatorSettings(has_exec_spawn=wish.has_exec_spawn, has_log_tails=wish.has_log_tails)
+        for right in (*wanted(settings), *LEASE_RIGHTS):
             name = f"{right.resource.plural}/{right.subresource}".rstrip("/")
             assert (name, right.verb) in allowed, str(right)
 
@@ -108,6 +135,9 @@ def test_the_deployment() -> None:
         "--log-format=json",
         "--gang-scheduling=volcano",
         "--cluster-domain=k8s.example",
+        "--wait-timeout=60",
+        "--exec-spawn",
+        "--log-tails",
     ]
     assert container["env"] == [{"name": "RINGLEADER_OPERATOR_IMAGE", "value": "i:1"}]
     probes = (container["livenessProbe"], container["readinessProbe"])
@@ -130,13 +160,88 @@ def test_every_argument_is_one_that_the_operator_knows() -> None:
 
 def test_everything_wrong_at_once() -> None:
     with pytest.raises(RequestError) as raised:
-        check(Installation(image="a b", namespace="A", scope="b_c", replicas=0))
+        check(Installation(image="a b", namespace="A", scope="b_c", replicas=0, wait_timeout=0))
     assert [fault.where for fault in raised.value.faults] == [
         "--install-in",
         "--namespace",
         "--image",
         "--replicas",
+        "--wait-timeout",
     ]
+
+
+def test_operators_of_two_namespaces_lie_side_by_side() -> None:
+    """One must not replace the other, select its Pods, or take its Lease."""
+    alone = manifests(Installation(image="i:1", namespace="ops", scope="ops"))
+    first, second = (manifests(Installation(image="i:1", namespace="ops", scope=one)) for one in "ab")
+    same = {("Namespace", "ops"), ("CustomResourceDefinition", "mpijobs.kubeflow.org")}
+    found = [by_name(one).keys() - same for one in (alone, first, second)]
+    assert not (found[0] & found[1] or found[0] & found[2] or found[1] & found[2])
+    selectors = [
+        by_name(one)["Deployment", name]["spec"]["selector"]["matchLabels"]
+        for one, name in ((first, "ringleader-operator-a"), (second, "ringleader-operator-b"))
+    ]
+    assert selectors[0] != selectors[1]
+    assert lease_name("", "ops") == lease_name("ops", "ops") == "mpi-operator"
+    assert lease_name("a", "ops") != lease_name("b", "ops") != "mpi-operator"
+    terms = terms_of(read_words(run_options("--namespace", "a", "--lock-namespace", "ops")), {}, "default")
+    assert terms.lease is not None
+    assert (terms.lease.namespace, terms.lease.name) == ("ops", "mpi-operator-a")
+    with pytest.raises(RequestError, match="longer than"):
+        check(Installation(image="i:1", namespace="ops", scope="a" * 36))
+    assert not check(Installation(image="i:1", namespace="ops", scope="a" * 35))
+
+
+def run_options(*words: str) -> dict[str, Any]:
+    return operator_run.command.make_context("run", list(words)).params
+
+
+def test_rights_beyond_ssh_jobs_and_logs_are_asked_for() -> None:
+    assert not settings_of(read_words(run_options()), "").has_exec_spawn
+    assert not settings_of(read_words(run_options()), "").has_log_tails
+    settings = settings_of(read_words(run_options("--exec-spawn", "--log-tails")), "")
+    assert settings.has_exec_spawn and settings.has_log_tails
+
+
+def test_who_may_scale_jobs() -> None:
+    roles = by_name(manifests(WISHES[0]))
+    scale = {
+        level: {
+            verb
+            for rule in roles["ClusterRole", f"ringleader-mpijobs-{level}"]["rules"]
+            if "mpijobs/scale" in rule["resources"]
+            for verb in rule["verbs"]
+        }
+        for level in ("view", "edit")
+    }
+    assert scale == {"view": {"get"}, "edit": {"get", "update", "patch"}}
+
+
+def test_who_reaches_the_metrics() -> None:
+    objects = by_name(manifests(FULL))
+    policy = objects["NetworkPolicy", "ringleader-operator-metrics"]["spec"]
+    pods = objects["Deployment", "ringleader-operator"]["spec"]["template"]
+    assert policy["podSelector"]["matchLabels"].items() <= pods["metadata"]["labels"].items()
+    assert policy["policyTypes"] == ["Ingress"]
+    (ingress,) = policy["ingress"]
+    names = [port["name"] for port in pods["spec"]["containers"][0]["ports"]]
+    assert [one["port"] for one in ingress["ports"]] == names
+    assert ingress["from"] == [
+        {"podSelector": {}},
+        {"namespaceSelector": {"matchLabels": {"metrics": "enabled"}}},
+    ]
+
+
+def test_policies_are_left_out_where_they_cannot_be() -> None:
+    for words, there in (
+        ([], True),
+        (["--no-admission-policy"], False),
+        (["--namespace", "team"], False),
+        (["--namespace", "team", "--admission-policy"], True),
+    ):
+        done = CliRunner().invoke(ringleader, ["operator", "manifests", "--image", "i:1", "--json", *words])
+        kinds = {one["kind"] for one in json.loads(done.stdout)["items"]}
+        assert ("ValidatingAdmissionPolicy" in kinds) is there, words
 
 
 def test_the_command_prints_what_kubectl_takes() -> None:
@@ -162,7 +267,11 @@ def test_the_files_in_deploy_are_made_of_the_builders() -> None:
         assert (ROOT / "deploy" / path).read_text(encoding="utf-8") == text, (
             "renew them: python scripts/deploy_files.py"
         )
-    kept = {path.relative_to(ROOT / "deploy").as_posix() for path in (ROOT / "deploy").rglob("*.yaml")}
+    kept = {
+        path.relative_to(ROOT / "deploy").as_posix()
+        for path in (ROOT / "deploy").rglob("*")
+        if path.suffix in (".yaml", ".tpl")
+    }
     assert kept == set(made)
 
 
@@ -186,30 +295,94 @@ def test_kustomize_builds_the_base_and_an_overlay() -> None:
     assert by_name(overlay) == by_name(wanted)
 
 
-@pytest.mark.skipif(shutil.which("helm") is None, reason="helm is not here")
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not here")
+def test_kustomize_components_switch_on_what_is_off(tmp_path: Path) -> None:
+    version = runpy.run_path(str(ROOT / "scripts/deploy_files.py"))["IMAGE"]
+    shutil.copytree(ROOT / "deploy/kustomize", tmp_path / "kustomize")
+    mine = tmp_path / "kustomize/mine"
+    mine.mkdir()
+    text = "resources: [../base]\ncomponents: [../components/exec-spawn, ../components/log-tails]\n"
+    (mine / "kustomization.yaml").write_text(text)
+    wanted = manifests(Installation(image=version, has_exec_spawn=True, has_log_tails=True))
+    assert by_name(said("kubectl", "kustomize", str(mine))) == by_name(wanted)
+
+
+HELM = """
+import json, sys
+from helm_python import Chart
+print(json.dumps(Chart.load(sys.argv[1]).render(json.loads(sys.argv[2]), name="r", namespace="ops")))
+"""
+"""In a process of its own: Helm's library brings Go's runtime and its signal handlers."""
+HAS_HELM = importlib.util.find_spec("helm_python") is not None
+needs_helm = pytest.mark.skipif(not HAS_HELM, reason="helm-python-sdk is not here")
+
+
+def rendered(values: dict[str, Any]) -> list[dict[str, Any]]:
+    """What Helm itself makes of the chart."""
+    words = [sys.executable, "-c", HELM, str(CHART), json.dumps(values)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    texts = json.loads(done.stdout).values()
+    return [one for text in texts for one in yaml.safe_load_all(text) if isinstance(one, dict)]
+
+
+CHARTED = Installation(image="i:1", namespace="ops", has_crd=False, has_namespace=False)
+PLACED = {
+    "imagePullSecrets": [{"name": "registry"}],
+    "nodeSelector": {"role": "system"},
+    "tolerations": [{"key": "system", "operator": "Exists"}],
+    "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
+    "priorityClassName": "system-cluster-critical",
+}
+
+
+@needs_helm
 @pytest.mark.parametrize(
-    ("words", "wish"),
+    ("values", "wish"),
     [
-        ([], Installation(image="i:1", namespace="ops", has_crd=False, has_namespace=False)),
+        ({}, CHARTED),
+        ({"scope": "ops"}, replace(CHARTED, scope="ops", has_admission_policy=False)),
         (
-            ["scope=team", "replicas=2", "gangScheduling=volcano", "clusterDomain=d", "execSpawn=false"],
-            Installation(
-                image="i:1",
-                namespace="ops",
-                scope="team",
+            {"scope": "team", "admissionPolicy": True, "networkPolicy": False, "execSpawn": True},
+            replace(CHARTED, scope="team", has_network_policy=False, has_exec_spawn=True),
+        ),
+        (
+            {
+                "replicas": 2,
+                "gangScheduling": "volcano",
+                "clusterDomain": "d",
+                "waitTimeout": 60,
+                "execSpawn": True,
+                "logTails": True,
+            },
+            replace(
+                CHARTED,
                 replicas=2,
                 gang="volcano",
                 cluster_domain="d",
-                has_exec_spawn=False,
-                has_crd=False,
-                has_namespace=False,
+                wait_timeout=60,
+                has_exec_spawn=True,
+                has_log_tails=True,
             ),
         ),
+        ({"admissionPolicy": False}, replace(CHARTED, has_admission_policy=False)),
     ],
 )
-def test_helm_renders_the_same_objects(words: list[str], wish: Installation) -> None:
-    values = [part for word in ["image.repository=i", "image.tag=1", *words] for part in ("--set", word)]
-    found = by_name(said("helm", "template", "r", str(CHART), "--namespace", "ops", *values))
-    container = found["Deployment", "ringleader-operator"]["spec"]["template"]["spec"]["containers"][0]
+def test_helm_renders_the_same_objects(values: dict[str, Any], wish: Installation) -> None:
+    found = by_name(rendered({"image": {"repository": "i", "tag": "1"}, **values}))
+    deployment = found["Deployment", wish.name]
+    container = deployment["spec"]["template"]["spec"]["containers"][0]
     assert container.pop("imagePullPolicy") == "IfNotPresent"
     assert found == by_name(manifests(wish))
+
+
+@needs_helm
+def test_a_charts_user_says_where_the_operator_runs() -> None:
+    resources = {"limits": {"memory": "1Gi"}}
+    found = by_name(rendered({**PLACED, "resources": resources}))
+    deployment = found["Deployment", "ringleader-operator"]
+    spec = deployment["spec"]["template"]["spec"]
+    assert {name: spec[name] for name in PLACED} == PLACED
+    # Helm merges maps of values.
+    assert spec["containers"][0]["resources"]["limits"] == {"memory": "1Gi"}
+    kubernetes_validate.validate(deployment, "1.36", strict=True)

@@ -31,7 +31,7 @@ from ringleader.render.kubernetes.sshd_port import ssh_ports
 from ringleader.render.kubernetes.worker import worker_pod
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "kubernetes"
-SETTINGS = OperatorSettings(image="ringleader-operator:1")
+SETTINGS = OperatorSettings(image="ringleader-operator:1", has_exec_spawn=True)
 PLAIN = OperatorSettings()
 EXEC = {"ringleader/spawn": "exec"}
 REFERENCE = {"ringleader/ssh-layout": "reference"}

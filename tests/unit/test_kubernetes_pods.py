@@ -26,7 +26,7 @@ def request(**words: Any) -> Request:
 
 
 def planned(image: str = "", **words: Any) -> PodsPlan:
-    return plan(mpijob(request(**words)), OperatorSettings(image=image), run="RUN")
+    return plan(mpijob(request(**words)), OperatorSettings(image=image, has_exec_spawn=True), run="RUN")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from ringleader.render.kubernetes.sshd_port import ssh_ports
 from ringleader.render.kubernetes.worker import worker_pod
 from ringleader.render.rdma.table import PROFILES
 
-SETTINGS = OperatorSettings(image="operator:1")
+SETTINGS = OperatorSettings(image="operator:1", has_exec_spawn=True)
 MPIRUN = ["mpirun", "-n", "2", "train"]
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
 

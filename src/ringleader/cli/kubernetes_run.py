@@ -180,7 +180,7 @@ def _work(on: Where, place: Place, job: MPIJob, follow: FollowWords, tell: Calla
 def _settings(follow: FollowWords) -> OperatorSettings:
     from ringleader.render.kubernetes.settings import OperatorSettings
 
-    return OperatorSettings(image=follow.operator_image or "")
+    return OperatorSettings(image=follow.operator_image or "", has_exec_spawn=True)
 
 
 def _namespace(cluster: ClusterWords, faults: Faults) -> str:

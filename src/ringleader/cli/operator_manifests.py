@@ -29,7 +29,32 @@ IMAGE = f"ringleader-operator:{__version__}"
 @click.option("--cluster-domain", default="", help="End of host names, such as cluster.local.")
 @click.option("--replicas", default=1, show_default=True, help="Operators, one of which works.")
 @click.option(
-    "--exec-spawn/--no-exec-spawn", default=True, help="Give the rights that ringleader/spawn: exec needs."
+    "--wait-timeout",
+    type=float,
+    metavar="SECONDS",
+    help="How long a launcher waits for workers that have an address and do not answer. [default: 900]",
+)
+@click.option(
+    "--exec-spawn/--no-exec-spawn",
+    default=False,
+    help="Give the rights that jobs with ringleader/spawn: exec need. [default: refuse such jobs]",
+)
+@click.option(
+    "--log-tails/--no-log-tails",
+    default=False,
+    help="Show the end of a failed container's log in status and events: logs may hold secrets."
+    " [default: no]",
+)
+@click.option(
+    "--admission-policy/--no-admission-policy",
+    default=None,
+    help="With policies that keep the operator's account to what belongs to MPIJobs; Kubernetes 1.30."
+    " [default: not with --namespace]",
+)
+@click.option(
+    "--network-policy/--no-network-policy",
+    default=True,
+    help="Let Pods of its own namespace and of those labelled metrics=enabled read the metrics, no others.",
 )
 @click.option("--crd/--no-crd", default=None, help="With the CRD. [default: not with --namespace]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON List.")
@@ -41,7 +66,11 @@ def command(
     gang: str,
     cluster_domain: str,
     replicas: int,
+    wait_timeout: float | None,
     exec_spawn: bool,
+    log_tails: bool,
+    admission_policy: bool | None,
+    network_policy: bool,
     crd: bool | None,
     as_json: bool,
 ) -> None:
@@ -64,7 +93,11 @@ def command(
         gang=gang,
         cluster_domain=cluster_domain,
         replicas=replicas,
+        wait_timeout=wait_timeout,
         has_exec_spawn=exec_spawn,
+        has_log_tails=log_tails,
+        has_admission_policy=not namespace if admission_policy is None else admission_policy,
+        has_network_policy=network_policy,
         has_crd=not namespace if crd is None else crd,
         has_namespace=not namespace,
     )

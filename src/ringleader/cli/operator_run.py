@@ -39,6 +39,8 @@ class OperatorWords:
     image: str | None = None
     image_pull_policy: str = ""
     wait_timeout: float = 900.0
+    exec_spawn: bool = False
+    log_tails: bool = False
     gang_scheduling: str = ""
     cluster_domain: str = ""
     host: str = ""
@@ -81,7 +83,17 @@ OPTIONS: tuple[click.Parameter, ...] = (
         ["--wait-timeout"],
         default=900.0,
         show_default=True,
-        help="Seconds that a launcher waits for its workers to answer.",
+        help="Seconds that a launcher waits for workers that have an address and do not answer.",
+    ),
+    click.Option(
+        ["--exec-spawn/--no-exec-spawn"],
+        default=False,
+        help="Run jobs with ringleader/spawn: exec. [default: refuse them]",
+    ),
+    click.Option(
+        ["--log-tails/--no-log-tails"],
+        default=False,
+        help="Show the end of a failed container's log in status and events. [default: no]",
     ),
     click.Option(
         ["--gang-scheduling"],
@@ -180,7 +192,7 @@ async def _run(words: OperatorWords, environ: Mapping[str, str]) -> None:
         user_agent="ringleader-operator",
     )
     if words.dry_run:
-        await _rehearse(cluster, terms)
+        await _rehearse(cluster, terms, settings_of(words, ""))
         return
     lease_cluster = RestCluster(found, timeout=5.0, connections=2, user_agent="ringleader-operator-lease")
     stop = asyncio.Event()
@@ -203,13 +215,14 @@ def _text(path: Path) -> str:
         return ""
 
 
-async def _rehearse(cluster: RestCluster, terms: ProcessTerms) -> None:
+async def _rehearse(cluster: RestCluster, terms: ProcessTerms, settings: OperatorSettings) -> None:
     """Ask the cluster all that is asked at the start, and say what would be looked after."""
     from ringleader.controller import rights
     from ringleader.kube.resources import MPIJOBS
 
     try:
-        await rights.check(cluster, terms.namespace, terms.lease.namespace if terms.lease else None)
+        lock = terms.lease.namespace if terms.lease else None
+        await rights.check(cluster, terms.namespace, lock, rights.wanted(settings))
         jobs = await cluster.list(MPIJOBS, terms.namespace)
     finally:
         await cluster.close()
@@ -231,19 +244,22 @@ def settings_of(words: OperatorWords, resolv_conf: str) -> OperatorSettings:
         dns_domain=domain_of_search(resolv_conf),
         gang=words.gang_scheduling,
         wait_timeout=words.wait_timeout,
+        has_exec_spawn=words.exec_spawn,
+        has_log_tails=words.log_tails,
     )
 
 
 def terms_of(words: OperatorWords, environ: Mapping[str, str], own_namespace: str) -> ProcessTerms:
     """Return how the process is to work."""
-    from ringleader.controller.leader import LeaseTerms
+    from ringleader.controller.leader import LeaseTerms, lease_name
     from ringleader.controller.process import ProcessTerms
 
     instance = environ.get("POD_NAME") or platform.node() or "mpi-operator"
     lease = None
     if words.leader_election:
         identity = f"{instance}_{uuid.uuid4()}"
-        lease = LeaseTerms(namespace=words.lock_namespace or own_namespace, identity=identity)
+        lock = words.lock_namespace or own_namespace
+        lease = LeaseTerms(namespace=lock, name=lease_name(words.namespace, lock), identity=identity)
     port = words.port if words.monitoring_port is None else words.monitoring_port
     return ProcessTerms(
         namespace=words.namespace,

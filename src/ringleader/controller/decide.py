@@ -78,7 +78,7 @@ def _live(draft: Draft, observed: Observed, pods: Pods, settings: OperatorSettin
         return
     if not suspend:
         suspending.say_resumed(draft)
-    seen = failing.look(draft, observed, pods)
+    seen = failing.look(draft, observed, pods, has_logs=settings.has_log_tails)
     if failing.end(draft, observed, pods, seen):
         return
     if suspend:

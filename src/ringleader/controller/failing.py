@@ -50,15 +50,15 @@ def annotations_of(config_map: Object | None) -> Mapping[str, str]:
     return (config_map or {}).get("metadata", {}).get("annotations") or {}
 
 
-def look(draft: Draft, observed: Observed, pods: Pods) -> Seen:
-    """Gather what is known of failures; where a log is needed for it, the draft asks for the log."""
+def look(draft: Draft, observed: Observed, pods: Pods, *, has_logs: bool) -> Seen:
+    """Gather what is known of failures; where a log is to be shown with it, the draft asks for the log."""
     annotations = annotations_of(observed.config_map)
     record = restarts.record_of(annotations)
     kept, found = kept_failure(annotations), first_failure(pods)
     if found is None or record.cause or not is_to_be_kept(found, kept):
         return Seen(record=record, first=kept, is_new=False)
     wish = found.wish
-    if wish is not None and wish.pod not in observed.logs:
+    if has_logs and wish is not None and wish.pod not in observed.logs:
         draft.logs.append(wish)
     found = replace(found, log=observed.logs.get(found.pod, ""))
     return Seen(record=record, first=found, is_new=True)

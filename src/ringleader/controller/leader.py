@@ -18,6 +18,8 @@ from ringleader.kube.port import ApiError, Cluster, Object
 from ringleader.kube.resources import LEASES
 
 _log = logging.getLogger(__name__)
+LEASE = "mpi-operator"
+"""The reference controller's Lease: the two never work side by side."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +27,7 @@ class LeaseTerms:
     """Which Lease, and how long it holds. Times in seconds."""
 
     namespace: str
-    name: str = "mpi-operator"
-    """The reference controller's name, so that the two never work side by side."""
+    name: str = LEASE
     identity: str
     """Unique to this process."""
     duration: float = 15.0
@@ -35,6 +36,15 @@ class LeaseTerms:
     """The holder gives up when it could not renew for so long."""
     retry: float = 2.0
     """Between attempts to take or to renew."""
+
+
+def lease_name(scope: str, namespace: str) -> str:
+    """Return the name of the Lease for an operator of one namespace, ``scope`` (empty: of all).
+
+    Operators of different namespaces that lie side by side must not take each other's Lease. The reference
+    controller's name stays where that controller would have it: in the one namespace that is looked after.
+    """
+    return LEASE if scope in ("", namespace) else f"{LEASE}-{scope}"
 
 
 class LostLeadError(RefusedError):

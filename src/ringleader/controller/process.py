@@ -104,6 +104,7 @@ class Operator:
         """
         self._closed_at_end = [cluster, *([lease_cluster] if lease_cluster is not None else [])]
         self._terms = terms
+        self._rights = rights.wanted(settings)
         self._clock = clock = clock or SystemClock()
         self.metrics = Metrics()
         self._cluster = MeasuredCluster(cluster, count=self.metrics.requested, clock=clock.steady)
@@ -184,7 +185,7 @@ class Operator:
         lock = None if self._terms.lease is None else self._terms.lease.namespace
         for attempt in itertools.count(1):
             try:
-                await rights.check(self._cluster, self._terms.namespace, lock)
+                await rights.check(self._cluster, self._terms.namespace, lock, self._rights)
                 return
             except UnreachableError as error:
                 fault: RefusedError = error

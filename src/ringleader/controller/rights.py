@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ringleader.errors import Fault, RefusedError
@@ -16,10 +17,14 @@ from ringleader.kube.resources import (
     LEASES,
     MPIJOBS,
     PODS,
+    ROLE_BINDINGS,
+    ROLES,
     SECRETS,
+    SERVICE_ACCOUNTS,
     SERVICES,
     Resource,
 )
+from ringleader.render.kubernetes.settings import OperatorSettings
 
 _log = logging.getLogger(__name__)
 _HINT = "ringleader operator manifests | kubectl apply -f -"
@@ -46,7 +51,6 @@ RIGHTS = (
     Right(verb="delete", resource=MPIJOBS, is_needed=False),
     *(Right(verb=verb, resource=PODS) for verb in ("list", "watch", "get", "create", "delete")),
     Right(verb="patch", resource=PODS, is_needed=False),
-    Right(verb="get", resource=PODS, subresource="log", is_needed=False),
     *(Right(verb=verb, resource=JOBS) for verb in ("list", "watch", "get", "create", "patch")),
     Right(verb="delete", resource=JOBS, is_needed=False),
     *(Right(verb=verb, resource=SERVICES) for verb in ("list", "watch", "get", "create", "patch")),
@@ -55,22 +59,39 @@ RIGHTS = (
     Right(verb="create", resource=EVENTS, is_needed=False),
 )
 """Rights in the namespaces that are looked after."""
+LOG_RIGHTS = (Right(verb="get", resource=PODS, subresource="log", is_needed=False),)
+"""Besides, where ends of logs are to be shown."""
+EXEC_RIGHTS = (
+    *(Right(verb=verb, resource=SERVICE_ACCOUNTS, is_needed=False) for verb in ("get", "create")),
+    *(Right(verb=verb, resource=ROLES, is_needed=False) for verb in ("get", "create", "patch")),
+    *(Right(verb=verb, resource=ROLE_BINDINGS, is_needed=False) for verb in ("get", "create", "patch")),
+    *(Right(verb=verb, resource=PODS, subresource="exec", is_needed=False) for verb in ("get", "create")),
+)
+"""Besides, where jobs may spawn by exec."""
 LEASE_RIGHTS = tuple(Right(verb=verb, resource=LEASES) for verb in ("get", "create", "update"))
 """Rights in the namespace of the Lease."""
 
 
-async def check(cluster: Cluster, namespace: str, lock_namespace: str | None) -> None:
+def wanted(settings: OperatorSettings) -> tuple[Right, ...]:
+    """Return the rights that an operator with these settings takes where it looks after jobs."""
+    logs = LOG_RIGHTS if settings.has_log_tails else ()
+    return (*RIGHTS, *logs, *(EXEC_RIGHTS if settings.has_exec_spawn else ()))
+
+
+async def check(
+    cluster: Cluster, namespace: str, lock_namespace: str | None, rights: Sequence[Right] = RIGHTS
+) -> None:
     """Raise RefusedError where the CRD or rights are missing.
 
     ``namespace`` is empty for all; ``lock_namespace`` is ``None`` without a Lease. UnreachableError and other
     ApiErrors pass through.
     """
     await _check_crd(cluster, namespace)
-    wanted = [(right, namespace) for right in RIGHTS]
+    asked = [(right, namespace) for right in rights]
     if lock_namespace is not None:
-        wanted += [(right, lock_namespace) for right in LEASE_RIGHTS]
-    answers = await asyncio.gather(*(_is_allowed(cluster, right, where) for right, where in wanted))
-    missing = [(*one, why) for one, (is_allowed, why) in zip(wanted, answers, strict=True) if not is_allowed]
+        asked += [(right, lock_namespace) for right in LEASE_RIGHTS]
+    answers = await asyncio.gather(*(_is_allowed(cluster, right, where) for right, where in asked))
+    missing = [(*one, why) for one, (is_allowed, why) in zip(asked, answers, strict=True) if not is_allowed]
     faults = [_fault(right, where, why) for right, where, why in missing if right.is_needed]
     if faults:
         raise RefusedError(faults)

@@ -75,6 +75,12 @@ def _apps(plural: str, kind: str, *short: str) -> Kind:
     )
 
 
+def _admission(plural: str, kind: str) -> Kind:
+    return Kind(
+        group="admissionregistration.k8s.io", version="v1", plural=plural, kind=kind, namespaced=False
+    )
+
+
 def _review(plural: str, kind: str) -> Kind:
     return Kind(
         group="authorization.k8s.io",
@@ -174,6 +180,9 @@ ROLE_BINDING = _rbac("rolebindings", "RoleBinding", namespaced=True)
 CLUSTER_ROLE = _rbac("clusterroles", "ClusterRole", namespaced=False)
 CLUSTER_ROLE_BINDING = _rbac("clusterrolebindings", "ClusterRoleBinding", namespaced=False)
 
+ADMISSION_POLICY = _admission("validatingadmissionpolicies", "ValidatingAdmissionPolicy")
+ADMISSION_BINDING = _admission("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding")
+
 BUILT_IN: tuple[Kind, ...] = (
     POD,
     SERVICE,
@@ -217,6 +226,8 @@ BUILT_IN: tuple[Kind, ...] = (
     CRD,
     ACCESS_REVIEW,
     RULES_REVIEW,
+    ADMISSION_POLICY,
+    ADMISSION_BINDING,
 )
 
 

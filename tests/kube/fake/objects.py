@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.kube.fake import built_in, definitions, deletion, kinds
+from tests.kube.fake.admission import Admission, Attempt
 from tests.kube.fake.answers import (
     Refusal,
     already_exists,
@@ -43,6 +44,9 @@ class Objects:
     warnings: list[str] = field(default_factory=list)
     """What the request that is being served is to be warned of."""
 
+    def __post_init__(self) -> None:
+        self.admission = Admission(self.store)
+
     def find(self, kind: Kind, namespace: str, name: str) -> Entry:
         """Return an object or refuse with 404."""
         entry = self.store.collection(kind).entries.get((namespace, name))
@@ -76,6 +80,7 @@ class Objects:
             raise already_exists(kind, metadata["name"])
         for admit in self.admit:
             admit(kind, new)
+        self._judge("CREATE", kind, options.user, new=new)
         if options.dry_run and self.features.dry_run:
             return self.store.entry(collection, new).encoded
         entry = self.store.write(collection, new, old, next_version=self.features.monotonic_version)
@@ -152,6 +157,30 @@ class Objects:
         document["status"] = definitions.established(document, self.now())
         return self.store.write(self.store.collection(kinds.CRD), document, entry)
 
+    def _judge(
+        self,
+        operation: str,
+        kind: Kind,
+        user: str,
+        *,
+        new: Document | None = None,
+        old: Document | None = None,
+        subresource: str = "",
+    ) -> None:
+        metadata = (new or old or {}).get("metadata", {})
+        self.admission.judge(
+            Attempt(
+                operation=operation,
+                kind=kind,
+                user=user,
+                namespace=metadata.get("namespace", ""),
+                name=metadata.get("name", ""),
+                subresource=subresource,
+                new=new,
+                old=old,
+            )
+        )
+
     # Change
 
     def update(
@@ -185,6 +214,7 @@ class Objects:
                 raise invalid(kind, entry.key[1], found)
         else:
             self._check(kind, new, old)
+        self._judge("UPDATE", kind, options.user, new=new, old=old, subresource=subresource)
         if options.dry_run and self.features.dry_run:
             return self.store.entry(self.store.collection(kind), new).encoded
         return self._store_change(kind, entry, new, old).encoded
@@ -248,6 +278,7 @@ class Objects:
         on = self.features
         deletion.check_preconditions(kind, entry, options, on)
         document = entry.document()
+        self._judge("DELETE", kind, options.user, old=document)
         if options.dry_run and on.dry_run:
             return deletion.answer(kind, entry, document)
         metadata = document["metadata"]

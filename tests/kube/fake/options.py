@@ -19,10 +19,13 @@ class WriteOptions:
     manager: str = ""
     force: bool = False
     """An apply takes fields over from other managers."""
+    user: str = ""
+    """Who asks; empty: the cluster's own controllers."""
 
     @staticmethod
-    def of(query: Mapping[str, str], user_agent: str) -> WriteOptions:
+    def of(query: Mapping[str, str], user_agent: str, user: str = "") -> WriteOptions:
         return WriteOptions(
+            user=user,
             dry_run=dry_run(query.get("dryRun")),
             strict=query.get("fieldValidation") == "Strict",
             manager=query.get("fieldManager", "") or user_agent.partition("/")[0],
@@ -40,9 +43,11 @@ class DeleteOptions:
     grace: int | None = None
     uid: str = ""
     version: str = ""
+    user: str = ""
+    """Who asks; empty: the cluster's own controllers."""
 
     @staticmethod
-    def of(query: Mapping[str, str], body: Mapping[str, Any]) -> DeleteOptions:
+    def of(query: Mapping[str, str], body: Mapping[str, Any], user: str = "") -> DeleteOptions:
         conditions = body.get("preconditions") or {}
         grace = body.get("gracePeriodSeconds", query.get("gracePeriodSeconds"))
         propagation = body.get("propagationPolicy") or query.get("propagationPolicy") or ""
@@ -55,6 +60,7 @@ class DeleteOptions:
             )
         every = body.get("dryRun")
         return DeleteOptions(
+            user=user,
             dry_run=dry_run(every[0] if every else query.get("dryRun")),
             propagation=propagation,
             grace=None if grace is None else int(grace),

@@ -11,6 +11,7 @@ import orjson
 from aiohttp import web
 from tests.kube.fake import answering, discovery, reads, subresources
 from tests.kube.fake.access import Access, User
+from tests.kube.fake.admission import Attempt
 from tests.kube.fake.answers import Refusal, bad_request, not_allowed, unsupported_media
 from tests.kube.fake.apply import apply
 from tests.kube.fake.containers import Containers
@@ -92,6 +93,17 @@ class Server:
             raise not_allowed()
 
     async def _serve(self, request: web.BaseRequest, found: Route, user: User) -> web.StreamResponse:
+        if found.subresource == "exec":
+            attempt = Attempt(
+                operation="CONNECT",
+                kind=found.kind,
+                user=user.name,
+                namespace=found.namespace,
+                name=found.name,
+                subresource=found.subresource,
+                new={},
+            )
+            self.objects.admission.judge(attempt)
         if found.subresource and found.subresource != "status":
             return await subresources.answer(self.objects, self.containers, request, found)
         if found.verb == "create":
@@ -101,15 +113,15 @@ class Server:
         if found.verb == "watch" and self.objects.features.watch:
             return await self._watch(request, found)
         if found.verb == "deletecollection":
-            return await self._delete_collection(request, found)
+            return await self._delete_collection(request, found, user)
         if found.verb == "watch":
             raise not_allowed()
         if found.verb in ("update", "patch"):
-            return await self._change(request, found)
+            return await self._change(request, found, user)
         entry = self.objects.find(found.kind, found.namespace, found.name)
         if found.verb == "get":
             return self._respond(request, found, entry.encoded)
-        options = DeleteOptions.of(request.query, await _body(request) or {})
+        options = DeleteOptions.of(request.query, await _body(request) or {}, user.name)
         entry = self.objects.find(found.kind, found.namespace, found.name)
         return answering.respond(orjson.dumps(self.objects.delete(found.kind, entry, options)))
 
@@ -133,7 +145,7 @@ class Server:
                 self.access.review(found.kind, document, user, self.objects.features), 201
             )
         self.access.check_escalation(found, document, user, self.objects.features)
-        options = WriteOptions.of(request.query, request.headers.get("User-Agent", ""))
+        options = WriteOptions.of(request.query, request.headers.get("User-Agent", ""), user.name)
         if found.kind.namespaced and not found.namespace:
             raise not_allowed()
         encoded = self.objects.create(found.kind, found.namespace, document, options)
@@ -146,8 +158,8 @@ class Server:
         how = answering.view(request.headers.get("Accept", ""), features)
         return answering.respond(answering.many(collection, page, how, query, features, self.objects.now()))
 
-    async def _change(self, request: web.BaseRequest, found: Route) -> web.Response:
-        options = WriteOptions.of(request.query, request.headers.get("User-Agent", ""))
+    async def _change(self, request: web.BaseRequest, found: Route, user: User) -> web.Response:
+        options = WriteOptions.of(request.query, request.headers.get("User-Agent", ""), user.name)
         document = await _body(request)
         if request.content_type == "application/apply-patch+yaml":
             encoded, status = apply(self.objects, found, document, options)
@@ -182,14 +194,14 @@ class Server:
             return strategic(target, patch, shape_of(found.kind.api_version, found.kind.kind))
         raise unsupported_media(content_type, PATCHES if is_built_in else PATCHES[:2] + PATCHES[3:])
 
-    async def _delete_collection(self, request: web.BaseRequest, found: Route) -> web.Response:
+    async def _delete_collection(self, request: web.BaseRequest, found: Route, user: User) -> web.Response:
         features = self.objects.features
         if not features.delete_collection or (found.kind.namespaced and not found.namespace):
             raise not_allowed()
         body = await _body(request) or {}
         collection = self.objects.store.collection(found.kind)
         page = reads.page(self.objects.store, collection, found.namespace, request.query, features)
-        options = DeleteOptions.of(request.query, body)
+        options = DeleteOptions.of(request.query, body, user.name)
         for entry in page.entries:
             self.objects.delete(found.kind, entry, options)
         return answering.respond(reads.encoded_list(collection, page, features))

@@ -28,6 +28,15 @@ def _spawn(job: MPIJob, settings: OperatorSettings) -> Iterator[Fault]:
             what="spawning by exec needs the operator's image, and the operator was started without --image",
             hint="start it with --image, or use an image with sshd",
         )
+    elif is_exec(job) and not settings.has_exec_spawn:
+        yield Fault(
+            where=f"metadata.annotations[{SPAWN}]",
+            what=(
+                "this operator was installed without the rights for spawning by exec: install it with"
+                " `ringleader operator manifests --exec-spawn` (Helm: execSpawn=true),"
+                " or use an image with sshd"
+            ),
+        )
 
 
 def _launcher(job: MPIJob, settings: OperatorSettings) -> Iterator[Fault]:

@@ -21,7 +21,6 @@ def job_rules() -> list[Document]:
         # To own objects in a way that holds up the owner's deletion, where the cluster checks that right.
         _rule(GROUP, "mpijobs/finalizers", "update"),
         _rule("", "pods", "get list watch create patch delete"),
-        _rule("", "pods/log", "get"),
         _rule("", "services", "get list watch create patch"),
         _rule("", "configmaps secrets", "get create patch"),
         _rule("", "events", "create"),
@@ -29,6 +28,11 @@ def job_rules() -> list[Document]:
         _rule("batch", "jobs/status", "patch"),
         _rule("scheduling.volcano.sh scheduling.x-k8s.io", "podgroups", "get create patch delete"),
     ]
+
+
+def log_rules() -> list[Document]:
+    """Return what showing the end of a failed container's log takes besides."""
+    return [_rule("", "pods/log", "get")]
 
 
 def exec_rules() -> list[Document]:
@@ -53,16 +57,25 @@ def lease_rules() -> list[Document]:
 
 def user_roles(labels: Mapping[str, str]) -> Iterator[Document]:
     """Yield cluster roles that add MPIJobs to what Kubernetes lets people view, edit and administer."""
-    for level, levels, verbs in (
-        ("view", ("view",), "get list watch"),
-        ("edit", ("edit", "admin"), "get list watch create update patch delete deletecollection"),
+    for level, levels, verbs, scale in (
+        ("view", ("view",), "get list watch", "get"),
+        (
+            "edit",
+            ("edit", "admin"),
+            "get list watch create update patch delete deletecollection",
+            "get update patch",
+        ),
     ):
         into = {f"{_RBAC}/aggregate-to-{one}": "true" for one in levels}
         yield {
             "apiVersion": f"{_RBAC}/v1",
             "kind": "ClusterRole",
             "metadata": {"name": f"ringleader-mpijobs-{level}", "labels": {**labels, **into}},
-            "rules": [_rule(GROUP, "mpijobs", verbs), _rule(GROUP, "mpijobs/status", "get")],
+            "rules": [
+                _rule(GROUP, "mpijobs", verbs),
+                _rule(GROUP, "mpijobs/status", "get"),
+                _rule(GROUP, "mpijobs/scale", scale),
+            ],
         }
 
 

@@ -27,7 +27,13 @@ class OperatorSettings:
     """Gang scheduler of jobs that do not say: ``volcano``, or the name of a scheduler with scheduler-plugins'
     coscheduling. Empty or ``none``: none."""
     wait_timeout: float = 900.0
-    """Seconds that a launcher waits for its workers to answer before it gives up and names them."""
+    """Seconds that a launcher waits for workers that have an address and do not answer before it gives up
+    and names them."""
+    has_exec_spawn: bool = False
+    """The operator has the rights that jobs with ``ringleader/spawn: exec`` take."""
+    has_log_tails: bool = False
+    """The end of a failed container's log is shown in the job's status and events. Off unless asked for: who
+    may read a job need not be one who may read its logs."""
 
     @property
     def search_domain(self) -> str:

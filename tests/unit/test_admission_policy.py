@@ -1,0 +1,219 @@
+"""The admission policies of the operator's account: what each request comes to, judged offline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import celpy
+import pytest
+from tests.kube.fake import kinds
+from tests.kube.fake.admission import Attempt, refusal
+from tests.kube.fake.kinds import Kind, Kinds
+
+from ringleader.mpijob.reading import read
+from ringleader.render.kubernetes import spawn
+from ringleader.render.kubernetes.install import Installation, manifests
+from ringleader.render.kubernetes.settings import OperatorSettings
+from ringleader.render.kubernetes.worker import worker_pod
+
+POLICIES = [
+    one
+    for one in manifests(Installation(image="i:1", has_exec_spawn=True))
+    if one["kind"] == "ValidatingAdmissionPolicy"
+]
+US = "system:serviceaccount:mpi-operator:ringleader-operator"
+Document = dict[str, Any]
+_KNOWN = Kinds()
+LEASE, SERVICE_ACCOUNT = (
+    _KNOWN.find("coordination.k8s.io", "v1", "leases"),
+    _KNOWN.find("", "v1", "serviceaccounts"),
+)
+POD_GROUP = Kind(
+    group="scheduling.volcano.sh", version="v1beta1", plural="podgroups", kind="PodGroup", custom=True
+)
+
+
+def owner(kind: str = "MPIJob", **more: Any) -> Document:
+    api = {"MPIJob": "kubeflow.org/v2beta1", "Job": "batch/v1", "ReplicaSet": "apps/v1"}[kind]
+    return {"apiVersion": api, "kind": kind, "name": "train", "uid": "u", "controller": True, **more}
+
+
+def thing(*owners: Document, labels: Document | None = None, name: str = "train", **more: Any) -> Document:
+    metadata: Document = {"name": name, "namespace": "team"}
+    if owners:
+        metadata["ownerReferences"] = list(owners)
+    if labels:
+        metadata["labels"] = labels
+    return {"metadata": metadata, **more}
+
+
+def launchers_pod(**labels: str) -> Document:
+    words = {
+        "training.kubeflow.org/operator-name": "mpi-operator",
+        "training.kubeflow.org/job-name": "train",
+        **labels,
+    }
+    return thing(owner("Job", name="train-launcher"), labels=words, name="train-launcher-x7k2p")
+
+
+def role(*rules: Document) -> Document:
+    return thing(owner(), name="train-launcher", rules=list(rules))
+
+
+def binding(ref: Document | None = None, *subjects: Document) -> Document:
+    reference = ref or {"kind": "Role", "name": "train-launcher"}
+    return thing(owner(), name="train-launcher", roleRef=reference, subjects=list(subjects))
+
+
+def rule(*pods: str, verbs: tuple[str, ...] = ("get",), resources: tuple[str, ...] = ("pods",)) -> Document:
+    return {
+        "apiGroups": [""],
+        "resources": list(resources),
+        "verbs": list(verbs),
+        "resourceNames": list(pods),
+    }
+
+
+OURS, NOBODYS = thing(owner()), thing()
+FOREIGN = thing(owner("ReplicaSet"))
+PLAIN_OWNER = thing({key: value for key, value in owner().items() if key != "controller"})
+OLDER = thing(owner(apiVersion="kubeflow.org/v1"))
+EVENT = thing(involvedObject={"kind": "MPIJob", "apiVersion": "kubeflow.org/v2beta1", "name": "train"})
+KEYS = thing(owner(), type="kubernetes.io/ssh-auth")
+TOKEN = thing(owner(), type="kubernetes.io/service-account-token")
+ACCOUNT = {"kind": "ServiceAccount", "name": "train-launcher", "namespace": "team"}
+CASES = [
+    # operation, kind, subresource, new, old, allowed
+    ("CREATE", kinds.POD, "", OURS, None, True),
+    ("CREATE", kinds.POD, "", NOBODYS, None, False),
+    ("CREATE", kinds.POD, "", FOREIGN, None, False),
+    ("CREATE", kinds.POD, "", PLAIN_OWNER, None, False),
+    ("CREATE", kinds.POD, "", OLDER, None, False),
+    ("UPDATE", kinds.POD, "", OURS, OURS, True),
+    ("UPDATE", kinds.POD, "", OURS, FOREIGN, False),
+    ("UPDATE", kinds.POD, "", NOBODYS, OURS, False),
+    ("UPDATE", kinds.POD, "", launchers_pod(), launchers_pod(), False),
+    ("DELETE", kinds.POD, "", None, OURS, True),
+    ("DELETE", kinds.POD, "", None, NOBODYS, False),
+    ("DELETE", kinds.POD, "", None, FOREIGN, False),
+    ("DELETE", kinds.POD, "", None, launchers_pod(), True),
+    (
+        "DELETE",
+        kinds.POD,
+        "",
+        None,
+        launchers_pod(**{"training.kubeflow.org/operator-name": "other"}),
+        False,
+    ),
+    ("DELETE", kinds.POD, "", None, launchers_pod(**{"training.kubeflow.org/job-name": "other"}), False),
+    ("DELETE", kinds.POD, "", None, thing(owner("Job", name="train-launcher")), False),
+    ("DELETE", kinds.JOB, "", None, launchers_pod(), False),
+    ("CREATE", kinds.JOB, "", OURS, None, True),
+    ("CREATE", kinds.JOB, "", NOBODYS, None, False),
+    ("UPDATE", kinds.JOB, "status", OURS, OURS, True),
+    ("UPDATE", kinds.JOB, "status", FOREIGN, FOREIGN, False),
+    ("DELETE", kinds.JOB, "", None, OURS, True),
+    ("DELETE", kinds.JOB, "", None, NOBODYS, False),
+    ("CREATE", kinds.SECRET, "", KEYS, None, True),
+    ("CREATE", kinds.SECRET, "", TOKEN, None, False),
+    ("CREATE", kinds.SECRET, "", thing(type="kubernetes.io/ssh-auth"), None, False),
+    ("UPDATE", kinds.SECRET, "", KEYS, thing(type="Opaque"), False),
+    ("CREATE", kinds.CONFIG_MAP, "", OURS, None, True),
+    ("UPDATE", kinds.CONFIG_MAP, "", OURS, NOBODYS, False),
+    ("CREATE", kinds.SERVICE, "", NOBODYS, None, False),
+    ("UPDATE", kinds.SERVICE, "", OURS, OURS, True),
+    ("CREATE", SERVICE_ACCOUNT, "", OURS, None, True),
+    ("CREATE", SERVICE_ACCOUNT, "", NOBODYS, None, False),
+    ("DELETE", POD_GROUP, "", None, OURS, True),
+    ("DELETE", POD_GROUP, "", None, NOBODYS, False),
+    ("CREATE", kinds.EVENT, "", EVENT, None, True),
+    ("CREATE", kinds.EVENT, "", thing(involvedObject={"kind": "Pod", "apiVersion": "v1"}), None, False),
+    ("CREATE", kinds.ROLE, "", role(), None, True),
+    ("CREATE", kinds.ROLE, "", role(rule("train-worker-0", "train-worker-12")), None, True),
+    (
+        "CREATE",
+        kinds.ROLE,
+        "",
+        role(rule("train-worker-0", verbs=("get", "create"), resources=("pods/exec",))),
+        None,
+        True,
+    ),
+    ("CREATE", kinds.ROLE, "", role(rule()), None, False),
+    ("CREATE", kinds.ROLE, "", role(rule("database-0")), None, False),
+    ("CREATE", kinds.ROLE, "", role(rule("train-worker-0-other")), None, False),
+    ("CREATE", kinds.ROLE, "", role(rule("train-worker-0", resources=("secrets",))), None, False),
+    ("CREATE", kinds.ROLE, "", role(rule("train-worker-0", verbs=("delete",))), None, False),
+    ("UPDATE", kinds.ROLE, "", role(rule("train-worker-0")), NOBODYS, False),
+    ("CREATE", kinds.ROLE_BINDING, "", binding(None, ACCOUNT), None, True),
+    (
+        "CREATE",
+        kinds.ROLE_BINDING,
+        "",
+        binding({"kind": "ClusterRole", "name": "train-launcher"}, ACCOUNT),
+        None,
+        False,
+    ),
+    ("CREATE", kinds.ROLE_BINDING, "", binding({"kind": "Role", "name": "other"}, ACCOUNT), None, False),
+    ("CREATE", kinds.ROLE_BINDING, "", binding(None, {**ACCOUNT, "namespace": "other"}), None, False),
+    ("CREATE", kinds.ROLE_BINDING, "", binding(None, {"kind": "User", "name": "eve"}), None, False),
+    ("CONNECT", kinds.POD, "exec", {}, None, False),
+    ("UPDATE", LEASE, "", NOBODYS, NOBODYS, True),
+]
+
+
+def why_not(case: tuple[Any, ...], user: str = US) -> str:
+    operation, kind, subresource, new, old, _ = case
+    attempt = Attempt(
+        operation=operation,
+        kind=kind,
+        user=user,
+        namespace="team",
+        subresource=subresource,
+        new=new,
+        old=old,
+    )
+    return " ".join(filter(None, (refusal(policy, attempt) for policy in POLICIES)))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{case[1].plural}-{case[5]}")
+def test_what_the_operators_account_may_do(case: tuple[Any, ...]) -> None:
+    why = why_not(case)
+    assert (why == "") is case[5], why
+    # A refusal is a rule's own, not one that could not be judged.
+    assert not why or "expression" not in why, why
+
+
+def test_nobody_else_is_judged() -> None:
+    for user in (
+        "eve",
+        "system:serviceaccount:other:ringleader-operator",
+        "system:serviceaccount:kube-system:job-controller",
+    ):
+        assert not [case for case in CASES if why_not(case, user)]
+
+
+def test_what_the_operator_makes_is_allowed() -> None:
+    kind = {"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}
+    job = read(
+        {
+            "apiVersion": "kubeflow.org/v2beta1",
+            "kind": "MPIJob",
+            "metadata": {"name": "train", "namespace": "team", "uid": "u"},
+            "spec": {"mpiReplicaSpecs": {"Launcher": kind, "Worker": {"replicas": 2, **kind}}},
+        }
+    )
+    made = [
+        (kinds.ROLE, spawn.role(job)),
+        (kinds.ROLE_BINDING, spawn.role_binding(job)),
+        (SERVICE_ACCOUNT, spawn.service_account(job)),
+        (kinds.POD, worker_pod(job, 1, OperatorSettings())),
+    ]
+    for one, document in made:
+        assert not why_not(("CREATE", one, "", document, None, True))
+
+
+def test_every_expression_compiles() -> None:
+    environment = celpy.Environment()
+    for policy in POLICIES:
+        for one in (*policy["spec"]["matchConditions"], *policy["spec"]["validations"]):
+            environment.compile(one["expression"])
