@@ -140,14 +140,13 @@ def test_other_operations_end_while_a_rank_has_joined(kind: str) -> None:
     assert (early.ready, early.mismatched) == ((), {})
 
 
-def test_a_rank_that_has_joined_needs_memory_for_the_gradients_of_the_others() -> None:
+def test_gradients_for_which_a_rank_that_has_joined_has_no_memory_are_copied() -> None:
     others = [asked(("bucket", BUCKET)), asked(("bucket", BUCKET))]
     fits = decided(*others, asked(JOINING, offers=(("bucket", BUCKET),)))
-    assert (fits.ready, fits.absent) == (("bucket",), {"bucket": BUCKET})
+    assert (fits.ready, fits.absent, fits.copied) == (("bucket",), {"bucket": BUCKET}, frozenset())
     for offers in ((), (("bucket", replace(BUCKET, note="plan 2")),)):
         lacks = decided(*others, asked(JOINING, offers=offers))
-        assert lacks.ready == ()
-        assert "rank 2 joined and has no such gradients" in lacks.mismatched["bucket"]
+        assert (lacks.ready, lacks.copied) == (("bucket",), {"bucket"})
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from ringleader.collectives.board import Board
 from ringleader.collectives.carriers import DeviceTransport
@@ -84,12 +85,14 @@ class Execution:
 
     def carry_out_ready(self, decision: Decision) -> None:
         """Do what a decision says can be done, also what ranks that have joined did not ask for."""
-        works = [
-            self.queue.get(name) or self._stand_in(name, decision.absent[name]) for name in decision.ready
-        ]
+        for name in decision.ready:
+            if name in decision.copied:
+                self._reduce_copied(name, decision.absent[name])
+        ready = [name for name in decision.ready if name not in decision.copied]
+        works = [self.queue.get(name) or self._stand_in(name, decision.absent[name]) for name in ready]
         if any(
             name in decision.absent and work.call.kind == "gradients"
-            for name, work in zip(decision.ready, works, strict=True)
+            for name, work in zip(ready, works, strict=True)
         ):
             # Ranks reduce straight from each other's memory: first all that joined must have put zeros there.
             self._board.arrive(0)
@@ -139,6 +142,21 @@ class Execution:
         work = Work(call, 0, name=None, serial=0, array=array, out=array)
         work.name = name
         return work
+
+    def _reduce_copied(self, name: str, call: Call) -> None:
+        """Reduce gradients for which a rank that has joined has no memory, as any other array."""
+        # The gradients were scaled when they were laid out.
+        plain = replace(call, kind="allreduce", prescale=1.0, note="")
+        asked = self.queue.get(name)
+        if asked is None:
+            self.execute(self._stand_in(name, plain), staged=False)
+            return
+        values = asked.array.mine
+        work = Work(plain, 0, name=name, serial=0, array=values, out=values)
+        work.marks = asked.marks
+        self._watch.subject = asked
+        self.execute(work, staged=False)
+        self.finish(asked, None)
 
     def _carry_out_one(self, work: Work, *, staged: bool) -> None:
         self._watch.subject = work

@@ -61,6 +61,8 @@ class Decision:
     """Not empty: every rank stands still and nothing is common; the text says who waits for what."""
     absent: dict[str, Call] = field(default_factory=dict)
     """Ready operations that ranks which have joined take part in without having asked for them."""
+    copied: frozenset[str] = frozenset()
+    """Those of them that reduce gradients for which such a rank has no memory: they go as ordinary arrays."""
     last_joined: int | None = None
     """Not None: all ranks have joined, this one last."""
     counted: int = 0
@@ -80,18 +82,21 @@ def decide(ranks: Sequence[Pending], *, limits: Limits) -> Decision:
     ready: list[str] = []
     mismatched: dict[str, str] = {}
     absent: dict[str, Call] = {}
+    copied: set[str] = set()
     for name in _common(asked, joined):
         calls = [one.get(name) for one in asked]
         found = [call for call in calls if call is not None]
         refused = ""
         if len(found) < len(calls):
-            refused = _refused_with_join(name, found[0], ranks, calls)
+            refused = _refused_with_join(name, found[0], calls)
         if refused:
             mismatched[name] = refused
         elif all(call == found[0] for call in found):
             ready.append(name)
             if len(found) < len(calls):
                 absent[name] = found[0]
+                if _without_memory(name, found[0], ranks, calls):
+                    copied.add(name)
         else:
             mismatched[name] = _differences(name, calls)
     mismatched |= _different_kinds(asked, joined)
@@ -102,6 +107,7 @@ def decide(ranks: Sequence[Pending], *, limits: Limits) -> Decision:
         mismatched=mismatched,
         deadlocked="" if progress else _deadlock(ranks, asked, limits),
         absent=absent,
+        copied=frozenset(copied),
         last_joined=_last_joined(ranks) if all(joined) else None,
         counted=max(pending.counted for pending in ranks),
         unused=tuple(sorted(set.intersection(*(set(pending.unused) for pending in ranks)))),
@@ -139,19 +145,21 @@ def _different_kinds(asked: Sequence[Mapping[str, Call]], joined: Sequence[bool]
     return found
 
 
-def _refused_with_join(name: str, call: Call, ranks: Sequence[Pending], calls: Sequence[Call | None]) -> str:
+def _refused_with_join(name: str, call: Call, calls: Sequence[Call | None]) -> str:
     """Return why the operation cannot be done without the ranks that did not ask for it; empty if it can."""
+    if call.kind in ANYBODY:
+        return ""
     away = [rank for rank, own in enumerate(calls) if own is None]
-    if call.kind not in ANYBODY:
-        return (
-            f"{call.kind.capitalize()} '{name}' is not supported while {_numbered(away)} joined (hvd.join)."
-        )
-    if call.kind != "gradients":
-        return ""
-    lacking = [rank for rank in away if dict(ranks[rank].offers).get(name) != call]
-    if not lacking:
-        return ""
-    return f"Mismatched optimizers for '{name}': {_numbered(lacking)} joined and has no such gradients."
+    return f"{call.kind.capitalize()} '{name}' is not supported while {_numbered(away)} joined (hvd.join)."
+
+
+def _without_memory(name: str, call: Call, ranks: Sequence[Pending], calls: Sequence[Call | None]) -> bool:
+    """Return whether a rank that has joined has no memory for these gradients.
+
+    Its optimizer may be gone, or the others may have cut their buckets anew since.
+    """
+    away = [rank for rank, own in enumerate(calls) if own is None]
+    return call.kind == "gradients" and any(dict(ranks[rank].offers).get(name) != call for rank in away)
 
 
 def _last_joined(ranks: Sequence[Pending]) -> int:

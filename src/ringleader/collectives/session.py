@@ -6,6 +6,7 @@ import atexit
 import os
 import socket
 import sys
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,6 +30,32 @@ from ringleader.collectives.wire import Wire
 from ringleader.collectives.world import Ranks
 
 
+class Callbacks:
+    """Methods to call at some moment, of objects that may be gone by then: nothing is kept alive for it."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._methods: list[weakref.WeakMethod[Callable[[], None]]] = []
+
+    def add(self, method: Callable[[], None]) -> None:
+        """Have a bound method called, once however often it is added."""
+        known = [one for one in self._methods if one() is not None]
+        new: weakref.WeakMethod[Callable[[], None]] = weakref.WeakMethod(method)
+        self._methods = known if new in known else [*known, new]
+
+    @property
+    def count(self) -> int:
+        """Return how many objects that are still there have one."""
+        return sum(one() is not None for one in self._methods)
+
+    def call(self) -> None:
+        """Call the methods of all objects that are still there, in the order in which they were added."""
+        for one in self._methods:
+            method = one()
+            if method is not None:
+                method()
+
+
 @dataclass(kw_only=True)
 class Session:
     """What lives between ``init`` and ``shutdown``."""
@@ -42,9 +69,9 @@ class Session:
     """The communicator that the ranks' numbers are of, None in a world of one."""
     parting: Parting | None = None
     """How the ranks part, None in a world of one."""
-    at_shutdown: list[Callable[[], None]] = field(default_factory=list)
+    at_shutdown: Callbacks = field(default_factory=Callbacks)
     """Called before the memory of this session goes: gradients move out of it."""
-    at_join: list[Callable[[], None]] = field(default_factory=list)
+    at_join: Callbacks = field(default_factory=Callbacks)
     """Called when all ranks have joined: what they count together is not equal any more."""
     signs: list[Sign] = field(default_factory=list)
     """Tell which ranks have ended."""
@@ -224,8 +251,7 @@ def _agreed(surroundings: Surroundings, comm: Any) -> Surroundings:
 
 def close_session(session: Session, how: End) -> tuple[bool, list[Segment]]:
     """End a session; return whether all peers took part, and shared memory that arrays still look at."""
-    for leave in session.at_shutdown:
-        leave()
+    session.at_shutdown.call()
     clean = session.registry.close(
         why=f"Horovod has been shut down: rank {session.ranks.rank} called hvd.shutdown() or ended."
     )

@@ -51,9 +51,8 @@ class AdasumFront(Front):
         self._serial = answers[0][0]
         if any(theirs != answers[0][1] for _serial, theirs in answers):
             raise ValueError("the optimizer's parameters differ between ranks")
-        self._hook(self._trained, self._arrived)
-        if self._part not in current.at_shutdown:
-            current.at_shutdown.append(self._part)
+        self._hook(self._trained)
+        current.at_shutdown.add(self._part)
         self._ready = True
 
     def _part(self) -> None:

@@ -8,6 +8,7 @@ autograd computed is copied there once, and autograd takes the copy for the grad
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -47,7 +48,6 @@ class GradientBuckets:
         for at in range(len(self._parameters)):
             self._settle(at)
         self._nodes: list[Any] = []
-        self._hooks: list[Any] = []
         self._hook()
 
     @property
@@ -80,33 +80,29 @@ class GradientBuckets:
         self._asks = True
 
     def _hook(self) -> None:
+        me = weakref.ref(self)
         with torch.enable_grad():
             for at, parameter in enumerate(self._parameters):
                 if parameter.requires_grad and parameter.is_leaf:
                     node: Any = parameter.view_as(parameter).grad_fn.next_functions[0][0]  # type: ignore[union-attr]
                     # The node lives as long as somebody holds it.
                     self._nodes.append(node)
-                    self._hooks.append(node.register_prehook(self._before(at)))
+                    self._placement.hooks.append(node.register_prehook(_before(me, at)))
 
-    def _before(self, at: int) -> Callable[[tuple[Any, ...]], tuple[Any, ...] | None]:
-        """Return what happens before autograd puts a gradient into ``.grad``."""
-        parameter = self._parameters[at]
-
-        def before(inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
-            grad, view = inputs[0], self._placement.views[at]
-            if grad is None or torch.is_grad_enabled():
-                return None  # with create_graph the gradient is part of a graph and stays what it is
-            blank, self._blank[at] = self._blank[at], False
-            if grad.is_sparse:
-                if blank:
-                    parameter.grad = None  # added to zeros it would become dense
-                return None
-            if parameter.grad is not None or view is None or grad.dtype != view.dtype:
-                return None
-            view.copy_(grad)
-            return (view.detach(),)
-
-        return before
+    def _accumulating(self, at: int, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """Called before autograd puts a gradient into ``.grad``: return the place that it is to go to."""
+        grad, view, parameter = inputs[0], self._placement.views[at], self._parameters[at]
+        if grad is None or torch.is_grad_enabled():
+            return None  # with create_graph the gradient is part of a graph and stays what it is
+        blank, self._blank[at] = self._blank[at], False
+        if grad.is_sparse:
+            if blank:
+                parameter.grad = None  # added to zeros it would become dense
+            return None
+        if parameter.grad is not None or view is None or grad.dtype != view.dtype:
+            return None
+        view.copy_(grad)
+        return (view.detach(),)
 
     # during backward
 
@@ -270,10 +266,20 @@ class GradientBuckets:
 
     def leave(self) -> None:
         """Move the gradients into memory of this rank's own, before the engine's memory goes."""
-        for hook in self._hooks:
-            hook.remove()
         self._placement.leave()
-        self._nodes, self._hooks = [], []
+        self._nodes = []
+
+
+def _before(
+    buckets: Callable[[], GradientBuckets | None], at: int
+) -> Callable[[tuple[Any, ...]], tuple[Any, ...] | None]:
+    """Return a hook that does not keep the buckets alive: the collector cannot look into autograd's nodes."""
+
+    def before(inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        alive = buckets()
+        return None if alive is None else alive._accumulating(at, inputs)
+
+    return before
 
 
 def _agreed(act: Callable[..., None], *works: Any) -> bool:

@@ -22,6 +22,5 @@ def join(device: int = -1) -> int:
     serial = next_serial(global_process_set.process_set_id)
     last, counted = member_of(global_process_set, "Join").engine.join(serial)
     count_from(counted + 1)
-    for end in session().at_join:
-        end()
+    session().at_join.call()
     return last

@@ -27,7 +27,7 @@ from ringleader.torch.placement import Manner, Named, shapes_of
 from ringleader.torch.process_sets import ProcessSet, global_process_set, member_of
 from ringleader.torch.sparse_gradients import sum_sparse
 from ringleader.torch.step_report import StepReport
-from ringleader.torch.wrapping import Front, wrap
+from ringleader.torch.wrapping import Front, remove_hooks, wrap
 
 BUCKET_BYTES = 8 << 20
 """Bucket size where buckets travel while backward goes on; on one host all gradients are one bucket."""
@@ -78,8 +78,7 @@ class DistributedFront(Front):
         self._report = StepReport.from_environment(current.engine, timelines=current.timelines)
         self.part()
         self._ready = True
-        if self.part not in current.at_shutdown:
-            current.at_shutdown.append(self.part)
+        current.at_shutdown.add(self.part)
         if not everywhere and settings.process_set.included() is False:
             return
         member = member_of(settings.process_set, "Allreduce")
@@ -87,7 +86,7 @@ class DistributedFront(Front):
         if self._autotune is None or self._autotune.engine is not member.engine:
             self._autotune = autotune(member.engine, settings.cap_bytes)
             if self._autotune is not None:
-                current.at_join.append(self._autotune.end)
+                current.at_join.add(self._autotune.end)
         if member.ranks.size == 1 or member.engine.transport.name == "uncoupled":
             return
         names = {**dict(_turned(default_names(self.param_groups))), **self._parameter_names}
@@ -100,7 +99,7 @@ class DistributedFront(Front):
         _EXCHANGING.add(self)
         manner = self._manner(self._named, member.ranks.hosts)
         self._exchanger = self._new_exchanger(self._named, manner)
-        self._hook([parameter for _name, parameter in self._named], self._arrived)
+        self._hook([parameter for _name, parameter in self._named])
 
     def _takes_part(self, parameter: torch.Tensor) -> bool:
         return parameter.requires_grad or id(parameter) in self._adopted
@@ -144,7 +143,7 @@ class DistributedFront(Front):
 
     def part(self) -> None:
         """Let go of the engine's memory; the next step makes new buckets."""
-        self._unhook()
+        remove_hooks(self._hooks)
         if self._exchanger is not None:
             self._exchanger.leave()
             self._exchanger = None

@@ -5,8 +5,10 @@ The memory is allocated once; other plans cut it anew.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -72,14 +74,49 @@ class Home:
     """The same with a question mark: it tells the other ranks that this one has something to agree on."""
 
 
+class Holdings:
+    """What the gradients of one optimizer hold of the engine.
+
+    It knows no parameter: it is given back when the optimizer is gone, and may not keep that alive.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        """Begin with nothing."""
+        self._engine = engine
+        self.arenas: dict[str, tuple[Region, torch.Tensor]] = {}
+        """For each piece of memory the engine's region, and the gradients in it."""
+        self.homes: list[Home] = []
+        """The buckets, in the order in which backward fills them."""
+        self.hooks: list[Any] = []
+        """Hooks that tell where gradients go."""
+
+    def forget_homes(self) -> None:
+        """Offer the buckets no more to a rank that joins."""
+        for home in self.homes:
+            self._engine.forget_gradients(home.work)
+        self.homes.clear()
+
+    def release(self) -> None:
+        """Give everything back. May be called by the garbage collector, on each rank at another time."""
+        while self.hooks:
+            self.hooks.pop().remove()
+        self.forget_homes()
+        while self.arenas:
+            _memory, (region, _values) = self.arenas.popitem()
+            self._engine.release(region)
+
+
 class Placement:
     """The places of some parameters' gradients. Collective: all ranks bring the same parameters."""
 
     def __init__(self, engine: Engine, parameters: Named, manner: Manner) -> None:
         """Plan the buckets and allocate their memory; the gradients are not moved yet."""
         self.parameters = [tensor for _name, tensor in parameters]
-        self.homes: list[Home] = []
+        self._holdings = Holdings(engine)
+        self.homes = self._holdings.homes
         """The buckets, in the order in which backward fills them."""
+        self.hooks = self._holdings.hooks
+        """Hooks that go when the memory is given back."""
         self.views: list[torch.Tensor | None] = [None] * len(self.parameters)
         """For each parameter the place of its gradient, None where it has none."""
         self.bucket_of: dict[int, int] = {}
@@ -87,7 +124,7 @@ class Placement:
         self._engine = engine
         self._shapes = shapes_of(parameters)
         self._manner = manner
-        self._arenas: dict[str, tuple[Region, torch.Tensor]] = {}
+        weakref.finalize(self, self._holdings.release).atexit = False
         self._lay(None)
 
     @property
@@ -133,8 +170,7 @@ class Placement:
             if self.at_home(at) and parameter.grad is not None:
                 parameter.grad = parameter.grad.clone()
         self.views = [None] * len(self.parameters)
-        self._forget()
-        self._arenas.clear()
+        self._holdings.release()
 
     def _lay(self, order: Sequence[int] | None) -> None:
         """Give every parameter in ``order`` its place; the memory is allocated by the first plan."""
@@ -144,10 +180,11 @@ class Placement:
         )
         kinds = {bucket.memory: bucket for bucket in plan.buckets}
         for memory, count in plan.room:
-            if memory not in self._arenas:
-                self._arenas[memory] = self._allocate(kinds[memory].dtype, kinds[memory].device, count)
-        self._forget()
-        self.homes = [self._home(index, bucket, plan) for index, bucket in enumerate(plan.buckets)]
+            if memory not in self._holdings.arenas:
+                kind = kinds[memory]
+                self._holdings.arenas[memory] = self._allocate(kind.dtype, kind.device, count)
+        self._holdings.forget_homes()
+        self.homes += [self._home(index, bucket, plan) for index, bucket in enumerate(plan.buckets)]
         for home in self.homes:
             self._engine.register_gradients(home.work)
         self.bucket_of = {}
@@ -169,7 +206,7 @@ class Placement:
 
     def _home(self, index: int, bucket: Bucket, plan: BucketPlan) -> Home:
         manner = self._manner
-        whole, memory = self._arenas[bucket.memory]
+        whole, memory = self._holdings.arenas[bucket.memory]
         region = self._engine.cut(whole, bucket.start, bucket.count)
         values = (
             memory[bucket.start : bucket.start + bucket.count] if memory is not whole.mine else region.mine
@@ -190,11 +227,6 @@ class Placement:
             for one in (call, replace(call, note=f"{call.note}?"))
         )
         return Home(region=region, values=values, work=work, asking=asking)
-
-    def _forget(self) -> None:
-        for home in self.homes:
-            self._engine.forget_gradients(home.work)
-        self.homes = []
 
 
 def _shaped(flat: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
@@ -29,6 +30,8 @@ class Front:
         self._apart = False
         self._ready = False
         self._hooks: list[Any] = []
+        # Parameters may outlive the optimizer. The list is known here, the optimizer is not.
+        weakref.finalize(self, remove_hooks, self._hooks).atexit = False
         return self
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -48,19 +51,19 @@ class Front:
         if self._ready:
             self.prepare()
 
-    def _hook(self, parameters: list[torch.Tensor], arrived: Callable[[torch.Tensor], None]) -> None:
+    def _arrived(self, parameter: torch.Tensor) -> None:
+        """Called by backward when a parameter's gradient is there."""
+        raise NotImplementedError
+
+    def _hook(self, parameters: list[torch.Tensor]) -> None:
         """Have backward tell when a parameter's gradient is there."""
-        self._unhook()
-        self._hooks = [
-            parameter.register_post_accumulate_grad_hook(arrived)  # type: ignore[no-untyped-call]
+        remove_hooks(self._hooks)
+        told = _teller(weakref.ref(self))
+        self._hooks += [
+            parameter.register_post_accumulate_grad_hook(told)  # type: ignore[no-untyped-call]
             for parameter in parameters
             if parameter.is_leaf and parameter.requires_grad
         ]
-
-    def _unhook(self) -> None:
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks = []
 
     def _count(self, parameter: torch.Tensor) -> bool:
         """Count a backward pass; return whether it was the last one of the step."""
@@ -109,6 +112,23 @@ class Front:
                 "optimizer.synchronize(). This is prohibited as it can cause a race condition."
             )
         super().zero_grad(set_to_none)  # type: ignore[misc]
+
+
+def _teller(front: Callable[[], Front | None]) -> Callable[[torch.Tensor], None]:
+    """Return a hook for parameters that does not keep the optimizer alive."""
+
+    def arrived(parameter: torch.Tensor) -> None:
+        optimizer = front()
+        if optimizer is not None:
+            optimizer._arrived(parameter)
+
+    return arrived
+
+
+def remove_hooks(hooks: list[Any]) -> None:
+    """Take hooks off what they are on, and out of the list."""
+    while hooks:
+        hooks.pop().remove()
 
 
 _CLASSES: dict[tuple[Any, Any], Any] = {}
