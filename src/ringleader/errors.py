@@ -17,10 +17,23 @@ An error belongs to whoever can fix it. ``fault`` says what is wrong and where (
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
+
+LONGEST_WORD = 500
+"""Letters of a word in a message; a path or a name that is longer is shown by its ends."""
+
+
+def shortened(text: str) -> str:
+    """Return a message whose words are not so long that nobody finds what is said about them."""
+    return re.sub(rf"\S{{{LONGEST_WORD + 1},}}", _ends, text)
+
+
+def _ends(word: re.Match[str]) -> str:
+    return f"{word[0][:80]}…{word[0][-20:]} ({len(word[0])} characters)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +49,7 @@ class Fault:
 
     def __str__(self) -> str:
         text = f"{self.where}: {self.what}" if self.where else self.what
-        return f"{text}\n    → {self.hint}" if self.hint else text
+        return shortened(f"{text}\n    → {self.hint}" if self.hint else text)
 
 
 class RingleaderError(Exception):

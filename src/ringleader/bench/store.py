@@ -17,6 +17,7 @@ from typing import Any
 
 from ringleader.errors import Fault, RequestError
 from ringleader.scaling import SCHEMA, Run
+from ringleader.text_files import read_text
 
 FILE = "run.json"
 
@@ -47,7 +48,7 @@ def read(path: Path) -> Run:
     """Return the run stored in a directory or a file; RequestError names the file and the place in it."""
     file = path / FILE if path.is_dir() else path
     try:
-        document = json.loads(file.read_text(encoding="utf-8"))
+        document = json.loads(read_text(file))
     except FileNotFoundError:
         hint = "give the directory that `ringleader scale` wrote, for example runs/NAME"
         raise RequestError(Fault(where=str(path), what="there is no stored run here", hint=hint)) from None

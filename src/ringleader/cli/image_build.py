@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ringleader import text_files
 from ringleader.cli.image_progress import Shown
 from ringleader.cli.image_recipe import opened, recipe_options, refuse_what_clashes
 from ringleader.errors import Fault, RefusedError, RequestError
@@ -284,7 +285,7 @@ def write_text(path: str, text: str) -> None:
         sys.stdout.write(text)
         return
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        text_files.write_text(path, text)
     except OSError as error:
         what = f"cannot be written: {error.strerror or error}"
         raise RequestError(Fault(where=path, what=what)) from None

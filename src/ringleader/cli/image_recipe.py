@@ -5,12 +5,12 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ringleader.errors import Fault, RequestError
+from ringleader.text_files import read_bytes
 
 if TYPE_CHECKING:
     from ringleader.images.recipe import Recipe
@@ -64,7 +64,7 @@ def opened(
 
 def _text(file: str) -> str:
     try:
-        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        data = sys.stdin.buffer.read() if file == "-" else read_bytes(file)
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1

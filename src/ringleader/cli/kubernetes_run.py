@@ -8,7 +8,6 @@ import string
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ringleader.cli.cluster import Place, namespace_without_cluster, with_cluster
@@ -17,6 +16,7 @@ from ringleader.cli.host_options import Faults
 from ringleader.cli.kubernetes_options import ClusterWords, FollowWords, JobWords
 from ringleader.cli.outcome_json import keep, opened
 from ringleader.errors import Fault, RequestError, RingleaderError
+from ringleader.text_files import read_text
 
 if TYPE_CHECKING:
     from ringleader.cli.kubernetes_session import Work
@@ -46,7 +46,7 @@ def run_words(on: Where, cluster: ClusterWords, job: JobWords, follow: FollowWor
         namespace=namespace,
         suffix=_five_letters(),
         environ=os.environ,
-        read=lambda path: Path(path).read_text(encoding="utf-8"),
+        read=read_text,
     )
     if request.rdma is not None and request.rdma.makes_template:
         hint = "ringleader render mpijob prints it with its job: send both with kubectl, then name it here"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ import click
 
 from ringleader import __version__
 from ringleader.cli import standard_streams
-from ringleader.errors import Fault, OutputError, RefusedError, RingleaderError
+from ringleader.errors import Fault, OutputError, RefusedError, RingleaderError, shortened
 
 Table = Mapping[str, tuple[str, str]]
 """Sub-command → (module that holds a click command named ``command``, one line of help)."""
@@ -92,7 +93,9 @@ def _guarded(argv: list[str] | None) -> int:
     try:
         code = ringleader.main(args=argv, prog_name="ringleader", standalone_mode=False)
     except click.ClickException as error:
-        error.show(file=sys.stderr)
+        shown = io.StringIO()
+        error.show(file=shown)
+        print(shortened(shown.getvalue()), end="", file=sys.stderr)
         return 2
     except click.Abort:
         return 130

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ringleader.cli.extras import needs_kubernetes
 from ringleader.errors import Fault, RequestError
+from ringleader.text_files import read_bytes
 
 if TYPE_CHECKING:
     from ringleader.mpijob.manifests import Rendered
@@ -42,7 +42,7 @@ def read_files(files: Sequence[str], *, converting: bool) -> tuple[Rendered, ...
 def text_of_file(file: str) -> str:
     """Return a file's text; RequestError where there is none."""
     try:
-        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        data = sys.stdin.buffer.read() if file == "-" else read_bytes(file)
         return data.decode("utf-8")
     except OSError as error:
         raise RequestError(Fault(where=file, what=f"cannot be read: {error.strerror or error}")) from None

@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,6 +21,7 @@ from ringleader.cli.kubernetes_options import (
     told,
 )
 from ringleader.errors import RequestError
+from ringleader.text_files import read_text
 
 if TYPE_CHECKING:
     from ringleader.launch.kubernetes.request import Request
@@ -59,7 +59,7 @@ def asked(params: Mapping[str, Any], *, namespace: str, faults: Faults) -> Reque
         namespace=namespace,
         suffix="",
         environ=os.environ,
-        read=lambda path: Path(path).read_text(encoding="utf-8"),
+        read=read_text,
     )
 
 

@@ -12,6 +12,7 @@ from ringleader.errors import Fault, RefusedError, RequestError
 from ringleader.report import compare as side_by_side
 from ringleader.report import table
 from ringleader.scaling import Run
+from ringleader.text_files import write_text
 
 FORMATS = ("table", "markdown", "json", "html")
 
@@ -74,7 +75,7 @@ def command(runs: tuple[str, ...], form: str, output: str | None) -> None:
         sys.stdout.write(text)
         return
     try:
-        Path(output).write_text(text, encoding="utf-8")
+        write_text(output, text)
     except OSError as error:
         what = f"cannot be written: {error.strerror or error}"
         raise RefusedError(Fault(where=output, what=what)) from None

@@ -37,6 +37,7 @@ from ringleader.cli.sections import Sections
 from ringleader.errors import Fault, RequestError, RingleaderError
 from ringleader.job import Job, check
 from ringleader.render.rank_env import search_path
+from ringleader.text_files import read_text
 
 if TYPE_CHECKING:
     from ringleader.launch.outcome import Outcome
@@ -174,11 +175,6 @@ def own_input() -> int | None:
         return sys.stdin.fileno() if sys.stdin is not None else None
     except (OSError, ValueError):
         return None
-
-
-def read_text(path: str) -> str:
-    """Return a file's text, UTF-8."""
-    return Path(path).read_text(encoding="utf-8")
 
 
 def find_lab() -> LabFiles:

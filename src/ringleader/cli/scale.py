@@ -33,6 +33,7 @@ from ringleader.errors import Fault, RefusedError, RequestError
 from ringleader.ranks.progress import cpu_model
 from ringleader.report.words import plural
 from ringleader.scaling import Run
+from ringleader.text_files import read_text, write_text
 
 
 def _warn(text: str) -> None:
@@ -64,7 +65,7 @@ def _asked(params: Mapping[str, Any], options: ScaleOptions) -> Scale:
     from ringleader.lab.state import to_launch_on
 
     where = read_options(params)
-    chosen = choose_hosts(where, environ=os.environ, read=_read, find_lab=to_launch_on)
+    chosen = choose_hosts(where, environ=os.environ, read=read_text, find_lab=to_launch_on)
     if chosen.allocation is not None:
         _warn(shown(chosen.allocation))
     job = make_job(
@@ -72,16 +73,12 @@ def _asked(params: Mapping[str, Any], options: ScaleOptions) -> Scale:
         where,
         chosen=chosen,
         environ=os.environ,
-        read=_read,
+        read=read_text,
         current_dir=str(Path.cwd()),
     )
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     lab = bool(where.lab or where.on == "lab")
     return replace(make_scale(options, job, cores=_cores(), stamp=stamp, lab=lab), cpu=cpu_model())
-
-
-def _read(path: str) -> str:
-    return Path(path).read_text(encoding="utf-8")
 
 
 def _with_threads(asked: Scale) -> Scale:
@@ -134,7 +131,7 @@ def write_reports(run: Run, directory: Path, *, page: bool) -> None:
 
         texts["report.html"] = render(run)
     for name, text in texts.items():
-        (directory / name).write_text(text, encoding="utf-8")
+        write_text(directory / name, text)
 
 
 def _print_sizes(asked: Scale) -> None:

@@ -16,6 +16,7 @@ from ringleader.kube.identity import Fixed, Identity, TokenFile, basic
 from ringleader.kube.kubeconfig import Entry, text_of
 from ringleader.kube.proxy import proxy_of
 from ringleader.kube.tls import KeyPair, Trust
+from ringleader.text_files import read_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +126,7 @@ def _content(entry: Entry, key: str, faults: list[Fault]) -> bytes | None:
             return b""
     if path := _text(entry, key, faults):
         try:
-            return (entry.file.parent / path).read_bytes()
+            return read_bytes(entry.file.parent / path)
         except OSError as error:
             what = f"{entry.file.parent / path} cannot be read: {error.strerror}"
             faults.append(Fault(where=f"{entry.where} {entry.name}.{key}", what=what))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ringleader.errors import Fault, RequestError
+from ringleader.text_files import read_text
 
 _SECTIONS = {"clusters": "cluster", "users": "user", "contexts": "context"}
 """List in a kubeconfig → the field of its items that holds the content."""
@@ -158,7 +159,7 @@ def _read_file(path: Path) -> tuple[str, dict[str, list[Entry]]]:
     from ringleader.mpijob.yaml_text import documents
 
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except OSError as error:
         raise RequestError(Fault(where=str(path), what=f"cannot be read: {error.strerror}"))
     except UnicodeDecodeError:

@@ -1,0 +1,80 @@
+"""Files that a user names: read and written so that nothing hangs and nothing fills the memory.
+
+A name may be a pipe (``<(…)`` of a shell, a FIFO), a terminal or a device. A pipe that nobody writes to is an
+error after ``SILENCE_SECONDS``, a device without an end is one after ``LARGEST`` bytes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+LARGEST = 64 << 20
+"""Bytes; manifests, recipes, hostfiles and stored runs are far smaller."""
+SILENCE_SECONDS = 15.0
+
+
+def read_text(path: str | Path) -> str:
+    """Return a file's text. Raises as ``read_bytes``, and UnicodeDecodeError where it is not UTF-8."""
+    return read_bytes(path).decode("utf-8")
+
+
+def read_bytes(path: str | Path, *, silence: float = SILENCE_SECONDS, largest: int = LARGEST) -> bytes:
+    """Return what is in a file, a pipe or a device.
+
+    Raises OSError whose ``strerror`` says what is wrong: also where a pipe is silent for ``silence`` seconds
+    and where there is more than ``largest`` bytes.
+    """
+    # Without O_NONBLOCK the opening of a FIFO waits for somebody who writes.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        kind = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(kind):
+            raise _error(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        waits = None if stat.S_ISREG(kind) or os.isatty(descriptor) else silence
+        os.set_blocking(descriptor, True)
+        return _read(descriptor, path, waits, largest)
+    finally:
+        os.close(descriptor)
+
+
+def open_to_write(path: str | Path) -> BinaryIO:
+    """Open a file to be written anew. Raises OSError, also for a pipe that nobody reads."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            raise _error(errno.ENXIO, "nobody reads this pipe", path) from None
+        raise
+    os.set_blocking(descriptor, True)
+    return os.fdopen(descriptor, "wb")
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text to a file. Raises OSError as ``open_to_write``."""
+    with open_to_write(path) as file:
+        file.write(text.encode("utf-8", errors="surrogateescape"))
+
+
+def _read(descriptor: int, path: str | Path, silence: float | None, largest: int) -> bytes:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    found = bytearray()
+    while True:
+        if silence is not None and not poll.poll(silence * 1000):
+            raise _error(errno.ETIMEDOUT, f"nothing came from this pipe for {silence:.0f} s", path)
+        part = os.read(descriptor, 1 << 20)
+        if not part:
+            return bytes(found)
+        found += part
+        if len(found) > largest:
+            raise _error(errno.EFBIG, f"is larger than {largest >> 20} MiB", path)
+
+
+def _error(number: int, words: str, path: str | Path) -> OSError:
+    return OSError(number, words, str(path))
