@@ -28,6 +28,8 @@ class Allocation:
     """``Slurm``, ``PBS`` or ``LSF``."""
     source: str
     """The variables or the file that it was read from."""
+    rule: str = ""
+    """What gave every host its slots, in words; empty where the batch system says the slots itself."""
     hosts: tuple[Host, ...] = ()
     """In the batch system's order; every host has its slots."""
     faults: tuple[Fault, ...] = ()
@@ -112,10 +114,11 @@ def _ranges(text: str) -> list[str]:
 
 
 def _slurm(nodes: str, environ: Mapping[str, str]) -> Allocation:
-    """Read a Slurm job: tasks per node where it asked for tasks, else one rank for each CPU it was given."""
-    counts_from = next(
-        (name for name in ("SLURM_TASKS_PER_NODE", "SLURM_JOB_CPUS_PER_NODE") if environ.get(name)), ""
-    )
+    """Read a Slurm job: tasks per node where it asked for tasks, else one rank for each GPU.
+
+    Without either: Slurm's own tasks per node, and where it does not say them one rank for each CPU.
+    """
+    counts_from, rule = _slurm_rule(environ)
     source = "SLURM_JOB_NODELIST" + (f", {counts_from}" if counts_from else "")
     faults: list[Fault] = []
     names: tuple[str, ...] = ()
@@ -125,7 +128,7 @@ def _slurm(nodes: str, environ: Mapping[str, str]) -> Allocation:
     except ValueError as error:
         faults.append(Fault(where="SLURM_JOB_NODELIST", what=str(error), hint=_OFF))
     try:
-        counts = expand_counts(environ[counts_from]) if counts_from else (1,) * len(names)
+        counts = _slurm_counts(counts_from, environ, len(names))
     except ValueError as error:
         faults.append(Fault(where=counts_from, what=str(error), hint=_OFF))
     if not faults and len(names) != len(counts):
@@ -133,7 +136,84 @@ def _slurm(nodes: str, environ: Mapping[str, str]) -> Allocation:
         faults.append(Fault(where=counts_from, what=what, hint=_OFF))
     if faults:
         return Allocation(system="Slurm", source=source, faults=tuple(faults))
-    return _named("Slurm", source, list(zip(names, counts, strict=True)))
+    return replace(_named("Slurm", source, list(zip(names, counts, strict=True))), rule=rule)
+
+
+_TASKS_ASKED_FOR = ("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", "SLURM_NTASKS_PER_GPU")
+"""Set by sbatch and salloc only where the user gave the option. SLURM_TASKS_PER_NODE is always there: one
+task a node where nobody asked for tasks, however many GPUs the node gives."""
+_GPUS = ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE", "SLURM_GPUS", "SLURM_JOB_GPUS")
+"""GPUs of each node, the surest first: the option for every node; those of the node that we are on; the
+option for the whole job, to be shared out; the indices of this node's."""
+
+
+def _slurm_rule(environ: Mapping[str, str]) -> tuple[str, str]:
+    """Return which variable tells the slots, and what it counts."""
+    tasks = "SLURM_TASKS_PER_NODE" if environ.get("SLURM_TASKS_PER_NODE") else ""
+    # In a step (srun, salloc's interactive one) the number of tasks is the step's, not the job's.
+    steps = environ.get("SLURM_STEP_NUM_TASKS")
+    if tasks and any(environ.get(name) not in (None, "", steps) for name in _TASKS_ASKED_FOR):
+        return tasks, "one slot for each task"
+    gpus = next((name for name in _GPUS if environ.get(name, "0") not in ("", "0")), "")
+    if gpus:
+        return gpus, "one slot for each GPU"
+    if tasks:
+        return tasks, "one slot for each task"
+    if environ.get("SLURM_JOB_CPUS_PER_NODE"):
+        return "SLURM_JOB_CPUS_PER_NODE", "one slot for each CPU"
+    return "", "one slot a node"
+
+
+def _slurm_counts(name: str, environ: Mapping[str, str], nodes: int) -> tuple[int, ...]:
+    """Return the slots of each node by one variable. Raises ValueError with one sentence."""
+    if not name:
+        return (1,) * nodes
+    text = environ[name]
+    if name not in _GPUS:
+        return expand_counts(text)
+    if name == "SLURM_JOB_GPUS":
+        return (len(_ranges(text)),) * nodes
+    count = gpu_count(text)
+    if name != "SLURM_GPUS" or not nodes:
+        return (count,) * nodes
+    if count % nodes:
+        raise ValueError(f"{count} GPUs do not share out evenly among {nodes} nodes")
+    return (count // nodes,) * nodes
+
+
+def gpu_count(text: str) -> int:
+    """Read Slurm's ``4``, ``h100:4`` and ``a100:2,h100:2``. Raises ValueError with one sentence."""
+    total = 0
+    for part in text.split(","):
+        match = re.fullmatch(r"(?:[^:,()]+:)?([0-9]{1,6})", part.strip())
+        if not match:
+            raise ValueError(f"{part!r} in {text!r} is no number of GPUs such as 4 or h100:4")
+        total += int(match[1])
+    if total < 1:
+        raise ValueError(f"{text!r} counts no GPU")
+    return total
+
+
+_TASKS_OF = (
+    ("a Slurm step (srun)", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
+    ("a launch of Open MPI", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
+    ("a launch of MPICH or Intel MPI", "PMI_SIZE", "PMI_RANK"),
+)
+"""(what started us, variable with how many of us there are, variable with which one we are)."""
+
+
+def nested_launch(environ: Mapping[str, str]) -> Fault | None:
+    """Return why no job may begin here: we are one of several copies, and each would start the whole job."""
+    for what, size, rank in _TASKS_OF:
+        copies = environ.get(size, "")
+        if re.fullmatch(r"[0-9]{1,9}", copies) and int(copies) > 1 and environ.get(rank):
+            said = f"this is task {environ[rank]} of {copies} of {what}"
+            hint = (
+                "start it once: in the batch script or salloc's shell without srun or mpirun in front, or "
+                "with srun -N1 -n1; --no-allocation if every task is to start a job of its own on its machine"
+            )
+            return Fault(where=f"{size}={copies}", what=f"{said}: each would start the whole job", hint=hint)
+    return None
 
 
 def _lsf(text: str) -> Allocation:

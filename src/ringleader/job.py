@@ -28,6 +28,10 @@ class Family(StrEnum):
     """Intel MPI (its own Hydra)."""
 
 
+MPI_WORDS = ("embedded", "openmpi", *Family)
+"""What ``Job.mpi`` may be besides a path with a slash."""
+
+
 class Placement(StrEnum):
     """In which order slots are filled."""
 
@@ -169,6 +173,9 @@ def faults_of(job: Job) -> tuple[Fault, ...]:
     if job.threads is not None and job.threads < 1:
         found.append(Fault(where="--threads", what=f"{job.threads} threads", hint="use at least 1"))
     found += _faults_of_seconds(job)
+    if job.mpi is not None and "/" not in job.mpi and job.mpi not in MPI_WORDS:
+        hint = f"use one of {', '.join(MPI_WORDS)}, or a path with a slash"
+        found.append(Fault(where="--mpi", what=f"{job.mpi!r} is unknown", hint=hint))
     if job.bind not in ("auto", "none"):
         found.append(Fault(where="--bind", what=f"{job.bind!r} is unknown", hint="use auto or none"))
     return tuple(found)

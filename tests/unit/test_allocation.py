@@ -69,6 +69,54 @@ def test_slurm_with_tasks() -> None:
     assert found.faults == ()
 
 
+TWO = {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "1(x2)", "SLURM_JOB_CPUS_PER_NODE": "64(x2)"}
+"""What salloc -N2 sets where nobody asked for tasks."""
+
+
+@pytest.mark.parametrize(
+    ("variables", "slots", "source", "rule"),
+    [
+        ({}, 1, "SLURM_TASKS_PER_NODE", "task"),
+        ({"SLURM_GPUS_ON_NODE": "8"}, 8, "SLURM_GPUS_ON_NODE", "GPU"),
+        ({"SLURM_GPUS_PER_NODE": "h100:8", "SLURM_GPUS_ON_NODE": "8"}, 8, "SLURM_GPUS_PER_NODE", "GPU"),
+        ({"SLURM_GPUS_PER_NODE": "a100:2,h100:2"}, 4, "SLURM_GPUS_PER_NODE", "GPU"),
+        ({"SLURM_GPUS": "16"}, 8, "SLURM_GPUS", "GPU"),
+        ({"SLURM_JOB_GPUS": "0,1,4-5"}, 4, "SLURM_JOB_GPUS", "GPU"),
+        ({"SLURM_GPUS_ON_NODE": "0"}, 1, "SLURM_TASKS_PER_NODE", "task"),
+        ({"SLURM_GPUS_ON_NODE": "8", "SLURM_NTASKS": "2"}, 1, "SLURM_TASKS_PER_NODE", "task"),
+        ({"SLURM_GPUS_ON_NODE": "8", "SLURM_NTASKS_PER_NODE": "1"}, 1, "SLURM_TASKS_PER_NODE", "task"),
+        # In salloc's interactive step the number of tasks is the step's own.
+        (
+            {"SLURM_GPUS_ON_NODE": "8", "SLURM_NTASKS": "1", "SLURM_STEP_NUM_TASKS": "1"},
+            8,
+            "SLURM_GPUS_ON_NODE",
+            "GPU",
+        ),
+    ],
+)
+def test_slurm_gives_a_slot_for_each_gpu_where_no_tasks_were_asked_for(
+    variables: dict[str, str], slots: int, source: str, rule: str
+) -> None:
+    found = find_allocation(TWO | variables, no_file)
+    assert found is not None and found.faults == ()
+    assert found.hosts == hosts(("n1", slots), ("n2", slots))
+    assert found.source == f"SLURM_JOB_NODELIST, {source}"
+    assert found.rule == f"one slot for each {rule}"
+
+
+@pytest.mark.parametrize("text", ["x", "h100:", "4(S:0-1)", "-1", ","])
+def test_slurms_gpus_that_are_none(text: str) -> None:
+    found = find_allocation(TWO | {"SLURM_GPUS_PER_NODE": text}, no_file)
+    assert found is not None and found.hosts == ()
+    (fault,) = found.faults
+    assert fault.where == "SLURM_GPUS_PER_NODE" and "is no number of GPUs" in fault.what
+
+
+def test_slurms_gpus_that_do_not_share_out() -> None:
+    found = find_allocation(TWO | {"SLURM_GPUS": "7"}, no_file)
+    assert found is not None and "7 GPUs do not share out evenly among 2 nodes" in found.faults[0].what
+
+
 def test_slurm_with_cpus_only() -> None:
     found = find_allocation({"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_JOB_CPUS_PER_NODE": "8,4"}, no_file)
     assert found is not None

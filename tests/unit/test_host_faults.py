@@ -8,11 +8,11 @@ import shlex
 import pytest
 
 from ringleader.errors import RequestError
-from ringleader.job import Host, Job
+from ringleader.job import Host, Job, Ssh
 from ringleader.launch.ask import dropped, reached
-from ringleader.launch.host_faults import faults_of, script_of
+from ringleader.launch.host_faults import faults_of, interpreted_script, script_of
 from ringleader.launch.host_report import HostReport, cores_granted, facts_of, report_of
-from ringleader.launch.probe import is_this_machine, own_names
+from ringleader.launch.probe import is_this_machine, own_names, reached_by_ssh
 from ringleader.launch.ssh import remote_command
 from ringleader.launch.ssh_faults import Failure, explain
 from ringleader.plan import place, twins
@@ -357,3 +357,57 @@ def test_quoting_is_undone_by_a_shell(words):
 def test_nul_cannot_be_sent():
     with pytest.raises(ValueError, match="NUL"):
         remote_command(("a\0b",))
+
+
+HERE = own_names("head", {"eth0": ["10.0.0.7"], "lo": ["127.0.0.1", "::1"]})
+
+
+@pytest.mark.parametrize(
+    ("names", "port", "over_ssh"),
+    [
+        ("127.0.0.2", None, ""),
+        ("127.0.0.2", 1, "127.0.0.2"),
+        ("localhost", 22, "localhost"),
+        ("head", 22, "head"),
+        ("head h2", 22, "h2"),
+        ("head h2 127.0.0.1", 2222, "h2 127.0.0.1"),
+        ("head h2", None, "h2"),
+        ("", 22, ""),
+    ],
+)
+def test_an_ssh_port_is_honoured(names: str, port: int | None, over_ssh: str) -> None:
+    job = Job(command=("x",), hosts=tuple(Host(name=name) for name in names.split()), ssh=Ssh(port=port))
+    assert " ".join(host.name for host in reached_by_ssh(job, HERE)) == over_ssh
+
+
+@pytest.mark.parametrize(
+    ("command", "script"),
+    [
+        ("python train.py --lr 1", "train.py"),
+        ("python3.11 -u -W ignore -X dev train.py", "train.py"),
+        ("/usr/bin/python -O dir/train", "dir/train"),
+        ("python -Wignore train.py", "train.py"),
+        ("python -c pass x.py", None),
+        ("python -m train x.py", None),
+        ("python - x.py", None),
+        ("python -um train", None),
+        ("bash -x -o pipefail a.sh", "a.sh"),
+        ("sh -ec true x.sh", None),
+        ("python", None),
+        ("./train.py", None),
+        ("convert --out x.py", None),
+        ("pythonista a.py", None),
+        ("python -- -x.py", "-x.py"),
+    ],
+)
+def test_which_file_an_interpreter_runs(command: str, script: str | None) -> None:
+    assert interpreted_script(tuple(command.split())) == script
+
+
+def test_a_script_and_an_interpreter_that_are_missing_are_named() -> None:
+    job = Job(command=("python", "a.py"), workdir="/w")
+    found = faults_of(job, (report("h1", unreadable="is a directory"),), OURS)
+    assert [fault.what for fault in found] == ["the script is a directory (a.py in /w)"]
+    bad, why = dataclasses.replace(job, command=("./a",)), "its first line names /x, which is not there"
+    found = faults_of(bad, (report("h1", unstartable=why),), OURS)
+    assert f"./a cannot be started there: {why}" in found[0].what

@@ -53,3 +53,10 @@ def test_all_faults_come_at_once_with_those_found_while_reading() -> None:
         "--ssh-port",
         "--bind",
     ]
+
+
+def test_an_unknown_mpi_is_a_wrong_request() -> None:
+    (fault,) = faults_of(Job(command=("x",), mpi="lam"))
+    assert fault.where == "--mpi" and "'lam' is unknown" in fault.what and "mpich" in fault.hint
+    for word in ("embedded", "openmpi", "openmpi4", "intel", "/opt/mpi", "./mpirun"):
+        assert faults_of(Job(command=("x",), mpi=word)) == ()

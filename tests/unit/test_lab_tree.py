@@ -90,11 +90,11 @@ def test_a_job_that_begins_on_the_machine_is_not_sent_to_hosts_with_another_root
     (tmp_path / "lab").mkdir()
     (tmp_path / "lab/lab.json").write_text(to_json(LabSpec(hosts=2, tree=TREE)))
     with pytest.raises(LabError, match=r"have the files of /srv/an image's tree") as caught:
-        state.to_launch_on(root=tmp_path, here="node7")
+        state.to_launch_on(environ={}, root=tmp_path, here="node7")
     assert "ringleader lab exec h1 -- ringleader run --lab" in str(caught.value)
-    assert state.to_launch_on(root=tmp_path, here="h2").name == "lab"
+    assert state.to_launch_on(environ={}, root=tmp_path, here="h2").name == "lab"
     (tmp_path / "lab/lab.json").write_text(to_json(LabSpec(hosts=2)))
-    assert state.to_launch_on(root=tmp_path, here="node7").name == "lab"
+    assert state.to_launch_on(environ={}, root=tmp_path, here="node7").name == "lab"
 
 
 @pytest.mark.parametrize(
@@ -228,3 +228,18 @@ def test_a_dry_run_prints_the_mounts_and_makes_nothing(tmp_path):
     assert f"mount -n --bind {tree} lower\n" in done.stdout
     assert f"mount -n --bind {tmp_path} ./code\n" in done.stdout
     assert not (tree / "etc/hosts").exists() and not (tree / "dev").exists()
+
+
+def test_several_labs_are_told_apart_by_a_variable(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "lab.json").write_text(to_json(LabSpec(hosts=2, name=name)))
+    with pytest.raises(LabError, match="several labs are up: one, two") as caught:
+        state.to_launch_on(environ={}, root=tmp_path)
+    assert "RINGLEADER_LAB=one" in str(caught.value)
+    assert state.to_launch_on(environ={"RINGLEADER_LAB": "two"}, root=tmp_path).name == "two"
+    with pytest.raises(LabError, match="there is no lab 'three'"):
+        state.to_launch_on(environ={"RINGLEADER_LAB": "three"}, root=tmp_path)
+    (tmp_path / "lab").mkdir()
+    (tmp_path / "lab/lab.json").write_text(to_json(LabSpec(hosts=2)))
+    assert state.to_launch_on(environ={"RINGLEADER_LAB": ""}, root=tmp_path).name == "lab"

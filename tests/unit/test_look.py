@@ -298,3 +298,39 @@ def test_whole_answer_of_this_machine(tmp_path):
         {"workdir": str(tmp_path), "script": "no.py", "program": "sh", "path": str(tmp_path)}, environ
     )
     assert missing["script"] == "" and missing["program"] == ""
+
+
+@pytest.mark.parametrize(
+    ("first", "why"),
+    [
+        (b"#!/nowhere/python\n", "/nowhere/python, is not there"),
+        (b"#!/bin/sh -e\n", ""),
+        (b"#! /bin/sh\n", ""),
+        (b"#!\n", "names no interpreter"),
+        (b"#!/\xff\n", "is not there"),
+        (b"\x7fELF", ""),
+        (b"", ""),
+    ],
+)
+def test_the_first_line_of_a_script(tmp_path, first, why):
+    (tmp_path / "program").write_bytes(first)
+    said = look.unstartable(str(tmp_path / "program"))
+    assert why in said if why else said == ""
+
+
+def test_scripts_that_cannot_be_read(tmp_path):
+    def why(name, python=True):
+        return look.unreadable(tmp_path / name, runs_directories=python)
+
+    (tmp_path / "a.py").write_text("")
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package/__main__.py").write_text("")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "dangling").symlink_to("nowhere")
+    assert (why("a.py"), why("package")) == ("", "")
+    assert why("package", python=False) == why("empty") == "is a directory"
+    assert why("missing") == why("dangling") == "is not there"
+    assert why("x" * 5000) == "cannot be read (File name too long)"
+    question = {"workdir": str(tmp_path), "program": "sh", "interpreted": "missing", "is_python": True}
+    answer = look.answer(question, {})
+    assert (answer["unstartable"], answer["unreadable"]) == ("", "is not there")

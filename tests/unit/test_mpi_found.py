@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ringleader.errors import RefusedError
+from ringleader.errors import RefusedError, RequestError, RingleaderError
 from ringleader.job import Family
 from ringleader.launch import mpi_found
 from ringleader.launch.mpi_found import described, embedded, family_of, find_mpi, library_of, prefix_of
@@ -59,8 +59,8 @@ def wheel(prefix: Path, *, daemon: bool = True, record: bool = True) -> Path:
     return touch(prefix / "bin/python")
 
 
-def fault(call: Callable[[], object]) -> str:
-    with pytest.raises(RefusedError) as caught:
+def fault(call: Callable[[], object], kind: type[RingleaderError] = RefusedError) -> str:
+    with pytest.raises(kind) as caught:
         call()
     (found,) = caught.value.faults
     assert found.where == "--mpi"
@@ -77,6 +77,21 @@ def test_the_wheel_is_known_by_its_record_and_not_started(tmp_path: Path) -> Non
     assert found.library == str(tmp_path / "my env/lib/libmpi.so.40")
     assert found.prefix == str(tmp_path / "my env")
     assert find_mpi("embedded", environ={}, python=f"{found.prefix}/bin/python") == found
+
+
+def test_a_bare_name_of_an_interpreter_is_looked_for_on_path_not_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.prefix", str(tmp_path / "elsewhere"))
+    python = wheel(tmp_path / "env")
+    monkeypatch.chdir(python.parent)
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert embedded(python.name) is None
+    touch(python)
+    python.chmod(0o755)
+    monkeypatch.setenv("PATH", str(python.parent))
+    found = embedded(python.name)
+    assert found is not None and found.mpirun == str(python.parent / "mpirun")
 
 
 @pytest.mark.parametrize("lacks", [{"daemon": False}, {"record": False}])
@@ -172,7 +187,7 @@ def test_a_family_that_is_not_there(program: Program, tmp_path: Path, word: str,
 
 
 def test_a_word_that_means_nothing() -> None:
-    said = fault(lambda: find_mpi("openmp", environ={}))
+    said = fault(lambda: find_mpi("openmp", environ={}), RequestError)
     assert "'openmp' is unknown" in said and "embedded, openmpi, openmpi5" in said and "path" in said
 
 
@@ -195,9 +210,12 @@ def test_a_launcher_or_the_root_of_its_installation(
 
 
 def test_paths_that_hold_no_mpi(program: Program, tmp_path: Path) -> None:
-    assert f"there is no program {tmp_path}/none" in fault(lambda: find_mpi(f"{tmp_path}/none", environ={}))
-    assert "holds no bin/mpirun" in fault(lambda: find_mpi(f"{tmp_path}/", environ={}))
-    assert "there is no program" in fault(lambda: find_mpi(str(touch(tmp_path / "bin/flat")), environ={}))
+    assert f"there is no program {tmp_path}/none" in fault(
+        lambda: find_mpi(f"{tmp_path}/none", environ={}), RequestError
+    )
+    assert "holds no bin/mpirun" in fault(lambda: find_mpi(f"{tmp_path}/", environ={}), RequestError)
+    flat = str(touch(tmp_path / "bin/flat"))
+    assert "there is no program" in fault(lambda: find_mpi(flat, environ={}), RequestError)
     stranger = program("bin/mpirun", "slurm 23.02")
     assert "says 'slurm 23.02': not Open MPI" in fault(lambda: find_mpi(str(stranger), environ={}))
     stranger.write_bytes(b"\x7fELF no program of this machine")

@@ -162,6 +162,24 @@ def test_torchruns_words() -> None:
     assert wheres(job_of("--nproc-per-node 2 -n 3 x")) == ["-n and --nproc-per-node"]
 
 
+@pytest.mark.parametrize(
+    ("size", "rank"),
+    [
+        ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
+        ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
+        ("PMI_SIZE", "PMI_RANK"),
+    ],
+)
+def test_one_of_several_copies_does_not_start_a_whole_job(size: str, rank: str) -> None:
+    environ = {size: "4", rank: "1"}
+    (fault,) = choose_hosts(HostOptions(), environ=environ, read=read, find_lab=FakeLab).faults
+    assert fault.where == f"{size}=4" and "this is task 1 of 4" in fault.what and "srun -N1 -n1" in fault.hint
+    for given in (environ | {size: "1"}, {size: "4"}, {rank: "1"}, environ | {size: "x"}):
+        assert choose_hosts(HostOptions(), environ=given, read=read, find_lab=FakeLab).faults == ()
+    alone = HostOptions(no_allocation=True)
+    assert choose_hosts(alone, environ=environ, read=read, find_lab=FakeLab).faults == ()
+
+
 SLURM = {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "2(x2)"}
 
 

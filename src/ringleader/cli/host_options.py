@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import click
 
-from ringleader.allocation import Allocation, find_allocation
+from ringleader.allocation import Allocation, find_allocation, nested_launch
 from ringleader.errors import Fault
 from ringleader.hosts import Parsed, apply_torchrun, merged, parse_host_list, parse_hostfile
 from ringleader.job import Host, Ssh
@@ -93,7 +93,8 @@ HOST_OPTIONS: tuple[click.Option, ...] = (
     click.Option(
         ["--no-allocation"],
         is_flag=True,
-        help="Ignore the Slurm, PBS or LSF allocation that we stand in.",
+        help="Ignore the Slurm, PBS or LSF allocation that we stand in, and that srun or mpirun may have "
+        "started several of us.",
     ),
     click.Option(["--ssh-port"], metavar="PORT", help="Port of every host's sshd."),
     click.Option(["--ssh-identity"], metavar="FILE", help="Private key for ssh."),
@@ -202,6 +203,9 @@ def choose_hosts(
     """
     faults = Faults()
     on = _place(options, faults)
+    nested = None if options.no_allocation else nested_launch(environ)
+    if nested is not None:
+        faults.found.append(nested)
     hosts: tuple[Host, ...] = ()
     allocation: Allocation | None = None
     config = options.ssh_config
@@ -234,8 +238,8 @@ def shown(allocation: Allocation) -> str:
     some = ", ".join(names[:8]) + (f", … ({len(names)} hosts)" if len(names) > 8 else "")
     count = f"{slots} slot" if slots == 1 else f"{slots} slots"
     return (
-        f"{allocation.system} allocation with {count}: {some} (from {allocation.source}; "
-        "--no-allocation ignores it)"
+        f"{allocation.system} allocation with {count}: {some} (from {allocation.source}"
+        f"{': ' if allocation.rule else ''}{allocation.rule}; --no-allocation ignores it)"
     )
 
 

@@ -19,7 +19,10 @@ from ringleader.lab.spec import DEFAULT_NAME, LabSpec, check_name, format_rate, 
 from ringleader.lab.tree_look import tree_asked_for
 
 name_option = click.option(
-    "--name", default=None, metavar="NAME", help="Which lab; by default `lab`, or the only one there is."
+    "--name",
+    envvar=state.VARIABLE,
+    metavar="NAME",
+    help="Which lab. [default: RINGLEADER_LAB, else `lab`, else the only one there is]",
 )
 
 

@@ -181,11 +181,13 @@ def find_lab() -> LabFiles:
     """Return the lab that runs on this machine; raises LabError where there is none."""
     from ringleader.lab.state import to_launch_on
 
-    return to_launch_on()
+    return to_launch_on(environ=os.environ)
 
 
 def is_here(job: Job) -> bool:
     """Say whether all ranks run on this machine for certain, so that its files are the job's files."""
+    if job.hosts and (job.ssh.port is not None or job.ssh.identity is not None):
+        return False
     name = socket.gethostname()
     here = {"localhost", "127.0.0.1", "::1", name, name.partition(".")[0]}
     return all(host.name in here for host in job.hosts)

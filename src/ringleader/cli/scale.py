@@ -19,6 +19,7 @@ from ringleader.bench import store
 from ringleader.bench.grid import hosts_for
 from ringleader.bench.scale import Scale, job_of, scale, turns
 from ringleader.cli.host_options import choose_hosts, read_options, shown
+from ringleader.cli.run import find_lab
 from ringleader.cli.run_options import make_job
 from ringleader.cli.scale_options import (
     ScaleOptions,
@@ -62,10 +63,8 @@ def _cores() -> int:
 
 def _asked(params: Mapping[str, Any], options: ScaleOptions) -> Scale:
     """Read the command line to the end, all faults at once."""
-    from ringleader.lab.state import to_launch_on
-
     where = read_options(params)
-    chosen = choose_hosts(where, environ=os.environ, read=read_text, find_lab=to_launch_on)
+    chosen = choose_hosts(where, environ=os.environ, read=read_text, find_lab=find_lab)
     if chosen.allocation is not None:
         _warn(shown(chosen.allocation))
     job = make_job(

@@ -6,7 +6,7 @@ import fcntl
 import os
 import socket
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,9 @@ from ringleader.lab.spec import DEFAULT_NAME, LabSpec, check_name
 
 ROOT = Path("/run/ringleader/lab")
 """All labs of this machine; like them, it does not outlive a restart of the machine."""
+
+VARIABLE = "RINGLEADER_LAB"
+"""Environment variable that names the lab; set on the hosts of each lab to its own name."""
 
 WORKER = "worker"
 """File with the process id of the command that holds the lock."""
@@ -119,21 +122,27 @@ def current(name: str | None = None, *, root: Path = ROOT) -> Lab:
 
     LabError where there is none, or where several would do.
     """
-    if name is not None:
+    if name:
         return load(name, root)
     present = names(root)
-    if DEFAULT_NAME in present or len(present) != 1:
+    if DEFAULT_NAME in present or not present:
         return load(DEFAULT_NAME, root)
+    if len(present) > 1:
+        what = f"several labs are up: {', '.join(present)}"
+        hint = f"name one: export {VARIABLE}={present[0]}; `ringleader lab` commands take --name as well"
+        raise LabError(Fault(where="--lab", what=what, hint=hint))
     return load(present[0], root)
 
 
-def to_launch_on(*, root: Path = ROOT, here: str = "") -> Lab:
+def to_launch_on(*, environ: Mapping[str, str], root: Path = ROOT, here: str = "") -> Lab:
     """Return the lab whose hosts a job started here may run on; ``here``: this host's name.
+
+    ``environ``: RINGLEADER_LAB in it names the lab.
 
     LabError where there is none, or where its hosts have a root of their own: a job that begins on the
     machine would look for the machine's Python and MPI there.
     """
-    lab = current(root=root)
+    lab = current(environ.get(VARIABLE), root=root)
     names = [host.name for host in lab.hosts]
     if lab.spec.tree and (here or socket.gethostname()) not in names:
         what = f"the hosts of lab {lab.name} have the files of {lab.spec.tree.path}, not this machine's"

@@ -5,7 +5,9 @@ Every host is compared with the one that launches: same Python, Ringleader, MPI 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
 
 from ringleader.errors import Fault
 from ringleader.job import Job
@@ -107,13 +109,13 @@ def _file_faults(job: Job, report: HostReport, ours: HostReport) -> Iterator[Fau
             what=f"the working directory {job.workdir} is not there",
             hint="make it there with the script in it, use a shared file system, or name another: --workdir",
         )
-    elif ours.script and not report.script:
+    elif ours.script and not report.script and not report.unreadable:
         yield Fault(
             where=where,
             what=f"the script is not there ({script_of(job)} in {job.workdir})",
             hint="copy it there, or use a shared file system",
         )
-    elif ours.script and report.script != ours.script:
+    elif ours.script and report.script and report.script != ours.script:
         yield Fault(
             where=where,
             what=f"the script {script_of(job)} differs from ours: SHA-256 {str(report.script)[:12]}… there, "
@@ -128,6 +130,18 @@ def _program_faults(job: Job, report: HostReport) -> Iterator[Fault]:
             where=_where(report),
             what=f"the program {job.command[0]} is not there",
             hint="check the spelling; give its full path, or install it",
+        )
+    elif report.workdir and report.unstartable:
+        yield Fault(
+            where=_where(report),
+            what=f"the program {job.command[0]} cannot be started there: {report.unstartable}",
+            hint="correct that line, or name the interpreter in front of it",
+        )
+    elif report.workdir and report.unreadable:
+        yield Fault(
+            where=_where(report),
+            what=f"the script {report.unreadable} ({interpreted_script(job.command)} in {job.workdir})",
+            hint="copy it there, or use a shared file system",
         )
 
 
@@ -164,6 +178,35 @@ def _name_faults(report: HostReport, ours: HostReport, *, takes_ranks: bool) -> 
 def wanted_interfaces(job: Job) -> tuple[str, ...]:
     """Return the names in ``network_interface``."""
     return tuple(name.strip() for name in (job.network_interface or "").split(",") if name.strip())
+
+
+_PYTHON = re.compile(r"(python|pypy)[0-9.]*[a-z]?")
+_SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
+_VALUES_OF_PYTHON = ("-W", "-X", "--check-hash-based-pycs")
+_VALUES_OF_SHELLS = ("-o", "+o", "-O", "+O", "--rcfile", "--init-file")
+
+
+def is_python(program: str) -> bool:
+    """Say whether a command's first word is a Python."""
+    return _PYTHON.fullmatch(PurePosixPath(program).name) is not None
+
+
+def interpreted_script(command: Sequence[str]) -> str | None:
+    """Return the file that a Python or a shell is told to run; ``None``: another program, or no file."""
+    if not command or not (is_python(command[0]) or PurePosixPath(command[0]).name in _SHELLS):
+        return None
+    takes_value = _VALUES_OF_PYTHON if is_python(command[0]) else _VALUES_OF_SHELLS
+    words = iter(command[1:])
+    for word in words:
+        if word == "--":
+            return next(words, None)
+        if not word.startswith(("-", "+")):
+            return word
+        if word == "-" or (not word.startswith("--") and set(word[1:]) & set("cms")):
+            return None  # code, a module, or what comes on standard input
+        if word in takes_value:
+            next(words, None)
+    return None
 
 
 def script_of(job: Job) -> str | None:

@@ -59,6 +59,10 @@ class HostReport:
     """Bytes a process may lock in memory; -1: unlimited."""
     port_taken: str = ""
     """See ``HostFacts.port_taken``."""
+    unstartable: str = ""
+    """Why the program there would not start although it is there; empty: it would."""
+    unreadable: str = ""
+    """Why the script that it is given cannot be read there; empty: it can, or there is none."""
 
     @property
     def unresolved(self) -> tuple[str, ...]:
@@ -99,6 +103,8 @@ def report_of(host: Host, answer: Mapping[str, Any], *, local_identity: str) -> 
         names={name: tuple(found) for name, found in answer["names"].items()},
         script=answer.get("script"),
         program=answer.get("program"),
+        unstartable=answer.get("unstartable", ""),
+        unreadable=answer.get("unreadable", ""),
         workdir=answer["workdir"],
         shm=(answer["limits"]["shm"][0], answer["limits"]["shm"][1]),
         memlock=answer["limits"]["memlock"],

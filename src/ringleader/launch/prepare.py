@@ -122,7 +122,7 @@ def prepare(
     """
     check(job)
     job = replace(job, workdir=os.path.abspath(job.workdir or "."))  # noqa: PTH100
-    mpi = find_mpi(job.mpi, environ=environ)
+    mpi = find_mpi(job.mpi, environ=environ, python=job.python or sys.executable)
     try:
         probed = prober(job, environ=environ, progress=listener.progress, mpi=mpi, stop=stop)
     except KeyboardInterrupt:

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from ringleader.errors import Fault, ProbeError, RequestError
 from ringleader.job import Host, Job, Mpi
-from ringleader.launch.host_faults import faults_of, script_of, wanted_interfaces
+from ringleader.launch.host_faults import (
+    faults_of,
+    interpreted_script,
+    is_python,
+    script_of,
+    wanted_interfaces,
+)
 from ringleader.launch.host_report import HostReport, facts_of, report_of
 from ringleader.plan import HostFacts
 from ringleader.ranks import hardware, look
@@ -56,7 +62,7 @@ def probe(
     job = replace(job, workdir=str(Path(job.workdir or ".").absolute()))
     hosts = job.hosts or (Host(name="localhost"),)
     here = own_names(socket.gethostname(), look.interfaces())
-    remote = tuple(host for host in hosts if not is_this_machine(host.name, here))
+    remote = reached_by_ssh(job, here)
     question = question_of(job, environ)
     if not remote:
         ours = local_answer(job, question, environ, takes_ranks=True)
@@ -112,6 +118,23 @@ def is_this_machine(name: str, here: frozenset[str]) -> bool:
     return name in here or (name.startswith("127.") and name.replace(".", "").isdigit())
 
 
+def reached_by_ssh(job: Job, here: frozenset[str]) -> tuple[Host, ...]:
+    """Return the hosts of a job that are reached over ssh; ``here``: this machine's own names.
+
+    This machine is not, unless an ssh port or key is given that can be meant for nobody else: a loopback
+    address with a port is how a container or a tunnel is reached.
+    """
+    others = tuple(host for host in job.hosts if not is_this_machine(host.name, here))
+    if job.ssh.port is None and job.ssh.identity is None:
+        return others
+    away = tuple(host for host in job.hosts if host in others or _is_loopback(host.name))
+    return away or job.hosts
+
+
+def _is_loopback(name: str) -> bool:
+    return name in ("localhost", "::1") or name.startswith("127.")
+
+
 def question_of(job: Job, environ: Mapping[str, str]) -> dict[str, Any]:
     """Return what every host is asked (see ``ranks/look.py``)."""
     question: dict[str, Any] = {"workdir": job.workdir, "interfaces": list(wanted_interfaces(job))}
@@ -121,6 +144,9 @@ def question_of(job: Job, environ: Mapping[str, str]) -> dict[str, Any]:
         word = job.command[0]
         path = search_path(job, environ, job.python or sys.executable)
         question |= {"program": str(Path(job.workdir, word)) if "/" in word else word, "path": path}
+        script = interpreted_script(job.command)
+        if script is not None:
+            question |= {"interpreted": script, "is_python": is_python(word)}
     return question
 
 
@@ -164,6 +190,14 @@ def _check_request(job: Job, ours: Mapping[str, Any]) -> None:
     if ours.get("program") == "":
         hint = "check the spelling, or give its full path"
         raise RequestError(Fault(where="COMMAND", what=f"there is no program {job.command[0]}", hint=hint))
+    if ours.get("unstartable"):
+        what = f"{job.command[0]} cannot be started: {ours['unstartable']}"
+        hint = f"correct that line, or name the interpreter: python {job.command[0]}"
+        raise RequestError(Fault(where="COMMAND", what=what, hint=hint))
+    if ours.get("unreadable"):
+        what = f"the script {interpreted_script(job.command)} {ours['unreadable']}"
+        hint = f"paths are taken from {job.workdir}; see --workdir"
+        raise RequestError(Fault(where="COMMAND", what=what, hint=hint))
 
 
 def _judge(

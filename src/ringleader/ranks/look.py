@@ -204,6 +204,37 @@ def _sum(words: str) -> str:
     return hashlib.sha256(words.encode()).hexdigest()
 
 
+def unstartable(program: str) -> str:
+    """Why the kernel would not start a script that may be executed, by its ``#!``; empty: it would."""
+    try:
+        with open(program, "rb") as file:  # noqa: PTH123
+            first = file.readline(512)
+    except OSError:
+        return ""
+    if not first.startswith(b"#!"):
+        return ""
+    words = first[2:].strip().split()
+    if not words:
+        return "its first line, #!, names no interpreter"
+    interpreter = os.fsdecode(words[0])
+    if os.access(interpreter, os.X_OK):
+        return ""
+    return f"the interpreter of its first line, {interpreter}, is not there"
+
+
+def unreadable(script: Path, *, runs_directories: bool) -> str:
+    """Why an interpreter could not read a script; empty: it could. Python runs directories too."""
+    try:
+        if script.is_dir():
+            ready = runs_directories and (script / "__main__.py").is_file()
+            return "" if ready else "is a directory"
+        if not script.exists():
+            return "is not there"
+        return "" if os.access(script, os.R_OK) else "cannot be read (permission denied)"
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+
+
 # --- the whole answer -------------------------------------------------------------------------------------
 
 
@@ -211,8 +242,9 @@ def answer(question: Answer, environ: Any, root: Path = Path("/")) -> Answer:
     """Everything asked for. ``question`` may leave out any key; what it does not ask for costs nothing.
 
     Keys: ``agent`` (path of the launcher's rank agent), ``mpirun`` and ``embedded``, ``script`` (path),
-    ``program`` (command word to be found on ``path``, the PATH of the ranks), ``workdir``, ``names``,
-    ``interfaces``, ``port`` (on which rank 0 will listen, if it is here).
+    ``program`` (command word to be found on ``path``, the PATH of the ranks), ``interpreted`` (the script
+    that it is given) with ``is_python``, ``workdir``, ``names``, ``interfaces``, ``port`` (on which rank 0
+    will listen, if it is here).
     """
     import shutil
 
@@ -244,4 +276,8 @@ def answer(question: Answer, environ: Any, root: Path = Path("/")) -> Answer:
     if "program" in question:
         path = question.get("path", environ.get("PATH", os.defpath))
         known["program"] = shutil.which(question["program"], path=path) or ""
+        known["unstartable"] = unstartable(known["program"])
+    if "interpreted" in question:
+        script = workdir / question["interpreted"]
+        known["unreadable"] = unreadable(script, runs_directories=question["is_python"])
     return known
