@@ -69,6 +69,12 @@ class Recorder:
     def warning(self, text: str) -> None:
         self.warnings.append(text)
 
+    def flush(self) -> None:
+        pass
+
+    def waiting(self) -> int:
+        return 0
+
     def text(self, rank: int, stream: str = "stdout") -> str:
         return self.bytes(rank, stream).decode(errors="replace")
 
@@ -148,6 +154,17 @@ class Workplace:
                 assert launcher.poll() is None, (launcher.returncode, launcher.communicate())
             assert time.monotonic() < end, f"{len(found)} of {count} × {word!r}: {there}"
             time.sleep(0.05)
+
+    def gone(self, word: str, mark: Path, seconds: float = 40.0) -> bool:
+        """Wait until ``mark`` is there and no process but launchers has ``word`` in its command line."""
+        end = time.monotonic() + seconds
+        while not mark.exists() or any(
+            word in words and "-m ringleader" not in words for words in self.processes().values()
+        ):
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.05)
+        return True
 
     def mpirun(self) -> int:
         """Return mpirun's process id: the keeper's child."""

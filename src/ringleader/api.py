@@ -16,7 +16,8 @@ from ringleader.hosts import parse_host_list
 from ringleader.job import Host, Job, Placement, Ssh
 from ringleader.launch.launcher import launch
 from ringleader.launch.outcome import Listener, Outcome, RankEnd
-from ringleader.launch.output import Prefixed, Sink
+from ringleader.launch.output import Prefixed
+from ringleader.launch.standard_outlets import StandardOutlets
 
 R = TypeVar("R")
 
@@ -33,7 +34,8 @@ class Printer:
 
     def __init__(self, *, size: int, prefix: bool = True) -> None:
         """``size`` decides how wide a prefix is."""
-        self._lines = Prefixed(_bytes_of(sys.stdout), _bytes_of(sys.stderr), size=size, prefix=prefix)
+        self._outlets = StandardOutlets(sys.stdout, sys.stderr)
+        self._lines = Prefixed(self._outlets.stdout, self._outlets.stderr, size=size, prefix=prefix)
 
     def output(self, rank: int, stream: str, line: bytes) -> None:
         """Print a line."""
@@ -48,33 +50,22 @@ class Printer:
     def warning(self, text: str) -> None:
         """Print a warning on standard error."""
         self._lines.finish()
-        sys.stderr.write(f"ringleader: {text}\n")
-
-    def finish(self) -> None:
-        """End an unfinished line."""
-        self._lines.finish()
-
-
-class _Encoded:
-    """Bytes for a text stream that has no binary one below it (a notebook, a test's capture)."""
-
-    def __init__(self, text: Any) -> None:
-        self._text = text
-
-    def write(self, data: bytes) -> int:
-        """Write bytes; what is not UTF-8 is shown with replacement characters."""
-        self._text.write(data.decode("utf-8", errors="replace"))
-        return len(data)
+        self._outlets.stderr.put(f"ringleader: {text}\n".encode(errors="replace"))
 
     def flush(self) -> None:
-        """Flush the text stream."""
-        self._text.flush()
+        """Print what came."""
+        self._lines.flush()
 
+    def waiting(self) -> int:
+        """Return how many bytes nobody has taken yet."""
+        return self._outlets.waiting
 
-def _bytes_of(stream: Any) -> Sink:
-    stream.flush()
-    binary: Sink | None = getattr(stream, "buffer", None)
-    return binary if binary is not None else _Encoded(stream)
+    def finish(self) -> None:
+        """End an unfinished line, and say what of the ranks' output was lost."""
+        self._lines.finish()
+        for text in self._outlets.losses():
+            self.warning(text)
+        self._outlets.close()
 
 
 def run(

@@ -79,6 +79,8 @@ def test_a_slow_reader_slows_the_ranks_and_loses_nothing(workplace, python):
         report=lambda *a: None,
         progress=lambda *a: None,
         warning=lambda *a: None,
+        flush=lambda: None,
+        waiting=lambda: 0,
     )
     script = "for i in range(40000): print('z' * 500)"
     outcome, _ = workplace.launch(python, "-c", script, recorder=heard)

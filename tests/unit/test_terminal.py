@@ -11,6 +11,7 @@ from ringleader.cli.outcome_json import outcome_json
 from ringleader.cli.terminal import Terminal, last_words
 from ringleader.job import Family, Job, Mpi
 from ringleader.launch.outcome import Outcome, RankEnd
+from ringleader.launch.output import Direct
 from ringleader.plan import HostFacts, place
 
 Make = Callable[..., HostFacts]
@@ -44,13 +45,14 @@ def make_outcome(make_facts: Make, make_mpi: MakeMpi) -> Callable[..., Outcome]:
 
 def screen(*, is_tty: bool = False, **words: bool) -> tuple[Terminal, io.BytesIO, io.BytesIO]:
     out, err = io.BytesIO(), io.BytesIO()
-    return Terminal(stdout=out, stderr=err, is_tty=is_tty, **words), out, err
+    return Terminal(stdout=Direct(out), stderr=Direct(err), is_tty=is_tty, **words), out, err
 
 
 def test_lines_go_where_the_rank_sent_them() -> None:
     terminal, out, err = screen()
     terminal.output(0, "stdout", b"hello\n")
     terminal.output(12, "stderr", b"oh \xff\n")
+    terminal.flush()
     assert (out.getvalue(), err.getvalue()) == (b"[0] hello\n", b"[12] oh \xff\n")
 
 
@@ -74,6 +76,7 @@ def test_progress_is_for_terminals_and_gives_way_to_lines() -> None:
     terminal.progress("3 of 4 hosts reached")
     terminal.progress("4 of 4 hosts reached")
     terminal.output(0, "stdout", b"hello\n")
+    terminal.flush()
     terminal.progress("")
     assert out.getvalue() == b"[0] hello\n"
     assert err.getvalue() == (

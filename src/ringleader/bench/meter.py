@@ -137,6 +137,13 @@ class Meter:
         """Pass on what the launcher warns of."""
         self._warn(text)
 
+    def flush(self) -> None:
+        """Lines are read at once."""
+
+    def waiting(self) -> int:
+        """Lines are read at once."""
+        return 0
+
     def _show_rate(self) -> None:
         """Say the rate so far, once a second; less often with many ranks, whose reports take time to read."""
         now = self._now()

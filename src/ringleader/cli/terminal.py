@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import signal
 import sys
-from typing import Any, BinaryIO
+from typing import Any
 
 from ringleader.launch.outcome import Outcome
-from ringleader.launch.output import Prefixed
+from ringleader.launch.output import Outlet, Prefixed
+from ringleader.launch.standard_outlets import StandardOutlets
 
 _CLEAR = b"\r\x1b[K"
 
@@ -16,21 +17,41 @@ class Terminal:
     """Told by the launcher what happens. Ranks' output goes where they sent it, ours to standard error."""
 
     def __init__(
-        self, *, stdout: BinaryIO, stderr: BinaryIO, is_tty: bool, prefix: bool = True, quiet: bool = False
+        self,
+        *,
+        stdout: Outlet,
+        stderr: Outlet,
+        is_tty: bool,
+        prefix: bool = True,
+        quiet: bool = False,
+        outlets: StandardOutlets | None = None,
     ) -> None:
-        """``is_tty``: standard error is a terminal, which gets a line of progress."""
+        """``is_tty``: standard error is a terminal, which gets a line of progress.
+
+        ``outlets``: what ``stdout`` and ``stderr`` belong to, where they are this process's own.
+        """
         # A prefix is as wide as its rank: how many ranks there will be is not known yet.
         self._lines = Prefixed(stdout, stderr, size=1, prefix=prefix)
         self._stderr = stderr
         self._is_tty = is_tty
         self._quiet = quiet
         self._in_progress = False
+        self._outlets = outlets
 
     def output(self, rank: int, stream: str, line: bytes) -> None:
         """Show a rank's line."""
         if not self._quiet:
             self._end_progress()
             self._lines.line(rank, stream, line)
+
+    def flush(self) -> None:
+        """Show what came."""
+        self._lines.flush()
+        self._tell_trouble()
+
+    def waiting(self) -> int:
+        """Return how many bytes nobody has taken yet."""
+        return self._outlets.waiting if self._outlets is not None else 0
 
     def report(self, rank: int, message: dict[str, Any]) -> None:
         """Ignore what ranks report: it is for those who measure."""
@@ -53,8 +74,22 @@ class Terminal:
         """Leave the terminal on a new line and say how the job ended; a good end is silent."""
         self._end_progress()
         self._lines.finish()
-        if outcome is not None and outcome.exit_code:
+        self._tell_trouble()
+        for text in self._outlets.losses() if self._outlets is not None else ():
+            self.warning(text)
+        if outcome is not None and outcome.exit_code and not self._is_unread(outcome):
             self._write((last_words(outcome) + "\n").encode(errors="replace"))
+        if self._outlets is not None:
+            self._outlets.close()
+
+    def _is_unread(self, outcome: Outcome) -> bool:
+        """True where the job was ended because who read it has gone: that needs no words."""
+        gone = self._outlets is not None and self._outlets.reader_gone
+        return gone and outcome.exit_code == 128 + signal.SIGPIPE
+
+    def _tell_trouble(self) -> None:
+        if self._outlets is not None and (text := self._outlets.trouble()):
+            self.warning(text)
 
     def _end_progress(self) -> None:
         if self._in_progress:
@@ -62,15 +97,16 @@ class Terminal:
             self._in_progress = False
 
     def _write(self, data: bytes) -> None:
-        self._stderr.write(data)
-        self._stderr.flush()
+        self._stderr.put(data)
 
 
 def terminal(*, prefix: bool, quiet: bool) -> Terminal:
     """Return a listener on this process's own streams."""
+    outlets = StandardOutlets(sys.stdout, sys.stderr)
     return Terminal(
-        stdout=sys.stdout.buffer,
-        stderr=sys.stderr.buffer,
+        stdout=outlets.stdout,
+        stderr=outlets.stderr,
+        outlets=outlets,
         is_tty=sys.stderr.isatty(),
         prefix=prefix,
         quiet=quiet,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,17 +87,26 @@ class Events:
     def _output(self, state: RankState, stream: str, data: bytes) -> None:
         if self.run.setting.files is not None:
             self.run.setting.files.write(state.rank, stream, data)
-        for line in state.cutters[stream].feed(data):
+        self._show(state, stream, state.cutters[stream].feed(data))
+        self.run.delivery.took(state, len(data))
+
+    def _show(self, state: RankState, stream: str, lines: Iterable[bytes]) -> None:
+        """Pass lines on; where their reader has gone the job ends, as a program does by SIGPIPE."""
+        run = self.run
+        for line in lines:
             if line.startswith(b"Abort("):
                 state.abort_code = abort_code(line.decode(errors="replace"))
-            if not self.run.job.quiet:
-                self.run.listener.output(state.rank, stream, line)
+            if not run.job.quiet:
+                run.listener.output(state.rank, stream, line)
+        try:
+            run.listener.flush()
+        except BrokenPipeError:
+            run.stop(Cause(why=Why.SIGNAL, at=run.clock(), number=signal.SIGPIPE))
 
     def _flush(self, state: RankState) -> None:
         for stream in STREAMS:
-            rest = state.cutters[stream].rest()
-            if rest and not self.run.job.quiet:
-                self.run.listener.output(state.rank, stream, rest)
+            if rest := state.cutters[stream].rest():
+                self._show(state, stream, (rest,))
 
     # --- ends ---------------------------------------------------------------------------------------------
 

@@ -97,7 +97,7 @@ def _supervise(
     token = os.urandom(32).hex()
     with contextlib.ExitStack() as stack:
         if files is not None:
-            stack.callback(files.close)
+            stack.callback(_close, files, listener)
         selector = stack.enter_context(selectors.PollSelector())  # epoll refuses a regular file as stdin
         leftovers.sweep(prepared.directory.rpartition("/")[0], prepared.key)
         directory = leftovers.JobDirectory(prepared.directory, prepared.key)
@@ -133,6 +133,12 @@ def _supervise(
         if job.extra_mpirun_args and engine.noise():
             listener.warning(engine.noise().rstrip())
         return supervisor
+
+
+def _close(files: RankFiles, listener: Listener) -> None:
+    """Close the files of ``--output-dir`` and say what did not fit into them."""
+    if lost := files.close():
+        listener.warning(lost)
 
 
 def _files(job: Job, ranks: int) -> RankFiles | None:

@@ -24,6 +24,18 @@ class Listener(Protocol):
     def warning(self, text: str) -> None:
         """Take something the user should know although the job goes on."""
 
+    def flush(self) -> None:
+        """Pass on the lines that came: there is none more for the moment.
+
+        Raises BrokenPipeError where whoever reads them has gone: the job is ended as by SIGPIPE.
+        """
+
+    def waiting(self) -> int:
+        """Return how many bytes of output were taken but could not be passed on yet.
+
+        Many: the ranks are slowed down. The launch ends when there are none, or nobody takes them.
+        """
+
 
 @dataclass(frozen=True, kw_only=True)
 class RankEnd:

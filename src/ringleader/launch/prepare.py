@@ -15,6 +15,7 @@ from ringleader.errors import Fault, RefusedError
 from ringleader.job import Job, Mpi, check
 from ringleader.launch import signals
 from ringleader.launch.control import control_variable, local_address_towards
+from ringleader.launch.delivery import window
 from ringleader.launch.mpi_found import find_mpi
 from ringleader.launch.outcome import Listener
 from ringleader.launch.probe import Probe, probe
@@ -102,6 +103,7 @@ class Prepared:
             "cpus": planned.cpus,
             "stdin": reads and rank == 0,
             "links": dict(self.call.links),
+            "window": window(self.plan.size),
         }
 
 

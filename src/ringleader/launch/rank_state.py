@@ -34,6 +34,8 @@ class RankState:
     stacks_asked: bool = False
     """Its stacks were asked for and the answer has not come yet."""
     cutters: dict[str, LineCutter] = field(default_factory=lambda: {name: LineCutter() for name in STREAMS})
+    to_grant: int = 0
+    """Bytes of output that it has sent and not been granted again."""
     abort_code: int | None = None
     """What it gave MPI_Abort, where its MPI lets the rank itself say so."""
     result: bytearray = field(default_factory=bytearray)

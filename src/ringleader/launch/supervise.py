@@ -17,6 +17,7 @@ from typing import Any
 from ringleader.errors import Fault, LaunchError
 from ringleader.job import Job, Mpi
 from ringleader.launch.control import Control, Peer
+from ringleader.launch.delivery import Delivery
 from ringleader.launch.engine import Engine
 from ringleader.launch.events import Events
 from ringleader.launch.feed import Feed
@@ -91,6 +92,7 @@ class Supervisor:
         self.mpirun_gone: float | None = None
         self.job_control = JobControl(self)
         self.feed = Feed(selector, control, setting.stdin)
+        self.delivery = Delivery(self.listener, setting.files, len(self.ranks), self.tell)
         self.events = Events(self)
 
     def clock(self) -> float:
@@ -132,16 +134,19 @@ class Supervisor:
     def _patience(self) -> float:
         """Seconds to wait at most before looking at the clock again."""
         near = self.said_bye is not None or self.stopping_until is not None or self.stop_at is not None
+        if self.delivery.is_held or (self.engine.ended and self.delivery.waiting):
+            return 0.005
         return 0.05 if near or self.engine.exit_code is not None else 0.25
 
     def _over(self) -> bool:
-        """True when mpirun has ended and every agent that ever reported has had its last word."""
+        """True when mpirun has ended, every agent that ever reported has had its last word and been heard."""
         agents_gone = all(state.done or state.peer is None for state in self.ranks)
-        return self.engine.ended and agents_gone
+        return self.engine.ended and agents_gone and self.delivery.is_over(self.clock(), self.cause)
 
     def _tick(self, now: float) -> None:
         """Do what is due."""
         self.engine.watch()
+        self.delivery.tick()
         if self.started_at is None and self.cause is None:
             self._starting(now)
         elif self.started_at is not None and self.cause is None:
@@ -271,6 +276,7 @@ class Supervisor:
         elif self.cause is None:
             self.stop(Cause(why=Why.SIGNAL, at=self.clock(), number=number))
         elif number in (signal.SIGINT, signal.SIGTERM):
+            self.delivery.hurry()
             self.send_stop(0.0)
 
     def show_stacks(self) -> None:

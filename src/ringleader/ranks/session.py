@@ -26,6 +26,8 @@ DRAIN_SECONDS = 2.0
 """After the rank's end: for output that is still in its pipes, held open by somebody else."""
 REST_SECONDS = 2.0
 """After the rank's end: between SIGTERM and SIGKILL for processes that it left behind."""
+AFTER_END = 2 * 1024 * 1024
+"""Bytes of output that may follow a rank's end at once, whoever reads: what its two pipes can hold."""
 LAUNCHER = "ringleader"
 """Who stopped a rank that the launcher told to end."""
 LAUNCHER_GONE = "the launcher is gone"
@@ -153,7 +155,7 @@ class Session:
             elif self.kill_at is None:
                 tree.ask_to_end(os.getpid())
                 self.kill_at = now + REST_SECONDS
-            elif self.out.pending or (alive and not self.killed):
+            elif self.pipes.held or (alive and not self.killed):
                 self.drain_from = now
             elif now > max(self.drain_from, self.ended_at + REST_SECONDS) + DRAIN_SECONDS:
                 self.pipes.give_up()
@@ -202,6 +204,8 @@ class Session:
             tree.send(tree.below(os.getpid()), signal.SIGCONT)
         elif what == "status":
             self.files.add_status(words["status"])
+        elif what == "written":
+            self.pipes.allow(int(words["bytes"]))
         elif what == "end_of_input":
             self.pipes.end_input()
         elif what == "bye":
@@ -215,7 +219,7 @@ class Session:
             return
         self.port.close()
         env = self.files.environment(self.environ, words)
-        ends = self.pipes.make(with_input=bool(words.get("stdin")))
+        ends = self.pipes.make(with_input=bool(words.get("stdin")), window=int(words["window"]))
         env["RINGLEADER_REPORT_FD"] = str(ends["report"])
         self.started = time.monotonic()
         started = child.start(
@@ -294,6 +298,7 @@ class Session:
                 self.pipes.read_reports()
                 self._failing()
                 self.ended_at = time.monotonic()
+                self.pipes.allow(AFTER_END)
                 self.look_at = None
                 code = os.waitstatus_to_exitcode(status)
                 if self.failing and code in (0, -signal.SIGTERM, -signal.SIGKILL):

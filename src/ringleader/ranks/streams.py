@@ -88,9 +88,23 @@ class Pipes:
         self._input_buffer = bytearray()
         self._input_ends = False
         self._far: list[int] = []
+        self._room = FULL
 
-    def make(self, *, with_input: bool) -> dict[str, int]:
-        """Make the pipes and return the rank's ends: stdin, stdout, stderr, report."""
+    def allow(self, size: int) -> None:
+        """Send so many more bytes of output: whoever reads them has caught up."""
+        self._room += size
+
+    @property
+    def held(self) -> bool:
+        """True while output may wait in the pipes because nobody takes it."""
+        return self._room <= 0 or self._out.pending > 0
+
+    def make(self, *, with_input: bool, window: int) -> dict[str, int]:
+        """Make the pipes and return the rank's ends: stdin, stdout, stderr, report.
+
+        ``window``: bytes of output that may be sent before ``allow`` grants more.
+        """
+        self._room = window
         stdout, stdout_far = os.pipe()
         stderr, stderr_far = os.pipe()
         self._report, report_far = os.pipe()
@@ -121,7 +135,8 @@ class Pipes:
         """Return what to poll for: output only while the launcher keeps up."""
         wanted = []
         if self._out.pending < FULL:
-            wanted = [(fd, select.POLLIN) for fd in (*self._kinds, self._report) if fd >= 0]
+            outputs = self._kinds if self._room > 0 else ()
+            wanted = [(fd, select.POLLIN) for fd in (*outputs, self._report) if fd >= 0]
         if self._input >= 0:
             wanted.append((self._input, select.POLLOUT if self._input_buffer else 0))
         return wanted
@@ -133,6 +148,7 @@ class Pipes:
         elif fd in self._kinds:
             data = self._read(fd)
             if data:
+                self._room -= len(data)
                 self._out.add(wire.frame(self._kinds[fd], data))
             elif data is not None:
                 del self._kinds[fd]
