@@ -30,6 +30,12 @@ $(VENV)/.ready: pyproject.toml Makefile scripts/venv
 	@$(BIN)/pip install --quiet --disable-pip-version-check --ignore-installed --prefix .mpi/intel "impi-rt>=2021.14,<2022"
 	@touch $@
 
+# The tests find it behind the machine's own PATH.
+.tools/kubectl/.ready: Makefile scripts/kubectl.py | $(VENV)/.ready
+	@mkdir -p .tools/kubectl
+	@$(BIN)/python scripts/kubectl.py .tools/kubectl
+	@touch $@
+
 setup: $(VENV)/.ready  ## a virtual environment with Ringleader and what it needs
 
 system:  ## what tests and lab need from the system (as root with apt-get)
@@ -43,6 +49,7 @@ test: setup  ## everything: lint, types, floors, unit, MPI, lab, images, example
 	@$(STAGE) --begin
 	@$(STAGE) system $(MAKE) --no-print-directory system
 	@$(STAGE) mpi-intel $(MAKE) --no-print-directory .mpi/intel/.ready
+	@$(STAGE) kubectl $(MAKE) --no-print-directory .tools/kubectl/.ready
 	@$(STAGE) lint $(MAKE) --no-print-directory lint
 	@$(STAGE) types $(MAKE) --no-print-directory types
 	@$(STAGE) floors $(MAKE) --no-print-directory floors
@@ -100,4 +107,4 @@ campaign-faults: setup system  ## break running jobs at random, here and in a la
 	@$(BIN)/python tests/campaigns/faults.py $(WORDS)
 
 clean:  ## remove what was built here
-	rm -rf $(VENV) .mpi build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .mpi .tools build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

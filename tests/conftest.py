@@ -38,6 +38,8 @@ for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
 
 ROOT = Path(__file__).resolve().parents[1]
 INTEL = ROOT / ".mpi/intel"
+# kubectl as `make test` brings it, behind the machine's own.
+os.environ["PATH"] = f"{os.environ.get('PATH', os.defpath)}{os.pathsep}{ROOT / '.tools/kubectl'}"
 MPIS = {"embedded": "embedded", "openmpi4": "openmpi4", "mpich": "mpich", "intel": str(INTEL)}
 """Name in test ids → ``Job.mpi``."""
 INSTALL = {
