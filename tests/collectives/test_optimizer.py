@@ -29,6 +29,11 @@ def test_compressed_gradients(jobs: Any, size: int, per_host: str) -> None:
     jobs("compressing.py", ranks=size, RINGLEADER_RANKS_PER_HOST=per_host).passed(size)
 
 
+@pytest.mark.parametrize(("size", "per_host"), [(2, ""), (3, ""), (2, "1")], ids=["2", "3", "2x1"])
+def test_parameters_frozen_thawed_and_added(jobs: Any, size: int, per_host: str) -> None:
+    jobs("thawing.py", ranks=size, RINGLEADER_RANKS_PER_HOST=per_host).passed(size)
+
+
 def test_the_page_on_mixed_precision(jobs: Any, tmp_path: Path) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(), re.DOTALL | re.MULTILINE)
     assert len(blocks) == 3

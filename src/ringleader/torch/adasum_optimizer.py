@@ -18,8 +18,9 @@ import torch
 from ringleader.collectives.operations import ReduceOp
 from ringleader.torch.basics import session
 from ringleader.torch.compression import PowerSGD, TopK
-from ringleader.torch.direct import everybody, reduce_all, reduction
+from ringleader.torch.direct import anybody, everybody, reduce_all, reduction
 from ringleader.torch.optimizer_arguments import Settings
+from ringleader.torch.participants import Participants
 from ringleader.torch.process_sets import global_process_set, member_of
 from ringleader.torch.step_report import StepReport
 from ringleader.torch.wrapping import Front
@@ -34,6 +35,7 @@ class AdasumFront(Front):
         """See `Front`."""
         if isinstance(settings.compression, (TopK, PowerSGD)):
             raise ValueError("this compression has a sum or an average of gradients, no adasum")
+        self._participants = Participants(leave=False)
         return super().take_up(named=named, settings=settings, passes=passes)
 
     def prepare(self) -> None:
@@ -45,7 +47,9 @@ class AdasumFront(Front):
             raise NotImplementedError("Running Adasum with non-power of 2 ranks is not supported yet.")
         self._engine = member.engine
         self._report = StepReport.from_environment(current.engine, timelines=current.timelines)
-        self._trained = [p for group in self.param_groups for p in group["params"] if p.requires_grad]
+        inside = self._participants.choose(self.param_groups)
+        everything = [p for group in self.param_groups for p in group["params"]]
+        self._trained = [everything[at] for at in sorted(inside)]
         shapes = [(str(p.dtype), tuple(p.shape)) for p in self._trained]
         answers = everybody(self._engine, (next(_SERIAL), shapes), "adasum")
         self._serial = answers[0][0]
@@ -68,6 +72,15 @@ class AdasumFront(Front):
     def skip_synchronize(self) -> AbstractContextManager[None]:
         """Refuse: what is exchanged is known only after the step."""
         raise AssertionError("Skipping synchronization is not supported when using Adasum optimizer.")
+
+    def _agree(self) -> None:
+        """Agree with the other ranks on parameters that were thawed or added since the last step."""
+        asks = self._participants.changed(self.param_groups)
+        if not anybody(self._engine, asks, f"{self._serial}.asks"):
+            return
+        mine = self._participants.tell(self.param_groups)
+        if self._participants.agree(everybody(self._engine, mine, f"{self._serial}.noticed")) is not None:
+            self.prepare()
 
     @torch.no_grad()
     def _combine(self, before: list[torch.Tensor]) -> None:
@@ -93,6 +106,7 @@ class AdasumFront(Front):
             self.prepare()
         if self._apart:
             return super().step(closure)  # type: ignore[misc]
+        self._agree()
         before = [parameter.detach().clone() for parameter in self._trained]
         result = super().step(closure)  # type: ignore[misc]
         self._combine(before)

@@ -11,40 +11,64 @@ from typing import Any, Protocol
 import torch
 
 from ringleader.collectives.engine import Engine
-from ringleader.collectives.operations import ReduceOp
 from ringleader.torch.compression import Compressor, PowerSGD, TopK
-from ringleader.torch.direct import gather, reduce_all, reduction, sum_over_ranks
-from ringleader.torch.kernels import TorchKernels
+from ringleader.torch.direct import anybody, reduce_all, reduction
 from ringleader.torch.placement import Manner, Named
+from ringleader.torch.powersgd import PowerSgdReducer
+from ringleader.torch.topk import TopKReducer
 
 
 class Reducer(Protocol):
-    """Reduces gradients over the ranks."""
+    """Reduces gradients over the ranks. What it remembers of parameters outlives an exchanger."""
 
-    def reduce(self, gradients: Sequence[torch.Tensor]) -> None:
-        """Replace the contents of the gradients by the reduction over the ranks. Collective."""
+    def begin(self, engine: Engine, manner: Manner, parameters: Sequence[torch.Tensor]) -> None:
+        """Reduce the gradients of these parameters from now on, on these ranks; forget all others.
+
+        `ValueError` where it has no such reduction.
+        """
+        ...
+
+    def reduce(self, parameters: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]) -> None:
+        """Replace the contents of the parameters' gradients by the reduction over the ranks. Collective."""
         ...
 
 
 class LocalGradients:
     """The gradients of some parameters, each where autograd put it."""
 
-    def __init__(self, parameters: Named, reducer: Reducer) -> None:
+    asks_first = True
+    """The ranks agree before anything is exchanged: what a reducer keeps of a parameter that was frozen
+    must not move it any more, and a new one is to go through the reducer too."""
+
+    def __init__(self, engine: Engine, parameters: Named, manner: Manner, reducer: Reducer) -> None:
         """Take the parameters, the same ones in the same order on all ranks."""
         self.noticed: dict[int, int] = {}
         """Always empty: sparse gradients become dense here."""
         self.sparse: dict[int, int] = {}
         """Always empty."""
+        self._engine = engine
+        self._name = f"{manner.serial}.asks"
         self._parameters = [tensor for _name, tensor in parameters]
         self._reducer = reducer
+        self._asks = False
+        reducer.begin(engine, manner, self._parameters)
 
     def arrived(self, parameter: torch.Tensor) -> None:
         """Wait until all gradients are there."""
 
     def ask(self) -> None:
-        """Nothing is ever asked."""
+        """Let the next exchange tell all ranks that this one has something to agree on."""
+        self._asks = True
 
     def exchange(self) -> bool:
+        """Reduce all gradients over the ranks, or return True, with nothing done, where a rank asks."""
+        asked, self._asks = self._asks, False
+        if anybody(self._engine, asked, self._name):
+            return True
+        self.resume()
+        return False
+
+    def resume(self) -> None:
         """Reduce all gradients over the ranks. A parameter without a gradient counts as zero here."""
         idle = []
         gradients = []
@@ -59,14 +83,10 @@ class LocalGradients:
             if parameter.grad is not grad:
                 parameter.grad = grad
             gradients.append(grad.detach())
-        self._reducer.reduce(gradients)
+        self._reducer.reduce(self._parameters, gradients)
         for parameter in idle:
             if parameter.grad is not None and not parameter.grad.any():
                 parameter.grad = None
-        return False
-
-    def resume(self) -> None:
-        """Nothing is ever declined."""
 
     def adopt(self, sparse: dict[int, int]) -> dict[int, torch.Tensor]:
         """Nothing is ever sparse."""
@@ -83,13 +103,16 @@ class LocalGradients:
 class OneByOne:
     """Every gradient as the script's compressor makes it."""
 
-    def __init__(self, engine: Engine, compressor: Any, manner: Manner) -> None:
-        """Take a class with ``compress`` and ``decompress``, as `Compressor` describes it."""
-        self._engine = engine
+    def __init__(self, compressor: Any) -> None:
+        """Take what has ``compress`` and ``decompress``, as `Compressor` describes it."""
         self._compressor = compressor
+
+    def begin(self, engine: Engine, manner: Manner, parameters: Sequence[torch.Tensor]) -> None:
+        """Remember nothing but the ranks."""
+        self._engine = engine
         self._manner = manner
 
-    def reduce(self, gradients: Sequence[torch.Tensor]) -> None:
+    def reduce(self, parameters: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]) -> None:
         """Compress, reduce what that gives, decompress."""
         manner = self._manner
         small = [self._compressor.compress(gradient) for gradient in gradients]
@@ -108,146 +131,10 @@ class OneByOne:
             gradient.copy_(self._compressor.decompress(work.out.view(tensor.shape), context))
 
 
-class TopKReducer:
-    """The largest elements of all gradients together; the others are added to the next step's gradients.
-
-    "Error feedback": Stich, Cordonnier and Jaggi, "Sparsified SGD with memory", NeurIPS 2018. What was sent
-    in all steps and what is still kept add up to the sum of the gradients.
-    """
-
-    def __init__(self, engine: Engine, compression: TopK, manner: Manner) -> None:
-        """Take the part that is sent."""
-        self._engine = engine
-        self._ratio = compression.ratio
-        self._serial = manner.serial
-        self._factor = _mean_or_sum(engine, manner)
-        self.kept: dict[torch.dtype, torch.Tensor] = {}
-        """For each element type, what was not sent yet: the gradients of that type one behind the other."""
-
-    def reduce(self, gradients: Sequence[torch.Tensor]) -> None:
-        """Send the largest elements of what is kept and what is new."""
-        for dtype, those in _by_type(gradients).items():
-            flat = torch.cat([gradient.reshape(-1) for gradient in those])
-            kept = self.kept.get(dtype)
-            total = flat if kept is None else kept.add_(flat)
-            self.kept[dtype] = total
-            count = max(1, int(total.numel() * self._ratio)) if total.numel() else 0
-            indices = torch.topk(total.abs(), count, sorted=False).indices
-            values = total[indices]
-            total[indices] = 0
-            self._spread(those, self._sum(total.numel(), indices, values, dtype))
-
-    def _sum(
-        self, count: int, indices: torch.Tensor, values: torch.Tensor, dtype: torch.dtype
-    ) -> torch.Tensor:
-        name = f"{self._serial}.{dtype}".replace("torch.", "topk.")
-        short = torch.int32 if count < 1 << 31 else torch.int64
-        everyones = gather(self._engine, indices.to(short), f"{name}.indices").long()
-        # In the order of ranks, one after the other: every rank adds up the same numbers in the same order.
-        result = torch.zeros(count, dtype=dtype)
-        step = indices.numel()
-        parts = gather(self._engine, values, f"{name}.values")
-        for start in range(0, parts.numel(), max(step, 1)):
-            result[everyones[start : start + step]] += parts[start : start + step]
-        TorchKernels().scale(result, self._factor)
-        return result
-
-    def _spread(self, gradients: Sequence[torch.Tensor], flat: torch.Tensor) -> None:
-        sizes = [gradient.numel() for gradient in gradients]
-        for gradient, part in zip(gradients, torch.split(flat, sizes), strict=True):
-            gradient.copy_(part.view(gradient.shape))
-
-
-class PowerSgdReducer:
-    """Every matrix as a product of two thin ones; what that misses is added to the next step's gradient.
-
-    One power iteration per step, begun with the last step's result: P = M·Q, summed over the ranks and made
-    orthonormal; Q = Mᵀ·P, summed; the result is P·Qᵀ. A tensor of more dimensions is a matrix of its first
-    one against the others. Tensors for which this would send no less (vectors) go as they are.
-    """
-
-    def __init__(self, engine: Engine, compression: PowerSGD, manner: Manner) -> None:
-        """Take the number of columns."""
-        self._engine = engine
-        self._rank = compression.rank
-        self._serial = manner.serial
-        self._factor = _mean_or_sum(engine, manner)
-        self._thin: dict[int, torch.Tensor] = {}
-        self.kept: dict[int, torch.Tensor] = {}
-        """For each gradient, by its index, what was not sent yet, as a matrix."""
-
-    def reduce(self, gradients: Sequence[torch.Tensor]) -> None:
-        """Send thin matrices for matrices, and everything else as it is."""
-        matrices: dict[int, torch.Tensor] = {}
-        for at, gradient in enumerate(gradients):
-            if self._pays(gradient):
-                matrices[at] = gradient.reshape(gradient.shape[0], -1).clone()
-                if at in self.kept:
-                    matrices[at] += self.kept[at]
-        left = {at: matrix @ self._begin(at, matrix) for at, matrix in matrices.items()}
-        self._sum_all(left, "p")
-        for at, columns in left.items():
-            left[at] = torch.linalg.qr(columns).Q
-        right = {at: matrices[at].t() @ columns for at, columns in left.items()}
-        for at, matrix in matrices.items():
-            self.kept[at] = matrix.addmm_(left[at], right[at].t(), alpha=-1)
-        whole = {at: one.reshape(-1).clone() for at, one in enumerate(gradients) if at not in matrices}
-        both = {**right, **whole}
-        self._sum_all(both, "q")
-        for at, gradient in enumerate(gradients):
-            if at in matrices:
-                self._thin[at] = both[at]
-                gradient.copy_((left[at] @ both[at].t()).view(gradient.shape))
-            else:
-                gradient.copy_(both[at].view(gradient.shape))
-
-    def _pays(self, gradient: torch.Tensor) -> bool:
-        if gradient.dim() < 2 or not gradient.dtype.is_floating_point or gradient.numel() == 0:
-            return False
-        rows, columns = gradient.shape[0], gradient.numel() // gradient.shape[0]
-        return self._rank * (rows + columns) < rows * columns
-
-    def _begin(self, at: int, matrix: torch.Tensor) -> torch.Tensor:
-        """Return the last step's Q, at first random numbers that are the same on every rank."""
-        thin = self._thin.get(at)
-        if thin is None:
-            generator = torch.Generator().manual_seed(at)
-            thin = torch.randn(matrix.shape[1], self._rank, generator=generator, dtype=matrix.dtype)
-        # Only the space that its columns span counts; their length is of no interest.
-        basis: torch.Tensor = torch.linalg.qr(thin).Q
-        return basis
-
-    def _sum_all(self, tensors: dict[int, torch.Tensor], what: str) -> None:
-        """Sum tensors over the ranks, those of one type at once, and replace them by the result."""
-        for dtype in sorted({tensor.dtype for tensor in tensors.values()}, key=str):
-            those = {at: tensor for at, tensor in tensors.items() if tensor.dtype == dtype}
-            flat = torch.cat([tensor.reshape(-1) for tensor in those.values()])
-            name = f"{self._serial}.{dtype}.{what}".replace("torch.", "powersgd.")
-            sum_over_ranks(self._engine, flat, name, self._factor)
-            parts = torch.split(flat, [tensor.numel() for tensor in those.values()])
-            for (at, tensor), part in zip(those.items(), parts, strict=True):
-                tensors[at] = part.view(tensor.shape)
-
-
-def reducer_of(engine: Engine, compression: Compressor | type[Compressor], manner: Manner) -> Reducer:
+def reducer_of(compression: Compressor | type[Compressor]) -> Reducer:
     """Return what exchanges gradients under a compression that is not only a smaller element type."""
     if isinstance(compression, TopK):
-        return TopKReducer(engine, compression, manner)
+        return TopKReducer(compression)
     if isinstance(compression, PowerSGD):
-        return PowerSgdReducer(engine, compression, manner)
-    return OneByOne(engine, compression, manner)
-
-
-def _mean_or_sum(engine: Engine, manner: Manner) -> float:
-    if manner.op is ReduceOp.AVERAGE:
-        return 1.0 / engine.ranks.size
-    if manner.op is ReduceOp.SUM:
-        return 1.0
-    raise ValueError(f"this compression has a sum or an average of gradients, no {manner.op.name.lower()}")
-
-
-def _by_type(gradients: Sequence[torch.Tensor]) -> dict[torch.dtype, list[torch.Tensor]]:
-    kinds: dict[torch.dtype, list[torch.Tensor]] = {}
-    for gradient in gradients:
-        kinds.setdefault(gradient.dtype, []).append(gradient)
-    return kinds
+        return PowerSgdReducer(compression)
+    return OneByOne(compression)

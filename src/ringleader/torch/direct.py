@@ -11,6 +11,7 @@ import torch
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.operations import Call, ReduceOp, Work, call_digest
 from ringleader.torch.kernels import dtype_name
+from ringleader.torch.placement import Manner
 
 
 def reduction(
@@ -48,6 +49,13 @@ def sum_over_ranks(engine: Engine, tensor: torch.Tensor, name: str, factor: floa
     return tensor
 
 
+def anybody(engine: Engine, asks: bool, name: str) -> bool:
+    """Return whether any rank asks, alike on all of them; ranks that have joined do not ask."""
+    flag = torch.tensor([int(asks)], dtype=torch.uint8)
+    engine.run(reduction(flag, name, op=ReduceOp.MAX))
+    return bool(flag.item())
+
+
 def gather(engine: Engine, tensor: torch.Tensor, name: str) -> torch.Tensor:
     """Return the tensors of all ranks joined along the first dimension, which may differ."""
     tensor = tensor.contiguous()
@@ -69,3 +77,23 @@ def everybody(engine: Engine, obj: Any, name: str) -> list[Any]:
     lengths = gather(engine, torch.tensor([payload.numel()]), f"{name}.sz").tolist()
     parts = torch.split(gather(engine, payload, f"{name}.t"), lengths)
     return [cloudpickle.loads(part.numpy().tobytes()) for part in parts]
+
+
+def mean_or_sum(engine: Engine, manner: Manner) -> float:
+    """Return the factor on a sum over the ranks; `ValueError` where neither it nor an average is wanted."""
+    if manner.op is ReduceOp.AVERAGE:
+        return 1.0 / engine.ranks.size
+    if manner.op is ReduceOp.SUM:
+        return 1.0
+    raise ValueError(f"this compression has a sum or an average of gradients, no {manner.op.name.lower()}")
+
+
+def alike(tensors: Sequence[torch.Tensor]) -> list[list[int]]:
+    """Return which tensors, by index, can be one: those of one element type on one device.
+
+    In the order of the first of each: equal on all ranks, though their devices may have other numbers.
+    """
+    kinds: dict[tuple[torch.dtype, torch.device], list[int]] = {}
+    for at, tensor in enumerate(tensors):
+        kinds.setdefault((tensor.dtype, tensor.device), []).append(at)
+    return list(kinds.values())

@@ -23,6 +23,9 @@ from ringleader.torch.placement import Home, Manner, Named, Placement
 class GradientBuckets:
     """The gradients of some parameters, in buckets."""
 
+    asks_first = False
+    """The ranks agree in the course of an exchange, so that a step in which nobody asks has no more to do."""
+
     def __init__(self, engine: Engine, parameters: Named, manner: Manner) -> None:
         """Make the buckets and move the gradients in. Collective: all ranks bring the same parameters."""
         self.noticed: dict[int, int] = {}

@@ -17,12 +17,19 @@ from ringleader.collectives.operations import ReduceOp
 from ringleader.torch.adasum_optimizer import AdasumFront
 from ringleader.torch.autotune import Autotune, autotune
 from ringleader.torch.basics import session, size
-from ringleader.torch.compressed import LocalGradients, reducer_of
-from ringleader.torch.compression import WIRE_DTYPES, Compression, Compressor
+from ringleader.torch.compressed import LocalGradients, Reducer, reducer_of
+from ringleader.torch.compression import (
+    Compression,
+    Compressor,
+    checked_compression,
+    described,
+    wire_dtype_of,
+)
 from ringleader.torch.direct import everybody, reduce_all, reduction, sum_over_ranks
 from ringleader.torch.gradients import GradientBuckets
 from ringleader.torch.mpi_ops import Average
 from ringleader.torch.optimizer_arguments import Settings, checked_groups, checked_names, default_names
+from ringleader.torch.participants import Participants
 from ringleader.torch.placement import Manner, Named, shapes_of
 from ringleader.torch.process_sets import ProcessSet, global_process_set, member_of
 from ringleader.torch.sparse_gradients import sum_sparse
@@ -45,6 +52,7 @@ class Exchanger(Protocol):
 
     noticed: dict[int, int]
     sparse: dict[int, int]
+    asks_first: bool
 
     def arrived(self, parameter: torch.Tensor) -> None: ...
     def ask(self) -> None: ...
@@ -62,9 +70,9 @@ class DistributedFront(Front):
         """See `Front`."""
         self._should_synchronize = True
         self._synchronized = False
-        self._adopted: set[int] = set()
-        """Parameters, by identity, that were frozen at first and have a gradient on some rank by now."""
-        self._frozen: list[torch.Tensor] = []
+        self._in_buckets, self._wire_dtype = wire_dtype_of(settings.compression)
+        self._participants = Participants(leave=not self._in_buckets)
+        self._reducer: Reducer | None = None if self._in_buckets else reducer_of(settings.compression)
         self._exchanger: Exchanger | None = None
         self._autotune: Autotune | None = None
         return super().take_up(named=named, settings=settings, passes=passes)
@@ -91,8 +99,7 @@ class DistributedFront(Front):
             return
         names = {**dict(_turned(default_names(self.param_groups))), **self._parameter_names}
         everything = [(names[p], p) for group in self.param_groups for p in group["params"]]
-        self._frozen = [p for _name, p in everything if not self._takes_part(p)]
-        self._named = [(name, p) for name, p in everything if self._takes_part(p)]
+        self._named = [everything[at] for at in sorted(self._participants.choose(self.param_groups))]
         mine = {id(p) for _name, p in self._named}
         for other in [other for other in _EXCHANGING if other.holds(mine)]:
             other.part()
@@ -100,9 +107,6 @@ class DistributedFront(Front):
         manner = self._manner(self._named, member.ranks.hosts)
         self._exchanger = self._new_exchanger(self._named, manner)
         self._hook([parameter for _name, parameter in self._named])
-
-    def _takes_part(self, parameter: torch.Tensor) -> bool:
-        return parameter.requires_grad or id(parameter) in self._adopted
 
     def _manner(self, named: Named, hosts: int) -> Manner:
         """Agree with the other ranks on how gradients are exchanged; `ValueError` where they cannot."""
@@ -113,7 +117,7 @@ class DistributedFront(Front):
             op=settings.op,
             prescale=1.0 / settings.predivide if average else 1.0,
             postscale=settings.predivide if average else 1.0,
-            wire_dtype=WIRE_DTYPES.get(settings.compression),
+            wire_dtype=self._wire_dtype,
             cap_bytes=self._cap_bytes(apart),
             groups=settings.grouped(named),
             # On one host the processors that would move the bytes are those that compute: nothing is gained.
@@ -131,8 +135,8 @@ class DistributedFront(Front):
 
     def _new_exchanger(self, named: Named, manner: Manner) -> Exchanger:
         self._serial = manner.serial
-        if self._settings.compression not in WIRE_DTYPES:
-            return LocalGradients(named, reducer_of(self._engine, self._settings.compression, manner))
+        if self._reducer is not None:
+            return LocalGradients(self._engine, named, manner, self._reducer)
         buckets = GradientBuckets(self._engine, named, manner)
         self._report.in_buckets(buckets.count)
         return buckets
@@ -156,32 +160,35 @@ class DistributedFront(Front):
             return
         self._report.gradient()
         self._synchronized = False
-        if self._frozen and not self._passes:
-            self._look_for_unfrozen()
+        if not self._passes and not exchanger.asks_first:
+            self._ask_if_changed(exchanger)
         if self._count(parameter):
             exchanger.arrived(parameter)
 
     # what ranks agree on anew
 
-    def _look_for_unfrozen(self) -> list[int]:
-        """Return which frozen parameters are so no more, and let the next exchange tell everybody."""
-        found = [at for at, parameter in enumerate(self._frozen) if parameter.requires_grad]
-        if found and self._exchanger is not None:
-            self._exchanger.ask()
-        return found
+    def _ask_if_changed(self, exchanger: Exchanger) -> None:
+        """Let the exchange tell everybody that other parameters are to take part, if that is so."""
+        if self._participants.changed(self.param_groups):
+            exchanger.ask()
 
     def _agree(self, exchanger: Exchanger) -> None:
-        """Tell all ranks what this one noticed, finish the exchange, and go on with other buckets."""
-        mine = (exchanger.noticed, self._look_for_unfrozen())
+        """Tell all ranks what this one noticed, finish the exchange, and go on with other parameters."""
+        mine = (exchanger.noticed, self._participants.tell(self.param_groups))
         facts = everybody(self._engine, mine, f"{self._serial}.noticed")
+        new = self._participants.agree([wishes for _sparse, wishes in facts])
+        if exchanger.asks_first:
+            if new is not None:
+                self.prepare()
+            if self._exchanger is not None:
+                self._exchanger.resume()
+            return
         exchanger.resume()
-        sparse = {at: dims for one, _unfrozen in facts for at, dims in one.items()}
+        sparse = {at: dims for one, _wishes in facts for at, dims in one.items()}
         self._exchange_sparse(exchanger, exchanger.adopt(sparse) if sparse else {}, sparse)
-        unfrozen = [self._frozen[at] for at in sorted({at for _sparse, one in facts for at in one})]
-        if unfrozen:
-            self._exchange_singly(unfrozen)
-            self._adopted.update(map(id, unfrozen))
+        if new is not None:
             self.prepare()
+            self._exchange_singly(new)
 
     def _exchange_sparse(
         self, exchanger: Exchanger, dense: dict[int, torch.Tensor], which: dict[int, int]
@@ -215,7 +222,7 @@ class DistributedFront(Front):
         exchanger = self._exchanger
         if exchanger is not None:
             self._report.exchange()
-            self._look_for_unfrozen()
+            self._ask_if_changed(exchanger)
             try:
                 known = dict(exchanger.sparse)
                 if exchanger.exchange():
@@ -294,7 +301,7 @@ def _turned(named: Named) -> Iterable[tuple[torch.Tensor, str]]:
 
 def _agreed(engine: Engine, named: Named, manner: Manner, settings: Settings) -> Manner:
     """Return the manner with everybody's serial number; `ValueError` on all ranks if they differ."""
-    kind = repr(settings.compression)
+    kind = described(settings.compression)
     strides = [tensor.stride() for _name, tensor in named]
     facts = (manner.serial, shapes_of(named), strides, (kind, repr(manner).rpartition("serial")[0]))
     answers = everybody(engine, facts, "optimizer")
@@ -346,7 +353,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     if backward_passes_per_step <= 0:
         raise ValueError("backward_passes_per_step must be > 0")
     settings = Settings(
-        compression=compression,
+        compression=checked_compression(compression),
         op=ReduceOp(op),
         predivide=gradient_predivide_factor,
         groups=checked_groups(groups, num_groups),

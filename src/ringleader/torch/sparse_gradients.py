@@ -20,8 +20,8 @@ def sum_sparse(
     grad = parameter.grad
     if grad is None:
         grad = torch.sparse_coo_tensor(
-            torch.empty((dims, 0), dtype=torch.int64),
-            torch.empty((0, *parameter.shape[dims:]), dtype=parameter.dtype),
+            torch.empty((dims, 0), dtype=torch.int64, device=parameter.device),
+            torch.empty((0, *parameter.shape[dims:]), dtype=parameter.dtype, device=parameter.device),
             parameter.shape,
             check_invariants=False,
         )

@@ -46,10 +46,8 @@ class Front:
         raise NotImplementedError
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Take more parameters. Collective: all ranks add the same, and not between backward and step."""
+        """Take more parameters. All ranks add the same; with the next step they agree on them."""
         super().add_param_group(param_group)  # type: ignore[misc]
-        if self._ready:
-            self.prepare()
 
     def _arrived(self, parameter: torch.Tensor) -> None:
         """Called by backward when a parameter's gradient is there."""

@@ -103,14 +103,11 @@ for compression in (hvd.Compression.topk(0.1), hvd.Compression.powersgd(1)):
     if SIZE == 1:
         continue
     reducer = optimizer._exchanger._reducer
-    if isinstance(reducer.kept.get(torch.float64), torch.Tensor):
-        left = torch.split(reducer.kept[torch.float64], [p.numel() for p in parameters])
-        kept = [hvd.allreduce(one).view(p.shape) for one, p in zip(left, parameters, strict=True)]
-    else:
-        kept = [
-            hvd.allreduce(reducer.kept[at]).view(p.shape) if at in reducer.kept else torch.zeros_like(p)
-            for at, p in enumerate(parameters)
-        ]
+    left = [reducer.kept(p) for p in parameters]
+    kept = [
+        torch.zeros_like(p) if one is None else hvd.allreduce(one)
+        for one, p in zip(left, parameters, strict=True)
+    ]
     for got, rest, want in zip(applied, kept, true, strict=True):
         assert torch.allclose(got + rest, want, atol=1e-10), compression
         missed += float((got - want).abs().max())
@@ -122,6 +119,8 @@ for wrong in (
     lambda: hvd.Compression.topk(1.5),
     lambda: hvd.Compression.powersgd(0),
     lambda: hvd.allreduce(torch.ones(3), compression=hvd.Compression.topk(0.5)),
+    lambda: fit(hvd.Compression.topk, 1),
+    lambda: fit("fp16", 1),
 ):
     try:
         wrong()

@@ -1,0 +1,89 @@
+"""Which of an optimizer's parameters take part in the exchange, as all ranks agreed.
+
+A parameter takes part if it is trained on any rank. Scripts freeze and thaw parameters, and add some; a rank
+that notices asks all others before anything else is exchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+Wishes = tuple[int, tuple[int, ...]]
+"""How many parameters an optimizer has on a rank, and which of them (by index) are to take part for it."""
+
+
+class Participants:
+    """The parameters of one optimizer, in the order of its groups."""
+
+    def __init__(self, *, leave: bool) -> None:
+        """``leave`` says whether parameters that are frozen on all ranks leave the exchange again."""
+        self._leave = leave
+        self._all: list[torch.Tensor] = []
+        self._inside: list[int] = []
+        self._outside: list[int] = []
+        self._agreed: set[int] = set()
+        """Parameters, by identity, that take part although they may be frozen on this rank."""
+        self._told: Wishes = (0, ())
+
+    def choose(self, groups: Sequence[dict[str, Any]]) -> set[int]:
+        """Look at the optimizer's parameters anew; return those that take part, by index."""
+        self._all = [parameter for group in groups for parameter in group["params"]]
+        inside = {at for at, one in enumerate(self._all) if one.requires_grad or id(one) in self._agreed}
+        self._inside = sorted(inside)
+        self._outside = [at for at in range(len(self._all)) if at not in inside]
+        self._told = self._wishes()
+        return inside
+
+    def changed(self, groups: Sequence[dict[str, Any]]) -> bool:
+        """Return whether this rank has something to tell since the ranks agreed."""
+        if sum(len(group["params"]) for group in groups) != len(self._all):
+            return True
+        return self._wishes() != self._told
+
+    def tell(self, groups: Sequence[dict[str, Any]]) -> Wishes:
+        """Return what the other ranks are to know; it is told with this."""
+        self._all = [parameter for group in groups for parameter in group["params"]]
+        known = {*self._inside, *self._outside}
+        self._outside += [at for at in range(len(self._all)) if at not in known]
+        self._inside = [at for at in self._inside if at < len(self._all)]
+        self._outside = [at for at in self._outside if at < len(self._all)]
+        self._told = self._wishes()
+        return self._told
+
+    def agree(self, everyones: Sequence[Wishes]) -> list[torch.Tensor] | None:
+        """Take what all ranks told; return the parameters that take part from now on and did not before.
+
+        None where all stays as it is. `ValueError`, on all ranks, where they have not as many parameters.
+        """
+        for rank, (count, _wishes) in enumerate(everyones):
+            if count != everyones[0][0]:
+                raise ValueError(
+                    f"the optimizer's parameters differ between rank 0 and rank {rank}: "
+                    f"{everyones[0][0]} and {count} parameters"
+                )
+        inside = {at for _count, wishes in everyones for at in wishes}
+        if not self._leave:
+            inside.update(self._inside)
+        if inside == set(self._inside):
+            return None
+        new = [self._all[at] for at in sorted(inside.difference(self._inside))]
+        self._agreed = {id(self._all[at]) for at in inside}
+        return new
+
+    def _wishes(self) -> Wishes:
+        everything = self._all
+        found = [at for at in self._outside if everything[at].requires_grad]
+        if self._leave:
+            found += [at for at in self._inside if _is_trained(everything[at])]
+        return len(everything), tuple(sorted(found))
+
+
+def _is_trained(parameter: torch.Tensor) -> bool:
+    """Return whether the parameter is trained here: frozen ones have no gradient, or one of zeros."""
+    if parameter.requires_grad:
+        return True
+    grad = parameter.grad
+    return grad is not None and bool((grad.coalesce().values() if grad.is_sparse else grad).any())

@@ -1,0 +1,122 @@
+"""PowerSGD: every matrix as a product of two thin ones; what that misses goes with the next step's gradient.
+
+Vogels, Karimireddy and Jaggi, "PowerSGD: practical low-rank gradient compression", NeurIPS 2019. One power
+iteration per step, begun with the last step's result: P = M·Q, summed over the ranks and made orthonormal;
+Q = Mᵀ·P, summed; the result is P·Qᵀ. A tensor of more dimensions is a matrix of its first one against the
+others. Tensors for which this would send no less (vectors) go as they are. Matrices of half types are
+computed in float32: PyTorch has no decomposition for the others, and what is kept would be lost in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from ringleader.collectives.engine import Engine
+from ringleader.torch.compression import PowerSGD
+from ringleader.torch.direct import alike, mean_or_sum, sum_over_ranks
+from ringleader.torch.placement import Manner
+
+
+class PowerSgdReducer:
+    """See `ringleader.torch.compressed.Reducer`."""
+
+    def __init__(self, compression: PowerSGD) -> None:
+        """Take the number of columns."""
+        self._rank = compression.rank
+        self._engine: Engine | None = None
+        self._thin: dict[torch.Tensor, torch.Tensor] = {}
+        """Parameter → the last step's Q, the same on all ranks."""
+        self._kept: dict[torch.Tensor, torch.Tensor] = {}
+        """Parameter → what was not sent yet of its gradient, as a matrix."""
+
+    def begin(self, engine: Engine, manner: Manner, parameters: Sequence[torch.Tensor]) -> None:
+        """Reduce the gradients of these parameters from now on; accounts of others are closed."""
+        self._factor = mean_or_sum(engine, manner)
+        if self._engine is not engine:
+            self._thin.clear()  # there may be ranks that were not there before
+        self._engine = engine
+        self._name = f"{manner.serial}.powersgd"
+        for accounts in (self._thin, self._kept):
+            for gone in accounts.keys() - set(parameters):
+                del accounts[gone]
+
+    def kept(self, parameter: torch.Tensor) -> torch.Tensor | None:
+        """Return what was not sent yet of a parameter's gradient, None where it has no account."""
+        matrix = self._kept.get(parameter)
+        return None if matrix is None else matrix.view(parameter.shape)
+
+    def reduce(self, parameters: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]) -> None:
+        """Send thin matrices for matrices, and everything else as it is."""
+        matrices: dict[int, torch.Tensor] = {}
+        for at, gradient in enumerate(gradients):
+            if self._pays(gradient):
+                matrices[at] = self._matrix(parameters[at], gradient)
+        left = {at: matrix @ self._basis(at, parameters[at], matrix) for at, matrix in matrices.items()}
+        self._sum_all(left, "p")
+        for at, columns in left.items():
+            left[at] = torch.linalg.qr(columns).Q
+        right = {at: matrices[at].t() @ columns for at, columns in left.items()}
+        for at, matrix in matrices.items():
+            self._kept[parameters[at]] = matrix.addmm_(left[at], right[at].t(), alpha=-1)
+        whole = {at: one.reshape(-1).clone() for at, one in enumerate(gradients) if at not in matrices}
+        both = {**right, **whole}
+        self._sum_all(both, "q")
+        for at, gradient in enumerate(gradients):
+            if at in matrices:
+                self._thin[parameters[at]] = both[at]
+                gradient.copy_((left[at] @ both[at].t()).view(gradient.shape))
+            else:
+                gradient.copy_(both[at].view(gradient.shape))
+        self._forget_broken([parameters[at] for at in matrices])
+
+    def _matrix(self, parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+        half = gradient.dtype in (torch.float16, torch.bfloat16)
+        matrix = gradient.reshape(gradient.shape[0], -1).to(
+            torch.float32 if half else gradient.dtype, copy=True
+        )
+        kept = self._kept.get(parameter)
+        return matrix if kept is None else matrix.add_(kept)
+
+    def _forget_broken(self, parameters: Sequence[torch.Tensor]) -> None:
+        """Begin anew where a gradient was no number on some rank: with a scaled loss that is usual."""
+        if not parameters:
+            return
+        # Q is the same on all ranks, so they begin anew together.
+        sums = [self._thin[parameter].sum() for parameter in parameters]
+        if all(bool(one.isfinite()) for one in sums):
+            return
+        for parameter, one in zip(parameters, sums, strict=True):
+            if not one.isfinite():
+                del self._thin[parameter], self._kept[parameter]
+
+    def _pays(self, gradient: torch.Tensor) -> bool:
+        if gradient.dim() < 2 or not gradient.dtype.is_floating_point or gradient.numel() == 0:
+            return False
+        rows, columns = gradient.shape[0], gradient.numel() // gradient.shape[0]
+        return self._rank * (rows + columns) < rows * columns
+
+    def _basis(self, at: int, parameter: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
+        """Return the last step's Q, at first random numbers that are the same on every rank."""
+        thin = self._thin.get(parameter)
+        if thin is None:
+            # Made on the CPU: the generators of devices give other numbers.
+            generator = torch.Generator().manual_seed(at)
+            thin = torch.randn(matrix.shape[1], self._rank, generator=generator, dtype=matrix.dtype)
+            thin = thin.to(matrix.device)
+        # Only the space that its columns span counts; their length is of no interest.
+        basis: torch.Tensor = torch.linalg.qr(thin).Q
+        return basis
+
+    def _sum_all(self, tensors: dict[int, torch.Tensor], what: str) -> None:
+        """Sum tensors over the ranks, those of one type at once, and replace them by the result."""
+        assert self._engine is not None
+        places = list(tensors)
+        for number, those in enumerate(alike([tensors[at] for at in places])):
+            mine = [places[one] for one in those]
+            flat = torch.cat([tensors[at].reshape(-1) for at in mine])
+            sum_over_ranks(self._engine, flat, f"{self._name}.{number}.{what}", self._factor)
+            parts = torch.split(flat, [tensors[at].numel() for at in mine])
+            for at, part in zip(mine, parts, strict=True):
+                tensors[at] = part.view(tensors[at].shape)

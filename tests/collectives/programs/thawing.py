@@ -1,0 +1,157 @@
+"""Parameters are frozen, thawed and added on the way, under everything that exchanges gradients.
+
+Ranks stay equal, a frozen parameter does not move, and what one rank alone does is told to all.
+"""
+
+import gc
+
+import torch
+
+import ringleader.torch as hvd
+from ringleader.torch.participants import Participants
+
+hvd.init()
+RANK, SIZE = hvd.rank(), hvd.size()
+torch.set_num_threads(1)
+
+
+class Mine:
+    """A compressor of the script's own."""
+
+    def __init__(self, dtype):
+        self.dtype = dtype
+
+    def compress(self, tensor):
+        return tensor.to(self.dtype), tensor.dtype
+
+    def decompress(self, tensor, ctx):
+        return tensor.to(ctx)
+
+
+KINDS = [
+    {},
+    {"compression": hvd.Compression.fp16},
+    {"compression": hvd.Compression.bf16()},
+    {"compression": Mine(torch.float64)},
+    {"compression": hvd.Compression.topk(0.3)},
+    {"compression": hvd.Compression.powersgd(1)},
+    {"compression": hvd.Compression.powersgd(1), "op": hvd.Sum, "backward_passes_per_step": 2},
+    {"compression": hvd.Compression.topk(0.3), "gradient_predivide_factor": 2.0, "groups": 2},
+    {"bucket_cap_mb": 0.0003, "groups": 2, "backward_passes_per_step": 2},
+]
+if SIZE & (SIZE - 1) == 0:
+    KINDS.append({"op": hvd.Adasum})
+
+
+def equal(model, what):
+    flat = torch.cat([p.detach().float().reshape(-1) for p in model.parameters()])
+    assert bool(flat.isfinite().all()), what
+    assert len(set(hvd.allgather_object(flat.numpy().tobytes()))) == 1, what
+
+
+def wrapped(parameters, named=None, **settings):
+    optimizer = torch.optim.SGD(parameters, lr=0.02)
+    return hvd.DistributedOptimizer(optimizer, named, **settings)
+
+
+def net(dtype=torch.float32):
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(16, 12), torch.nn.Tanh(), torch.nn.Linear(12, 9)).to(dtype)
+
+
+def step(model, optimizer, *more):
+    optimizer.zero_grad()
+    for _ in range(optimizer.backward_passes_per_step):
+        loss = model(torch.randn(4, 16)).float().square().mean()
+        for one in more:
+            loss = loss + one(torch.randn(4, 16)).square().mean()
+        if loss.requires_grad:
+            loss.backward()
+    optimizer.step()
+
+
+for settings in KINDS:
+    # Frozen at first and thawed; then another one frozen, and thawed again.
+    model = net()
+    model[0].requires_grad_(False)
+    optimizer = wrapped(model.parameters(), model.named_parameters(), **settings)
+    torch.manual_seed(100 + RANK)
+    for turn in range(16):
+        if turn == 3:
+            model[0].requires_grad_(True)
+        if turn in (7, 11):
+            model[2].weight.requires_grad_(turn == 11)
+            still = model[2].weight.detach().clone()
+        # One rank alone thaws a parameter; the others count as zeros, whether it is frozen there or not.
+        if turn == 13:
+            model[0].requires_grad_(False)
+        if turn == 14:
+            model[0].weight.requires_grad_(RANK == 0)
+        moved = model[0].weight.detach().clone()
+        step(model, optimizer)
+        assert torch.equal(moved, model[0].weight) == (turn < 3 or turn == 13), (settings, turn)
+        if 7 <= turn < 11:
+            assert torch.equal(still, model[2].weight), (settings, turn)
+            assert model[2].weight.grad is None, (settings, turn)
+        equal(model, (settings, turn))
+
+    # Parameters that are added.
+    model, more = net(), torch.nn.Linear(16, 10)
+    hvd.broadcast_parameters(more.state_dict(), 0)
+    optimizer = wrapped(model.parameters(), model.named_parameters(), **settings)
+    torch.manual_seed(100 + RANK)
+    for turn in range(6):
+        if turn == 3:
+            optimizer.add_param_group({"params": list(more.parameters())})
+        moved = more.weight.detach().clone()
+        step(model, optimizer, more)
+        assert torch.equal(moved, more.weight) == (turn < 3), (settings, turn)
+        equal(torch.nn.ModuleList([model, more]), (settings, turn))
+
+    # Some that one rank alone adds.
+    if SIZE > 1:
+        if RANK == SIZE - 1:
+            optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(3))]})
+        try:
+            step(model, optimizer, more)
+        except ValueError as error:
+            assert f"differ between rank 0 and rank {SIZE - 1}" in str(error), error
+        else:
+            raise AssertionError("a parameter of one rank alone went through")
+        assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == SIZE
+    del optimizer
+    gc.collect()
+
+# Half types, and infinite gradients in one step, as a scaled loss brings them.
+for dtype in (torch.bfloat16, torch.float16, torch.float64):
+    for compression in (hvd.Compression.powersgd(2), hvd.Compression.topk(0.25), Mine(torch.bfloat16)):
+        model = net(dtype)
+        optimizer = wrapped(model.parameters(), compression=compression)
+        hvd.broadcast_parameters(model.state_dict(), 0)
+        torch.manual_seed(100 + RANK)
+        x, losses = torch.randn(8, 16).to(dtype), []
+        for turn in range(12):
+            optimizer.zero_grad()
+            loss = (model(x).float() - 1).square().mean()
+            losses.append(loss.item())
+            (loss * (float("inf") if turn == 4 and RANK == 0 else 1.0)).backward()
+            optimizer.synchronize()
+            if turn == 4 and SIZE > 1:
+                assert not all(bool(p.grad.isfinite().all()) for p in model.parameters())
+                continue
+            with optimizer.skip_synchronize():
+                optimizer.step()
+            equal(model, (dtype, compression, turn))
+        assert losses[-1] < losses[0], (dtype, compression, losses)
+
+# Compressors are compared by what they are and are given, not by where they lie.
+if SIZE > 1:
+    for wrong in (Mine(torch.bfloat16 if RANK else torch.float16), hvd.Compression.topk(0.1 + RANK / 10)):
+        try:
+            wrapped(net().parameters(), compression=wrong)
+        except ValueError as error:
+            assert "settings differ between rank 0 and rank 1" in str(error), error
+        else:
+            raise AssertionError("different compressors went through")
+assert not Participants(leave=True).changed([])
+print("rank done", flush=True)
