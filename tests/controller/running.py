@@ -184,8 +184,8 @@ def pods(fake: FakeCluster, role: str = "worker", name: str = "train") -> list[d
     return [
         pod
         for pod in fake.list("pods", "default")
-        if pod["metadata"]["labels"].get("training.kubeflow.org/job-role") == role
-        and pod["metadata"]["labels"].get("training.kubeflow.org/job-name") == name
+        if (labels := pod["metadata"].get("labels") or {}).get("training.kubeflow.org/job-role") == role
+        and labels.get("training.kubeflow.org/job-name") == name
         and "deletionTimestamp" not in pod["metadata"]
     ]
 

@@ -158,13 +158,39 @@ def test_a_spec_that_is_invalid_is_a_condition_and_may_be_corrected(counted, kub
     counted.create(job())
     counted.change("mpijobs", "train", _containers([]))
     with Running(kubeconfig):
-        wait(lambda: holds(counted, "Failed"), "it is said")
-        assert "containers" in condition(counted, "Failed")["message"]
+        wait(lambda: condition(counted, "Created"), "it is said")
+        said = condition(counted, "Created")
+        assert (said["status"], said["reason"]) == ("False", "ValidationError")
+        assert "containers" in said["message"]
         wait(lambda: "ValidationError" in reasons(counted), "an event says it")
         assert calm(counted) == 0
         counted.change("mpijobs", "train", _containers([{"name": "main", "image": "x"}]))
         wait(lambda: holds(counted, "Running"), "the job runs")
-        assert not holds(counted, "Failed")
+        assert condition(counted, "Failed") is None
+
+
+def test_a_live_job_whose_annotation_is_wrong_for_a_while_goes_on(counted, kubeconfig):
+    def annotated(value: str) -> Any:
+        return lambda one: one["metadata"].update(annotations={"ringleader/on-worker-failure": value})
+
+    with Running(kubeconfig):
+        counted.create(job())
+        wait(lambda: holds(counted, "Running"), "the job runs")
+        counted.change("mpijobs", "train", annotated("pray"))
+        wait(lambda: condition(counted, "Created")["reason"] == "ValidationError", "it is said")
+        assert holds(counted, "Running"), "its Pods are at work"
+        assert condition(counted, "Failed") is None
+    failed = {"type": "Failed", "status": "True", "reason": "ValidationError", "message": "an older version"}
+    counted.change("mpijobs", "train", lambda one: one["status"]["conditions"].append(failed))
+    with Running(kubeconfig):
+        wait(lambda: not holds(counted, "Failed"), "a new operator takes back what an older one said")
+        counted.server.seen.clear()
+        counted.change("mpijobs", "train", annotated("replace"))
+        wait(lambda: condition(counted, "Created")["reason"] == "MPIJobCreated", "it is well again")
+        wait(lambda: calm(counted) == 0, "the operator is at rest")
+        assert ("create", "secrets") not in counted.server.seen
+        assert holds(counted, "Running")
+        assert condition(counted, "Failed")["reason"] == "SpecCorrected"
 
 
 @pytest.mark.usefixtures("operator")
@@ -204,7 +230,51 @@ def test_somebody_elses_pod_is_left_alone(cluster):
     uid = cluster.create(theirs)["metadata"]["uid"]
     cluster.create(job())
     wait(lambda: "ErrResourceExists" in reasons(cluster), "it is said")
+    assert 'Resource "train-worker-0" of Kind "Pod" already exists' in told(cluster)
     assert cluster.get("pods", "train-worker-0")["metadata"]["uid"] == uid
+    cluster.change("mpijobs", "train", _workers(4))
+    cluster.create(job("other"))
+    wait(lambda: holds(cluster, "Running", "other"), "another job runs")
+    assert "train-worker-3" not in names(pods(cluster)), "nothing more is made"
+    cluster.delete("pods", "train-worker-0")
+    wait(lambda: holds(cluster, "Running"), "once the name is free the job goes on")
+    assert reasons(cluster).count("ErrResourceExists") == 1
+
+
+def _labelled(name: str, **more: Any) -> dict[str, Any]:
+    """A Pod of nobody's that has every label of a launcher of the job."""
+    labels = {
+        "training.kubeflow.org/operator-name": "mpi-operator",
+        "training.kubeflow.org/job-name": "train",
+        "training.kubeflow.org/job-role": "launcher",
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": labels, **more},
+        "spec": {"containers": [{"name": "x", "image": "x"}]},
+    }
+
+
+@pytest.mark.usefixtures("operator")
+def test_pods_of_others_with_the_labels_of_a_launcher_are_neither_waited_for_nor_deleted(cluster):
+    queue = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}}
+    uid = cluster.create(queue)["metadata"]["uid"]
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid, "controller": True}
+    cluster.create(_labelled("before", ownerReferences=[owner]))
+    cluster.create(job(cleanPodPolicy="All"))
+    wait(lambda: holds(cluster, "Running"), "the job runs")
+    cluster.create(_labelled("meanwhile", ownerReferences=[owner]))
+    cluster.create(_labelled("alone"))
+    assert status(cluster)["replicaStatuses"]["Launcher"] == {"active": 1}
+    launcher = next(one for one in names(pods(cluster, "launcher")) if one.startswith("train-launcher"))
+    cluster.kubelet.finish(launcher, 0)
+    wait(lambda: not pods(cluster), "the workers are gone")
+    left = wait(
+        lambda: launcher not in names(cluster.list("pods", "default")) and names(pods(cluster, "launcher")),
+        "the launcher too",
+    )
+    assert left == ["alone", "before", "meanwhile"]
 
 
 @pytest.mark.usefixtures("operator")

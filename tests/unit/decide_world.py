@@ -161,6 +161,7 @@ class World:
                     role="worker",
                     index=index,
                     owner_uid=self.job.metadata.uid,
+                    owner_name=self.job.metadata.name,
                     created_at=moments.text_of(self.now),
                 )
             case Patch(resource=resource, name=name, patch=patch):
@@ -258,6 +259,7 @@ class World:
             uid=self.uid(),
             role="launcher",
             owner_uid=job["metadata"]["uid"],
+            owner_name=job["metadata"]["name"],
             phase="Pending",
             created_at=moments.text_of(self.now),
         )

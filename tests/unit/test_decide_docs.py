@@ -23,6 +23,7 @@ REASONS = (
     conditions.INVALID,
     conditions.CORRECTED,
     conditions.FOREIGN,
+    conditions.API_WARNING,
     conditions.TEMPLATE_RESTART_POLICY,
     conditions.WORKER_FAILED,
     conditions.RESTART_LIMIT,
@@ -35,6 +36,7 @@ REASONS = (
     waiting.FORBIDDEN,
     waiting.REFUSED,
     waiting.NO_LAUNCHER_POD,
+    waiting.STUCK_TERMINATING,
 )
 
 
@@ -62,6 +64,7 @@ def test_the_numbers_are_the_programs() -> None:
     assert f"else `backoffLimit`, else {restarts.DEFAULT_LIMIT}" in PAGE
     assert f"2 s, 4 s … {int(waiting.LONGEST_PAUSE)} s" in PAGE
     assert f"`{waiting.UNSCHEDULABLE}` (after {int(waiting.PATIENCE)} s)" in PAGE
+    assert f"has not gone {int(waiting.DELETION_PATIENCE)} s after its grace" in PAGE
     assert f"no Pod for {int(waiting.LAUNCHER_PATIENCE)} s" in PAGE
     assert f"{conditions.LONGEST_MESSAGE} characters" in PAGE
     assert f"What is {int(diagnosis.EPISODE / 60)} minutes older" in PAGE

@@ -429,9 +429,35 @@ def test_a_restart_in_mid_pass_is_taken_up_by_the_next_controller() -> None:
 # --- a launcher that vanished ---
 
 
-def test_a_launcher_job_that_expired_unseen_is_not_launched_again() -> None:
+def test_the_launchers_job_has_no_time_to_live_and_tells_an_operator_that_was_away_how_it_ended() -> None:
+    world = World(job=make_job(runPolicy={"ttlSecondsAfterFinished": 60})).start()
+    assert "ttlSecondsAfterFinished" not in world.objects["Job"]["spec"]
+    world.finish()
+    world.now += 86400
+    world.step()
+    assert world.state == "Succeeded"
+
+
+def test_a_job_of_another_controller_loses_its_time_to_live() -> None:
+    world = World(job=make_job(runPolicy={"ttlSecondsAfterFinished": 60})).start()
+    world.objects["Job"]["spec"]["ttlSecondsAfterFinished"] = 60
+    world.settle()
+    assert "ttlSecondsAfterFinished" not in world.objects["Job"]["spec"]
+
+
+def test_a_launchers_job_that_somebody_deleted_is_made_anew() -> None:
+    world = World(job=make_job(runPolicy={"ttlSecondsAfterFinished": 60})).start()
+    del world.objects["Job"]
+    world.pods = {name: pod for name, pod in world.pods.items() if pod.role == "worker"}
+    world.settle()
+    assert "Job" in world.objects
+    assert world.condition("Failed") is None
+
+
+def test_another_controllers_launcher_job_that_expired_unseen_is_not_launched_again() -> None:
     """The reference launches a finished job again when its Job's TTL ran out while the operator was down."""
     world = World(job=make_job(runPolicy={"ttlSecondsAfterFinished": 60})).start()
+    del world.objects["ConfigMap"]["metadata"]["labels"]["app.kubernetes.io/managed-by"]
     del world.objects["Job"]
     world.pods = {name: pod for name, pod in world.pods.items() if pod.role == "worker"}
     world.settle()

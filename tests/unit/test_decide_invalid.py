@@ -46,16 +46,16 @@ def test_an_invalid_spec_is_a_condition_and_one_event() -> None:
     found = document()
     decision = decide_invalid(found, error(found), START)
     assert decision.status is not None
-    (failed,) = decision.status["conditions"]
-    assert (failed["type"], failed["status"], failed["reason"]) == ("Failed", "True", "ValidationError")
-    assert failed["message"].startswith("Found validation errors: ")
+    (said,) = decision.status["conditions"]
+    assert (said["type"], said["status"], said["reason"]) == ("Created", "False", "ValidationError")
+    assert said["message"].startswith("Found validation errors: ")
     for field in ("replicas", "restartPolicy", "containers"):
         assert (
             f"spec.mpiReplicaSpecs[Worker].{'template.spec.' * (field == 'containers')}{field}: "
-            in failed["message"]
+            in said["message"]
         )
     (note,) = decision.notes
-    assert (note.type, note.reason, note.message) == ("Warning", "ValidationError", failed["message"])
+    assert (note.type, note.reason, note.message) == ("Warning", "ValidationError", said["message"])
     assert not decision.stages
     again = found | {"status": dict(decision.status)}
     assert decide_invalid(again, error(found), START + 60) == Decision()
@@ -79,11 +79,11 @@ def test_a_corrected_job_goes_on_as_if_nothing_had_been() -> None:
     world = World()
     decision = decide_invalid(write(world.job), RequestError("spec.slotsPerWorker: -1"), START)
     world.job = replace(world.job, status=status_of({"status": decision.status}))
-    assert world.state == "Failed"
+    assert world.condition("Created").status == "False"
     world.start()
     assert world.state == "Running"
-    failed = world.condition("Failed")
-    assert (failed.status, failed.reason) == ("False", "SpecCorrected")
+    created = world.condition("Created")
+    assert (created.status, created.reason) == ("True", "MPIJobCreated")
     assert world.reasons == ["MPIJobCreated", "MPIJobRunning"]
 
 
@@ -92,9 +92,29 @@ def test_a_running_job_with_an_invalid_edit_is_not_touched_and_recovers() -> Non
     decision = decide_invalid(write(world.job), RequestError("no"), START + 5)
     assert not decision.stages
     world.job = replace(world.job, status=status_of({"status": decision.status}))
-    assert (world.state, world.job.status.completion_time) == ("Failed", "")
+    assert (world.state, world.job.status.completion_time) == ("Running", ""), "its Pods are at work"
+    assert world.condition("Failed") is None, "Kueue would give its quota away"
+    created = world.condition("Created")
+    assert (created.status, created.reason) == ("True", "ValidationError")
+    world.step()
+    assert world.condition("Created").reason == "MPIJobCreated", "within one pass"
     assert world.settle().state == "Running"
     assert len(world.pods) == 3
+
+
+@pytest.mark.parametrize("is_right", [True, False])
+def test_a_job_that_an_earlier_version_called_failed_for_its_spec_has_not_failed(is_right: bool) -> None:
+    world = World().start()
+    failed = {"type": "Failed", "status": "True", "reason": "ValidationError", "message": "no"}
+    before = write(world.job)["status"]["conditions"]
+    world.job = replace(world.job, status=status_of({"status": {"conditions": [*before, failed]}}))
+    if is_right:
+        world.settle()
+    else:
+        decision = decide_invalid(write(world.job), RequestError("no"), START + 5)
+        world.job = replace(world.job, status=status_of({"status": decision.status}))
+    assert (world.condition("Failed").status, world.condition("Failed").reason) == ("False", "SpecCorrected")
+    assert world.state == "Running"
 
 
 @pytest.mark.parametrize(
@@ -192,7 +212,7 @@ def test_every_rule_of_the_api_ends_in_a_condition(found: dict[str, Any], field:
     decision = decide_invalid(found, error(found), START)
     assert decision.status is not None
     last = decision.status["conditions"][-1]
-    assert (last["type"], last["reason"]) == ("Failed", "ValidationError")
+    assert (last["type"], last["reason"]) == ("Created", "ValidationError")
     assert f"{field}: " in last["message"]
     assert [note.reason for note in decision.notes] == ["ValidationError"]
 
@@ -205,9 +225,9 @@ def test_fields_with_a_default_may_be_left_out(path: str) -> None:
 def test_what_this_operator_cannot_do_is_said_like_an_invalid_spec_until_it_can() -> None:
     world = World(job=make_job(annotations={"ringleader/spawn": "exec"}), settings=OperatorSettings(image=""))
     world.settle()
-    failed = world.condition("Failed")
-    assert (world.state, failed.reason) == ("Failed", "ValidationError")
-    assert "metadata.annotations[ringleader/spawn]: " in failed.message
+    said = world.condition("Created")
+    assert (said.status, said.reason) == ("False", "ValidationError")
+    assert "metadata.annotations[ringleader/spawn]: " in said.message
     assert world.reasons == ["ValidationError"]
     assert not world.applied
     world.settings = OperatorSettings(image="registry.example/ringleader:1", has_exec_spawn=True)
@@ -224,5 +244,5 @@ def test_a_job_that_takes_rights_which_were_not_installed_says_how_to_install_th
 
 def test_an_unknown_profile_of_nics_is_said_like_an_invalid_spec() -> None:
     world = World(job=make_job(annotations={"ringleader/rdma-profile": "none-such"})).settle()
-    assert world.condition("Failed").reason == "ValidationError"
+    assert world.condition("Created").reason == "ValidationError"
     assert not world.applied

@@ -41,7 +41,7 @@ def test_a_suspended_launcher_that_waits_for_workers_is_not_made() -> None:
 
 
 @pytest.mark.parametrize("clean", ["None", "Running", "All"])
-def test_suspending_a_running_job_is_one_write_and_takes_every_worker(clean: str) -> None:
+def test_suspending_a_running_job_is_said_in_one_write_and_takes_every_worker(clean: str) -> None:
     world = World(job=make_job(runPolicy={"cleanPodPolicy": clean})).start()
     world.change("pi-worker-1", phase="Succeeded").settle()
     writes, world.now = world.writes, world.now + 30
@@ -55,13 +55,18 @@ def test_suspending_a_running_job_is_one_write_and_takes_every_worker(clean: str
         ("Suspended", "True", "MPIJobSuspended", "MPIJob suspended"),
     ]
     assert world.job.status.replica_statuses == ReplicaStatuses(
-        launcher=ReplicaStatus(), worker=ReplicaStatus()
-    )
+        launcher=ReplicaStatus(active=1), worker=ReplicaStatus(active=1)
+    ), "its Pods are not gone yet: Kueue waits for that"
     assert world.job.status.start_time == "2026-01-01T00:00:00Z", "kept until the job is resumed"
     world.vanish()
+    for pod in [one for one in world.pods.values() if one.role == "launcher"]:
+        del world.pods[pod.name]
     world.settle()
     assert world.workers() == []
-    assert world.writes == writes + 1
+    assert world.job.status.replica_statuses == ReplicaStatuses(
+        launcher=ReplicaStatus(), worker=ReplicaStatus()
+    )
+    assert world.writes == writes + 2
     assert world.reasons[-1] == "MPIJobSuspended"
 
 

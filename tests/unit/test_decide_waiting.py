@@ -236,7 +236,7 @@ def test_the_remains_of_an_earlier_job_of_the_same_name_are_waited_for() -> None
     world = World()
     world.objects["Secret"] = taken("Secret", "pi-ssh", {"kind": "MPIJob", "name": "pi", "uid": "earlier"})
     world.pods["pi-worker-1"] = PodFacts(
-        name="pi-worker-1", uid="u", role="worker", index=1, owner_uid="earlier"
+        name="pi-worker-1", uid="u", role="worker", index=1, owner_uid="earlier", owner_name="pi"
     )
     found = world.settle().decide()
     assert found == Decision(is_blocked=True, again_after=1.0)

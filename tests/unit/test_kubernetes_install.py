@@ -102,7 +102,7 @@ def test_exec_takes_what_a_jobs_role_gives_and_nothing_without_it() -> None:
     rights = rights_of(manifests(FULL))
     given = {
         (one, verb)
-        for rule in spawn.role(job)["rules"]
+        for rule in spawn.role(job, ["train-worker-0"])["rules"]
         for one in rule["resources"]
         for verb in rule["verbs"]
     }

@@ -73,7 +73,8 @@ def documents(job: MPIJob, settings: OperatorSettings = SETTINGS) -> list[dict[s
     group = pod_group(job, gang_of(job, settings), {})
     found = [service(job), config_map(job, range(job.workers), settings), *([group] if group else [])]
     if spawn.is_exec(job):
-        found += [spawn.service_account(job), spawn.role(job), spawn.role_binding(job)]
+        pods = [f"{job.metadata.name}-worker-{index}" for index in range(job.workers)]
+        found += [spawn.service_account(job), spawn.role(job, pods), spawn.role_binding(job)]
     else:
         found.append(secret.secret(job))
     if job.workers:
@@ -311,7 +312,8 @@ def test_the_launchers_job() -> None:
     policy = {"ttlSecondsAfterFinished": 0, "activeDeadlineSeconds": 9, "backoffLimit": 0}
     spec = launcher_job(job_of(runPolicy=policy), SETTINGS, suspend=True)["spec"]
     template = spec.pop("template")
-    assert spec == {**policy, "podReplacementPolicy": "Failed", "suspend": True}
+    limits = {"activeDeadlineSeconds": 9, "backoffLimit": 0}
+    assert spec == {**limits, "podReplacementPolicy": "Failed", "suspend": True}, "no time to live of its own"
     assert template["spec"]["restartPolicy"] == "OnFailure"
     assert template["spec"]["hostname"] == "train-launcher"
     assert [one["name"] for one in template["spec"]["volumes"]] == [
@@ -447,11 +449,11 @@ def test_the_clusters_domain_is_read_not_assumed(text: str, domain: str) -> None
 
 def test_exec_may_reach_the_jobs_own_workers_and_nothing_else() -> None:
     workers = ["train-worker-0", "train-worker-1"]
-    assert spawn.role(job_of(EXEC))["rules"] == [
+    assert spawn.role(job_of(EXEC), workers)["rules"] == [
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"], "resourceNames": workers},
         {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get", "create"], "resourceNames": workers},
     ]
-    assert spawn.role(job_of(EXEC, workers=0))["rules"] == [], "a rule without names holds for every Pod"
+    assert spawn.role(job_of(EXEC), [])["rules"] == [], "a rule without names holds for every Pod"
 
 
 def test_exec_runs_as_the_users_account_where_there_is_one() -> None:

@@ -267,7 +267,6 @@ def terms_of(words: OperatorWords, environ: Mapping[str, str], own_namespace: st
         host=words.host,
         port=None if port == 0 else max(0, port),
         silence=words.silence,
-        instance=instance,
         parallel_jobs=words.parallel_jobs,
         parallel_requests=words.parallel_requests,
     )

@@ -48,6 +48,8 @@ class Outcome:
     """Creations that were not sent after one of their kind had been refused: most likely by a quota."""
     failures: list[tuple[Resource, str, RefusedError]] = field(default_factory=list)
     """What may go better next time: on which object, and why it failed."""
+    warnings: list[tuple[Resource, str, str]] = field(default_factory=list)
+    """What the server said of objects that it took: resource, name, text."""
     has_found: bool = False
     """Something is there that the decision did not know of: look again at once."""
 
@@ -136,12 +138,15 @@ class Applier:
                 assert_never(action)
 
     async def _create(self, job: MPIJob, resource: Resource, document: Object, outcome: Outcome) -> None:
+        name = document["metadata"]["name"]
         try:
-            stored = await self._cluster.create(resource, document)
+            stored = await self._cluster.create(
+                resource, document, warn=lambda text: outcome.warnings.append((resource, name, text))
+            )
         except ApiError as error:
             if not error.is_there_already:
                 raise
-            stored = await self._find(job, resource, document["metadata"]["name"], error)
+            stored = await self._find(job, resource, name, error)
             outcome.has_found = True
         self._caches.wrote(resource, stored, job.metadata.name)
 
@@ -205,11 +210,16 @@ class Applier:
 
     async def _patch(self, job: MPIJob, action: Patch) -> None:
         space = job.metadata.namespace
+        patch = action.patch
+        if action.uid:
+            patch = {**patch, "metadata": {**patch.get("metadata", {}), "uid": action.uid}}
         try:
             stored = await self._cluster.patch(
-                action.resource, action.name, action.patch, space, subresource=action.subresource
+                action.resource, action.name, patch, space, subresource=action.subresource
             )
         except ApiError as error:
+            if error.is_stale and action.uid:  # another object has the name by now: look anew whose it is
+                self._lost(job, action.resource, action.name)
             if error.is_missing and not action.subresource:
                 self._lost(job, action.resource, action.name)
                 what = f"{action.resource.kind} {action.name} is gone"
@@ -235,8 +245,11 @@ class Applier:
 
 
 def _held(left: Iterable[Action], rejections: list[Rejection]) -> Iterator[Rejection]:
-    """Yield what follows for creations that were left out: they share the fate of one of their kind."""
-    by_kind = {one.resource: one for one in rejections}
+    """Yield what follows for creations that were left out: they share the fate of one of their kind.
+
+    But not where a name is taken: that says nothing of other names.
+    """
+    by_kind = {one.resource: one for one in rejections if one.status != 409}
     for action in left:
         resource, name = target(action)
         if isinstance(action, Create | CreateWorker) and resource in by_kind:

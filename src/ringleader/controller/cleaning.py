@@ -9,7 +9,7 @@ from ringleader.controller import moments
 from ringleader.controller.draft import Draft
 from ringleader.controller.lifecycle import job_condition
 from ringleader.controller.model import Action, Delete, Observed, Patch, PodFacts
-from ringleader.controller.ownership import is_going, is_ours
+from ringleader.controller.ownership import is_going
 from ringleader.controller.replicas import Pods, uid_of
 from ringleader.kube.port import Object
 from ringleader.kube.resources import JOBS, MPIJOBS, PODS, of_document
@@ -50,7 +50,7 @@ def _expired(draft: Draft) -> bool:
 
 def _leftovers(draft: Draft, observed: Observed, pods: Pods) -> Iterator[Action]:
     policy = draft.job.spec.run_policy.clean_pod_policy
-    launcher = observed.launcher if observed.launcher and is_ours(draft.job, observed.launcher) else None
+    launcher = observed.launcher
     if launcher is not None and not has_ended(launcher):
         yield from _stop(launcher)
     for pod in pods.all_workers:
@@ -58,11 +58,11 @@ def _leftovers(draft: Draft, observed: Observed, pods: Pods) -> Iterator[Action]
     if policy == CleanPodPolicy.NONE:
         return
     if launcher is None or has_ended(launcher):
-        for pod in (*pods.launchers, *pods.remains):
+        for pod in pods.launchers:
             if policy == CleanPodPolicy.ALL or (pod.phase in ALIVE and _outlived(draft)):
                 yield from _clean(pod, policy)
     group = observed.pod_group
-    if group is not None and is_ours(draft.job, group):
+    if group is not None:
         yield from delete(group)
 
 
@@ -82,7 +82,8 @@ def _clean(pod: PodFacts, policy: CleanPodPolicy) -> Iterator[Action]:
     if policy == CleanPodPolicy.NONE:
         # The Pod and its log stay, its processes do not: a job that has ended holds no GPU.
         if pod.deadline is None or pod.deadline > AT_ONCE:
-            yield Patch(resource=PODS, name=pod.name, patch={"spec": {"activeDeadlineSeconds": AT_ONCE}})
+            patch = {"spec": {"activeDeadlineSeconds": AT_ONCE}}
+            yield Patch(resource=PODS, name=pod.name, patch=patch, uid=pod.uid)
         return
     yield delete_pod(pod)
 
@@ -93,7 +94,8 @@ def _stop(launcher: Object) -> Iterator[Action]:
     if is_going(launcher) or spec.get("suspend") or spec.get("activeDeadlineSeconds") == AT_ONCE:
         return
     name = launcher["metadata"]["name"]
-    yield Patch(resource=JOBS, name=name, patch={"spec": {"activeDeadlineSeconds": AT_ONCE}})
+    patch = {"spec": {"activeDeadlineSeconds": AT_ONCE}}
+    yield Patch(resource=JOBS, name=name, patch=patch, uid=uid_of(launcher))
 
 
 def has_ended(launcher: Object) -> bool:

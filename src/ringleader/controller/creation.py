@@ -13,7 +13,7 @@ from ringleader.kube.resources import JOBS
 from ringleader.mpijob import names
 from ringleader.mpijob.annotations import ON_WORKER_FAILURE, RESTART
 from ringleader.mpijob.model import LauncherCreationPolicy
-from ringleader.render.kubernetes.launcher import launcher_job
+from ringleader.render.kubernetes.launcher import failure_policy, launcher_job
 from ringleader.render.kubernetes.settings import OperatorSettings
 
 TEMPLATE_MESSAGE = "Restart policy in pod template overridden by restart policy in replica spec"
@@ -63,7 +63,7 @@ def job_document(draft: Draft, settings: OperatorSettings, *, suspend: bool) -> 
         return found
     spec, template = found["spec"], found["spec"]["template"]
     once = {**template, "spec": {**template["spec"], "restartPolicy": "Never"}}
-    return {**found, "spec": {**spec, "backoffLimit": 0, "template": once}}
+    return {**found, "spec": {**spec, "backoffLimit": 0, **failure_policy(once), "template": once}}
 
 
 def resume(

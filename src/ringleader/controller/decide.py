@@ -7,7 +7,7 @@ asks for no more. See docs/concepts/operator.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ringleader.controller import conditions, creation, failing, lifecycle, replacing, suspending, waiting
 from ringleader.controller.cleaning import after_end, delete, delete_pod
@@ -17,10 +17,10 @@ from ringleader.controller.failing import Seen
 from ringleader.controller.hosts import write_hosts
 from ringleader.controller.invalid import decide_invalid, invalid
 from ringleader.controller.model import Action, Decision, Observed
-from ringleader.controller.ownership import foreign, taken_text
+from ringleader.controller.ownership import foreign, only_ours, taken_text
 from ringleader.controller.replicas import Pods, is_running, launcher_status, pods_of, workers_status
 from ringleader.controller.restarts import CAUSE, COUNTED, record_of
-from ringleader.controller.support import pod_group, support
+from ringleader.controller.support import pod_group, role_binding, support, withdrawn
 from ringleader.errors import RequestError
 from ringleader.mpijob.model import ManagedBy, MPIJob
 from ringleader.render.kubernetes.checks import check
@@ -44,15 +44,18 @@ def decide(job: MPIJob, observed: Observed, now: float, settings: OperatorSettin
     observed, again = waiting.without_stale(observed, now)
     draft = Draft(job=job, now=now, status=job.status, pauses=waiting.pauses(observed, now), again=again)
     draft.is_blocked = bool(observed.rejections)
+    taken, has_remains = foreign(job, observed, now)
+    observed = only_ours(job, observed)
     pods = pods_of(job, observed)
     if lifecycle.is_finished(job.status):
+        draft.stage(withdrawn(observed))
         after_end(draft, observed, pods)
     elif waiting.namespace_is_going(observed):
         return Decision(is_blocked=True, again_after=again)
     elif (error := _impossible(job, settings)) is not None:
         return invalid(job.status, error, now)
     else:
-        _live(draft, observed, pods, settings)
+        _live(draft, observed, pods, settings, InTheWay(taken=tuple(taken), has_remains=has_remains))
     return draft.decision()
 
 
@@ -65,23 +68,40 @@ def _impossible(job: MPIJob, settings: OperatorSettings) -> RequestError | None:
     return None
 
 
-def _live(draft: Draft, observed: Observed, pods: Pods, settings: OperatorSettings) -> None:
+@dataclass(frozen=True, kw_only=True)
+class InTheWay:
+    """What stands where objects of a job are to be."""
+
+    taken: Sequence[tuple[str, str]]
+    """Name and kind of each object of somebody else."""
+    has_remains: bool
+    """Objects of an earlier job of this name are still being cleared away."""
+
+    def __bool__(self) -> bool:
+        """Say whether there is anything."""
+        return bool(self.taken) or self.has_remains
+
+
+def _live(
+    draft: Draft, observed: Observed, pods: Pods, settings: OperatorSettings, in_the_way: InTheWay
+) -> None:
     """Decide about a job that has not ended."""
     lifecycle.begin(draft)
-    taken, has_remains = foreign(draft.job, observed, draft.now)
     suspend = draft.job.spec.run_policy.suspend
-    if taken or has_remains:
-        _blocked(draft, observed, pods, taken)
-        return
     if suspend and not _is_over(observed):
-        _suspended(draft, observed, pods, settings)
+        if in_the_way:
+            _blocked(draft, observed, pods, in_the_way)
+        else:
+            _suspended(draft, observed, pods, settings)
         return
     if not suspend:
         suspending.say_resumed(draft)
     seen = failing.look(draft, observed, pods, has_logs=settings.has_log_tails)
     if failing.end(draft, observed, pods, seen):
         return
-    if suspend:
+    if in_the_way:
+        _blocked(draft, observed, pods, in_the_way)
+    elif suspend:
         _suspended(draft, observed, pods, settings)
     else:
         _going(draft, observed, pods, seen, settings)
@@ -92,14 +112,22 @@ def _is_over(observed: Observed) -> bool:
     return any(lifecycle.job_condition(observed.launcher, one) is not None for one in ("Complete", "Failed"))
 
 
-def _blocked(draft: Draft, observed: Observed, pods: Pods, taken: Sequence[tuple[str, str]]) -> None:
-    """Touch nothing while objects of others, or remains, stand where ours are to be."""
+def _blocked(draft: Draft, observed: Observed, pods: Pods, in_the_way: InTheWay) -> None:
+    """Make nothing while objects of others, or remains, stand where ours are to be.
+
+    The launcher loses its rights to whatever Pod is not the job's own; a job that is to be suspended is.
+    """
     draft.is_blocked = True
-    _count(draft, observed, pods)
-    if not taken:
+    draft.stage(withdrawn(observed, pods))
+    if draft.job.spec.run_policy.suspend:
+        draft.stage(suspending.take_away(observed, pods))
+        suspending.say_suspended(draft, observed, pods)
+    else:
+        _count(draft, observed, pods)
+    if not in_the_way.taken:
         draft.look_again(REMAINS_PAUSE)
         return
-    name, kind = taken[0]
+    name, kind = in_the_way.taken[0]
     message = taken_text(name, kind)
     if draft.explain(conditions.FOREIGN, message):
         draft.note("Warning", conditions.FOREIGN, message)
@@ -122,7 +150,7 @@ def _suspended(draft: Draft, observed: Observed, pods: Pods, settings: OperatorS
     draft.stage(suspending.take_away(observed, pods))
     if is_complete:
         draft.stage(creation.launcher(draft, observed, pods, settings))
-    suspending.say_suspended(draft, observed)
+    suspending.say_suspended(draft, observed, pods)
 
 
 def _going(draft: Draft, observed: Observed, pods: Pods, seen: Seen, settings: OperatorSettings) -> None:
@@ -143,11 +171,12 @@ def _going(draft: Draft, observed: Observed, pods: Pods, seen: Seen, settings: O
 
 def _around(draft: Draft, observed: Observed, pods: Pods, settings: OperatorSettings) -> bool:
     """Make all that Pods need before there are any; say whether Pods may follow."""
-    made = support(draft, observed)
+    made = support(draft, observed, pods)
     made += write_hosts(draft, observed.config_map, pods, settings)
     if not draft.job.spec.run_policy.suspend:
         made += pod_group(draft, observed, settings)
-    return draft.stage(made)
+    is_complete = draft.stage(made)
+    return is_complete and draft.stage(role_binding(draft, observed))
 
 
 def _count(draft: Draft, observed: Observed, pods: Pods) -> None:
@@ -157,6 +186,13 @@ def _count(draft: Draft, observed: Observed, pods: Pods) -> None:
 
 def _progress(draft: Draft, observed: Observed, pods: Pods) -> None:
     """Say that the job runs, or why it does not yet."""
+    stuck, again = waiting.stuck_terminating(pods, draft.now)
+    if again is not None:
+        draft.look_again(again)
+    if stuck is not None:
+        if draft.explain(stuck.reason, stuck.message):
+            draft.note("Warning", stuck.reason, stuck.message)
+        return
     if is_running(observed.launcher, pods) and not draft.annotations.get(CAUSE):
         lifecycle.run(draft)
         draft.explain(conditions.CREATED, f"{draft.title} is created.")

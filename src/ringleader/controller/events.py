@@ -44,11 +44,9 @@ class Pace:
 class EventSender:
     """Sends events beside the passes, so that no pass waits for them."""
 
-    def __init__(
-        self, cluster: Cluster, *, clock: Callable[[], float], instance: str, pace: Pace | None = None
-    ) -> None:
-        """``instance``: which process reports; ``clock``: seconds since the epoch."""
-        self._cluster, self._clock, self._instance = cluster, clock, instance
+    def __init__(self, cluster: Cluster, *, clock: Callable[[], float], pace: Pace | None = None) -> None:
+        """``clock``: seconds since the epoch."""
+        self._cluster, self._clock = cluster, clock
         self._pace = pace or Pace()
         self._waiting: dict[str, deque[Object]] = {}
         self._turns: asyncio.Queue[str] = asyncio.Queue()
@@ -60,7 +58,7 @@ class EventSender:
         """Queue the notes of a decision on a job, given as the document that was decided on."""
         uid = job["metadata"]["uid"]
         for note in notes:
-            event = event_of(job, note, self._clock(), self._instance)
+            event = event_of(job, note, self._clock())
             name = event["metadata"]["name"]
             if name in self._sent:
                 continue
@@ -113,8 +111,8 @@ class EventSender:
         _log.warning("event %s of %s was not sent: %s", event["reason"], where, fault)
 
 
-def event_of(job: Object, note: Note, now: float, instance: str) -> Object:
-    """Return the event that says a note of a job."""
+def event_of(job: Object, note: Note, now: float) -> Object:
+    """Return the event that says a note of a job: field by field as the reference controller writes it."""
     meta = job["metadata"]
     message = note.message
     if len(message) > LONGEST_MESSAGE:
@@ -137,7 +135,7 @@ def event_of(job: Object, note: Note, now: float, instance: str) -> Object:
         "message": message,
         "source": {"component": COMPONENT},
         "reportingComponent": COMPONENT,
-        "reportingInstance": instance,
+        "reportingInstance": "",
         "firstTimestamp": stamp,
         "lastTimestamp": stamp,
         "count": 1,

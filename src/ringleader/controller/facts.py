@@ -12,10 +12,13 @@ from typing import Any, Generic, Literal, TypeVar
 
 from ringleader.controller.model import ContainerFacts, PodFacts
 from ringleader.kube.port import Object
+from ringleader.mpijob import names
+from ringleader.mpijob.model import KIND
 
 JOB_NAME = "training.kubeflow.org/job-name"
-_JOB_ROLE = "training.kubeflow.org/job-role"
-_WORKER = re.compile(r".*-worker-([0-9]+)")
+_INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
+_ROLES: Mapping[str, Literal["worker", "launcher"]] = {KIND: "worker", "Job": "launcher"}
+"""Kind of a Pod's controller → what the Pod is to a job."""
 T = TypeVar("T")
 
 
@@ -41,11 +44,11 @@ def kept(document: Object, value: T) -> Kept[T]:
     meta = document.get("metadata") or {}
     labels = meta.get("labels") or {}
     owner = controller_of(meta)
-    owner_job = str(owner.get("name", "")) if owner.get("kind") == "MPIJob" else ""
+    owner_job = str(owner.get("name", "")) if owner.get("kind") == KIND else ""
     return Kept(
         uid=meta.get("uid", ""),
         resource_version=meta.get("resourceVersion", ""),
-        job=labels.get(JOB_NAME) or owner_job,
+        job=owner_job or labels.get(JOB_NAME) or "",
         owner=owner.get("uid", ""),
         owner_job=owner_job,
         is_labelled="app.kubernetes.io/managed-by" in labels,
@@ -64,21 +67,24 @@ def controller_of(meta: Mapping[str, Any]) -> Mapping[str, Any]:
 def pod_facts(document: Object) -> PodFacts:
     """Return what is kept of a Pod."""
     meta, spec, status = (document.get(part) or {} for part in ("metadata", "spec", "status"))
-    role = (meta.get("labels") or {}).get(_JOB_ROLE, "")
+    owner = controller_of(meta)
     conditions = {one.get("type"): one for one in status.get("conditions") or ()}
     scheduled = conditions.get("PodScheduled") or {}
-    found = _WORKER.fullmatch(meta.get("name", "")) if role == "worker" else None
+    disrupted = conditions.get("DisruptionTarget") or {}
     return PodFacts(
         name=meta.get("name", ""),
         uid=meta.get("uid", ""),
-        role=role if role in ("worker", "launcher") else "",
-        index=int(found[1]) if found else None,
-        owner_uid=controller_of(meta).get("uid", ""),
+        role=_ROLES.get(owner.get("kind", ""), ""),
+        index=_index(meta.get("name", ""), owner),
+        owner_uid=owner.get("uid", ""),
+        owner_name=owner.get("name", ""),
         phase=status.get("phase") or "Pending",
         reason=status.get("reason") or "",
         message=status.get("message") or "",
         is_ready=(conditions.get("Ready") or {}).get("status") == "True",
         is_deleting=bool(meta.get("deletionTimestamp")),
+        deleting_until=meta.get("deletionTimestamp") or "",
+        disruption=disrupted.get("reason") or "disrupted" if disrupted.get("status") == "True" else "",
         node=spec.get("nodeName") or "",
         ip=status.get("podIP") or "",
         unschedulable=scheduled.get("message") or scheduled.get("reason") or ""
@@ -92,6 +98,14 @@ def pod_facts(document: Object) -> PodFacts:
             *_containers(status.get("containerStatuses"), is_init=False),
         ),
     )
+
+
+def _index(name: str, owner: Mapping[str, Any]) -> int | None:
+    """Return which worker of its MPIJob a Pod is by its name; ``None`` where it is none."""
+    number = name.rpartition("-")[2]
+    if owner.get("kind") != KIND or not _INDEX.fullmatch(number):
+        return None
+    return int(number) if name == names.worker(str(owner.get("name", "")), int(number)) else None
 
 
 def _containers(statuses: Iterable[Mapping[str, Any]] | None, *, is_init: bool) -> Iterable[ContainerFacts]:

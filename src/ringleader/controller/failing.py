@@ -22,6 +22,7 @@ from ringleader.controller.restarts import Record
 from ringleader.kube.port import Object
 from ringleader.mpijob.annotations import FAIL, RESTART
 from ringleader.mpijob.status import Condition
+from ringleader.render.kubernetes.labels import MANAGED_BY, MANAGER
 
 BACKOFF = "BackoffLimitExceeded"
 WORKER = "worker"
@@ -43,6 +44,10 @@ class Seen:
     def to_keep(self) -> Mapping[str, str]:
         """The annotation by which it is kept; empty where there is nothing new."""
         return {FIRST_FAILURE: annotation_of(self.first)} if self.first and self.is_new else {}
+
+
+def _is_of_our_making(document: Object | None) -> bool:
+    return ((document or {}).get("metadata", {}).get("labels") or {}).get(MANAGED_BY) == MANAGER
 
 
 def annotations_of(config_map: Object | None) -> Mapping[str, str]:
@@ -156,13 +161,19 @@ def _deadline(draft: Draft, observed: Observed, seen: Seen) -> tuple[str, str] |
 
 
 def _launcher_gone(draft: Draft, observed: Observed, seen: Seen) -> tuple[str, str] | None:
-    """A Job that was there and is not may have ended: its own time to live removes it then.
+    """Another controller's Job that was there and is not may have ended: its time to live removes it then.
 
-    Nobody knows how it ended. To launch it again could do finished work once more, over its results.
+    Nobody knows how it ended. To launch it again could do finished work once more, over its results. Jobs
+    that we made have no such time: one that is gone was deleted by somebody, and is made anew.
     """
     was_there = draft.job.status.replica_statuses.launcher is not None
     ttl = draft.job.spec.run_policy.ttl_seconds_after_finished
-    if observed.launcher is not None or not was_there or ttl is None:
+    if (
+        observed.launcher is not None
+        or not was_there
+        or ttl is None
+        or _is_of_our_making(observed.config_map)
+    ):
         return None
     if seen.record.cause or restarts.policy(draft.job) == RESTART:
         return None

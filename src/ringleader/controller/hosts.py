@@ -11,7 +11,7 @@ from ringleader.controller import moments
 from ringleader.controller.draft import Draft
 from ringleader.controller.failing import annotations_of
 from ringleader.controller.model import Create, Patch
-from ringleader.controller.replicas import Pods
+from ringleader.controller.replicas import Pods, uid_of
 from ringleader.kube.port import Object
 from ringleader.kube.resources import CONFIG_MAPS
 from ringleader.render.kubernetes.config_map import config_map
@@ -41,7 +41,8 @@ def write_hosts(
         patch["metadata"] = {"annotations": dict(draft.annotations)}
     if not patch:
         return []
-    return [Patch(resource=CONFIG_MAPS, name=wanted["metadata"]["name"], patch=patch)]
+    name = wanted["metadata"]["name"]
+    return [Patch(resource=CONFIG_MAPS, name=name, patch=patch, uid=uid_of(present))]
 
 
 def _creation(draft: Draft, wanted: Object) -> Create:

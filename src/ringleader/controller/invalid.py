@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ringleader.controller import moments
-from ringleader.controller.conditions import INVALID, find, shortened, with_condition, with_reason
+from ringleader.controller.conditions import (
+    CORRECTED,
+    INVALID,
+    find,
+    holds,
+    shortened,
+    with_condition,
+    with_reason,
+)
 from ringleader.controller.lifecycle import is_finished
 from ringleader.controller.model import Decision, Note
 from ringleader.errors import RequestError
@@ -22,7 +30,7 @@ from ringleader.mpijob.writing import fields_of
 def decide_invalid(document: Object, error: RequestError, now: float) -> Decision:
     """Return what to do about a job whose spec is invalid: say so, once, and leave everything as it is.
 
-    It has failed in the eyes of whoever reads its conditions, but may be corrected: nothing is cleaned.
+    It has not failed: its Pods may be at work, and whoever gives out quota takes a failed job's for free.
     """
     status = status_of(document)
     if is_finished(status) or _is_not_ours(document):
@@ -35,16 +43,23 @@ def invalid(status: Status, error: RequestError, now: float) -> Decision:
     faults = (f"{one.where}: {one.what}" if one.where else one.what for one in error.faults)
     message = shortened(f"Found validation errors: {', '.join(faults)}")
     at = moments.text_of(now)
-    before = find(status.conditions, ConditionType.FAILED)
-    if before is not None and (before.status, before.reason) == (Truth.TRUE, INVALID):
-        if before.message == message:
-            return Decision()
-        changed = with_reason(status.conditions, ConditionType.FAILED, INVALID, message, at)
+    kept = status.conditions
+    if holds(kept, ConditionType.FAILED):
+        kept = with_condition(
+            kept, ConditionType.FAILED, Truth.FALSE, CORRECTED, "The job has not failed.", at
+        )
+    before = find(kept, ConditionType.CREATED)
+    if before is None:
+        changed = with_condition(kept, ConditionType.CREATED, Truth.FALSE, INVALID, message, at)
+    elif (before.reason, before.message) == (INVALID, message):
+        changed = kept
     else:
-        changed = with_condition(status.conditions, ConditionType.FAILED, Truth.TRUE, INVALID, message, at)
+        changed = with_reason(kept, ConditionType.CREATED, INVALID, message, at)
+    if changed == status.conditions:
+        return Decision()
     return Decision(
         status=fields_of(replace(status, conditions=changed)),
-        notes=(Note(type="Warning", reason=INVALID, message=message),),
+        notes=() if changed is kept else (Note(type="Warning", reason=INVALID, message=message),),
     )
 
 

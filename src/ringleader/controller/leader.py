@@ -36,6 +36,8 @@ class LeaseTerms:
     """The holder gives up when it could not renew for so long."""
     retry: float = 2.0
     """Between attempts to take or to renew."""
+    attempt: float = 3.0
+    """An attempt that is not answered for so long is given up: one that hangs leaves time for another."""
 
 
 def lease_name(scope: str, namespace: str) -> str:
@@ -78,11 +80,7 @@ class Leader:
         while True:
             await asyncio.sleep(self._terms.retry)
             left = self._renewed_at + self._terms.renew_within - self._steady()
-            try:
-                async with asyncio.timeout(max(0.0, left)):
-                    holder = await self._attempt()
-            except TimeoutError:
-                holder = self._terms.identity
+            holder = await self._attempt(within=max(0.0, left))
             if not self.is_leader:
                 raise self._lost(f"{holder or 'somebody'} has taken it")
             if self._steady() - self._renewed_at >= self._terms.renew_within:
@@ -108,19 +106,27 @@ class Leader:
         late = self._steady() - self._renewed_at - self._terms.duration
         return not self.is_leader or late < slack
 
-    async def _attempt(self) -> str:
-        """Take or renew the Lease if we may, and return who holds it."""
+    async def _attempt(self, *, within: float | None = None) -> str:
+        """Take or renew the Lease if we may, and return who holds it; empty where that is not known.
+
+        ``within``: seconds that are left for it, where they are fewer than an attempt may take.
+        """
         began = self._steady()
+        limit = self._terms.attempt if within is None else min(within, self._terms.attempt)
         try:
-            lease = await self._read()
-            holder = "" if lease is None else _holder(lease)
-            if lease is not None and not self._may_take(lease, holder):
-                self.is_leader = False
-                return holder
-            if lease is None:
-                await self._cluster.create(LEASES, self._document(None))
-            else:
-                await self._cluster.replace(LEASES, self._document(lease))
+            async with asyncio.timeout(limit):
+                lease = await self._read()
+                holder = "" if lease is None else _holder(lease)
+                if lease is not None and not self._may_take(lease, holder):
+                    self.is_leader = False
+                    return holder
+                if lease is None:
+                    await self._cluster.create(LEASES, self._document(None))
+                else:
+                    await self._cluster.replace(LEASES, self._document(lease))
+        except TimeoutError:
+            _log.warning("the Lease was not answered for within %g s", limit)
+            return ""
         except ApiError as error:
             if not (error.is_passing or error.status == 409):
                 raise

@@ -21,7 +21,10 @@ from ringleader.mpijob.status import Condition, ConditionType, ReplicaStatus, St
 
 
 def is_finished(status: Status) -> bool:
-    """Say whether a job has ended for good; one whose spec is invalid may be corrected."""
+    """Say whether a job has ended for good: the one definition of it.
+
+    Failed for an invalid spec is what an earlier version of this controller said of what may be corrected.
+    """
     failed = find(status.conditions, ConditionType.FAILED)
     has_failed = failed is not None and failed.status == Truth.TRUE and failed.reason != INVALID
     return has_failed or holds(status.conditions, ConditionType.SUCCEEDED)
@@ -29,7 +32,7 @@ def is_finished(status: Status) -> bool:
 
 def begin(draft: Draft) -> None:
     """Take a job up: Created, its start time; and an invalid spec that is valid now is forgotten."""
-    if find(draft.status.conditions, ConditionType.CREATED) is None:
+    if not holds(draft.status.conditions, ConditionType.CREATED):
         message = f"{draft.title} is created."
         draft.set(ConditionType.CREATED, Truth.TRUE, CREATED, message)
         draft.note("Normal", CREATED, message)

@@ -90,11 +90,17 @@ class MeasuredCluster:
             self._failed("watch", resource, error, began)
             raise
 
-    async def create(self, resource: Resource, document: Object, *, dry_run: bool = False) -> Object:
+    async def create(
+        self,
+        resource: Resource,
+        document: Object,
+        *,
+        dry_run: bool = False,
+        warn: Callable[[str], None] | None = None,
+    ) -> Object:
         """See ``Cluster``."""
-        return await self._timed(
-            "create", resource, self._cluster.create(resource, document, dry_run=dry_run)
-        )
+        call = self._cluster.create(resource, document, dry_run=dry_run, warn=warn)
+        return await self._timed("create", resource, call)
 
     async def replace(self, resource: Resource, document: Object, *, subresource: str = "") -> Object:
         """See ``Cluster``."""

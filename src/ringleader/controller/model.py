@@ -43,17 +43,22 @@ class PodFacts:
     name: str
     uid: str
     role: Literal["worker", "launcher", ""] = ""
-    """From the label ``training.kubeflow.org/job-role``."""
+    """By the kind of its controller, not by its labels: anybody may label a Pod."""
     index: int | None = None
     """From a worker's name, not from its label."""
     owner_uid: str = ""
     """uid of its controller: the MPIJob for workers, the Job for launchers."""
+    owner_name: str = ""
     phase: str = "Pending"
     reason: str = ""
     """``Evicted``, ``NodeLost``, ``UnexpectedAdmissionError`` …"""
     message: str = ""
     is_ready: bool = False
     is_deleting: bool = False
+    deleting_until: str = ""
+    """When its grace is over; empty where it is not being deleted, or only by our own wish of just now."""
+    disruption: str = ""
+    """Why the cluster took it away (``PreemptionByScheduler``, ``DeletionByTaintManager`` …): no failure."""
     node: str = ""
     ip: str = ""
     unschedulable: str = ""
@@ -100,7 +105,8 @@ class Observed:
     role: Object | None = None
     role_binding: Object | None = None
     pods: tuple[PodFacts, ...] = ()
-    """Pods with the job's labels, foreign ones among them (see ``owner_uid``)."""
+    """Pods with the job's labels, and those that hold the name of a Pod that was to be made: foreign ones are
+    among them (see ``owner_uid``)."""
     priorities: Mapping[str, int] = field(default_factory=dict)
     """Values of the PriorityClasses that the templates name."""
     rejections: tuple[Rejection, ...] = ()
@@ -148,6 +154,8 @@ class Patch:
     name: str
     patch: Any
     subresource: str = ""
+    uid: str = ""
+    """Only that very one; empty: whatever has the name."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,14 +6,18 @@ import asyncio
 from collections.abc import Iterator, Mapping
 
 from ringleader.controller.caches import Caches
-from ringleader.controller.facts import controller_of
-from ringleader.controller.model import Observed, Rejection
+from ringleader.controller.facts import controller_of, pod_facts
+from ringleader.controller.failing import annotations_of
+from ringleader.controller.lifecycle import is_finished
+from ringleader.controller.model import Observed, PodFacts, Rejection
+from ringleader.controller.support import EXEC_RIGHTS
 from ringleader.controller.view import View
 from ringleader.kube.port import ApiError, Object
 from ringleader.kube.resources import (
     CONFIG_MAPS,
     JOBS,
     PLUGIN_POD_GROUPS,
+    PODS,
     PRIORITY_CLASSES,
     ROLE_BINDINGS,
     ROLES,
@@ -25,7 +29,6 @@ from ringleader.kube.resources import (
 )
 from ringleader.mpijob import names
 from ringleader.mpijob.model import MPIJob
-from ringleader.mpijob.status import ConditionType, Truth
 from ringleader.render.kubernetes.gang import VOLCANO, gang_of
 from ringleader.render.kubernetes.settings import OperatorSettings
 from ringleader.render.kubernetes.spawn import is_exec
@@ -54,6 +57,8 @@ async def observe(
         *(_read(caches, resource, object_name, job) for resource, object_name in wanted.values())
     )
     documents = dict(zip(wanted, found, strict=True))
+    if "role" not in wanted and EXEC_RIGHTS in annotations_of(documents["config_map"]):
+        documents["role"] = await _read(caches, ROLES, names.launcher(name), job)
     return Observed(
         service=await _watched(caches, SERVICES, caches.services, names.service(name), job),
         launcher=await _watched(caches, JOBS, caches.launchers, names.launcher(name), job),
@@ -63,7 +68,10 @@ async def observe(
         service_account=documents.get("service_account"),
         role=documents.get("role"),
         role_binding=documents.get("role_binding"),
-        pods=tuple(kept.value for kept in caches.pods.of_job(space, name)),
+        pods=(
+            *(kept.value for kept in caches.pods.of_job(space, name)),
+            *await _in_the_way(caches, job, rejections),
+        ),
         priorities=_priorities(documents),
         rejections=rejections,
         logs=logs,
@@ -83,6 +91,15 @@ async def _watched(
     return None if kept is None else kept.value
 
 
+async def _in_the_way(caches: Caches, job: MPIJob, rejections: tuple[Rejection, ...]) -> list[PodFacts]:
+    """Return the Pods of others that hold names of ours, as they are now: no watch of ours shows them."""
+    space, name = job.metadata.namespace, job.metadata.name
+    known = {kept.value.name for kept in caches.pods.of_job(space, name)}
+    taken = [one.name for one in rejections if one.resource == PODS and one.status == 409]
+    found = [await caches.named.read(PODS, space, one, name) for one in taken if one not in known]
+    return [pod_facts(document) for document in found if document is not None]
+
+
 async def _read(caches: Caches, resource: Resource, name: str, job: MPIJob) -> Object | None:
     space = job.metadata.namespace
     try:
@@ -90,8 +107,8 @@ async def _read(caches: Caches, resource: Resource, name: str, job: MPIJob) -> O
         if document is not None and resource != PRIORITY_CLASSES and not _is_settled(document, job):
             document = await caches.named.read(resource, space, name, job.metadata.name)
     except ApiError as error:
-        if resource == PRIORITY_CLASSES and error.status == 403:
-            return None  # an operator of one namespace may not read them: they count as unknown
+        if error.status == 403 and (resource == PRIORITY_CLASSES or (resource == ROLES and not is_exec(job))):
+            return None  # an operator of one namespace, or without exec spawning, may not read them
         raise
     return document
 
@@ -116,15 +133,9 @@ def _wanted(job: MPIJob, gang: str) -> dict[str, tuple[Resource, str]]:
         wanted["pod_group"] = (groups, name)
         for priority in _priority_classes(job):
             wanted[f"priority {priority}"] = (PRIORITY_CLASSES, priority)
-    if is_finished(job):
+    if is_finished(job.status):
         wanted.pop("secret", None)
     return wanted
-
-
-def is_finished(job: MPIJob) -> bool:
-    """Say whether the job's status says that it has ended."""
-    ends = (ConditionType.SUCCEEDED, ConditionType.FAILED)
-    return any(one.type in ends and one.status == Truth.TRUE for one in job.status.conditions)
 
 
 def _priority_classes(job: MPIJob) -> Iterator[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 from ringleader.controller import moments
 from ringleader.controller.model import Observed, PodFacts
@@ -24,7 +26,8 @@ def owner_of(document: Object) -> dict[str, str]:
 
 def is_ours(job: MPIJob, document: Object) -> bool:
     """Say whether this very job controls an object."""
-    return owner_of(document).get("uid") == job.metadata.uid
+    owner = owner_of(document)
+    return owner.get("kind") == KIND and owner.get("uid") == job.metadata.uid
 
 
 def is_going(document: Object | None) -> bool:
@@ -63,22 +66,46 @@ def _others(job: MPIJob, observed: Observed) -> Iterator[tuple[str, str, bool]]:
             yield document.get("metadata", {}).get("name", ""), kind, same or is_going(document)
     wanted = {names.worker(job.metadata.name, index) for index in range(job.workers)}
     for pod in observed.pods:
-        if pod.name in wanted and pod.owner_uid != job.metadata.uid:
-            yield pod.name, "Pod", bool(pod.owner_uid) or pod.is_deleting
+        if pod.name in wanted and not is_worker_of(job, pod):
+            same = pod.role == "worker" and pod.owner_name == job.metadata.name
+            yield pod.name, "Pod", same or pod.is_deleting
+
+
+def only_ours(job: MPIJob, observed: Observed) -> Observed:
+    """Leave out every object that this very job does not control: none of them is counted, changed or waited
+    for. Pods stay, ``pods_of`` sorts them."""
+    others: dict[str, Any] = {
+        field: None
+        for field, (_, document) in _documents(observed).items()
+        if document is not None and not is_ours(job, document)
+    }
+    return replace(observed, **others) if others else observed
 
 
 def documents(observed: Observed) -> Iterator[tuple[str, Object | None]]:
     """Yield the kind and, where it is there, the document of all that a job has but its Pods."""
-    yield "Service", observed.service
-    yield "ConfigMap", observed.config_map
-    yield "Secret", observed.secret
-    yield "Job", observed.launcher
-    yield "PodGroup", observed.pod_group
-    yield "ServiceAccount", observed.service_account
-    yield "Role", observed.role
-    yield "RoleBinding", observed.role_binding
+    yield from _documents(observed).values()
+
+
+def _documents(observed: Observed) -> dict[str, tuple[str, Object | None]]:
+    """Field of ``Observed`` → the kind and the document."""
+    return {
+        "service": ("Service", observed.service),
+        "config_map": ("ConfigMap", observed.config_map),
+        "secret": ("Secret", observed.secret),
+        "launcher": ("Job", observed.launcher),
+        "pod_group": ("PodGroup", observed.pod_group),
+        "service_account": ("ServiceAccount", observed.service_account),
+        "role": ("Role", observed.role),
+        "role_binding": ("RoleBinding", observed.role_binding),
+    }
 
 
 def is_worker_of(job: MPIJob, pod: PodFacts) -> bool:
     """Say whether a Pod is one of this job's workers, wanted or not."""
-    return pod.role == "worker" and pod.owner_uid == job.metadata.uid
+    return pod.role == "worker" and bool(pod.owner_uid) and pod.owner_uid == job.metadata.uid
+
+
+def is_launcher_of(job: MPIJob, pod: PodFacts) -> bool:
+    """Say whether a Pod is of a launcher's Job of this name: the present one's uid tells which."""
+    return pod.role == "launcher" and pod.owner_name == names.launcher(job.metadata.name)

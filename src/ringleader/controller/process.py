@@ -52,8 +52,6 @@ class ProcessTerms:
     """Address that probes are answered on; empty for all of the Pod's."""
     port: int | None = 8080
     """Port for /healthz, /readyz and /metrics; 0 for any free one, ``None`` for none."""
-    instance: str = "mpi-operator"
-    """Name of this process in events."""
     parallel_jobs: int = 32
     """Jobs that are looked at side by side."""
     parallel_requests: int = 64
@@ -110,7 +108,7 @@ class Operator:
         self._cluster = MeasuredCluster(cluster, count=self.metrics.requested, clock=clock.steady)
         self._queue: WorkQueue[Key] = WorkQueue(clock=clock.steady, pauses=terms.pauses)
         self._caches = Caches(self._cluster, clock=clock.steady, changed=self._changed)
-        self._events = EventSender(self._cluster, clock=clock.now, instance=terms.instance, pace=terms.pace)
+        self._events = EventSender(self._cluster, clock=clock.now, pace=terms.pace)
         self._reconciler = Reconciler(
             self._cluster,
             self._caches,

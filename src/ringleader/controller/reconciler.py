@@ -10,13 +10,15 @@ from typing import Protocol
 
 from ringleader.controller.apply import Applier, Outcome, rejection
 from ringleader.controller.caches import Caches, StoredJob
+from ringleader.controller.conditions import API_WARNING
 from ringleader.controller.decide import decide, decide_invalid
 from ringleader.controller.events import EventSender
 from ringleader.controller.facts import Kept
+from ringleader.controller.lifecycle import is_finished
 from ringleader.controller.log_tails import fetch_tails
 from ringleader.controller.metrics import Metrics, true_conditions
-from ringleader.controller.model import Decision, Observed, Rejection
-from ringleader.controller.observe import is_finished, observe
+from ringleader.controller.model import Decision, Note, Observed, Rejection
+from ringleader.controller.observe import observe
 from ringleader.controller.status_write import write_status
 from ringleader.errors import Fault, RefusedError, RequestError
 from ringleader.kube.port import ApiError, Cluster, Object
@@ -78,6 +80,8 @@ class _Memory:
     """Passes in a row that ended with an error in passing and without any progress."""
     busy: int = 0
     """Passes in a row that changed something."""
+    warned: set[tuple[Resource, str]] = field(default_factory=set)
+    """Warnings of the server that were passed on: three thousand workers are warned of once."""
 
 
 @dataclass
@@ -154,7 +158,7 @@ class Reconciler:
         except RequestError as error:
             return await self._invalid(key, document, error, run)
         self._metrics.job(key[0], names.launcher(key[1]))
-        if not is_finished(job):
+        if not is_finished(job.status):
             await self._applier.find_launcher(job)
         observed = await observe(
             self._caches,
@@ -170,6 +174,7 @@ class Reconciler:
             return None
         outcome = await self._applier.apply(job, decision.stages, memory.tried)
         run.progressed |= bool(outcome.done)
+        self._warn(document, memory, outcome)
         if self._remember(memory, outcome) or outcome.has_found:
             return None
         if outcome.failures:
@@ -189,7 +194,7 @@ class Reconciler:
         wishes = [decision.again_after] if decision.again_after is not None else []
         if memory.busy:
             wishes.append(0.0 if memory.busy <= _CALM else min(60.0, 0.1 * 2.0 ** (memory.busy - _CALM)))
-        if not is_finished(job):
+        if not is_finished(job.status):
             wishes.append(self._resync)
         return min(wishes, default=None)
 
@@ -204,6 +209,15 @@ class Reconciler:
         run.spent += spent
         self._metrics.decided(spent)
         return decision
+
+    def _warn(self, document: Object, memory: _Memory, outcome: Outcome) -> None:
+        """Pass on what the server said of objects that it took all the same."""
+        for resource, name, text in outcome.warnings:
+            if (resource, text) not in memory.warned:
+                memory.warned.add((resource, text))
+                message = f"{resource.kind} {name}: {text}"
+                _log.warning("the API server warns: %s", message)
+                self._events.submit(document, [Note(type="Warning", reason=API_WARNING, message=message)])
 
     async def _invalid(self, key: Key, document: Object, error: RequestError, run: _Pass) -> Verdict | None:
         decision = decide_invalid(document, error, self._clock.now())
@@ -230,8 +244,10 @@ class Reconciler:
         generation = kept.value.document["metadata"].get("generation")
         if memory.generation != generation:
             memory.generation = generation
-            memory.rejections.clear()
+            # A new spec may be taken where the old one was refused; a name is taken whatever the spec says.
+            memory.rejections = {key: one for key, one in memory.rejections.items() if one.status == 409}
             memory.tried.clear()
+            memory.warned.clear()
         return memory
 
     def _remember(self, memory: _Memory, outcome: Outcome) -> bool:

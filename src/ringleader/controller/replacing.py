@@ -10,7 +10,6 @@ from ringleader.controller.diagnosis import FIRST_FAILURE, failure_of
 from ringleader.controller.draft import Draft
 from ringleader.controller.failing import Seen, may_restart
 from ringleader.controller.model import Action, Observed, PodFacts
-from ringleader.controller.ownership import is_ours
 from ringleader.controller.replicas import Pods
 from ringleader.kube.resources import CONFIG_MAPS
 from ringleader.mpijob import names
@@ -32,9 +31,12 @@ def replace_failed(draft: Draft, observed: Observed, pods: Pods, seen: Seen) -> 
         return _start_anew(draft, observed, pods)
     workers = tuple(pods.workers.values())
     counted = [pod for pod in workers if pod.phase == "Failed" and restarts.short(pod.uid) in record.counted]
-    new = restarts.failed(job, workers, record)
+    new, disrupted = restarts.failed(job, workers, record), restarts.disrupted(job, workers, record)
     failed = lifecycle.job_condition(observed.launcher, "Failed")
     is_whole = restarts.policy(job) == RESTART
+    if disrupted and is_whole:
+        _restart_uncounted(draft, disrupted)
+        return _start_anew(draft, observed, pods)
     if not new and not (is_whole and failed is not None and may_restart(draft, failed, record)):
         _forget(draft, pods, record)
     elif draft.now < record.pause_over:
@@ -44,7 +46,17 @@ def replace_failed(draft: Draft, observed: Observed, pods: Pods, seen: Seen) -> 
         if is_whole:
             return _start_anew(draft, observed, pods)
         counted += new
-    return [delete_pod(pod) for pod in counted if not pod.is_deleting]
+    return [delete_pod(pod) for pod in (*counted, *disrupted) if not pod.is_deleting]
+
+
+def _restart_uncounted(draft: Draft, disrupted: Sequence[PodFacts]) -> None:
+    """Start the whole job anew because the cluster took workers away: that is no try of the job's."""
+    cause = f"worker {disrupted[0].name} was disrupted ({disrupted[0].disruption})"
+    draft.annotations[restarts.CAUSE] = cause
+    draft.annotations[FIRST_FAILURE] = None
+    message = f"{cause}; the job starts from its beginning, which counts as no failure"
+    draft.set(ConditionType.RESTARTING, Truth.TRUE, conditions.RESTARTING, message)
+    draft.note("Warning", conditions.RESTARTING, message)
 
 
 def is_starting_anew(draft: Draft, seen: Seen) -> bool:
@@ -80,7 +92,7 @@ def _cause(new: Sequence[PodFacts], seen: Seen) -> str:
 
 def _start_anew(draft: Draft, observed: Observed, pods: Pods) -> list[Action]:
     """Return the deletion of all old Pods; once they are gone the cause is forgotten and the job starts."""
-    launcher = observed.launcher if observed.launcher and is_ours(draft.job, observed.launcher) else None
+    launcher = observed.launcher
     found: list[Action] = [] if launcher is None else list(delete(launcher))
     old = (*pods.all_workers, *pods.remains, *pods.launchers)
     found += [delete_pod(pod) for pod in pods.all_workers if not pod.is_deleting]

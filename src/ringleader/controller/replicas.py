@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ringleader.controller.model import Observed, PodFacts
-from ringleader.controller.ownership import is_going, is_worker_of
+from ringleader.controller.ownership import is_going, is_launcher_of, is_worker_of
 from ringleader.kube.port import Object
 from ringleader.mpijob.model import MPIJob
 from ringleader.mpijob.status import ReplicaStatus
@@ -23,7 +23,7 @@ class Pods:
     launchers: tuple[PodFacts, ...]
     """Pods of the launcher's present Job, oldest first."""
     remains: tuple[PodFacts, ...]
-    """Pods of an earlier launcher's Job of this job that is being cleared away."""
+    """Pods of an earlier launcher's Job of this name that is being cleared away: left alone."""
     missing: tuple[int, ...]
     """Indices of workers that are wanted and not there."""
 
@@ -65,7 +65,7 @@ def pods_of(job: MPIJob, observed: Observed) -> Pods:
                 workers[pod.index] = pod
             else:
                 surplus.append(pod)
-        elif pod.role == "launcher" and pod.owner_uid:
+        elif is_launcher_of(job, pod):
             (launchers if pod.owner_uid == launcher_uid else remains).append(pod)
     launchers.sort(key=lambda pod: (pod.created_at, pod.name))
     surplus.sort(key=lambda pod: (pod.index or 0, pod.name))

@@ -97,8 +97,17 @@ def evicted(job: MPIJob, workers: Collection[PodFacts]) -> list[PodFacts]:
     return [pod for pod in workers if pod.phase == "Failed" and pod.reason == EVICTED]
 
 
+def disrupted(job: MPIJob, workers: Collection[PodFacts], record: Record) -> list[PodFacts]:
+    """Return the workers that the cluster took away, by a drain or for somebody else: none of them failed."""
+    return [pod for pod in _uncounted(job, workers, record) if pod.disruption]
+
+
 def failed(job: MPIJob, workers: Collection[PodFacts], record: Record) -> list[PodFacts]:
     """Return failed workers that something is to be done about and that are not counted yet."""
+    return [pod for pod in _uncounted(job, workers, record) if not pod.disruption]
+
+
+def _uncounted(job: MPIJob, workers: Collection[PodFacts], record: Record) -> list[PodFacts]:
     if policy(job) == KEEP:
         return []
     return [

@@ -8,9 +8,12 @@ from typing import Any
 from ringleader.controller.cleaning import delete
 from ringleader.controller.draft import Draft
 from ringleader.controller.model import Action, Create, CreateKeys, Observed, Patch
+from ringleader.controller.ownership import is_going
+from ringleader.controller.replicas import Pods, uid_of
 from ringleader.kube.port import Object
 from ringleader.kube.resources import of_document
 from ringleader.mpijob import names
+from ringleader.mpijob.model import MPIJob
 from ringleader.render.kubernetes import secret, spawn
 from ringleader.render.kubernetes.gang import gang_of
 from ringleader.render.kubernetes.pod_group import pod_group as group_document
@@ -21,12 +24,43 @@ SERVICE_FIELDS = ("selector", "publishNotReadyAddresses")
 """Fields of a Service that are brought back when somebody changes them."""
 
 
-def support(draft: Draft, observed: Observed) -> list[Action]:
+EXEC_RIGHTS = "ringleader/exec-rights"
+"""Annotation of the ConfigMap: the launcher was given rights to exec, to be withdrawn in the end."""
+
+
+def support(draft: Draft, observed: Observed, pods: Pods) -> list[Action]:
     """Return what makes a job's Service, Secret and rights what they are to be."""
     found = list(_service(draft, observed.service))
+    if observed.launcher is not None:
+        found += _without_ttl(observed.launcher)
     # With exec there is no ssh: neither Pod mounts keys.
-    found += _rights(draft, observed) if spawn.is_exec(draft.job) else _keys(draft, observed.secret)
-    return found
+    if spawn.is_exec(draft.job):
+        return [*found, *_rights(draft, observed, pods)]
+    return [*found, *_keys(draft, observed.secret), *withdrawn(observed)]
+
+
+def role_binding(draft: Draft, observed: Observed) -> list[Action]:
+    """Return what gives the launcher's account its rights: only once the role is there.
+
+    Whoever may not grant everything may only bind a role that the server can look up.
+    """
+    if not spawn.is_exec(draft.job) or observed.role_binding is not None:
+        return []
+    return [_creation(spawn.role_binding(draft.job))]
+
+
+def withdrawn(observed: Observed, pods: Pods | None = None) -> list[Action]:
+    """Return what takes away the rights to exec into all but those of these Pods that are there."""
+    role = observed.role
+    if role is None or not role.get("rules"):
+        return []
+    there = set() if pods is None else _there(pods)
+    left = [
+        {**rule, "resourceNames": names}
+        for rule in role["rules"]
+        if (names := [name for name in rule.get("resourceNames") or () if name in there])
+    ]
+    return [] if left == role["rules"] else [_patch(role, {"rules": left})]
 
 
 def pod_group(draft: Draft, observed: Observed, settings: OperatorSettings) -> list[Action]:
@@ -38,7 +72,7 @@ def pod_group(draft: Draft, observed: Observed, settings: OperatorSettings) -> l
     if present is None:
         return [_creation(wanted)]
     changed = difference(present.get("spec", {}), wanted["spec"])
-    return [_patch(wanted, {"spec": changed})] if changed else []
+    return [_patch(present, {"spec": changed})] if changed else []
 
 
 def difference(present: Object, wanted: Object) -> dict[str, Any]:
@@ -63,7 +97,7 @@ def _service(draft: Draft, present: Object | None) -> Iterator[Action]:
     fields = {name: wanted["spec"].get(name) for name in SERVICE_FIELDS}
     changed = difference(present.get("spec", {}), fields)
     if changed:
-        yield _patch(wanted, {"spec": changed})
+        yield _patch(present, {"spec": changed})
 
 
 def _keys(draft: Draft, present: Object | None) -> Iterator[Action]:
@@ -79,24 +113,56 @@ def _keys(draft: Draft, present: Object | None) -> Iterator[Action]:
         )
 
 
-def _rights(draft: Draft, observed: Observed) -> Iterator[Action]:
-    """The launcher's right to run commands in the job's workers, and in no other Pod."""
+def _rights(draft: Draft, observed: Observed, pods: Pods) -> Iterator[Action]:
+    """The launcher's right to run commands in the job's workers, and in no other Pod.
+
+    A role knows Pods by their names only. So it names none before the Pod is there and is the job's, and none
+    that is on its way out: what somebody else makes in its place is not let in. Names are added when no
+    worker is missing: a launcher waits for all of them, and one write for each would be as many as workers.
+    """
     job = draft.job
-    role = spawn.role(job)
+    role = spawn.role(job, _named(job, observed.role, pods))
+    if role["rules"]:
+        draft.annotations.update(_noted(observed.config_map))
     is_own = spawn.account_name(job) == names.launcher(job.metadata.name)
     if is_own and observed.service_account is None:
         yield _creation(spawn.service_account(job))
     if observed.role is None:
         yield _creation(role)
     elif (observed.role.get("rules") or []) != role["rules"]:
-        yield _patch(role, {"rules": role["rules"]})
-    if observed.role_binding is None:
-        yield _creation(spawn.role_binding(job))
+        yield _patch(observed.role, {"rules": role["rules"]})
+
+
+def _noted(config_map: Object | None) -> dict[str, str]:
+    known = (config_map or {}).get("metadata", {}).get("annotations") or {}
+    return {} if EXEC_RIGHTS in known else {EXEC_RIGHTS: "given"}
+
+
+def _named(job: MPIJob, role: Object | None, pods: Pods) -> list[str]:
+    there = _there(pods)
+    if pods.missing:
+        there &= {
+            name for rule in (role or {}).get("rules") or () for name in rule.get("resourceNames") or ()
+        }
+    wanted = (names.worker(job.metadata.name, index) for index in range(job.workers))
+    return [name for name in wanted if name in there]
+
+
+def _there(pods: Pods) -> set[str]:
+    return {pod.name for pod in pods.workers.values() if not pod.is_deleting}
+
+
+def _without_ttl(launcher: Object) -> Iterator[Action]:
+    """A launcher's Job that another controller made is not to vanish before we know how it ended."""
+    if launcher.get("spec", {}).get("ttlSecondsAfterFinished") is not None and not is_going(launcher):
+        yield _patch(launcher, {"spec": {"ttlSecondsAfterFinished": None}})
 
 
 def _creation(document: Object) -> Create:
     return Create(resource=of_document(document), document=document)
 
 
-def _patch(wanted: Object, patch: Object) -> Patch:
-    return Patch(resource=of_document(wanted), name=wanted["metadata"]["name"], patch=patch)
+def _patch(present: Object, patch: Object) -> Patch:
+    return Patch(
+        resource=of_document(present), name=present["metadata"]["name"], patch=patch, uid=uid_of(present)
+    )

@@ -8,9 +8,9 @@ from dataclasses import replace
 from ringleader.controller.cleaning import delete, delete_pod
 from ringleader.controller.conditions import RESUMED, SUSPENDED, holds
 from ringleader.controller.draft import Draft
-from ringleader.controller.model import Action, Observed, Patch
+from ringleader.controller.model import Action, Observed, Patch, PodFacts
 from ringleader.controller.ownership import is_going
-from ringleader.controller.replicas import Pods
+from ringleader.controller.replicas import Pods, uid_of
 from ringleader.kube.port import Object
 from ringleader.kube.resources import JOBS
 from ringleader.mpijob.status import ConditionType, ReplicaStatus, Truth
@@ -19,13 +19,21 @@ REPLACED = ("nodeSelector", "tolerations", "schedulingGates")
 """Fields of the Pods' spec that the template of a suspended Job takes over from the MPIJob's."""
 
 
-def say_suspended(draft: Draft, observed: Observed) -> None:
-    """Say that the job is suspended: three changes that come in one write."""
-    launcher = None if observed.launcher is None else ReplicaStatus()
-    draft.count(launcher=launcher, worker=ReplicaStatus())
+def say_suspended(draft: Draft, observed: Observed, pods: Pods) -> None:
+    """Say that the job is suspended, in one write.
+
+    Pods that are on their way out count as active until they are gone: their nodes' resources are not free.
+    """
+    active = sum(map(_holds_a_node, (*pods.launchers, *pods.remains)))
+    launcher = None if observed.launcher is None else ReplicaStatus(active=active)
+    draft.count(launcher=launcher, worker=ReplicaStatus(active=sum(map(_holds_a_node, pods.all_workers))))
     draft.set(ConditionType.RUNNING, Truth.FALSE, SUSPENDED, f"{draft.title} is suspended.")
     if draft.set(ConditionType.SUSPENDED, Truth.TRUE, SUSPENDED, "MPIJob suspended"):
         draft.note("Normal", SUSPENDED, "MPIJob suspended")
+
+
+def _holds_a_node(pod: PodFacts) -> bool:
+    return pod.phase == "Running" or (pod.phase == "Pending" and bool(pod.node))
 
 
 def say_resumed(draft: Draft) -> None:
@@ -41,7 +49,8 @@ def take_away(observed: Observed, pods: Pods) -> Iterator[Action]:
     """Yield what suspends a job: its launcher's Job waits, its workers and their PodGroup go, all of them."""
     launcher = observed.launcher
     if launcher is not None and not is_going(launcher) and not is_suspended(launcher):
-        yield Patch(resource=JOBS, name=launcher["metadata"]["name"], patch={"spec": {"suspend": True}})
+        name, patch = launcher["metadata"]["name"], {"spec": {"suspend": True}}
+        yield Patch(resource=JOBS, name=name, patch=patch, uid=uid_of(launcher))
     for pod in pods.all_workers:
         if not pod.is_deleting:
             yield delete_pod(pod)
@@ -58,7 +67,8 @@ def forget_start(launcher: Object) -> Iterator[Patch]:
     """Yield what clears a suspended Job's start time: while it has one its template cannot change."""
     if launcher.get("status", {}).get("startTime"):
         name = launcher["metadata"]["name"]
-        yield Patch(resource=JOBS, name=name, patch={"status": {"startTime": None}}, subresource="status")
+        patch = {"status": {"startTime": None}}
+        yield Patch(resource=JOBS, name=name, patch=patch, subresource="status", uid=uid_of(launcher))
 
 
 def let_go(launcher: Object, wanted: Object) -> Patch:
@@ -76,7 +86,7 @@ def let_go(launcher: Object, wanted: Object) -> Patch:
             directives[name] = spec.get(name)
     meta = {key: pod.get("metadata", {}).get(key) or {} for key in ("labels", "annotations")}
     patch = {"spec": {"suspend": False, "template": {"metadata": meta, "spec": directives}}}
-    return Patch(resource=JOBS, name=launcher["metadata"]["name"], patch=patch)
+    return Patch(resource=JOBS, name=launcher["metadata"]["name"], patch=patch, uid=uid_of(launcher))
 
 
 def _replaced(held: Object | None, wanted: Object | None) -> Object | None:

@@ -31,11 +31,14 @@ REJECTED = "AdmissionRejected"
 FORBIDDEN = "Forbidden"
 REFUSED = "Refused"
 NO_LAUNCHER_POD = "NoLauncherPod"
+STUCK_TERMINATING = "PodStuckTerminating"
 
 PATIENCE = 10.0
 """Seconds that the scheduler may take before its word counts: while a gang gathers it says no at first."""
 LAUNCHER_PATIENCE = 30.0
 """Seconds that the Job controller may take to make the launcher's Pod."""
+DELETION_PATIENCE = 30.0
+"""Seconds after its grace that the end of a Pod may take: then its node does not answer."""
 LONGEST_PAUSE = 60.0
 """Seconds between two tries of what was refused, at most."""
 STALE = 30.0
@@ -110,6 +113,32 @@ def obstacle(observed: Observed, pods: Pods, now: float) -> tuple[Obstacle | Non
     if found is None and again is None:
         return _no_launcher(observed, pods, now)
     return found, again
+
+
+def stuck_terminating(pods: Pods, now: float) -> tuple[Obstacle | None, float | None]:
+    """Return the Pod that is being deleted and does not go, as on a dead node, and when to look for it again.
+
+    Nothing can be made in its place: it may still run.
+    """
+    again: float | None = None
+    for pod in (*pods.all_workers, *pods.launchers, *pods.remains):
+        until = moments.seconds_of(pod.deleting_until)
+        if until is None:
+            continue
+        left = until + DELETION_PATIENCE - now
+        if left <= 0:
+            return Obstacle(reason=STUCK_TERMINATING, message=_stuck_text(pod)), None
+        again = left if again is None else min(again, left)
+    return None, again
+
+
+def _stuck_text(pod: PodFacts) -> str:
+    node = f"its node {pod.node} may be down" if pod.node else "something holds it"
+    return (
+        f"{pod.role} {pod.name} is being deleted since {pod.deleting_until} and does not go: {node}; nothing"
+        " is made in its place while it may still run. Once it surely does not:"
+        f" kubectl delete pod {pod.name} --force --grace-period=0"
+    )
 
 
 def _refused(rejections: Iterable[Rejection]) -> Obstacle | None:

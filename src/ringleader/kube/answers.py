@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ringleader.kube.port import ApiError, Change, Object
@@ -26,6 +27,7 @@ _REASONS = {
     504: "Timeout",
 }
 """HTTP status → the API's word for it, for answers that come from something in front of the server."""
+_WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 _SHOWN = 300
 """How many characters of an answer that is no Status are shown."""
 
@@ -71,6 +73,17 @@ def _reason(status: int) -> str:
 def _seconds(text: str | None) -> float | None:
     """Return the seconds of a Retry-After header; ``None`` for a date, which no API server sends."""
     return float(text) if text and text.isascii() and text.isdigit() else None
+
+
+def warnings_of(headers: Iterable[str]) -> list[str]:
+    """Return the texts of ``Warning`` headers: code, agent, quoted text (RFC 7234, section 5.5)."""
+    found = []
+    for header in headers:
+        for quoted in _WARNING.findall(header):
+            text = re.sub(r"\\(.)", r"\1", quoted)
+            if text and text not in found:
+                found.append(text)
+    return found
 
 
 class Lines:

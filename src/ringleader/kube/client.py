@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Literal
 
@@ -139,11 +139,22 @@ class RestCluster:
             what = f"{where} broke off or is none: {error}"
             raise UnreachableError(Fault(where=self._server, what=what))
 
-    async def create(self, resource: Resource, document: Object, *, dry_run: bool = False) -> Object:
-        """Make an object (its namespace and name stand in it) and return it as stored."""
+    async def create(
+        self,
+        resource: Resource,
+        document: Object,
+        *,
+        dry_run: bool = False,
+        warn: Callable[[str], None] | None = None,
+    ) -> Object:
+        """Make an object (its namespace and name stand in it) and return it as stored.
+
+        A field that the server does not know is refused (400), never dropped in silence. ``warn`` hears each
+        warning of the server about an object that it takes.
+        """
         namespace = document["metadata"].get("namespace", "")
-        query = {"dryRun": "All"} if dry_run else None
-        return await self._object("POST", resource.path(namespace), query, document)
+        query = {"fieldValidation": "Strict", **({"dryRun": "All"} if dry_run else {})}
+        return await self._object("POST", resource.path(namespace), query, document, warn=warn)
 
     async def replace(self, resource: Resource, document: Object, *, subresource: str = "") -> Object:
         """PUT an object; refused as stale unless its resourceVersion is the present one (if it has any)."""
@@ -246,12 +257,13 @@ class RestCluster:
         query: dict[str, str] | None = None,
         body: object = None,
         content_type: str = "application/json",
+        warn: Callable[[str], None] | None = None,
     ) -> Object:
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         request = Request(
             method=method, path=path, query=tuple((query or {}).items()), data=data, content_type=content_type
         )
-        found = await self._transport.call(request)
+        found = await self._transport.call(request, warn)
         if not isinstance(found, dict):
             what = f"{request.where} was answered with something that is no object: is this an API server?"
             raise UnreachableError(Fault(where=self._server, what=what))

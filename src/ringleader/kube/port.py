@@ -7,7 +7,7 @@ nothing).
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -143,8 +143,19 @@ class Cluster(Protocol):
     ) -> AsyncGenerator[Change, None]:
         """Yield what changes after a resource version, bookmarks included; ends after ``timeout`` seconds."""
 
-    async def create(self, resource: Resource, document: Object, *, dry_run: bool = False) -> Object:
-        """Make an object (its namespace and name stand in it) and return it as stored."""
+    async def create(
+        self,
+        resource: Resource,
+        document: Object,
+        *,
+        dry_run: bool = False,
+        warn: Callable[[str], None] | None = None,
+    ) -> Object:
+        """Make an object (its namespace and name stand in it) and return it as stored.
+
+        A field that the server does not know is refused (400), never dropped in silence. ``warn`` hears each
+        warning of the server about an object that it takes.
+        """
 
     async def replace(self, resource: Resource, document: Object, *, subresource: str = "") -> Object:
         """PUT an object; refused as stale unless its resourceVersion is the present one (if it has any)."""

@@ -17,7 +17,7 @@ import aiohttp
 from yarl import URL
 
 from ringleader.errors import Fault
-from ringleader.kube.answers import error_of
+from ringleader.kube.answers import error_of, warnings_of
 from ringleader.kube.credentials import Credentials
 from ringleader.kube.faults import unreachable
 from ringleader.kube.limiter import Limiter
@@ -85,8 +85,8 @@ class Transport:
         """Seconds that a call may take."""
         return self._timeout
 
-    async def call(self, request: Request) -> Any:
-        """Send a request and return the JSON of its answer.
+    async def call(self, request: Request, warn: Callable[[str], None] | None = None) -> Any:
+        """Send a request and return the JSON of its answer; ``warn`` hears the server's warnings.
 
         A request that the server turned away unread (429) is repeated after the pause that it asks for, and
         so is reading after any failure with such a pause, while the deadline allows. Refused credentials are
@@ -100,7 +100,7 @@ class Transport:
                 headers = await self._credentials.headers()
                 deadline = deadline or time.monotonic() + self._timeout
                 try:
-                    return await self._once(request, headers, deadline)
+                    return await self._once(request, headers, deadline, warn)
                 except ApiError as error:
                     pause = self._pause(request.method, error, renewed)
                     if pause is None or time.monotonic() + pause >= deadline:
@@ -116,7 +116,13 @@ class Transport:
             return error.retry_after
         return None
 
-    async def _once(self, request: Request, headers: dict[str, str], deadline: float) -> Any:
+    async def _once(
+        self,
+        request: Request,
+        headers: dict[str, str],
+        deadline: float,
+        warn: Callable[[str], None] | None,
+    ) -> Any:
         try:
             async with (
                 asyncio.timeout(deadline - time.monotonic()),
@@ -127,6 +133,9 @@ class Transport:
             raise self._fault(request, error, self._timeout)
         if answer.status >= 300:
             raise error_of(answer.status, answer.headers, body, request.where)
+        if warn is not None:
+            for text in warnings_of(answer.headers.getall("Warning", ())):
+                warn(text)
         try:
             return json.loads(body)
         except ValueError:

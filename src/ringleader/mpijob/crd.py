@@ -71,13 +71,13 @@ RULES: Mapping[type, tuple[Rule, ...]] = {
 
 COLUMNS: tuple[tuple[str, str, str, int], ...] = (
     ("State", "string", ".status.conditions[-1:].type", 0),
+    ("Reason", "string", ".status.conditions[-1:].reason", 0),
     ("Workers", "integer", ".spec.mpiReplicaSpecs.Worker.replicas", 0),
     ("Active", "integer", ".status.replicaStatuses.Worker.active", 0),
     ("Age", "date", ".metadata.creationTimestamp", 0),
     ("Slots", "integer", ".spec.slotsPerWorker", 1),
     ("MPI", "string", ".spec.mpiImplementation", 1),
     ("Suspended", "boolean", ".spec.runPolicy.suspend", 1),
-    ("Reason", "string", ".status.conditions[-1:].reason", 1),
 )
 """What ``kubectl get`` shows: (title, type, JSON path, priority); priority 1 is for ``-o wide``."""
 

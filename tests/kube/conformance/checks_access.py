@@ -124,6 +124,28 @@ async def nobody_grants_more_than_they_have(ground: Ground) -> None:
     answer.refused(403, "Forbidden", "attempting to grant RBAC permissions not currently held")
 
 
+@check("binding_needs_role", cites=f"{RBAC}#restrictions-on-role-binding-creation-or-update")
+async def nobody_binds_a_role_that_is_not_there(ground: Ground) -> None:
+    eve = await ground.as_user("eve")
+    group = "rbac.authorization.k8s.io"
+    await ground.allow(
+        "eve", READ, {"apiGroups": [group], "resources": ["rolebindings"], "verbs": ["create"]}
+    )
+    path = ground.path("rolebindings", f"{group}/v1")
+    body = {
+        "metadata": {"name": "bound"},
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": "not-yet"},
+        "subjects": [],
+    }
+
+    async def is_allowed() -> bool:
+        return (await ground.http.call("POST", path, body, headers=eve)).status != 403
+
+    await ground.until("eve may make RoleBindings", is_allowed)
+    answer = await ground.http.call("POST", path, body, headers=eve)
+    answer.refused(404, "NotFound", '"not-yet" not found')
+
+
 @check("service_accounts", cites=f"{DOCS}reference/access-authn-authz/admission-controllers/#serviceaccount")
 async def pods_run_as_accounts_that_are_there(ground: Ground) -> None:
     body = pod("ghost", serviceAccountName="nobody")

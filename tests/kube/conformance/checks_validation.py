@@ -36,7 +36,17 @@ async def unknown_fields_are_dropped(ground: Ground) -> None:
     document["spec"]["replicas"] = 3
     answer = await ground.http.call("POST", ground.pods, document)
     assert "replicas" not in answer.ok(201)["spec"]
-    assert 'unknown field "spec.replicas"' in answer.headers.get("Warning", ""), answer.headers
+    assert r"unknown field \"spec.replicas\"" in answer.headers.get("Warning", ""), answer.headers
+
+
+@check("field_warnings", cites=f"{API}#warnings: what is taken although it is hardly meant is warned of")
+async def what_is_hardly_meant_is_warned_of(ground: Ground) -> None:
+    document = pod(schedulerName="nobody")
+    document["spec"]["containers"][0]["env"] = [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]
+    answer = await ground.http.call("POST", ground.pods, document, fieldValidation="Strict")
+    answer.ok(201)
+    words = r'299 - "spec.containers[0].env[1]: hides previous definition of \"A\", which may be dropped'
+    assert words in answer.headers.get("Warning", ""), answer.headers
 
 
 @check("strict_fields", cites=f"{VALIDATION}: fieldValidation=Strict refuses them")

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 from tests.kube.fake import kinds
-from tests.kube.fake.answers import Refusal, forbidden
+from tests.kube.fake.answers import Refusal, forbidden, not_found
 from tests.kube.fake.features import Features
 from tests.kube.fake.kinds import Kind
 from tests.kube.fake.route import Route
@@ -163,7 +163,7 @@ class Access:
         kind, namespace = found.kind, found.namespace
         if user.is_master or not features.rbac or not isinstance(document, dict):
             return
-        own = list(self.rules(user, namespace))
+        own, is_there = list(self.rules(user, namespace)), True
         if kind in (kinds.ROLE, kinds.CLUSTER_ROLE):
             granted, verb = document.get("rules") or [], "escalate"
             name = (document.get("metadata") or {}).get("name", "")
@@ -171,11 +171,15 @@ class Access:
             granted, verb = list(self._role_rules(document, namespace)), "bind"
             kind = kinds.ROLE if document["roleRef"].get("kind") == "Role" else kinds.CLUSTER_ROLE
             name = document["roleRef"].get("name", "")
+            key = (namespace if kind is kinds.ROLE else "", name)
+            is_there = key in self.store.collection(kind).entries
         else:
             return
         free = Wish(verb=verb, group=kind.group, resource=kind.plural, namespace=namespace, name=name)
         if any(_covers(one, free, features) for one in own):
             return
+        if not is_there and features.binding_needs_role:
+            raise not_found(kind, name)  # nobody can say what it grants
         for rule in granted:
             for wish in _wishes(rule, namespace):
                 if not any(_covers(one, wish, features) for one in own):

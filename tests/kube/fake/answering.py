@@ -29,8 +29,14 @@ def view(accept: str, features: Features) -> str:
 
 
 def respond(body: bytes, status: int = 200, warnings: Sequence[str] = ()) -> web.Response:
-    headers = [("Warning", f'299 - "{text}"'.replace("\n", " ")) for text in warnings]
+    headers = [("Warning", f"299 - {_quoted(text)}") for text in warnings]
     return web.Response(body=body, status=status, content_type=JSON, headers=CIMultiDict(headers))
+
+
+def _quoted(text: str) -> str:
+    """A quoted string of RFC 9110, in one line."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+    return f'"{escaped}"'
 
 
 def refuse(refusal: Refusal) -> web.Response:

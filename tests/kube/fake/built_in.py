@@ -37,6 +37,8 @@ class Strategy:
     """Write the first status."""
     faults: Callable[[Document, Document | None, Features], list[FieldFault]] = _no_faults
     """What is wrong with the new object, or with the change from the old one."""
+    warnings: Callable[[Document], list[str]] = lambda document: []
+    """What the client is told of although the object is taken."""
     status_faults: Callable[[Document, Document], list[FieldFault]] = lambda new, old: []
 
 
@@ -188,8 +190,18 @@ def _lease_faults(new: Document, old: Document | None, features: Features) -> li
 
 
 _STRATEGIES = {
-    kinds.POD: Strategy(prepare=pods.set_defaults, begin=_begin_pod, faults=_pod_faults),
-    kinds.JOB: Strategy(prepare=jobs.set_defaults, faults=_job_faults, status_faults=_job_status_faults),
+    kinds.POD: Strategy(
+        prepare=pods.set_defaults,
+        begin=_begin_pod,
+        faults=_pod_faults,
+        warnings=lambda pod: pods.spec_warnings(pod["spec"], "spec"),
+    ),
+    kinds.JOB: Strategy(
+        prepare=jobs.set_defaults,
+        faults=_job_faults,
+        status_faults=_job_status_faults,
+        warnings=lambda job: pods.spec_warnings(job["spec"]["template"]["spec"], "spec.template.spec"),
+    ),
     kinds.SERVICE: Strategy(prepare=_service_defaults, faults=_service_faults),
     kinds.SECRET: Strategy(prepare=_secret_defaults, faults=_secret_faults),
     kinds.CONFIG_MAP: Strategy(faults=_data_faults),

@@ -62,6 +62,8 @@ class Features:
     built_in_defaults: bool = True
     unknown_fields: bool = True
     strict_fields: bool = True
+    field_warnings: bool = True
+    binding_needs_role: bool = True
     pod_validation: bool = True
     pod_immutable: bool = True
     job_validation: bool = True

@@ -67,6 +67,13 @@ def faults(job: Document) -> list[FieldFault]:
         found.append(
             unsupported("spec.template.spec.restartPolicy", inner["restartPolicy"], ("OnFailure", "Never"))
         )
+    if spec.get("podFailurePolicy"):
+        if inner.get("restartPolicy") != "Never":
+            words = 'only "Never" is supported when podFailurePolicy is specified'
+            found.append(bad_value("spec.template.spec.restartPolicy", inner.get("restartPolicy"), words))
+        if policy == "TerminatingOrFailed":
+            choices = ("Failed",)
+            found.append(unsupported("spec.podReplacementPolicy", policy, choices))
     labels = (template.get("metadata") or {}).get("labels") or {}
     found += label_faults(labels, "spec.template.metadata.labels")
     return found + pods.spec_faults(inner, "spec.template.spec")

@@ -74,6 +74,8 @@ class Objects:
         if self.features.built_in_defaults or kind is kinds.NAMESPACE:
             strategy.begin(new)
         self._check(kind, new, None)
+        if self.features.field_warnings:
+            self.warnings = [*self.warnings, *strategy.warnings(new)]
         key = (metadata.get("namespace", ""), metadata["name"])
         old = collection.entries.get(key)
         if old is not None and self.features.already_exists:

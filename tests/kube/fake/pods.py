@@ -145,6 +145,22 @@ def spec_faults(spec: Document, path: str) -> list[FieldFault]:
     return found
 
 
+def spec_warnings(spec: Document, path: str) -> list[str]:
+    """What of a Pod's spec is taken although it is hardly meant."""
+    found = []
+    for word in _LISTS:
+        for place, container in enumerate(spec.get(word) or ()):
+            seen: set[str] = set()
+            for number, variable in enumerate(container.get("env") or ()):
+                name = variable.get("name", "")
+                if name in seen:
+                    here = f"{path}.{word}[{place}].env[{number}]"
+                    words = "which may be dropped when using apply"
+                    found.append(f'{here}: hides previous definition of "{name}", {words}')
+                seen.add(name)
+    return found
+
+
 def _choice(spec: Document, path: str, word: str, choices: tuple[str, ...]) -> list[FieldFault]:
     value = spec.get(word)
     return [] if value is None or value in choices else [unsupported(f"{path}.{word}", value, choices)]

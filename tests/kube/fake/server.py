@@ -167,9 +167,11 @@ class Server:
         # Looked up after the body has been waited for: the object may have changed meanwhile.
         entry = self.objects.find(found.kind, found.namespace, found.name)
         if request.method == "PUT":
+            self.access.check_escalation(found, document, user, self.objects.features)
             encoded = self.objects.update(found.kind, entry, document, options, subresource=found.subresource)
             return self._respond(request, found, encoded)
         new = self._patched(found, request.content_type, entry.document(), document)
+        self.access.check_escalation(found, new, user, self.objects.features)
         encoded = self.objects.update(
             found.kind, entry, new, options, subresource=found.subresource, is_patch=True
         )

@@ -90,7 +90,8 @@ def plan(job: MPIJob, settings: OperatorSettings, *, run: str) -> PodsPlan:
     waits = not settings.image
     parts = [_service(job, by_readiness=waits), config_map.config_map(job, range(job.workers), settings)]
     if spawn.is_exec(job):
-        parts += [spawn.service_account(job), spawn.role(job), spawn.role_binding(job)]
+        pods = [names.worker(job.metadata.name, index) for index in range(job.workers)]
+        parts += [spawn.service_account(job), spawn.role(job, pods), spawn.role_binding(job)]
     return PodsPlan(
         launcher=_launcher(job, settings, run=run, waits=waits),
         parts=tuple(_ours(part) for part in parts),
@@ -115,7 +116,8 @@ def _launcher(job: MPIJob, settings: OperatorSettings, *, run: str, waits: bool)
         MPI: str(job.spec.mpi_implementation),
         RUN: run,
     }
-    spec.setdefault("ttlSecondsAfterFinished", KEPT)
+    asked = job.spec.run_policy.ttl_seconds_after_finished  # nobody else is there to remove the job
+    spec["ttlSecondsAfterFinished"] = KEPT if asked is None else asked
     first = spec["template"]["spec"]["containers"][0]
     if waits and first.get("command"):
         first["command"] = ["sh", "-c", _waiting(job, settings), "sh", *first["command"]]

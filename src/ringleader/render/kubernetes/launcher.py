@@ -12,13 +12,17 @@ from ringleader.render.kubernetes.spawn import account_name, is_exec
 
 
 def launcher_job(job: MPIJob, settings: OperatorSettings, *, suspend: bool) -> Document:
-    """Return the launcher's Job. ``suspend``: it is made, but no Pod of it until it is resumed."""
+    """Return the launcher's Job. ``suspend``: it is made, but no Pod of it until it is resumed.
+
+    It has no time to live of its own: the controller removes the whole job when that is over, and until then
+    the Job tells how it ended, also to a controller that was away.
+    """
     policy = job.spec.run_policy
     limits = {
-        "ttlSecondsAfterFinished": policy.ttl_seconds_after_finished,
         "activeDeadlineSeconds": policy.active_deadline_seconds,
         "backoffLimit": policy.backoff_limit,
     }
+    template = launcher_template(job, settings)
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -28,9 +32,21 @@ def launcher_job(job: MPIJob, settings: OperatorSettings, *, suspend: bool) -> D
             # Two launchers at once would start every rank twice: the next attempt waits for the Pod's end.
             "podReplacementPolicy": "Failed",
             **({"suspend": True} if suspend else {}),
-            "template": launcher_template(job, settings),
+            **failure_policy(template),
+            "template": template,
         },
     }
+
+
+def failure_policy(template: Document) -> Document:
+    """Return the Job's fields by which a drained or preempted launcher is no failure: it is made anew.
+
+    Kubernetes takes them only where each attempt has a Pod of its own.
+    """
+    if template["spec"]["restartPolicy"] != "Never":
+        return {}
+    disrupted = {"type": "DisruptionTarget", "status": "True"}
+    return {"podFailurePolicy": {"rules": [{"action": "Ignore", "onPodConditions": [disrupted]}]}}
 
 
 def launcher_template(job: MPIJob, settings: OperatorSettings) -> Document:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ringleader.mpijob import names
 from ringleader.mpijob.annotations import SPAWN, SPAWN_EXEC
 from ringleader.mpijob.model import MPIJob
@@ -33,16 +35,16 @@ def service_account(job: MPIJob) -> Document:
     }
 
 
-def role(job: MPIJob) -> Document:
-    """Return what the launcher may do: look at this job's workers and run commands in them, nothing else.
+def role(job: MPIJob, pods: Sequence[str]) -> Document:
+    """Return what the launcher may do: look at these Pods and run commands in them, nothing else.
 
-    An exec is a POST in older clients and the upgrade of a GET in newer ones: both verbs are needed.
+    ``pods``: names of workers that are there and this job's own. An exec is a POST in older clients and the
+    upgrade of a GET in newer ones: both verbs are needed.
     """
-    pods = [names.worker(job.metadata.name, index) for index in range(job.workers)]
     rules = []
     if pods:  # a rule without names would hold for every Pod of the namespace
         rules = [
-            {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"], "resourceNames": pods},
+            {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"], "resourceNames": list(pods)},
             {
                 "apiGroups": [""],
                 "resources": ["pods/exec"],
