@@ -62,7 +62,7 @@ def test_ranks_that_call_different_operations(jobs: Any) -> None:
 def test_the_launcher_tells_of_an_end(jobs: Any, tmp_path: Path) -> None:
     """A rank that never joins, and of which only the launcher's file tells, does not hold up the others."""
     status = tmp_path / "status"
-    status.write_text('not json\n{"ended": 1, "exit_code": 7}\n{"ended": ')
+    status.write_text('not json\n{"ended": [[1, 1]], "exit_code": 7}\n{"ended": ')
     job = jobs("silent.py", ranks=2, timeout=60, RINGLEADER_STATUS_FILE=str(status))
     assert "rank 1 has ended with exit code 7 while rank 0 waits in barrier" in job.out, job.err
 

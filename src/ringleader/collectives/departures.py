@@ -28,7 +28,10 @@ class End(IntEnum):
 
 
 class StatusFile:
-    """The launcher's file: one JSON object per line, such as ``{"ended": 1, "exit_code": 0}``."""
+    """The launcher's file: one JSON object per line, such as ``{"ended": [[0, 3], [7, 7]], "exit_code": 0}``.
+
+    Ranks are pairs of first and last; a single rank may stand as a number.
+    """
 
     def __init__(self, path: Path) -> None:
         """Remember the file; it need not exist yet."""
@@ -53,11 +56,13 @@ class StatusFile:
     def _note(self, line: bytes) -> None:
         try:
             message = json.loads(line)
-            rank, code = message.get("ended"), message.get("exit_code")
-        except (ValueError, AttributeError):
+            ended, code = message.get("ended"), message.get("exit_code")
+            pairs = [(ended, ended)] if isinstance(ended, int) else [(first, last) for first, last in ended]
+            ranks = [rank for first, last in pairs for rank in range(first, last + 1)]
+        except (ValueError, TypeError, AttributeError):
             return
-        if isinstance(rank, int):
-            self._ended[rank] = "has ended" + (f" with exit code {code}" if code is not None else "")
+        how = "has ended" + (f" with exit code {code}" if code is not None else "")
+        self._ended.update(dict.fromkeys(ranks, how))
 
 
 class Goodbyes:

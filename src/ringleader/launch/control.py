@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import selectors
@@ -14,6 +15,9 @@ from dataclasses import dataclass, field
 from ringleader.ranks import wire
 
 _BUFFER = 4 * 1024 * 1024
+PAUSE_SECONDS = 0.2
+"""For which no connection is taken after one could not be: for lack of descriptors or memory."""
+_SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _STRANGERS = 64
 """Connections at most that have not proven themselves."""
 
@@ -46,6 +50,8 @@ class Control:
         self._selector = selector
         self._token = token
         self._peers: set[Peer] = set()
+        self._resume_at: float | None = None
+        self._shortage, self._told = "", False
         self._most = ranks + _STRANGERS
         if everywhere and socket.has_dualstack_ipv6():
             self._listener = socket.create_server(
@@ -59,8 +65,13 @@ class Control:
 
     def accept(self) -> None:
         """Take a new connection and challenge it."""
-        with contextlib.suppress(OSError):
+        try:
             sock, _ = self._listener.accept()
+        except OSError as error:
+            if error.errno in _SHORTAGES:
+                self._pause(error)
+            return
+        with contextlib.suppress(OSError):
             if len(self._peers) >= self._most:
                 sock.close()
                 return
@@ -70,6 +81,25 @@ class Control:
             self._peers.add(peer)
             self._selector.register(sock, selectors.EVENT_READ, peer)
             self.send(peer, peer.challenge)
+
+    def _pause(self, error: OSError) -> None:
+        """Take no connections for a while: the one that waits would be reported again and again."""
+        self._resume_at = time.monotonic() + PAUSE_SECONDS
+        self._selector.unregister(self._listener)
+        if not self._told:
+            self._shortage = f"agents cannot connect for now: {error.strerror} (see `ulimit -n`)"
+
+    def resume(self) -> None:
+        """Take connections again once a pause is over."""
+        if self._resume_at is not None and time.monotonic() > self._resume_at:
+            self._resume_at = None
+            self._selector.register(self._listener, selectors.EVENT_READ, self)
+
+    def trouble(self) -> str:
+        """Return why no agent could connect, once; else the empty text."""
+        self._told = self._told or bool(self._shortage)
+        text, self._shortage = self._shortage, ""
+        return text
 
     def serve(self, peer: Peer, mask: int) -> Iterator[tuple[int, bytes]]:
         """Send and receive on a connection; yield the frames that arrived. ``lost`` tells when it ended."""
@@ -149,7 +179,8 @@ class Control:
         """Close every connection and stop listening: agents that are still there end their ranks."""
         for peer in list(self._peers):
             self.drop(peer)
-        self._selector.unregister(self._listener)
+        if self._resume_at is None:
+            self._selector.unregister(self._listener)
         self._listener.close()
 
 

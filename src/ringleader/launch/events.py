@@ -28,6 +28,7 @@ class Events:
     def __init__(self, supervisor: Supervisor) -> None:
         """Everything the events change belongs to ``supervisor``."""
         self.run = supervisor
+        self._reported = 0
 
     def frame(self, peer: Peer, kind: int, payload: bytes) -> None:
         """Take one frame of an agent that has proven itself."""
@@ -44,11 +45,11 @@ class Events:
 
     def _hello(self, peer: Peer, words: dict[str, Any]) -> None:
         rank, ranks = words.get("rank"), self.run.ranks
-        if words.get("do") != "hello" or not isinstance(rank, int):
+        if words.get("do") != "hello" or type(rank) is not int:
             raise wire.ProtocolError("no hello")
-        if not 0 <= rank < len(ranks) or ranks[rank].peer is not None:
+        if not 0 <= rank < len(ranks) or ranks[rank].hello is not None:
             what = f"{self.run.setting.mpi.mpirun} started a rank {rank} on {words.get('hostname')} "
-            what += "that is already there" if rank < len(ranks) else f"of {len(ranks)} planned"
+            what += "that is already there" if 0 <= rank < len(ranks) else f"of {len(ranks)} planned"
             self.run.refuse(Fault(where="mpirun", what=what))
             raise wire.ProtocolError("an unplanned rank")
         peer.rank = rank
@@ -56,9 +57,9 @@ class Events:
         if self.run.cause is not None:
             self.run.tell(ranks[rank], do="stop", grace=0.0)
             return
-        missing = sum(state.hello is None for state in ranks)
-        if missing:
-            self.run.listener.progress(f"{len(ranks) - missing} of {len(ranks)} ranks have reported")
+        self._reported += 1
+        if self._reported < len(ranks):
+            self.run.listener.progress(f"{self._reported} of {len(ranks)} ranks have reported")
         else:
             self.run.all_reported()
 
@@ -126,21 +127,13 @@ class Events:
         )
         if state.rank == 0:
             run.feed.close()
-        self._tell_the_others(state, state.end)
+        self.run.notices.add(state)
         if state.end.failed:
             run.stop(Cause(why=Why.RANK, at=state.end.at))
         elif state.end.stopped:
             run.stop(Cause(why=Why.MPI, at=state.end.at, text=f"{state.name}: {state.end.stopped}"))
         elif any(other.end is None for other in run.ranks):
             run.expect_early_end()
-
-    def _tell_the_others(self, state: RankState, end: RankEnd) -> None:
-        """Let ranks that wait for this one see that it will not come."""
-        code = None if end.exit_code is None and end.signal is None else end.code
-        status = {"ended": state.rank, "host": end.host, "exit_code": code}
-        for other in self.run.ranks:
-            if other.end is None:
-                self.run.tell(other, do="status", status=status)
 
     def _done(self, state: RankState) -> None:
         state.done = True
@@ -159,7 +152,7 @@ class Events:
         if state.end is None:
             reason = "its agent is gone without a word: it was killed, or the host or the network is down"
             state.end = self.run.unknown_end(state, reason, stopped=self._who_stopped_it())
-            self._tell_the_others(state, state.end)
+            self.run.notices.add(state)
             self.run.stop(Cause(why=Why.LOST, at=state.end.at, text=f"{state.name}: {reason}"))
 
     def _who_stopped_it(self) -> str:

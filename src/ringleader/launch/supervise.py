@@ -18,6 +18,7 @@ from ringleader.errors import Fault, LaunchError
 from ringleader.job import Job, Mpi
 from ringleader.launch.control import Control, Peer
 from ringleader.launch.delivery import Delivery
+from ringleader.launch.end_notices import EndNotices
 from ringleader.launch.engine import Engine
 from ringleader.launch.events import Events
 from ringleader.launch.feed import Feed
@@ -93,6 +94,7 @@ class Supervisor:
         self.job_control = JobControl(self)
         self.feed = Feed(selector, control, setting.stdin)
         self.delivery = Delivery(self.listener, setting.files, len(self.ranks), self.tell)
+        self.notices = EndNotices(self.ranks, self.tell)
         self.events = Events(self)
 
     def clock(self) -> float:
@@ -117,8 +119,11 @@ class Supervisor:
     def _serve(self, key: selectors.SelectorKey, mask: int) -> None:
         who = key.data
         if isinstance(who, Peer):
-            for kind, payload in self.control.serve(who, mask):
-                self.events.frame(who, kind, payload)
+            try:
+                for kind, payload in self.control.serve(who, mask):
+                    self.events.frame(who, kind, payload)
+            except wire.ProtocolError:
+                self.control.drop(who)  # it holds our token, and is none of the ranks that were planned
             if self.control.lost(who):
                 self.events.lost(who)
         elif isinstance(who, Engine):
@@ -133,7 +138,8 @@ class Supervisor:
 
     def _patience(self) -> float:
         """Seconds to wait at most before looking at the clock again."""
-        near = self.said_bye is not None or self.stopping_until is not None or self.stop_at is not None
+        waits = (self.said_bye, self.stopping_until, self.stop_at)
+        near = self.notices.pending or any(when is not None for when in waits)
         if self.delivery.is_held or (self.engine.ended and self.delivery.waiting):
             return 0.005
         return 0.05 if near or self.engine.exit_code is not None else 0.25
@@ -147,6 +153,10 @@ class Supervisor:
         """Do what is due."""
         self.engine.watch()
         self.delivery.tick()
+        self.notices.tick(now)
+        self.control.resume()
+        if text := self.control.trouble():
+            self.listener.warning(text)
         if self.started_at is None and self.cause is None:
             self._starting(now)
         elif self.started_at is not None and self.cause is None:
@@ -164,6 +174,8 @@ class Supervisor:
         self._leaving(now)
 
     def _starting(self, now: float) -> None:
+        if not self.engine.ended and now <= self.job.start_timeout:
+            return
         missing = [state for state in self.ranks if state.hello is None]
         if self.engine.ended and missing:
             self.refuse(mpirun_failed(self.engine, self.setting.mpi, missing))

@@ -37,10 +37,14 @@ class RankFiles:
                 while piece := file.read(wire.PIECE):
                     yield piece
 
-    def add_status(self, status: dict[str, Any]) -> None:
-        """Append one line to the file in which this rank may read how the others are."""
-        with open(self._status, "ab", opener=_private) as file:
-            file.write(json.dumps(status).encode() + b"\n")
+    def add_status(self, lines: list[dict[str, Any]]) -> None:
+        """Append lines to the file in which this rank may read how the others are.
+
+        Without room for them nothing is lost but words: a rank that waits for one that ended then waits for
+        the end of its own patience.
+        """
+        with suppress(OSError), open(self._status, "ab", opener=_private) as file:
+            file.write(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
 
     def environment(self, environ: Mapping[str, str], words: Mapping[str, Any]) -> dict[str, str]:
         """Return the command's environment: what the MPI gave us, changed as the launcher says."""

@@ -203,7 +203,7 @@ class Session:
             self.paused = False
             tree.send(tree.below(os.getpid()), signal.SIGCONT)
         elif what == "status":
-            self.files.add_status(words["status"])
+            self.files.add_status(words["lines"])
         elif what == "written":
             self.pipes.allow(int(words["bytes"]))
         elif what == "end_of_input":

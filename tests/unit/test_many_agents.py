@@ -1,0 +1,228 @@
+"""Two thousand agents that are only sockets, and agents that nobody planned, as the launcher serves them."""
+
+from __future__ import annotations
+
+import os
+import resource
+import selectors
+import socket
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from ringleader.errors import LaunchError
+from ringleader.job import Family, Job, Mpi
+from ringleader.launch import control as control_module
+from ringleader.launch.control import Control
+from ringleader.launch.end_notices import ranges
+from ringleader.launch.supervise import Setting, Supervisor
+from ringleader.plan import HostFacts, place
+from ringleader.ranks import wire
+
+TOKEN = "secret"
+MANY = 2048
+
+
+class Listening:
+    """A listener that counts."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+        self.lines = 0
+
+    def output(self, rank: int, stream: str, line: bytes) -> None:
+        self.lines += 1
+
+    def report(self, rank: int, message: dict[str, Any]) -> None: ...
+
+    def progress(self, text: str) -> None: ...
+
+    def warning(self, text: str) -> None:
+        self.warnings.append(text)
+
+    def flush(self) -> None: ...
+
+    def waiting(self) -> int:
+        return 0
+
+
+class Mpirun:
+    """An mpirun that ends when it is told to, or when all agents have gone."""
+
+    failure = ""
+
+    def __init__(self) -> None:
+        self.exit_code: int | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return None
+
+    @property
+    def ended(self) -> bool:
+        return self.exit_code is not None
+
+    def noise(self) -> str:
+        return ""
+
+    def watch(self) -> None: ...
+
+    def stop(self, *, hard: bool = False) -> None:
+        self.exit_code = 0
+
+
+class Agents(threading.Thread):
+    """Agents in one thread: all report, start, print a line, end with 0 in turn, and leave when told."""
+
+    def __init__(self, port: int, ranks: list[int], mpirun: Mpirun) -> None:
+        super().__init__(daemon=True)
+        self.port, self.ranks, self.mpirun = port, ranks, mpirun
+        self.messages: Counter[str] = Counter()
+        self.bytes = 0
+
+    def run(self) -> None:
+        selector = selectors.PollSelector()
+        for rank in self.ranks:
+            sock = socket.create_connection(("127.0.0.1", self.port), 30)
+            wire.introduce(sock, TOKEN)
+            hello = {"rank": rank, "size": len(set(self.ranks)), "host": "id-localhost"}
+            words = {"hostname": "localhost", "pid": 1, "free_port": 1, "daemon": ""}
+            sock.sendall(wire.message(do="hello", **hello, **words))
+            selector.register(sock, selectors.EVENT_READ, wire.Decoder())
+        while selector.get_map():
+            for key, _ in selector.select(30):
+                self._serve(selector, key)
+        self.mpirun.exit_code = 0
+
+    def _serve(self, selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
+        sock = key.fileobj
+        assert isinstance(sock, socket.socket)
+        data = b""
+        with suppress(OSError):
+            data = sock.recv(1 << 16)
+        self.bytes += len(data)
+        told = [wire.read_message(payload)["do"] for _, payload in key.data.feed(data)]
+        self.messages.update(told)
+        if "start" in told or "stop" in told:
+            end = {"exit_code": 0, "signal": None, "seconds": 0.0, "stopped": "", "reason": ""}
+            sock.sendall(
+                wire.message(do="started", pid=2)
+                + wire.frame(wire.STDOUT, b"a line\n")
+                + wire.message(do="ended", **end)
+                + wire.message(do="done")
+            )
+        if not data or "bye" in told:
+            selector.unregister(sock)
+            sock.close()
+
+
+@pytest.fixture
+def supervised(
+    make_facts: Callable[..., HostFacts], make_mpi: Callable[[Family], Mpi]
+) -> Iterator[Callable[..., Any]]:
+    """Return a function that supervises agents of these ranks, ``size`` of which are planned."""
+    with selectors.PollSelector() as selector:
+
+        def run(size: int, ranks: list[int]) -> tuple[Supervisor, Agents, Listening]:
+            job = Job(command=("x",), np=size, oversubscribe=True)
+            listener, mpirun = Listening(), Mpirun()
+            given: dict[str, Any] = {
+                "job": job,
+                "plan": place(job, (make_facts("localhost", size),)),
+                "mpi": make_mpi(Family.OPENMPI5),
+                "listener": listener,
+                "start": lambda rank, port: {},
+                "early": 60.0,
+            }
+            words = {field.name: given.get(field.name) for field in fields(Setting)}
+            if "sessions_lost" in words:
+                words["sessions_lost"] = tuple
+            control = control_on(selector, size)
+            supervisor = Supervisor(Setting(**words), selector, control, mpirun)  # type: ignore[arg-type]
+            agents = Agents(control.port, ranks, mpirun)
+            agents.start()
+            try:
+                supervisor.run(None)
+            finally:
+                control.close()
+            agents.join(30)
+            return supervisor, agents, listener
+
+        yield run
+
+
+def control_on(selector: selectors.BaseSelector, ranks: int) -> Control:
+    return Control(selector, token=TOKEN, everywhere=False, ranks=ranks)
+
+
+@contextmanager
+def descriptors(soft: int) -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if before[1] < soft:
+        pytest.skip(f"this many descriptors are not allowed here: {soft} (ulimit -Hn says {before[1]})")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_what_is_sent_grows_with_the_ranks_not_with_their_square(supervised: Any) -> None:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(0.0005)  # two threads that answer each other, in one interpreter
+    with descriptors(2 * MANY + 100), ExitStack() as stack:
+        stack.callback(sys.setswitchinterval, before)
+        supervisor, agents, listener = supervised(MANY, list(range(MANY)))
+    assert all(end.exit_code == 0 for end in supervisor.ends()) and supervisor.cause is None
+    assert listener.lines == MANY
+    assert agents.messages["start"] == agents.messages["bye"] == MANY
+    # Every rank hears of the others' ends in a few rounds.
+    assert agents.messages["status"] <= 10 * MANY
+    assert agents.bytes < 2000 * MANY
+
+
+@pytest.mark.parametrize("rank", [1, 2, -1, 7], ids=["twice", "one too many", "negative", "far off"])
+def test_a_rank_that_was_not_planned_ends_the_start_in_words(supervised: Any, rank: int) -> None:
+    with pytest.raises(LaunchError, match=f"started a rank {rank} on localhost"):
+        supervised(2, [1, rank])
+
+
+def test_without_descriptors_agents_wait_and_nothing_spins(monkeypatch: pytest.MonkeyPatch) -> None:
+    with selectors.PollSelector() as selector:
+        control = control_on(selector, 2)
+        sock = socket.create_connection(("127.0.0.1", control.port), 5)
+        highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+        with descriptors(highest + 1):
+            blocked = all_descriptors()
+            (key, _) = selector.select(5)[0]
+            assert key.data is control
+            control.accept()
+            assert selector.select(0) == []
+            assert "Too many open files" in control.trouble() and control.trouble() == ""
+            for fd in blocked:
+                os.close(fd)
+        monkeypatch.setattr(control_module.time, "monotonic", lambda: float("inf"))
+        control.resume()
+        control.accept()
+        assert len(sock.recv(wire.NONCE)) == wire.NONCE
+        sock.close()
+        control.close()
+
+
+def all_descriptors() -> list[int]:
+    """Open files until no more may be opened."""
+    taken: list[int] = []
+    with suppress(OSError):
+        while True:
+            taken.append(os.open(os.devnull, os.O_RDONLY))
+    return taken
+
+
+def test_ranges() -> None:
+    assert ranges([]) == [] and ranges([3]) == [[3, 3]]
+    assert ranges([5, 0, 2, 1, 7, 6]) == [[0, 2], [5, 7]]
