@@ -13,6 +13,7 @@ from typing import ClassVar
 import click
 
 from ringleader import __version__
+from ringleader.cli import interrupts
 from ringleader.cli import standard_streams
 from ringleader.errors import Fault, OutputError, RefusedError, RingleaderError, shortened
 
@@ -56,7 +57,8 @@ class LazyGroup(click.Group):
         """Import the one command that was asked for."""
         if cmd_name not in self.table:
             return None
-        command = import_module(self.table[cmd_name][0]).command
+        with interrupts.held():
+            command = import_module(self.table[cmd_name][0]).command
         assert isinstance(command, click.Command)
         return command
 

@@ -144,8 +144,9 @@ def requested(options: RunOptions, where: HostOptions, *, environ: Mapping[str, 
 
 def rehearsed(job: Job, *, environ: Mapping[str, str]) -> str:
     """Return the text of a dry run; the terminal shows how far looking at the hosts has come."""
-    from ringleader.cli.dry_run import dry_run
-    from ringleader.cli.terminal import terminal
+    with interrupts.held():
+        from ringleader.cli.dry_run import dry_run
+        from ringleader.cli.terminal import terminal
 
     listener = terminal(prefix=True, quiet=False)
     try:
@@ -156,8 +157,9 @@ def rehearsed(job: Job, *, environ: Mapping[str, str]) -> str:
 
 def launched(job: Job, *, environ: Mapping[str, str]) -> Outcome:
     """Launch the job and show it to the terminal."""
-    from ringleader.cli.terminal import terminal
-    from ringleader.launch.launcher import launch
+    with interrupts.held():
+        from ringleader.cli.terminal import terminal
+        from ringleader.launch.launcher import launch
 
     listener = terminal(prefix=job.prefix_output, quiet=job.quiet)
     try:

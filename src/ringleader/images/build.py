@@ -19,6 +19,7 @@ from ringleader.images.recipe import Recipe
 from ringleader.images.steps import Image
 
 _CAP_SYS_RESOURCE = 1 << 24
+_LOG = "log"
 
 
 class Watcher(Protocol):
@@ -138,7 +139,7 @@ def build(task: Task, *, environ: Mapping[str, str], watcher: Watcher) -> Built:
 def _run(task: Task, directory: str, *, environ: Mapping[str, str], watcher: Watcher) -> float:
     """Run the builder; return its seconds. The log is kept where it fails, and only there."""
     progress = Progress()
-    handle, log_path = tempfile.mkstemp(prefix="ringleader-image-", suffix=".log")
+    log_path = Path(directory, _LOG)
     now = 0.0
 
     def passing(seconds: float) -> None:
@@ -151,23 +152,20 @@ def _run(task: Task, directory: str, *, environ: Mapping[str, str], watcher: Wat
         if step is not None:
             watcher.step(step, now)
 
-    keep = False
-    try:
-        with os.fdopen(handle, "wb") as log:
-            ended = build_run.run(
-                task.argv(directory),
-                environ={**environ, "BUILDKIT_PROGRESS": "plain"},
-                line=line,
-                passing=passing,
-                log=log,
-                seconds=task.seconds,
-            )
-        keep = ended.exit_code != 0
-    finally:
-        if not keep:
-            Path(log_path).unlink(missing_ok=True)
-    if keep:
-        raise RefusedError(failure(task, progress, ended, log_path))
+    with log_path.open("wb") as log:
+        ended = build_run.run(
+            task.argv(directory),
+            environ={**environ, "BUILDKIT_PROGRESS": "plain"},
+            line=line,
+            passing=passing,
+            log=log,
+            seconds=task.seconds,
+        )
+    if ended.exit_code != 0:
+        handle, kept = tempfile.mkstemp(prefix="ringleader-image-", suffix=".log")
+        os.close(handle)
+        shutil.copyfile(log_path, kept)
+        raise RefusedError(failure(task, progress, ended, kept))
     return ended.seconds
 
 

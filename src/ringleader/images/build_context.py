@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -15,6 +15,7 @@ from ringleader.images import own_wheel
 from ringleader.images.build_command import CONTEXT, DOCKERFILE
 from ringleader.images.recipe import Recipe
 from ringleader.images.steps import Image
+from ringleader.ranks import scratch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +59,11 @@ def made(dockerfile: str, inside: tuple[Content, ...]) -> Iterator[Path]:
     Only we can read it, and it is removed in the end, come what may. The Dockerfile is no part of the
     context: a recipe may copy a file of that name. Raises RefusedError where something cannot be copied.
     """
-    directory = _new()
-    try:
+    with ExitStack() as stack:
+        try:
+            directory = stack.enter_context(scratch.directory("image"))
+        except OSError as error:
+            raise _refused("there is no place for the context", error) from None
         try:
             (directory / DOCKERFILE).write_text(dockerfile, encoding="utf-8")
             (directory / CONTEXT).mkdir()
@@ -68,15 +72,6 @@ def made(dockerfile: str, inside: tuple[Content, ...]) -> Iterator[Path]:
         except OSError as error:
             raise _refused("the context cannot be made", error) from None
         yield directory
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-def _new() -> Path:
-    try:
-        return Path(tempfile.mkdtemp(prefix="ringleader-image-"))  # mode 0700
-    except OSError as error:
-        raise _refused("there is no place for the context", error) from None
 
 
 def _refused(what: str, error: OSError) -> RefusedError:

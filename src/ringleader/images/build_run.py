@@ -16,6 +16,7 @@ from typing import BinaryIO
 
 from ringleader.errors import StoppedError
 from ringleader.launch import signals
+from ringleader.ranks import parent_death
 
 GRACE_SECONDS = 10.0
 """Between SIGTERM and SIGKILL."""
@@ -105,7 +106,7 @@ def run(
 def _started(argv: tuple[str, ...], environ: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     """Start a command in a process group of its own; in the end nothing of that is left."""
     process = subprocess.Popen(
-        argv,
+        parent_death.argv(argv, seconds=GRACE_SECONDS - 1.0),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -21,6 +21,8 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
 }
 """What only a builder that works can answer: its storage's driver, or its daemon's version."""
 ANSWER_SECONDS = 15.0
+END_SECONDS = 3.0
+"""Between SIGTERM and SIGKILL for a command that took too long, or that nobody waits for any more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,15 +124,20 @@ def answer(argv: tuple[str, ...], *, environ: Mapping[str, str], seconds: float)
         try:
             out, err = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
-            _kill(process.pid)
+            _end(process)
             out, err = process.communicate()
             return Answer(code=None, out=out.decode(errors="replace"), err=err.decode(errors="replace"))
         except BaseException:
-            _kill(process.pid)
+            _end(process)
             raise
     return Answer(code=process.returncode, out=out.decode(errors="replace"), err=err.decode(errors="replace"))
 
 
-def _kill(group: int) -> None:
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a process and its group: those that write somewhere have ended when we return."""
     with suppress(ProcessLookupError):
-        os.killpg(group, signal.SIGKILL)
+        os.killpg(process.pid, signal.SIGTERM)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(END_SECONDS)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)

@@ -13,15 +13,26 @@ from ringleader.errors import Fault, RefusedError
 from ringleader.images.builders import answer
 from ringleader.images.lock import Question, argv
 from ringleader.images.selftest.left import without_credentials
+from ringleader.ranks import parent_death, scratch
 
 LAST_LINES = 6
 
 
 def ask(asked: Question, *, environ: Mapping[str, str], directory: Path, seconds: float) -> Mapping[str, Any]:
     """Return pip's report; RefusedError with pip's own words where it finds no set or has no time left."""
-    with tempfile.TemporaryDirectory(prefix="ringleader-lock-") as target:
-        words = argv(asked, python=sys.executable, target=target, directory=str(directory))
-        said = answer(words, environ=environ, seconds=seconds)
+    try:
+        with scratch.directory("lock") as made:
+            # pip's own temporary directories too: a pip that is killed removes none of them.
+            places = {"target": made / "target", "temporary": made / "tmp"}
+            for place in places.values():
+                place.mkdir()
+            words = argv(asked, python=sys.executable, target=str(places["target"]), directory=str(directory))
+            ours = {**environ, "TMPDIR": str(places["temporary"])}
+            said = answer(parent_death.argv(words, seconds=1.0), environ=ours, seconds=seconds)
+    except OSError as error:
+        what = f"there is no place for pip's files: {error}"
+        hint = "TMPDIR names another place for temporary files"
+        raise RefusedError(Fault(where=tempfile.gettempdir(), what=what, hint=hint)) from None
     if said.code is None:
         what = f"did not end within {seconds:g} s"
         raise RefusedError(Fault(where="pip", what=what, hint="--timeout gives it longer"))

@@ -11,10 +11,9 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from ringleader.images.builders import Answer, answer
 from ringleader.images.selftest.asked import Asker
 from ringleader.images.selftest.exchange import MARK
 from ringleader.images.selftest.facts import Session
-from ringleader.ranks import tree
+from ringleader.ranks import parent_death, scratch, tree
 
 IMAGE_CONFIG = Path("/etc/ssh/sshd_config")
 PLACES = "/usr/sbin:/usr/local/sbin:/sbin"
@@ -58,10 +57,17 @@ def tried(asker: Asker, *, own_config: bool, places: str = PLACES) -> Session:
     client = shutil.which("ssh", path=path)
     if client is None:
         return _with_ranks(replace(found, login_error="there is no ssh client here"), asker, None)
-    try:
-        directory = Path(tempfile.mkdtemp(prefix="rl-doctor-"))
-    except OSError as error:
-        return _with_ranks(replace(found, start_error=f"no place for its keys: {error}"), asker, None)
+    with ExitStack() as stack:
+        try:
+            directory = stack.enter_context(scratch.directory("doctor"))
+        except OSError as error:
+            return _with_ranks(replace(found, start_error=f"no place for its keys: {error}"), asker, None)
+        return _logged_in(found, client, directory, asker)
+
+
+def _logged_in(found: Session, client: str, directory: Path, asker: Asker) -> Session:
+    """Start the sshd, log in, and start ranks through it."""
+    sshd, config = found.sshd, found.config
     try:
         _keys(directory, asker)
         with _listening(sshd, config, directory, asker) as server:
@@ -73,8 +79,6 @@ def tried(asker: Asker, *, own_config: bool, places: str = PLACES) -> Session:
             return _with_ranks(found, asker, argv if said.code == 0 else None)
     except _NotStartedError as error:
         return _with_ranks(replace(found, start_error=str(error)), asker, None)
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 class _NotStartedError(Exception):
@@ -146,7 +150,7 @@ def _start(sshd: str, config: str, directory: Path, asker: Asker) -> Server:
     argv = (sshd, "-D", "-e", "-f", config or str(own), *(word for one in options for word in ("-o", one)))
     with (directory / "log").open("wb") as log:
         process = subprocess.Popen(
-            argv,
+            parent_death.argv(argv),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
