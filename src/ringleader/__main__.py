@@ -3,7 +3,11 @@
 What is imported here stands between a user's first Ctrl-C and a quiet end, so it is next to nothing.
 """
 
-import _signal as signal  # the standard library's own begins with 5 ms of enumerations
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+else:
+    import _signal as signal  # the standard library's own begins with 5 ms of enumerations
 
 
 def main() -> None:

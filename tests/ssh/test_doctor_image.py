@@ -34,7 +34,7 @@ def test_this_machine(workplace) -> None:
         "2 ranks, started from a session of that sshd, agree on a sum through ringleader.torch"
     )
     assert not [one for one in checks.values() if one["level"] == "FAIL"]
-    assert not list(workplace.tmp.glob("rl-doctor-*"))
+    assert not list(workplace.tmp.glob("ringleader-*/*"))
 
 
 def test_the_table_and_the_list_of_packages(workplace) -> None:

@@ -58,6 +58,7 @@ def test_help_loads_no_command() -> None:
     found = loaded(MAIN.format(words="'--help'"))
     assert {name for name in found if name.startswith("ringleader.")} <= {
         "ringleader.cli",
+        "ringleader.cli.interrupts",
         "ringleader.cli.main",
         "ringleader.cli.standard_streams",
         "ringleader.errors",

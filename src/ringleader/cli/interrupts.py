@@ -61,7 +61,7 @@ def held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def exit_code(error: BaseException) -> int:
-    """Return 128+n for what a signal raised; click puts its own exception around it."""
+def number_of(error: BaseException) -> int:
+    """Return the signal that raised what came out; click puts its own exception around it."""
     found = error if isinstance(error, Interrupted) else error.__cause__
-    return 128 + (found.number if isinstance(found, Interrupted) else signal.SIGINT)
+    return found.number if isinstance(found, Interrupted) else signal.SIGINT

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from importlib import import_module
@@ -13,8 +14,7 @@ from typing import ClassVar
 import click
 
 from ringleader import __version__
-from ringleader.cli import interrupts
-from ringleader.cli import standard_streams
+from ringleader.cli import interrupts, standard_streams
 from ringleader.errors import Fault, OutputError, RefusedError, RingleaderError, shortened
 
 Table = Mapping[str, tuple[str, str]]
@@ -93,14 +93,17 @@ def main(argv: list[str] | None = None) -> None:
 def _guarded(argv: list[str] | None) -> int:
     """Return a command's exit code, its errors told on standard error."""
     try:
-        code = ringleader.main(args=argv, prog_name="ringleader", standalone_mode=False)
+        with interrupts.raised():
+            code = ringleader.main(args=argv, prog_name="ringleader", standalone_mode=False)
     except click.ClickException as error:
         shown = io.StringIO()
         error.show(file=shown)
         print(shortened(shown.getvalue()), end="", file=sys.stderr)
         return 2
-    except click.Abort:
-        return 130
+    except (click.Abort, KeyboardInterrupt) as error:
+        number = interrupts.number_of(error)
+        print(f"ringleader: stopped by {signal.Signals(number).name}", file=sys.stderr)
+        return 128 + number
     except RingleaderError as error:
         return _told(error)
     except OSError as error:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ringleader.cli import interrupts
 from ringleader.cli.host_options import (
     HOST_OPTIONS,
     HostOptions,

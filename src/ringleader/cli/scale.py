@@ -18,6 +18,7 @@ import click
 from ringleader.bench import store
 from ringleader.bench.grid import hosts_for
 from ringleader.bench.scale import Scale, job_of, scale, turns
+from ringleader.cli import interrupts
 from ringleader.cli.host_options import choose_hosts, read_options, shown
 from ringleader.cli.run import find_lab
 from ringleader.cli.run_options import make_job
@@ -180,8 +181,10 @@ def command(**params: Any) -> None:
 
 
 def _measure(asked: Scale, options: ScaleOptions, directory: Path) -> None:
-    from ringleader.launch.launcher import launch
-    from ringleader.report.table import as_json, as_text
+    with interrupts.held():
+        from ringleader.launch import signals
+        from ringleader.launch.launcher import launch
+        from ringleader.report.table import as_json, as_text
 
     kept: list[Run] = []
 
@@ -190,16 +193,17 @@ def _measure(asked: Scale, options: ScaleOptions, directory: Path) -> None:
         kept.append(run)
 
     try:
-        scale(
-            asked,
-            launch=launch,
-            environ=os.environ,
-            now=time.monotonic,
-            date=datetime.now(UTC).isoformat(timespec="seconds"),
-            say=_say,
-            warn=_warn,
-            keep=keep,
-        )
+        with signals.caught(signals.FORWARDED):  # between two jobs there is no rank to tell
+            scale(
+                asked,
+                launch=launch,
+                environ=os.environ,
+                now=time.monotonic,
+                date=datetime.now(UTC).isoformat(timespec="seconds"),
+                say=_say,
+                warn=_warn,
+                keep=keep,
+            )
     finally:
         _clear()
         if kept and any(point.samples for point in kept[-1].points):

@@ -11,6 +11,12 @@ import os
 import sys
 import time
 
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
+if _ROOT not in sys.path:  # run by path
+    sys.path.append(_ROOT)
+from ringleader.ranks import tree  # noqa: E402
+from ringleader.ranks.light import signal, suppress  # noqa: E402
+
 NOT_FOUND = 127
 GLANCE_SECONDS = 0.05
 
@@ -31,29 +37,13 @@ def argv(command: tuple[str, ...], *, seconds: float = 5.0) -> tuple[str, ...]:
 
 def main() -> None:
     """Start the command, wait for its end or our parent's."""
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
-    if root not in sys.path:
-        sys.path.append(root)
-    from ringleader.ranks import tree
-    from ringleader.ranks.light import signal
-
     seconds, parent, command = float(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
     ours = os.getpid()
     watched = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
     signal.pthread_sigmask(signal.SIG_BLOCK, watched)
     tree.become_subreaper()
     tree.die_with_parent(signal.SIGTERM, parent)
-    child = os.fork()
-    if child == 0:
-        for number in (*watched, signal.SIGPIPE, signal.SIGXFSZ):
-            signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        try:
-            tree.die_with_parent(signal.SIGKILL, ours)
-            os.execv(command[0], command)
-        except OSError as error:
-            os.write(2, f"{command[0]}: {error.strerror}\n".encode())
-        os._exit(NOT_FOUND)
+    child = _started(command, watched)
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):  # the command's alone: who reads them sees where it ends
         os.dup2(null, stream)
@@ -70,12 +60,33 @@ def main() -> None:
             tree.reap()
             time.sleep(GLANCE_SECONDS)
         tree.kill_below(ours, 5.0)
+    _end_as(status)
+
+
+def _started(command: list[str], watched: tuple[int, ...]) -> int:
+    """Start the command, mortal with us; return its process id."""
+    ours = os.getpid()
+    child = os.fork()
+    if child:
+        return child
+    for number in (*watched, signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    try:
+        tree.die_with_parent(signal.SIGKILL, ours)
+        os.execv(command[0], command)
+    except OSError as error:
+        os.write(2, f"{command[0]}: {error.strerror}\n".encode())
+    os._exit(NOT_FOUND)
+
+
+def _end_as(status: int) -> None:
+    """End as the command ended: of the same signal, or with its exit code."""
     if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        if number != signal.SIGKILL:
-            signal.signal(number, signal.SIG_DFL)
-        os.kill(ours, number)
+        with suppress(OSError):  # SIGKILL has no other disposition
+            signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
+        os.kill(os.getpid(), os.WTERMSIG(status))
     os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
 
 

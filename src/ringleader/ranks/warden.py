@@ -44,6 +44,8 @@ def serve(guard: int, environ: Mapping[str, str]) -> int:
     session.hello(
         size=identity.number(environ, identity.SIZE_NAMES), host=here, hostname=socket.gethostname()
     )
+    if not identity.number(environ, identity.LOCAL_RANK_NAMES):  # the first of this host, or nobody knows
+        leftovers.sweep(directory.job.rpartition("/")[0], directory.key)
     try:
         session.serve()
     finally:
