@@ -567,6 +567,25 @@ def test_sums_of_quantities(parts: Any, sums: Mapping[str, str]) -> None:
     assert total(parts) == sums
 
 
+@pytest.mark.parametrize(
+    ("annotations", "added", "containers"),
+    [
+        ({}, [], 2),
+        ({"ringleader/wait-limit": "3600"}, ["--limit=3600"], 2),
+        ({"ringleader/wait-for-workers": "address"}, ["--wait-for=address"], 1),
+        ({"ringleader/wait-for-workers": "off"}, ["--wait-for=off"], 1),
+    ],
+)
+def test_a_job_says_how_its_launcher_waits(
+    annotations: dict[str, str], added: list[str], containers: int
+) -> None:
+    found = launcher_job(job_of(annotations=annotations), SETTINGS, suspend=False)
+    ours = found["spec"]["template"]["spec"]["initContainers"]
+    assert len(ours) == containers
+    usual = launcher_job(job_of(), SETTINGS, suspend=False)["spec"]["template"]["spec"]["initContainers"]
+    assert [word for word in ours[-1]["args"] if word not in usual[-1]["args"]] == added
+
+
 def test_what_an_operator_cannot_do_is_said_at_once() -> None:
     job = job_of(
         {**EXEC, "ringleader/rdma-profile": "fast"},

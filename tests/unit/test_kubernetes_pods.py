@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -90,12 +91,11 @@ def test_what_needs_an_operator() -> None:
     check_alone(mpijob(request(gang="none")))
 
 
-def run_launcher(
-    tmp_path: Path, getent: str | None, *, seconds: float = 900.0
-) -> subprocess.CompletedProcess[str]:
+def run_launcher(tmp_path: Path, getent: str | None, **annotations: str) -> subprocess.CompletedProcess[str]:
     """Run the launcher's command here, with a getent and an mpirun of our own."""
-    settings = OperatorSettings(wait_timeout=seconds)
-    made = plan(mpijob(request()), settings, run="RUN")
+    job = mpijob(request())
+    meta = replace(job.metadata, annotations={f"ringleader/{key}": one for key, one in annotations.items()})
+    made = plan(replace(job, metadata=meta), OperatorSettings(), run="RUN")
     config = next(one for one in made.parts if one["kind"] == "ConfigMap")
     (tmp_path / "hostfile").write_text(config["data"]["hostfile"])
     program(tmp_path / "mpirun", 'echo "ran $1"')
@@ -136,9 +136,21 @@ case "$2" in train-worker-1.*) test -e {asked}.late || {{ touch {asked}.late; ex
 
 
 def test_the_launcher_gives_up_and_names_the_host(tmp_path: Path) -> None:
-    done = run_launcher(tmp_path, 'test "$2" = train-launcher.train', seconds=0.0)
+    limit = {"wait-limit": "1"}
+    done = run_launcher(tmp_path, 'test "$2" = train-launcher.train', **limit)
     assert done.returncode == 1
-    assert "train-worker-0.train.team.svc has no address after 0 seconds" in done.stderr
+    assert "train-worker-0.train.team.svc has no address after 1 seconds" in done.stderr
+
+
+def test_the_launcher_gives_nobody_up_whose_pod_may_be_queued() -> None:
+    made = plan(mpijob(request()), OperatorSettings(wait_timeout=1), run="RUN")
+    script = made.launcher["spec"]["template"]["spec"]["containers"][0]["command"][2]
+    assert "until getent" in script and "exit 1" not in script
+
+
+def test_the_launcher_does_not_wait_where_it_is_told_not_to(tmp_path: Path) -> None:
+    done = run_launcher(tmp_path, "exit 2", **{"wait-for-workers": "off"})
+    assert (done.returncode, done.stdout) == (0, "ran --allow-run-as-root\n"), done.stderr
 
 
 def test_an_image_without_getent_goes_on(tmp_path: Path) -> None:

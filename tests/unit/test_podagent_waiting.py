@@ -41,7 +41,11 @@ class Time:
 
 
 def wait(
-    answers: dict[str, Iterable[Answer]], *, timeout: float = 60.0, knows_where: bool = True
+    answers: dict[str, Iterable[Answer]],
+    *,
+    timeout: float = 60.0,
+    whole: float | None = None,
+    knows_where: bool = True,
 ) -> tuple[Time, list[str]]:
     """Wait for hosts that give these answers in turn, the last one for ever."""
     time, asked = Time(), []
@@ -51,7 +55,7 @@ def wait(
         asked.append(host)
         return left[host].pop(0) if len(left[host]) > 1 else left[host][0]
 
-    limits = Limits(timeout=timeout, knows_where=knows_where)
+    limits = Limits(timeout=timeout, whole=whole, knows_where=knows_where)
     asyncio.run(wait_for(list(answers), ask, limits, time.around()))
     return time, asked
 
@@ -78,8 +82,40 @@ def test_the_time_is_over_and_every_missing_host_is_named() -> None:
     with pytest.raises(RefusedError) as raised:
         wait(hosts, timeout=30.0)
     faults = raised.value.faults
-    assert faults[0].what == "8 of 9 workers were not ready after 30 s"
+    assert faults[0].what == "8 of 9 workers are not ready; 30 s without an answer is too long"
     assert [fault.where for fault in faults[1:]] == [f"w-{index}" for index in range(8)]
+    with pytest.raises(RefusedError, match="8 of 9 workers were not ready after 45 s"):
+        wait(hosts, timeout=30.0, whole=45.0)
+
+
+def test_workers_that_are_queued_are_waited_for_as_long_as_it_takes() -> None:
+    hours = [NAMELESS] * 5000  # with 5 s between them: seven hours
+    time, _ = wait({"a": [READY], "b": [*hours, SILENT, READY]}, timeout=900.0)
+    assert time.now > 6 * 3600
+    assert time.said[-1].startswith("all 2 workers are ready")
+
+
+def test_the_time_of_each_worker_begins_with_its_address() -> None:
+    late = [NAMELESS] * 1000
+    slow = [SILENT] * 100  # 500 s of the 900 s
+    time, _ = wait(
+        {"a": [READY], "b": [*late, *slow, READY], "c": [*late, *late, *slow, READY]}, timeout=900.0
+    )
+    assert time.said[-1].startswith("all 3 workers are ready")
+    with pytest.raises(RefusedError, match="2 of 3"):
+        wait({"a": [READY], "b": [NAMELESS, SILENT], "c": [NAMELESS]}, timeout=900.0)
+
+
+def test_a_worker_that_lost_its_address_begins_anew() -> None:
+    turns = [one for _ in range(5) for one in (*[SILENT] * 100, NAMELESS)]
+    wait({"a": [READY], "b": [*turns, READY]}, timeout=900.0)
+
+
+def test_a_limit_of_the_job_holds_for_workers_without_an_address() -> None:
+    with pytest.raises(RefusedError, match="1 of 2 workers were not ready after 60 s"):
+        wait({"a": [READY], "b": [NAMELESS]}, whole=60.0)
+    time, _ = wait({"a": [READY], "b": [*[SILENT] * 100, READY]}, timeout=10.0, whole=3600.0)
+    assert time.said[-1].startswith("all 2 workers are ready")
 
 
 def test_no_pause_goes_beyond_the_deadline() -> None:
@@ -97,7 +133,8 @@ def test_no_pause_goes_beyond_the_deadline() -> None:
     ("answers", "goes_on"),
     [
         ({"a": [SILENT], "b": [SILENT]}, True),
-        ({"a": [SILENT], "b": [NAMELESS]}, False),
+        ({"a": [SILENT], "b": [*[NAMELESS] * 1000, SILENT]}, True),
+        ({"a": [SILENT], "b": [*[NAMELESS] * 1000, READY]}, False),
         ({"a": [SILENT], "b": [READY]}, False),
     ],
 )
@@ -136,6 +173,20 @@ def test_only_an_sshd_counts(greeting: bytes, state: State) -> None:
             return await SshQuestion([port])("127.0.0.1")
 
     assert asyncio.run(asked()).state is state
+
+
+def test_where_an_address_is_enough_nothing_is_sent() -> None:
+    """Proxies of a mesh with strict mTLS refuse whatever comes from an init container."""
+
+    async def asked() -> Answer:
+        async with listener(b"") as port:
+            return await SshQuestion([port], by_address=True)("127.0.0.1")
+
+    assert asyncio.run(asked()).state is State.READY
+    running = cast(Cluster, Pods(pod("Running", "False")))
+    assert asyncio.run(PodQuestion(running, "team", by_address=True)("w-0.j")).state is State.READY
+    pending = cast(Cluster, Pods(pod("Pending", "False")))
+    assert asyncio.run(PodQuestion(pending, "team", by_address=True)("w-0.j")).state is State.NAMELESS
 
 
 def test_the_first_that_answers_tells_the_port_for_all() -> None:
@@ -187,10 +238,10 @@ def pod(phase: str, ready: str) -> dict[str, Any]:
     [
         (pod("Running", "True"), State.READY, "ready"),
         (pod("Running", "False"), State.SILENT, "is Running, not ready"),
-        ({}, State.SILENT, "is Pending, not ready"),
+        ({}, State.NAMELESS, "is Pending, not ready"),
         (ApiError(status=404, reason="NotFound", message="gone"), State.NAMELESS, "is not there yet"),
-        (ApiError(status=403, reason="Forbidden", message="no"), State.NAMELESS, "cannot be looked at: no"),
-        (UnreachableError("reset"), State.NAMELESS, "cannot be looked at: reset"),
+        (ApiError(status=403, reason="Forbidden", message="no"), State.SILENT, "cannot be looked at: no"),
+        (UnreachableError("reset"), State.SILENT, "cannot be looked at: reset"),
     ],
 )
 def test_pods_are_asked_for_by_name(answer: Any, state: State, text: str) -> None:
@@ -223,6 +274,11 @@ def test_the_whole_init_container(tmp_path: Path, capsys: pytest.CaptureFixture[
     ]
     hostfile.write_text("127.0.0.1 slots=1\n")
     assert main(words) == 3
+    assert "1 of 1 workers are not ready; 0.1 s without an answer" in capsys.readouterr().err
+    assert main([*words, "--wait-for=address"]) == 0
+    hostfile.write_text("no-such-host.invalid slots=1\n")
+    assert main([*words, "--wait-for=off"]) == 0
+    assert main([*words, "--limit=0.1"]) == 3
     assert "1 of 1 workers were not ready after 0.1 s" in capsys.readouterr().err
     assert main([*words[:2], "--hostfile=/no/such/file", "--timeout=1"]) == 3
     assert "/no/such/file" in capsys.readouterr().err

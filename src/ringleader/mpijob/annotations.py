@@ -40,6 +40,23 @@ RESTART_LIMIT = "ringleader/restart-limit"
 `runPolicy.backoffLimit`, or 6."""
 RESTARTS = r"[0-9]{1,9}"
 """What such a number looks like."""
+SECONDS = r"[1-9][0-9]{0,8}"
+"""What a time limit looks like."""
+
+WAIT_FOR_WORKERS = "ringleader/wait-for-workers"
+"""What the launcher waits for before mpirun is called."""
+WAIT_ANSWER = "answer"
+"""Every worker greets as an sshd, or with exec is ready. The default."""
+WAIT_ADDRESS = "address"
+"""Every worker has an address, or with exec runs: nothing is sent to it. For meshes whose proxies refuse what
+comes without their certificate (strict mTLS), and for networks that keep init containers out."""
+WAIT_OFF = "off"
+"""Nothing."""
+
+WAIT_LIMIT = "ringleader/wait-limit"
+"""Seconds that a launcher waits for its workers at most, whatever they wait for. Without it workers that
+have no address yet, because they are queued or pulled, are waited for as long as the job may live, and those
+that have one and do not answer for as long as the operator was told: 900 s."""
 
 GANG = "ringleader/gang"
 """Gang scheduler of this job: `none`, `volcano`, or the name of a scheduler with scheduler-plugins'
@@ -83,6 +100,8 @@ KNOWN: Mapping[str, tuple[str, ...]] = {
     SSH_KEY_TYPE: ("ed25519", "ecdsa", "rsa"),
     ON_WORKER_FAILURE: (REPLACE, RESTART, FAIL, KEEP),
     RESTART_LIMIT: (),
+    WAIT_FOR_WORKERS: (WAIT_ANSWER, WAIT_ADDRESS, WAIT_OFF),
+    WAIT_LIMIT: (),
     GANG: (),
     RDMA_PROFILE: (),
     RDMA_RESOURCE: (),

@@ -9,7 +9,7 @@ from typing import Any
 
 from ringleader.errors import RequestError
 from ringleader.mpijob import names
-from ringleader.mpijob.annotations import KNOWN, PREFIX, RESTART_LIMIT, RESTARTS
+from ringleader.mpijob.annotations import KNOWN, PREFIX, RESTART_LIMIT, RESTARTS, SECONDS, WAIT_LIMIT
 from ringleader.mpijob.content import check_content
 from ringleader.mpijob.faults import Faults, kind_of
 from ringleader.mpijob.hints import nearest, unknown_field
@@ -127,6 +127,8 @@ def _check_annotations(notes: Mapping[str, Any], path: Path, faults: Faults) -> 
             faults.add(path.key(name), f"{text!r} is not supported", f"one of: {', '.join(allowed)}")
         elif name == RESTART_LIMIT and isinstance(text, str) and not re.fullmatch(RESTARTS, text):
             faults.add(path.key(name), f"{text!r} is no number", 'a whole number in quotes: "3"')
+        elif name == WAIT_LIMIT and isinstance(text, str) and not re.fullmatch(SECONDS, text):
+            faults.add(path.key(name), f"{text!r} is no number of seconds", 'above 0, in quotes: "3600"')
 
 
 def _check_name(path: Path, name: str, document: Mapping[str, Any], faults: Faults) -> None:

@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         _prepare(options)
         hosts = hosts_of(Path(options.hostfile).read_text(encoding="utf-8"), options.launcher)
-        if hosts:
+        if hosts and options.wait_for != "off":
             asyncio.run(_wait(options, hosts))
     except RingleaderError as error:
         _say(str(error))
@@ -46,7 +46,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--tools", required=True, help="folder that the launcher's container sees")
     parser.add_argument("--hostfile", required=True)
     parser.add_argument("--slots", type=int, default=1)
-    parser.add_argument("--timeout", type=float, required=True, help="seconds")
+    parser.add_argument("--timeout", type=float, required=True, help="seconds for one that does not answer")
+    parser.add_argument("--limit", type=float, help="seconds for all, whatever they wait for")
+    parser.add_argument("--wait-for", choices=["answer", "address", "off"], default="answer")
     parser.add_argument("--spawn", choices=["ssh", "exec"], default="ssh")
     parser.add_argument("--launcher", default="", help="host name of a launcher in which ranks run")
     parser.add_argument("--known-hosts", default="", help="file that ssh knows the workers from")
@@ -93,11 +95,13 @@ def _found_port(path: str) -> tuple[int, ...]:
 
 
 async def _wait(options: argparse.Namespace, hosts: Sequence[str]) -> None:
+    by_address = options.wait_for == "address"
     around = Surroundings(clock=time.monotonic, sleep=asyncio.sleep, say=_say)
     if options.spawn == "ssh":
         ports = options.port or [*_found_port(options.ssh_config), *USUAL_PORTS]
-        limits = Limits(timeout=options.timeout, knows_where=bool(options.port))
-        await wait_for(hosts, SshQuestion(tuple(dict.fromkeys(ports))), limits, around)
+        limits = Limits(timeout=options.timeout, whole=options.limit, knows_where=bool(options.port))
+        ssh = SshQuestion(tuple(dict.fromkeys(ports)), by_address=by_address)
+        await wait_for(hosts, ssh, limits, around)
         return
     from ringleader.kube.client import RestCluster
     from ringleader.kube.credentials import credentials
@@ -105,8 +109,8 @@ async def _wait(options: argparse.Namespace, hosts: Sequence[str]) -> None:
 
     cluster = RestCluster(await credentials())
     try:
-        question = PodQuestion(cluster, options.namespace)
-        await wait_for(hosts, question, Limits(timeout=options.timeout), around)
+        question = PodQuestion(cluster, options.namespace, by_address=by_address)
+        await wait_for(hosts, question, Limits(timeout=options.timeout, whole=options.limit), around)
     finally:
         await cluster.close()
 

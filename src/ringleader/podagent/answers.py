@@ -12,6 +12,7 @@ class State(Enum):
 
     READY = "ready"
     NAMELESS = "has no address yet"
+    """Its Pod is not placed, or its image not there: nobody knows for how long."""
     SILENT = "does not answer"
 
 

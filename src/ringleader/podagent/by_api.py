@@ -10,21 +10,25 @@ from ringleader.podagent.answers import Answer, State
 class PodQuestion:
     """Asks for Pods one by one: that is all that a launcher's role allows."""
 
-    def __init__(self, cluster: Cluster, namespace: str) -> None:
-        """``namespace``: that of the job."""
-        self._cluster, self._namespace = cluster, namespace
+    def __init__(self, cluster: Cluster, namespace: str, *, by_address: bool = False) -> None:
+        """``namespace``: that of the job. ``by_address``: it is enough that the Pod runs."""
+        self._cluster, self._namespace, self._by_address = cluster, namespace, by_address
 
     async def __call__(self, host: str) -> Answer:
         """Ask for the Pod of a host of the hostfile."""
         try:
             pod = await self._cluster.get(PODS, host.partition(".")[0], self._namespace)
         except ApiError as error:
-            detail = "is not there yet" if error.is_missing else f"cannot be looked at: {error.message}"
-            return Answer(state=State.NAMELESS, detail=detail)
+            if error.is_missing:
+                return Answer(state=State.NAMELESS, detail="is not there yet")
+            return Answer(state=State.SILENT, detail=f"cannot be looked at: {error.message}")
         except UnreachableError as error:
-            return Answer(state=State.NAMELESS, detail=f"cannot be looked at: {error}")
+            return Answer(state=State.SILENT, detail=f"cannot be looked at: {error}")
         status = pod.get("status") or {}
+        phase = status.get("phase", "Pending")
         conditions = {one.get("type"): one.get("status") for one in status.get("conditions") or ()}
-        if conditions.get("Ready") == "True":
+        if conditions.get("Ready") == "True" or (self._by_address and phase == "Running"):
             return Answer(state=State.READY)
-        return Answer(state=State.SILENT, detail=f"is {status.get('phase', 'Pending')}, not ready")
+        # A Pod may be Pending for days: queued, or its image pulled.
+        state = State.NAMELESS if phase == "Pending" else State.SILENT
+        return Answer(state=state, detail=f"is {phase}, not ready")

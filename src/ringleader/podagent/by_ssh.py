@@ -27,9 +27,12 @@ def port_of(ssh_config: str) -> tuple[int, ...]:
 class SshQuestion:
     """Asks workers; where their port is unknown, the first that answers tells it for all."""
 
-    def __init__(self, ports: Sequence[int]) -> None:
-        """``ports``: those that may be meant, the likeliest first."""
-        self._ports = tuple(ports)
+    def __init__(self, ports: Sequence[int], *, by_address: bool = False) -> None:
+        """``ports``: those that may be meant, the likeliest first.
+
+        ``by_address``: an address is enough; nothing is sent to the worker.
+        """
+        self._ports, self._by_address = tuple(ports), by_address
 
     async def __call__(self, host: str) -> Answer:
         """Ask one host."""
@@ -39,6 +42,8 @@ class SshQuestion:
         except OSError as error:
             reason = getattr(error, "strerror", None) or error
             return Answer(state=State.NAMELESS, detail=f"has no address yet ({reason})")
+        if self._by_address:
+            return Answer(state=State.READY)
         address = found[0][4][0]
         for port in self._ports:
             if await _is_sshd(str(address), port):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ringleader.errors import Fault, RefusedError
@@ -19,10 +19,14 @@ NAMED = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """How long to wait."""
+    """How long to wait, in seconds."""
 
     timeout: float
-    """Seconds until those that do not answer are given up."""
+    """For a host that has an address and does not answer, from when it was first seen to have one. Hosts
+    without an address have no limit: their Pods are queued, or their images pulled, and nobody knows for how
+    long."""
+    whole: float | None = None
+    """For all, whatever they wait for; it takes the place of ``timeout``. ``None``: no such limit."""
     knows_where: bool = True
     """False: we may look in the wrong place. Then the launcher goes on when the time is over and every host
     has an address, but none has said a word."""
@@ -43,25 +47,42 @@ async def wait_for(hosts: Sequence[str], ask: Ask, limits: Limits, around: Surro
     """Return when every host is ready. RefusedError with the others' names when the time is over."""
     start = around.clock()
     waiting: dict[str, Answer] = dict.fromkeys(hosts, Answer(state=State.NAMELESS, detail="not asked yet"))
+    silent_since: dict[str, float] = {}
     pause, told = FIRST_PAUSE, start
     while waiting:
-        left = limits.timeout - (around.clock() - start)
+        began = around.clock()
         waiting = await _round(list(waiting), ask)
-        now = around.clock()
         if not waiting:
             break
+        silent_since = {
+            host: silent_since.get(host, began)
+            for host, answer in waiting.items()
+            if answer.state is State.SILENT
+        }
+        left = _left(limits, start, silent_since, began)
         if left <= 0:
-            all_quiet = all(one.state is State.SILENT for one in waiting.values())
-            if not limits.knows_where and all_quiet and len(waiting) == len(hosts):
-                around.say(f"no worker answered in {limits.timeout:g} s; going on: {_some(waiting)}")
-                return
-            raise RefusedError(_late(waiting, len(hosts), limits.timeout))
-        if now - told >= REPORT_EVERY:
-            told = now
+            if not limits.knows_where and len(waiting) == len(hosts):
+                if len(silent_since) == len(hosts):
+                    seconds = around.clock() - start
+                    around.say(f"no worker answered in {seconds:.0f} s; going on: {_some(waiting)}")
+                    return
+                if limits.whole is None:
+                    left = LONGEST_PAUSE  # those that come later may answer, and tell where
+            if left <= 0:
+                raise RefusedError(_late(waiting, len(hosts), limits))
+        if around.clock() - told >= REPORT_EVERY:
+            told = around.clock()
             around.say(f"waiting for {len(waiting)} of {len(hosts)} workers: {_some(waiting)}")
-        await around.sleep(min(pause, max(0.0, left)))
+        await around.sleep(min(pause, left))
         pause = min(pause * GROWTH, LONGEST_PAUSE)
     around.say(f"all {len(hosts)} workers are ready after {around.clock() - start:.1f} s")
+
+
+def _left(limits: Limits, start: float, silent_since: Mapping[str, float], now: float) -> float:
+    """Return the seconds until somebody is given up; endless where nobody will be."""
+    if limits.whole is not None:
+        return start + limits.whole - now
+    return min(silent_since.values(), default=float("inf")) + limits.timeout - now
 
 
 async def _round(hosts: Sequence[str], ask: Ask) -> dict[str, Answer]:
@@ -83,7 +104,11 @@ def _some(waiting: dict[str, Answer]) -> str:
     return ", ".join(texts) + (f" and {more} more" if more else "")
 
 
-def _late(waiting: dict[str, Answer], count: int, timeout: float) -> list[Fault]:
-    what = f"{len(waiting)} of {count} workers were not ready after {timeout:g} s"
+def _late(waiting: dict[str, Answer], count: int, limits: Limits) -> list[Fault]:
+    what = (
+        f"{len(waiting)} of {count} workers are not ready; {limits.timeout:g} s without an answer is too long"
+    )
+    if limits.whole is not None:
+        what = f"{len(waiting)} of {count} workers were not ready after {limits.whole:g} s"
     faults = [Fault(where="", what=what, hint="kubectl describe pod shows what a worker waits for")]
     return faults + [Fault(where=host, what=str(answer)) for host, answer in waiting.items()]

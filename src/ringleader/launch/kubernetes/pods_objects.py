@@ -17,7 +17,7 @@ from ringleader.launch.kubernetes.build import KUEUE_QUEUE
 from ringleader.launch.kubernetes.literal import literal
 from ringleader.launch.kubernetes.views import MPI, ON_PODS, SLOTS, WORKERS
 from ringleader.mpijob import names
-from ringleader.mpijob.annotations import GANG, ON_WORKER_FAILURE
+from ringleader.mpijob.annotations import GANG, ON_WORKER_FAILURE, WAIT_FOR_WORKERS, WAIT_LIMIT, WAIT_OFF
 from ringleader.mpijob.model import ManagedBy, MPIJob
 from ringleader.render.kubernetes import config_map, labels, launcher, secret, service, spawn, worker
 from ringleader.render.kubernetes.settings import OperatorSettings
@@ -31,15 +31,10 @@ KEPT = 300
 Document = dict[str, Any]
 
 _WAIT = """\
-end=$(($(date +%s) + {seconds}))
-if command -v getent >/dev/null; then
+{start}if command -v getent >/dev/null; then
   for host in "$(hostname).{service}" $(sed 's/[ :].*//' {hostfile}); do
     until getent hosts "$host" >/dev/null; do
-      if [ "$(date +%s)" -ge "$end" ]; then
-        echo "ringleader: $host has no address after {seconds} seconds: its Pod is not ready" >&2
-        exit 1
-      fi
-      sleep 1
+{give_up}      sleep 1
     done
   done
 fi
@@ -47,6 +42,14 @@ exec "$@"
 """
 """Around the launcher's command where no operator's image waits for the workers: a Pod's name resolves once
 it is ready. An image without getent does without; ssh tries again by itself for a while."""
+_START = "end=$(($(date +%s) + {seconds}))\n"
+_GIVE_UP = """\
+      if [ "$(date +%s)" -ge "$end" ]; then
+        echo "ringleader: $host has no address after {seconds} seconds: its Pod is not ready" >&2
+        exit 1
+      fi
+"""
+"""Only where the job has a limit: nobody knows for how long Pods are queued, or their images pulled."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,15 +122,18 @@ def _launcher(job: MPIJob, settings: OperatorSettings, *, run: str, waits: bool)
     asked = job.spec.run_policy.ttl_seconds_after_finished  # nobody else is there to remove the job
     spec["ttlSecondsAfterFinished"] = KEPT if asked is None else asked
     first = spec["template"]["spec"]["containers"][0]
-    if waits and first.get("command"):
-        first["command"] = ["sh", "-c", _waiting(job, settings), "sh", *first["command"]]
+    is_off = job.metadata.annotations.get(WAIT_FOR_WORKERS) == WAIT_OFF
+    if waits and not is_off and first.get("command"):
+        first["command"] = ["sh", "-c", _waiting(job), "sh", *first["command"]]
     return document
 
 
-def _waiting(job: MPIJob, settings: OperatorSettings) -> str:
+def _waiting(job: MPIJob) -> str:
+    seconds = job.metadata.annotations.get(WAIT_LIMIT)
     return literal(
         _WAIT.format(
-            seconds=int(settings.wait_timeout),
+            start=_START.format(seconds=seconds) if seconds else "",
+            give_up=_GIVE_UP.format(seconds=seconds) if seconds else "",
             service=names.service(job.metadata.name),
             hostfile=config_map.HOSTFILE_PATH,
         )

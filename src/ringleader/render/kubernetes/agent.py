@@ -11,6 +11,7 @@ from __future__ import annotations
 from copy import deepcopy
 
 from ringleader.mpijob import names
+from ringleader.mpijob.annotations import WAIT_ANSWER, WAIT_FOR_WORKERS, WAIT_LIMIT
 from ringleader.mpijob.model import MpiImplementation, MPIJob
 from ringleader.render.kubernetes import config_map, environment, secret
 from ringleader.render.kubernetes.labels import Document
@@ -62,7 +63,8 @@ def checked(container: Document) -> Document:
 def init_containers(job: MPIJob, settings: OperatorSettings, spec: Document) -> list[Document]:
     """Return the init containers of a launcher whose Pod has this spec, in the order in which they run."""
     waiting = wait_container(job, settings, spec)
-    if job.workers and not is_exec(job) and not ssh_ports(job):
+    is_greeted = job.metadata.annotations.get(WAIT_FOR_WORKERS, WAIT_ANSWER) == WAIT_ANSWER
+    if job.workers and is_greeted and not is_exec(job) and not ssh_ports(job):
         return [port_container(job, settings, spec), waiting]
     return [waiting]
 
@@ -104,6 +106,9 @@ def _args(job: MPIJob, settings: OperatorSettings) -> list[str]:
     if job.spec.mpi_implementation is not MpiImplementation.OPENMPI:
         found.append("--ranks-by-default=1")
     found += [f"--slots={job.spec.slots_per_worker}", f"--timeout={settings.wait_timeout:g}"]
+    notes = job.metadata.annotations
+    found += [f"--limit={notes[WAIT_LIMIT]}"] if WAIT_LIMIT in notes else []
+    found += [f"--wait-for={notes[WAIT_FOR_WORKERS]}"] if WAIT_FOR_WORKERS in notes else []
     if job.spec.run_launcher_as_worker:
         found.append(f"--launcher={names.launcher(job.metadata.name)}")
     worker = job.spec.mpi_replica_specs.worker
@@ -113,8 +118,7 @@ def _args(job: MPIJob, settings: OperatorSettings) -> list[str]:
     found.append("--spawn=ssh")
     if secret.has_our_sshd(job):
         found.append(f"--known-hosts={job.spec.ssh_auth_mount_path}/known_hosts")
-    ports = ssh_ports(job)
-    return [*found, *([f"--port={port}" for port in ports] or [f"--ssh-config={SSH_CONFIG}"])]
+    return [*found, *([f"--port={port}" for port in ssh_ports(job)] or [f"--ssh-config={SSH_CONFIG}"])]
 
 
 def _security(spec: Document) -> Document:
