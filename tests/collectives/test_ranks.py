@@ -135,9 +135,14 @@ def test_another_library_than_the_launchers(jobs: Any) -> None:
     assert "MPI4PY_LIBMPI" in job.err
 
 
-def test_the_report_of_a_step(jobs: Any) -> None:
-    job = jobs("reporting.py", ranks=2, RINGLEADER_REPORT_FD="1")
+@pytest.mark.parametrize("per_host", ["2", "1"])
+def test_the_report_of_a_step(jobs: Any, per_host: str) -> None:
+    """Time in which rank 0 stands still for rank 1 is waiting, no exchange: on one host and on several."""
+    job = jobs("reporting.py", ranks=2, RINGLEADER_REPORT_FD="1", RINGLEADER_RANKS_PER_HOST=per_host)
     assert job.code == 0, job.err
-    assert '"kind": "step"' in job.out
-    for field in ("steps", "step_seconds", "exchange_seconds", "waiting_seconds"):
-        assert f'"{field}": ' in job.out
+    reports = [json.loads(line) for line in job.out.splitlines() if '"step"' in line]
+    assert len(reports) >= 2
+    for report in reports:
+        assert min(report[name] for name in ("steps", "step_seconds", "exchange_seconds")) > 0
+    assert max(report["waiting_seconds"] / report["steps"] for report in reports) > 0.02
+    assert all(report["waiting_seconds"] >= 0 for report in reports)

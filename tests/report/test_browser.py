@@ -49,7 +49,7 @@ def browse(tmp_path: Path, *words: str) -> str:
 PROBE = """
 <script>
 addEventListener("load", () => {
-  const wide = [...document.querySelectorAll("main, section, figure, h1, figcaption, .tiles div")]
+  const wide = [...document.querySelectorAll("main, section, figure, h1, figcaption, .tiles div, table, td")]
     .filter(e => e.getBoundingClientRect().right > document.documentElement.clientWidth + 1);
   const texts = [...document.querySelectorAll("svg")].flatMap(svg => {
     const boxes = [...svg.querySelectorAll("text")].map(t => [t.textContent, t.getBoundingClientRect()]);
@@ -68,7 +68,7 @@ addEventListener("load", () => {
 """Put into a copy of the page: it tells elements wider than the window, and texts of plots that overlap."""
 
 
-@pytest.mark.parametrize("width", [500, 1280])
+@pytest.mark.parametrize("width", [500, 700, 1280])
 def test_page_is_drawn_and_nothing_overlaps(tmp_path: Path, run: Run, width: int) -> None:
     page = tmp_path / "report.html"
     page.write_text(render(run), encoding="utf-8")

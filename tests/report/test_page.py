@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from ringleader.bench import store
-from ringleader.metrics import Sample
-from ringleader.report.page import render, render_comparison
+from ringleader.metrics import Sample, Spread
+from ringleader.report.page import _against_tile, render, render_comparison
 from ringleader.scaling import Point, Run
 
 VOID = {"meta", "link", "br", "hr", "img", "input", "use", "path", "rect", "line", "circle"}
@@ -173,3 +173,13 @@ def test_without_the_extra_the_page_says_so_and_the_rest_works(tmp_path: Path, r
         done = report(form)
         assert (done.returncode, done.stderr) == (0, "")
         assert "mnist" in done.stdout or "4×2" in done.stdout
+
+
+def test_no_single_number_stands_where_the_repetitions_show_none():
+    wide = Spread(median=0.86, low=0.71, high=1.04, count=3)
+    assert _against_tile(8, wide) == (
+        "71–104 %",
+        "of what 8 uncoupled ranks do: the repetitions vary too much for one number",
+    )
+    assert _against_tile(8, Spread(median=0.86, low=0.85, high=0.87, count=3))[0] == "86 %"
+    assert _against_tile(8, Spread(median=0.86, low=0.86, high=0.86, count=1))[1].endswith("measured once")

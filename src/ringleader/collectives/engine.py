@@ -85,6 +85,10 @@ class Engine:
         """Time in which exchanges of gradients waited for the slowest rank, in all."""
         self.exchange_seconds = 0.0
         """Time in which they moved data, in all."""
+        self._waits_since: float | None = None
+        """Since when the script waits for gradients that the queue carries; None: it does not."""
+        self._stood = 0.0
+        """Part of that wait in which other ranks had not arrived."""
         self.observer: Observer | None = None
         """Is told what operations go through, where a timeline is written; set by `watched_by`."""
         self._board = board
@@ -154,10 +158,11 @@ class Engine:
             before = self._clock()
         busy = self._broken or self._queue or self.observer is not None or self._tells_released
         if busy or call.device != "cpu" or not self._lock.acquire(blocking=False):
-            self._enqueue((work,))
-            self.wait(work)
             if gradients:
-                self.exchange_seconds += self._clock() - before
+                self._wait_for_gradients((), [work])
+            else:
+                self._enqueue((work,))
+                self.wait(work)
             return
         try:
             work.error = None
@@ -264,12 +269,32 @@ class Engine:
 
     def finish(self, under_way: list[Work], rest: list[Work]) -> None:
         """Do ``gradients`` works of which some were submitted before; the time is what the script waits."""
-        before = self._clock()
-        for work in rest:
-            self.submit(work)
-        for work in under_way + rest:
-            self.wait(work)
-        self.exchange_seconds += self._clock() - before
+        self._wait_for_gradients(under_way, rest)
+
+    def _wait_for_gradients(self, under_way: Sequence[Work], rest: Sequence[Work]) -> None:
+        """Submit the rest, wait for all; keep exchange apart from what other ranks took to arrive."""
+        self._stood, self._waits_since = 0.0, self._clock()
+        began = self._waits_since
+        try:
+            for work in rest:
+                self.submit(work)
+            for work in (*under_way, *rest):
+                self.wait(work)
+        finally:
+            self._waits_since = None
+            waited = self._clock() - began
+            stood = min(self._stood, waited)
+            self.waiting_seconds += stood
+            self.exchange_seconds += waited - stood
+
+    def _arrive(self, digest: int) -> bool:
+        """Meet the other ranks for what is in the queue; note how long the script stood still for that."""
+        began = self._clock()
+        agreed = self._board.arrive(digest)
+        since = self._waits_since
+        if since is not None:
+            self._stood += max(0.0, self._clock() - max(began, since))
+        return agreed
 
     def _enqueue(self, works: Sequence[Work]) -> None:
         if self._broken:
@@ -310,7 +335,7 @@ class Engine:
                 # Another change on each rank: they exchange lists also if all have released something.
                 digest = digest + (self.ranks.rank + 1) * NEWS & MASK
             # Who joined last is not in the digests.
-            if self._board.arrive(digest) and JOIN not in asked:
+            if self._arrive(digest) and JOIN not in asked:
                 # Nor is the order, so the ranks take one that they can all tell.
                 pending.sort(key=_ORDER)
                 self._stuck_since = None

@@ -69,9 +69,19 @@ def tiles(run: Run, results: tuple[Scaling, ...]) -> list[tuple[str, str]]:
             ),
         ]
     if top.against_uncoupled is not None:
-        what = f"of what {top.ranks} uncoupled ranks do{_extent(top.against_uncoupled)}"
-        found.append((percent(top.against_uncoupled.median), what))
+        found.append(_against_tile(top.ranks, top.against_uncoupled))
     return found
+
+
+def _against_tile(ranks: int, against: Spread) -> tuple[str, str]:
+    """Return the tile of the ratio to uncoupled ranks: one number only where the repetitions show one."""
+    what = f"of what {ranks} uncoupled ranks do"
+    if against.count < 2:
+        return percent(against.median), f"{what}, measured once"
+    if against.clear_of(1.0):
+        return percent(against.median), what + _extent(against)
+    low, high = percent(against.low).removesuffix(" %"), percent(against.high)
+    return f"{low}–{high}", f"{what}: the repetitions vary too much for one number"
 
 
 def _extent(spread: Spread) -> str:
