@@ -281,7 +281,10 @@ def _values_for(words: str, option: click.Option) -> Iterator[tuple[str, frozens
         return
     if name in _INPUTS or metavar in ("FILE", "DIR", "PATH"):
         only = frozenset((REQUEST,)) if name in _INPUTS else ANY_GOOD_CODE
-        yield from ((text, only) for text in _PLACES)
+        for text in _PLACES:
+            # No kubeconfig means the usual one, and nobody reads ssh's files where no host is remote.
+            is_good = (name, text) == ("kubeconfig", "") or (text == "binary" and name.startswith("ssh_"))
+            yield text, ANY_GOOD_CODE if is_good else only
         return
     if isinstance(option.type, click.Choice):
         yield "nonsense", frozenset((REQUEST,))

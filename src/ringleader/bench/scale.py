@@ -44,6 +44,10 @@ class Launcher(Protocol):
         ...
 
 
+MOST_REPEATS = 1000
+"""More than this is taken for a mistake."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Scale:
     """What was asked: a job, the sizes, and how often."""
@@ -115,6 +119,9 @@ def faults_of(asked: Scale) -> tuple[Fault, ...]:
                 where="--repeats", what=f"{asked.repeats} repetitions", hint="use at least 1; 3 show a spread"
             )
         )
+    if asked.repeats > MOST_REPEATS:
+        what = f"{asked.repeats} repetitions"
+        found.append(Fault(where="--repeats", what=what, hint=f"at most {MOST_REPEATS}; 3 show a spread"))
     if not 0 <= asked.warmup < 1:
         hint = "use a part from 0 up to, not including, 1"
         found.append(Fault(where="--warmup", what=f"{asked.warmup} of the time", hint=hint))

@@ -33,7 +33,7 @@ def write(run: Run, directory: Path) -> Path:
     target = directory / FILE
     beside = directory / f".{FILE}.{os.getpid()}"
     try:
-        with beside.open("w", encoding="utf-8") as out:
+        with beside.open("w", encoding="utf-8", errors="backslashreplace") as out:
             json.dump(to_document(run), out, indent=2, ensure_ascii=False, allow_nan=False)
             out.write("\n")
             out.flush()
@@ -59,6 +59,8 @@ def read(path: Path) -> Run:
     except json.JSONDecodeError as error:
         where = f"{file}:{error.lineno}:{error.colno}"
         raise RequestError(Fault(where=where, what=f"is not JSON: {error.msg}")) from None
+    except ValueError as error:  # numbers of thousands of digits
+        raise RequestError(Fault(where=str(file), what=f"cannot be read: {error}")) from None
     except RecursionError:
         raise RequestError(Fault(where=str(file), what="is nested too deep for a stored run")) from None
     return from_document(document, str(file))

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import click
 
+from ringleader.cli.number_types import FiniteRange
 from ringleader.errors import Fault, RequestError
 
 COLUMN = 100
@@ -26,7 +27,7 @@ COLUMN = 100
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     default=300,
     show_default=True,
     metavar="SECONDS",

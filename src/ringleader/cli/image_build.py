@@ -15,6 +15,7 @@ import click
 from ringleader import text_files
 from ringleader.cli.image_progress import Shown
 from ringleader.cli.image_recipe import opened, recipe_options, refuse_what_clashes
+from ringleader.cli.number_types import FiniteRange
 from ringleader.errors import Fault, RefusedError, RequestError
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ _OPTIONS: tuple[click.Parameter, ...] = (
     ),
     click.Option(
         ["--timeout"],
-        type=click.FloatRange(min=0, min_open=True),
+        type=FiniteRange(min=0, min_open=True),
         default=21600,
         show_default=True,
         metavar="SECONDS",

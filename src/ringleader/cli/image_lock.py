@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from ringleader.cli.image_recipe import opened, recipe_options, refuse_what_clashes
+from ringleader.cli.number_types import FiniteRange
 from ringleader.errors import RequestError
 
 
@@ -19,7 +20,7 @@ from ringleader.errors import RequestError
 @click.option("--platform", default="", metavar="OS/ARCH", help="[default: linux/amd64]")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     default=600,
     show_default=True,
     metavar="SECONDS",

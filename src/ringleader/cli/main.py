@@ -15,7 +15,7 @@ import click
 
 from ringleader import __version__
 from ringleader.cli import interrupts, standard_streams
-from ringleader.errors import Fault, OutputError, RefusedError, RingleaderError, shortened
+from ringleader.errors import Fault, OutputError, RefusedError, RequestError, RingleaderError, shortened
 
 Table = Mapping[str, tuple[str, str]]
 """Sub-command → (module that holds a click command named ``command``, one line of help)."""
@@ -108,6 +108,10 @@ def _guarded(argv: list[str] | None) -> int:
         return _told(error)
     except OSError as error:
         return _told(refusal_of(error))
+    except UnicodeEncodeError as error:
+        # Words of the command line that are no text; what may be any bytes (COMMAND, paths) is not encoded.
+        word = str(error.object)[:80].encode("utf-8", errors="backslashreplace").decode()
+        return _told(RequestError(Fault(where=word, what="is not text (UTF-8)", hint="write another name")))
     except RuntimeError as error:
         if "start new thread" not in str(error):
             raise

@@ -31,7 +31,7 @@ def read_files(files: Sequence[str], *, converting: bool) -> tuple[Rendered, ...
     rendered: tuple[Rendered, ...] = ()
     try:
         if documents or not faults:
-            rendered = manifests.render(documents, converting=converting)
+            rendered = manifests.render(documents, converting=converting, source=", ".join(files))
     except RequestError as error:
         faults += error.faults
     if faults:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from ringleader.cli.extras import needs_kubernetes
+from ringleader.cli.number_types import FiniteRange
 from ringleader.errors import Fault, RefusedError
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ OPTIONS: tuple[click.Parameter, ...] = (
         ["--wait-timeout"],
         default=900.0,
         show_default=True,
+        type=FiniteRange(min=0, min_open=True),
         help="Seconds that a launcher waits for workers that have an address and do not answer.",
     ),
     click.Option(
@@ -104,17 +106,26 @@ OPTIONS: tuple[click.Parameter, ...] = (
     click.Option(["--cluster-domain"], default="", help="End of host names, such as cluster.local."),
     click.Option(["--host"], default="", help="Address that probes are answered on. [default: all]"),
     click.Option(
-        ["--port"], default=8080, show_default=True, help="For /healthz, /readyz, /metrics; 0: none; -1: any."
+        ["--port"],
+        default=8080,
+        show_default=True,
+        type=click.IntRange(-1, 65535),
+        help="For /healthz, /readyz, /metrics; 0: none; -1: any.",
     ),
     click.Option(
         ["--silence"],
         default=5.0,
         show_default=True,
+        type=FiniteRange(min=0, min_open=True),
         help="Seconds without an answer of the API server after which it is not ready.",
     ),
-    click.Option(["--monitoring-port"], type=int, hidden=True),
+    click.Option(["--monitoring-port"], type=click.IntRange(-1, 65535), hidden=True),
     click.Option(
-        ["--kube-api-qps"], default=1000.0, show_default=True, help="Requests per second; 0: no limit."
+        ["--kube-api-qps"],
+        default=1000.0,
+        show_default=True,
+        type=FiniteRange(min=0),
+        help="Requests per second; 0: no limit.",
     ),
     click.Option(
         ["--kube-api-burst"],

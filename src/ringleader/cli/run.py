@@ -136,6 +136,7 @@ def requested(options: RunOptions, where: HostOptions, *, environ: Mapping[str, 
         options, where, chosen=chosen, environ=environ, read=read_text, current_dir=str(Path.cwd())
     )
     check(job)
+    check_ssh_files(job)
     if chosen.allocation is not None:
         print(f"ringleader: {shown(chosen.allocation)}", file=sys.stderr)
     if is_here(job):
@@ -185,6 +186,14 @@ def find_lab() -> LabFiles:
     from ringleader.lab.state import to_launch_on
 
     return to_launch_on(environ=os.environ)
+
+
+def check_ssh_files(job: Job) -> None:
+    """Raise RequestError for a configuration or a key of ssh that is not there, whether it is used or not."""
+    if job.ssh.config is not None or job.ssh.identity is not None:
+        from ringleader.launch.ssh import check_files
+
+        check_files(job.ssh)
 
 
 def is_here(job: Job) -> bool:

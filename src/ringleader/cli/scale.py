@@ -20,7 +20,7 @@ from ringleader.bench.grid import hosts_for
 from ringleader.bench.scale import Scale, job_of, scale, turns
 from ringleader.cli import interrupts
 from ringleader.cli.host_options import choose_hosts, read_options, shown
-from ringleader.cli.run import find_lab
+from ringleader.cli.run import check_ssh_files, find_lab
 from ringleader.cli.run_options import make_job
 from ringleader.cli.scale_options import (
     ScaleOptions,
@@ -76,6 +76,7 @@ def _asked(params: Mapping[str, Any], options: ScaleOptions) -> Scale:
         read=read_text,
         current_dir=str(Path.cwd()),
     )
+    check_ssh_files(job)
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     lab = bool(where.lab or where.on == "lab")
     return replace(make_scale(options, job, cores=_cores(), stamp=stamp, lab=lab), cpu=cpu_model())

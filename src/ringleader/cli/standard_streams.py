@@ -63,7 +63,8 @@ def _guarded(stream: io.TextIOBase | object, *, silent: bool) -> io.TextIOWrappe
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
         encoding=stream.encoding,
-        errors=stream.errors,
+        # A table's × and the bytes of a file's name reach every terminal in some form, whatever its locale.
+        errors="surrogateescape" if stream.encoding.lower() in ("utf-8", "utf8") else "backslashreplace",
         line_buffering=silent or os.isatty(raw.fileno()),
         write_through=stream.write_through,
     )

@@ -127,7 +127,11 @@ def jobs_of(files: tuple[str, ...], faults: Faults, *, converting: bool) -> tupl
         except RequestError as error:
             faults.found += error.faults
     try:
-        rendered = manifests.render(documents, converting=converting) if documents or not faults.found else ()
+        rendered = (
+            manifests.render(documents, converting=converting, source=", ".join(files))
+            if documents or not faults.found
+            else ()
+        )
     except RequestError as error:
         faults.found += error.faults
         return ()

@@ -30,11 +30,12 @@ class Rendered:
     """What converting it changed."""
 
 
-def render(documents: Iterable[Document], *, converting: bool) -> tuple[Rendered, ...]:
+def render(documents: Iterable[Document], *, converting: bool, source: str = "") -> tuple[Rendered, ...]:
     """Read every document as a request. Raises RequestError with the faults of all of them.
 
     ``converting``: manifests of older versions are turned into v2beta1. Lists (``kubectl get -o yaml``) are
-    taken apart. Objects that are no MPIJobs pass as they are, as long as there is one MPIJob.
+    taken apart. Objects that are no MPIJobs pass as they are, as long as there is one MPIJob. ``source``
+    names where the documents come from, for the case that there is none.
     """
     found: list[Rendered] = []
     faults: list[Fault] = []
@@ -44,7 +45,7 @@ def render(documents: Iterable[Document], *, converting: bool) -> tuple[Rendered
         except RequestError as error:
             faults += error.faults
     if not faults and not any(one.name for one in found):
-        where = found[0].where if found else ""
+        where = found[0].where if found else source
         hint = f"kind: {KIND}, apiVersion: {GROUP}/v2beta1"
         faults.append(Fault(where=where, what="there is no MPIJob", hint=hint))
     if faults:

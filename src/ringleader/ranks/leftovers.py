@@ -63,10 +63,15 @@ class JobDirectory:
         return self.job.rpartition("/")[2]
 
     def _locked(self) -> int:
-        for _ in range(100):
-            for path in (self.job.rpartition("/")[0], self.job, self.path, f"{self.job}/session"):
-                _own_directory(path)
-            fd = os.open(f"{self.path}/lock", os.O_RDWR | os.O_CREAT, 0o600)
+        for attempt in range(100):
+            try:
+                for path in (self.job.rpartition("/")[0], self.job, self.path, f"{self.job}/session"):
+                    _own_directory(path)
+                fd = os.open(f"{self.path}/lock", os.O_RDWR | os.O_CREAT, 0o600)
+            except FileNotFoundError:  # the last job that left has removed the directory of all jobs
+                if attempt == 99:
+                    raise
+                continue
             fcntl.flock(fd, fcntl.LOCK_SH)
             # Somebody who took it for dead may have removed it between our two calls.
             with suppress(OSError):
@@ -97,6 +102,8 @@ class JobDirectory:
         with suppress(OSError):
             if _is_dead(self.path):
                 _remove(self.job, self.key, self.shm)
+        with suppress(OSError):  # it stays while another job has something in it
+            os.rmdir(self.job.rpartition("/")[0])  # noqa: PTH106
         os.close(self._fd)
 
 
