@@ -18,6 +18,7 @@ from ringleader.launch.launcher import launch
 from ringleader.launch.outcome import Listener, Outcome, RankEnd
 from ringleader.launch.output import Prefixed
 from ringleader.launch.standard_outlets import StandardOutlets
+from ringleader.runner.keywords import accepts_horovod
 
 R = TypeVar("R")
 
@@ -68,6 +69,7 @@ class Printer:
         self._outlets.close()
 
 
+@accepts_horovod
 def run(
     function: Callable[..., R],
     args: Iterable[Any] = (),
@@ -101,7 +103,8 @@ def run(
 
     ``hosts`` is ``"h1:2,h2:2"`` or a list of such words or ``Host``s; without it the ranks run here. The
     other options are those of ``ringleader run``; see ``ringleader.job.Job``. Function, arguments and
-    results travel pickled (cloudpickle: lambdas and functions of ``__main__`` work).
+    results travel pickled (cloudpickle: lambdas and functions of ``__main__`` work). The keywords of
+    ``horovod.run`` are understood too: see ``ringleader.runner.keywords``.
 
     The exception of the rank that failed first is raised here again, with the rank's traceback as its cause.
     Raises RankError where a rank ended otherwise (a signal, ``sys.exit``, a time-out, a result that cannot

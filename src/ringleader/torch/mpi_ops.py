@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ringleader.collectives.exceptions import HorovodInternalError
+from ringleader.common.basics import HorovodBasics
 from ringleader.torch.basics import (
     cross_rank,
     cross_size,
@@ -83,6 +84,9 @@ from ringleader.torch.reductions import (
 )
 from ringleader.torch.sparse import sparse_allreduce_async
 from ringleader.torch.timeline import start_timeline, stop_timeline
+
+_basics = HorovodBasics()
+"""Horovod's object of ``rank``, ``size`` and so on, which scripts take from here."""
 
 __all__ = [
     "Adasum",
