@@ -63,7 +63,6 @@ def test_the_same_place_gives_the_same_list(workplace) -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ((), "this release checks images only"),
         (("--image", "--sbom", "-"), "--sbom -"),
         (("--image", "--timeout", "0"), "--timeout"),
         (("--sbom", "/nowhere/at/all"), "--sbom: there is no directory /nowhere/at"),

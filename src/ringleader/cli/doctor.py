@@ -1,4 +1,4 @@
-"""``ringleader doctor``: what this place can do, and what to fix. So far: images."""
+"""``ringleader doctor``: what this host has for jobs; with ``--image`` what an image is worth."""
 
 from __future__ import annotations
 
@@ -35,15 +35,13 @@ COLUMN = 100
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(image: bool, sbom: str | None, timeout: float, as_json: bool) -> int:
-    """Look at what is installed here, try it, and say what to fix.
+    """Say what this host has for jobs; with --image try it, and say what to fix.
 
-    --image loads the libraries, prints their versions, starts sshd on a free loopback port with throw-away
-    keys, and two ranks from there. It runs inside an image, as any user, and on any machine. The exit code is
-    3 where a check failed.
+    Alone it tells what a job would find here: addresses, Python, MPI, frameworks, cores, GPUs, ssh, /dev/shm,
+    limits. Nothing is started or loaded. --image loads the libraries, prints their versions, starts sshd on
+    a free loopback port with throw-away keys, and two ranks from there. It runs inside an image, as any
+    user, and on any machine. The exit code is 3 where a check failed.
     """
-    if not image and not sbom:
-        what = "this release checks images only"
-        raise RequestError(Fault(where="doctor", what=what, hint="ringleader doctor --image"))
     if sbom == "-" and image:
         raise RequestError(Fault(where="--sbom -", what="with --image both would be standard output"))
     if sbom:
@@ -54,7 +52,23 @@ def command(image: bool, sbom: str | None, timeout: float, as_json: bool) -> int
         if faults:
             raise RequestError(faults)
         write_text(sbom, sbom_text())
-    return check(timeout, as_json=as_json) if image else 0
+        if not image:
+            return 0
+    return check(timeout, as_json=as_json) if image else check_host(as_json=as_json)
+
+
+def check_host(*, as_json: bool) -> int:
+    """Tell what this host has, and return the exit code."""
+    from ringleader.cli.doctor_host import findings
+    from ringleader.images.selftest.findings import fails
+
+    found = findings(os.environ)
+    checks = [one.plain() for one in found]
+    if as_json:
+        print(json.dumps({"ok": not fails(found), "checks": checks}, indent=2))
+    else:
+        print(table_of(checks))
+    return 3 if fails(found) else 0
 
 
 def check(timeout: float, *, as_json: bool) -> int:

@@ -38,7 +38,7 @@ COMMANDS: Table = {
         "Print MPIJobs, plain Pods, compose applications; with NICs.",
     ),
     "image": ("ringleader.cli.image", "Container images: render, check, build, list, solve, lock."),
-    "doctor": ("ringleader.cli.doctor", "What an image, or this machine, has in it; does it work together?"),
+    "doctor": ("ringleader.cli.doctor", "What this host, or an image, has for jobs, and what to fix."),
     "operator": ("ringleader.cli.operator", "The MPIJob operator: its CRD."),
 }
 
