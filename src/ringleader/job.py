@@ -11,6 +11,8 @@ from enum import StrEnum
 
 from ringleader.errors import Fault, RequestError
 
+LONGEST_SILENCE = 3600.0
+"""Seconds that ``--lost-after`` allows."""
 LONGEST_GRACE = 86400.0
 """Seconds that ranks may be given to end; more is a slip of the pen, and no timer's business."""
 
@@ -130,6 +132,8 @@ class Job:
     grace: float = 30.0
     """Seconds between SIGTERM and SIGKILL when ranks are stopped; who ends sooner is not waited for. 30, as
     torchrun and Kubernetes give: enough for most checkpoints."""
+    lost_after: float = 10.0
+    """Seconds of silence after which a host is lost: it is down, or the network to it is."""
     workdir: str = ""
     """Working directory of the ranks; empty: the launcher's own."""
     python: str | None = None
@@ -188,6 +192,9 @@ def _faults_of_seconds(job: Job) -> list[Fault]:
         for option, value in seconds
         if value is not None and not value > 0
     ]
+    if not 2 <= job.lost_after <= LONGEST_SILENCE:
+        hint = f"use a number from 2 to {LONGEST_SILENCE:g}"
+        found.append(Fault(where="--lost-after", what=f"{job.lost_after:g} seconds", hint=hint))
     if not 0 <= job.grace <= LONGEST_GRACE:
         hint = f"use a number from 0 (kill at once) to {LONGEST_GRACE:g}"
         found.append(Fault(where="--grace", what=f"{job.grace:g} seconds", hint=hint))

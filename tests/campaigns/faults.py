@@ -156,10 +156,9 @@ def _judged(
             faults.append(f"exit code {code}, not {' or '.join(map(str, expected.codes))}")
         if row.target == "launcher" and not outcome:
             pattern = ""
-        # What never ran has no outcome but an error, whose words are the same.
-        if not re.search(pattern, whose, re.DOTALL) and not (
-            "error" in outcome and re.search(pattern.replace("^", ""), said, re.DOTALL)
-        ):
+        if row.phase == "start-up":  # what never ran is an error, whose words say where it is
+            pattern, whose = pattern.replace("^", ""), whose or said
+        if not re.search(pattern, whose, re.DOTALL):
             faults.append(f"named {whose.splitlines()[0] if whose else said!r}, not {pattern}")
     limit = expected.seconds + (LONG_LEFT if row.fault == table.STOP else 0.0)
     if ended > limit:

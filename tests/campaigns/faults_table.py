@@ -57,7 +57,8 @@ def expected(row: Row) -> Expected:
     number = SIGNALS[row.fault]
     if row.target == "launcher":  # by Python's way of an exit code: negative for a signal that killed
         told = number in (signal.SIGTERM, signal.SIGINT)
-        return Expected((128 + number,), "^ringleader: ") if told else Expected((-number,), "")
+        # Before it has its handlers it ends as any process does; a shell says 128 + n for both.
+        return Expected((128 + number, -number) if told else (-number,), "^ringleader: " if told else "")
     if row.target == "rank":
         # A Python that has not begun its script turns SIGINT into an end of its own.
         codes = (128 + number, 1) if row.fault == "int" and row.phase == "start-up" else (128 + number,)

@@ -222,7 +222,11 @@ class Trial:
             for place in ("dev/shm", "var/tmp") if first else ():
                 with contextlib.suppress(OSError):
                     root = Path(f"/proc/{first}/root")
-                    found |= {f"{host.name}:/{path.relative_to(root)}" for path in (root / place).rglob("*")}
+                    found |= {
+                        f"{host.name}:/{path.relative_to(root)}"
+                        for path in (root / place).rglob("*")
+                        if "torchinductor" not in str(path)  # PyTorch's own cache
+                    }
         return found
 
     def left(self) -> list[str]:

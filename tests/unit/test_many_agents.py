@@ -157,7 +157,7 @@ def supervised(
 
 
 def control_on(selector: selectors.BaseSelector, ranks: int) -> Control:
-    return Control(selector, token=TOKEN, everywhere=False, ranks=ranks)
+    return Control(selector, token=TOKEN, addresses=("127.0.0.1",), ranks=ranks)
 
 
 @contextmanager

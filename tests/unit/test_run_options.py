@@ -98,6 +98,7 @@ def test_every_option_arrives() -> None:
         "-n 4 -H h1:2,h2:2 --ssh-port 33 --ssh-identity /k --ssh-config /c --accept-new-host-keys "
         "--network-interface eth0 --map-by node --oversubscribe --share-gpus --all-gpus --bind none "
         "--threads 3 --mpi mpich -x A=1 --output-dir out --quiet --no-prefix --timeout 90 --grace 0.5 "
+        "--lost-after 7 "
         "--start-timeout 5.5 --workdir sub --python /py --mpirun-arg=-v --mpirun-arg x "
         "--master-port 4000 --as-horovod prog"
     )
@@ -123,6 +124,7 @@ def test_every_option_arrives() -> None:
         timeout=90.0,
         start_timeout=5.5,
         grace=0.5,
+        lost_after=7.0,
         workdir="/work dir/sub",
         python="/py",
         extra_mpirun_args=("-v", "x"),
@@ -229,6 +231,8 @@ def test_an_allocation_that_cannot_be_read_is_a_fault() -> None:
         ("--grace -1 x", "--grace"),
         ("--grace long x", "--grace"),
         ("--grace inf x", "--grace"),
+        ("--lost-after 0 x", "--lost-after"),
+        ("--lost-after nan x", "--lost-after"),
         ("--map-by socket x", "--map-by"),
         ("--bind core x", "--bind"),
         ("-x NOT_SET x", "-x NOT_SET"),

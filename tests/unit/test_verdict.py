@@ -60,12 +60,12 @@ BY_MPI = Cause(why=Why.MPI, at=2.0, text="mpirun ended while ranks were running"
         ([end(0, 1, at=1.5), killed(1, 15, at=2.5)], SIGNAL, None, {}, (1, "rank 0")),
         ([end(0, 1, at=2.5), end(1, **STOPPED)], TIMEOUT, None, {}, (124, "ringleader")),
         # mpirun was killed: ranks that ended after it did so because of that, ranks before it did not.
-        ([end(0, 1, orphaned=True), end(1, **STOPPED)], BY_MPI, -9, {}, (137, "mpirun")),
+        ([end(0, 1, orphaned=True), end(1, **STOPPED)], BY_MPI, -9, {}, (3, "mpirun")),
         ([end(0, 6), end(1, 1, orphaned=True)], BY_MPI, -9, {}, (6, "rank 0")),
-        ([end(0, 1, orphaned=True)], BY_MPI, -9, {0: 5}, (137, "mpirun")),
+        ([end(0, 1, orphaned=True)], BY_MPI, -9, {0: 5}, (3, "mpirun")),
         # mpirun failed by itself.
-        ([end(0, **STOPPED)], BY_MPI, 9, {}, (9, "mpirun")),
-        ([end(0, **STOPPED)], BY_MPI, 0, {}, (3, "ringleader")),
+        ([end(0, **STOPPED)], BY_MPI, 9, {}, (3, "mpirun")),
+        ([end(0, **STOPPED)], BY_MPI, 0, {}, (3, "mpirun")),
         # Of ranks that outlived mpirun the one whose code mpirun passed on is the one that aborted.
         ([end(0, 1, orphaned=True, at=0.5), end(1, 5, orphaned=True)], RANK, 5, {}, (5, "rank 1")),
         # MPI_Abort, told by mpirun or by the rank, where the rank was ended before it could exit.

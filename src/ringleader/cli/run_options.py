@@ -36,6 +36,7 @@ class RunOptions:
     no_prefix: bool = False
     timeout: str | None = None
     grace: str | None = None
+    lost_after: str | None = None
     workdir: str | None = None
     dry_run: bool = False
     json: str | None = None
@@ -119,6 +120,11 @@ RUN_OPTIONS: tuple[click.Parameter, ...] = (
         help="Between SIGTERM and SIGKILL when the ranks are stopped; a second Ctrl-C does not wait for it. "
         "[default: 30]",
     ),
+    click.Option(
+        ["--lost-after"],
+        metavar="SECONDS",
+        help="Silence after which a host is lost: it is down, or the network to it is. [default: 10]",
+    ),
     click.Option(["--workdir"], metavar="DIR", help="Working directory of the ranks. [default: this one]"),
     click.Option(
         ["--dry-run"], is_flag=True, help="Look at the hosts, then print what would be executed and stop."
@@ -154,6 +160,7 @@ def make_job(
     variables |= _timeline(options, current_dir) | _autotune(options)
     timeout = faults.seconds("--start-timeout", where.start_timeout)
     grace = faults.seconds("--grace", options.grace)
+    lost_after = faults.seconds("--lost-after", options.lost_after)
     return Job(
         command=options.command,
         np=np,
@@ -176,6 +183,7 @@ def make_job(
         timeout=faults.seconds("--timeout", options.timeout),
         start_timeout=Job.start_timeout if timeout is None else timeout,
         grace=Job.grace if grace is None else grace,
+        lost_after=Job.lost_after if lost_after is None else lost_after,
         workdir=_absolute(current_dir, options.workdir),
         python=where.python,
         extra_mpirun_args=where.mpirun_arg,

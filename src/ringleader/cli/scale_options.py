@@ -21,7 +21,7 @@ from ringleader.job import faults_of as job_faults_of
 
 TAKEN = (
     "oversubscribe", "share_gpus", "all_gpus", "bind", "threads", "x", "env_file", "as_horovod", "timeout",
-    "grace", "workdir", "command",
+    "grace", "lost_after", "workdir", "command",
 )  # fmt: skip
 """Options of ``run`` that mean the same here."""
 

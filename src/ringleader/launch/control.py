@@ -9,7 +9,7 @@ import select
 import selectors
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ringleader.ranks import wire
@@ -19,7 +19,13 @@ PAUSE_SECONDS = 0.2
 """For which no connection is taken after one could not be: for lack of descriptors or memory."""
 _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _STRANGERS = 64
-"""Connections at most that have not proven themselves."""
+"""Connections at most, besides one for each rank, that have not proven themselves."""
+PROOF_SECONDS = 5.0
+"""For a connection to prove itself."""
+_PORT_ATTEMPTS = 20
+"""A port that is free on one address may be taken on another."""
+_SILENCE = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN)
+"""How a connection ends whose other side has not answered; a side that is killed closes it."""
 
 
 @dataclass(eq=False)
@@ -31,6 +37,8 @@ class Peer:
     """What it must answer before anything it says is listened to."""
     rank: int | None = None
     proven: bool = False
+    silent: bool = False
+    """Given up because nothing came any more, not even from the other host's kernel."""
     decoder: wire.Decoder = field(default_factory=wire.Decoder)
     handshake: bytes = b""
     waiting: bytearray = field(default_factory=bytearray)
@@ -45,47 +53,63 @@ class Peer:
 class Control:
     """A listening socket and the agents connected to it."""
 
-    def __init__(self, selector: selectors.BaseSelector, *, token: str, everywhere: bool, ranks: int) -> None:
-        """Listen on loopback, or ``everywhere`` where ranks on other hosts must reach us."""
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        *,
+        token: str,
+        addresses: Sequence[str],
+        ranks: int,
+        lost_after: float = wire.LOST_AFTER,
+    ) -> None:
+        """Listen on ``addresses``, all on one port; see ``_listen``.
+
+        ``lost_after``: seconds of silence after which a connection is given up.
+        """
         self._selector = selector
         self._token = token
         self._peers: set[Peer] = set()
         self._resume_at: float | None = None
         self._shortage, self._told = "", False
-        self._most = ranks + _STRANGERS
-        if everywhere and socket.has_dualstack_ipv6():
-            self._listener = socket.create_server(
-                ("", 0), family=socket.AF_INET6, dualstack_ipv6=True, backlog=self._most
-            )
-        else:
-            self._listener = socket.create_server(("" if everywhere else "127.0.0.1", 0), backlog=self._most)
-        self._listener.setblocking(False)
-        selector.register(self._listener, selectors.EVENT_READ, self)
-        self.port: int = self._listener.getsockname()[1]
+        self._lost_after = lost_after
+        self._most_strangers = ranks + _STRANGERS
+        self._strangers: dict[Peer, float] = {}
+        self._listeners = _listen(addresses, backlog=ranks + _STRANGERS)
+        for listener in self._listeners:
+            listener.setblocking(False)
+            selector.register(listener, selectors.EVENT_READ, self)
+        self.port: int = self._listeners[0].getsockname()[1]
 
     def accept(self) -> None:
-        """Take a new connection and challenge it."""
-        try:
-            sock, _ = self._listener.accept()
-        except OSError as error:
-            if error.errno in _SHORTAGES:
-                self._pause(error)
-            return
+        """Take new connections and challenge them."""
+        for listener in self._listeners:
+            try:
+                sock, _ = listener.accept()
+            except OSError as error:
+                if error.errno in _SHORTAGES:
+                    self._pause(error)
+                    return
+                continue
+            self._take(sock)
+
+    def _take(self, sock: socket.socket) -> None:
+        """Challenge a connection; of too many strangers the one that has been silent longest has to go."""
+        if len(self._strangers) >= self._most_strangers:
+            self.drop(next(iter(self._strangers)))
         with contextlib.suppress(OSError):
-            if len(self._peers) >= self._most:
-                sock.close()
-                return
             sock.setblocking(False)
-            wire.keep_alive(sock)
+            wire.keep_alive(sock, self._lost_after)
             peer = Peer(sock=sock, challenge=os.urandom(wire.NONCE))
             self._peers.add(peer)
+            self._strangers[peer] = time.monotonic() + PROOF_SECONDS
             self._selector.register(sock, selectors.EVENT_READ, peer)
             self.send(peer, peer.challenge)
 
     def _pause(self, error: OSError) -> None:
         """Take no connections for a while: the one that waits would be reported again and again."""
         self._resume_at = time.monotonic() + PAUSE_SECONDS
-        self._selector.unregister(self._listener)
+        for listener in self._listeners:
+            self._selector.unregister(listener)
         if not self._told:
             self._shortage = f"agents cannot connect for now: {error.strerror} (see `ulimit -n`)"
 
@@ -93,7 +117,8 @@ class Control:
         """Take connections again once a pause is over."""
         if self._resume_at is not None and time.monotonic() > self._resume_at:
             self._resume_at = None
-            self._selector.register(self._listener, selectors.EVENT_READ, self)
+            for listener in self._listeners:
+                self._selector.register(listener, selectors.EVENT_READ, self)
 
     def trouble(self) -> str:
         """Return why no agent could connect, once; else the empty text."""
@@ -103,15 +128,16 @@ class Control:
 
     def serve(self, peer: Peer, mask: int) -> Iterator[tuple[int, bytes]]:
         """Send and receive on a connection; yield the frames that arrived. ``lost`` tells when it ended."""
-        if mask & selectors.EVENT_WRITE:
+        if peer in self._peers and mask & selectors.EVENT_WRITE:
             self._flush(peer)
-        if not mask & selectors.EVENT_READ or peer not in self._peers:
+        if peer not in self._peers or not mask & selectors.EVENT_READ:
             return
         try:
             data = peer.sock.recv(_BUFFER)
         except BlockingIOError:
             return
-        except OSError:
+        except OSError as error:
+            peer.silent = peer.silent or error.errno in _SILENCE
             data = b""
         if not data:
             self.drop(peer)
@@ -131,8 +157,15 @@ class Control:
         if not wire.proves(self._token, "agent", peer.challenge + theirs, answer):
             raise wire.ProtocolError("a stranger")
         peer.proven = True
+        self._strangers.pop(peer, None)
         self.send(peer, wire.proof(self._token, "launcher", theirs + peer.challenge))
         return peer.handshake[length:]
+
+    def part_with_strangers(self) -> None:
+        """Close connections that have not proven themselves in time: each must answer one challenge."""
+        now = time.monotonic()
+        for peer in [peer for peer, until in self._strangers.items() if now > until]:
+            self.drop(peer)
 
     def lost(self, peer: Peer) -> bool:
         """Say whether a connection has ended."""
@@ -151,8 +184,9 @@ class Control:
                 del peer.waiting[:sent]
         except BlockingIOError:
             pass
-        except OSError:
+        except OSError as error:
             # Reading still brings what it had sent; the end shows there.
+            peer.silent = peer.silent or error.errno in _SILENCE
             peer.waiting.clear()
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if peer.waiting else 0)
         self._selector.modify(peer.sock, events, peer)
@@ -172,6 +206,7 @@ class Control:
         """Close one connection."""
         if peer in self._peers:
             self._peers.discard(peer)
+            self._strangers.pop(peer, None)
             self._selector.unregister(peer.sock)
             peer.sock.close()
 
@@ -179,9 +214,35 @@ class Control:
         """Close every connection and stop listening: agents that are still there end their ranks."""
         for peer in list(self._peers):
             self.drop(peer)
-        if self._resume_at is None:
-            self._selector.unregister(self._listener)
-        self._listener.close()
+        for listener in self._listeners:
+            if self._resume_at is None:
+                self._selector.unregister(listener)
+            listener.close()
+
+
+def _listen(addresses: Sequence[str], *, backlog: int) -> list[socket.socket]:
+    """Return sockets that listen on these addresses on one free port; on all there are where none is ours.
+
+    Ours are those by which agents are told to reach us; nobody else needs to find this port.
+    """
+    for _ in range(_PORT_ATTEMPTS):
+        made: list[socket.socket] = []
+        for address in addresses:
+            family = socket.AF_INET6 if ":" in address else socket.AF_INET
+            try:
+                port = made[0].getsockname()[1] if made else 0
+                made.append(socket.create_server((address, port), family=family, backlog=backlog))
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    break  # free on one address, taken on another: look for another port
+        else:
+            if made:
+                return made
+        for one in made:
+            one.close()
+    if socket.has_dualstack_ipv6():
+        return [socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True, backlog=backlog)]
+    return [socket.create_server(("", 0), backlog=backlog)]
 
 
 def local_address_towards(address: str) -> str | None:

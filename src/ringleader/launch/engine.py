@@ -109,6 +109,10 @@ class Engine:
         self._selector = selector
         self.exit_code: int | None = None
         """mpirun's exit code once it has ended, negative for a signal."""
+        self.keeper_lost = False
+        """The keeper was killed, and mpirun with it."""
+        self.keeper_signalled: float | None = None
+        """When (``time.monotonic``) somebody told the keeper to end."""
         self.failure = ""
         """Why mpirun could not even be started."""
         self._noise = bytearray()
@@ -145,13 +149,16 @@ class Engine:
             self._selector.unregister(fd)
             self._open.discard(fd)
             if fd == self._status and self.exit_code is None:
-                self._end(-signal.SIGKILL)  # the keeper itself was killed, and mpirun with it
+                self.keeper_lost = True
+                self._end(-signal.SIGKILL)
         elif fd == self._status:
             self._status_text += data
             *lines, self._status_text = self._status_text.split(b"\n")
             for line in lines:
                 words = json.loads(line)
                 self.failure = words.get("failed", self.failure)
+                if "signalled" in words:
+                    self.keeper_signalled = time.monotonic()
                 if "ended" in words:
                     self._end(words["ended"])
         else:

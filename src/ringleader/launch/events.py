@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ringleader.errors import Fault
 from ringleader.launch.control import Peer
+from ringleader.launch.losses import Lost
 from ringleader.launch.outcome import RankEnd
 from ringleader.launch.output import STREAMS
 from ringleader.launch.rank_state import RankState
@@ -45,6 +46,9 @@ class Events:
 
     def _hello(self, peer: Peer, words: dict[str, Any]) -> None:
         rank, ranks = words.get("rank"), self.run.ranks
+        if words.get("do") == "agent_killed" and type(rank) is int and 0 <= rank < len(ranks):
+            self.run.lose(Lost.AGENT, ranks[rank], number=int(words["signal"]))
+            return
         if words.get("do") != "hello" or type(rank) is not int:
             raise wire.ProtocolError("no hello")
         if not 0 <= rank < len(ranks) or ranks[rank].hello is not None:
@@ -72,6 +76,8 @@ class Events:
         elif what == "failing":
             state.failed_at, state.failing_code = self.run.clock(), words["exit_code"]
             self.run.stop(Cause(why=Why.RANK, at=state.failed_at))
+        elif what == "lost":
+            self._lost_there(state, words["what"])
         elif what == "ended":
             self._ended(state, words)
         elif what == "done":
@@ -150,19 +156,22 @@ class Events:
         state.done = True
         self._flush(state)
         if state.end is None:
-            reason = "its agent is gone without a word: it was killed, or the host or the network is down"
+            reason = "its host is silent" if peer.silent else "its agent is gone without a word"
             state.end = self.run.unknown_end(state, reason, stopped=self._who_stopped_it())
             self.run.notices.add(state)
-            self.run.stop(Cause(why=Why.LOST, at=state.end.at, text=f"{state.name}: {reason}"))
+        self.run.lose(Lost.SILENT if peer.silent else Lost.VANISHED, state)
+
+    def _lost_there(self, state: RankState, what: str) -> None:
+        """An agent says that it is being ended, and what it knows of why."""
+        if what == "daemon" and state.hello is not None and not state.hello["daemon"]:
+            what = "mpirun"  # its own parent, on this machine: the keeper tells
+        kind = {"daemon": Lost.DAEMON, "agent": Lost.AGENT}.get(what, Lost.MPI)
+        self.run.lose(kind, state)
 
     def _who_stopped_it(self) -> str:
-        """Return why a silent rank is no failure; empty where its silence is the failure.
-
-        An MPI that ends a job because a host is silent ends the ranks of the others first: agents there have
-        their last word, and only those of the silent host have none.
-        """
+        """Return why a silent rank is no failure; empty where its silence is the failure."""
         cause = self.run.cause
-        return "" if cause is None or cause.why is Why.MPI else "ringleader"
+        return "" if cause is None or cause.why in (Why.MPI, Why.LOST) else "ringleader"
 
     # --- what agents see ----------------------------------------------------------------------------------
 

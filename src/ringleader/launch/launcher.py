@@ -65,6 +65,7 @@ def launch(
         noise=supervisor.engine.noise(),
         mpi=prepared.mpi,
         aborts=supervisor.aborts(),
+        root=supervisor.root(),
     )
     return Outcome(
         exit_code=verdict.exit_code,
@@ -103,8 +104,13 @@ def _supervise(
         directory = leftovers.JobDirectory(prepared.directory, prepared.key)
         stack.callback(directory.leave)
         Path(directory.path, "hostfile").write_text(call.hostfile, encoding="utf-8")
-        everywhere = any(not host.is_local for host in plan.hosts)
-        control = Control(selector, token=token, everywhere=everywhere, ranks=plan.size)
+        control = Control(
+            selector,
+            token=token,
+            addresses=prepared.addresses,
+            ranks=plan.size,
+            lost_after=job.lost_after,
+        )
         engine = Engine(
             selector,
             standby,
@@ -126,6 +132,7 @@ def _supervise(
             files=files,
             stdin=stdin,
             early=early,
+            sessions_lost=prepared.ssh.lost if prepared.ssh is not None else tuple,
         )
         supervisor = Supervisor(setting, selector, control, engine)
         with signals.caught(signals.WHILE_RUNNING) as others:

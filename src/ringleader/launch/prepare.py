@@ -104,6 +104,7 @@ class Prepared:
             "stdin": reads and rank == 0,
             "links": dict(self.call.links),
             "window": window(self.plan.size),
+            "lost_after": self.job.lost_after,
         }
 
 

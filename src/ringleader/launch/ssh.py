@@ -72,6 +72,9 @@ class SshSession:
         self._running: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
         self._closed = False
+        self._shared: set[str] = set()
+        """Names of the sockets that ``lost`` saw last."""
+        self._hosts = hosts = tuple(hosts)
         for left in sweep_rooms(base):
             self._end_masters(left)
             left.remove()
@@ -110,6 +113,15 @@ class SshSession:
             option, _, value = line.partition(" ")
             found[option] = (*found.get(option, ()), value)
         return found
+
+    def lost(self) -> tuple[str, ...]:
+        """Return hosts to which the shared connection ended since the last call; its socket goes with it."""
+        there = {socket.name for socket in self._room.sockets()}
+        gone, self._shared = self._shared - there, there
+        if not gone:
+            return ()
+        paths = {host.name: self.settings(host).get("controlpath", ("",))[0] for host in self._hosts}
+        return tuple(name for name, path in paths.items() if path.rpartition("/")[2] in gone)
 
     def close(self) -> None:
         """End every command and connection and remove every file; calling it again does nothing."""

@@ -9,7 +9,7 @@ import os
 import selectors
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,13 @@ from ringleader.launch.engine import Engine
 from ringleader.launch.events import Events
 from ringleader.launch.feed import Feed
 from ringleader.launch.job_control import JobControl
+from ringleader.launch.losses import RACE, Loss, Lost, Root, Surroundings, root
 from ringleader.launch.outcome import Listener, RankEnd
 from ringleader.launch.output import RankFiles
 from ringleader.launch.rank_state import RankState
 from ringleader.launch.signals import FORWARDED
 from ringleader.launch.start_faults import misplaced, mpirun_failed, never_reported
-from ringleader.launch.verdict import Cause, Why, aborts_in, ranks_named
+from ringleader.launch.verdict import Cause, Why, aborts_in, named, ranks_named
 from ringleader.plan import Plan
 from ringleader.ranks import wire
 
@@ -62,6 +63,8 @@ class Setting:
     files: RankFiles | None
     stdin: int | None
     """Descriptor that rank 0 reads; ``None``: it reads nothing."""
+    sessions_lost: Callable[[], Sequence[str]]
+    """() → hosts to which the ssh connection ended since the last call."""
     early: float
     """Seconds after which a rank that ended while others run is worth a warning."""
 
@@ -91,6 +94,8 @@ class Supervisor:
         self.stop_at: float | None = None
         self.warn_at: float | None = None
         self.mpirun_gone: float | None = None
+        self.losses: list[Loss] = []
+        self.mpirun_noted = False
         self.job_control = JobControl(self)
         self.feed = Feed(selector, control, setting.stdin)
         self.delivery = Delivery(self.listener, setting.files, len(self.ranks), self.tell)
@@ -157,6 +162,8 @@ class Supervisor:
         self.control.resume()
         if text := self.control.trouble():
             self.listener.warning(text)
+        self.control.part_with_strangers()
+        self._watch_what_it_stands_on(now)
         if self.started_at is None and self.cause is None:
             self._starting(now)
         elif self.started_at is not None and self.cause is None:
@@ -210,8 +217,8 @@ class Supervisor:
                     self.tell(state, do="bye")
                 if self.cause is not None and not all(state.hello for state in self.ranks):
                     self.engine.stop()
-        elif now > self.said_bye + MPIRUN_SECONDS and self.engine.exit_code is None:
-            self.engine.stop()
+        elif now > self.said_bye + (0.5 if self.losses else MPIRUN_SECONDS) and self.engine.exit_code is None:
+            self.engine.stop(hard=bool(self.losses))  # one that waits for a lost host has nothing to tell
             self.said_bye = now
 
     # --- starting -----------------------------------------------------------------------------------------
@@ -243,6 +250,51 @@ class Supervisor:
         self.stop(Cause(why=Why.REFUSED, at=self.clock()))
 
     # --- stopping -----------------------------------------------------------------------------------------
+
+    def lose(self, what: Lost, state: RankState | None = None, *, host: str = "", number: int = 0) -> None:
+        """Note that something ended which the job stands on, and stop the job; ``root`` finds the cause.
+
+        What ends once we let go of it, or after a signal to us, is lost by nobody.
+        """
+        if self.said_bye is not None:
+            return
+        now = self.clock()
+        if state is not None:
+            host = state.host.host.name
+        rank = None if state is None else state.rank
+        self.losses.append(Loss(what=what, at=now, host=host, rank=rank, signal=number))
+        text = f"{state.name}: the MPI ended it" if state is not None else "mpirun ended"
+        self.stop(Cause(why=Why.MPI if what is Lost.MPI else Why.LOST, at=now, text=text))
+
+    def _watch_what_it_stands_on(self, now: float) -> None:
+        """See whether keeper, mpirun or an ssh connection ended while the job needed them."""
+        if self.said_bye is not None:
+            return
+        engine = self.engine
+        if engine.exit_code is not None and not self.mpirun_noted:
+            self.mpirun_noted = True
+            if engine.keeper_lost:
+                self.lose(Lost.KEEPER, number=signal.SIGKILL)
+            elif engine.exit_code < 0 and not engine.keeper_signalled:
+                self.lose(Lost.MPIRUN, number=-engine.exit_code)
+        if engine.keeper_signalled is not None and now > engine.keeper_signalled - self.began + RACE:
+            engine.keeper_signalled = None
+            self.lose(Lost.KEEPER)
+        for host in self.setting.sessions_lost():
+            self.losses.append(Loss(what=Lost.SESSION, at=now, host=host))
+
+    def root(self) -> Root | None:
+        """Return what the job was ended by, where that was no rank, no signal and no time-out."""
+        hosts = {state.host.host.name: state.host for state in self.ranks}
+        around = Surroundings(
+            ranks_of={
+                name: [state.rank for state in self.ranks if state.host.host.name == name] for name in hosts
+            },
+            remote=frozenset(name for name, host in hosts.items() if not host.is_local),
+            lost_after=self.job.lost_after,
+            mpi=named(self.setting.mpi),
+        )
+        return root(self.losses, around)
 
     def stop(self, cause: Cause) -> None:
         """Stop all ranks, for the first cause that came up."""

@@ -9,10 +9,13 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from ringleader.job import Family, Mpi
+from ringleader.launch.losses import Lost, Root, outweighs
 from ringleader.launch.outcome import RankEnd
 
 TIMED_OUT = 124
 """Exit code of a job that was stopped by ``--timeout``, as ``timeout(1)`` has it."""
+MACHINE = 3
+"""Exit code of a job that lost a host, or a process that it stands on: no rank's, no signal's."""
 _LINES = 20
 _FAMILY_NAMES = {
     Family.OPENMPI5: "Open MPI",
@@ -73,17 +76,29 @@ def judge(
     noise: str,
     aborts: Mapping[int, int],
     mpi: Mpi,
+    root: Root | None = None,
 ) -> Verdict:
     """Return whose exit code counts.
+
+    ``root``: what was lost, where anything was; ranks that failed because of that are not to blame.
 
     ``mpirun_code`` is negative for a signal, ``noise`` what mpirun wrote itself, ``aborts`` rank → what it
     gave MPI_Abort. A rank that failed before the job was being stopped decides; of several the first in time.
     """
     failed = sorted((end for end in ends if end.failed), key=lambda end: end.at)
+    ours = cause is not None and cause.why in (Why.TIMEOUT, Why.SIGNAL)
+    # Hydra's daemons end with the job that a rank aborted; hosts and mpirun do not.
+    aborted = bool(aborts) and root is not None and root.what >= Lost.DAEMON
+    if root is not None and cause is not None and not ours and not aborted:
+        told = [end.at for end in failed if not end.orphaned and (end.exit_code or end.signal)]
+        if outweighs(root, min(told, default=root.at)):
+            return Verdict(exit_code=MACHINE, whose=root.whose, reason=root.reason, first_failure=None)
     if cause is not None and cause.why in (Why.TIMEOUT, Why.SIGNAL):
         failed = [end for end in failed if end.at < cause.at]
     if mpirun_code is not None and mpirun_code < 0:  # what ranks did after that is its consequence
         failed, aborts = [end for end in failed if not end.orphaned], {}
+    # Nor is a rank to blame that failed while the MPI was ending it, unless it made the MPI do so.
+    failed = [end for end in failed if not end.orphaned or end.rank in aborts or end.code == mpirun_code]
     # A rank that nobody can say anything about is not as telling as one that said how it ended, and of those
     # that outlived their mpirun one called MPI_Abort: the one whose code mpirun passed on.
     failed.sort(
@@ -120,16 +135,14 @@ def _blame_mpirun(cause: Cause, code: int | None, noise: str, mpi: Mpi) -> Verdi
     """No rank failed by itself: mpirun, or something that killed one of its processes, ended the job."""
     if code is not None and code < 0:
         reason = f"mpirun of {named(mpi)} was killed by {signal.Signals(-code).name}"
-        return Verdict(exit_code=128 - code, whose="mpirun", reason=reason, first_failure=None)
+        return Verdict(exit_code=MACHINE, whose="mpirun", reason=reason, first_failure=None)
     reason = cause.text
     if code:
         reason += f"; mpirun of {named(mpi)} ended with exit code {code}"
     said = relevant(noise)
     if said:
         reason += f" and said:\n{said}"
-    return Verdict(
-        exit_code=code or 3, whose="mpirun" if code else "ringleader", reason=reason, first_failure=None
-    )
+    return Verdict(exit_code=MACHINE, whose="mpirun", reason=reason, first_failure=None)
 
 
 _OPEN_MPI_ABORT = re.compile(r"MPI_ABORT was invoked on rank (\d+) in.*?[Ee]rrorcode:? (-?\d+)", re.DOTALL)

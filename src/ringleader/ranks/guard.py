@@ -14,17 +14,19 @@ import os
 import sys
 
 from ringleader.ranks import tree
-from ringleader.ranks.light import signal
+from ringleader.ranks.light import signal, suppress
 
 TYPE_CHECKING = False  # see light.py
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import FrameType
 
 ALONE = 3
 """Exit code of a warden whose launcher was gone."""
 DAEMONS = ("prted", "orted", "hydra_pmi_proxy")
 """Names of the processes by which MPIs start ranks on other hosts."""
+ORDERED = signal.SIGHUP
+"""What the guard sends the warden where the MPI wants us to end; SIGTERM where anybody else does."""
+_AWAITED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 FAILED = 1
 """Exit code of an agent that could not do its work; the rank's own code goes to the launcher instead."""
 
@@ -37,19 +39,16 @@ def run(environ: Mapping[str, str]) -> int:
     if os.getppid() == 1:
         return FAILED  # our parent died before we could ask to die with it
     tree.become_subreaper()
-    guard = os.getpid()
+    guard, starter = os.getpid(), os.getppid()
+    signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
     warden = os.fork()
     if warden == 0:
-        os._exit(_be_warden(guard, environ))
-    forwarded = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
-    def forward(number: int, frame: FrameType | None) -> None:
-        tree.send([warden], signal.SIGTERM)
-
-    for number in forwarded:
-        signal.signal(number, forward)
-    status = _wait_for(warden)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
+        os._exit(_be_warden(guard, starter, environ))
+    status = _wait_for(warden, starter)
     tree.kill_below(guard, 5.0)
+    if os.WIFSIGNALED(status):
+        _tell_of_the_warden(environ, os.WTERMSIG(status))
     if os.WIFEXITED(status) and os.WEXITSTATUS(status) == ALONE:
         _end_daemon(os.getppid())
     return FAILED if status else 0
@@ -60,21 +59,46 @@ def _end_daemon(parent: int) -> None:
 
     mpirun itself, our parent on the launching host, is the launcher's business.
     """
-    try:
-        with open(f"/proc/{parent}/comm", encoding="utf-8") as file:  # noqa: PTH123 - see identity.py
-            name = file.read().strip()
-    except OSError:
-        return
-    if name in DAEMONS:
+    if daemon_name(parent):
         tree.send([parent], signal.SIGTERM)
 
 
-def _wait_for(warden: int) -> int:
-    """Reap whatever is reparented to us until the warden ends; return its wait status."""
+def daemon_name(pid: int) -> str:
+    """Return the name of an MPI's daemon; empty for mpirun, and for a process that has ended."""
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8") as file:  # noqa: PTH123 - see identity.py
+            name = file.read().strip()
+    except OSError:
+        return ""
+    return name if name in DAEMONS else ""
+
+
+def _wait_for(warden: int, starter: int) -> int:
+    """Reap whatever is reparented to us until the warden ends; return its wait status.
+
+    Signals are passed on: as ORDERED where the MPI's process that started us sent them, else as SIGTERM.
+    """
     while True:
-        pid, status = os.wait()
-        if pid == warden:
-            return status
+        came = signal.sigwaitinfo(_AWAITED)
+        if came.si_signo != signal.SIGCHLD:
+            tree.send([warden], ORDERED if came.si_pid == starter else signal.SIGTERM)
+        for pid, status in tree.reap():
+            if pid == warden:
+                return status
+
+
+def _tell_of_the_warden(environ: Mapping[str, str], number: int) -> None:
+    """Tell the launcher that a signal killed our other half, which can say nothing any more."""
+    from ringleader.ranks import identity, warden, wire
+
+    with suppress(warden.UnreachableError, OSError):
+        sock = warden.connect(
+            environ.get("RINGLEADER_CONTROL", ""), environ.get("RINGLEADER_TOKEN", ""), rounds=1
+        )
+        rank = identity.number(environ, identity.RANK_NAMES)
+        sock.setblocking(True)
+        sock.sendall(wire.message(do="agent_killed", rank=rank, signal=number))
+        sock.close()
 
 
 def _make_sure_open(fd: int) -> None:
@@ -85,12 +109,12 @@ def _make_sure_open(fd: int) -> None:
         os.open(os.devnull, os.O_RDWR)
 
 
-def _be_warden(guard: int, environ: Mapping[str, str]) -> int:
+def _be_warden(guard: int, starter: int, environ: Mapping[str, str]) -> int:
     from ringleader.ranks import warden
 
     try:
         os.setsid()
-        return warden.serve(guard, environ)
+        return warden.serve(guard, starter, environ)
     except warden.UnreachableError as error:
         sys.stderr.write(f"ringleader agent: {error}\n")
     except Exception:

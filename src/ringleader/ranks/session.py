@@ -12,6 +12,7 @@ import select
 import time
 
 from ringleader.ranks import child, tree, watch, wire
+from ringleader.ranks.guard import ORDERED, daemon_name
 from ringleader.ranks.leftovers import JobDirectory
 from ringleader.ranks.light import signal, socket, suppress
 from ringleader.ranks.rank_files import RankFiles
@@ -37,8 +38,16 @@ LOST_GRACE = 2.0
 after that. What the launcher then says counts instead."""
 ABORT_SECONDS = 0.3
 """From the MPI's order to end, or its end, to our SIGTERM to the rank."""
-_GONE = "the MPI's launcher or daemon on this host is gone"
-_ENDED = "the MPI ended it"
+BY_MPI, DAEMON, AGENT = "mpi", "daemon", "agent"
+"""Why we end although the launcher did not say so: the MPI's order, the end of its process that started us, a
+signal of somebody else's to us."""
+_ENDED_BY = {
+    BY_MPI: "the MPI ended it",
+    DAEMON: "the MPI's process that started it is gone",
+    AGENT: "its agent was ended",
+}
+EXIT_SECONDS = 0.02
+"""For a process whose end a child has noticed to be seen as ended."""
 FIRST_LOOK, LONGEST_LOOK = 0.1, 30.0
 
 
@@ -50,15 +59,18 @@ class Session:
         *,
         sock: socket.socket,
         wake: int,
-        guard: int,
+        parents: tuple[int, int],
         rank: int,
         directory: JobDirectory,
         environ: Mapping[str, str],
     ) -> None:
-        """Begin with a connection that both sides have proven, and no command yet."""
+        """Begin with a connection that both sides have proven, and no command yet.
+
+        ``parents``: the guard, and the MPI's process that started it.
+        """
         self.out = Outbox(sock)
         self.wake = wake
-        self.guard = guard
+        self.parents = parents
         self.rank = rank
         self.directory = directory
         self.environ = dict(environ)
@@ -98,6 +110,7 @@ class Session:
             host=host,
             hostname=hostname,
             pid=os.getpid(),
+            daemon=daemon_name(self.parents[1]),
             free_port=port,
         )
 
@@ -107,7 +120,9 @@ class Session:
             self._wait()
             now = time.monotonic()
             if self.stop_at is not None and now >= self.stop_at:
-                self.stop(self.orphaned, LOST_GRACE)
+                if self.orphaned != DAEMON:
+                    self.out.say(do="lost", what=self.orphaned)
+                self.stop(_ENDED_BY[self.orphaned], LOST_GRACE)
             if self.kill_at is not None and now >= self.kill_at:
                 # Whoever reaps our child must be us: how it ended is to be told.
                 tree.send(tree.below(os.getpid()), signal.SIGKILL)
@@ -169,10 +184,11 @@ class Session:
         numbers = b""
         with suppress(BlockingIOError):
             numbers = os.read(self.wake, 4096)
+        asked = {int(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)} & set(numbers)
         if signal.SIGCHLD in numbers:
             self._collect()
-        if {signal.SIGTERM, signal.SIGINT, signal.SIGHUP} & set(numbers):
-            self._orphan()
+        if asked:
+            self._orphan(asked)
 
     def _control(self, events: int) -> None:
         if events & select.POLLOUT:
@@ -189,6 +205,7 @@ class Session:
     def _obey(self, words: dict[str, Any]) -> None:
         what = words.get("do")
         if what == "start":
+            self.out.keep_alive(float(words["lost_after"]))
             self._start(words)
         elif what == "stop":
             self.stop(LAUNCHER, float(words["grace"]))
@@ -268,12 +285,21 @@ class Session:
         self.kill_at = until if self.kill_at is None or first_word else min(self.kill_at, until)
         self.told_to_stop = self.told_to_stop or first_word
 
-    def _orphan(self) -> None:
-        """The MPI is ending us: stop the rank, but first let one that called MPI_Abort say its exit code."""
+    def _orphan(self, asked: set[int]) -> None:
+        """Somebody is ending us: stop the rank, but first let one that called MPI_Abort say its exit code."""
         if not self.orphaned:
-            self.orphaned = _GONE if os.getppid() != self.guard else _ENDED
+            self.orphaned = self._who_ends_us(asked)
             if not self.told_to_stop:
                 self.stop_at = time.monotonic() + ABORT_SECONDS
+                if self.orphaned == DAEMON:  # nothing of ours causes that, so it is told at once
+                    self.out.say(do="lost", what=DAEMON)
+
+    def _who_ends_us(self, asked: set[int]) -> str:
+        guard, starter = self.parents
+        if os.getppid() == guard:
+            return BY_MPI if asked == {ORDERED} else AGENT
+        time.sleep(EXIT_SECONDS)
+        return AGENT if starter in tree.parents() else DAEMON
 
     def _never_started(self, by: str) -> None:
         self.out.say(do="ended", exit_code=None, signal=None, seconds=0.0, stopped=by, reason="never started")
@@ -287,7 +313,7 @@ class Session:
         for words in self.pipes.failing:
             pid = words["pid"]
             if not self.failing and (pid == self.child or watch.mpi_libraries(watch.mapped_files(pid))):
-                self.failing = words
+                self.failing = words | {"orphaned": bool(self.orphaned)}
                 self.out.say(do="failing", exit_code=words["exit_code"])
         self.pipes.failing.clear()
 
@@ -309,7 +335,7 @@ class Session:
                     signal=-code if code < 0 else None,
                     seconds=self.ended_at - self.started,
                     stopped="" if self.failing else self.stopped_by,
-                    orphaned=bool(self.orphaned) and not self.failing,
+                    orphaned=self.failing.get("orphaned", bool(self.orphaned)),
                     reason="",
                 )
 

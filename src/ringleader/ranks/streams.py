@@ -28,6 +28,11 @@ class Outbox:
         self._waiting = bytearray()
         self.open = True
 
+    def keep_alive(self, seconds: float) -> None:
+        """Give the connection up after so long a silence."""
+        with suppress(OSError):
+            wire.keep_alive(self._sock, seconds)
+
     @property
     def pending(self) -> int:
         """Bytes that wait to be sent."""

@@ -23,7 +23,7 @@ class UnreachableError(Exception):
     """The launcher cannot be reached, or what answers is not the launcher."""
 
 
-def serve(guard: int, environ: Mapping[str, str]) -> int:
+def serve(guard: int, starter: int, environ: Mapping[str, str]) -> int:
     """Connect, introduce ourselves, and serve until the rank has ended; return the exit code: 0, or ALONE."""
     wake_read, wake_write = os.pipe()
     for fd in (wake_read, wake_write):
@@ -40,7 +40,14 @@ def serve(guard: int, environ: Mapping[str, str]) -> int:
     sock = connect(environ.get("RINGLEADER_CONTROL", ""), environ.get("RINGLEADER_TOKEN", ""))
     directory = leftovers.JobDirectory(environ["RINGLEADER_JOB_DIR"], identity.host_key(here))
     directory.make_backing()
-    session = Session(sock=sock, wake=wake_read, guard=guard, rank=rank, directory=directory, environ=environ)
+    session = Session(
+        sock=sock,
+        wake=wake_read,
+        parents=(guard, starter),
+        rank=rank,
+        directory=directory,
+        environ=environ,
+    )
     session.hello(
         size=identity.number(environ, identity.SIZE_NAMES), host=here, hostname=socket.gethostname()
     )
@@ -54,10 +61,10 @@ def serve(guard: int, environ: Mapping[str, str]) -> int:
     return ALONE if session.launcher_gone else 0
 
 
-def connect(control: str, token: str) -> socket.socket:
+def connect(control: str, token: str, *, rounds: int = ROUNDS) -> socket.socket:
     """Return a connection to the launcher, proven on both sides, by the first address that works."""
     reasons: dict[str, str] = {}
-    for attempt in range(ROUNDS):
+    for attempt in range(rounds):
         for entry in control.split(","):
             address, _, port = entry.rpartition(":")
             try:

@@ -26,6 +26,8 @@ LARGEST = 8 * 1024 * 1024
 """Bytes in one frame at most: anything larger is a stranger's or a broken stream, not one of ours."""
 PIECE = 256 * 1024
 """Bytes in one frame of a long stream."""
+LOST_AFTER = 10.0
+"""Seconds of silence after which a connection is given up, until the job says otherwise."""
 NONCE = PROOF = 32
 """Bytes of a challenge and of its answer, which is a keyed BLAKE2b."""
 
@@ -109,14 +111,23 @@ def introduce(sock: socket.socket, token: str) -> None:
         raise ProtocolError("whoever listens there does not know the job's token")
 
 
-def keep_alive(sock: socket.socket) -> None:
-    """Notice within about 20 seconds that the other host is gone, and send small frames at once."""
+def keep_alive(sock: socket.socket, seconds: float = LOST_AFTER) -> None:
+    """Notice that the other host is gone after so long a silence, and send small frames at once.
+
+    The kernels ask and answer each other, so that only a host or a link that is down is silent: a process
+    that is stopped or gets no processor time is not, and neither we nor our peer have to be running.
+    """
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (("TCP_KEEPIDLE", 8), ("TCP_KEEPINTVL", 3), ("TCP_KEEPCNT", 4)):
+    idle = max(1, int(seconds / 3))
+    for name, value in (
+        ("TCP_KEEPIDLE", idle),
+        ("TCP_KEEPINTVL", 1),
+        ("TCP_KEEPCNT", max(1, round(seconds) - idle)),
+    ):
         option = getattr(socket, name, None)
         if option is not None:
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
     user_timeout = getattr(socket, "TCP_USER_TIMEOUT", None)
-    if user_timeout is not None:
-        sock.setsockopt(socket.IPPROTO_TCP, user_timeout, 20_000)
+    if user_timeout is not None:  # what was sent and never acknowledged; and, for Linux, the silence above
+        sock.setsockopt(socket.IPPROTO_TCP, user_timeout, int(max(0.5, seconds - 0.5) * 1000))
