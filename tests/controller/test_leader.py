@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
@@ -149,6 +150,29 @@ def test_a_short_absence_of_the_server_costs_nothing(fake, tmp_path):
         holds.cancel()
 
     play(fake, tmp_path / "kubeconfig", script)
+
+
+def test_a_renewal_that_hangs_leaves_time_for_another(fake, tmp_path):
+    async def run() -> None:
+        path = fake.write_kubeconfig(tmp_path / "kubeconfig")
+        cluster = RestCluster(await credentials(kubeconfig=str(path)), timeout=60.0)
+        terms = LeaseTerms(namespace="default", identity="a", retry=0.01, attempt=0.3)
+        first = Leader(cluster, terms, steady=time.monotonic, now=time.time)
+        try:
+            async with asyncio.timeout(60):
+                await first.take()
+                before = spec(fake)["renewTime"]
+                hung = fake.faults.slow(30.0, resource="leases", times=1)
+                holds = asyncio.create_task(first.hold())
+                await until(lambda: (hung.hits and spec(fake)["renewTime"] > before) or holds.done())
+                assert not holds.done()
+                assert first.is_leader
+                holds.cancel()
+        finally:
+            fake.faults.clear()
+            await cluster.close()
+
+    asyncio.run(run())
 
 
 def test_of_two_who_take_a_free_lease_at_once_one_gets_it(fake, tmp_path):

@@ -50,6 +50,7 @@ def test_a_whole_life_within_the_rights_of_the_manifests(cluster, tmp_path, scop
         cluster.kubelet.finish(_alive(cluster), 0)
         wait(lambda: holds(cluster, "Succeeded") and not pods(cluster), "it succeeded and is cleaned")
         wait(lambda: "MPIJobSucceeded" in reasons(cluster), "the last event")
+        assert "MPIJobFailed" not in reasons(cluster), "a role is there before it is bound"
     listed = {resource for verb, resource in cluster.server.seen if verb in ("list", "watch")}
     assert listed == {"mpijobs", "pods", "jobs", "services"}
 

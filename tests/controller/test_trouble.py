@@ -153,6 +153,32 @@ def test_a_pod_that_the_server_calls_invalid_fails_the_job(cluster):
     assert "worker pod created failed" in condition(cluster, "Failed")["message"]
 
 
+@pytest.mark.usefixtures("operator")
+def test_a_field_that_the_server_does_not_know_is_said_in_its_words(cluster):
+    wish = job()
+    wish["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["nodeSelecter"] = {"gpu": "h100"}
+    cluster.create(wish)
+    wait(lambda: holds(cluster, "Failed"), "the job failed")
+    said = condition(cluster, "Failed")["message"]
+    assert 'strict decoding error: unknown field "spec.nodeSelecter"' in said
+    wait(lambda: "MPIJobFailed" in reasons(cluster), "an event says it")
+
+
+@pytest.mark.usefixtures("operator")
+def test_what_the_server_warns_of_is_said_once(cluster):
+    wish = job(workers=5)
+    main = wish["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+    main["env"] = [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]
+    cluster.create(wish)
+    wait(lambda: holds(cluster, "Running"), "the job runs")
+    wait(lambda: "MPIJobRunning" in reasons(cluster), "the last event")
+    words = [
+        one["message"] for one in cluster.list("events", "default") if one["reason"] == "APIServerWarning"
+    ]
+    assert len(words) == 1
+    assert 'spec.containers[0].env[1]: hides previous definition of "A"' in words[0]
+
+
 def test_a_spec_that_is_invalid_is_a_condition_and_may_be_corrected(counted, kubeconfig):
     """Such a spec was stored before our CRD, whose rules refuse it."""
     counted.create(job())

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from ringleader.kube.answers import Lines, change_of, error_of
+from ringleader.kube.answers import Lines, change_of, error_of, warnings_of
 from ringleader.kube.port import ApiError
 
 STATUS = {
@@ -135,3 +135,13 @@ def test_an_error_in_a_watch() -> None:
 def test_what_is_no_event(text: bytes) -> None:
     with pytest.raises(ValueError):
         change_of(text, "")
+
+
+def test_warnings_are_read_as_servers_quote_them() -> None:
+    headers = [
+        r'299 - "unknown field \"spec.replicas\""',
+        r'299 - "unknown field \"spec.replicas\""',
+        r'299 kube "one", 299 - "back\\slash"',
+        "nonsense",
+    ]
+    assert warnings_of(headers) == ['unknown field "spec.replicas"', "one", "back\\slash"]
