@@ -1,7 +1,7 @@
 """What mpi-operator's public integration suite compares, field by field, in its own scenarios.
 
 There is no kubelet and no Job controller in them: the test plays both, as that suite does. An event is
-compared whole but for its metadata, times, count, message and the resource version of the object that it is about.
+compared whole but for its metadata, times, count, message and the version of the object that it is about.
 """
 
 from __future__ import annotations

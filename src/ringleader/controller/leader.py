@@ -93,7 +93,7 @@ class Leader:
             return
         self.is_leader = False
         try:
-            async with asyncio.timeout(self._terms.retry):
+            async with asyncio.timeout(self._terms.attempt):
                 lease = await self._read()
                 if lease is not None and _holder(lease) == self._terms.identity:
                     spec = {**lease["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}
