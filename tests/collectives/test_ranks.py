@@ -123,6 +123,17 @@ def test_a_stall_ends_the_engine(jobs: Any, how: str) -> None:
     assert "allreduce.missing" in job.out
 
 
+@pytest.mark.parametrize(("size", "per_host"), [(1, ""), (2, ""), (3, "1")])
+def test_forked_children_are_not_ranks(jobs: Any, size: int, per_host: str, tmp_path: Path) -> None:
+    """Their ends are their own: nothing of the parent's is told, parted from or finalised."""
+    trace = tmp_path / "trace"
+    environ = {"RINGLEADER_RANKS_PER_HOST": per_host, "HOROVOD_TIMELINE": str(trace)}
+    jobs("forking.py", ranks=size, timeout=90, **environ).passed(size)
+    assert json.loads(trace.read_text())
+    if size == 1:  # without MPI a child is as good as its parent
+        jobs.run([sys.executable, str(jobs.programs / "forking.py")]).passed(1)
+
+
 def test_threads(jobs: Any) -> None:
     jobs("threads.py", ranks=2).passed(2)
 

@@ -443,6 +443,18 @@ class Engine:
         for work in list(self._queue.values()):
             self._execution.finish(work, HorovodInternalError(why))
 
+    def forked(self, why: str) -> None:
+        """Go on in a forked child, where only the thread that forked is left.
+
+        With ``why`` not empty every operation from now on is an error of these words.
+        """
+        self._lock = threading.Lock()
+        if self._steward is not None:
+            self._steward = Steward(self._work_in_background, GRACE_SECONDS)
+        self._waiters.clear()
+        if why:
+            self._broken = why
+
     def close(self, *, why: str) -> bool:
         """End what is pending with an error and stop the other thread.
 

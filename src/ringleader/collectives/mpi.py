@@ -34,25 +34,30 @@ def load(surroundings: Surroundings) -> Any:
         raise WorldError("MPI was finalised in this process and cannot be started again")
     if not MPI.Is_initialized():
         MPI.Init_thread(MPI.THREAD_MULTIPLE)
-        _OURS.append(True)
+        _OURS.append(os.getpid())
     wrong = wrong_library(surroundings, library=MPI.Get_library_version(), size=MPI.COMM_WORLD.size)
     if wrong:
         raise WorldError(wrong)
     return MPI
 
 
-_OURS: list[bool] = []
-"""Not empty when this process's MPI was initialised here, so that it is ours to finalise. It mirrors state
-of the MPI library, which is one per process too."""
+_OURS: list[int] = []
+"""The process whose MPI was initialised here, so that it is its to finalise, and not that of a forked child,
+which has this list too. It mirrors state of the MPI library, which is one per process."""
 
 
 def ours() -> bool:
     """Return whether MPI runs in this process and was initialised by `load`."""
-    if not _OURS:
+    if os.getpid() not in _OURS:
         return False
     from mpi4py import MPI
 
     return MPI.Is_initialized() and not MPI.Is_finalized()
+
+
+def inherited() -> bool:
+    """Return whether `load` initialised MPI in a process of which this one is a forked child."""
+    return bool(_OURS) and os.getpid() not in _OURS
 
 
 def finalize() -> None:

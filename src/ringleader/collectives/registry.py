@@ -92,6 +92,12 @@ class Registry:
             )
             raise HorovodInternalError(f"Mismatched process sets: {said}")
 
+    def forked(self, why: str) -> None:
+        """Go on in a forked child: see `Engine.forked`."""
+        for team in self._teams.values():
+            for engine in team.member.engines:
+                engine.forked(why)
+
     def close(self, *, why: str) -> bool:
         """End all engines; return whether none was in the middle of an operation."""
         return all([team.close(why=why) for _, team in sorted(self._teams.items(), reverse=True)])

@@ -18,7 +18,7 @@ from ringleader.collectives.carriers import Adapter
 from ringleader.collectives.departures import End, StatusFile
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.environment import Surroundings, read_surroundings
-from ringleader.collectives.exceptions import NotInitializedError
+from ringleader.collectives.exceptions import NotInitializedError, WorldError
 from ringleader.collectives.parting import Parting
 from ringleader.collectives.registry import Registry
 from ringleader.collectives.segment import Segment
@@ -265,6 +265,12 @@ def close_session(session: Session, how: End) -> tuple[bool, list[Segment]]:
     return together, left
 
 
+FORKED = (
+    "This process was forked from a rank after hvd.init and is not a rank itself: MPI and the memory between "
+    "the ranks are its parent's. Start it before hvd.init, or as a new Python (multiprocessing's 'spawn')."
+)
+
+
 class Process:
     """The one session of this process, and what is left of earlier ones."""
 
@@ -273,21 +279,28 @@ class Process:
         self.session: Session | None = None
         self._left: list[Segment] = []
         self._at_exit = False
+        self._pid = 0
 
     def init(self, kernels: Adapter, comm: Any = None, *, dynamic: bool = False) -> None:
         """Open a session, unless there is one. See `open_session`."""
         if self.session is not None:
             return
+        if self._pid not in (0, os.getpid()) and (
+            read_surroundings(os.environ).launched or mpi_life.inherited()
+        ):
+            raise WorldError(FORKED)
         if not self._at_exit:
             atexit.register(self._exit)
+            os.register_at_fork(after_in_child=self._forked)
             self._at_exit = True
+        self._pid = os.getpid()
         self.session = open_session(kernels, environ=os.environ, comm=comm, dynamic=dynamic)
         self.session.timelines.begin()
 
     def shutdown(self) -> None:
         """Close the session, if there is one."""
         session, self.session = self.session, None
-        if session is not None:
+        if session is not None and self._pid == os.getpid():
             self._left.extend(close_session(session, End.SHUT_DOWN)[1])
 
     def get(self) -> Session:
@@ -296,7 +309,20 @@ class Process:
             raise NotInitializedError
         return self.session
 
+    def _forked(self) -> None:
+        """In a forked child: the session is the parent's, and so are MPI and the memory between the ranks."""
+        session = self.session
+        if session is None:
+            return
+        alone = session.parting is None
+        session.timelines.forked()
+        session.registry.forked("" if alone else FORKED)
+        if alone:
+            self._pid = os.getpid()
+
     def _exit(self) -> None:
+        if self._pid != os.getpid():
+            return
         # The interpreter keeps the exception that ended it here before handlers of exit run.
         raised = getattr(sys, "last_value", None) is not None
         session, self.session = self.session, None

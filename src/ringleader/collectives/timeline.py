@@ -175,6 +175,13 @@ class Timelines:
         if trace is not None:
             trace.close()
 
+    def forked(self) -> None:
+        """Write no more in a forked child: the file is the parent's."""
+        trace, self._trace, self.observer = self._trace, None, None
+        self._all(self._engines.items())
+        if trace is not None:
+            trace.forked()
+
     def _all(self, engines: Iterable[tuple[str, Watched]]) -> None:
         for group, engine in list(engines):
             self._look_at(group, engine)

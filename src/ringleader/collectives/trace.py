@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import deque
@@ -74,6 +75,11 @@ class TraceFile:
         if events:
             self._file.write("".join(f",\n{event}" for event in events))
             self._file.flush()
+
+    def forked(self) -> None:
+        """Let nothing that this forked child still holds reach the parent's file."""
+        with Path(os.devnull).open("wb") as nothing:
+            os.dup2(nothing.fileno(), self._file.fileno())
 
     def close(self) -> None:
         """Write what was noted and end the file."""
