@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ringleader.collectives.board import PAGE_BYTES, HostBoard
 from ringleader.collectives.buckets import ALIGNMENT, Shape, first_difference, plan_buckets
+from ringleader.collectives.departures import End
 from ringleader.collectives.environment import read_surroundings, wrong_library
+from ringleader.collectives.exceptions import HorovodInternalError
 from ringleader.collectives.operations import MASK, Call, ReduceOp, Work, call_digest
+from ringleader.collectives.watch import Watch
 
 ADD = Call(kind="allreduce", dtype="float32", shape=(3,))
 
@@ -70,6 +76,51 @@ def test_digests_of_a_round_tell_who_has_which_name(
     other = random.sample(calls, len(calls))
     mine, theirs = digests(calls), digests(other)
     assert (sum(mine) & MASK == sum(theirs) & MASK) == (calls == other)
+
+
+def test_a_wait_for_ranks_that_live_has_no_end_but_is_told_ever_less_often() -> None:
+    times, said = iter(range(0, 100_000, 20)), []
+    watch = Watch(
+        rank=1,
+        signs=[],
+        warn_seconds=read_surroundings({}).warn_seconds,
+        deadline_seconds=read_surroundings({}).deadline_seconds,
+        clock=lambda: next(times),
+        say=said.append,
+    )
+    watch.subject, looks = "an allreduce", iter(range(400))
+    watch.until(lambda: next(looks) == 399, lambda: [0])
+    assert 5 < len(said) < 10
+    assert said[0].endswith("s in an allreduce for rank 0")
+    patient = read_surroundings({"RINGLEADER_DEADLINE": "100"})
+    assert (patient.deadline_seconds, patient.stall_seconds) == (100, 100)
+    assert read_surroundings({"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "90"}).deadline_seconds == 90
+
+
+def test_who_gave_up_because_of_another_is_not_named_beside_that_one() -> None:
+    gone = {0: "has ended with exit code 1", 2: End.BROKEN.words()}
+    watch = Watch(rank=1, signs=[lambda: gone], warn_seconds=9, deadline_seconds=9)
+    with pytest.raises(HorovodInternalError, match=r"^rank 0 has ended with exit code 1 while rank 1 waits"):
+        watch.until(lambda: False, lambda: [0, 2])
+    gone.pop(0)
+    with pytest.raises(HorovodInternalError, match=r"^rank 2 gave up in an operation"):
+        watch.until(lambda: False, lambda: [0, 2])
+
+
+def test_the_digest_of_a_peer_is_read_after_its_turn() -> None:
+    """A processor may read the second of two lines first, unless a fence stands between."""
+    pages = [bytearray(PAGE_BYTES) for _ in range(2)]
+    peer = memoryview(pages[1]).cast("Q")
+    peer[8] = 1  # the peer's turn is to be seen already, its digest behind the next fence
+
+    def fence() -> None:
+        if memoryview(pages[0]).cast("Q")[8] == 1:
+            peer[9] = 77
+
+    segment: Any = SimpleNamespace(parts=pages, fence=fence)
+    idle: Any = None
+    board = HostBoard(segment, me=0, ranks=[0, 1], wire=idle, watch=idle, crowded=False)
+    assert board.arrive(77)
 
 
 SIZES = {"float32": 4, "float64": 8, "float16": 2, "uint8": 1}

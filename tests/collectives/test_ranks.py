@@ -134,6 +134,23 @@ def test_forked_children_are_not_ranks(jobs: Any, size: int, per_host: str, tmp_
         jobs.run([sys.executable, str(jobs.programs / "forking.py")]).passed(1)
 
 
+@pytest.mark.parametrize(("size", "per_host"), [(3, ""), (2, "1")], ids=["one host", "two hosts"])
+def test_a_rank_that_gives_up_alone(jobs: Any, size: int, per_host: str, tmp_path: Path) -> None:
+    """The others do not wait for it as long as it lives, and its exception is what was raised."""
+    environ = {"RINGLEADER_RANKS_PER_HOST": per_host}
+    jobs("giving_up.py", str(tmp_path), ranks=size, **environ).passed(size)
+
+
+@pytest.mark.parametrize("starter", ["ringleader", "mpi4py"])
+def test_a_rank_that_leaves_without_a_word(jobs: Any, starter: str) -> None:
+    """The launcher knows, so the others end too, each with its own exit code."""
+    ringleader = str(Path(sys.executable).with_name("ringleader"))
+    command = [ringleader, "run", "-n", "2", "--oversubscribe", sys.executable]
+    job = jobs.run([*command, str(jobs.programs / "leaving.py"), starter], timeout=90)
+    assert (job.code, job.out.count("rank done")) == (0, 1), job.err
+    assert "rank 0 has ended with exit code 0 while rank 1 waits in its end" in job.err
+
+
 def test_threads(jobs: Any) -> None:
     jobs("threads.py", ranks=2).passed(2)
 

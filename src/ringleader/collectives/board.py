@@ -24,6 +24,7 @@ SPINS_CROWDED = 200
 _LINE = 8  # words of 8 bytes in a cache line
 _BARRIER = 2 * _LINE
 _ENDED = 3 * _LINE
+_BROKEN = _ENDED + 1
 _WORDS = 4 * _LINE
 
 
@@ -94,9 +95,11 @@ class HostBoard:
         for line, _rank in self._others:
             if line[at] != turn:
                 self._wait(line, at, turn)
+        # Between a peer's turn and its digest: some processors read the later line first.
+        self._fence()
+        for line, _rank in self._others:
             if line[at + 1] != digest:
                 agreed = False
-        self._fence()
         return agreed
 
     def note(self, word: int) -> None:
@@ -150,6 +153,14 @@ class HostBoard:
     def ended(self) -> dict[int, int]:
         """Return the ranks of this host that announced their end."""
         return {rank: line[_ENDED] for line, rank in self._others if line[_ENDED]}
+
+    def announce_broken(self) -> None:
+        """Tell the ranks of this host that the engine of this one does nothing any more."""
+        self._mine[_BROKEN] = 1
+
+    def broken(self) -> list[int]:
+        """Return the ranks of this host whose engines do nothing any more."""
+        return [rank for line, rank in self._others if line[_BROKEN]]
 
     def close(self) -> None:
         """Let go of the memory."""

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from array import array
 from collections.abc import Sequence
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
+
+NAP_SECONDS = 0.001
 
 
 class End(IntEnum):
@@ -21,10 +24,18 @@ class End(IntEnum):
     FINISHED = 1
     RAISED = 2
     SHUT_DOWN = 3
+    BROKEN = 4
+    """It lives, but an operation of one of its engines ended with an error, so that this engine does nothing
+    any more."""
 
     def words(self) -> str:
         """Return the end as part of a sentence."""
-        return {1: "has ended", 2: "ended with an exception", 3: "was shut down (hvd.shutdown)"}[int(self)]
+        return {
+            1: "has ended",
+            2: "ended with an exception",
+            3: "was shut down (hvd.shutdown)",
+            4: "gave up in an operation (see its own error)",
+        }[int(self)]
 
 
 class StatusFile:
@@ -75,32 +86,49 @@ class Goodbyes:
         self._mpi = mpi
         self._control = control
         self._ended: dict[int, str] = {}
+        self._broken: dict[int, dict[int, str]] = {}
         self._sent: list[Any] = []
         self._looking = threading.Lock()
 
     def __call__(self) -> dict[int, str]:
-        """Return every rank that has said goodbye so far."""
+        """Return every rank that has said so far that it ends."""
+        self._listen()
+        return dict(self._ended)
+
+    def broken(self, number: int) -> dict[int, str]:
+        """Return every rank that has said so far that its engine of a process set is broken."""
+        self._listen()
+        return dict(self._broken.get(number, {}))
+
+    def _listen(self) -> None:
         # Two threads that saw the same message would wait for it both, and one of them for ever.
         if self._looking.acquire(blocking=False):
             try:
                 self._look()
             finally:
                 self._looking.release()
-        return dict(self._ended)
 
     def _look(self) -> None:
         status = self._mpi.Status()
         while self._control.Iprobe(source=self._mpi.ANY_SOURCE, tag=self.TAG, status=status):
-            word = array("i", [0])
-            self._control.Recv([word, 1, self._mpi.INT], source=status.Get_source(), tag=self.TAG)
-            self._ended[status.Get_source()] = End(word[0]).words()
+            word = array("i", [0, 0])
+            self._control.Recv([word, 2, self._mpi.INT], source=status.Get_source(), tag=self.TAG)
+            how, number = End(word[0]), word[1]
+            told = self._broken.setdefault(number, {}) if how is End.BROKEN else self._ended
+            told[status.Get_source()] = how.words()
 
-    def say(self, how: End, ranks: Sequence[int]) -> None:
-        """Tell ``ranks``; does not wait for them."""
-        word = array("i", [int(how)])
+    def say(self, how: End, ranks: Sequence[int], *, number: int = 0) -> None:
+        """Tell ``ranks``; does not wait for them. ``number`` is that of a process set, for `End.BROKEN`."""
+        word = array("i", [int(how), number])
         self._sent.extend(
-            (word, self._control.Isend([word, 1, self._mpi.INT], dest=rank, tag=self.TAG)) for rank in ranks
+            (word, self._control.Isend([word, 2, self._mpi.INT], dest=rank, tag=self.TAG)) for rank in ranks
         )
+
+    def drain(self, seconds: float) -> None:
+        """Move what was said on its way, at most so long."""
+        end = time.monotonic() + seconds
+        while not self.sent() and time.monotonic() < end:
+            time.sleep(NAP_SECONDS)
 
     def sent(self) -> bool:
         """Return whether every message has left; asking also moves them on."""

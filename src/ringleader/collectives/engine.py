@@ -22,7 +22,7 @@ from operator import attrgetter
 
 from ringleader.collectives.board import Board
 from ringleader.collectives.carriers import DeviceTransport
-from ringleader.collectives.exceptions import HorovodInternalError
+from ringleader.collectives.exceptions import HorovodInternalError, is_transport_error, known_to_peers
 from ringleader.collectives.execution import Execution, Several
 from ringleader.collectives.kernels import Kernels
 from ringleader.collectives.negotiation import Decision, Limits, Pending, decide, decode, encode
@@ -71,9 +71,12 @@ class Engine:
         packer: Packer | None,
         threads: bool,
         devices: DeviceTransport | None = None,
+        announce_broken: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Take the parts. ``devices`` carries arrays that are not in host memory.
+
+        ``announce_broken`` tells the peers that this engine does nothing any more.
 
         ``packer`` lets small operations travel together, None keeps them apart. ``threads``: whether MPI may
         be called from a second thread.
@@ -94,6 +97,7 @@ class Engine:
         self._board = board
         self._watch = watch
         self._limits = limits
+        self._announce_broken = announce_broken
         self._clock = clock
         self._lock = threading.Lock()
         self._execution = Execution(
@@ -186,7 +190,8 @@ class Engine:
             self._queue[work.name] = work
             self._carry_out(self._negotiate([work], blocked=True))
         except BaseException as error:
-            raise self._failed(error)
+            raised = self._failed(error)
+            raise raised from raised.__cause__
         finally:
             self._lock.release()
         self.wait(work)
@@ -320,7 +325,8 @@ class Engine:
         asked = self._queue.copy()
         if self._broken:
             self._break(self._broken)
-        if not asked or self._broken:
+            return
+        if not asked:
             return
         pending = list(asked.values())
         first = pending[0]
@@ -342,10 +348,9 @@ class Engine:
                 self._execution.carry_out(pending, staged=staged)
             else:
                 self._carry_out(self._negotiate(pending, blocked=blocked))
-        except Exception as error:
-            self._failed(error)
         except BaseException as error:
-            raise self._failed(error)
+            raised = self._failed(error)
+            raise raised from raised.__cause__
 
     def _negotiate(self, pending: list[Work], *, blocked: bool) -> Decision:
         """Exchange lists with all ranks; every rank gets the same decision."""
@@ -378,7 +383,7 @@ class Engine:
 
     def _carry_out(self, decision: Decision) -> None:
         if decision.shutdown:
-            raise HorovodInternalError(decision.shutdown)
+            raise known_to_peers(decision.shutdown)
         self._give_back(decision.unused)
         if decision.stalled:
             self._tell_stalls(decision)
@@ -422,19 +427,23 @@ class Engine:
         if quiet and self._lock.acquire(blocking=False):
             try:
                 self._round(blocked=False)
+            except Exception:
+                return 0.0  # whoever waits for one of these operations is told
             finally:
                 self._lock.release()
         return GRACE_SECONDS if self._queue else 0.0
 
     def _failed(self, error: BaseException) -> BaseException:
-        """End the engine, as ranks can no longer be in step; return what to raise."""
-        if isinstance(error, Exception) and not isinstance(error, HorovodInternalError):
-            # MPI's errors, or those of a framework that has no memory left: to the script they are one thing.
-            text = f"{self._watch.subject} failed: {type(error).__name__}: {error}"
+        """End the engine, as ranks can no longer be in step, and tell the others; return what to raise."""
+        text = f"{self._watch.subject} failed: {type(error).__name__}: {error}"
+        if is_transport_error(error) and not isinstance(error, HorovodInternalError):
             wrapped = HorovodInternalError(text)
             wrapped.__cause__ = error
             error = wrapped
-        self._break(str(error) or f"interrupted by {type(error).__name__}")
+        first = not self._broken
+        self._break(str(error) if isinstance(error, HorovodInternalError) else text)
+        if first and not getattr(error, "known_to_peers", False):
+            self._announce_broken()
         return error
 
     def _break(self, why: str) -> None:

@@ -32,7 +32,8 @@ class Surroundings:
     warn_seconds: float
     """A wait this long is told on standard error, with the tensor and the ranks that are missing."""
     deadline_seconds: float
-    """A wait this long is an error. Long by default: one rank may evaluate while the others wait."""
+    """A wait this long is an error, none where it is infinite: one rank may evaluate while the others wait,
+    and a peer that has ended is noticed anyway."""
     patience_seconds: float
     """How long all ranks may stand still over different operations before it is an error."""
     transport: str = ""
@@ -55,7 +56,7 @@ def read_surroundings(environ: Mapping[str, str]) -> Surroundings:
     if _on(environ, "HOROVOD_STALL_CHECK_DISABLE"):
         warn = float("inf")
     stall = _seconds(environ, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", float("inf"))
-    deadline = _seconds(environ, "RINGLEADER_DEADLINE", min(1800.0, stall))
+    deadline = _seconds(environ, "RINGLEADER_DEADLINE", stall)
     fusion = environ.get("RINGLEADER_FUSION_THRESHOLD") or environ.get("HOROVOD_FUSION_THRESHOLD") or ""
     return Surroundings(
         launched=any(name in environ for name in _SIGNS) or size is not None,

@@ -10,6 +10,28 @@ class HorovodInternalError(RuntimeError):
     things under one name, or the deadline passed. The name is Horovod's, because scripts catch it.
     """
 
+    known_to_peers = False
+    """Whether the others have noticed the reason themselves, so that it need not be told them."""
+
+
+def known_to_peers(words: str) -> HorovodInternalError:
+    """Return an error whose reason the other ranks notice themselves."""
+    error = HorovodInternalError(words)
+    error.known_to_peers = True
+    return error
+
+
+def is_transport_error(error: BaseException) -> bool:
+    """Return whether an exception is MPI's or the framework's: to scripts it is an operation's failure.
+
+    All others are the script's own (of a signal handler, an interrupt), or mean this process alone, as that
+    no memory is left. They reach the script as what they are.
+    """
+    kind = type(error)
+    if not isinstance(error, RuntimeError) or kind.__name__ == "OutOfMemoryError":
+        return False
+    return kind is RuntimeError or kind.__module__.partition(".")[0] in ("mpi4py", "torch")
+
 
 class WorldError(RuntimeError):
     """The world of ranks could not be made as the launcher described it (wrong MPI library, wrong size)."""

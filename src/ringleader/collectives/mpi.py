@@ -60,6 +60,15 @@ def inherited() -> bool:
     return bool(_OURS) and os.getpid() not in _OURS
 
 
+def runs() -> bool:
+    """Return whether MPI was initialised in this process, by whomever, and not finalised."""
+    if "mpi4py.MPI" not in sys.modules:
+        return False
+    from mpi4py import MPI
+
+    return MPI.Is_initialized() and not MPI.Is_finalized()
+
+
 def finalize() -> None:
     """Finalise MPI if it is ours. Waits for all ranks of the job, as MPI does."""
     if ours():

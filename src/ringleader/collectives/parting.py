@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from array import array
 from typing import Any
 
 from ringleader.collectives.board import HostBoard
 from ringleader.collectives.departures import End, Goodbyes
+from ringleader.collectives.exceptions import HorovodInternalError
+from ringleader.collectives.watch import Watch
 from ringleader.collectives.world import Ranks
 
 FAREWELL_SECONDS = 0.3
 """A rank that ends this much before its peers on other hosts tells them."""
-NAP_SECONDS = 0.001
-SHORT_NAP_SECONDS = 0.0001
-"""Between looks at first, when the others usually come."""
+DRAIN_SECONDS = 0.2
+"""So long a rank that does not wait for the others sees to it that they hear of it."""
 
 
 class Parting:
     """A communicator of all ranks that nothing else uses, so that the end can be told whatever goes on."""
 
-    def __init__(self, mpi: Any, control: Any, ranks: Ranks) -> None:
-        """Take the communicator, which is freed at the end."""
+    def __init__(self, mpi: Any, control: Any, ranks: Ranks, goodbyes: Goodbyes, watch: Watch) -> None:
+        """Take the communicator, which is freed at the end.
+
+        ``watch`` knows which processes are gone, and by nothing else that ranks have ended.
+        """
         self.control = control
         """For all that ranks tell each other outside of operations."""
-        self.goodbyes = Goodbyes(mpi, control)
-        """Ranks of other hosts that have ended."""
+        self._goodbyes = goodbyes
+        self._watch = watch
         self._mpi = mpi
         self._ranks = ranks
 
@@ -32,37 +38,64 @@ class Parting:
         """Tell the peers and wait until all of them part too.
 
         Return whether all parted, none by raising, and whether what they own together can be given back:
-        that is not so if one of them is not ``clean``, as it left in the middle of an operation.
+        that is not so if one of them is not ``clean``, as it left in the middle of an operation. A peer that
+        has gone without parting is not waited for; standard error tells which.
         """
         if board:
             board.announce_end(how)
-        away = [rank for rank in range(self._ranks.size) if rank not in self._ranks.host_ranks]
+        near = self._ranks.host_ranks if board else (self._ranks.rank,)
+        away = [rank for rank in range(self._ranks.size) if rank not in near]
         if how is End.RAISED:
-            self.goodbyes.say(how, away)
-            self._drain(0.2)
+            self._goodbyes.say(how, away)
+            self._goodbyes.drain(DRAIN_SECONDS)
             return False, False
-        parting = self.control.Ibarrier()
-        told, start = not away, time.monotonic()
-        while not parting.Test():
-            waited = time.monotonic() - start
-            time.sleep(NAP_SECONDS if waited > NAP_SECONDS else SHORT_NAP_SECONDS)
-            if not told and waited > FAREWELL_SECONDS:
-                self.goodbyes.say(how, away)
+        try:
+            return self._meet(how, board, away, clean=clean)
+        except HorovodInternalError as error:
+            text = f"ringleader: {error}; rank {self._ranks.rank} ends without the others"
+            print(text, file=sys.stderr, flush=True)  # noqa: T201
+            return False, False
+        except BaseException:
+            # An interrupt, or a signal's handler: the others must not wait for this rank inside MPI.
+            if board:
+                board.announce_end(End.RAISED)
+            self._goodbyes.say(End.RAISED, away)
+            self._goodbyes.drain(DRAIN_SECONDS)
+            raise
+
+    def _meet(self, how: End, board: HostBoard | None, away: list[int], *, clean: bool) -> tuple[bool, bool]:
+        barrier, start, told = self.control.Ibarrier(), time.monotonic(), not away
+        raised = False
+
+        def over() -> bool:
+            nonlocal told, raised
+            if barrier.Test():
+                return True
+            if not told and time.monotonic() - start > FAREWELL_SECONDS:
+                self._goodbyes.say(how, away)
                 told = True
-            if told:
-                self.goodbyes.sent()
-            if self._somebody_raised(board):
-                return False, False
-        return True, bool(self.control.allreduce(int(clean), op=self._mpi.MIN))
+            if away and told:
+                self._goodbyes.sent()
+            raised = self._somebody_raised(board)
+            return raised
+
+        self._watch.subject = "its end, which takes all ranks"
+        self._watch.until(over, lambda: self._not_yet(board))
+        if raised:
+            return False, False
+        mine, least = array("i", [int(clean)]), array("i", [0])
+        word = self._mpi.INT
+        self._watch.until_done(self.control.Iallreduce([mine, 1, word], [least, 1, word], op=self._mpi.MIN))
+        return True, bool(least[0])
+
+    def _not_yet(self, board: HostBoard | None) -> list[int]:
+        """Return the ranks that have not told of their end, as far as this rank knows."""
+        ended = {self._ranks.rank, *self._goodbyes(), *(board.ended() if board else ())}
+        return [rank for rank in range(self._ranks.size) if rank not in ended]
 
     def _somebody_raised(self, board: HostBoard | None) -> bool:
         flags = board.ended() if board else {}
-        return End.RAISED in flags.values() or End.RAISED.words() in self.goodbyes().values()
-
-    def _drain(self, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        while not self.goodbyes.sent() and time.monotonic() < end:
-            time.sleep(NAP_SECONDS)
+        return End.RAISED in flags.values() or End.RAISED.words() in self._goodbyes().values()
 
     def free(self) -> None:
         """Give the communicator back, together with all peers."""

@@ -8,6 +8,7 @@ import socket
 import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from ringleader.collectives import mpi as mpi_life
 from ringleader.collectives.board import HostBoard
 from ringleader.collectives.carriers import Adapter
-from ringleader.collectives.departures import End, StatusFile
+from ringleader.collectives.departures import End, Goodbyes, StatusFile
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.environment import Surroundings, read_surroundings
 from ringleader.collectives.exceptions import NotInitializedError, WorldError
@@ -69,6 +70,8 @@ class Session:
     """The communicator that the ranks' numbers are of, None in a world of one."""
     parting: Parting | None = None
     """How the ranks part, None in a world of one."""
+    goodbyes: Goodbyes | None = None
+    """What ranks of several hosts tell each other of their ends, None in a world of one."""
     at_shutdown: Callbacks = field(default_factory=Callbacks)
     """Called before the memory of this session goes: gradients move out of it."""
     at_join: Callbacks = field(default_factory=Callbacks)
@@ -125,7 +128,7 @@ class Session:
 
     def _open_set(self, number: int, ranks: tuple[int, ...]) -> Team:
         world = self.everybody.world
-        if world is None:
+        if world is None or self.goodbyes is None:
             team = lone_team(self.kernels, self.surroundings)
         else:
             team = open_team(
@@ -135,6 +138,8 @@ class Session:
                 self.surroundings,
                 numbers=ranks,
                 signs=self.signs,
+                goodbyes=self.goodbyes,
+                number=number,
                 crowded=self.ranks.crowded,
             )
         self.timelines.attach(team.member.engine, group=f"set {number}")
@@ -178,22 +183,34 @@ def open_session(
     control = base.Dup()
     surroundings = _agreed(surroundings, control)
     signs: list[Sign] = []
-    everybody = open_team(mpi, base, kernels, surroundings, numbers=range(base.size), signs=signs)
-    parting = Parting(mpi, control, everybody.member.ranks)
-    signs.append(parting.goodbyes)
+    goodbyes = Goodbyes(mpi, control)
+    everybody = open_team(
+        mpi, base, kernels, surroundings, numbers=range(base.size), signs=signs, goodbyes=goodbyes
+    )
+    signs.append(goodbyes)
+    gone: list[Sign] = []
     if surroundings.status_file:
         file = StatusFile(Path(surroundings.status_file))
         place = {number: rank for rank, number in enumerate(_numbers(base, mpi.COMM_WORLD))}
-        signs.append(lambda: {place[number]: how for number, how in file().items() if number in place})
+        gone.append(lambda: {place[number]: how for number, how in file().items() if number in place})
+    signs.extend(gone)
     board = everybody.board
     if board is not None:
         signs.append(lambda: {rank: End(how).words() for rank, how in board.ended().items()})
+    ranks = everybody.member.ranks
+    watch = Watch(
+        rank=ranks.rank,
+        signs=gone,
+        warn_seconds=surroundings.warn_seconds,
+        deadline_seconds=surroundings.deadline_seconds,
+    )
     return Session(
         everybody=everybody,
         kernels=kernels,
         surroundings=surroundings,
         base=control,
-        parting=parting,
+        parting=Parting(mpi, control, ranks, goodbyes, watch),
+        goodbyes=goodbyes,
         signs=signs,
     )
 
@@ -280,6 +297,7 @@ class Process:
         self._left: list[Segment] = []
         self._at_exit = False
         self._pid = 0
+        self._left_alone = False
 
     def init(self, kernels: Adapter, comm: Any = None, *, dynamic: bool = False) -> None:
         """Open a session, unless there is one. See `open_session`."""
@@ -328,11 +346,21 @@ class Process:
         session, self.session = self.session, None
         if session is not None:
             together, _ = close_session(session, End.RAISED if raised else End.FINISHED)
+            self._left_alone = not raised and not together
             raised = raised or not together
         # A rank that raised, or was left by one, does not wait in MPI for peers that will not come.
         if not raised:
             mpi_life.finalize()
 
+    def leave(self) -> None:
+        """Be the last exit handler: where ranks have left this one, MPI's own end would wait for them."""
+        if self._left_alone and self._pid == os.getpid() and mpi_life.runs():
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(AttributeError, OSError, ValueError):
+                    stream.flush()
+            os._exit(0)
+
 
 PROCESS = Process()
 """MPI and the launcher know one world per process, so there is one holder of it."""
+atexit.register(PROCESS.leave)  # what is registered early is called late

@@ -9,6 +9,7 @@ from typing import Any
 
 from ringleader.collectives.board import Board, HostBoard, HostsBoard, LoneBoard
 from ringleader.collectives.carriers import Adapter, Group
+from ringleader.collectives.departures import End, Goodbyes
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.environment import Surroundings
 from ringleader.collectives.fusion import Fusing
@@ -27,6 +28,10 @@ from ringleader.collectives.world import Ranks, World, open_board, open_wire, op
 
 Sign = Callable[[], Mapping[int, str]]
 """Tells ranks that have ended, and how."""
+LONGEST_SECONDS = 1800.0
+"""The most that a framework's own transport, which begins when all ranks are there, may take for one step."""
+BROKEN_SECONDS = 0.2
+"""So long an engine that ends by itself sees to it that the other hosts hear of it."""
 HOSTS_FUSING = Fusing(small_bytes=2 << 20, most_bytes=8 << 20)
 """Between hosts a meeting costs hundreds of microseconds, so that more is packed."""
 
@@ -82,11 +87,14 @@ def open_team(
     *,
     numbers: Sequence[int],
     signs: list[Sign],
+    goodbyes: Goodbyes,
+    number: int = 0,
     crowded: bool | None = None,
 ) -> Team:
     """Make the team of the ranks of ``comm``, which goes to it. Collective over them.
 
     ``numbers`` are the numbers of these ranks among all. ``signs`` are the caller's, who may add to them.
+    ``goodbyes`` go between all ranks; ``number`` is that of the process set.
     """
     world = open_world(
         mpi,
@@ -95,19 +103,38 @@ def open_team(
         ranks_per_host=surroundings.ranks_per_host,
         crowded=crowded,
     )
-    watch = _watch(numbers[comm.rank], signs, surroundings)
+
+    def ended() -> dict[int, str]:
+        return {rank: how for sign in signs for rank, how in sign().items()}
+
+    told: list[Sign] = [lambda: goodbyes.broken(number), ended]
+    watch = _watch(numbers[comm.rank], told, surroundings)
     board = None
     if world.ranks.size > 1:
         board = open_board(world, watch, numbers)
+    if board is not None:
+        flags = board
+        told.insert(0, lambda: dict.fromkeys(flags.broken(), End.BROKEN.words()))
+    here = {numbers[rank] for rank in world.ranks.host_ranks} if board is not None else {numbers[comm.rank]}
+    away = [rank for rank in numbers if rank not in here]
+
+    def announce_broken() -> None:
+        if board is not None:
+            board.announce_broken()
+        goodbyes.say(End.BROKEN, away, number=number)
+        goodbyes.drain(BROKEN_SECONDS)
+
     transport, meeting = _choose(world, kernels, watch, board, surroundings)
     threads = mpi.Query_thread() == mpi.THREAD_MULTIPLE
     wire = open_wire(world, watch)
-    engine = _engine(kernels, surroundings, world.ranks, watch, transport, meeting, threads, wire)
+    engine = _engine(
+        kernels, surroundings, world.ranks, watch, transport, meeting, threads, wire, announce_broken
+    )
     broadcaster = engine
     if surroundings.uncoupled and world.ranks.size > 1:
         coupled = replace(surroundings, uncoupled=False, transport="mpi")
         way, flat = _choose(world, kernels, watch, None, coupled)
-        broadcaster = _engine(kernels, coupled, world.ranks, watch, way, flat, threads, wire)
+        broadcaster = _engine(kernels, coupled, world.ranks, watch, way, flat, threads, wire, announce_broken)
     member = Member(engine=engine, broadcaster=broadcaster, ranks=world.ranks, global_ranks=tuple(numbers))
     return Team(member=member, watch=watch, world=world, board=board)
 
@@ -130,6 +157,7 @@ def _engine(
     board: Board,
     threads: bool,
     wire: Wire | None,
+    announce_broken: Callable[[], None] = lambda: None,
 ) -> Engine:
     limits = Limits(
         patience=surroundings.patience_seconds,
@@ -150,6 +178,7 @@ def _engine(
         limits=limits,
         packer=Packer(kernels, transport, fusing) if packs else None,
         threads=threads,
+        announce_broken=announce_broken,
         devices=kernels.device_transport(_group(ranks, watch, surroundings, transport, wire)),
     )
 
@@ -205,7 +234,7 @@ def _group(
     return Group(
         ranks=ranks,
         watch=watch,
-        deadline_seconds=surroundings.deadline_seconds,
+        deadline_seconds=min(surroundings.deadline_seconds, LONGEST_SECONDS),
         wire=wire,
         host=host,
         wanted=surroundings.transport,

@@ -1,7 +1,8 @@
 """Waiting for peers: asleep in short naps, always with an eye on who has ended.
 
-No wait is without an end: a peer that ended, or the deadline, makes it a `HorovodInternalError` that names
-the ranks and the operation.
+A wait lasts as long as its peers live. One that has ended or given up makes it a `HorovodInternalError` that
+names the ranks and the operation, and so does the deadline, where the user set one: no time is too long for
+a rank that lives, as it may evaluate while the others wait. Long waits are told, ever less often.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ringleader.collectives.exceptions import HorovodInternalError
+from ringleader.collectives.departures import End
+from ringleader.collectives.exceptions import HorovodInternalError, known_to_peers
 
 NAP_SECONDS = 0.00002
 """One sleep. A rank that sleeps leaves its processor to whoever has work, and is woken at once when the time
@@ -72,14 +74,14 @@ class Watch:
                 continue
             look = now + LOOK_SECONDS
             if self.cancelled:
-                raise HorovodInternalError(self.cancelled)
+                raise known_to_peers(self.cancelled)
             grace_end = self._look_for_ended(ready, missing, now, grace_end)
             if now - start > self._deadline_seconds:
                 raise HorovodInternalError(
                     f"rank {self._rank} waited {now - start:.0f} s in {self.subject} for {_ranks(missing())}"
                 )
             if now > warn:
-                warn = now + self._warn_seconds
+                warn = now + max(self._warn_seconds, now - start)
                 self._say(
                     f"ringleader: rank {self._rank} has waited {now - start:.0f} s in {self.subject} "
                     f"for {_ranks(missing())}"
@@ -109,11 +111,13 @@ class Watch:
             gone = {rank: how for rank, how in gone.items() if rank in absent}
         elif now < (grace_end or now + GRACE_SECONDS):
             return grace_end or now + GRACE_SECONDS
+        # Who gave up because of another is not the cause where that one is known too.
+        gone = {rank: how for rank, how in gone.items() if how != End.BROKEN.words()} or gone
         # A rank may arrive and then end, so its arrival is looked for once more after its end was seen.
         if not gone or ready():
             return None
         who = " and ".join(f"rank {rank} {how}" for rank, how in sorted(gone.items())[:4])
-        raise HorovodInternalError(f"{who} while rank {self._rank} waits in {self.subject}")
+        raise known_to_peers(f"{who} while rank {self._rank} waits in {self.subject}")
 
 
 def _ranks(ranks: Sequence[int] | None) -> str:

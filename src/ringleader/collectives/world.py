@@ -150,6 +150,11 @@ def open_board(world: World, watch: Watch, numbers: Sequence[int]) -> HostBoard 
     segment = world.new_segment(PAGE_BYTES)
     if segment is None:
         return None
+    # MPI does not promise zeros, and a peer must not see what lay there before.
+    memoryview(segment.parts[world.ranks.local_rank]).cast("B")[:] = bytes(PAGE_BYTES)
+    segment.fence()
+    world.host.Barrier()
+    segment.fence()
     return HostBoard(
         segment,
         me=world.ranks.local_rank,

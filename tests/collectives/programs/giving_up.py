@@ -1,0 +1,71 @@
+"""The last rank leaves an operation by an exception of its own and lives on; the others are told at once.
+
+argv: a directory for notes between the ranks.
+"""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+import ringleader.torch as hvd
+
+
+class Late(Exception):
+    """What a script's time limit raises."""
+
+
+def wait_for(path):
+    """Wait for a note of another rank, without any help of the engine."""
+    end = time.monotonic() + 60
+    while not path.exists():
+        if time.monotonic() > end:
+            print(f"rank {hvd.rank()}: nobody wrote {path.name}", flush=True)
+            os._exit(1)
+        time.sleep(0.01)
+
+
+notes = Path(sys.argv[1])
+for kind in (Late, MemoryError, KeyboardInterrupt, RuntimeError):
+    hvd.init()
+    rank, last = hvd.rank(), hvd.size() - 1
+    hvd.barrier()
+    if rank == last:
+
+        def handler(number, frame, kind=kind):
+            raise kind("time limit")
+
+        signal.signal(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        try:
+            hvd.allreduce(torch.ones(400_000), name="a")
+            raise AssertionError("nobody else took part")
+        except kind as error:
+            assert str(error) == "time limit" or kind is RuntimeError, error
+            if kind is RuntimeError:  # as the framework's own: an operation that failed
+                assert isinstance(error, hvd.HorovodInternalError)
+                assert str(error.__cause__) == "time limit"
+        (notes / f"{kind.__name__} raised").touch()
+        for other in range(last):
+            wait_for(notes / f"{kind.__name__} told {other}")
+        try:
+            hvd.allreduce(torch.ones(3), name="b")
+            raise AssertionError("the engine is broken")
+        except hvd.HorovodInternalError as error:
+            assert "time limit" in str(error), error
+    else:
+        wait_for(notes / f"{kind.__name__} raised")
+        try:
+            hvd.allreduce(torch.ones(400_000), name="a")
+            raise AssertionError("the last rank has left")
+        except hvd.HorovodInternalError as error:
+            assert f"rank {last} gave up in an operation" in str(error), error
+            assert "allreduce.a" in str(error), error
+        (notes / f"{kind.__name__} told {rank}").touch()
+    hvd.shutdown()
+hvd.init()
+assert hvd.allreduce(torch.ones(3), op=hvd.Sum).tolist() == [hvd.size()] * 3
+print("rank done", flush=True)
