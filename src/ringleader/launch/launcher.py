@@ -9,9 +9,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from ringleader.errors import Fault, RequestError
+from ringleader.errors import Fault, RefusedError, RequestError
 from ringleader.job import Job
-from ringleader.launch import signals
+from ringleader.launch import limits, signals
 from ringleader.launch.control import Control
 from ringleader.launch.engine import Engine, Standby
 from ringleader.launch.outcome import Listener, Outcome
@@ -94,16 +94,16 @@ def _supervise(
 ) -> Supervisor:
     """Start mpirun and stay until all has ended; remove what is left, in any case."""
     job, plan, call = prepared.job, prepared.plan, prepared.call
-    files = _files(job, plan.size)
     token = os.urandom(32).hex()
     with contextlib.ExitStack() as stack:
+        needed = limits.open_files_needed(plan, files=job.output_dir is not None)
+        allowed = stack.enter_context(limits.open_files(needed, standby.process.pid))
+        files = _files(job, plan.size)
         if files is not None:
             stack.callback(_close, files, listener)
         selector = stack.enter_context(selectors.PollSelector())  # epoll refuses a regular file as stdin
         leftovers.sweep(prepared.directory.rpartition("/")[0], prepared.key)
-        directory = leftovers.JobDirectory(prepared.directory, prepared.key)
-        stack.callback(directory.leave)
-        Path(directory.path, "hostfile").write_text(call.hostfile, encoding="utf-8")
+        stack.callback(_job_directory(prepared).leave)
         control = Control(
             selector,
             token=token,
@@ -127,7 +127,9 @@ def _supervise(
             plan=plan,
             mpi=prepared.mpi,
             listener=listener,
-            start=lambda rank, port: prepared.start_message(rank, port, reads=stdin is not None),
+            start=lambda rank, port: prepared.start_message(
+                rank, port, reads=stdin is not None, open_files=allowed
+            ),
             payload=payload,
             files=files,
             stdin=stdin,
@@ -140,6 +142,21 @@ def _supervise(
         if job.extra_mpirun_args and engine.noise():
             listener.warning(engine.noise().rstrip())
         return supervisor
+
+
+def _job_directory(prepared: Prepared) -> leftovers.JobDirectory:
+    """Make the job's directory here, with the hostfile in it. Raises RefusedError where it has no room."""
+    directory = None
+    try:
+        directory = leftovers.JobDirectory(prepared.directory, prepared.key)
+        Path(directory.path, "hostfile").write_text(prepared.call.hostfile, encoding="utf-8")
+    except OSError as error:
+        if directory is not None:
+            directory.leave()
+        what = f"cannot be written: {error.strerror or error}"
+        hint = "make room there, or name another directory with TMPDIR"
+        raise RefusedError(Fault(where=prepared.directory, what=what, hint=hint)) from None
+    return directory
 
 
 def _close(files: RankFiles, listener: Listener) -> None:

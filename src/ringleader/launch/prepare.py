@@ -28,6 +28,8 @@ from ringleader.render.rank_env import Master, master_address, rank_environment
 if TYPE_CHECKING:
     from ringleader.launch.ssh import SshSession
 
+ROOM = 1024 * 1024
+"""Bytes that a job's directory should have at least: lists of hosts and of ends, an MPI's session files."""
 Prober = Callable[..., Probe]
 """``probe``'s shape; tests hand in facts of hosts that do not exist."""
 
@@ -72,10 +74,13 @@ class Prepared:
         inherited = {"HOME": home(self.environ)} | render_mpi.scrubbed(self.environ)
         return ours | inherited | dict(self.call.environment) | ours
 
-    def start_message(self, rank: int, free_port: int | str, *, reads: bool) -> dict[str, Any]:
+    def start_message(
+        self, rank: int, free_port: int | str, *, reads: bool, open_files: int = 0
+    ) -> dict[str, Any]:
         """Return what a rank's agent is told to start.
 
         ``free_port``: one of rank 0's host. ``reads``: whether there is a standard input for rank 0.
+        ``open_files``: the caller's soft limit, which ranks of this machine get back; 0: it stays as it is.
         """
         planned = self.plan.ranks[rank]
         host = self.plan.hosts[planned.host_index]
@@ -105,6 +110,7 @@ class Prepared:
             "links": dict(self.call.links),
             "window": window(self.plan.size),
             "lost_after": self.job.lost_after,
+            "open_files": open_files if host.is_local else 0,
         }
 
 
@@ -134,7 +140,9 @@ def prepare(
         for name, first in twins(probed.facts):
             listener.warning(f"{name} is the same machine as {first}: their slots are added up on {first}")
         plan = place(job, probed.facts)
-        directory = job_directory(environ, plan, job_id)
+        if full := without_room(environ.get("TMPDIR", "")):
+            listener.warning(f"TMPDIR: {full}; the job's own files go to /tmp")
+        directory = job_directory({} if full else environ, plan, job_id)
         key = identity.host_key(identity.host_identity())
         addresses = tuple(control_addresses(plan))
         call = render_mpi.call(
@@ -203,6 +211,18 @@ def job_directory(environ: Mapping[str, str], plan: Plan, job_id: str) -> str:
     if not local or not os.path.isabs(tmp) or not os.path.isdir(tmp) or len(tmp) > 40 or " " in tmp:  # noqa: PTH112, PTH117
         tmp = "/tmp"
     return f"{leftovers.base_directory(tmp, os.getuid())}/{job_id}"
+
+
+def without_room(directory: str) -> str:
+    """Return why a directory cannot take a job's small files; the empty text where it can, or is none."""
+    if not os.path.isdir(directory):  # noqa: PTH112
+        return ""
+    status = os.statvfs(directory)
+    if not os.access(directory, os.W_OK | os.X_OK):
+        return f"{directory} cannot be written"
+    if status.f_bavail * status.f_frsize < ROOM or (status.f_files and not status.f_favail):
+        return f"{directory} is full"
+    return ""
 
 
 def control_addresses(plan: Plan) -> list[str]:

@@ -33,8 +33,11 @@ class Command:
         stdout: int,
         stderr: int,
         report: int,
+        open_files: int = 0,
     ) -> None:
         """``cpus``: CPU numbers to be bound to; empty: not bound. ``report``: the report pipe's write end.
+
+        ``open_files``: soft limit that the command gets; 0: ours.
 
         The command gets these four descriptors and no other.
         """
@@ -44,6 +47,7 @@ class Command:
         self.cpus = cpus
         self.streams = (stdin, stdout, stderr)
         self.report = report
+        self.open_files = open_files
 
 
 class Failure:
@@ -59,7 +63,12 @@ def start(command: Command) -> int | Failure:
     """Start a command and return its pid, once the kernel has accepted the program."""
     trouble, tell = os.pipe()
     parent = os.getpid()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:
+        os.close(trouble)
+        os.close(tell)
+        raise
     if pid == 0:
         _become(command, parent, tell)
     os.close(tell)
@@ -84,6 +93,7 @@ def _become(command: Command, parent: int, tell: int) -> NoReturn:
         step = f"bind to the cores {','.join(map(str, command.cpus))}"
         if command.cpus:
             os.sched_setaffinity(0, command.cpus)
+        _limit_open_files(command.open_files)
         step = f"run {command.argv[0]}"
         for number, fd in enumerate(command.streams):
             os.dup2(fd, number)  # makes the copy inheritable
@@ -97,6 +107,16 @@ def _become(command: Command, parent: int, tell: int) -> NoReturn:
     except BaseException as error:
         _tell(tell, code, f"cannot {step}: {error}")
     os._exit(code)
+
+
+def _limit_open_files(soft: int) -> None:
+    """Give the command the limit that its user had before the launcher made room for itself."""
+    if soft > 0:
+        import resource
+
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def _default_signals() -> None:

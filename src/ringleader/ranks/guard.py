@@ -41,7 +41,11 @@ def run(environ: Mapping[str, str]) -> int:
     tree.become_subreaper()
     guard, starter = os.getpid(), os.getppid()
     signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
-    warden = os.fork()
+    try:
+        warden = os.fork()
+    except OSError as error:
+        sys.stderr.write(f"ringleader agent: cannot start a process: {error.strerror} (see `ulimit -u`)\n")
+        return FAILED
     if warden == 0:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
         os._exit(_be_warden(guard, starter, environ))

@@ -23,12 +23,16 @@ class RankFiles:
         self._status = f"{directory}/status.{rank}"
         self._call = f"{directory}/call.{rank}"
         self._called = False
+        self._trouble: OSError | None = None
 
     def keep_call(self, piece: bytes) -> None:
         """Append a piece of the pickled function of ``ringleader.run``."""
         self._called = True
-        with open(self._call, "ab", opener=_private) as file:
-            file.write(piece)
+        try:
+            with open(self._call, "ab", opener=_private) as file:
+                file.write(piece)
+        except OSError as error:
+            self._trouble = error  # told when the rank is to start
 
     def result(self) -> Iterator[bytes]:
         """Return the pickled result of that function in pieces; nothing where there is none."""
@@ -47,7 +51,12 @@ class RankFiles:
             file.write(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
 
     def environment(self, environ: Mapping[str, str], words: Mapping[str, Any]) -> dict[str, str]:
-        """Return the command's environment: what the MPI gave us, changed as the launcher says."""
+        """Return the command's environment: what the MPI gave us, changed as the launcher says.
+
+        Raises OSError where the rank's files cannot be written.
+        """
+        if self._trouble is not None:
+            raise self._trouble
         env = dict(environ)
         for name in words.get("unset", ()):
             env.pop(name, None)

@@ -235,20 +235,14 @@ class Session:
         if self.child or self.stopped_by:
             return
         self.port.close()
-        env = self.files.environment(self.environ, words)
-        ends = self.pipes.make(with_input=bool(words.get("stdin")), window=int(words["window"]))
-        env["RINGLEADER_REPORT_FD"] = str(ends["report"])
         self.started = time.monotonic()
-        started = child.start(
-            child.Command(
-                argv=tuple(words["argv"]),
-                cwd=words["cwd"],
-                env=env,
-                cpus=tuple(words.get("cpus", ())),
-                **ends,
-            )
-        )
-        self.pipes.close_far_ends()
+        try:
+            started = self._started(words)
+        except OSError as error:  # no room for its files, no descriptor or no process for it
+            what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+            reason = f"cannot be started: {what}"
+            started = child.Failure(exit_code=child.NOT_EXECUTABLE, reason=reason)
+            self.pipes.give_up()
         if isinstance(started, child.Failure):
             self.out.say(
                 do="ended",
@@ -263,6 +257,25 @@ class Session:
         self.child = started
         self.look_at = time.monotonic() + self.look_every
         self.out.say(do="started", pid=started)
+
+    def _started(self, words: dict[str, Any]) -> int | child.Failure:
+        """Make the rank's files and pipes and start its command. Raises OSError where the system refuses."""
+        env = self.files.environment(self.environ, words)
+        ends = self.pipes.make(with_input=bool(words.get("stdin")), window=int(words["window"]))
+        env["RINGLEADER_REPORT_FD"] = str(ends["report"])
+        try:
+            return child.start(
+                child.Command(
+                    argv=tuple(words["argv"]),
+                    cwd=words["cwd"],
+                    env=env,
+                    cpus=tuple(words.get("cpus", ())),
+                    open_files=int(words.get("open_files", 0)),
+                    **ends,
+                )
+            )
+        finally:
+            self.pipes.close_far_ends()
 
     def stop(self, by: str, grace: float) -> None:
         """SIGTERM to everything of the rank now, SIGKILL after ``grace`` seconds.
