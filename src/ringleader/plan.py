@@ -39,6 +39,8 @@ class HostFacts:
     """Interpreter that runs the rank agent there; empty: the launcher's own path."""
     agent: str = ""
     """Path of ``ranks/agent.py`` there; empty: the launcher's own path."""
+    processes: int = -1
+    """Processes that the user may have there; -1: unknown."""
     port_taken: str = ""
     """Why nobody can listen at the job's ``master_port`` there; empty: somebody can, or none is set."""
 
@@ -220,9 +222,29 @@ def place(job: Job, facts: tuple[HostFacts, ...]) -> Plan:
     ]
     if found:
         raise RequestError(found)
+    _check_processes(facts, counts)
     plan = _numbered(job, facts, counts)
     _check_master_port(job, plan)
     return plan
+
+
+PROCESSES_OF_A_RANK = 2
+"""The script and its agent; most scripts start more."""
+
+
+def _check_processes(facts: tuple[HostFacts, ...], counts: list[int]) -> None:
+    """Refuse more ranks than a host can have processes for: its MPI would try for minutes and then fail."""
+    found = [
+        Fault(
+            where=f"host {fact.host.name}",
+            what=f"{count} ranks need {PROCESSES_OF_A_RANK * count} processes; it allows {fact.processes}",
+            hint="ask for fewer ranks; the limits are ulimit -u, the container's pids limit, kernel.pid_max",
+        )
+        for fact, count in zip(facts, counts, strict=True)
+        if 0 <= fact.processes < PROCESSES_OF_A_RANK * count
+    ]
+    if found:
+        raise RequestError(found)
 
 
 def _check_master_port(job: Job, plan: Plan) -> None:

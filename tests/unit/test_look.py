@@ -334,3 +334,13 @@ def test_scripts_that_cannot_be_read(tmp_path):
     question = {"workdir": str(tmp_path), "program": "sh", "interpreted": "missing", "is_python": True}
     answer = look.answer(question, {})
     assert (answer["unstartable"], answer["unreadable"]) == ("", "is not there")
+
+
+def test_how_many_processes_there_may_be(tmp_path):
+    assert hardware.processes(tmp_path, user=0) == -1
+    for place, text in (("proc/sys/kernel/pid_max", "32768"), ("sys/fs/cgroup/pids.max", "max")):
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).write_text(text + "\n")
+    assert hardware.processes(tmp_path, user=0) == 32768
+    (tmp_path / "sys/fs/cgroup/pids.max").write_text("512\n")
+    assert hardware.processes(tmp_path, user=0) == 512

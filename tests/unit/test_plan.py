@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -217,3 +218,11 @@ def test_every_plan_is_whole_and_consistent(
     if placement is Placement.SLOT:
         order = [one.host_index for one in plan.ranks]
         assert order == sorted(order)
+
+
+def test_more_ranks_than_a_host_can_have_processes_for(make_facts) -> None:
+    facts = (replace(make_facts("h1"), processes=32768), make_facts("h2"))
+    job = Job(command=("x",), np=100_000, hosts=(Host(name="h1"), Host(name="h2")), oversubscribe=True)
+    with pytest.raises(RequestError, match="50000 ranks need 100000 processes; it allows 32768"):
+        place(job, facts)
+    assert place(replace(job, np=32768), facts).size == 32768

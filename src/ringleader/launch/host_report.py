@@ -57,6 +57,8 @@ class HostReport:
     """Bytes of /dev/shm, whole and free; zeros where there is none."""
     memlock: int
     """Bytes a process may lock in memory; -1: unlimited."""
+    processes: int = -1
+    """Processes that the user may have there; -1: unknown."""
     port_taken: str = ""
     """See ``HostFacts.port_taken``."""
     unstartable: str = ""
@@ -108,6 +110,7 @@ def report_of(host: Host, answer: Mapping[str, Any], *, local_identity: str) -> 
         workdir=answer["workdir"],
         shm=(answer["limits"]["shm"][0], answer["limits"]["shm"][1]),
         memlock=answer["limits"]["memlock"],
+        processes=answer["limits"].get("processes", -1),
         port_taken=answer.get("port_taken", ""),
     )
 
@@ -142,5 +145,6 @@ def facts_of(report: HostReport) -> HostFacts:
         addresses=report.addresses,
         python=report.python,
         agent=report.agent,
+        processes=report.processes,
         port_taken=report.port_taken,
     )

@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ringleader.errors import Fault, RefusedError
@@ -23,7 +24,7 @@ from ringleader.plan import Plan, place, twins
 from ringleader.ranks import agent as agent_program
 from ringleader.ranks import identity, leftovers
 from ringleader.render import mpi as render_mpi
-from ringleader.render.rank_env import Master, master_address, rank_environment
+from ringleader.render.rank_env import Master, is_forwarded, master_address, rank_environment
 
 if TYPE_CHECKING:
     from ringleader.launch.ssh import SshSession
@@ -74,6 +75,18 @@ class Prepared:
         inherited = {"HOME": home(self.environ)} | render_mpi.scrubbed(self.environ)
         return ours | inherited | dict(self.call.environment) | ours
 
+    @cached_property
+    def _carried(self) -> Mapping[str, str]:
+        """What of the caller's environment a rank's is made of: asked for once, not by every rank."""
+        return {name: value for name, value in self.environ.items() if is_forwarded(name) or name == "PATH"}
+
+    @cached_property
+    def _withheld(self) -> dict[str, str]:
+        """What mpirun is kept from seeing and a local rank sees, as its user's shell does."""
+        seen = render_mpi.scrubbed(self.environ)
+        withheld = {name: value for name, value in self.environ.items() if name not in seen}
+        return {name: value for name, value in withheld.items() if name.startswith(render_mpi.ALLOCATIONS)}
+
     def start_message(
         self, rank: int, free_port: int | str, *, reads: bool, open_files: int = 0
     ) -> dict[str, Any]:
@@ -92,14 +105,10 @@ class Prepared:
             mpi=self.mpi,
             job_id=self.job_id,
             master=master,
-            caller=self.environ,
+            caller=self._carried,
             python=host.python or self.job.python or sys.executable,
         )
-        taken = {}
-        if host.is_local:  # the rank sees what its user's shell has, also what mpirun was kept from seeing
-            seen = render_mpi.scrubbed(self.environ)
-            taken = {name: value for name, value in self.environ.items() if name not in seen}
-            taken = {name: value for name, value in taken.items() if name.startswith(render_mpi.ALLOCATIONS)}
+        taken = self._withheld if host.is_local else {}
         return {
             "argv": self.job.command,
             "cwd": self.job.workdir,

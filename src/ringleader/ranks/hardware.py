@@ -155,4 +155,24 @@ def limits(root: Path = Path("/")) -> dict[str, Any]:
         sizes = [shm.f_blocks * shm.f_frsize, shm.f_bavail * shm.f_frsize]
     except OSError:
         sizes = [0, 0]
-    return {"shm": sizes, "memlock": resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]}
+    return {
+        "shm": sizes,
+        "memlock": resource.getrlimit(resource.RLIMIT_MEMLOCK)[0],
+        "processes": processes(root),
+    }
+
+
+def processes(root: Path = Path("/"), *, user: int | None = None) -> int:
+    """How many processes ``user`` (default: we) may have here at most; -1: nobody says.
+
+    Kernel and control group limit everybody, RLIMIT_NPROC all but root.
+    """
+    import resource
+
+    told = [text(root / "proc/sys/kernel" / name).strip() for name in ("pid_max", "threads-max")]
+    told += [text(root / "sys/fs/cgroup" / place).strip() for place in ("pids.max", "pids/pids.max")]
+    found = [int(word) for word in told if word.isdigit()]
+    hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+    if hard >= 0 and (os.getuid() if user is None else user) != 0:
+        found.append(hard)
+    return min(found, default=-1)
