@@ -151,6 +151,19 @@ def test_a_rank_that_leaves_without_a_word(jobs: Any, starter: str) -> None:
     assert "rank 0 has ended with exit code 0 while rank 1 waits in its end" in job.err
 
 
+@pytest.mark.parametrize(
+    ("size", "environ"),
+    [
+        (2, {}),
+        (3, {"RINGLEADER_TRANSPORT": "mpi"}),
+        (4, {"RINGLEADER_RANKS_PER_HOST": "2"}),
+    ],
+)
+def test_ranks_that_swap_operations(jobs: Any, size: int, environ: dict[str, str]) -> None:
+    """Names, orders, members, kinds, shapes, types, reductions and roots: right, or an error on all ranks."""
+    jobs("swapped.py", "60", ranks=size, RINGLEADER_MISMATCH_PATIENCE="0.2", **environ).passed(size)
+
+
 def test_threads(jobs: Any) -> None:
     jobs("threads.py", ranks=2).passed(2)
 
