@@ -28,6 +28,11 @@ class Segment:
         info.Set("alloc_shared_noncontig", "true")
         try:
             self._window = mpi.Win.Allocate_shared(nbytes, 1, info=info, comm=node)
+        except Exception as error:
+            raise RuntimeError(
+                f"the ranks of this host get no shared memory of {nbytes:,} bytes each ({error}): see that "
+                "/dev/shm can be written and has room (df /dev/shm; for a container --shm-size)"
+            ) from error
         finally:
             info.Free()
         self._window.Lock_all(mpi.MODE_NOCHECK)

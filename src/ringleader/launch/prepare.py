@@ -151,6 +151,9 @@ def prepare(
         plan = place(job, probed.facts)
         if full := without_room(environ.get("TMPDIR", "")):
             listener.warning(f"TMPDIR: {full}; the job's own files go to /tmp")
+        if any(host.is_local for host in plan.hosts) and not os.access(leftovers.SHM, os.W_OK):
+            what = f"{leftovers.SHM} cannot be written: ranks that share memory on this machine will fail"
+            listener.warning(what)
         directory = job_directory({} if full else environ, plan, job_id)
         key = identity.host_key(identity.host_identity())
         addresses = tuple(control_addresses(plan))
