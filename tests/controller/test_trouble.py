@@ -179,6 +179,24 @@ def test_what_the_server_warns_of_is_said_once(cluster):
     assert 'spec.containers[0].env[1]: hides previous definition of "A"' in words[0]
 
 
+@pytest.mark.usefixtures("operator")
+def test_a_job_that_cannot_be_read_is_not_let_into_pods_that_take_its_workers_places(cluster):
+    def let_in() -> list[str]:
+        rules = (cluster.get("roles", "train-launcher") or {}).get("rules") or []
+        return rules[-1]["resourceNames"] if rules else []
+
+    wish = job()
+    wish["metadata"]["annotations"] = {"ringleader/spawn": "exec"}
+    cluster.create(wish)
+    wait(lambda: holds(cluster, "Running"), "the job runs")
+    wait(lambda: let_in() == ["train-worker-0", "train-worker-1"], "its workers are let in")
+    wrong = {"ringleader/spawn": "pray"}
+    cluster.change("mpijobs", "train", lambda one: one["metadata"].update(annotations=wrong))
+    wait(lambda: condition(cluster, "Created")["reason"] == "ValidationError", "it is said")
+    cluster.delete("pods", "train-worker-1")
+    wait(lambda: let_in() == ["train-worker-0"], "who is gone is let in no more")
+
+
 def test_a_spec_that_is_invalid_is_a_condition_and_may_be_corrected(counted, kubeconfig):
     """Such a spec was stored before our CRD, whose rules refuse it."""
     counted.create(job())

@@ -240,7 +240,7 @@ def pod(phase: str, ready: str) -> dict[str, Any]:
         (pod("Running", "False"), State.SILENT, "is Running, not ready"),
         ({}, State.NAMELESS, "is Pending, not ready"),
         (ApiError(status=404, reason="NotFound", message="gone"), State.NAMELESS, "is not there yet"),
-        (ApiError(status=403, reason="Forbidden", message="no"), State.SILENT, "cannot be looked at: no"),
+        (ApiError(status=403, reason="Forbidden", message="no"), State.NAMELESS, "cannot be looked at: no"),
         (UnreachableError("reset"), State.SILENT, "cannot be looked at: reset"),
     ],
 )

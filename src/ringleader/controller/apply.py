@@ -17,9 +17,10 @@ from typing import assert_never
 from ringleader.controller.caches import Caches
 from ringleader.controller.facts import controller_of
 from ringleader.controller.model import Action, Create, CreateKeys, CreateWorker, Delete, Patch, Rejection
+from ringleader.controller.support import narrowed
 from ringleader.errors import Fault, RefusedError
 from ringleader.kube.port import ApiError, Cluster, Object, UnreachableError
-from ringleader.kube.resources import JOBS, PODS, SECRETS, SERVICES, Resource
+from ringleader.kube.resources import JOBS, PODS, ROLES, SECRETS, SERVICES, Resource
 from ringleader.mpijob import names
 from ringleader.mpijob.model import KIND, MPIJob
 from ringleader.render.kubernetes.labels import MANAGED_BY, MANAGER
@@ -187,6 +188,27 @@ class Applier:
         found = await self._caches.named.get(JOBS, space, launcher, name)
         if found is not None and controller_of(found["metadata"]).get("uid") == job.metadata.uid:
             self._caches.wrote(JOBS, await self._adopted(JOBS, found), name)
+
+    async def narrow_rights(self, document: Object) -> None:
+        """Leave a job that cannot be read no rights to exec but into its own workers that are there.
+
+        Nothing else is done about such a job, and yet others may make Pods of its workers' names meanwhile.
+        Raises ApiError and UnreachableError.
+        """
+        meta = document["metadata"]
+        space, name, uid = meta["namespace"], meta["name"], meta["uid"]
+        if not self._settings.has_exec_spawn:
+            return
+        role = await self._caches.named.get(ROLES, space, names.launcher(name), name)
+        if role is None or controller_of(role["metadata"]).get("uid") != uid:
+            return
+        pods = (kept.value for kept in self._caches.pods.of_job(space, name))
+        own = {pod.name for pod in pods if pod.owner_uid == uid and not pod.is_deleting}
+        left = narrowed(role.get("rules") or (), own)
+        if left != (role.get("rules") or []):
+            patch = {"metadata": {"uid": role["metadata"]["uid"]}, "rules": left}
+            stored = await self._cluster.patch(ROLES, role["metadata"]["name"], patch, space)
+            self._caches.wrote(ROLES, stored, name)
 
     async def _adopted(self, resource: Resource, found: Object) -> Object:
         """Label an object that another controller has made for this job, so that our watch shows it."""

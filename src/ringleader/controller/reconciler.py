@@ -220,6 +220,7 @@ class Reconciler:
                 self._events.submit(document, [Note(type="Warning", reason=API_WARNING, message=message)])
 
     async def _invalid(self, key: Key, document: Object, error: RequestError, run: _Pass) -> Verdict | None:
+        await self._applier.narrow_rights(document)
         decision = decide_invalid(document, error, self._clock.now())
         return Verdict() if await self._report(document, decision, run) else None
 

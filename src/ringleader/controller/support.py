@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from ringleader.controller.cleaning import delete
@@ -54,13 +54,17 @@ def withdrawn(observed: Observed, pods: Pods | None = None) -> list[Action]:
     role = observed.role
     if role is None or not role.get("rules"):
         return []
-    there = set() if pods is None else _there(pods)
-    left = [
-        {**rule, "resourceNames": names}
-        for rule in role["rules"]
-        if (names := [name for name in rule.get("resourceNames") or () if name in there])
-    ]
+    left = narrowed(role["rules"], set() if pods is None else _there(pods))
     return [] if left == role["rules"] else [_patch(role, {"rules": left})]
+
+
+def narrowed(rules: Iterable[Object], there: Collection[str]) -> list[Object]:
+    """Return rules for no other Pods than these."""
+    return [
+        {**rule, "resourceNames": left}
+        for rule in rules
+        if (left := [name for name in rule.get("resourceNames") or () if name in there])
+    ]
 
 
 def pod_group(draft: Draft, observed: Observed, settings: OperatorSettings) -> list[Action]:

@@ -21,7 +21,9 @@ class PodQuestion:
         except ApiError as error:
             if error.is_missing:
                 return Answer(state=State.NAMELESS, detail="is not there yet")
-            return Answer(state=State.SILENT, detail=f"cannot be looked at: {error.message}")
+            # The rights to a Pod come after the Pod: until every worker is there, there may be none.
+            state = State.NAMELESS if error.status == 403 else State.SILENT
+            return Answer(state=state, detail=f"cannot be looked at: {error.message}")
         except UnreachableError as error:
             return Answer(state=State.SILENT, detail=f"cannot be looked at: {error}")
         status = pod.get("status") or {}
