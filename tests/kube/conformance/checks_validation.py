@@ -112,7 +112,8 @@ async def bad_jobs_are_refused(ground: Ground) -> None:
     always = job()
     always["spec"]["template"]["spec"]["restartPolicy"] = "Always"
     cases = {
-        "spec.activeDeadlineSeconds: Invalid value: 0": job(activeDeadlineSeconds=0),
+        # 0 is taken: such a Job fails at once. Of a Pod it is refused.
+        "spec.activeDeadlineSeconds: Invalid value: -1": job(activeDeadlineSeconds=-1),
         "spec.backoffLimit: Invalid value: -1": job(backoffLimit=-1),
         "spec.template.spec.restartPolicy: Unsupported value": always,
         "spec.template.spec.containers: Required value": job(
@@ -121,6 +122,7 @@ async def bad_jobs_are_refused(ground: Ground) -> None:
     }
     for words, document in cases.items():
         (await ground.http.call("POST", ground.jobs, document)).refused(422, "Invalid", words)
+    await ground.create(ground.jobs, job(activeDeadlineSeconds=0))
 
 
 @check("job_immutable", cites=f"{DOCS}concepts/workloads/controllers/job/#mutable-scheduling-directives")

@@ -106,11 +106,13 @@ def already_exists(kind: Kind, name: str) -> Refusal:
 STALE = "the object has been modified; please apply your changes to the latest version and try again"
 
 
-def conflict(kind: Kind, name: str, words: str = STALE, **details: Any) -> Refusal:
+def conflict(kind: Kind, name: str, words: str = STALE, *, by_kind: bool = False, **details: Any) -> Refusal:
+    """``by_kind``: preconditions of a deletion name the kind where all else names the resource."""
+    named = (f"{kind.kind}.{kind.group}" if kind.group else kind.kind) if by_kind else kind.qualified
     return Refusal(
         409,
         "Conflict",
-        f'Operation cannot be fulfilled on {kind.qualified} "{name}": {words}',
+        f'Operation cannot be fulfilled on {named} "{name}": {words}',
         details=_of(kind, name, **details),
     )
 

@@ -60,11 +60,14 @@ def check_preconditions(kind: Kind, entry: Entry, options: DeleteOptions, on: Fe
     """Refuse to delete another object, or another version of it, than was meant."""
     name = entry.key[1]
     if options.uid and options.uid != entry.uid and on.uid_precondition:
-        words = f"Precondition failed: UID in precondition: {options.uid}, UID in object meta: {entry.uid}"
-        raise conflict(kind, name, words, uid=options.uid)
+        words = (
+            f"the UID in the precondition ({options.uid}) does not match the UID in record ({entry.uid}). "
+            "The object might have been deleted and then recreated"
+        )
+        raise conflict(kind, name, words, by_kind=True, uid=options.uid)
     if options.version and options.version != str(entry.version):
         words = (
-            f"Precondition failed: ResourceVersion in precondition: {options.version}, "
-            f"ResourceVersion in object meta: {entry.version}"
+            f"the ResourceVersion in the precondition ({options.version}) does not match the "
+            f"ResourceVersion in record ({entry.version}). The object might have been modified"
         )
-        raise conflict(kind, name, words)
+        raise conflict(kind, name, words, by_kind=True)

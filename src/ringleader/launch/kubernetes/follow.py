@@ -16,7 +16,7 @@ from ringleader.launch.kubernetes.findings import explain
 from ringleader.launch.kubernetes.gather import age, events_of
 from ringleader.launch.kubernetes.logs import follow_log
 from ringleader.launch.kubernetes.outcome import End, end_of, main_container
-from ringleader.launch.kubernetes.progress import Progress, progress
+from ringleader.launch.kubernetes.progress import Progress, is_about_to_end, progress
 from ringleader.launch.kubernetes.refusals import refused
 from ringleader.launch.kubernetes.views import mpijob_view, pod_view, pods_job_view, selector
 from ringleader.launch.kubernetes.watching import Outage, Watched
@@ -136,7 +136,7 @@ class Follower:
                     if end.whose != "the cluster" or end.exit_code != 3 or loop.time() >= late:
                         return end
                 now = progress(facts)
-                if now.text != told:
+                if now.text != told and not (facts.job.state is State.PENDING and is_about_to_end(facts)):
                     told = now.text
                     self._listener.progress(now)
             if limit is not None and _has_started(facts):

@@ -42,6 +42,15 @@ def progress(facts: Facts) -> Progress:
     )
 
 
+def is_about_to_end(facts: Facts) -> bool:
+    """Say whether all launchers have ended although the job has not: its Job tells of it a little later.
+
+    A job of which this is true waits for nothing that a line of progress could name.
+    """
+    launchers = facts.launchers
+    return bool(launchers) and all(pod.phase in ("Succeeded", "Failed") for pod in launchers)
+
+
 def _steady(text: str) -> str:
     """Return a reason without its numbers: those change while it stays the same."""
     return "".join(letter for letter in text if not letter.isdigit())

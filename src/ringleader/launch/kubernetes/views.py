@@ -65,7 +65,7 @@ def pods_job_view(document: Json) -> JobView:
         slots=_whole(notes.get(SLOTS), 1),
         mpi=str(notes.get(MPI, "")),
         launcher_container=_first_container(_map(spec, "template")),
-        conditions=_job_conditions(status),
+        conditions=_job_conditions(status, is_suspended=spec.get("suspend") is True),
         is_suspended=spec.get("suspend") is True,
         is_deleting=bool(metadata.get("deletionTimestamp")),
         created_at=str(metadata.get("creationTimestamp") or ""),
@@ -162,12 +162,15 @@ def _conditions(status: Json) -> tuple[Condition, ...]:
 _OF_JOBS = {"Complete": "Succeeded", "Failed": "Failed", "Suspended": "Suspended"}
 
 
-def _job_conditions(status: Json) -> tuple[Condition, ...]:
-    """Return a Job's conditions in an MPIJob's words; it runs once its Pod is ready."""
+def _job_conditions(status: Json, *, is_suspended: bool) -> tuple[Condition, ...]:
+    """Return a Job's conditions in an MPIJob's words; it runs once its Pod is ready.
+
+    The Job controller says Suspended for a while after the Job was let go: the spec knows better.
+    """
     found = [
         Condition(type=_OF_JOBS[one.type], status=one.status, reason=one.reason, message=one.message)
         for one in _conditions(status)
-        if one.type in _OF_JOBS
+        if one.type in _OF_JOBS and (is_suspended or one.type != "Suspended")
     ]
     if _whole(status.get("ready"), 0) > 0:
         found.append(Condition(type="Running", status=Truth.TRUE))
