@@ -78,7 +78,7 @@ def one(row: Row, draw: random.Random, lab: Any, mpi: str) -> dict[str, Any]:
     trial = world.Trial(mpi=mpi, script=script, seconds=seconds, lab=lab, words=())
     try:
         found = _hit(trial, row, draw)
-        ended, gone, left = _ended(trial, time.monotonic())
+        ended, gone, left = _ended(trial, row, time.monotonic())
         result = _judged(trial, row, found, ended, gone, left)
         result |= {"script": script, "argv": " ".join(trial.argv), "output": list(trial.lines)}
         return result
@@ -129,15 +129,21 @@ def _hit_host(trial: world.Trial, row: Row, draw: random.Random) -> dict[str, st
     return {"host": host.name, "rank": ""}
 
 
-def _ended(trial: world.Trial, hit_at: float) -> tuple[float, float, list[str]]:
+def _ended(trial: world.Trial, row: Row, hit_at: float) -> tuple[float, float, list[str]]:
     """Wait for the end; return the seconds to the launcher's and to everything's, and what is left."""
     until = hit_at + GIVE_UP
     while trial.launcher.poll() is None and time.monotonic() < until:
         time.sleep(0.02)
     ended = time.monotonic() - hit_at
-    while (left := trial.left()) and time.monotonic() < until:
+    while (left := _left(trial, row)) and time.monotonic() < until:
         time.sleep(0.05)
     return ended, time.monotonic() - hit_at, left
+
+
+def _left(trial: world.Trial, row: Row) -> list[str]:
+    """Return what is left; a host that was killed keeps its part of the job's directory for the next job."""
+    keeps = "/tmp/ringleader-" if row.target == "host" else "\0"
+    return [one for one in trial.left() if not one.startswith(keeps)]
 
 
 def _judged(

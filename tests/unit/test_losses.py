@@ -35,6 +35,13 @@ def lost(what: Lost, rank: int | None = None, at: float = 5.0, number: int = 0, 
         ([lost(Lost.VANISHED, 0), lost(Lost.VANISHED, 1, at=5.1)], "agent of rank 0", "was killed"),
         # The one agent of a host without a word, and then its other half says what killed it.
         ([lost(Lost.VANISHED, 4), lost(Lost.AGENT, 4, at=5.1, number=11)], "agent of rank 4", "SIGSEGV"),
+        # A connection that nobody used any more had ended long before.
+        (
+            [lost(Lost.SESSION, host="h3", at=1.0), lost(Lost.MPI, 0), lost(Lost.DAEMON, 2)],
+            "host h2",
+            "daemon",
+        ),
+        ([lost(Lost.SESSION, host="h3", at=1.0)], "", ""),
         # Silence, and all that follows from it.
         ([lost(Lost.SILENT, 2), lost(Lost.SILENT, 3, at=6.0), lost(Lost.MPI, 0)], "host h2", "10 s"),
         ([lost(Lost.SILENT, 2), lost(Lost.SILENT, 4)], "hosts h2, h3", "this machine's own network"),

@@ -13,6 +13,7 @@ from ringleader.launch.verdict import (
     Why,
     abort_code,
     aborts_in,
+    daemons_lost_in,
     how_it_ended,
     judge,
     named,
@@ -85,6 +86,13 @@ def test_whose_code_it_is(
     assert (found.exit_code, found.whose) == expected
     assert (found.first_failure is not None) == found.whose.startswith("rank")
     assert bool(found.reason) == bool(found.exit_code)
+
+
+def test_daemons_that_mpirun_lost() -> None:
+    said = "HNP daemon   : [prterun-a-1@0,0] on node a\nRemote daemon: [prterun-a-1@0,2] on node h2\n"
+    four = "  HNP daemon   : [[5127,0],0] on node a\n  Remote daemon: [[5127,0],1] on node h3\n"
+    assert daemons_lost_in(said + four) == ["h2", "h3"]
+    assert daemons_lost_in("no word of it") == []
 
 
 def test_reasons() -> None:

@@ -79,10 +79,12 @@ class Root:
 def root(losses: Sequence[Loss], around: Surroundings) -> Root | None:
     """Return the loss that brought the others with it; ``None`` where nobody knows why the MPI ended."""
     seen = _understood(losses, around)
-    if not seen:
+    # An ssh connection may end because nobody uses it any more: then nothing else ends with it.
+    firsts = [loss.at for loss in seen if loss.what is not Lost.SESSION]
+    if not firsts:
         return None
-    first = min(loss.at for loss in seen)
-    together = [loss for loss in seen if loss.at <= first + WINDOW]
+    first = min(firsts)
+    together = [loss for loss in seen if first - WINDOW <= loss.at <= first + WINDOW]
     # An MPI that ends a job may kill agents outright: several at once were not hit one by one.
     agents = {loss.rank for loss in together if loss.what is Lost.AGENT and not loss.signal}
     if len(agents) > 1 and any(loss.what is Lost.MPI for loss in losses):

@@ -29,9 +29,10 @@ from ringleader.launch.output import RankFiles
 from ringleader.launch.rank_state import RankState
 from ringleader.launch.signals import FORWARDED
 from ringleader.launch.start_faults import misplaced, mpirun_failed, never_reported
-from ringleader.launch.verdict import Cause, Why, aborts_in, named, ranks_named
+from ringleader.launch.verdict import Cause, Why, aborts_in, daemons_lost_in, named, ranks_named
 from ringleader.plan import Plan
 from ringleader.ranks import wire
+from ringleader.render.hostfile import bare_name
 
 LOST_SECONDS = 8.0
 """After mpirun's end, or after the grace of ranks that were told to stop: for the agents' last words."""
@@ -185,7 +186,11 @@ class Supervisor:
             return
         missing = [state for state in self.ranks if state.hello is None]
         if self.engine.ended and missing:
-            self.refuse(mpirun_failed(self.engine, self.setting.mpi, missing))
+            self.losses.append(Loss(what=Lost.MPI, at=now))
+            if self.root() is not None:
+                self.stop(Cause(why=Why.LOST, at=now))
+            else:
+                self.refuse(mpirun_failed(self.engine, self.setting.mpi, missing))
         elif now > self.job.start_timeout:
             self.refuse(never_reported(self.engine, self.job, missing))
 
@@ -196,6 +201,7 @@ class Supervisor:
         ranks_are_over = all(state.done for state in self.ranks)
         if self.mpirun_gone is not None and now > self.mpirun_gone + ORPHAN_SECONDS and not ranks_are_over:
             # By then the agents, told by the kernel, have ended their ranks and said so; some did not.
+            self.losses.append(Loss(what=Lost.MPI, at=self.mpirun_gone))
             self.stop(Cause(why=Why.MPI, at=now, text="mpirun ended while ranks were running"))
         elif self.job.timeout is not None and now - self.started_at > self.job.timeout:
             text = f"the job was stopped after {self.job.timeout:g} s (--timeout)"
@@ -294,7 +300,16 @@ class Supervisor:
             lost_after=self.job.lost_after,
             mpi=named(self.setting.mpi),
         )
-        return root(self.losses, around)
+        return root([*self.losses, *self._lost_daemons()], around)
+
+    def _lost_daemons(self) -> list[Loss]:
+        """Return the daemons that mpirun says to have lost: one that is told to end does not break off."""
+        nodes = set(daemons_lost_in(self.engine.noise()))
+        at = min((loss.at for loss in self.losses), default=self.cause.at if self.cause else 0.0)
+        lost = [
+            state for state in self.ranks if nodes & {state.host.hostname, bare_name(state.host.host.name)}
+        ]
+        return [Loss(what=Lost.DAEMON, at=at, host=state.host.host.name) for state in lost]
 
     def stop(self, cause: Cause) -> None:
         """Stop all ranks, for the first cause that came up."""

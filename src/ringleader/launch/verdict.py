@@ -146,6 +146,7 @@ def _blame_mpirun(cause: Cause, code: int | None, noise: str, mpi: Mpi) -> Verdi
 
 
 _OPEN_MPI_ABORT = re.compile(r"MPI_ABORT was invoked on rank (\d+) in.*?[Ee]rrorcode:? (-?\d+)", re.DOTALL)
+_LOST_DAEMON = re.compile(r"Remote daemon:\s*\S+ on node (\S+)")
 _HYDRA_ABORT = re.compile(r"Abort\((-?\d+)\) on node \d+ \(rank \d+ in comm \d+\)")
 
 
@@ -159,6 +160,11 @@ def aborts_in(noise: str) -> dict[int, int]:
     """Return rank → code of the MPI_Abort that Open MPI's mpirun tells of."""
     found = _OPEN_MPI_ABORT.search(noise)
     return {int(found[1]): int(found[2])} if found else {}
+
+
+def daemons_lost_in(noise: str) -> list[str]:
+    """Return the nodes, by their own names, whose daemon Open MPI's mpirun says to have lost."""
+    return list(dict.fromkeys(_LOST_DAEMON.findall(noise)))
 
 
 def _aborted(end: RankEnd, code: int) -> RankEnd:

@@ -1,0 +1,25 @@
+"""What a job of several hosts loses is named: trials of the campaign of faults in the tests' lab."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "campaigns"))
+import faults
+from faults_table import Row
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.mark.parametrize(
+    ("fault", "target"),
+    [("kill", "prted"), ("term", "prted"), ("kill", "sshd"), ("cut link", "link"), ("kill host", "host")],
+)
+def test_what_is_lost_is_named(lab, fault, target):
+    row = Row("lab", fault, target, "training")
+    found = faults.one(row, random.Random(1), lab, "embedded")
+    assert not found["faults"], (found["faults"], found["whose"], found["output"][-20:])
