@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 AGENT = Path(look.__file__).with_name("agent.py")
 
+MOST_NAMES = 32
+"""Names of other hosts that each host is asked to resolve."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
@@ -152,16 +155,25 @@ def question_of(job: Job, environ: Mapping[str, str]) -> dict[str, Any]:
 
 def remote_question(job: Job, hosts: Sequence[Host], here: frozenset[str], mpi: Mpi | None) -> dict[str, Any]:
     """Return what hosts are asked besides, where more than this machine takes part."""
-    names = {
-        socket.gethostname() if is_this_machine(host.name, here) else bare_name(host.name) for host in hosts
-    }
-    question: dict[str, Any] = {"agent": str(AGENT), "names": sorted(names | {socket.gethostname()})}
+    ours = socket.gethostname()
+    names = [ours if is_this_machine(host.name, here) else bare_name(host.name) for host in hosts]
+    question: dict[str, Any] = {"agent": str(AGENT), "names": sorted({ours, *some_names(names)})}
     script = script_of(job)
     if script is not None:
         question["script"] = script
     if mpi is not None:
         question |= {"mpirun": mpi.mpirun, "embedded": mpi.embedded}
     return question
+
+
+def some_names(names: Sequence[str]) -> list[str]:
+    """Return the names that every host is to resolve: all, or of many the first and some spread evenly.
+
+    So what is asked of resolvers grows with the hosts, not with their square. A host that lacks names seldom
+    lacks one: its list of hosts, or its resolver, is another.
+    """
+    step = -(-len(names) // MOST_NAMES) or 1
+    return list(dict.fromkeys(names[::step]))
 
 
 def local_answer(
