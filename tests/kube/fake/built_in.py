@@ -170,7 +170,7 @@ def _binding_faults(new: Document, old: Document | None, features: Features) -> 
 
 
 def _crd_faults(new: Document, old: Document | None, features: Features) -> list[FieldFault]:
-    return definitions.faults(new)
+    return definitions.faults(new) + definitions.stored_faults(new, old)
 
 
 def _event_faults(new: Document, old: Document | None, features: Features) -> list[FieldFault]:

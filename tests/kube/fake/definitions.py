@@ -122,5 +122,18 @@ def established(document: dict[str, Any], now: float) -> dict[str, Any]:
             "lastTransitionTime": when,
         },
     ]
-    stored = [version["name"] for version in spec["versions"] if version.get("storage")]
+    before = (document.get("status") or {}).get("storedVersions") or []
+    now_stored = [version["name"] for version in spec["versions"] if version.get("storage")]
+    stored = [*before, *(one for one in now_stored if one not in before)]
     return {"conditions": conditions, "acceptedNames": spec["names"], "storedVersions": stored}
+
+
+def stored_faults(new: dict[str, Any], old: dict[str, Any] | None) -> list[FieldFault]:
+    """Versions in which objects may still be stored must stay in the definition."""
+    names = [version.get("name") for version in new["spec"].get("versions") or ()]
+    stored = ((old or {}).get("status") or {}).get("storedVersions") or []
+    return [
+        bad_value(f"status.storedVersions[{index}]", one, "must appear in spec.versions")
+        for index, one in enumerate(stored)
+        if one not in names
+    ]
