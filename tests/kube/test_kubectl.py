@@ -71,7 +71,7 @@ def test_mpijobs_are_applied_shown_and_deleted(kubectl: Kubectl) -> None:
     assert kubectl("apply", "-f", "-", text=json.dumps(document)) == "mpijob.kubeflow.org/train configured\n"
     assert kubectl("apply", "-f", "-", text=json.dumps(document)) == "mpijob.kubeflow.org/train unchanged\n"
     lines = kubectl("get", "mj").splitlines()
-    assert lines[0].split() == ["NAME", "STATE", "WORKERS", "ACTIVE", "AGE"]
+    assert lines[0].split() == ["NAME", "STATE", "REASON", "WORKERS", "ACTIVE", "AGE"]
     assert lines[1].split()[:2] == ["train", "2"]
     assert "SLOTS" in kubectl("get", "mpijobs", "-o", "wide")
     assert "mpijob.kubeflow.org/train" in kubectl("get", "all")
