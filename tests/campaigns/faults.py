@@ -141,9 +141,10 @@ def _ended(trial: world.Trial, row: Row, hit_at: float) -> tuple[float, float, l
 
 
 def _left(trial: world.Trial, row: Row) -> list[str]:
-    """Return what is left; a host that was killed keeps its part of the job's directory for the next job."""
-    keeps = "/tmp/ringleader-" if row.target == "host" else "\0"
-    return [one for one in trial.left() if not one.startswith(keeps)]
+    """Return what is left that should not be; see ``SWEPT``."""
+    swept = table.SWEPT.get(row.target, "\0")
+    left = [one for one in trial.left() if not one.startswith(swept)]
+    return [one for one in left if row.target != "link" or table.SSH_SESSION not in one]
 
 
 def _judged(

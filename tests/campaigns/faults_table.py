@@ -44,6 +44,10 @@ class Expected:
     seconds: float = PROCESS_SECONDS
 
 
+SWEPT = {"host": "/tmp/ringleader-", "launcher": "/tmp/rl-ssh-"}
+"""Target → beginning of the paths that the next job removes: nobody is left there to do it earlier."""
+SSH_SESSION = ": sshd: "
+"""What stays on a host that is cut off: its sshd waits for a word from us until its own deadline."""
 DONE = Expected((0,), "^$")
 MACHINE = 3
 
