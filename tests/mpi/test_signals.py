@@ -115,7 +115,7 @@ def test_a_stopped_job_can_be_killed_and_its_time_does_not_run(workplace, python
 def test_signals_before_ranks_run_and_after_a_callers_own_handler(workplace, python):
     """SIGUSR1 during the start does not end the launcher; a handler of the caller's is called as well."""
     program = f"""
-import os, signal, threading, time, ringleader
+import os, signal, threading, time, ringleader.api
 heard = []
 signal.signal(signal.SIGUSR1, lambda number, frame: heard.append(number))
 def train():
@@ -131,15 +131,13 @@ def tell():
         os.kill(os.getpid(), signal.SIGUSR1) if not heard else None
         time.sleep(0.01)
     os.kill(os.getpid(), signal.SIGUSR1)
-class Listener:
+class Listener(ringleader.api.Printer):
     def output(self, rank, stream, line):
         if line == b"up\\n":
             open("{workplace.tmp}/up", "w").close()
-    def report(self, *words): pass
-    progress = warning = flush = close = report
 threading.Thread(target=tell, daemon=True).start()
 while not heard: time.sleep(0.01)
-assert ringleader.run(train, np=1, listener=Listener()) == [1]
+assert ringleader.run(train, np=1, listener=Listener(size=1)) == [1]
 assert len(heard) == 2, heard
 """
     done = subprocess.run(
