@@ -17,7 +17,7 @@ pytestmark = pytest.mark.lab
 
 @pytest.mark.parametrize(
     ("fault", "target"),
-    [("kill", "sshd"), ("cut link", "link"), ("kill host", "host")],
+    [("kill", "prted"), ("term", "prted"), ("kill", "sshd"), ("cut link", "link"), ("kill host", "host")],
 )
 def test_what_is_lost_is_named(lab, fault, target):
     row = Row("lab", fault, target, "training")

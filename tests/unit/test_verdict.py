@@ -91,7 +91,8 @@ def test_whose_code_it_is(
 def test_daemons_that_mpirun_lost() -> None:
     said = "HNP daemon   : [prterun-a-1@0,0] on node a\nRemote daemon: [prterun-a-1@0,2] on node h2\n"
     four = "  HNP daemon   : [[5127,0],0] on node a\n  Remote daemon: [[5127,0],1] on node h3\n"
-    assert daemons_lost_in(said + four) == ["h2", "h3"]
+    ended = "Local host:    vm\nRemote host:   h4\nDaemon exit status: 255\n"  # and words on firewalls
+    assert daemons_lost_in(said + four + ended) == ["h2", "h3", "h4"]
     assert daemons_lost_in("no word of it") == []
 
 

@@ -146,7 +146,9 @@ def _blame_mpirun(cause: Cause, code: int | None, noise: str, mpi: Mpi) -> Verdi
 
 
 _OPEN_MPI_ABORT = re.compile(r"MPI_ABORT was invoked on rank (\d+) in.*?[Ee]rrorcode:? (-?\d+)", re.DOTALL)
-_LOST_DAEMON = re.compile(r"Remote daemon:\s*\S+ on node (\S+)")
+_LOST_DAEMON = re.compile(
+    r"Remote daemon:\s*\S+ on node (?P<node>\S+)|Remote host:\s*(?P<host>\S+)\s+Daemon exit status:"
+)
 _HYDRA_ABORT = re.compile(r"Abort\((-?\d+)\) on node \d+ \(rank \d+ in comm \d+\)")
 
 
@@ -163,8 +165,8 @@ def aborts_in(noise: str) -> dict[int, int]:
 
 
 def daemons_lost_in(noise: str) -> list[str]:
-    """Return the nodes, by their own names, whose daemon Open MPI's mpirun says to have lost."""
-    return list(dict.fromkeys(_LOST_DAEMON.findall(noise)))
+    """Return the nodes whose daemon Open MPI's mpirun says to have lost, by their own or our names."""
+    return list(dict.fromkeys(found["node"] or found["host"] for found in _LOST_DAEMON.finditer(noise)))
 
 
 def _aborted(end: RankEnd, code: int) -> RankEnd:
