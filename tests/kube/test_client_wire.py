@@ -70,10 +70,10 @@ CALLS: list[tuple[Callable[[RestCluster], Any], Sent]] = [
             None,
         ),
     ),
-    (lambda c: c.create(PODS, POD), Sent("POST /api/v1/namespaces/n/pods", FORM, POD)),
+    (lambda c: c.create(PODS, POD), Sent("POST /api/v1/namespaces/n/pods?fieldValidation=Strict", FORM, POD)),
     (
         lambda c: c.create(PODS, POD, dry_run=True),
-        Sent("POST /api/v1/namespaces/n/pods?dryRun=All", FORM, POD),
+        Sent("POST /api/v1/namespaces/n/pods?fieldValidation=Strict&dryRun=All", FORM, POD),
     ),
     (lambda c: c.replace(PODS, POD), Sent("PUT /api/v1/namespaces/n/pods/p", FORM, POD)),
     (

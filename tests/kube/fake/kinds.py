@@ -228,6 +228,14 @@ BUILT_IN: tuple[Kind, ...] = (
     RULES_REVIEW,
     ADMISSION_POLICY,
     ADMISSION_BINDING,
+    Kind(
+        group="networking.k8s.io",
+        version="v1",
+        plural="networkpolicies",
+        kind="NetworkPolicy",
+        short_names=("netpol",),
+        has_generation=True,
+    ),
 )
 
 
