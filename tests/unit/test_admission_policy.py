@@ -203,7 +203,7 @@ def test_what_the_operator_makes_is_allowed() -> None:
         }
     )
     made = [
-        (kinds.ROLE, spawn.role(job)),
+        (kinds.ROLE, spawn.role(job, ["train-worker-1"])),
         (kinds.ROLE_BINDING, spawn.role_binding(job)),
         (SERVICE_ACCOUNT, spawn.service_account(job)),
         (kinds.POD, worker_pod(job, 1, OperatorSettings())),

@@ -211,11 +211,15 @@ def pod(status: dict, **meta: object) -> dict:
 
 
 def test_pods_index_comes_from_its_name_and_its_owner_is_its_controller():
-    owners = [{"uid": "other"}, {"uid": "job", "controller": True}]
+    ours = {"kind": "MPIJob", "apiVersion": "kubeflow.org/v2beta1", "name": "j", "uid": "job"}
+    owners = [{**ours, "uid": "other"}, {**ours, "controller": True}]
     found = pod_facts(pod({}, ownerReferences=owners, deletionTimestamp="2026-01-01T00:00:00Z"))
     assert (found.role, found.index, found.owner_uid, found.phase) == ("worker", 12, "job", "Pending")
     assert found.is_deleting
     assert not found.is_ready
+    foreign = pod_facts(pod({}, ownerReferences=[{**ours, "kind": "Job", "controller": True}]))
+    assert (foreign.role, foreign.index) != ("worker", 12)
+    assert pod_facts(pod({})).role == ""
 
 
 def test_containers_tell_how_they_and_their_runs_before_ended():
