@@ -458,6 +458,9 @@ def _judged(
     if code == REQUEST and case.mentions and heard and case.command not in IN_OUTPUT:
         shown = err.encode(errors="replace").decode()
         mentioned = [os.fsencode(one).decode(errors="replace")[:40] for one in case.mentions]
+        mentioned += [
+            repr(one)[1:-1][:40] for one in case.mentions
+        ]  # bytes that are no text are shown escaped
         if not any(one in shown or repr(one)[1:-1] in shown for one in mentioned):
             found.append(f"the message names none of {', '.join(mentioned)[:100]}")
     return found
