@@ -140,7 +140,7 @@ def test_others_can_read_who_ended(workplace, python):
     )
     outcome, heard = workplace.launch(python, "-c", script)
     assert outcome.exit_code == 0
-    assert heard.text(0) == "{'ended': 1, 'host': 'localhost', 'exit_code': 0}\n"
+    assert heard.text(0) == "{'ended': [[1, 1]], 'exit_code': 0}\n"
 
 
 def test_raise_on_one_rank_ends_a_rank_that_waits_in_mpi(workplace, python):
