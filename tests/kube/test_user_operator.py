@@ -25,7 +25,7 @@ def cluster() -> Iterator[FakeCluster]:
 
 @pytest.fixture
 def start(cluster: FakeCluster, tmp_path: Path) -> Iterator[Start]:
-    """Start ``ringleader`` with some words; an operator runs beside it."""
+    """Start ``ringleader`` with some words; an operator that shows the ends of logs runs beside it."""
     kubeconfig = cluster.write_kubeconfig(tmp_path / "kubeconfig")
     started: list[Command] = []
 
@@ -34,7 +34,8 @@ def start(cluster: FakeCluster, tmp_path: Path) -> Iterator[Start]:
         started.append(command)
         return command
 
-    begin("operator", "run", "--no-leader-election", "--port", "0", "--image", "example.org/ringleader:1")
+    words = ("--no-leader-election", "--log-tails", "--port", "0", "--image", "example.org/ringleader:1")
+    begin("operator", "run", *words)
     yield begin
     for command in started:
         command.kill()
@@ -96,7 +97,14 @@ def test_a_failed_jobs_code_and_the_operators_words(cluster: FakeCluster, start:
 def test_an_impossible_job_is_refused_in_words(cluster: FakeCluster, start: Start) -> None:
     command = start(*RUN, "--claim", "data:/etc/mpi", *TRAIN)
     assert command.ends() == 3
-    assert "/etc/mpi" in command.err
+    assert "/etc/mpi" in command.err and command.out == ""
+    assert cluster.list("pods") == []
+    explained = start("explain", "train")
+    assert explained.ends() == 0
+    assert explained.out.startswith("train: Invalid\n") and "/etc/mpi" in explained.out
+    logs = start("logs", "-f", "train")
+    assert logs.ends() == 3
+    assert "there is no Pod of its launcher (Invalid)" in logs.err
 
 
 def test_delete_while_it_runs(cluster: FakeCluster, start: Start) -> None:

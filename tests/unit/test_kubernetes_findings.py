@@ -16,8 +16,8 @@ from ringleader.launch.kubernetes.views import event_view, mpijob_view, pod_view
 Object = dict[str, Any]
 
 
-def condition(type_: str, reason: str = "", message: str = "") -> Object:
-    return {"type": type_, "status": "True", "reason": reason, "message": message}
+def condition(type_: str, reason: str = "", message: str = "", status: str = "True") -> Object:
+    return {"type": type_, "status": status, "reason": reason, "message": message}
 
 
 def mpijob(*conditions: Object, workers: int = 2, **policy: Any) -> Object:
@@ -78,6 +78,8 @@ def facts(job: Object, *pods: Object, events: tuple[Object, ...] = (), age: floa
 
 
 CREATED = condition("Created", "MPIJobCreated")
+FAULTS = "Found validation errors: spec.slotsPerWorker: -1 is less than 0"
+REFUSED = condition("Created", "ValidationError", FAULTS, status="False")
 RUNNING = condition("Running", "MPIJobRunning")
 GPUS = "0/12 nodes are available: 12 Insufficient nvidia.com/gpu. preemption: 0/12 nodes are available"
 QUOTA = (
@@ -262,6 +264,21 @@ CASES: dict[str, tuple[Facts, tuple[tuple[str, str, str, str], ...]]] = {
         facts(mpijob(CREATED, condition("Failed", "DeadlineExceeded", "Job was active too long"))),
         (("failed", "job train", "Job was active too long", "it ran longer than --timeout"),),
     ),
+    "invalid": (
+        facts(
+            mpijob(REFUSED),
+            events=(event("MPIJob", "train", "ValidationError", FAULTS),),
+        ),
+        (("blocked", "job train", FAULTS, "or delete it and submit it anew"),),
+    ),
+    "invalid since an edit": (
+        facts(
+            mpijob(condition("Created", "ValidationError", FAULTS), RUNNING),
+            running("train-worker-0"),
+            running("train-worker-1"),
+        ),
+        (("blocked", "job train", FAULTS, "stays as it is"),),
+    ),
     "runs": (
         facts(mpijob(CREATED, RUNNING), running("train-worker-0"), running("train-worker-1")),
         (),
@@ -301,6 +318,8 @@ def test_what_matters_most_stands_first() -> None:
         (CASES["restarting"][0], "restarting: 0 of 2 workers ready; job train: worker 1 was evicted"),
         (CASES["runs"][0], "running on 2 workers"),
         (CASES["succeeded"][0], "succeeded"),
+        (CASES["invalid"][0], "invalid"),
+        (CASES["invalid since an edit"][0], "running on 2 workers"),
         (
             facts(mpijob(CREATED, RUNNING), running("train-worker-0", "n1"), running("train-worker-1", "n2")),
             "running on 2 workers on 2 nodes",
@@ -335,6 +354,9 @@ FAILED = condition("Failed", "BackoffLimitExceeded", "train-launcher-a main: exi
         (facts(mpijob(FAILED), pod("train-launcher-a", ended(7), phase="Failed")), 7, "launcher"),
         (facts(mpijob(FAILED), pod("train-launcher-a", {"state": {"running": {}}})), 3, "the cluster"),
         (facts(mpijob(FAILED)), 3, "the cluster"),
+        (facts(mpijob(REFUSED)), 3, "the cluster"),
+        (facts(mpijob(REFUSED, suspend=True)), 3, "the cluster"),
+        (CASES["invalid since an edit"][0], None, None),
         (
             facts(
                 mpijob(condition("Failed", "DeadlineExceeded", "too long")),
@@ -405,6 +427,11 @@ def test_odd_documents_are_read_as_far_as_they_go() -> None:
     assert (view.name, view.workers, view.state) == ("x", 0, State.PENDING)
     assert pod_view({"metadata": None, "status": {"containerStatuses": ["?"]}}).containers == ()
     assert replace(view, is_deleting=True).state is State.DELETING
+
+
+def test_an_invalid_jobs_end_says_the_operators_words() -> None:
+    end = end_of(facts(mpijob(REFUSED)))
+    assert end is not None and (end.state, end.reason) == ("Invalid", FAULTS)
 
 
 def test_findings_are_not_repeated() -> None:

@@ -19,11 +19,17 @@ class State(StrEnum):
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
     DELETING = "Deleting"
+    INVALID = "Invalid"
+    """Refused by the operator before anything of it was made."""
 
     @property
     def is_end(self) -> bool:
-        """Nothing will change any more."""
-        return self in (State.SUCCEEDED, State.FAILED)
+        """Nothing will change any more, unless somebody corrects an invalid job."""
+        return self in (State.SUCCEEDED, State.FAILED, State.INVALID)
+
+
+_INVALID = "ValidationError"
+"""Reason in ``Created`` of a spec that the operator refuses; the condition is false if nothing was made."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +124,12 @@ class JobView:
         return None
 
     @property
+    def invalid(self) -> Condition | None:
+        """Return the condition that says that the spec is refused. The job may run by an earlier spec."""
+        found = (one for one in self.conditions if (one.type, one.reason) == ("Created", _INVALID))
+        return next(found, None)
+
+    @property
     def state(self) -> State:
         """Where it stands by its own status; Pods are not looked at."""
         for state in (State.SUCCEEDED, State.FAILED):
@@ -125,6 +137,8 @@ class JobView:
                 return state
         if self.is_deleting:
             return State.DELETING
+        if self.invalid is not None and self.invalid.status == "False":
+            return State.INVALID
         if self.is_suspended or self.condition(State.SUSPENDED) is not None:
             return State.SUSPENDED
         for state in (State.RESTARTING, State.RUNNING):

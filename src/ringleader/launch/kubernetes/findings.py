@@ -55,6 +55,13 @@ def _of_job(facts: Facts) -> Iterable[Finding]:
         return
     if job.is_deleting:
         yield Finding(kind="waits", where=where, what="is being deleted")
+    if job.invalid is not None:
+        hint = f"kubectl edit mpijob {job.name} -n {job.namespace}: correct it"
+        if job.state is State.INVALID:
+            hint += "; or delete it and submit it anew"
+        else:
+            hint += "; what was made by the spec before stays as it is"
+        yield Finding(kind="blocked", where=where, what=causes.short(job.invalid.message, 1200), hint=hint)
     if job.managed_by not in ("", "kubeflow.org/mpi-operator"):
         what = f"is left to {job.managed_by} (spec.runPolicy.managedBy)"
         yield Finding(
@@ -112,7 +119,9 @@ def _of_events(facts: Facts) -> Iterable[Finding]:
     """Say what was refused, and what keeps Pods that have a node from starting."""
     waiting = {pod.name for pod in facts.pods if pod.phase == "Pending"}
     if facts.job.state is State.PENDING:
-        refused = [one for one in facts.events if one.type == "Warning" and one.reason in _REFUSED]
+        told = set() if facts.job.invalid is None else {facts.job.invalid.reason}
+        reasons = set(_REFUSED) - told
+        refused = [one for one in facts.events if one.type == "Warning" and one.reason in reasons]
         for event in _latest(refused):
             what = causes.short(event.message)
             yield Finding(

@@ -133,7 +133,7 @@ class Follower:
                 end = end_of(facts)
                 if end is not None:
                     late = late or loop.time() + CODE_PATIENCE
-                    if end.whose != "the cluster" or end.exit_code != 3 or loop.time() >= late:
+                    if not _lacks_code(end) or loop.time() >= late:
                         return end
                 now = progress(facts)
                 if now.text != told and not (facts.job.state is State.PENDING and is_about_to_end(facts)):
@@ -249,6 +249,11 @@ async def _stop(task: asyncio.Task[None]) -> None:
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError, Exception):
         await task
+
+
+def _lacks_code(end: End) -> bool:
+    """Say whether the launcher's exit code may still come."""
+    return end.state == State.FAILED and end.whose == "the cluster" and end.exit_code == 3
 
 
 def _has_started(facts: Facts) -> bool:

@@ -35,6 +35,9 @@ def end_of(facts: Facts) -> End | None:
     name = pod.name if pod is not None else ""
     if state is State.SUCCEEDED:
         return End(exit_code=0, whose="", state=state, launcher=name)
+    if facts.job.invalid is not None and state is State.INVALID:
+        reason = causes.short(facts.job.invalid.message, 1200)
+        return End(exit_code=3, whose="the cluster", reason=reason, state=state)
     failed = facts.job.condition(State.FAILED)
     reason = causes.short(failed.message or failed.reason, 1200) if failed is not None else ""
     if facts.job.on == "pods":
