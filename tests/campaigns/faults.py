@@ -38,8 +38,10 @@ def main() -> int:
     words = _words()
     chosen = table.drawn(tuple(words.where), words.trials, words.seed)
     chosen = [row for row in chosen if words.only in f"{row.fault} {row.target} {row.phase}"]
-    results = []
-    with contextlib.ExitStack() as stack:
+    results = list[dict[str, Any]]()
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, _unwind)
+    with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
         lab = stack.enter_context(world.a_lab()) if any(row.where == "lab" for row in chosen) else None
         for number, row in enumerate(chosen):
             draw = random.Random(f"{words.seed} {number}")
@@ -52,10 +54,17 @@ def main() -> int:
     for result in exceptions:
         print(f"\n!! {result['number']}: {_line(result)}\n   {result['script']}: {result['argv']}")
         print("".join(f"   | {line}\n" for line in result["output"][-25:]), end="")
-    print(f"\n{len(results)} trials, {len(exceptions)} exceptions")
+    print(f"\n{len(results)} of {len(chosen)} trials, {len(exceptions)} exceptions")
     if words.json_file:
         Path(words.json_file).write_text(json.dumps(results, indent=1))
-    return 1 if exceptions else 0
+    return 1 if exceptions or len(results) < len(chosen) else 0
+
+
+def _unwind(number: int, frame: object) -> None:
+    """Told to end: the lab goes, what is known is printed. Who runs us may say it twice."""
+    for each in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(each, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def _words() -> argparse.Namespace:
