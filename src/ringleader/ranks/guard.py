@@ -53,6 +53,7 @@ def run(environ: Mapping[str, str]) -> int:
     tree.kill_below(guard, 5.0)
     if os.WIFSIGNALED(status):
         _tell_of_the_warden(environ, os.WTERMSIG(status))
+        _leave_for_the_warden(environ)
     if os.WIFEXITED(status) and os.WEXITSTATUS(status) == ALONE:
         _end_daemon(os.getppid())
     return FAILED if status else 0
@@ -103,6 +104,15 @@ def _tell_of_the_warden(environ: Mapping[str, str], number: int) -> None:
         sock.setblocking(True)
         sock.sendall(wire.message(do="agent_killed", rank=rank, signal=number))
         sock.close()
+
+
+def _leave_for_the_warden(environ: Mapping[str, str]) -> None:
+    """Remove what the job has on this host, where a warden that a signal killed was its last one here."""
+    from ringleader.ranks import identity, leftovers
+
+    with suppress(KeyError, OSError):
+        key = identity.host_key(identity.host_identity())
+        leftovers.JobDirectory(environ["RINGLEADER_JOB_DIR"], key).leave()
 
 
 def _make_sure_open(fd: int) -> None:
