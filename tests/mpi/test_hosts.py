@@ -133,7 +133,9 @@ def test_a_host_that_dies_is_named_and_ends_the_job(workplace, mended, python, v
     links.kill(mended, host)
     _, err = launcher.communicate(timeout=60)
     assert launcher.returncode == 3, err
-    assert f"on {host.name}" in err.decode() and b"Traceback" not in err
+    said = err.decode()
+    assert f"ringleader: {host.name} was lost: " in said and "Traceback" not in said
+    assert said.endswith(f"ringleader: exit code 3 (host {host.name})\n"), said
     assert not workplace.gone_within(5.0)
     assert [left_on(mended, one) for one in mended.hosts if one != host] == ["", ""]
 
@@ -156,7 +158,9 @@ def test_a_host_whose_link_is_cut_is_named_and_ends_the_job(workplace, mended, p
     links.cut(mended, host)
     _, err = launcher.communicate(timeout=90)
     assert launcher.returncode == 3, err
-    assert f"on {host.name}" in err.decode() and b"Traceback" not in err
+    said = err.decode()
+    assert f"ringleader: {host.name} was lost: " in said and "Traceback" not in said
+    assert said.endswith(f"ringleader: exit code 3 (host {host.name})\n"), said
     assert not workplace.gone_within(40.0), "also behind the cut nobody lives on"
     assert [left_on(mended, one) for one in mended.hosts] == [""] * 3
 

@@ -345,7 +345,13 @@ class Process:
         raised = getattr(sys, "last_value", None) is not None
         session, self.session = self.session, None
         if session is not None:
-            together, _ = close_session(session, End.RAISED if raised else End.FINISHED)
+            try:
+                together, _ = close_session(session, End.RAISED if raised else End.FINISHED)
+            except Exception as error:
+                # A signal's handler, such as the DataLoader's when its workers are ended; the peers know.
+                text = f"ringleader: rank {session.ranks.rank} ends without the others: {error}"
+                print(text, file=sys.stderr, flush=True)  # noqa: T201
+                return
             self._left_alone = not raised and not together
             raised = raised or not together
         # A rank that raised, or was left by one, does not wait in MPI for peers that will not come.
