@@ -351,7 +351,7 @@ class Process:
                 # A signal's handler, such as the DataLoader's when its workers are ended; the peers know.
                 text = f"ringleader: rank {session.ranks.rank} ends without the others: {error}"
                 print(text, file=sys.stderr, flush=True)  # noqa: T201
-                return
+                together = False
             self._left_alone = not raised and not together
             raised = raised or not together
         # A rank that raised, or was left by one, does not wait in MPI for peers that will not come.
