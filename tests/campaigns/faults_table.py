@@ -48,6 +48,10 @@ SWEPT = {"host": "/tmp/ringleader-", "launcher": "/tmp/rl-ssh-"}
 """Target → beginning of the paths that the next job removes: nobody is left there to do it earlier."""
 SSH_SESSION = ": sshd: "
 """What stays on a host that is cut off: its sshd waits for a word from us until its own deadline."""
+OWN_SESSION = r"/ompi\.[^/]+(/jf\.\d+(/\d+){0,2})?$"
+"""Empty directories that may stay where Open MPI's daemon ends while its ranks initialise MPI.
+
+See docs/reference/exit-codes.md; anything in them may not stay."""
 DONE = Expected((0,), "^$")
 MACHINE = 3
 

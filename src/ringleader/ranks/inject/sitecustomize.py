@@ -95,10 +95,7 @@ class _ScriptEnd:
     def _leave(self) -> None:
         """Every exit handler has been called: leave without MPI_Finalize where the others will not come."""
         self._over = True
-        mpi = sys.modules.get("mpi4py.MPI")
-        if not self._code or os.getpid() != self._pid or mpi is None:
-            return
-        if not mpi.Is_initialized() or mpi.Is_finalized():
+        if not self._code or os.getpid() != self._pid or not _mpi_waits():
             return
         for stream in (sys.stdout, sys.stderr):
             try:
@@ -109,6 +106,17 @@ class _ScriptEnd:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.kill(self._pid, signal.SIGINT)
         os._exit(self._code)
+
+
+def _mpi_waits() -> bool:
+    """Say whether mpi4py will end MPI once Python is over.
+
+    Its import initialises MPI, and one that a signal interrupts after that leaves no module behind to ask.
+    """
+    mpi = sys.modules.get("mpi4py.MPI")
+    if mpi is None:
+        return "mpi4py" in sys.modules
+    return mpi.Is_initialized() and not mpi.Is_finalized()
 
 
 class _Status(int):
