@@ -121,7 +121,8 @@ FRESH_RUN = r"""
 set -eu
 mount --make-rprivate /
 # What other labs have mounted below /run is still told of when something lies over it.
-awk '$5 ~ "^/run/" { print $5 }' /proc/self/mountinfo | while read -r point; do umount -l "$point"; done
+below_run() { awk '$5 ~ "^/run/" { print $5 }' /proc/self/mountinfo | sort -r; }
+below_run | while read -r point; do umount -l "$point" 2>/dev/null || true; done
 mount -t tmpfs none /run
 ringleader() { "$PYTHON" -m ringleader lab "$@"; }
 for done in 0 1 2 3 4; do
