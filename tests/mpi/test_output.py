@@ -156,4 +156,4 @@ def test_runs_as_an_ordinary_user(workplace):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stderr == b"" and done.stdout.count(b"Open MPI v5") == 2
-    assert not list((home / f"ringleader-{nobody}").iterdir())
+    assert not (home / f"ringleader-{nobody}").exists()
