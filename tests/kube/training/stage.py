@@ -130,7 +130,7 @@ def opened(lab: Lab, folder: Path) -> Iterator[Stage]:
 @contextmanager
 def _operator(cluster: FakeCluster, folder: Path) -> Iterator[None]:
     """Install the operator by its own manifests, and run it with the rights that they give it."""
-    words = ("operator", "manifests", "--image", images.OPERATOR, "--exec-spawn", "--json")
+    words = ("operator", "manifests", "--image", images.OPERATOR, "--exec-spawn", "--log-tails", "--json")
     done = Stage.ringleader(*words)
     assert done.returncode == 0, done.stderr
     documents = json.loads(done.stdout)["items"]
@@ -143,7 +143,16 @@ def _operator(cluster: FakeCluster, folder: Path) -> Iterator[None]:
     token = cluster.add_service_account(namespace, account)
     kubeconfig = cluster.write_kubeconfig(folder / "operator", token=token, namespace=namespace)
     log = folder / "operator.log"
-    options = ("--kubeconfig", str(kubeconfig), "--image", images.OPERATOR, "--port", "0", "--exec-spawn")
+    options = (
+        "--kubeconfig",
+        str(kubeconfig),
+        "--image",
+        images.OPERATOR,
+        "--port",
+        "0",
+        "--exec-spawn",
+        "--log-tails",
+    )
     with log.open("wb") as out:
         process = subprocess.Popen(
             (sys.executable, "-m", "ringleader", "operator", "run", *options),
