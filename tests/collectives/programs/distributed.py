@@ -134,7 +134,7 @@ def group_of(*, deadline=60.0, **more):
     from mpi4py import MPI
 
     engine = session().engine
-    watch = Watch(rank=RANK, signs=[session().parting.goodbyes], warn_seconds=60.0, deadline_seconds=deadline)
+    watch = Watch(rank=RANK, signs=[session().goodbyes], warn_seconds=60.0, deadline_seconds=deadline)
     wire = Wire(MPI, session().base, watch, patient=True)
     return Group(
         ranks=engine.ranks,
