@@ -25,7 +25,7 @@ from ringleader.launch.ssh_rooms import Room, open_room, sweep_rooms
 from ringleader.render.hostfile import mpi_name
 from ringleader.render.ssh_config import ssh_config_text
 
-PERSIST_SECONDS = 5
+PERSIST_SECONDS = 3
 """How long a connection outlives its last use; also how long after a SIGKILL of ours one may stay."""
 TIMED_OUT = -1
 
