@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from ringleader.torch.device_transport import Facts, obstacle_to_nccl
-from ringleader.torch.rendezvous import addresses, chosen_interfaces
+from ringleader.torch.c10d.rendezvous import addresses, chosen_interfaces
+from ringleader.torch.cuda.gpu_transport import Facts, obstacle_to_nccl
 
 pytestmark = [pytest.mark.mpi, pytest.mark.torch]
 

@@ -74,7 +74,7 @@ from ringleader.torch.mpi_ops import (
 )
 from ringleader.torch.optimizer import DistributedOptimizer
 from ringleader.torch.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
-from ringleader.torch.registered import registered_empty
+from ringleader.torch.registered_memory import registered_empty
 from ringleader.torch.sync_batch_norm import SyncBatchNorm
 from ringleader.torch.timeline import start_timeline, stop_timeline
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ringleader.collectives.session import PROCESS, Session
-from ringleader.torch.carriers import TorchAdapter
-from ringleader.torch.handles import forget_handles
+from ringleader.torch.adapter import TorchAdapter
+from ringleader.torch.ops.handles import forget_handles
 from ringleader.torch.process_sets import ProcessSet, begin_sets, end_sets
 
 

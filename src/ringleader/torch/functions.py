@@ -10,8 +10,8 @@ import torch
 
 from ringleader.collectives.exceptions import HorovodInternalError
 from ringleader.torch.basics import rank, size
-from ringleader.torch.gathers import allgather, broadcast_, broadcast_async_
-from ringleader.torch.handles import synchronize
+from ringleader.torch.ops.allgather import allgather, broadcast_, broadcast_async_
+from ringleader.torch.ops.handles import synchronize
 from ringleader.torch.process_sets import ProcessSet, global_process_set, member_of
 
 UNPICKLABLE = -1

@@ -29,15 +29,7 @@ from ringleader.torch.built import (
     rocm_built,
 )
 from ringleader.torch.compression import Compression
-from ringleader.torch.exchanges import (
-    HorovodAlltoall,
-    HorovodReducescatter,
-    alltoall,
-    alltoall_async,
-    reducescatter,
-    reducescatter_async,
-)
-from ringleader.torch.gathers import (
+from ringleader.torch.ops.allgather import (
     HorovodAllgather,
     HorovodBroadcast,
     allgather,
@@ -47,28 +39,7 @@ from ringleader.torch.gathers import (
     broadcast_async,
     broadcast_async_,
 )
-from ringleader.torch.grouped import (
-    HorovodGroupedAllgather,
-    HorovodGroupedAllreduce,
-    HorovodGroupedReducescatter,
-    grouped_allgather,
-    grouped_allgather_async,
-    grouped_allreduce,
-    grouped_allreduce_,
-    grouped_allreduce_async,
-    grouped_allreduce_async_,
-    grouped_reducescatter,
-    grouped_reducescatter_async,
-)
-from ringleader.torch.handles import poll, synchronize
-from ringleader.torch.joining import barrier, join
-from ringleader.torch.process_sets import (
-    ProcessSet,
-    add_process_set,
-    global_process_set,
-    remove_process_set,
-)
-from ringleader.torch.reductions import (
+from ringleader.torch.ops.allreduce import (
     Adasum,
     Average,
     HorovodAllreduce,
@@ -82,7 +53,36 @@ from ringleader.torch.reductions import (
     allreduce_async_,
     handle_average_backwards_compatibility,
 )
-from ringleader.torch.sparse import sparse_allreduce_async
+from ringleader.torch.ops.alltoall import (
+    HorovodAlltoall,
+    HorovodReducescatter,
+    alltoall,
+    alltoall_async,
+    reducescatter,
+    reducescatter_async,
+)
+from ringleader.torch.ops.grouped import (
+    HorovodGroupedAllgather,
+    HorovodGroupedAllreduce,
+    HorovodGroupedReducescatter,
+    grouped_allgather,
+    grouped_allgather_async,
+    grouped_allreduce,
+    grouped_allreduce_,
+    grouped_allreduce_async,
+    grouped_allreduce_async_,
+    grouped_reducescatter,
+    grouped_reducescatter_async,
+)
+from ringleader.torch.ops.handles import poll, synchronize
+from ringleader.torch.ops.join_barrier import barrier, join
+from ringleader.torch.ops.sparse_allreduce import sparse_allreduce_async
+from ringleader.torch.process_sets import (
+    ProcessSet,
+    add_process_set,
+    global_process_set,
+    remove_process_set,
+)
 from ringleader.torch.timeline import start_timeline, stop_timeline
 
 _basics = HorovodBasics()

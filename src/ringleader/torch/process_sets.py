@@ -7,7 +7,7 @@ from typing import Any
 
 from ringleader.collectives.session import PROCESS
 from ringleader.collectives.sets import Member
-from ringleader.torch.handles import count_from
+from ringleader.torch.ops.handles import count_from
 
 
 class ProcessSet:

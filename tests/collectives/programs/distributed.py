@@ -15,9 +15,9 @@ from ringleader.collectives.operations import Call, ReduceOp, Work, call_digest
 from ringleader.collectives.watch import Watch
 from ringleader.collectives.wire import Wire
 from ringleader.torch.basics import session
-from ringleader.torch.device_transport import TorchDevices
-from ringleader.torch.process_group import open_gloo
-from ringleader.torch.streams import Streams
+from ringleader.torch.c10d.process_group import open_gloo
+from ringleader.torch.cuda.cuda_streams import Streams
+from ringleader.torch.cuda.gpu_transport import TorchDevices
 
 CPU = torch.device("cpu")
 TYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int16, torch.int32, torch.uint64, torch.bool]

@@ -8,7 +8,7 @@ import gc
 import torch
 
 import ringleader.torch as hvd
-from ringleader.torch.participants import Participants
+from ringleader.torch.optimizer.trained_parameters import Participants
 
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()

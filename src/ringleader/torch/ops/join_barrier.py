@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ringleader.torch.basics import session
-from ringleader.torch.handles import count_from, next_serial
+from ringleader.torch.ops.handles import count_from, next_serial
+from ringleader.torch.ops.submit import meeting
 from ringleader.torch.process_sets import ProcessSet, global_process_set, member_of
-from ringleader.torch.works import meeting
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:

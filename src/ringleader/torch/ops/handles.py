@@ -11,7 +11,7 @@ import torch
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.exceptions import HorovodInternalError
 from ringleader.collectives.operations import Work
-from ringleader.torch.repeated import REPEATED
+from ringleader.torch.ops.work_cache import REPEATED
 
 _Kept = tuple[Engine, Sequence[Work], Callable[[], Any] | None]
 """What a handle stands for: who does the works (one, or the members of a group), and what returns the result

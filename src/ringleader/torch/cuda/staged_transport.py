@@ -15,7 +15,7 @@ import torch
 from ringleader.collectives.operations import Call, ReduceOp, Work
 from ringleader.collectives.transports import Region, Transport
 from ringleader.collectives.watch import Watch
-from ringleader.torch.distributed_transport import DeviceKernels
+from ringleader.torch.c10d.distributed_transport import DeviceKernels
 
 
 class StagedTransport:

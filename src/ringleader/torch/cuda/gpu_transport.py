@@ -18,10 +18,10 @@ from ringleader.collectives.exceptions import HorovodInternalError
 from ringleader.collectives.operations import Work
 from ringleader.collectives.transports import Region, Transport
 from ringleader.collectives.transports.loopback import LoopbackTransport, UncoupledTransport
-from ringleader.torch.distributed_transport import DeviceKernels, DistributedTransport
-from ringleader.torch.process_group import missing, open_nccl
-from ringleader.torch.staged_transport import StagedTransport
-from ringleader.torch.streams import Streams, tensors_of
+from ringleader.torch.c10d.distributed_transport import DeviceKernels, DistributedTransport
+from ringleader.torch.c10d.process_group import missing, open_nccl
+from ringleader.torch.cuda.cuda_streams import Streams, tensors_of
+from ringleader.torch.cuda.staged_transport import StagedTransport
 
 CPU = torch.device("cpu")
 

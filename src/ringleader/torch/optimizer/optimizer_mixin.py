@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import torch
 
-from ringleader.torch.optimizer_arguments import Settings
+from ringleader.torch.optimizer.optimizer_arguments import Settings
 
 
 class Front:

@@ -12,8 +12,8 @@ import torch
 
 from ringleader.collectives.buckets import even_groups
 from ringleader.collectives.operations import ReduceOp
-from ringleader.torch.compression import Compressor
-from ringleader.torch.placement import Named, shapes_of
+from ringleader.torch.compression.compressor import Compressor
+from ringleader.torch.optimizer.bucket_memory import Named, shapes_of
 from ringleader.torch.process_sets import ProcessSet
 
 Groups = int | Sequence[Sequence[torch.Tensor]] | None

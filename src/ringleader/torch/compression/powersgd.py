@@ -14,13 +14,13 @@ from collections.abc import Sequence
 import torch
 
 from ringleader.collectives.engine import Engine
-from ringleader.torch.compression import PowerSGD
-from ringleader.torch.direct import alike, mean_or_sum, sum_over_ranks
-from ringleader.torch.placement import Manner
+from ringleader.torch.compression.compressor import PowerSGD
+from ringleader.torch.engine_operations import alike, mean_or_sum, sum_over_ranks
+from ringleader.torch.optimizer.bucket_memory import Manner
 
 
 class PowerSgdReducer:
-    """See `ringleader.torch.compressed.Reducer`."""
+    """See `ringleader.torch.optimizer.local_gradients.Reducer`."""
 
     def __init__(self, compression: PowerSGD) -> None:
         """Take the number of columns."""

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import torch
 
 from ringleader.collectives.operations import ReduceOp
-from ringleader.torch.gathers import gathering
-from ringleader.torch.handles import begin, next_serial, synchronize
 from ringleader.torch.kernels import TorchKernels
+from ringleader.torch.ops.allgather import gathering
+from ringleader.torch.ops.allreduce import Average, Sum, handle_average_backwards_compatibility
+from ringleader.torch.ops.handles import begin, next_serial, synchronize
 from ringleader.torch.process_sets import ProcessSet, global_process_set, member_of
-from ringleader.torch.reductions import Average, Sum, handle_average_backwards_compatibility
 
 
 def sparse_allreduce_async(

@@ -11,11 +11,11 @@ from typing import Any, Protocol
 import torch
 
 from ringleader.collectives.engine import Engine
-from ringleader.torch.compression import Compressor, PowerSGD, TopK
-from ringleader.torch.direct import anybody, reduce_all, reduction
-from ringleader.torch.placement import Manner, Named
-from ringleader.torch.powersgd import PowerSgdReducer
-from ringleader.torch.topk import TopKReducer
+from ringleader.torch.compression.compressor import Compressor, PowerSGD, TopK
+from ringleader.torch.compression.powersgd import PowerSgdReducer
+from ringleader.torch.compression.topk import TopKReducer
+from ringleader.torch.engine_operations import anybody, reduce_all, reduction
+from ringleader.torch.optimizer.bucket_memory import Manner, Named
 
 
 class Reducer(Protocol):

@@ -17,13 +17,13 @@ import torch
 
 from ringleader.collectives.operations import ReduceOp
 from ringleader.torch.basics import session
-from ringleader.torch.compression import PowerSGD, TopK
-from ringleader.torch.direct import anybody, everybody, reduce_all, reduction
-from ringleader.torch.optimizer_arguments import Settings
-from ringleader.torch.participants import Participants
+from ringleader.torch.compression.compressor import PowerSGD, TopK
+from ringleader.torch.engine_operations import anybody, everybody, reduce_all, reduction
+from ringleader.torch.optimizer.optimizer_arguments import Settings
+from ringleader.torch.optimizer.optimizer_mixin import Front
+from ringleader.torch.optimizer.step_metrics import StepReport
+from ringleader.torch.optimizer.trained_parameters import Participants
 from ringleader.torch.process_sets import global_process_set, member_of
-from ringleader.torch.step_report import StepReport
-from ringleader.torch.wrapping import Front
 
 _SERIAL = itertools.count()
 

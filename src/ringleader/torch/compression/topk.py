@@ -11,16 +11,16 @@ from collections.abc import Sequence
 import torch
 
 from ringleader.collectives.engine import Engine
-from ringleader.torch.compression import TopK
-from ringleader.torch.direct import alike, gather, mean_or_sum
+from ringleader.torch.compression.compressor import TopK
+from ringleader.torch.engine_operations import alike, gather, mean_or_sum
 from ringleader.torch.kernels import TorchKernels
-from ringleader.torch.placement import Manner
+from ringleader.torch.optimizer.bucket_memory import Manner
 
 HALVES = (torch.float16, torch.bfloat16)
 
 
 class TopKReducer:
-    """See `ringleader.torch.compressed.Reducer`."""
+    """See `ringleader.torch.optimizer.local_gradients.Reducer`."""
 
     def __init__(self, compression: TopK) -> None:
         """Take the part that is sent."""

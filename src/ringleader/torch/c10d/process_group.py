@@ -16,7 +16,7 @@ from ringleader.collectives.exceptions import HorovodInternalError
 from ringleader.collectives.operations import ReduceOp
 from ringleader.collectives.watch import Watch
 from ringleader.collectives.wire import Wire
-from ringleader.torch.rendezvous import agree, in_thread, meet
+from ringleader.torch.c10d.rendezvous import agree, in_thread, meet
 
 NATIVE = frozenset(
     {

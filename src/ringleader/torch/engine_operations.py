@@ -11,7 +11,7 @@ import torch
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.operations import Call, ReduceOp, Work, call_digest
 from ringleader.torch.kernels import dtype_name
-from ringleader.torch.placement import Manner
+from ringleader.torch.optimizer.bucket_memory import Manner
 
 
 def reduction(

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ringleader.collectives.operations import Call, ReduceOp, Work, call_digest
-from ringleader.torch.repeated import MOST, Repeated
+from ringleader.torch.ops.work_cache import MOST, Repeated
 
 
 def done(name, tensor, op=ReduceOp.MAX, prescale=1.0):

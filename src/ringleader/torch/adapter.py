@@ -6,10 +6,10 @@ import torch
 
 from ringleader.collectives.carriers import DeviceTransport, Group
 from ringleader.collectives.transports import Transport
-from ringleader.torch.device_transport import TorchDevices
-from ringleader.torch.distributed_transport import DeviceKernels, DistributedTransport
+from ringleader.torch.c10d.distributed_transport import DeviceKernels, DistributedTransport
+from ringleader.torch.c10d.process_group import open_gloo
+from ringleader.torch.cuda.gpu_transport import TorchDevices
 from ringleader.torch.kernels import TorchKernels
-from ringleader.torch.process_group import open_gloo
 
 
 class TorchAdapter(TorchKernels):

@@ -20,8 +20,8 @@ from ringleader.collectives.transports import Region, Transport
 from ringleader.collectives.transports.exchanges import row_counts, splits_of
 from ringleader.collectives.transports.mpi import plain_op
 from ringleader.collectives.wire import Wire
+from ringleader.torch.c10d.process_group import NATIVE, ProcessGroup
 from ringleader.torch.kernels import DTYPES, TorchKernels
-from ringleader.torch.process_group import NATIVE, ProcessGroup
 
 TORCH_TYPES = {name: dtype for dtype, name in DTYPES.items()}
 

@@ -8,10 +8,10 @@ import torch
 
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.operations import Work
-from ringleader.torch.handles import begin, next_serial, run
+from ringleader.torch.ops.allreduce import Average, allreduce_now
+from ringleader.torch.ops.handles import begin, next_serial, run
+from ringleader.torch.ops.submit import laid_out, work_for, written_back
 from ringleader.torch.process_sets import ProcessSet, global_process_set, member_of
-from ringleader.torch.reductions import Average, allreduce_now
-from ringleader.torch.works import laid_out, work_for, written_back
 
 
 def gathering(

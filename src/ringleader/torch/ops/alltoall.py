@@ -10,12 +10,12 @@ import torch
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.exceptions import HorovodInternalError
 from ringleader.collectives.operations import ReduceOp, Work
-from ringleader.torch.compression import Compression, Compressor
-from ringleader.torch.gathers import allgather_now
-from ringleader.torch.handles import begin, next_serial, run
+from ringleader.torch.compression.compressor import Compression, Compressor
+from ringleader.torch.ops.allgather import allgather_now
+from ringleader.torch.ops.allreduce import Average, Sum, check_reduction
+from ringleader.torch.ops.handles import begin, next_serial, run
+from ringleader.torch.ops.submit import laid_out, work_for
 from ringleader.torch.process_sets import ProcessSet, global_process_set, member_of
-from ringleader.torch.reductions import Average, Sum, check_reduction
-from ringleader.torch.works import laid_out, work_for
 
 Splits = torch.Tensor | Sequence[int] | None
 

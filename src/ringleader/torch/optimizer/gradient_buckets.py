@@ -16,8 +16,8 @@ import torch
 
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.exceptions import HorovodInternalError
-from ringleader.torch.direct import sum_over_ranks
-from ringleader.torch.placement import Home, Manner, Named, Placement
+from ringleader.torch.engine_operations import sum_over_ranks
+from ringleader.torch.optimizer.bucket_memory import Home, Manner, Named, Placement
 
 
 class GradientBuckets:

@@ -14,27 +14,32 @@ import torch
 from ringleader.collectives.buckets import first_difference
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.operations import ReduceOp
-from ringleader.torch.adasum_optimizer import AdasumFront
-from ringleader.torch.autotune import Autotune, autotune
 from ringleader.torch.basics import session, size
-from ringleader.torch.compressed import LocalGradients, Reducer, reducer_of
-from ringleader.torch.compression import (
+from ringleader.torch.compression.compressor import (
     Compression,
     Compressor,
     checked_compression,
     described,
     wire_dtype_of,
 )
-from ringleader.torch.direct import everybody, reduce_all, reduction, sum_over_ranks
-from ringleader.torch.gradients import GradientBuckets
+from ringleader.torch.engine_operations import everybody, reduce_all, reduction, sum_over_ranks
 from ringleader.torch.mpi_ops import Average
-from ringleader.torch.optimizer_arguments import Settings, checked_groups, checked_names, default_names
-from ringleader.torch.participants import Participants
-from ringleader.torch.placement import Manner, Named, shapes_of
+from ringleader.torch.optimizer.adasum_optimizer import AdasumFront
+from ringleader.torch.optimizer.autotune import Autotune, autotune
+from ringleader.torch.optimizer.bucket_memory import Manner, Named, shapes_of
+from ringleader.torch.optimizer.gradient_buckets import GradientBuckets
+from ringleader.torch.optimizer.local_gradients import LocalGradients, Reducer, reducer_of
+from ringleader.torch.optimizer.optimizer_arguments import (
+    Settings,
+    checked_groups,
+    checked_names,
+    default_names,
+)
+from ringleader.torch.optimizer.optimizer_mixin import Front, remove_hooks, wrap
+from ringleader.torch.optimizer.sparse_gradients import sum_sparse
+from ringleader.torch.optimizer.step_metrics import StepReport
+from ringleader.torch.optimizer.trained_parameters import Participants
 from ringleader.torch.process_sets import ProcessSet, global_process_set, member_of
-from ringleader.torch.sparse_gradients import sum_sparse
-from ringleader.torch.step_report import StepReport
-from ringleader.torch.wrapping import Front, remove_hooks, wrap
 
 BUCKET_BYTES = 8 << 20
 """Bucket size where buckets travel while backward goes on; on one host all gradients are one bucket."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ringleader.collectives.engine import Engine
-from ringleader.torch.direct import gather
+from ringleader.torch.engine_operations import gather
 from ringleader.torch.kernels import TorchKernels
 
 

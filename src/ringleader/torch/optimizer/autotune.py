@@ -13,7 +13,7 @@ import torch
 from ringleader.collectives.choice import Table, Tunable
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.tuning import Trials, describe_buckets, describe_table, refined
-from ringleader.torch.direct import sum_over_ranks
+from ringleader.torch.engine_operations import sum_over_ranks
 
 CANDIDATES = (8 << 20, 2 << 20, 25 << 20, None)
 """Bucket sizes in bytes: what is used without trials between hosts, smaller, larger, and one bucket."""

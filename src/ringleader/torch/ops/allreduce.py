@@ -11,12 +11,12 @@ from ringleader.collectives.engine import Engine
 from ringleader.collectives.operations import ReduceOp, Work
 from ringleader.collectives.sets import Member
 from ringleader.collectives.transports.adasum import power_of_two
-from ringleader.torch.compression import Compression, Compressor
-from ringleader.torch.handles import begin, begin_in_place, next_serial, run
+from ringleader.torch.compression.compressor import Compression, Compressor
 from ringleader.torch.kernels import dtype_name
+from ringleader.torch.ops.handles import begin, begin_in_place, next_serial, run
+from ringleader.torch.ops.submit import call_for, laid_out, written_back
+from ringleader.torch.ops.work_cache import REPEATED
 from ringleader.torch.process_sets import ProcessSet, global_process_set, member_of
-from ringleader.torch.repeated import REPEATED
-from ringleader.torch.works import call_for, laid_out, written_back
 
 Average = ReduceOp.AVERAGE
 Sum = ReduceOp.SUM

@@ -13,13 +13,13 @@ import torch
 
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.operations import ReduceOp, Work
-from ringleader.torch.compression import Compression, Compressor
-from ringleader.torch.exchanges import scaled_gradient, scattering
-from ringleader.torch.gathers import gathering, own_rows
-from ringleader.torch.handles import begin, next_serial, synchronize
+from ringleader.torch.compression.compressor import Compression, Compressor
+from ringleader.torch.ops.allgather import gathering, own_rows
+from ringleader.torch.ops.allreduce import Average, handle_average_backwards_compatibility, reduction
+from ringleader.torch.ops.alltoall import scaled_gradient, scattering
+from ringleader.torch.ops.handles import begin, next_serial, synchronize
+from ringleader.torch.ops.submit import written_back
 from ringleader.torch.process_sets import ProcessSet, global_process_set, member_of
-from ringleader.torch.reductions import Average, handle_average_backwards_compatibility, reduction
-from ringleader.torch.works import written_back
 
 Tensors = Sequence[torch.Tensor]
 Results = tuple[torch.Tensor, ...]
@@ -133,7 +133,7 @@ def grouped_allreduce(
 ) -> list[torch.Tensor]:
     """Return the reductions of several tensors over the ranks of a process set; differentiable.
 
-    See `ringleader.torch.reductions.allreduce`.
+    See `ringleader.torch.ops.allreduce.allreduce`.
     """
     chosen = handle_average_backwards_compatibility(op, average)
     scales = (prescale_factor, postscale_factor)
@@ -240,7 +240,7 @@ def grouped_allgather(
 ) -> list[torch.Tensor]:
     """Return each tensor joined from those of all ranks of a process set; differentiable.
 
-    See `ringleader.torch.gathers.allgather`.
+    See `ringleader.torch.ops.allgather.allgather`.
     """
     if _wants_gradient(tensors):
         return list(HorovodGroupedAllgather.apply(name, process_set, *tensors))  # type: ignore[no-untyped-call]
@@ -311,7 +311,7 @@ def grouped_reducescatter(
 ) -> list[torch.Tensor]:
     """Reduce several tensors and return this rank's rows of each; differentiable.
 
-    See `ringleader.torch.exchanges.reducescatter`.
+    See `ringleader.torch.ops.alltoall.reducescatter`.
     """
     scales = (prescale_factor, postscale_factor)
     pairs = [compression.compress(tensor) for tensor in tensors]

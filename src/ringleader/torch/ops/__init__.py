@@ -1,0 +1,1 @@
+"""The operations that scripts call: each is described here and handed to the engine."""
