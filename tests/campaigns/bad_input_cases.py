@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import click
 
-from ringleader.cli.kubernetes_options import is_for_clusters
 from ringleader.cli.main import ringleader
+from ringleader.cli.options.kubernetes_options import is_for_clusters
 
 OK, REQUEST, REFUSED, PIPE = 0, 2, 3, 141
 ANY_GOOD_CODE = frozenset((OK, REQUEST, REFUSED))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ringleader.cli.dry_run import FREE_PORT, JOB_ID, dry_run
+from ringleader.cli.run.dry_run import FREE_PORT, JOB_ID, dry_run
 from ringleader.errors import StoppedError
 from ringleader.job import Host, Job, Ssh
 

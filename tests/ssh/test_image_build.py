@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from ringleader.cli import image_build, image_lock
-from ringleader.cli.image_progress import Shown, clock
+from ringleader.cli.image import build as image_build
+from ringleader.cli.image import lock
+from ringleader.cli.image.build_display import Shown, clock
 from ringleader.errors import RefusedError, RequestError
 from ringleader.images import build_context, build_run, own_wheel
 from ringleader.images.build import Task, build
@@ -361,10 +362,10 @@ def test_wrong_words(words: tuple[str, ...], message: str) -> None:
 
 
 def test_a_lock_of_what_cannot_be_is_refused_before_anything_is_asked() -> None:
-    done = CliRunner().invoke(image_lock.command, ["pytorch-cpu", "--set", "torch.version=9.9.9"])
+    done = CliRunner().invoke(lock.command, ["pytorch-cpu", "--set", "torch.version=9.9.9"])
     assert isinstance(done.exception, RequestError)
     assert "9.9.9" in str(done.exception)
-    done = CliRunner().invoke(image_lock.command, ["pytorch-cpu", "--output", "/nonexist/x"])
+    done = CliRunner().invoke(lock.command, ["pytorch-cpu", "--output", "/nonexist/x"])
     assert "--output: there is no directory /nonexist" in str(done.exception)
 
 

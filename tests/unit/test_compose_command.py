@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from ringleader.cli import compose_directory
-from ringleader.cli.compose_options import COMPOSE_OPTIONS
 from ringleader.cli.main import main
+from ringleader.cli.render import compose_directory
+from ringleader.cli.render.compose_options import COMPOSE_OPTIONS
 from ringleader.errors import RefusedError, RequestError
 from ringleader.render.compose import nics
 from ringleader.render.compose.files import File

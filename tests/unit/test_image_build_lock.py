@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ringleader.cli.image_recipe import opened
+from ringleader.cli.image.recipe_options import opened
 from ringleader.errors import RefusedError, RequestError
 from ringleader.images import lock, lock_ask
 

@@ -17,9 +17,9 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from ringleader.cli import operator_run
 from ringleader.cli.main import ringleader
-from ringleader.cli.operator_run import read_words, settings_of, terms_of
+from ringleader.cli.operator import run
+from ringleader.cli.operator.run import read_words, settings_of, terms_of
 from ringleader.controller.leader import lease_name
 from ringleader.errors import RequestError
 from ringleader.mpijob.reading import read
@@ -147,7 +147,7 @@ def test_the_deployment() -> None:
 
 
 def test_every_argument_is_one_that_the_operator_knows() -> None:
-    from ringleader.cli.operator_run import OPTIONS
+    from ringleader.cli.operator.run import OPTIONS
 
     known = {word for option in OPTIONS for word in (*option.opts, *option.secondary_opts)}
     variables = {getattr(option, "envvar", None) for option in OPTIONS}
@@ -193,7 +193,7 @@ def test_operators_of_two_namespaces_lie_side_by_side() -> None:
 
 
 def run_options(*words: str) -> dict[str, Any]:
-    return operator_run.command.make_context("run", list(words)).params
+    return run.command.make_context("run", list(words)).params
 
 
 def test_rights_beyond_ssh_jobs_and_logs_are_asked_for() -> None:

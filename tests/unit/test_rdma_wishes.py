@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from ringleader.cli.host_options import Faults
-from ringleader.cli.kubernetes_options import JobWords
-from ringleader.cli.kubernetes_request import request_of
+from ringleader.cli.kubernetes.job_request import request_of
+from ringleader.cli.options.host_options import Faults
+from ringleader.cli.options.kubernetes_options import JobWords
 from ringleader.errors import RequestError
 from ringleader.launch.kubernetes.build import mpijob
 from ringleader.launch.kubernetes.single import single_pod

@@ -13,7 +13,7 @@ from ringleader.bench import store
 from ringleader.bench.grid import parse_grid
 from ringleader.bench.meter import Meter, Track
 from ringleader.bench.scale import Scale, job_of, scale, turns
-from ringleader.cli.scale_options import script_name, threads_for
+from ringleader.cli.scale.scale_options import script_name, threads_for
 from ringleader.errors import LaunchError, RankError, RequestError
 from ringleader.job import Family, Host, Job, Mpi
 from ringleader.plan import HostFacts, Plan, place

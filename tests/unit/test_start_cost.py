@@ -102,7 +102,7 @@ def test_importing_the_package_loads_no_typing() -> None:
 
 
 def test_run_loads_no_ssh_lab_or_engine_for_a_job_here() -> None:
-    found = loaded("import ringleader.cli.run, ringleader.launch.launcher")
+    found = loaded("import ringleader.cli.run.command, ringleader.launch.launcher")
     ours = ("launch.ssh", "launch.ask", "lab", "collectives", "torch", "bench", "report", "api")
     others = {"asyncio", "secrets", "random", "hmac", "concurrent.futures", "tempfile", *HEAVY}
     assert found.isdisjoint({*(f"ringleader.{name}" for name in ours), *others})

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ringleader.cli.outcome_json import outcome_json
-from ringleader.cli.terminal import Terminal, last_words
+from ringleader.cli.outcome_file import outcome_json
+from ringleader.cli.run.terminal import Terminal, last_words
 from ringleader.job import Family, Job, Mpi
 from ringleader.launch.outcome import Outcome, RankEnd
 from ringleader.launch.output import Direct

@@ -45,7 +45,7 @@ def command(image: bool, sbom: str | None, timeout: float, as_json: bool) -> int
     if sbom == "-" and image:
         raise RequestError(Fault(where="--sbom -", what="with --image both would be standard output"))
     if sbom:
-        from ringleader.cli.image_build import unwritable, write_text
+        from ringleader.cli.image.build import unwritable, write_text
         from ringleader.images.selftest.packages import sbom_text
 
         faults = unwritable("--sbom", sbom)

@@ -7,68 +7,51 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Mapping
-from importlib import import_module
 from typing import ClassVar
 
 import click
 
 from ringleader import __version__
 from ringleader.cli import interrupts, standard_streams
+from ringleader.cli.lazy_group import LazyGroup, Table
 from ringleader.errors import Fault, OutputError, RefusedError, RequestError, RingleaderError, shortened
 
-Table = Mapping[str, tuple[str, str]]
-"""Sub-command → (module that holds a click command named ``command``, one line of help)."""
-
 COMMANDS: Table = {
-    "run": ("ringleader.cli.run", "Start a command on many ranks: here, on hosts over ssh, on Kubernetes."),
-    "scale": ("ringleader.cli.scale", "Run one job at several sizes; speed-up, efficiency, report."),
+    "run": (
+        "ringleader.cli.run.command",
+        "Start a command on many ranks: here, on hosts over ssh, on Kubernetes.",
+    ),
+    "scale": ("ringleader.cli.scale.command", "Run one job at several sizes; speed-up, efficiency, report."),
     "report": ("ringleader.cli.report", "Render stored runs again, or compare two."),
     "lab": (
         "ringleader.cli.lab",
         "A cluster on one machine: up, down, status, shell, exec, cut, heal, kill.",
     ),
-    "submit": ("ringleader.cli.submit", "Send a job to a Kubernetes cluster and follow it to its end."),
-    "status": ("ringleader.cli.status", "Jobs on a cluster and where they stand."),
-    "logs": ("ringleader.cli.logs", "What a job's launcher, or a worker, has written."),
-    "explain": ("ringleader.cli.explain", "Why a job is not running, or why it failed."),
-    "delete": ("ringleader.cli.delete", "Delete jobs with everything that belongs to them."),
+    "submit": (
+        "ringleader.cli.kubernetes.submit",
+        "Send a job to a Kubernetes cluster and follow it to its end.",
+    ),
+    "status": ("ringleader.cli.kubernetes.status", "Jobs on a cluster and where they stand."),
+    "logs": ("ringleader.cli.kubernetes.logs", "What a job's launcher, or a worker, has written."),
+    "explain": ("ringleader.cli.kubernetes.explain", "Why a job is not running, or why it failed."),
+    "delete": ("ringleader.cli.kubernetes.delete", "Delete jobs with everything that belongs to them."),
     "render": (
-        "ringleader.cli.render",
+        "ringleader.cli.render.group",
         "Print MPIJobs, plain Pods, compose applications; with NICs.",
     ),
-    "image": ("ringleader.cli.image", "Container images: render, check, build, list, solve, lock."),
+    "image": ("ringleader.cli.image.group", "Container images: render, check, build, list, solve, lock."),
     "doctor": ("ringleader.cli.doctor", "What this host, or an image, has for jobs, and what to fix."),
-    "operator": ("ringleader.cli.operator", "The MPIJob operator: its CRD."),
+    "operator": ("ringleader.cli.operator.group", "The MPIJob operator: its CRD."),
 }
 
 
-class LazyGroup(click.Group):
-    """A group that lists its commands without importing them, so that ``--help`` is fast."""
+class Commands(LazyGroup):
+    """The group of all commands."""
 
     table: ClassVar[Table] = COMMANDS
-    """A sub-class has its own."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names in the order of the table: the order in which a user meets them."""
-        return list(self.table)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the one command that was asked for."""
-        if cmd_name not in self.table:
-            return None
-        with interrupts.held():
-            command = import_module(self.table[cmd_name][0]).command
-        assert isinstance(command, click.Command)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the table of commands."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, help_) for name, (_, help_) in self.table.items()])
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="ringleader")
 def ringleader() -> None:
     """Train one script on many ranks, and say how close to linear the job is.

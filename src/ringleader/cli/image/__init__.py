@@ -1,0 +1,1 @@
+"""`ringleader image` and its commands, a module for each."""

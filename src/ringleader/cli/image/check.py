@@ -1,0 +1,168 @@
+"""``ringleader image check``: what of a recipe does not fit together, and what would."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ringleader.cli.image.recipe_options import opened, recipe_options
+from ringleader.errors import Fault, RequestError
+
+if TYPE_CHECKING:
+    from ringleader.images.check import Finding
+    from ringleader.images.recipe import Recipe
+
+HEADINGS = {
+    "fault": "cannot work",
+    "gone": "cannot be built today",
+    "warning": "warning",
+    "exemption": "exempt from hardening",
+    "note": "note",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """A recipe and what was found."""
+
+    name: str
+    findings: tuple[Finding, ...]
+
+    def count(self, level: str) -> int:
+        """Return how many findings there are of one level."""
+        return sum(one.level == level for one in self.findings)
+
+    @property
+    def result(self) -> str:
+        """One word or two for the table."""
+        if self.count("fault"):
+            return "cannot work"
+        if self.count("gone"):
+            return "cannot be built today"
+        return "fits"
+
+
+@click.command(name="check", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("recipes", nargs=-1, metavar="[PROFILE|FILE]…")
+@recipe_options
+@click.option(
+    "--gpu", "gpus", multiple=True, metavar="NAME", help="A GPU it must run on: h100. Again for more."
+)
+@click.option("--driver", default="", metavar="VERSION", help="The hosts' NVIDIA driver: 535.129.")
+@click.option(
+    "--network",
+    default="",
+    type=click.Choice(["", "infiniband", "roce", "efa", "erdma", "tcp"]),
+    metavar="NAME",
+    help="What joins the hosts: infiniband, roce, efa, erdma or tcp.",
+)
+@click.option(
+    "--strict", is_flag=True, help="Exit code 2 also for historical images that cannot be built today."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: every finding with the rows it rests on.")
+def command(
+    recipes: tuple[str, ...],
+    settings: tuple[str, ...],
+    mirrors: tuple[str, ...],
+    base: str,
+    gpus: tuple[str, ...],
+    driver: str,
+    network: str,
+    strict: bool,
+    as_json: bool,
+) -> None:
+    """Say what of recipes does not fit together, and the nearest set that does.
+
+    Without a name all profiles are checked. Each finding names the rows of the version tables that it rests
+    on, with their sources; a row that nobody looked up reads "unverified", and what rests on it is a warning.
+    Nothing is fetched.
+
+    Historical profiles are as images were made then. What of them can no longer be fetched, or never fitted,
+    is told as "cannot be built today" and does not fail, unless with --strict; so is each point in which they
+    are exempt from the hardening of today's images. A fault of any other recipe: exit code 2.
+    """
+    found = _checked(recipes, (settings, mirrors, base), (gpus, driver, network))
+    print(_json(found) if as_json else _text(found, notes=len(found) == 1))
+    bad = [one.name for one in found if one.count("fault") or (strict and one.count("gone"))]
+    if bad:
+        raise SystemExit(2)
+
+
+def _checked(
+    names: tuple[str, ...],
+    changes: tuple[tuple[str, ...], tuple[str, ...], str],
+    hosts: tuple[tuple[str, ...], str, str],
+) -> list[Checked]:
+    """Return every recipe with its findings; RequestError with the faults of all that cannot be read."""
+    from ringleader.images import profiles
+    from ringleader.images.check import check, selection_of
+    from ringleader.images.tables import load
+
+    faults: list[Fault] = []
+    found: list[Checked] = []
+    for name in names or profiles.names():
+        try:
+            recipe = _on(opened(name, *changes), *hosts)
+        except RequestError as error:
+            faults += error.faults
+            continue
+        found.append(Checked(name=recipe.name, findings=check(selection_of(recipe), load())))
+    if faults:
+        raise RequestError(faults)
+    return found
+
+
+def _on(recipe: Recipe, gpus: tuple[str, ...], driver: str, network: str) -> Recipe:
+    """Return a recipe for other hosts."""
+    from dataclasses import replace
+
+    return replace(
+        recipe,
+        gpus=gpus or recipe.gpus,
+        driver=driver or recipe.driver,
+        network=network or recipe.network,
+    )
+
+
+def _text(found: list[Checked], *, notes: bool) -> str:
+    """Return the table, and below it the findings of each recipe; notes only where one was asked for."""
+    from tabulate import tabulate
+
+    table = [
+        (one.name, one.result, one.count("warning") or "", one.count("exemption") or "") for one in found
+    ]
+    lines = [tabulate(table, headers=("recipe", "result", "warnings", "exemptions"), tablefmt="simple")]
+    for one in found:
+        told = [finding for finding in one.findings if notes or finding.level != "note"]
+        if told:
+            lines += ["", f"{one.name}:", *(line for finding in told for line in _lines(finding))]
+    return "\n".join(lines)
+
+
+def _lines(finding: Finding) -> Iterable[str]:
+    yield f"  {HEADINGS[finding.level]}: {finding.what}"
+    yield from (f"      {row}" for row in finding.rows)
+    if finding.works:
+        yield f"    → {finding.works}"
+
+
+def _json(found: list[Checked]) -> str:
+    return json.dumps([_value(one) for one in found], indent=2, ensure_ascii=False)
+
+
+def _value(one: Checked) -> dict[str, Any]:
+    findings = [
+        {
+            "level": finding.level.value,
+            "rule": finding.rule,
+            "what": finding.what,
+            "works": finding.works,
+            "rows": [{**asdict(row), "source": row.shown_source} for row in finding.rows],
+        }
+        for finding in one.findings
+    ]
+    return {"recipe": one.name, "result": one.result, "findings": findings}

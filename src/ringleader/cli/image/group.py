@@ -1,0 +1,29 @@
+"""``ringleader image``: images for training, from a short recipe."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import click
+
+from ringleader.cli.lazy_group import LazyGroup, Table
+
+COMMANDS: Table = {
+    "list": ("ringleader.cli.image.list", "The profiles: base, frameworks, CUDA."),
+    "render": ("ringleader.cli.image.render", "Print a recipe as a Dockerfile or an Apptainer definition."),
+    "check": ("ringleader.cli.image.check", "Say what of a recipe does not fit together, and what does."),
+    "solve": ("ringleader.cli.image.solve", "Propose versions that fit: torch=2.8 gpu=h100."),
+    "lock": ("ringleader.cli.image.lock", "Write a recipe's Python packages down with versions and hashes."),
+    "build": ("ringleader.cli.image.build", "Build an image with buildah, podman or docker; test it."),
+}
+
+
+class ImageGroup(LazyGroup):
+    """The group of what can be done with images."""
+
+    table: ClassVar[Table] = COMMANDS
+
+
+@click.group(name="image", cls=ImageGroup, context_settings={"help_option_names": ["-h", "--help"]})
+def command() -> None:
+    """Images in which framework, CUDA, MPI, RDMA user space and sshd fit together, from a short recipe."""

@@ -1,0 +1,1 @@
+"""Commands that speak to a cluster: submit, status, logs, explain, delete, and run --on kubernetes."""

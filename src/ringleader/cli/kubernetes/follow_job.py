@@ -1,0 +1,255 @@
+"""A job on a cluster from its sending to its end, with somebody at the terminal who may interrupt it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import Coroutine, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ringleader.cli.kubernetes.connection import Place
+from ringleader.cli.kubernetes.job_terminal import JobTerminal, can_ask
+from ringleader.errors import Fault, OutputError, RingleaderError
+from ringleader.launch.kubernetes.facts import JobView
+from ringleader.launch.kubernetes.follow import Follower
+from ringleader.launch.kubernetes.outcome import End
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SENDING = 30.0
+"""Seconds that a job which is being sent is waited for after Ctrl-C: only then it is known what is left."""
+QUESTION = "Delete the job? y: delete it, n: leave it running, c: go on following [n]"
+
+
+class Work(Protocol):
+    """What is done with a job on one kind of cluster."""
+
+    @property
+    def cleans_up(self) -> bool:
+        """Whether nothing of the job may be left when we leave: then nobody is asked."""
+
+    async def send(self) -> JobView:
+        """Bring the job onto the cluster."""
+
+    async def remove(self) -> None:
+        """Take away everything of it that is there, also after half a ``send``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """What shall happen around the job."""
+
+    name: str
+    detach: bool = False
+    delete_after: bool = False
+    start_timeout: float | None = None
+    quiet: bool = False
+
+
+class Interrupts:
+    """Signals to us, one after the other."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._came: asyncio.Queue[signal.Signals] = asyncio.Queue()
+        self.is_leaving = asyncio.Event()
+        """Set by the second Ctrl-C."""
+        self._count = 0
+
+    async def next(self) -> signal.Signals:
+        """Wait for one."""
+        return await self._came.get()
+
+    def came(self, number: signal.Signals) -> None:
+        """Note one."""
+        self._count += 1
+        if self._count > 1:
+            self.is_leaving.set()
+        self._came.put_nowait(number)
+
+    def forgive(self) -> None:
+        """Count from the beginning: the user wants to go on."""
+        self._count = 0
+
+
+@contextlib.contextmanager
+def interrupts() -> Iterator[Interrupts]:
+    """Catch signals while inside. One that we were started with ignored (``nohup``) stays ignored."""
+    loop, found = asyncio.get_running_loop(), Interrupts()
+    caught = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    for number in caught:
+        loop.add_signal_handler(number, found.came, number)
+    try:
+        yield found
+    finally:
+        for number in caught:
+            loop.remove_signal_handler(number)
+
+
+async def attend(place: Place, work: Work, terminal: JobTerminal, wishes: Wishes) -> End:
+    """Send a job and stay with it. Raises what the sending and the following raise."""
+    with interrupts() as pressed:
+        session = _Session(place, work, terminal, wishes, pressed)
+        try:
+            return await session.run()
+        except OutputError:
+            # Whoever read the log is gone (``| head``), or the disk is full: that is no wish for the job.
+            await session.leave()
+            raise
+        except RingleaderError as error:
+            raise await session.left_after(error) from error
+
+
+class _Session:
+    def __init__(
+        self, place: Place, work: Work, terminal: JobTerminal, wishes: Wishes, pressed: Interrupts
+    ) -> None:
+        self._place, self._work, self._terminal = place, work, terminal
+        self._wishes, self._pressed = wishes, pressed
+        self._is_sent = False
+
+    async def run(self) -> End:
+        sending = asyncio.ensure_future(self._work.send())
+        number = await self._first(sending)
+        if number is not None:
+            return await self._stop_sending(sending, number)
+        job = sending.result()
+        self._is_sent = True
+        if self._wishes.detach:
+            print(job.name, flush=True)
+            self._terminal.say(self._how_to_go_on())
+            return End(exit_code=0, whose="", state="Pending")
+        end = await self._follow(job)
+        if self._work.cleans_up or self._wishes.delete_after:
+            await self._remove()
+        return end
+
+    async def left_after(self, error: RingleaderError) -> RingleaderError:
+        """Clean up after an error, or add to it what is left."""
+        if not self._is_sent and not self._work.cleans_up:
+            return error
+        hints = await self._leave()
+        if hints:
+            error.faults = (*error.faults, Fault(where="", what=hints))
+        return error
+
+    async def leave(self) -> None:
+        """Leave because nobody reads us any more."""
+        await self._leave()
+
+    async def _leave(self) -> str:
+        if self._work.cleans_up:
+            await self._remove()
+            return ""
+        return self._how_to_go_on() if self._is_sent else ""
+
+    async def _first(self, work: asyncio.Future[Any]) -> signal.Signals | None:
+        """Wait for work or for a signal; return the signal if that came first."""
+        press = asyncio.ensure_future(self._pressed.next())
+        both: set[asyncio.Future[Any]] = {work, press}
+        try:
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            return press.result() if press.done() and not work.done() else None
+        finally:
+            press.cancel()
+
+    async def _stop_sending(self, sending: asyncio.Future[JobView], number: signal.Signals) -> End:
+        """End while the job is on its way: what has begun is undone, or it is said that it went out."""
+        if self._work.cleans_up:
+            sending.cancel()
+            await asyncio.wait({sending}, timeout=SENDING)
+            await self._remove()
+            return _stopped(number)
+        leaving = asyncio.ensure_future(self._pressed.is_leaving.wait())
+        both: set[asyncio.Future[Any]] = {sending, leaving}
+        await asyncio.wait(both, timeout=SENDING, return_when=asyncio.FIRST_COMPLETED)
+        leaving.cancel()
+        if not sending.done():
+            sending.cancel()
+            self._terminal.say(
+                f"{self._wishes.name} may have been sent: ringleader status{self._place.words}"
+            )
+            return _stopped(number)
+        sending.result()
+        self._is_sent = True
+        return await self._stop(number) or _stopped(number)
+
+    async def _follow(self, job: JobView) -> End:
+        follower = Follower(
+            self._place.cluster, job, self._terminal, clock=time.time, shows_log=not self._wishes.quiet
+        )
+        following = asyncio.ensure_future(follower.run(start_timeout=self._wishes.start_timeout))
+        try:
+            while True:
+                number = await self._first(following)
+                if number is None:
+                    return following.result()
+                end = await self._stop(number)
+                if end is not None:
+                    return end
+        finally:
+            following.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await following
+
+    async def _stop(self, number: signal.Signals) -> End | None:
+        """Do what a signal asks for; ``None``: go on."""
+        if self._work.cleans_up:
+            await self._remove()
+            return _stopped(number)
+        answer = "n"
+        if number == signal.SIGINT and can_ask():
+            answer = await self._until_leaving(self._terminal.ask(QUESTION)) or "n"
+        if answer[:1].lower() == "c":
+            self._pressed.forgive()
+            return None
+        if answer[:1].lower() == "y":
+            await self._remove()
+        else:
+            self._terminal.say(self._how_to_go_on())
+        return _stopped(number)
+
+    async def _remove(self) -> None:
+        """Delete the job; a second Ctrl-C leaves at once and says what is left."""
+        self._terminal.say(f"deleting {self._wishes.name}")
+        done = None
+        try:
+            done = await self._until_leaving(self._removed())
+        except RingleaderError as error:
+            self._terminal.say(str(error))
+        if done is None:
+            self._terminal.say(
+                f"some of {self._wishes.name} may be left: "
+                f"ringleader delete {self._wishes.name}{self._place.words}"
+            )
+
+    async def _removed(self) -> bool:
+        await self._work.remove()
+        return True
+
+    async def _until_leaving(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Return what work returns, or ``None`` where the user presses Ctrl-C once more."""
+        doing = asyncio.ensure_future(work)
+        leaving = asyncio.ensure_future(self._pressed.is_leaving.wait())
+        await asyncio.wait({doing, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        leaving.cancel()
+        if doing.done():
+            return doing.result()
+        doing.cancel()
+        with contextlib.suppress(asyncio.CancelledError, Exception):
+            await doing
+        return None
+
+    def _how_to_go_on(self) -> str:
+        name, words = self._wishes.name, self._place.words
+        return (
+            f"the job {name} goes on in namespace {self._place.namespace}\n"
+            f"    → follow it: ringleader logs -f {name}{words}\n"
+            f"    → delete it: ringleader delete {name}{words}"
+        )
+
+
+def _stopped(number: signal.Signals) -> End:
+    return End(exit_code=128 + number, whose="ringleader", reason=f"stopped by {number.name}")

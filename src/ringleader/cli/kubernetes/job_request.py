@@ -1,0 +1,272 @@
+"""The words of a job on Kubernetes become a ``Request`` and its MPIJob; every fault at once. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import TypeVar
+
+from ringleader.cli.kubernetes import option_syntax as words
+from ringleader.cli.kubernetes import rdma_request
+from ringleader.cli.options.host_options import Faults, ReadText
+from ringleader.cli.options.kubernetes_options import JobWords
+from ringleader.cli.options.rank_variables import parse_env_file, parse_words
+from ringleader.errors import RequestError
+from ringleader.launch.kubernetes.build import mpijob
+from ringleader.launch.kubernetes.request import PODS_HOME, Pairs, Request
+from ringleader.mpijob.annotations import RDMA, SPAWN_EXEC, SPAWN_SSH
+from ringleader.mpijob.model import CleanPodPolicy, MpiImplementation, MPIJob
+from ringleader.mpijob.reading import check
+from ringleader.render.rank_env import is_secret
+from ringleader.render.rdma.give import NETWORKS
+from ringleader.render.rdma.profile import Way
+from ringleader.render.rdma.remarks import remarks
+
+Word = TypeVar("Word", MpiImplementation, CleanPodPolicy)
+
+POLICIES = ("Always", "IfNotPresent", "Never")
+_LONGEST = 40
+"""Characters of a name that is made of a command."""
+
+
+def request_of(
+    given: JobWords,
+    *,
+    faults: Faults,
+    namespace: str,
+    suffix: str,
+    environ: Mapping[str, str],
+    read: ReadText,
+) -> Request:
+    """Return the request; what is wrong is added to ``faults``.
+
+    ``suffix``: five random letters and digits for a name of our own making, or nothing. ``read`` is only used
+    for the files of ``--env-file``.
+    """
+    resources = _resources(given, faults)
+    slots = words.count("--slots-per-worker", given.slots_per_worker, faults, least=1)
+    gpus = given.gpus if given.gpus and given.gpus.isdigit() else "1"
+    slots = slots or max(1, int(gpus))
+    np = words.count("-n", given.np, faults, least=1)
+    request = Request(
+        name=_name(given, suffix),
+        namespace=namespace,
+        command=_command(given, faults),
+        image=_image(given, faults),
+        np=np or slots,
+        slots=slots,
+        mpi=_word("--mpi-implementation", given.mpi_implementation, MpiImplementation.OPENMPI, faults),
+        mpirun=given.mpirun or "mpirun",
+        mpirun_args=given.mpirun_arg,
+        by_node=_by_node(given, faults),
+        env=_variables(given, environ, read, faults),
+        secret_env=words.secret_values("--secret-env", given.secret_env, faults),
+        master_port=_port(given, faults),
+        workdir=_absolute("--workdir", given.workdir, faults) or "",
+        resources=resources,
+    )
+    return _with_nics(_with_policy(_with_pods(request, given, faults), given, faults), given, faults)
+
+
+def _with_nics(request: Request, given: JobWords, faults: Faults) -> Request:
+    """Add the NICs of the workers."""
+    resources = dict(request.resources)
+    gpus = resources.get(given.gpu_resource, "")
+    nics = rdma_request.grant(
+        given,
+        gpus=int(gpus) if gpus.isdigit() else 0,
+        asked=resources,
+        shm_size=request.shm_size,
+        faults=faults,
+    )
+    if nics is None:
+        return request
+    for name in {nics.resource, *dict(nics.profile.more)} & set(resources):
+        faults.add("--resource", f"{name} is asked for twice: it comes with --rdma {nics.profile.name}")
+    if nics.networks and NETWORKS in dict(request.annotations):
+        faults.add(f"--annotation {NETWORKS}", "is what --rdma-network writes", "leave out one of the two")
+    for name in dict(request.annotations):
+        if name.startswith(RDMA):
+            faults.add(f"--annotation {name}", "stands beside --rdma", "leave out one of the two")
+    if nics.makes_template and nics.gpus and given.gpu_resource != JobWords.gpu_resource:
+        what = f"claims are made for GPUs of the class {nics.gpu_class}"
+        faults.add("--gpu-resource", what, "write a template and name it: --rdma-claim-template")
+    if nics.profile.way is Way.CLAIM:
+        resources.pop(given.gpu_resource, None)  # the claim holds them
+    return replace(
+        request,
+        rdma=nics,
+        resources=tuple(resources.items()),
+        shm_size=nics.shm_size or request.shm_size,
+    )
+
+
+def _with_pods(request: Request, given: JobWords, faults: Faults) -> Request:
+    """Add what the Pods look like and where they may run."""
+    shm = None if given.shm_size == "none" else words.quantity("--shm-size", given.shm_size, faults)
+    return replace(
+        request,
+        launcher_resources=_pairs(
+            cpu=words.quantity("--launcher-cpu", given.launcher_cpu, faults),
+            memory=words.quantity("--launcher-memory", given.launcher_memory, faults),
+        ),
+        mounts=words.mounts(given.claim, given.volume, faults),
+        shm_size=shm,
+        pull_secrets=_names("--image-pull-secret", given.image_pull_secret, faults),
+        pull_policy=_one_of("--image-pull-policy", given.image_pull_policy, POLICIES, faults),
+        node_selector=words.labels("--node-selector", given.node_selector, faults),
+        tolerations=words.tolerations("--toleration", given.toleration, faults),
+        priority_class=_object("--priority-class", given.priority_class, faults),
+        service_account=_object("--service-account", given.service_account, faults),
+        labels=words.labels("--label", given.label, faults),
+        annotations=words.notes("--annotation", given.annotation, faults),
+        ssh_auth_mount_path=_absolute("--ssh-auth-mount-path", given.ssh_auth_mount_path, faults)
+        or PODS_HOME,
+    )
+
+
+def _with_policy(request: Request, given: JobWords, faults: Faults) -> Request:
+    """Add when the job runs, for how long, and what is left of it."""
+    return replace(
+        request,
+        queue=_object("--queue", given.queue, faults),
+        gang=_object("--gang", given.gang, faults),
+        run_launcher_as_worker=given.run_launcher_as_worker,
+        clean_pod_policy=_word("--clean-pod-policy", given.clean_pod_policy, CleanPodPolicy.RUNNING, faults),
+        ttl=words.count("--ttl", given.ttl, faults, least=0),
+        timeout=words.count("--timeout", given.timeout, faults, least=1),
+        backoff_limit=words.count("--backoff-limit", given.backoff_limit, faults, least=0) or 0,
+        suspend=given.suspend,
+        spawn=_one_of("--spawn", given.spawn, (SPAWN_SSH, SPAWN_EXEC), faults),
+    )
+
+
+def job_of(request: Request, faults: Faults) -> MPIJob:
+    """Return the request's job, or raise RequestError with ``faults`` and what the job's own rules find."""
+    job = mpijob(request)
+    try:
+        check(job)
+    except RequestError as error:
+        faults.found += error.faults
+    if faults.found:
+        raise RequestError(faults.found)
+    return job
+
+
+def readable_secrets(request: Request) -> tuple[str, ...]:
+    """Return the variables whose names speak of secrets and whose values stand in the manifest."""
+    return tuple(name for name, _ in request.env if is_secret(name))
+
+
+def remarks_on(request: Request) -> tuple[str, ...]:
+    """Return what the user should know of the NICs that he asks for."""
+    if request.rdma is None:
+        return ()
+    # Where the keys do not lie in root's home, the image's user is another.
+    is_root = None if request.ssh_auth_mount_path == PODS_HOME else False
+    return remarks(request.rdma, is_root=is_root)
+
+
+def _name(given: JobWords, suffix: str) -> str:
+    """Return the job's name: as given, or made of the script's or the program's."""
+    if given.name is not None:
+        return given.name
+    scripts = (word for word in given.command if word.endswith((".py", ".sh")))
+    base = PurePosixPath(next(scripts, given.command[0] if given.command else "job")).stem
+    base = re.sub(r"[^a-z0-9]+", "-", base.lower())[:_LONGEST].strip("-")
+    base = base if base[:1].isalpha() else f"job-{base}".rstrip("-")
+    return f"{base}-{suffix}" if suffix else base
+
+
+def _command(given: JobWords, faults: Faults) -> tuple[str, ...]:
+    if not given.command:
+        faults.add("COMMAND", "nothing to run", "-- python train.py")
+    if any("\0" in word for word in given.command):
+        faults.add("COMMAND", "an argument holds a NUL byte, which no program can be given")
+    return given.command
+
+
+def _image(given: JobWords, faults: Faults) -> str:
+    image = given.image or ""
+    if not image:
+        faults.add("--image", "missing", "the image in which COMMAND and an MPI lie")
+    elif re.search(r"\s", image) or image != image.strip("/:"):
+        faults.add("--image", f"{image!r} is no image", "such as registry.example.org/team/train:1.2")
+    return image
+
+
+def _resources(given: JobWords, faults: Faults) -> Pairs:
+    gpus = words.count("--gpus", given.gpus, faults, least=0)
+    found = _pairs(
+        cpu=words.quantity("--cpu", given.cpu, faults),
+        memory=words.quantity("--memory", given.memory, faults),
+    )
+    if gpus:
+        found += ((words.device("--gpu-resource", given.gpu_resource, faults), str(gpus)),)
+    found += words.amounts("--resource", given.resource, faults)
+    for name in {name for name, _ in found if [one for one, _ in found].count(name) > 1}:
+        faults.add("--resource", f"{name} is asked for twice")
+    return found
+
+
+def _pairs(*, cpu: str, memory: str) -> Pairs:
+    return tuple((name, amount) for name, amount in (("cpu", cpu), ("memory", memory)) if amount)
+
+
+def _variables(given: JobWords, environ: Mapping[str, str], read: ReadText, faults: Faults) -> Pairs:
+    """Return what our own options set, then what the files set, then what ``-x`` sets: the later wins."""
+    found: dict[str, str] = {}
+    threads = words.count("--threads", given.threads, faults, least=1)
+    if threads:
+        found["OMP_NUM_THREADS"] = str(threads)
+    if given.autotune:
+        found["RINGLEADER_AUTOTUNE"] = "1"
+    for path in given.env_file:
+        text = faults.text_of("--env-file", path, read)
+        parsed = parse_env_file(text or "", environ, path)
+        found |= dict(parsed.values)
+        faults.found += parsed.faults
+    parsed = parse_words(given.x, environ)
+    faults.found += parsed.faults
+    return tuple((found | dict(parsed.values)).items())
+
+
+def _by_node(given: JobWords, faults: Faults) -> bool:
+    return _one_of("--map-by", given.map_by, ("slot", "node"), faults) == "node"
+
+
+def _port(given: JobWords, faults: Faults) -> int:
+    port = faults.whole("--master-port", given.master_port)
+    if port is not None and not 1 <= port <= 65535:
+        faults.add("--master-port", f"{port} is no port number", "use 1 to 65535")
+        port = None
+    return port or Request.master_port
+
+
+def _absolute(option: str, path: str | None, faults: Faults) -> str | None:
+    if path is not None and not path.startswith("/"):
+        faults.add(option, f"{path!r} is not absolute", "a path in the image: /workspace")
+        return None
+    return path
+
+
+def _object(option: str, text: str | None, faults: Faults) -> str:
+    return "" if text is None else words.name(option, text, faults)
+
+
+def _names(option: str, texts: tuple[str, ...], faults: Faults) -> tuple[str, ...]:
+    return tuple(found for text in texts if (found := words.name(option, text, faults)))
+
+
+def _one_of(option: str, text: str | None, allowed: tuple[str, ...], faults: Faults) -> str:
+    if text is not None and text not in allowed:
+        faults.add(option, f"{text!r} is unknown", f"one of: {', '.join(allowed)}")
+        return ""
+    return text or ""
+
+
+def _word(option: str, text: str | None, default: Word, faults: Faults) -> Word:
+    found = _one_of(option, text, tuple(map(str, type(default))), faults)
+    return type(default)(found) if found else default

@@ -1,0 +1,164 @@
+"""``ringleader logs``: what a job's launcher, or a worker, has written."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from ringleader.cli.kubernetes.connection import Place, with_cluster
+from ringleader.cli.options.host_options import Faults
+from ringleader.cli.options.kubernetes_options import CLUSTER_OPTIONS, cluster_words
+from ringleader.errors import Fault, RefusedError, RequestError
+
+if TYPE_CHECKING:
+    from ringleader.launch.kubernetes.facts import Facts, PodView
+
+HELP = """Show the log of JOB's launcher, or of one of its workers.
+
+\b
+  ringleader logs -f train-x7k2p
+  ringleader logs --worker 3 --tail 100 train-x7k2p
+"""
+LOOK_AGAIN = 0.5
+"""Seconds between looks for a Pod that is not there yet."""
+
+
+class LogsCommand(click.Command):
+    """A command whose words arrive as a few values."""
+
+    def invoke(self, ctx: click.Context) -> int:
+        """Show the log; return the exit code."""
+        params, faults = ctx.params, Faults()
+        worker, tail = faults.whole("--worker", params["worker"]), faults.whole("--tail", params["tail"])
+        for option, number in (("--worker", worker), ("--tail", tail)):
+            if number is not None and number < 0:
+                faults.add(option, f"{number}, must be at least 0")
+        if params["previous"] and params["follow"]:
+            faults.add("-f and --previous", "what has ended cannot be followed", "leave one of them out")
+        if tail is not None and params["follow"]:
+            faults.add("-f and --tail", "a log that is followed is shown from its beginning", "leave one out")
+        if faults.found:
+            raise RequestError(faults.found)
+
+        async def doing(place: Place) -> None:
+            pod, container = await _pod(place, params["job"], worker, waits=params["follow"])
+            container = params["container"] or container
+            if params["follow"]:
+                await _follow(place, pod, container)
+            else:
+                await _show(place, pod, container, tail=tail, previous=params["previous"])
+
+        with_cluster(cluster_words(params), doing)
+        return 0
+
+
+command = LogsCommand(
+    "logs",
+    params=[
+        click.Option(
+            ["-f", "--follow", "follow"], is_flag=True, help="Wait for it, and go on until its end."
+        ),
+        click.Option(
+            ["--worker"], metavar="I", help="Of this worker, counted from 0. [default: the launcher]"
+        ),
+        click.Option(["--tail"], metavar="N", help="The last N lines only."),
+        click.Option(["--previous"], is_flag=True, help="Of the container's run before the present one."),
+        click.Option(["--container"], metavar="NAME", help="[default: the one that runs the job]"),
+        *CLUSTER_OPTIONS,
+        click.Argument(["job"], metavar="JOB"),
+    ],
+    help=HELP,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+async def _pod(place: Place, name: str, worker: int | None, *, waits: bool) -> tuple[str, str]:
+    """Return the Pod and the container that are meant; wait for them with ``waits``."""
+    from ringleader.kube.port import ApiError, UnreachableError
+    from ringleader.launch.kubernetes.gather import gather
+    from ringleader.launch.kubernetes.progress import progress
+    from ringleader.launch.kubernetes.watching import Outage
+
+    outage, told = Outage(_tell), ""
+    while True:
+        try:
+            facts = await gather(place.cluster, name, place.namespace, now=0.0)
+            outage.over()
+        except (ApiError, UnreachableError) as error:
+            if not waits or not (isinstance(error, UnreachableError) or error.is_passing):
+                raise
+            outage.began(error)
+            await asyncio.sleep(LOOK_AGAIN)
+            continue
+        pod = _meant(facts, worker)
+        if pod is not None and (not waits or _has_log(pod)):
+            return pod.name, facts.job.launcher_container if worker is None else _first(pod)
+        if not waits or facts.job.state.is_end:
+            raise _no_pod(facts, worker)
+        text = progress(facts).text
+        if text != told:
+            told = text
+            _tell(f"{name}: {text}")
+        await asyncio.sleep(LOOK_AGAIN)
+
+
+def _meant(facts: Facts, worker: int | None) -> PodView | None:
+    if worker is None:
+        return facts.launchers[-1] if facts.launchers else None
+    return next((pod for pod in facts.workers if pod.index == worker), None)
+
+
+def _first(pod: PodView) -> str:
+    return next((one.name for one in pod.containers if not one.is_init), "")
+
+
+def _has_log(pod: PodView) -> bool:
+    return pod.phase != "Pending" or any(one.state != "waiting" for one in pod.containers if not one.is_init)
+
+
+def _no_pod(facts: Facts, worker: int | None) -> RefusedError:
+    name = facts.job.name
+    if worker is not None and worker >= facts.job.workers:
+        last = facts.job.workers - 1
+        hint = f"the last one is {last}" if last >= 0 else "its launcher does all the work"
+        return RefusedError(Fault(where="--worker", what=f"{name} has no worker {worker}", hint=hint))
+    who = "launcher" if worker is None else f"worker {worker}"
+    what = f"there is no Pod of its {who} ({facts.job.state})"
+    return RefusedError(Fault(where=f"job {name}", what=what, hint=f"ringleader explain {name}"))
+
+
+async def _show(place: Place, pod: str, container: str, *, tail: int | None, previous: bool) -> None:
+    from ringleader.kube.port import ApiError
+
+    try:
+        async for data in place.cluster.logs(
+            pod, place.namespace, container=container, tail=tail, previous=previous
+        ):
+            _write(data)
+    except ApiError as error:
+        if error.status == 400:
+            raise RefusedError(Fault(where=pod, what=error.message)) from error
+        raise
+
+
+async def _follow(place: Place, pod: str, container: str) -> None:
+    from ringleader.launch.kubernetes.logs import follow_log
+    from ringleader.launch.kubernetes.watching import Outage
+
+    async for data in follow_log(
+        place.cluster, pod, place.namespace, container=container, outage=Outage(_tell), warn=_tell
+    ):
+        _write(data)
+
+
+def _write(data: bytes) -> None:
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def _tell(text: str) -> None:
+    print(f"ringleader: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,96 @@
+"""The words for NICs become what each worker gets; each fault names its option. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ringleader.cli.options.host_options import Faults
+from ringleader.cli.options.kubernetes_options import JobWords
+from ringleader.errors import RequestError
+from ringleader.render.rdma.faults import Place
+from ringleader.render.rdma.node_labels import OFFERED, pairs_of
+from ringleader.render.rdma.profile import Spread
+from ringleader.render.rdma.settle import settle
+from ringleader.render.rdma.wish import NIC_CLASS, Grant, Wish
+
+_OPTIONS = {
+    "profile": "--rdma",
+    "resource": "--rdma-resource",
+    "count": "--rdma-count",
+    "networks": "--rdma-network",
+    "node_labels": "--node-label",
+    "spread": "--rdma-spread",
+    "ssh_port": "--rdma-ssh-port",
+    "claim_template": "--rdma-claim-template",
+    "nic_class": "--rdma-device-class",
+    "shm_size": "--shm-size",
+    "has_cpu_or_memory": "--memory",
+}
+"""Field of a wish → option that says it."""
+
+
+def option_of(field: str) -> str:
+    """Return the option that says a field of a wish."""
+    return _OPTIONS[field]
+
+
+def grant(
+    given: JobWords, *, gpus: int, asked: Iterable[str], shm_size: str | None, faults: Faults
+) -> Grant | None:
+    """Return what each worker gets; ``None``: nothing was said of NICs, or it was wrong.
+
+    ``asked``: resources that the worker asks for besides. ``shm_size`` as it was read.
+    """
+    if not _is_said(given):
+        return None
+    wish = Wish(
+        profile=given.rdma or "",
+        resource=given.rdma_resource or "",
+        count=faults.whole("--rdma-count", given.rdma_count),
+        networks=given.rdma_network,
+        node_labels=_labels(given, faults),
+        shm_size=shm_size,
+        gpus=gpus,
+        claim_template=given.rdma_claim_template or "",
+        nic_class=given.rdma_device_class or NIC_CLASS,
+        ssh_port=faults.whole("--rdma-ssh-port", given.rdma_ssh_port),
+        spread=_spread(given, faults),
+        has_cpu_or_memory=bool({"cpu", "memory"} & set(asked)),
+    )
+    place: Place = option_of
+    try:
+        return settle(wish, place)
+    except RequestError as error:
+        faults.found += error.faults
+        return None
+
+
+def _is_said(given: JobWords) -> bool:
+    return any(
+        (
+            given.rdma is not None,
+            given.rdma_resource,
+            given.rdma_count,
+            given.rdma_network,
+            given.node_label,
+            given.rdma_spread,
+            given.rdma_ssh_port,
+            given.rdma_claim_template,
+            given.rdma_device_class,
+        )
+    )
+
+
+def _labels(given: JobWords, faults: Faults) -> tuple[tuple[str, str], ...]:
+    pairs, unread = pairs_of(given.node_label)
+    for word in unread:
+        faults.add(f"--node-label {word}", "there is no value", f"NAME=VALUE, or {' or '.join(OFFERED)}")
+    return pairs
+
+
+def _spread(given: JobWords, faults: Faults) -> Spread | None:
+    text = given.rdma_spread
+    if text is None or text in tuple(Spread):
+        return None if text is None else Spread(text)
+    faults.add("--rdma-spread", f"{text!r} is unknown", f"one of: {', '.join(Spread)}")
+    return None

@@ -1,0 +1,206 @@
+"""``ringleader run --on kubernetes`` and ``ringleader submit``: a job is sent to a cluster and followed."""
+
+from __future__ import annotations
+
+import os
+import random
+import string
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from ringleader.cli.extras import needs_kubernetes
+from ringleader.cli.kubernetes.connection import Place, namespace_without_cluster, with_cluster
+from ringleader.cli.options.host_options import Faults
+from ringleader.cli.options.kubernetes_options import ClusterWords, FollowWords, JobWords
+from ringleader.cli.outcome_file import keep, opened
+from ringleader.errors import Fault, RequestError, RingleaderError
+from ringleader.text_files import read_text
+
+if TYPE_CHECKING:
+    from ringleader.cli.kubernetes.follow_job import Work
+    from ringleader.launch.kubernetes.outcome import End
+    from ringleader.launch.kubernetes.request import Request
+    from ringleader.mpijob.model import MPIJob
+    from ringleader.render.kubernetes.settings import OperatorSettings
+
+Where = Literal["kubernetes", "pods"]
+RUN_ID = "RUN"
+JOB_UID = "UID-OF-THE-JOB"
+"""Stand in a dry run for what is known only when the job is sent."""
+FORMAT = 1
+"""Of the file of ``--json``: grows when a reader of it must change."""
+
+
+def run_words(on: Where, cluster: ClusterWords, job: JobWords, follow: FollowWords) -> int:
+    """Run a job made of options. Raises RequestError with every fault at once."""
+    from ringleader.cli.kubernetes.job_request import job_of, request_of
+
+    faults = Faults()
+    start_timeout = seconds(follow, faults)
+    namespace = _namespace(cluster, faults) if follow.dry_run or cluster.namespace is not None else ""
+    request = request_of(
+        job,
+        faults=faults,
+        namespace=namespace,
+        suffix=_five_letters(),
+        environ=os.environ,
+        read=read_text,
+    )
+    if request.rdma is not None and request.rdma.makes_template:
+        hint = "ringleader render mpijob prints it with its job: send both with kubectl, then name it here"
+        faults.add("--rdma-claim-template", f"missing: --rdma {request.rdma.profile.name} needs one", hint)
+    made = job_of(request, faults)
+    tell(request)
+    return run_job(on, cluster, made, follow, start_timeout=start_timeout)
+
+
+def tell(request: Request) -> None:
+    """Tell the user what he should know of his request, on standard error."""
+    from ringleader.cli.kubernetes.job_request import readable_secrets, remarks_on
+
+    found = [
+        f"whoever may read the job can read {name}; --secret-env takes it from a Secret"
+        for name in readable_secrets(request)
+    ]
+    for text in (*found, *remarks_on(request)):
+        print(f"ringleader: {text}", file=sys.stderr)
+
+
+def run_job(
+    on: Where, cluster: ClusterWords, job: MPIJob, follow: FollowWords, *, start_timeout: float | None
+) -> int:
+    """Send a job and follow it; return the exit code."""
+    job = _named(job)
+    if on == "pods":
+        check_alone(job, follow)
+    if follow.dry_run:
+        sys.stdout.write(rehearsed(on, job, follow))
+        return 0
+    with opened(follow.json) as file:
+        try:
+            end = with_cluster(cluster, lambda place: _stay(on, place, job, follow, start_timeout))
+        except RingleaderError as error:
+            words = {"exit_code": error.exit_code, "whose": "ringleader", "reason": str(error)}
+            keep(file, _about(job) | words, failed=True)
+            raise
+        words = {"exit_code": end.exit_code, "whose": end.whose, "reason": end.reason}
+        states = {"state": end.state, "launcher": end.launcher}
+        keep(file, _about(job) | words | states, failed=bool(end.exit_code))
+    return end.exit_code
+
+
+async def _stay(
+    on: Where, place: Place, job: MPIJob, follow: FollowWords, start_timeout: float | None
+) -> End:
+    """Send a job and stay with it; tell the terminal how it went."""
+    from ringleader.cli.kubernetes.follow_job import Wishes, attend
+    from ringleader.cli.kubernetes.job_terminal import job_terminal
+
+    space, name = job.metadata.namespace or place.namespace, job.metadata.name
+    here = replace(place, namespace=space)
+    placed = replace(job, metadata=replace(job.metadata, namespace=space))
+    terminal = job_terminal(name, quiet=follow.quiet)
+    wishes = Wishes(
+        name=name,
+        detach=follow.detach,
+        delete_after=follow.rm,
+        start_timeout=start_timeout,
+        quiet=follow.quiet,
+    )
+    try:
+        end = await attend(here, _work(on, here, placed, follow, terminal.say), terminal, wishes)
+    except RingleaderError:
+        terminal.finish(None)
+        raise
+    terminal.finish(end)
+    return end
+
+
+def _named(job: MPIJob) -> MPIJob:
+    """Return a job with a name of its own in place of ``generateName``: we ask for it by name."""
+    metadata = job.metadata
+    if metadata.name:
+        return job
+    name = metadata.generate_name + _five_letters()
+    return replace(job, metadata=replace(metadata, name=name, generate_name=""))
+
+
+def _five_letters() -> str:
+    """Return what makes a name new, as the API server does it for ``generateName``."""
+    return "".join(random.choices(string.ascii_lowercase + string.digits, k=5))
+
+
+def rehearsed(on: Where, job: MPIJob, follow: FollowWords) -> str:
+    """Return the YAML that would be sent."""
+    with needs_kubernetes():
+        from ringleader.mpijob.yaml_text import text_of
+    return text_of(objects(on, job, follow))
+
+
+def objects(on: Where, job: MPIJob, follow: FollowWords) -> list[dict[str, Any]]:
+    """Return the objects that would be sent, in that order; keys are not among them."""
+    from ringleader.launch.kubernetes.pods_objects import owned, plan
+    from ringleader.mpijob.reading import request
+    from ringleader.mpijob.writing import write
+
+    if on == "kubernetes":
+        return [write(request(job))]
+    first, *rest = plan(job, _settings(follow), run=RUN_ID).documents
+    name = first["metadata"]["name"]
+    return [first, *(owned(one, name=name, uid=JOB_UID) for one in rest)]
+
+
+def check_alone(job: MPIJob, follow: FollowWords) -> None:
+    """Raise RequestError with all that cannot be done without an operator."""
+    from ringleader.launch.kubernetes import pods_objects
+    from ringleader.render.kubernetes.checks import check
+
+    faults: list[Fault] = []
+    for checked in (pods_objects.check_alone, lambda one: check(one, _settings(follow))):
+        try:
+            checked(job)
+        except RequestError as error:
+            faults += error.faults
+    if faults:
+        raise RequestError(faults)
+
+
+def _work(on: Where, place: Place, job: MPIJob, follow: FollowWords, tell: Callable[[str], None]) -> Work:
+    if on == "pods":
+        from ringleader.launch.kubernetes.pods_work import PodsWork
+
+        return PodsWork(place.cluster, job, _settings(follow), tell=tell)
+    from ringleader.launch.kubernetes.work import MpiJobWork
+
+    return MpiJobWork(place.cluster, job, tell=tell)
+
+
+def _settings(follow: FollowWords) -> OperatorSettings:
+    from ringleader.render.kubernetes.settings import OperatorSettings
+
+    return OperatorSettings(image=follow.operator_image or "", has_exec_spawn=True)
+
+
+def _namespace(cluster: ClusterWords, faults: Faults) -> str:
+    try:
+        return namespace_without_cluster(cluster)
+    except RequestError as error:
+        faults.found += error.faults
+        return ""
+
+
+def seconds(follow: FollowWords, faults: Faults) -> float | None:
+    """Return how long a job may take to run, where that is limited."""
+    found = faults.seconds("--start-timeout", follow.start_timeout)
+    if found is not None and not found > 0:
+        faults.add("--start-timeout", f"{found:g} seconds", "use a number above 0")
+    return found
+
+
+def _about(job: MPIJob) -> dict[str, Any]:
+    """Return what every outcome for programs begins with."""
+    from ringleader import __version__
+
+    return {"format": FORMAT, "ringleader": __version__, "job": job.metadata.name}

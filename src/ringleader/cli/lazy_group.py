@@ -1,0 +1,39 @@
+"""A group of commands, each of which is imported only when it is called: ``--help`` is fast."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import ClassVar
+
+import click
+
+from ringleader.cli import interrupts
+
+Table = Mapping[str, tuple[str, str]]
+"""Sub-command → (module that holds a click command named ``command``, one line of help)."""
+
+
+class LazyGroup(click.Group):
+    """A group that lists its commands without importing them, so that ``--help`` is fast."""
+
+    table: ClassVar[Table]
+    """Each group has its own."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order of the table: the order in which a user meets them."""
+        return list(self.table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the one command that was asked for."""
+        if cmd_name not in self.table:
+            return None
+        with interrupts.held():
+            command = import_module(self.table[cmd_name][0]).command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the table of commands."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, help_) for name, (_, help_) in self.table.items()])

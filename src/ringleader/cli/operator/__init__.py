@@ -1,0 +1,1 @@
+"""`ringleader operator` and its commands."""

@@ -1,0 +1,295 @@
+"""The options of a job on Kubernetes, as they were written; shared by ``run`` and ``submit``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass, fields
+from typing import Any
+
+import click
+
+from ringleader.cli.options.host_options import HOST_OPTIONS
+from ringleader.cli.options.rank_options import RUN_OPTIONS
+from ringleader.cli.options.rdma_options import RDMA_OPTIONS
+
+PLACES = ("kubernetes", "pods")
+"""Words of ``--on`` that lead to a cluster."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterWords:
+    """Which cluster is meant."""
+
+    namespace: str | None = None
+    context: str | None = None
+    kubeconfig: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobWords:
+    """What kind of job."""
+
+    command: tuple[str, ...] = ()
+    np: str | None = None
+    map_by: str = "slot"
+    threads: str | None = None
+    master_port: str | None = None
+    x: tuple[str, ...] = ()
+    env_file: tuple[str, ...] = ()
+    autotune: bool = False
+    timeout: str | None = None
+    workdir: str | None = None
+    mpirun_arg: tuple[str, ...] = ()
+    image: str | None = None
+    name: str | None = None
+    slots_per_worker: str | None = None
+    mpi_implementation: str | None = None
+    mpirun: str | None = None
+    gpus: str | None = None
+    gpu_resource: str = "nvidia.com/gpu"
+    cpu: str | None = None
+    memory: str | None = None
+    resource: tuple[str, ...] = ()
+    rdma: str | None = None
+    rdma_resource: str | None = None
+    rdma_count: str | None = None
+    rdma_network: tuple[str, ...] = ()
+    node_label: tuple[str, ...] = ()
+    rdma_spread: str | None = None
+    rdma_ssh_port: str | None = None
+    rdma_claim_template: str | None = None
+    rdma_device_class: str | None = None
+    launcher_cpu: str | None = None
+    launcher_memory: str | None = None
+    claim: tuple[str, ...] = ()
+    volume: tuple[str, ...] = ()
+    shm_size: str | None = None
+    secret_env: tuple[str, ...] = ()
+    image_pull_secret: tuple[str, ...] = ()
+    image_pull_policy: str | None = None
+    node_selector: tuple[str, ...] = ()
+    toleration: tuple[str, ...] = ()
+    priority_class: str | None = None
+    queue: str | None = None
+    gang: str | None = None
+    service_account: str | None = None
+    run_launcher_as_worker: bool = False
+    clean_pod_policy: str | None = None
+    ttl: str | None = None
+    backoff_limit: str | None = None
+    suspend: bool = False
+    label: tuple[str, ...] = ()
+    annotation: tuple[str, ...] = ()
+    spawn: str | None = None
+    ssh_auth_mount_path: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FollowWords:
+    """What happens once it has been sent."""
+
+    detach: bool = False
+    rm: bool = False
+    quiet: bool = False
+    dry_run: bool = False
+    json: str | None = None
+    start_timeout: str | None = None
+    operator_image: str | None = None
+
+
+CLUSTER_OPTIONS: tuple[click.Option, ...] = (
+    click.Option(["--namespace"], metavar="NAME", help="Namespace. [default: that of the context]"),
+    click.Option(["--context"], metavar="NAME", help="Context of the kubeconfig. [default: its current one]"),
+    click.Option(
+        ["--kubeconfig"],
+        metavar="FILE",
+        help="[default: KUBECONFIG, then ~/.kube/config; inside a Pod its own account]",
+    ),
+)
+"""Which cluster: for every command that speaks to one."""
+
+JOB_OPTIONS: tuple[click.Option, ...] = (
+    click.Option(["--image"], metavar="IMAGE", help="Image of the job: has COMMAND and an MPI in it."),
+    click.Option(
+        ["--name"], metavar="NAME", help="Name of the job. [default: COMMAND's, with five random letters]"
+    ),
+    click.Option(
+        ["--slots-per-worker"],
+        metavar="N",
+        help="Ranks of each worker Pod; there are as many workers as that takes. [default: --gpus, or 1]",
+    ),
+    click.Option(
+        ["--mpi-implementation"],
+        metavar="OpenMPI|Intel|MPICH",
+        help="The MPI in the image. [default: OpenMPI]",
+    ),
+    click.Option(["--mpirun"], metavar="PATH", help="mpirun in the image. [default: mpirun]"),
+    click.Option(["--gpus"], metavar="N", help="GPUs of each worker."),
+    click.Option(
+        ["--gpu-resource"], metavar="NAME", default="nvidia.com/gpu", show_default=True, help="What a GPU is."
+    ),
+    click.Option(["--cpu"], metavar="AMOUNT", help="CPUs of each worker, requested and limited: 8, 500m."),
+    click.Option(["--memory"], metavar="AMOUNT", help="Memory of each worker, requested and limited: 32Gi."),
+    click.Option(
+        ["--resource"],
+        multiple=True,
+        metavar="NAME=AMOUNT",
+        help="Anything else each worker gets: rdma/hca=1; may be given again.",
+    ),
+    *RDMA_OPTIONS,
+    click.Option(["--launcher-cpu"], metavar="AMOUNT", help="CPUs of the launcher."),
+    click.Option(["--launcher-memory"], metavar="AMOUNT", help="Memory of the launcher."),
+    click.Option(
+        ["--claim"], multiple=True, metavar="NAME:/PATH[:ro]", help="Mount a PersistentVolumeClaim."
+    ),
+    click.Option(
+        ["--volume"],
+        multiple=True,
+        metavar="KIND:SOURCE:/PATH[:ro]",
+        help="Mount something else: config:NAME, secret:NAME, host:/DIR, nfs:SERVER:/DIR, scratch:SIZE.",
+    ),
+    click.Option(
+        ["--shm-size"],
+        metavar="SIZE|none",
+        help="Limit of the workers' /dev/shm. [default: their memory limit; none: the runtime's 64 MiB]",
+    ),
+    click.Option(
+        ["--secret-env"],
+        multiple=True,
+        metavar="NAME=SECRET/KEY",
+        help="Set a variable from a Secret; what -x sets can be read in the job's manifest.",
+    ),
+    click.Option(
+        ["--image-pull-secret"], multiple=True, metavar="NAME", help="Secret that opens the registry."
+    ),
+    click.Option(
+        ["--image-pull-policy"],
+        metavar="Always|IfNotPresent|Never",
+        help="When nodes pull the image. [default: the cluster's]",
+    ),
+    click.Option(["--node-selector"], multiple=True, metavar="LABEL=VALUE", help="Nodes that will do."),
+    click.Option(
+        ["--toleration"], multiple=True, metavar="KEY[=VALUE][:EFFECT]", help="A taint to put up with."
+    ),
+    click.Option(["--priority-class"], metavar="NAME", help="PriorityClass of all Pods."),
+    click.Option(
+        ["--queue"], metavar="NAME", help="Kueue's local queue; with --gang volcano a queue of Volcano."
+    ),
+    click.Option(
+        ["--gang"],
+        metavar="none|volcano|NAME",
+        help="Scheduler that starts all Pods together or none. [default: the operator's]",
+    ),
+    click.Option(["--service-account"], metavar="NAME", help="ServiceAccount of all Pods."),
+    click.Option(
+        ["--run-launcher-as-worker"], is_flag=True, help="The launcher takes ranks too: one worker less."
+    ),
+    click.Option(
+        ["--clean-pod-policy"],
+        metavar="None|Running|All",
+        help="Workers to delete at the end. [default: Running]",
+    ),
+    click.Option(["--ttl"], metavar="SECONDS", help="Delete the job so long after its end."),
+    click.Option(["--backoff-limit"], metavar="N", help="Try a failed job again so often. [default: 0]"),
+    click.Option(["--suspend"], is_flag=True, help="Do not start it yet."),
+    click.Option(["--label"], multiple=True, metavar="NAME=VALUE", help="Label of the job and its Pods."),
+    click.Option(
+        ["--annotation"], multiple=True, metavar="NAME=VALUE", help="Annotation of the job and its Pods."
+    ),
+    click.Option(
+        ["--spawn"],
+        metavar="ssh|exec",
+        help="How mpirun reaches the workers; exec needs no sshd in the image. [default: ssh]",
+    ),
+    click.Option(
+        ["--ssh-auth-mount-path"],
+        metavar="DIR",
+        help="Where ssh looks for keys in the image. [default: /root/.ssh]",
+    ),
+)
+"""What kind of job."""
+
+FOLLOW_OPTIONS: tuple[click.Option, ...] = (
+    click.Option(["--detach"], is_flag=True, help="Send it, print its name and leave."),
+    click.Option(["--rm"], is_flag=True, help="Delete the job when it has ended."),
+    click.Option(
+        ["--operator-image"],
+        metavar="IMAGE",
+        help="With --on pods: Ringleader's image, which waits for the workers and spawns by exec. [default: "
+        "none; the launcher waits until the workers' names resolve]",
+    ),
+)
+"""What happens once it has been sent."""
+
+KUBERNETES_OPTIONS = (*CLUSTER_OPTIONS, *JOB_OPTIONS, *FOLLOW_OPTIONS)
+"""What ``run`` has besides its own options."""
+
+
+def told(option: click.Option, text: str | None) -> click.Option:
+    """Return an option with another help text."""
+    told = copy(option)
+    told.help = text
+    return told
+
+
+_OWN = {option.name for option in KUBERNETES_OPTIONS}
+_NAMES = {part.name for group in (ClusterWords, JobWords, FollowWords) for part in fields(group)}
+
+_HELP = {
+    "np": "Number of ranks. [default: those of one worker]",
+    "threads": "OMP_NUM_THREADS of each rank. [default: its share of --cpu, if that is given]",
+    "master_port": "MASTER_PORT. [default: 29500]",
+    "map_by": "Fill one worker after the other, or give each a rank in turn.",
+    "quiet": "Do not show the launcher's log.",
+    "timeout": "End the job after it has run so long.",
+    "workdir": "Working directory of the ranks. [default: the image's]",
+    "dry_run": "Print the YAML that would be sent, and stop.",
+    "start_timeout": "Give up after so long if the job does not run by then. [default: wait]",
+}
+"""What options of ``run`` mean on a cluster, where that differs in detail."""
+
+SHARED_OPTIONS: tuple[click.Option, ...] = tuple(
+    told(option, _HELP.get(option.name or "", option.help))
+    for option in (*RUN_OPTIONS, *HOST_OPTIONS)
+    if isinstance(option, click.Option) and option.name in _NAMES
+)
+"""Options of ``run`` that mean the same on a cluster."""
+
+
+def cluster_words(params: Mapping[str, Any]) -> ClusterWords:
+    """Take the words for a cluster out of click's parameters."""
+    return ClusterWords(**{part.name: params[part.name] for part in fields(ClusterWords)})
+
+
+def job_words(params: Mapping[str, Any]) -> JobWords:
+    """Take the words for a job out of click's parameters."""
+    return JobWords(**{part.name: params[part.name] for part in fields(JobWords)})
+
+
+def follow_words(params: Mapping[str, Any]) -> FollowWords:
+    """Take the rest out of click's parameters."""
+    return FollowWords(**{part.name: params[part.name] for part in fields(FollowWords)})
+
+
+def is_for_clusters(name: str) -> bool:
+    """Say whether a parameter of ``run`` means something on a cluster only."""
+    return name in _OWN
+
+
+def is_for_hosts(name: str) -> bool:
+    """Say whether a parameter of ``run`` means nothing on a cluster."""
+    return name not in _NAMES and name != "on"
+
+
+def given(ctx: click.Context) -> list[click.Parameter]:
+    """Return the parameters that stand on the command line."""
+    from click.core import ParameterSource
+
+    here = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+    return [one for one in ctx.command.params if one.name and ctx.get_parameter_source(one.name) in here]
+
+
+def spelt(parameter: click.Parameter) -> str:
+    """Return an option as a user writes it: its longest name."""
+    return max(parameter.opts, key=len)

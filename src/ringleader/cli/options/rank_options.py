@@ -1,0 +1,242 @@
+"""The options of ``ringleader run`` and how they become a ``Job``. Touches nothing: files are handed in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import click
+
+from ringleader.cli.options.host_options import Chosen, Faults, HostOptions, ReadText
+from ringleader.cli.options.rank_variables import Variables, parse_env_file, parse_words
+from ringleader.job import Job, Placement
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """The words of the command line that say what and how; as they were written."""
+
+    command: tuple[str, ...] = ()
+    np: str | None = None
+    map_by: str = "slot"
+    oversubscribe: bool = False
+    share_gpus: bool = False
+    all_gpus: bool = False
+    bind: str = "auto"
+    threads: str | None = None
+    master_port: str | None = None
+    x: tuple[str, ...] = ()
+    env_file: tuple[str, ...] = ()
+    as_horovod: bool = False
+    timeline: str | None = None
+    autotune: bool = False
+    output_dir: str | None = None
+    quiet: bool = False
+    no_prefix: bool = False
+    timeout: str | None = None
+    grace: str | None = None
+    lost_after: str | None = None
+    workdir: str | None = None
+    dry_run: bool = False
+    json: str | None = None
+
+
+RUN_OPTIONS: tuple[click.Parameter, ...] = (
+    click.Option(
+        ["-n", "-np", "--np", "np"],
+        metavar="N",
+        help="Number of ranks. [default: one for each slot of the hosts; without hosts: 1]",
+    ),
+    click.Option(
+        ["--map-by"],
+        default="slot",
+        show_default=True,
+        metavar="slot|node",
+        help="Fill one host after the other, or one slot on each in turn.",
+    ),
+    click.Option(["--oversubscribe"], is_flag=True, help="Allow more ranks than slots."),
+    click.Option(["--share-gpus"], is_flag=True, help="Allow more ranks of a host than it has GPUs."),
+    click.Option(
+        ["--all-gpus"],
+        is_flag=True,
+        help="Let every rank see all GPUs of its host, for scripts that pick one by LOCAL_RANK; else each "
+        "sees its own only, as device 0.",
+    ),
+    click.Option(
+        ["--bind"],
+        default="auto",
+        show_default=True,
+        metavar="auto|none",
+        help="Bind each rank to its share of the cores, or let all roam.",
+    ),
+    click.Option(
+        ["--threads"],
+        metavar="N",
+        help="OMP_NUM_THREADS of each rank. [default: yours, else its share of the cores]",
+    ),
+    click.Option(
+        ["--master-port", "--master_port", "master_port"],
+        metavar="PORT",
+        help="MASTER_PORT. [default: a free one on the first rank's host]",
+    ),
+    click.Option(
+        ["-x", "x"],
+        multiple=True,
+        metavar="NAME[=VALUE]",
+        help="Set a variable for every rank, or pass yours on; may be given again.",
+    ),
+    click.Option(["--env-file"], multiple=True, metavar="FILE", help="Set the variables of a file."),
+    click.Option(
+        ["--as-horovod"],
+        is_flag=True,
+        help="For scripts written for Horovod: 'import horovod.torch' gives ringleader.torch.",
+    ),
+    click.Option(
+        ["--timeline"],
+        metavar="FILE",
+        help="Rank 0 writes what its operations go through as a Chrome trace; with {rank} in the name every "
+        "rank writes one. DYNAMIC lets the script start and stop it.",
+    ),
+    click.Option(
+        ["--autotune"],
+        is_flag=True,
+        help="Try sizes of buckets, and sizes at which arrays go another way, during the first steps of a "
+        "training; go on with the best and say which.",
+    ),
+    click.Option(["--output-dir"], metavar="DIR", help="One file for each rank and stream."),
+    click.Option(
+        ["--quiet"], is_flag=True, help="Show no output of the ranks; failures are still explained."
+    ),
+    click.Option(["--no-prefix"], is_flag=True, help="Leave out '[rank] ' before each line."),
+    click.Option(
+        ["--timeout"],
+        metavar="SECONDS",
+        help="Stop the job after so long and print the Python stack of every rank.",
+    ),
+    click.Option(
+        ["--grace"],
+        metavar="SECONDS",
+        help="Between SIGTERM and SIGKILL when the ranks are stopped; a second Ctrl-C does not wait for it. "
+        "[default: 30]",
+    ),
+    click.Option(
+        ["--lost-after"],
+        metavar="SECONDS",
+        help="Silence after which a host is lost: it is down, or the network to it is. [default: 10]",
+    ),
+    click.Option(["--workdir"], metavar="DIR", help="Working directory of the ranks. [default: this one]"),
+    click.Option(
+        ["--dry-run"], is_flag=True, help="Look at the hosts, then print what would be executed and stop."
+    ),
+    click.Option(["--json", "json"], metavar="FILE", help="Write the outcome to a file as JSON."),
+    click.Argument(["command"], nargs=-1, type=click.UNPROCESSED, metavar="COMMAND..."),
+)
+"""The parameters of ``run`` besides the host options."""
+
+
+def read_run_options(params: Mapping[str, Any]) -> RunOptions:
+    """Take the run options out of click's parameters."""
+    return RunOptions(**{part.name: params[part.name] for part in fields(RunOptions)})
+
+
+def make_job(
+    options: RunOptions,
+    where: HostOptions,
+    *,
+    chosen: Chosen,
+    environ: Mapping[str, str],
+    read: ReadText,
+    current_dir: str,
+) -> Job:
+    """Return the job; everything wrong with the words is in its ``faults``.
+
+    ``read`` is only used for the files of ``--env-file``.
+    """
+    faults = Faults(found=list(chosen.faults))
+    np = _ranks(options, chosen, faults)
+    placement = _placement(options, faults)
+    variables = _variables(options, environ, read, faults)
+    variables |= _timeline(options, current_dir) | _autotune(options)
+    timeout = faults.seconds("--start-timeout", where.start_timeout)
+    grace = faults.seconds("--grace", options.grace)
+    lost_after = faults.seconds("--lost-after", options.lost_after)
+    return Job(
+        command=options.command,
+        np=np,
+        hosts=chosen.hosts,
+        mpi=where.mpi,
+        ssh=chosen.ssh,
+        placement=placement,
+        oversubscribe=options.oversubscribe,
+        share_gpus=options.share_gpus,
+        all_gpus=options.all_gpus,
+        bind=options.bind,
+        threads=faults.whole("--threads", options.threads),
+        network_interface=where.network_interface,
+        master_port=faults.whole("--master-port", options.master_port),
+        env=tuple(variables.items()),
+        as_horovod=options.as_horovod,
+        output_dir=options.output_dir,
+        quiet=options.quiet,
+        prefix_output=not options.no_prefix,
+        timeout=faults.seconds("--timeout", options.timeout),
+        start_timeout=Job.start_timeout if timeout is None else timeout,
+        grace=Job.grace if grace is None else grace,
+        lost_after=Job.lost_after if lost_after is None else lost_after,
+        workdir=_absolute(current_dir, options.workdir),
+        python=where.python,
+        extra_mpirun_args=where.mpirun_arg,
+        faults=tuple(faults.found),
+    )
+
+
+def _ranks(options: RunOptions, chosen: Chosen, faults: Faults) -> int | None:
+    """Return how many ranks ``-n`` or torchrun's words ask for."""
+    np = faults.whole("-n", options.np)
+    if np is not None and chosen.np is not None and np != chosen.np:
+        hint = "leave out -n, or torchrun's words"
+        faults.add("-n and --nproc-per-node", f"{np} ranks and {chosen.np} ranks asked for", hint)
+    return chosen.np if np is None else np
+
+
+def _placement(options: RunOptions, faults: Faults) -> Placement:
+    if options.map_by in tuple(Placement):
+        return Placement(options.map_by)
+    faults.add("--map-by", f"{options.map_by!r} is unknown", "use slot or node")
+    return Placement.SLOT
+
+
+def _variables(
+    options: RunOptions, environ: Mapping[str, str], read: ReadText, faults: Faults
+) -> dict[str, str]:
+    """Return what the files set and then what ``-x`` sets: the later wins."""
+    parts: list[Variables] = []
+    for path in options.env_file:
+        text = faults.text_of("--env-file", path, read)
+        if text is not None:
+            parts.append(parse_env_file(text, environ, path))
+    parts.append(parse_words(options.x, environ))
+    for part in parts:
+        faults.found += part.faults
+    return {name: value for part in parts for name, value in part.values}
+
+
+def _timeline(options: RunOptions, current_dir: str) -> dict[str, str]:
+    """Return the variable that tells the ranks' engines of ``--timeline``."""
+    if options.timeline is None:
+        return {}
+    dynamic = options.timeline.upper() == "DYNAMIC"
+    return {"RINGLEADER_TIMELINE": "DYNAMIC" if dynamic else _absolute(current_dir, options.timeline)}
+
+
+def _autotune(options: RunOptions) -> dict[str, str]:
+    """Return the variable that tells the ranks' optimizers of ``--autotune``."""
+    return {"RINGLEADER_AUTOTUNE": "1"} if options.autotune else {}
+
+
+def _absolute(current_dir: str, path: str | None) -> str:
+    """Return a path as the ranks need it: they start elsewhere."""
+    if path is None:
+        return current_dir
+    return path if path.startswith("/") else f"{current_dir.rstrip('/')}/{path}"

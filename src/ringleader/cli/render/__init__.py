@@ -1,0 +1,1 @@
+"""`ringleader render` and its commands, a module for each."""

@@ -1,0 +1,32 @@
+"""``ringleader render``: texts for a cluster, printed and not sent."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import click
+
+from ringleader.cli.lazy_group import LazyGroup, Table
+
+COMMANDS: Table = {
+    "pods": ("ringleader.cli.render.pods", "A job as plain Pods, without an operator; or one Pod alone."),
+    "mpijob": (
+        "ringleader.cli.render.mpijob",
+        "MPIJobs: made of options, or read from files.",
+    ),
+    "compose": (
+        "ringleader.cli.render.compose",
+        "An application of mpihead and mpinode containers.",
+    ),
+}
+
+
+class RenderGroup(LazyGroup):
+    """The group of what can be printed."""
+
+    table: ClassVar[Table] = COMMANDS
+
+
+@click.group(name="render", cls=RenderGroup, context_settings={"help_option_names": ["-h", "--help"]})
+def command() -> None:
+    """Print what would be sent to a cluster. Nothing is sent."""

@@ -1,0 +1,1 @@
+"""`ringleader run`: the command, what it shows and what it writes down."""

@@ -1,0 +1,226 @@
+"""``ringleader run``: words become a job, the job is launched, and a person is told how it went."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ringleader.cli import interrupts
+from ringleader.cli.help_pages import Sections
+from ringleader.cli.options.host_options import (
+    HOST_OPTIONS,
+    HostOptions,
+    LabFiles,
+    choose_hosts,
+    read_options,
+    shown,
+)
+from ringleader.cli.options.kubernetes_options import (
+    KUBERNETES_OPTIONS,
+    PLACES,
+    cluster_words,
+    follow_words,
+    given,
+    is_for_clusters,
+    is_for_hosts,
+    job_words,
+    spelt,
+)
+from ringleader.cli.options.rank_options import RUN_OPTIONS, RunOptions, make_job, read_run_options
+from ringleader.cli.outcome_file import error_json, keep, opened, outcome_json
+from ringleader.errors import Fault, RequestError, RingleaderError
+from ringleader.job import Job, check
+from ringleader.render.rank_env import search_path
+from ringleader.text_files import read_text
+
+if TYPE_CHECKING:
+    from ringleader.launch.outcome import Outcome
+
+HELP = """Start COMMAND on many ranks: here, on hosts over ssh, in a lab, or on Kubernetes.
+
+Everything after the first word that is no option belongs to COMMAND, its own options included.
+
+\b
+  ringleader run -n 2 python train.py --lr 0.1
+  ringleader run -H node1:4,node2:4 python train.py
+  ringleader run --hostfile hosts.txt --dry-run python train.py
+  ringleader run --on kubernetes -n 8 --image example.org/team/train:1 -- python train.py
+
+Without hosts an allocation of Slurm, PBS or LSF is used where we stand in one, else this machine.
+"""
+
+
+class RunCommand(Sections):
+    """A command whose words arrive as a few values, not as seventy arguments."""
+
+    def invoke(self, ctx: click.Context) -> int:
+        """Run the job; return the exit code."""
+        on = ctx.params["on"]
+        misplaced = check_words(ctx, on)
+        if misplaced:
+            raise RequestError(misplaced)
+        if on in PLACES:
+            from ringleader.cli.kubernetes.run_job import run_words
+
+            words = cluster_words(ctx.params), job_words(ctx.params), follow_words(ctx.params)
+            return run_words(on, *words)
+        return run(read_run_options(ctx.params), read_options(ctx.params), environ=os.environ)
+
+
+_ON = click.Option(
+    ["--on"],
+    metavar="local|ssh|lab|kubernetes|pods",
+    help="Where to run; local, ssh and lab follow from the other options. pods: on Kubernetes, but without "
+    "an operator.",
+)
+
+command = RunCommand(
+    "run",
+    params=[
+        *RUN_OPTIONS[:1],
+        *(_ON if option.name == "on" else option for option in HOST_OPTIONS),
+        *RUN_OPTIONS[1:-1],
+        *KUBERNETES_OPTIONS,
+        RUN_OPTIONS[-1],
+    ],
+    help=HELP,
+    no_args_is_help=True,
+    context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
+)
+
+
+def check_words(ctx: click.Context, on: str | None) -> list[Fault]:
+    """Return what is wrong with options that mean nothing where the job shall run."""
+    found = []
+    for option in given(ctx):
+        name = option.name or ""
+        if on in PLACES and is_for_hosts(name) and name not in ("no_prefix", "bind"):
+            hint = "leave it out: the cluster places the ranks"
+            found.append(Fault(where=spelt(option), what=f"means nothing with --on {on}", hint=hint))
+        elif on not in PLACES and is_for_clusters(name):
+            hint = "add --on kubernetes, or leave it out"
+            found.append(Fault(where=spelt(option), what="is for jobs on Kubernetes", hint=hint))
+    return found
+
+
+def run(options: RunOptions, where: HostOptions, *, environ: Mapping[str, str]) -> int:
+    """Do what was asked for and return the exit code.
+
+    Raises RequestError with every fault at once, and what ``launch`` raises.
+    """
+    with opened(None if options.dry_run else options.json) as file:
+        try:
+            job = requested(options, where, environ=environ)
+            if options.dry_run:
+                print(rehearsed(job, environ=environ), end="", flush=True)
+                return 0
+            outcome = launched(job, environ=environ)
+        except RingleaderError as error:
+            keep(file, error_json(error, options.command), failed=True)
+            raise
+        keep(file, outcome_json(outcome, job), failed=bool(outcome.exit_code))
+    return outcome.exit_code
+
+
+def requested(options: RunOptions, where: HostOptions, *, environ: Mapping[str, str]) -> Job:
+    """Return the job that was asked for, checked as far as this machine can tell."""
+    chosen = choose_hosts(where, environ=environ, read=read_text, find_lab=find_lab)
+    job = make_job(
+        options, where, chosen=chosen, environ=environ, read=read_text, current_dir=str(Path.cwd())
+    )
+    check(job)
+    check_ssh_files(job)
+    if chosen.allocation is not None:
+        print(f"ringleader: {shown(chosen.allocation)}", file=sys.stderr)
+    if is_here(job):
+        check_program(job, environ)
+    return job
+
+
+def rehearsed(job: Job, *, environ: Mapping[str, str]) -> str:
+    """Return the text of a dry run; the terminal shows how far looking at the hosts has come."""
+    with interrupts.held():
+        from ringleader.cli.run.dry_run import dry_run
+        from ringleader.cli.run.terminal import terminal
+
+    listener = terminal(prefix=True, quiet=False)
+    try:
+        return dry_run(job, environ=environ, listener=listener)
+    finally:
+        listener.finish(None)
+
+
+def launched(job: Job, *, environ: Mapping[str, str]) -> Outcome:
+    """Launch the job and show it to the terminal."""
+    with interrupts.held():
+        from ringleader.cli.run.terminal import terminal
+        from ringleader.launch.launcher import launch
+
+    listener = terminal(prefix=job.prefix_output, quiet=job.quiet)
+    try:
+        outcome = launch(job, environ=environ, listener=listener, stdin=own_input())
+    except RingleaderError:
+        listener.finish(None)
+        raise
+    listener.finish(outcome)
+    return outcome
+
+
+def own_input() -> int | None:
+    """Return the descriptor of our standard input for rank 0; ``None`` where it is closed."""
+    try:
+        return sys.stdin.fileno() if sys.stdin is not None else None
+    except (OSError, ValueError):
+        return None
+
+
+def find_lab() -> LabFiles:
+    """Return the lab that runs on this machine; raises LabError where there is none."""
+    from ringleader.lab.state import to_launch_on
+
+    return to_launch_on(environ=os.environ)
+
+
+def check_ssh_files(job: Job) -> None:
+    """Raise RequestError for a configuration or a key of ssh that is not there, whether it is used or not."""
+    if job.ssh.config is not None or job.ssh.identity is not None:
+        from ringleader.launch.ssh import check_files
+
+        check_files(job.ssh)
+
+
+def is_here(job: Job) -> bool:
+    """Say whether all ranks run on this machine for certain, so that its files are the job's files."""
+    if job.hosts and (job.ssh.port is not None or job.ssh.identity is not None):
+        return False
+    name = socket.gethostname()
+    here = {"localhost", "127.0.0.1", "::1", name, name.partition(".")[0]}
+    return all(host.name in here for host in job.hosts)
+
+
+def check_program(job: Job, environ: Mapping[str, str]) -> None:
+    """Raise RequestError where the command's program is not here, naming where it was looked for."""
+    word = job.command[0]
+    if "/" in word:
+        path = Path(job.workdir, word)
+        if not path.is_file():
+            raise RequestError(Fault(where="COMMAND", what=f"there is no program {path}"))
+        if not os.access(path, os.X_OK):
+            hint = f"chmod +x, or name its interpreter: python {word}"
+            raise RequestError(Fault(where="COMMAND", what=f"{path} is not executable", hint=hint))
+        return
+    path_of_ranks = search_path(job, environ, job.python or sys.executable)
+    if shutil.which(word, path=path_of_ranks) is None:
+        script = Path(job.workdir, word)
+        hint = (
+            f"write ./{word} or python {word}" if script.is_file() else "check the spelling, or give its path"
+        )
+        what = f"there is no program {word!r} in {path_of_ranks}"
+        raise RequestError(Fault(where="COMMAND", what=what, hint=hint))

@@ -1,0 +1,179 @@
+"""The options of ``ringleader scale`` and how they become a ``Scale``. Touches nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import PurePath
+from typing import Any
+
+import click
+
+from ringleader.bench.grid import Size, check_grid, default_grid, parse_grid, with_baseline
+from ringleader.bench.rates import WARMUP
+from ringleader.bench.scale import Scale, faults_of
+from ringleader.cli.options.host_options import HOST_OPTIONS, Faults
+from ringleader.cli.options.rank_options import RUN_OPTIONS, RunOptions
+from ringleader.errors import Fault, RequestError
+from ringleader.job import Host, Job
+from ringleader.job import faults_of as job_faults_of
+
+TAKEN = (
+    "oversubscribe", "share_gpus", "all_gpus", "bind", "threads", "x", "env_file", "as_horovod", "timeout",
+    "grace", "lost_after", "workdir", "command",
+)  # fmt: skip
+"""Options of ``run`` that mean the same here."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaleOptions:
+    """The words of the command line that only ``scale`` has; as they were written."""
+
+    grid: str | None = None
+    repeats: str = "3"
+    warmup: str = str(WARMUP)
+    name: str | None = None
+    output: str = "runs"
+    no_uncoupled: bool = False
+    no_page: bool = False
+    replace: bool = False
+    json: bool = False
+    dry_run: bool = False
+    sizes: bool = False
+
+
+SCALE_OPTIONS: tuple[click.Parameter, ...] = (
+    click.Option(
+        ["--grid"],
+        metavar="1x1,1x2,2x2",
+        help="Sizes, hosts x slots; 1x1 is always among them. [default: doubling, up to all slots]",
+    ),
+    click.Option(
+        ["--repeats"], default="3", show_default=True, metavar="N", help="Repetitions of each size."
+    ),
+    click.Option(
+        ["--warmup"],
+        default=str(WARMUP),
+        show_default=True,
+        metavar="PART",
+        help="Part of the training time left out at its beginning.",
+    ),
+    click.Option(["--name"], metavar="NAME", help="Name of the run. [default: script and time]"),
+    click.Option(
+        ["--output"],
+        default="runs",
+        show_default=True,
+        metavar="DIR",
+        help="Directory the run's own is put in.",
+    ),
+    click.Option(
+        ["--no-uncoupled"], is_flag=True, help="Leave out the runs of as many ranks that exchange nothing."
+    ),
+    click.Option(["--no-page"], is_flag=True, help="Make no HTML page (needs no ringleader[report])."),
+    click.Option(["--replace"], is_flag=True, help="Write over a run of the same name."),
+    click.Option(["--json", "json"], is_flag=True, help="Print JSON instead of the table."),
+    click.Option(["--dry-run"], is_flag=True, help="Print the runs in their order and stop."),
+    click.Option(["--sizes"], is_flag=True, help="Print the sizes that the hosts there take and stop."),
+)
+
+
+def parameters() -> list[click.Parameter]:
+    """Return all parameters of the command."""
+    shared = [parameter for parameter in RUN_OPTIONS if parameter.name in TAKEN]
+    return [*SCALE_OPTIONS, *HOST_OPTIONS, *shared]
+
+
+def read_scale_options(params: Mapping[str, Any]) -> ScaleOptions:
+    """Take the options that only ``scale`` has out of click's parameters."""
+    return ScaleOptions(**{part.name: params[part.name] for part in fields(ScaleOptions)})
+
+
+def read_shared_options(params: Mapping[str, Any]) -> RunOptions:
+    """Take the options shared with ``run`` out of click's parameters."""
+    return RunOptions(**{name: params[name] for name in TAKEN})
+
+
+def make_scale(options: ScaleOptions, job: Job, *, cores: int, stamp: str, lab: bool) -> Scale:
+    """Return what was asked for; RequestError with everything wrong in it.
+
+    ``cores``: CPUs of this machine; ``stamp``: a time as file names have it.
+    """
+    faults = Faults(found=list(job_faults_of(job)))
+    if not job.command:
+        faults.found = [fault for fault in faults.found if fault.where != "COMMAND"]
+        if not options.sizes:
+            faults.add("COMMAND", "nothing to run", "ringleader scale --grid 1x1,1x2 python train.py")
+    repeats = faults.whole("--repeats", options.repeats)
+    try:
+        warmup = float(options.warmup)
+    except ValueError:
+        faults.add("--warmup", f"{options.warmup!r} is no number", "write a part of one, for example 0.2")
+        warmup = WARMUP
+    grid: Sequence[Size] = ()
+    try:
+        grid = default_grid(job.hosts, cores) if options.grid is None else parse_grid(options.grid)
+        grid = with_baseline(grid)
+        check_grid(grid, job.hosts, oversubscribe=job.oversubscribe)
+        _check_local(grid, job, cores)
+    except RequestError as error:
+        faults.found += error.faults
+    asked = Scale(
+        name=options.name if options.name is not None else f"{script_name(job.command)}-{stamp}",
+        job=replace(job, faults=()),
+        grid=tuple(grid),
+        repeats=1 if repeats is None else repeats,
+        warmup=warmup,
+        uncoupled=not options.no_uncoupled,
+        lab=lab,
+    )
+    faults.found += faults_of(asked)
+    if faults.found:
+        raise RequestError(faults.found)
+    return asked
+
+
+def _check_local(grid: Sequence[Size], job: Job, cores: int) -> None:
+    """Raise RequestError where this machine alone has too few cores for a size."""
+    if job.hosts or job.oversubscribe:
+        return
+    found = [
+        Fault(
+            where="--grid",
+            what=f"{size} needs {size.slots} cores, this machine has {cores}",
+            hint="ask for a smaller size, or add --oversubscribe (it measures crowding, not scaling)",
+        )
+        for size in grid
+        if size.slots > cores
+    ]
+    if found:
+        raise RequestError(found)
+
+
+def script_name(command: Sequence[str]) -> str:
+    """Return a short name for what is run: the first script among the words, else the program."""
+    scripts = [word for word in command if word.endswith((".py", ".sh"))]
+    word = PurePath((scripts or list(command) or ["run"])[0]).stem
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", word).strip("-.") or "run"
+
+
+def threads_for(
+    job: Job, grid: Sequence[Size], cores: Sequence[int], environ: Mapping[str, str]
+) -> int | None:
+    """Return OMP_NUM_THREADS that is the same at every size: the user's own where it is a number.
+
+    A rank that is alone on a host would otherwise get all its cores, and one rank would be measured with
+    more threads than each of several: that is a comparison of thread counts, not of rank counts.
+    ``None`` where the user's own is no number (``4,2`` for nested regions): it reaches the ranks as it is.
+    """
+    if job.threads is not None:
+        return job.threads
+    users = dict(job.env).get("OMP_NUM_THREADS", environ.get("OMP_NUM_THREADS"))
+    if users is not None:
+        return int(users) if re.fullmatch(r"[1-9][0-9]{0,5}", users) else None
+    return max(1, min(cores, default=1) // max(size.slots for size in grid))
+
+
+def hosts_text(hosts: Sequence[Host], size: Size) -> str:
+    """``h1:2,h2:2`` of a size."""
+    return ",".join(f"{host.name}:{size.slots}" for host in hosts) or f"localhost:{size.slots}"

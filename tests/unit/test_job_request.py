@@ -1,0 +1,240 @@
+"""Words for a job on Kubernetes become a manifest, or faults, all of them at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringleader.cli.kubernetes.job_request import job_of, readable_secrets, request_of
+from ringleader.cli.options.host_options import Faults
+from ringleader.cli.options.kubernetes_options import JobWords
+from ringleader.errors import RequestError
+from ringleader.launch.kubernetes.literal import literal
+from ringleader.launch.kubernetes.request import Request
+from ringleader.mpijob.model import MPIJob
+from ringleader.mpijob.reading import read
+from ringleader.mpijob.writing import write
+from ringleader.mpijob.yaml_text import text_of
+
+TRAIN = ("python", "train.py", "--lr", "0.1")
+
+
+def asked(environ: Mapping[str, str] | None = None, **words: Any) -> tuple[Request, Faults]:
+    faults = Faults()
+    given = JobWords(**({"command": TRAIN, "image": "example.org/train:1", "name": "train"} | words))
+    request = request_of(
+        given, faults=faults, namespace="team", suffix="x7k2p", environ=environ or {}, read=no_file
+    )
+    return request, faults
+
+
+def job(**words: Any) -> MPIJob:
+    return job_of(*asked(**words))
+
+
+def no_file(path: str) -> str:
+    raise FileNotFoundError(2, "No such file or directory")
+
+
+def faults_of(**words: Any) -> list[str]:
+    with pytest.raises(RequestError) as caught:
+        job(**words)
+    return [f"{fault.where}: {fault.what}" for fault in caught.value.faults]
+
+
+GOLDENS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "gpus": {
+        "np": "16",
+        "gpus": "8",
+        "cpu": "64",
+        "memory": "512Gi",
+        "resource": ("rdma/hca=1",),
+        "claim": ("data:/data:ro",),
+        "volume": ("secret:keys:/keys", "nfs:nas:/export/a:/nas", "scratch:100Gi:/scratch"),
+        "shm_size": "64Gi",
+        "image_pull_secret": ("registry",),
+        "image_pull_policy": "Always",
+        "node_selector": ("gpu=h200",),
+        "toleration": ("nvidia.com/gpu", "team=a:NoSchedule"),
+        "priority_class": "high",
+        "x": ("NCCL_DEBUG=INFO", "A=a $(B) $$ 'c'"),
+        "secret_env": ("WANDB_API_KEY=wandb/key",),
+        "label": ("cost-centre=42",),
+        "annotation": ("ringleader/on-worker-failure=restart", "sidecar.istio.io/inject=false"),
+    },
+    "mpich": {"mpi_implementation": "MPICH", "np": "4", "slots_per_worker": "2", "map_by": "node"},
+    "intel": {"mpi_implementation": "Intel", "np": "4", "mpirun": "/opt/mpi/bin/mpirun"},
+    "launcher-as-worker": {
+        "np": "3",
+        "run_launcher_as_worker": True,
+        "gpus": "1",
+        "spawn": "exec",
+        "ttl": "600",
+        "timeout": "3600",
+        "backoff_limit": "2",
+        "clean_pod_policy": "All",
+        "service_account": "trainer",
+        "ssh_auth_mount_path": "/home/mpiuser/.ssh",
+        "workdir": "/workspace",
+    },
+    "kueue": {"queue": "team-queue"},
+    "volcano": {"queue": "team-queue", "gang": "volcano"},
+}
+
+
+@pytest.mark.parametrize("name", GOLDENS)
+def test_golden(golden: Callable[[str, str], None], name: str) -> None:
+    made = job(**GOLDENS[name])
+    text = text_of([write(made)])
+    golden(f"../kubernetes_client/{name}.yaml", text)
+    assert read(write(made)) == made
+
+
+@pytest.mark.parametrize(
+    ("words", "workers", "slots", "np"),
+    [
+        ({}, 1, 1, 1),
+        ({"np": "8"}, 8, 1, 8),
+        ({"np": "8", "slots_per_worker": "4"}, 2, 4, 8),
+        ({"np": "9", "slots_per_worker": "4"}, 3, 4, 9),
+        ({"gpus": "8"}, 1, 8, 8),
+        ({"gpus": "8", "np": "16"}, 2, 8, 16),
+        ({"gpus": "8", "np": "16", "slots_per_worker": "4"}, 4, 4, 16),
+        ({"np": "4", "run_launcher_as_worker": True}, 3, 1, 4),
+        ({"np": "1", "run_launcher_as_worker": True}, 0, 1, 1),
+    ],
+)
+def test_workers_follow_from_ranks_and_slots(words: Any, workers: int, slots: int, np: int) -> None:
+    made = job(**words)
+    assert (made.workers, made.spec.slots_per_worker) == (workers, slots)
+    args = made.spec.mpi_replica_specs.launcher.template["spec"]["containers"][0]["args"]
+    assert args[args.index("-n") + 1] == str(np)
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        ({"image": None}, "--image: missing"),
+        ({"image": "a b"}, "--image: 'a b' is no image"),
+        ({"command": ()}, "COMMAND: nothing to run"),
+        ({"command": ("a\0b",)}, "COMMAND: an argument holds a NUL byte, which no program can be given"),
+        ({"np": "0"}, "-n: 0, must be at least 1"),
+        ({"np": "many"}, "-n: 'many' is no whole number"),
+        ({"slots_per_worker": "0"}, "--slots-per-worker: 0, must be at least 1"),
+        ({"gpus": "-1"}, "--gpus: -1, must be at least 0"),
+        ({"cpu": "four"}, "--cpu: 'four' is no quantity"),
+        ({"memory": "8GB"}, "--memory: '8GB' is no quantity"),
+        ({"resource": ("rdma/hca",)}, "--resource rdma/hca: is no resource"),
+        ({"cpu": "1", "resource": ("cpu=2",)}, "--resource: cpu is asked for twice"),
+        ({"mpi_implementation": "openmpi"}, "--mpi-implementation: 'openmpi' is unknown"),
+        ({"claim": ("data",)}, "--claim data: cannot be read"),
+        ({"claim": ("data:relative",)}, "--claim data:relative: cannot be read"),
+        ({"volume": ("disk:a:/a",)}, "--volume disk:a:/a: 'disk' is no kind of volume"),
+        ({"volume": ("nfs:/a:/b",)}, "--volume nfs:/a:/b: cannot be read"),
+        ({"claim": ("a:/x",), "volume": ("config:b:/x",)}, "--volume: two volumes are mounted at /x"),
+        ({"shm_size": "big"}, "--shm-size: 'big' is no quantity"),
+        ({"secret_env": ("A=b",)}, "--secret-env A=b: cannot be read"),
+        ({"toleration": ("a:Never",)}, "--toleration a:Never: 'Never' is no effect"),
+        ({"node_selector": ("gpu",)}, "--node-selector gpu: there is no value"),
+        ({"label": ("a b=c",)}, "--label a b=c: is no label"),
+        ({"annotation": ("a",)}, "--annotation a: is no annotation"),
+        ({"image_pull_policy": "never"}, "--image-pull-policy: 'never' is unknown"),
+        ({"clean_pod_policy": "Some"}, "--clean-pod-policy: 'Some' is unknown"),
+        ({"spawn": "rsh"}, "--spawn: 'rsh' is unknown"),
+        ({"ttl": "-1"}, "--ttl: -1, must be at least 0"),
+        ({"timeout": "0"}, "--timeout: 0, must be at least 1"),
+        ({"backoff_limit": "x"}, "--backoff-limit: 'x' is no whole number"),
+        ({"workdir": "here"}, "--workdir: 'here' is not absolute"),
+        ({"master_port": "70000"}, "--master-port: 70000 is no port number"),
+        ({"map_by": "socket"}, "--map-by: 'socket' is unknown"),
+        ({"x": ("RANK=1",)}, "-x RANK: RANK follows from a rank's place and cannot be set"),
+        ({"env_file": ("none",)}, "--env-file: none cannot be read: No such file or directory"),
+        ({"priority_class": "High!"}, "--priority-class: 'High!' can be no name"),
+        (
+            {"annotation": ("ringleader/spam=1",)},
+            "metadata.annotations[ringleader/spam]: unknown field",
+        ),
+        (
+            {"name": "Train"},
+            "metadata.name: 'Train' makes the Pod name 'Train-worker-0', which is no DNS label",
+        ),
+    ],
+)
+def test_each_fault_has_its_option(words: Any, fault: str) -> None:
+    assert faults_of(**words) == [fault]
+
+
+def test_all_faults_at_once() -> None:
+    found = faults_of(np="0", image=None, memory="8GB", toleration=("a:b",), name="-")
+    assert [one.partition(":")[0] for one in found] == [
+        "--memory",
+        "-n",
+        "--image",
+        "--toleration a",
+        "metadata.name",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (("python", "train.py"), "train-x7k2p"),
+        (("python", "-u", "/app/My_Train.py", "a.sh"), "my-train-x7k2p"),
+        (("./0.sh",), "job-0-x7k2p"),
+        (("/usr/bin/env",), "env-x7k2p"),
+        (("***",), "job-x7k2p"),
+        (("a" * 90,), "a" * 40 + "-x7k2p"),
+    ],
+)
+def test_a_name_is_made_of_the_command(command: tuple[str, ...], name: str) -> None:
+    request, faults = asked(command=command, name=None)
+    assert request.name == name
+    assert job_of(request, faults).metadata.name == name
+
+
+def test_a_secret_in_the_manifest_is_noticed() -> None:
+    request, _ = asked({"HF_TOKEN": "s"}, x=("HF_TOKEN", "A=1"), secret_env=("API_KEY=s/k",))
+    assert readable_secrets(request) == ("HF_TOKEN",)
+
+
+def test_threads_are_a_ranks_share_of_limited_cpus() -> None:
+    def threads(**words: Any) -> str | None:
+        made = job(**words)
+        env = made.spec.mpi_replica_specs.launcher.template["spec"]["containers"][0]["env"]
+        return {one["name"]: one["value"] for one in env}.get("OMP_NUM_THREADS")
+
+    assert threads() is None
+    assert threads(cpu="8", slots_per_worker="4") == "2"
+    assert threads(cpu="1500m", slots_per_worker="4") == "1"
+    assert threads(cpu="8", slots_per_worker="4", threads="3") == "3"
+    assert threads(cpu="8", x=("OMP_NUM_THREADS=5",)) == "5"
+    assert threads(cpu="0.5") is None
+
+
+def expanded(text: str) -> str:
+    """What the kubelet makes of a text, by the rules of its expansion; every variable exists."""
+    return re.sub(r"\$\$|\$\([^)]*\)", lambda m: "$" if m.group() == "$$" else "EXPANDED", text)
+
+
+@given(st.text(alphabet="$()ab{}", max_size=12))
+def test_what_was_typed_arrives(text: str) -> None:
+    assert expanded(literal(text)) == text
+
+
+@pytest.mark.parametrize("name", GOLDENS)
+def test_pods_are_valid_to_kubernetes(name: str) -> None:
+    import kubernetes_validate
+
+    specs = job(**GOLDENS[name]).spec.mpi_replica_specs
+    for spec in (specs.launcher, specs.worker):
+        if spec is not None:
+            template = {"metadata": {"name": "p"}, **spec.template}
+            template["metadata"] = {"name": "p", **dict(spec.template.get("metadata", {}))}
+            pod = {"apiVersion": "v1", "kind": "Pod", **template}
+            kubernetes_validate.validate(pod, "1.33", strict=True)
