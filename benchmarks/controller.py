@@ -407,10 +407,10 @@ def deciding(workers: int = 3000) -> dict[str, float]:
     """Return the milliseconds that one decision on a large job takes, at its beginning and while it runs."""
     from dataclasses import replace
 
-    from ringleader.controller.decide import decide
-    from ringleader.controller.model import ContainerFacts, Observed, PodFacts
+    from ringleader.controller.decide.decision import ContainerFacts, Observed, PodFacts
+    from ringleader.controller.decide.policy_order import decide
     from ringleader.mpijob.model import Metadata
-    from ringleader.mpijob.reading import read
+    from ringleader.mpijob.parser import read
     from ringleader.render.kubernetes.settings import OperatorSettings
 
     found = read(job("d", "bench", workers))

@@ -17,12 +17,12 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
-from ringleader.controller import moments
-from ringleader.controller.decide import decide
-from ringleader.controller.invalid import status_of
-from ringleader.controller.model import ContainerFacts, Create, CreateKeys, Observed, PodFacts
+from ringleader.controller.decide.decision import ContainerFacts, Create, CreateKeys, Observed, PodFacts
+from ringleader.controller.decide.invalid_spec import status_of
+from ringleader.controller.decide.policy_order import decide
+from ringleader.kube import rfc3339
 from ringleader.mpijob.model import MPIJob
-from ringleader.mpijob.reading import read
+from ringleader.mpijob.parser import read
 from ringleader.render.kubernetes.secret import keys
 from ringleader.render.kubernetes.settings import OperatorSettings
 from ringleader.render.kubernetes.worker import worker_pod
@@ -63,7 +63,7 @@ def make_job(workers: int) -> MPIJob:
             "name": "big",
             "namespace": "lab",
             "uid": "job",
-            "creationTimestamp": moments.text_of(NOW),
+            "creationTimestamp": rfc3339.text_of(NOW),
         },
         "spec": {
             "mpiReplicaSpecs": {
@@ -96,7 +96,7 @@ def made(job: MPIJob) -> tuple[MPIJob, Observed]:
             role="worker",
             index=index,
             owner_uid="job",
-            created_at=moments.text_of(NOW),
+            created_at=rfc3339.text_of(NOW),
         )
         for index in range(job.workers)
     )

@@ -17,7 +17,7 @@ from ringleader.images import arguments, mirrors
 from ringleader.images.arguments import Sort
 from ringleader.images.blocks import KINDS
 from ringleader.images.recipe import Mirrors, Recipe
-from ringleader.mpijob.shape import descriptions
+from ringleader.mpijob.field_schema import descriptions
 
 HEAD = """# Image recipes
 

@@ -12,13 +12,13 @@ from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
-from ringleader.mpijob import annotations, content, names
+from ringleader.mpijob import annotations, object_names, pod_template_checks
+from ringleader.mpijob.conversion.old_specs import SPECS
 from ringleader.mpijob.crd import COLUMNS, RULES, SHORT_NAMES
-from ringleader.mpijob.marks import Content, Mark, Number
+from ringleader.mpijob.document_path import ROOT, Path
+from ringleader.mpijob.field_constraints import Content, Mark, Number
+from ringleader.mpijob.field_schema import Shape, descriptions, is_model, shapes, summary
 from ringleader.mpijob.model import API_VERSION, Metadata, Spec
-from ringleader.mpijob.older import SPECS
-from ringleader.mpijob.path import ROOT, Path
-from ringleader.mpijob.shape import Shape, descriptions, is_model, shapes, summary
 from ringleader.mpijob.status import Status
 
 CONTENT = {
@@ -42,10 +42,10 @@ READING = f"""## Rules beyond the table
 * A field that is not in the table is a fault, with the name that may have been meant. (On a cluster the API server drops it
   and `kubectl` warns.) A Pod template's own fields are left to Kubernetes, except that there is a container, that every
   container has a name of its own, that labels and annotations are text, and that no volume is called
-  {" or ".join(f"`{name}`" for name in content.RESERVED_VOLUMES)}: the controller adds those.
+  {" or ".join(f"`{name}`" for name in pod_template_checks.RESERVED_VOLUMES)}: the controller adds those.
 * `Worker` may be missing: then the launcher does all the work. Where it is there it needs `replicas`.
-* The name of the last worker's Pod, `{names.worker("<name>", 0)[:-1]}<replicas-1>`, must be a DNS label: a letter first, a-z, 0-9 and
-  `-`, at most {names.LONGEST_LABEL} characters. Five characters are added to `metadata.generateName`.
+* The name of the last worker's Pod, `{object_names.worker("<name>", 0)[:-1]}<replicas-1>`, must be a DNS label: a letter first, a-z, 0-9 and
+  `-`, at most {object_names.LONGEST_LABEL} characters. Five characters are added to `metadata.generateName`.
 * `null` is as good as leaving a field out. An empty string is, for fields marked *empty*.
 * YAML is read as `kubectl` reads it: `yes`, `on` and `y` are true, `010` is eight. A key that is given twice is a fault.
 """

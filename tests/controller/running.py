@@ -11,9 +11,9 @@ from typing import Any, Self
 
 from tests.kube.fake import FakeCluster
 
-from ringleader.controller.events import Pace
-from ringleader.controller.process import Operator, ProcessTerms
-from ringleader.controller.work_queue import Pauses
+from ringleader.controller.runtime.events import Pace
+from ringleader.controller.runtime.process import Operator, ProcessTerms
+from ringleader.controller.runtime.work_queue import Pauses
 from ringleader.kube.client import RestCluster
 from ringleader.kube.credentials import credentials
 from ringleader.kube.pauses import Pauses as WatchPauses

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.controller.running import BRISK, Running, job, wait
 from tests.kube.fake import FakeCluster, StandInOptions
 
-from ringleader.controller.process import ProcessTerms
+from ringleader.controller.runtime.process import ProcessTerms
 from ringleader.mpijob.crd import crd
 
 EXAMPLES = 200

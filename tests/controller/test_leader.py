@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.kube.fake import FakeCluster
 
-from ringleader.controller.leader import Leader, LeaseTerms, LostLeadError
+from ringleader.controller.runtime.leader_election import Leader, LeaseTerms, LostLeadError
 from ringleader.kube.client import RestCluster
 from ringleader.kube.credentials import credentials
 from ringleader.kube.port import ApiError

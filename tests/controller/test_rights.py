@@ -9,8 +9,8 @@ import pytest
 from tests.controller.running import BRISK, Running, holds, job, names, pods, reasons, status, wait
 from tests.kube.fake import FakeCluster
 
-from ringleader.controller.leader import LeaseTerms
-from ringleader.controller.process import ProcessTerms
+from ringleader.controller.runtime.leader_election import LeaseTerms
+from ringleader.controller.runtime.process import ProcessTerms
 from ringleader.render.kubernetes.install import NAMESPACE, Installation, manifests
 
 

@@ -20,7 +20,7 @@ from tests.controller.running import (
 )
 from tests.kube.fake import FakeCluster
 
-from ringleader.controller.process import ProcessTerms
+from ringleader.controller.runtime.process import ProcessTerms
 from ringleader.errors import RefusedError
 
 

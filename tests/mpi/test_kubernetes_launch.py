@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ringleader.launch.mpi_found import find_mpi
-from ringleader.mpijob.reading import read
+from ringleader.mpijob.parser import read
 from ringleader.podagent.__main__ import main
 from ringleader.render.kubernetes.config_map import HOSTFILE_PATH, hostfile_text
 from ringleader.render.kubernetes.launcher import launcher_job

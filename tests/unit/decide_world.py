@@ -8,10 +8,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ringleader.controller import moments
-from ringleader.controller.decide import decide
-from ringleader.controller.invalid import status_of
-from ringleader.controller.model import (
+from ringleader.controller.decide.decision import (
     Action,
     ContainerFacts,
     Create,
@@ -25,9 +22,12 @@ from ringleader.controller.model import (
     PodFacts,
     Rejection,
 )
+from ringleader.controller.decide.invalid_spec import status_of
+from ringleader.controller.decide.policy_order import decide
+from ringleader.kube import rfc3339
 from ringleader.kube.resources import MPIJOBS, PODS, of_document
 from ringleader.mpijob.model import MPIJob
-from ringleader.mpijob.reading import read
+from ringleader.mpijob.parser import read
 from ringleader.mpijob.status import Condition
 from ringleader.render.kubernetes.secret import keys
 from ringleader.render.kubernetes.settings import OperatorSettings
@@ -65,7 +65,7 @@ def make_job(
             "name": name,
             "namespace": "lab",
             "uid": "job-uid",
-            "creationTimestamp": moments.text_of(START),
+            "creationTimestamp": rfc3339.text_of(START),
             "annotations": dict(annotations or {}),
         },
         "spec": {"mpiReplicaSpecs": replicas, **spec},
@@ -162,7 +162,7 @@ class World:
                     index=index,
                     owner_uid=self.job.metadata.uid,
                     owner_name=self.job.metadata.name,
-                    created_at=moments.text_of(self.now),
+                    created_at=rfc3339.text_of(self.now),
                 )
             case Patch(resource=resource, name=name, patch=patch):
                 self.patch(resource.kind, name, patch)
@@ -183,7 +183,7 @@ class World:
         assert of_document(document).kind == kind
         assert kind not in self.objects, f"{kind} is made over one that is there"
         stored = deepcopy(document)
-        stored["metadata"] |= {"uid": self.uid(), "creationTimestamp": moments.text_of(self.now)}
+        stored["metadata"] |= {"uid": self.uid(), "creationTimestamp": rfc3339.text_of(self.now)}
         if kind == "Job":
             stored["status"] = {}
         self.objects[kind] = stored
@@ -242,7 +242,7 @@ class World:
             state="terminated",
             exit_code=code,
             reason=reason,
-            finished_at=at or moments.text_of(self.now),
+            finished_at=at or rfc3339.text_of(self.now),
         )
         return self.change(name, phase="Failed", is_ready=False, containers=(ended,), **fields)
 
@@ -261,9 +261,9 @@ class World:
             owner_uid=job["metadata"]["uid"],
             owner_name=job["metadata"]["name"],
             phase="Pending",
-            created_at=moments.text_of(self.now),
+            created_at=rfc3339.text_of(self.now),
         )
-        job["status"].setdefault("startTime", moments.text_of(self.now))
+        job["status"].setdefault("startTime", rfc3339.text_of(self.now))
         if phase == "Running":
             self.run(name)
         return name
@@ -272,7 +272,7 @@ class World:
         """The launcher's Job ends."""
         status = self.objects["Job"]["status"]
         if type_ == "Complete":
-            status["completionTime"] = moments.text_of(self.now)
+            status["completionTime"] = rfc3339.text_of(self.now)
         status["failed"] = failed
         status["conditions"] = [{"type": type_, "status": "True", "reason": reason, "message": message}]
         return self

@@ -10,7 +10,7 @@ from tests.kube.fake import kinds
 from tests.kube.fake.admission import Attempt, refusal
 from tests.kube.fake.kinds import Kind, Kinds
 
-from ringleader.mpijob.reading import read
+from ringleader.mpijob.parser import read
 from ringleader.render.kubernetes import spawn
 from ringleader.render.kubernetes.install import Installation, manifests
 from ringleader.render.kubernetes.settings import OperatorSettings

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ringleader.controller import moments
-from ringleader.controller.conditions import Conditions, find, shortened, with_condition, with_reason
+from ringleader.controller.decide.conditions import Conditions, find, shortened, with_condition, with_reason
+from ringleader.kube import rfc3339
 from ringleader.mpijob.status import Condition, ConditionType, Truth
 
 C = ConditionType
@@ -102,8 +102,8 @@ def test_messages_are_cut(length: int, kept: int) -> None:
     ],
 )
 def test_moments(text: str, seconds: float | None) -> None:
-    assert moments.seconds_of(text) == seconds
+    assert rfc3339.seconds_of(text) == seconds
 
 
 def test_a_moment_is_written_in_whole_seconds_of_utc() -> None:
-    assert moments.text_of(1767225600.9) == "2026-01-01T00:00:00Z"
+    assert rfc3339.text_of(1767225600.9) == "2026-01-01T00:00:00Z"

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.unit.decide_world import World, make_job
 
-from ringleader.controller.lifecycle import is_finished
-from ringleader.controller.model import Rejection
-from ringleader.controller.restarts import COUNT
+from ringleader.controller.decide.decision import Rejection
+from ringleader.controller.decide.restarts import COUNT
+from ringleader.controller.decide.status import is_finished
 from ringleader.kube.resources import CONFIG_MAPS, JOBS, PODS
 from ringleader.mpijob.annotations import ON_WORKER_FAILURE
 

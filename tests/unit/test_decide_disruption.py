@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from tests.unit.decide_world import World, make_job
 
-from ringleader.controller import moments
-from ringleader.controller.creation import job_document
-from ringleader.controller.draft import Draft
-from ringleader.controller.facts import pod_facts
-from ringleader.controller.failing import annotations_of
-from ringleader.controller.restarts import COUNT
+from ringleader.controller.decide.decision_builder import Draft
+from ringleader.controller.decide.failure_policy import annotations_of
+from ringleader.controller.decide.restarts import COUNT
+from ringleader.controller.decide.startup_policy import job_document
+from ringleader.controller.runtime.projections import pod_facts
+from ringleader.kube import rfc3339
 from ringleader.mpijob.annotations import ON_WORKER_FAILURE, RESTART_LIMIT
 
 DRAINED = "EvictionByEvictionAPI"
@@ -80,7 +80,7 @@ def test_why_a_pod_was_taken_away_is_read_from_its_conditions() -> None:
 @pytest.mark.parametrize("phase", ["Running", "Pending"])
 def test_a_worker_that_does_not_go_is_named_with_its_node(phase: str) -> None:
     world = World().start()
-    until = moments.text_of(world.now + 30)
+    until = rfc3339.text_of(world.now + 30)
     world.change(
         "pi-worker-1", phase=phase, is_ready=False, is_deleting=True, deleting_until=until, node="node-7"
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ringleader.controller import conditions, diagnosis, restarts, waiting
+from ringleader.controller.decide import conditions, first_failure, obstacles, restarts
 from ringleader.mpijob import annotations
 
 PAGE = (Path(__file__).parents[2] / "docs" / "concepts" / "operator.md").read_text(encoding="utf-8")
@@ -29,14 +29,14 @@ REASONS = (
     conditions.RESTART_LIMIT,
     conditions.DEADLINE,
     conditions.LAUNCHER_GONE,
-    *(one for one in waiting.STUCK_REASONS if one != "ErrImagePull"),
-    waiting.UNSCHEDULABLE,
-    waiting.QUOTA,
-    waiting.REJECTED,
-    waiting.FORBIDDEN,
-    waiting.REFUSED,
-    waiting.NO_LAUNCHER_POD,
-    waiting.STUCK_TERMINATING,
+    *(one for one in obstacles.STUCK_REASONS if one != "ErrImagePull"),
+    obstacles.UNSCHEDULABLE,
+    obstacles.QUOTA,
+    obstacles.REJECTED,
+    obstacles.FORBIDDEN,
+    obstacles.REFUSED,
+    obstacles.NO_LAUNCHER_POD,
+    obstacles.STUCK_TERMINATING,
 )
 
 
@@ -47,7 +47,7 @@ def test_every_reason_is_explained(reason: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [annotations.ON_WORKER_FAILURE, annotations.RESTART_LIMIT, diagnosis.FIRST_FAILURE],
+    [annotations.ON_WORKER_FAILURE, annotations.RESTART_LIMIT, first_failure.FIRST_FAILURE],
 )
 def test_every_annotation_is_explained(name: str) -> None:
     assert f"`{name}`" in PAGE
@@ -62,9 +62,9 @@ def test_the_numbers_are_the_programs() -> None:
     first, longest = int(restarts.FIRST_PAUSE), int(restarts.LONGEST_PAUSE / 60)
     assert f"a pause of {first} s, then {2 * first} s, up to {longest} minutes" in PAGE
     assert f"else `backoffLimit`, else {restarts.DEFAULT_LIMIT}" in PAGE
-    assert f"2 s, 4 s … {int(waiting.LONGEST_PAUSE)} s" in PAGE
-    assert f"`{waiting.UNSCHEDULABLE}` (after {int(waiting.PATIENCE)} s)" in PAGE
-    assert f"has not gone {int(waiting.DELETION_PATIENCE)} s after its grace" in PAGE
-    assert f"no Pod for {int(waiting.LAUNCHER_PATIENCE)} s" in PAGE
+    assert f"2 s, 4 s … {int(obstacles.LONGEST_PAUSE)} s" in PAGE
+    assert f"`{obstacles.UNSCHEDULABLE}` (after {int(obstacles.PATIENCE)} s)" in PAGE
+    assert f"has not gone {int(obstacles.DELETION_PATIENCE)} s after its grace" in PAGE
+    assert f"no Pod for {int(obstacles.LAUNCHER_PATIENCE)} s" in PAGE
     assert f"{conditions.LONGEST_MESSAGE} characters" in PAGE
-    assert f"What is {int(diagnosis.EPISODE / 60)} minutes older" in PAGE
+    assert f"What is {int(first_failure.EPISODE / 60)} minutes older" in PAGE

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from tests.unit.decide_world import START, World, make_job
 
-from ringleader.controller.facts import kept, pod_facts
-from ringleader.controller.model import CreateWorker, Delete, Observed, Patch, PodFacts, Rejection
-from ringleader.controller.ownership import only_ours
-from ringleader.controller.replicas import pods_of
-from ringleader.controller.support import EXEC_RIGHTS
+from ringleader.controller.decide.decision import CreateWorker, Delete, Observed, Patch, PodFacts, Rejection
+from ringleader.controller.decide.ownership import only_ours
+from ringleader.controller.decide.prerequisites import EXEC_RIGHTS
+from ringleader.controller.decide.replicas import pods_of
+from ringleader.controller.runtime.projections import kept, pod_facts
 from ringleader.kube.resources import PODS
 from ringleader.mpijob.annotations import SPAWN
 from ringleader.mpijob.status import ReplicaStatus

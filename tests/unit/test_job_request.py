@@ -17,8 +17,8 @@ from ringleader.errors import RequestError
 from ringleader.launch.kubernetes.literal import literal
 from ringleader.launch.kubernetes.request import Request
 from ringleader.mpijob.model import MPIJob
-from ringleader.mpijob.reading import read
-from ringleader.mpijob.writing import write
+from ringleader.mpijob.parser import read
+from ringleader.mpijob.serializer import write
 from ringleader.mpijob.yaml_text import text_of
 
 TRAIN = ("python", "train.py", "--lr", "0.1")

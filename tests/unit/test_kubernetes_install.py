@@ -20,9 +20,9 @@ from click.testing import CliRunner
 from ringleader.cli.main import ringleader
 from ringleader.cli.operator import run
 from ringleader.cli.operator.run import read_words, settings_of, terms_of
-from ringleader.controller.leader import lease_name
+from ringleader.controller.runtime.leader_election import lease_name
 from ringleader.errors import RequestError
-from ringleader.mpijob.reading import read
+from ringleader.mpijob.parser import read
 from ringleader.render.kubernetes import admission_policy, spawn
 from ringleader.render.kubernetes.install import Installation, check, manifests
 from ringleader.render.kubernetes.settings import OperatorSettings
@@ -115,7 +115,7 @@ def test_exec_takes_what_a_jobs_role_gives_and_nothing_without_it() -> None:
 
 
 def test_the_operator_may_do_all_that_it_asks_for_at_its_start() -> None:
-    from ringleader.controller.rights import LEASE_RIGHTS, wanted
+    from ringleader.controller.runtime.rbac_check import LEASE_RIGHTS, wanted
 
     for wish in WISHES:
         allowed = {(resource, verb) for _, resource, verb in rights_of(manifests(wish))}

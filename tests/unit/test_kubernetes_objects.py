@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from ringleader.errors import RequestError
 from ringleader.hosts import parse_hostfile
 from ringleader.mpijob.model import MPIJob
-from ringleader.mpijob.reading import read
-from ringleader.mpijob.writing import write
+from ringleader.mpijob.parser import read
+from ringleader.mpijob.serializer import write
 from ringleader.mpijob.yaml_text import text_of
 from ringleader.render.kubernetes import agent, checks, secret, spawn
 from ringleader.render.kubernetes.config_map import config_map, discover_hosts_text, hostfile_text

@@ -13,8 +13,8 @@ from openapi_schema_validator import OAS30Validator, oas30_format_checker
 
 from ringleader.errors import RequestError
 from ringleader.mpijob.crd import COLUMNS, crd, schema
-from ringleader.mpijob.reading import read
-from ringleader.mpijob.writing import write
+from ringleader.mpijob.parser import read
+from ringleader.mpijob.serializer import write
 from ringleader.mpijob.yaml_text import text_of
 
 ANNOTATION_LIMIT = 262_144

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from ringleader.mpijob.field_schema import descriptions, is_model, shapes
 from ringleader.mpijob.model import MPIJob
-from ringleader.mpijob.shape import descriptions, is_model, shapes
 
 ROOT = Path(__file__).resolve().parents[2]
 UNTOLD = {

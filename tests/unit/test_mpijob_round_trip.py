@@ -7,11 +7,11 @@ import json
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from ringleader.mpijob.marks import Content, Number
+from ringleader.mpijob.field_constraints import Content, Number
+from ringleader.mpijob.field_schema import is_model, shapes
 from ringleader.mpijob.model import MPIJob
-from ringleader.mpijob.reading import read
-from ringleader.mpijob.shape import is_model, shapes
-from ringleader.mpijob.writing import write
+from ringleader.mpijob.parser import read
+from ringleader.mpijob.serializer import write
 from ringleader.mpijob.yaml_text import documents, text_of
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ringleader.cli.main import main
-from ringleader.mpijob.reading import read
+from ringleader.mpijob.parser import read
 from ringleader.mpijob.yaml_text import documents
 from ringleader.render.kubernetes import checks
 from ringleader.render.kubernetes.settings import OperatorSettings

@@ -10,7 +10,7 @@ import pytest
 
 from ringleader.errors import RequestError
 from ringleader.mpijob.model import MPIJob
-from ringleader.mpijob.reading import read
+from ringleader.mpijob.parser import read
 from ringleader.render.kubernetes import checks, rdma, secret
 from ringleader.render.kubernetes.launcher import launcher_template
 from ringleader.render.kubernetes.settings import OperatorSettings

@@ -14,7 +14,7 @@ import yaml
 from openapi_schema_validator import OAS30Validator
 
 from ringleader.mpijob.crd import schema
-from ringleader.mpijob.reading import read
+from ringleader.mpijob.parser import read
 from ringleader.render.rdma.table import PROFILES
 
 Call = Callable[..., tuple[int, str, str]]

@@ -10,7 +10,7 @@ import pytest
 
 from ringleader.errors import RequestError
 from ringleader.kube.ssh_keys import TYPES, generate
-from ringleader.mpijob.reading import read
+from ringleader.mpijob.parser import read
 from ringleader.render.kubernetes import secret
 
 WORKERS = ("train-worker-*",)

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from ringleader.mpijob.content import QUANTITY
-from ringleader.mpijob.marks import Content, Mark, Number
+from ringleader.mpijob.field_constraints import Content, Mark, Number
+from ringleader.mpijob.field_schema import Shape, descriptions, is_model, shapes, summary
 from ringleader.mpijob.model import GROUP, KIND, VERSION, MPIJob, Spec
-from ringleader.mpijob.names import LABEL, LONGEST_LABEL, worker
-from ringleader.mpijob.shape import Shape, descriptions, is_model, shapes, summary
+from ringleader.mpijob.object_names import LABEL, LONGEST_LABEL, worker
+from ringleader.mpijob.pod_template_checks import QUANTITY
 from ringleader.mpijob.status import Condition
 
 PLURAL = "mpijobs"

@@ -1,8 +1,8 @@
 """An MPIJob of ``kubeflow.org/v2beta1`` as a value: every field, with the reference controller's defaults.
 
-A value holds what counts after defaults are set; ``ringleader.mpijob.reading`` makes one from a document and
-``ringleader.mpijob.writing`` a document from one. Pod templates stay the JSON that the user wrote. The text
-under a field is what ``kubectl explain`` and the reference page show.
+A value holds what counts after defaults are set; ``ringleader.mpijob.parser`` makes one from a document and
+``ringleader.mpijob.serializer`` a document from one. Pod templates stay the JSON that the user wrote. The
+text under a field is what ``kubectl explain`` and the reference page show.
 """
 
 from __future__ import annotations
@@ -11,7 +11,17 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
-from ringleader.mpijob.marks import AnyObject, Count, Mark, Named, Number, Quantities, Template, Texts, Time
+from ringleader.mpijob.field_constraints import (
+    AnyObject,
+    Count,
+    Mark,
+    Named,
+    Number,
+    Quantities,
+    Template,
+    Texts,
+    Time,
+)
 from ringleader.mpijob.status import Status
 
 GROUP = "kubeflow.org"

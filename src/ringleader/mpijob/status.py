@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
-from ringleader.mpijob.marks import AnyObject, Mark, Named, Number, Time
+from ringleader.mpijob.field_constraints import AnyObject, Mark, Named, Number, Time
 
 
 class Truth(StrEnum):

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from ringleader.errors import Fault, RequestError
-from ringleader.mpijob.path import Places
+from ringleader.mpijob.document_path import Places
 
 _PREFIX = "tag:yaml.org,2002:"
 _TRUE = ("y", "yes", "true", "on")

@@ -63,7 +63,7 @@ def namespace_without_cluster(words: ClusterWords) -> str:
 
 def checked_namespace(name: str | None) -> str:
     """Return a namespace as it was given; RequestError where none can have this name."""
-    from ringleader.mpijob.names import is_namespace
+    from ringleader.mpijob.object_names import is_namespace
 
     if name is not None and not is_namespace(name):
         hint = "use a-z, 0-9 and -"

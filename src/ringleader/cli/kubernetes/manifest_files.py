@@ -11,13 +11,13 @@ from ringleader.errors import Fault, RequestError
 from ringleader.text_files import read_bytes
 
 if TYPE_CHECKING:
-    from ringleader.mpijob.manifests import Rendered
+    from ringleader.mpijob.manifest_files import Rendered
 
 
 def read_files(files: Sequence[str], *, converting: bool) -> tuple[Rendered, ...]:
     """Return the objects of files. Raises RequestError with every fault in all of them."""
     with needs_kubernetes():
-        from ringleader.mpijob import manifests, yaml_text
+        from ringleader.mpijob import manifest_files, yaml_text
     if not files:
         hint = "a file of MPIJobs, - for standard input, or --image IMAGE … -- COMMAND"
         raise RequestError(Fault(where="FILE", what="missing", hint=hint))
@@ -31,7 +31,7 @@ def read_files(files: Sequence[str], *, converting: bool) -> tuple[Rendered, ...
     rendered: tuple[Rendered, ...] = ()
     try:
         if documents or not faults:
-            rendered = manifests.render(documents, converting=converting, source=", ".join(files))
+            rendered = manifest_files.render(documents, converting=converting, source=", ".join(files))
     except RequestError as error:
         faults += error.faults
     if faults:

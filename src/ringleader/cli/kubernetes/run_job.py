@@ -142,8 +142,8 @@ def rehearsed(on: Where, job: MPIJob, follow: FollowWords) -> str:
 def objects(on: Where, job: MPIJob, follow: FollowWords) -> list[dict[str, Any]]:
     """Return the objects that would be sent, in that order; keys are not among them."""
     from ringleader.launch.kubernetes.pods_objects import owned, plan
-    from ringleader.mpijob.reading import request
-    from ringleader.mpijob.writing import write
+    from ringleader.mpijob.parser import request
+    from ringleader.mpijob.serializer import write
 
     if on == "kubernetes":
         return [write(request(job))]

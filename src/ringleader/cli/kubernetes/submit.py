@@ -116,7 +116,7 @@ def jobs_of(files: tuple[str, ...], faults: Faults, *, converting: bool) -> tupl
     from ringleader.cli.kubernetes.manifest_files import text_of_file
 
     with needs_kubernetes():
-        from ringleader.mpijob import manifests, yaml_text
+        from ringleader.mpijob import manifest_files, yaml_text
     if not files:
         faults.add("FILE", "missing", "ringleader submit job.yaml, or --image IMAGE -- COMMAND")
         return ()
@@ -128,7 +128,7 @@ def jobs_of(files: tuple[str, ...], faults: Faults, *, converting: bool) -> tupl
             faults.found += error.faults
     try:
         rendered = (
-            manifests.render(documents, converting=converting, source=", ".join(files))
+            manifest_files.render(documents, converting=converting, source=", ".join(files))
             if documents or not faults.found
             else ()
         )
@@ -139,6 +139,6 @@ def jobs_of(files: tuple[str, ...], faults: Faults, *, converting: bool) -> tupl
         if not one.name:
             what = f"a {one.value.get('kind')}: only MPIJobs are sent"
             faults.add(one.where, what, "kubectl apply -f takes files of any objects; ringleader logs -f JOB")
-    from ringleader.mpijob.reading import read
+    from ringleader.mpijob.parser import read
 
     return tuple(read(one.value) for one in rendered if one.name)

@@ -19,7 +19,7 @@ from ringleader.cli.number_types import FiniteRange
 from ringleader.errors import Fault, RefusedError
 
 if TYPE_CHECKING:
-    from ringleader.controller.process import ProcessTerms
+    from ringleader.controller.runtime.process import ProcessTerms
     from ringleader.kube.client import RestCluster
     from ringleader.render.kubernetes.settings import OperatorSettings
 
@@ -182,14 +182,14 @@ def read_words(params: Mapping[str, Any]) -> OperatorWords:
 
 def run(words: OperatorWords, *, environ: Mapping[str, str]) -> None:
     """Run the operator until a signal comes. Raises RefusedError where the cluster does not let us."""
-    from ringleader.controller.log_format import log_to_standard_error
+    from ringleader.controller.runtime.log_format import log_to_standard_error
 
     log_to_standard_error(words.log_format, words.log_level)
     asyncio.run(_run(words, environ))
 
 
 async def _run(words: OperatorWords, environ: Mapping[str, str]) -> None:
-    from ringleader.controller.process import Operator
+    from ringleader.controller.runtime.process import Operator
     from ringleader.kube.client import RestCluster
     from ringleader.kube.credentials import credentials
 
@@ -228,12 +228,12 @@ def _text(path: Path) -> str:
 
 async def _rehearse(cluster: RestCluster, terms: ProcessTerms, settings: OperatorSettings) -> None:
     """Ask the cluster all that is asked at the start, and say what would be looked after."""
-    from ringleader.controller import rights
+    from ringleader.controller.runtime import rbac_check
     from ringleader.kube.resources import MPIJOBS
 
     try:
         lock = terms.lease.namespace if terms.lease else None
-        await rights.check(cluster, terms.namespace, lock, rights.wanted(settings))
+        await rbac_check.check(cluster, terms.namespace, lock, rbac_check.wanted(settings))
         jobs = await cluster.list(MPIJOBS, terms.namespace)
     finally:
         await cluster.close()
@@ -262,8 +262,8 @@ def settings_of(words: OperatorWords, resolv_conf: str) -> OperatorSettings:
 
 def terms_of(words: OperatorWords, environ: Mapping[str, str], own_namespace: str) -> ProcessTerms:
     """Return how the process is to work."""
-    from ringleader.controller.leader import LeaseTerms, lease_name
-    from ringleader.controller.process import ProcessTerms
+    from ringleader.controller.runtime.leader_election import LeaseTerms, lease_name
+    from ringleader.controller.runtime.process import ProcessTerms
 
     instance = environ.get("POD_NAME") or platform.node() or "mpi-operator"
     lease = None

@@ -26,7 +26,7 @@ from ringleader.cli.render.request_options import (
 from ringleader.errors import Fault, RequestError
 
 if TYPE_CHECKING:
-    from ringleader.mpijob.manifests import Rendered
+    from ringleader.mpijob.manifest_files import Rendered
 
 HELP = """Print MPIJobs: made of options, or read from files with every default spelt out.
 
@@ -80,8 +80,8 @@ def of_options(ctx: click.Context) -> str:
     with needs_kubernetes():
         from ringleader.cli.kubernetes.job_request import job_of
         from ringleader.cli.kubernetes.run_job import tell
-        from ringleader.mpijob.reading import request as as_requested
-        from ringleader.mpijob.writing import write
+        from ringleader.mpijob.parser import request as as_requested
+        from ringleader.mpijob.serializer import write
     faults = Faults()
     if ctx.params["convert"]:
         faults.add("--convert and --image", "a job made of options is of the newest version")
@@ -113,7 +113,7 @@ def _remarks(rendered: Sequence[Rendered]) -> list[str]:
 
     Raises RequestError where they cannot have them.
     """
-    from ringleader.mpijob.reading import read
+    from ringleader.mpijob.parser import read
     from ringleader.render.kubernetes import rdma
 
     jobs = [(one.where, read(one.value)) for one in rendered if one.name]

@@ -29,7 +29,7 @@ VOLCANO = "volcano"
 
 
 def mpijob(request: Request) -> MPIJob:
-    """Return the job that a request asks for. What is wrong with it, ``ringleader.mpijob.reading`` finds."""
+    """Return the job that a request asks for. What is wrong with it, ``ringleader.mpijob.parser`` finds."""
     own = Call(command=(), args=(), env=())
     launcher_gets = request.resources if request.run_launcher_as_worker else request.launcher_resources
     launcher = LauncherSpec(

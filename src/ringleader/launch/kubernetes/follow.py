@@ -20,7 +20,7 @@ from ringleader.launch.kubernetes.progress import Progress, is_about_to_end, pro
 from ringleader.launch.kubernetes.refusals import refused
 from ringleader.launch.kubernetes.views import mpijob_view, pod_view, pods_job_view, selector
 from ringleader.launch.kubernetes.watching import Outage, Watched
-from ringleader.mpijob import names
+from ringleader.mpijob import object_names
 
 LOG_PATIENCE = 30.0
 """Seconds that the rest of the log may take once the job has ended."""
@@ -65,7 +65,7 @@ class Follower:
         self._may_read_events = True
         resource, name, view = MPIJOBS, job.name, mpijob_view
         if job.on == "pods":
-            resource, name, view = JOBS, names.launcher(job.name), pods_job_view
+            resource, name, view = JOBS, object_names.launcher(job.name), pods_job_view
         self._resource = resource
         self._job: Watched[JobView] = Watched(
             cluster,

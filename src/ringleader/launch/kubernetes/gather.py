@@ -19,7 +19,7 @@ from ringleader.launch.kubernetes.views import (
     pods_job_view,
     selector,
 )
-from ringleader.mpijob import names
+from ringleader.mpijob import object_names
 
 MOST_PODS = 3
 """Pods whose events are asked for: those in trouble mostly share one."""
@@ -39,7 +39,7 @@ async def find_job(cluster: Cluster, name: str, namespace: str) -> JobView:
             raise refused(error, doing="get", resource=MPIJOBS, name=name, namespace=namespace) from error
         first = error
     try:
-        document = await cluster.get(JOBS, names.launcher(name), namespace)
+        document = await cluster.get(JOBS, object_names.launcher(name), namespace)
         if _is_ours(document):
             return pods_job_view(document)
     except ApiError as error:
@@ -103,7 +103,7 @@ async def events_of(cluster: Cluster, facts: Facts) -> tuple[EventView, ...]:
     """Return the events about a job, its launcher's Job and its first Pods that do not run."""
     job = facts.job
     about: list[tuple[Literal["MPIJob", "Job", "Pod"], str]] = [("MPIJob", job.name)]
-    about.append(("Job", names.launcher(job.name)))
+    about.append(("Job", object_names.launcher(job.name)))
     stuck = [pod.name for pod in (*facts.workers, *facts.launchers) if pod.phase == "Pending"]
     about += [("Pod", name) for name in stuck[:MOST_PODS]]
     found: list[EventView] = []

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ringleader.launch.kubernetes.literal import literal
 from ringleader.launch.kubernetes.request import Request
-from ringleader.mpijob import names
+from ringleader.mpijob import object_names
 from ringleader.mpijob.model import MpiImplementation
 from ringleader.render.kubernetes.environment import SSH_ARGS, SSH_ARGS_OF
 
@@ -93,8 +93,8 @@ def _environment(request: Request) -> tuple[tuple[str, str], ...]:
 def _first_host(request: Request) -> str:
     """Return the host of rank 0 as every Pod of the namespace resolves it, whatever the cluster's domain."""
     if request.run_launcher_as_worker:
-        return f"{names.launcher(request.name)}.{names.service(request.name)}"
-    return f"{names.worker(request.name, 0)}.{names.service(request.name)}"
+        return f"{object_names.launcher(request.name)}.{object_names.service(request.name)}"
+    return f"{object_names.worker(request.name, 0)}.{object_names.service(request.name)}"
 
 
 def _threads(request: Request) -> int:

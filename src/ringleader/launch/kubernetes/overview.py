@@ -12,7 +12,7 @@ from ringleader.launch.kubernetes.facts import JobView
 from ringleader.launch.kubernetes.refusals import is_unknown_kind, refused
 from ringleader.launch.kubernetes.views import ON_PODS, mpijob_view, pods_job_view
 from ringleader.launch.kubernetes.watching import Outage, Watched
-from ringleader.mpijob import names
+from ringleader.mpijob import object_names
 
 
 class Overview:
@@ -42,7 +42,7 @@ class Overview:
             changed=self._news.set,
             outage=outage,
             labels=f"{ON_PODS}=pods",
-            fields=f"metadata.name={names.launcher(name)}" if name else "",
+            fields=f"metadata.name={object_names.launcher(name)}" if name else "",
         )
 
     async def run(self) -> AsyncIterator[tuple[JobView, ...]]:

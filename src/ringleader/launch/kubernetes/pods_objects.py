@@ -16,7 +16,7 @@ from ringleader.errors import Fault, RequestError
 from ringleader.launch.kubernetes.build import KUEUE_QUEUE
 from ringleader.launch.kubernetes.literal import literal
 from ringleader.launch.kubernetes.views import MPI, ON_PODS, SLOTS, WORKERS
-from ringleader.mpijob import names
+from ringleader.mpijob import object_names
 from ringleader.mpijob.annotations import GANG, ON_WORKER_FAILURE, WAIT_FOR_WORKERS, WAIT_LIMIT, WAIT_OFF
 from ringleader.mpijob.model import ManagedBy, MPIJob
 from ringleader.render.kubernetes import config_map, labels, launcher, secret, service, spawn, worker
@@ -93,7 +93,7 @@ def plan(job: MPIJob, settings: OperatorSettings, *, run: str) -> PodsPlan:
     waits = not settings.image
     parts = [_service(job, by_readiness=waits), config_map.config_map(job, range(job.workers), settings)]
     if spawn.is_exec(job):
-        pods = [names.worker(job.metadata.name, index) for index in range(job.workers)]
+        pods = [object_names.worker(job.metadata.name, index) for index in range(job.workers)]
         parts += [spawn.service_account(job), spawn.role(job, pods), spawn.role_binding(job)]
     return PodsPlan(
         launcher=_launcher(job, settings, run=run, waits=waits),
@@ -134,7 +134,7 @@ def _waiting(job: MPIJob) -> str:
         _WAIT.format(
             start=_START.format(seconds=seconds) if seconds else "",
             give_up=_GIVE_UP.format(seconds=seconds) if seconds else "",
-            service=names.service(job.metadata.name),
+            service=object_names.service(job.metadata.name),
             hostfile=config_map.HOSTFILE_PATH,
         )
     )

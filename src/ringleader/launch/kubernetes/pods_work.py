@@ -16,7 +16,7 @@ from ringleader.launch.kubernetes.refusals import refused
 from ringleader.launch.kubernetes.views import pods_job_view
 from ringleader.launch.kubernetes.watching import PAUSES, Outage
 from ringleader.launch.kubernetes.work import PATIENCE, remove_surely
-from ringleader.mpijob import names
+from ringleader.mpijob import object_names
 from ringleader.mpijob.model import MPIJob
 from ringleader.render.kubernetes.secret import key_type, known_as
 from ringleader.render.kubernetes.settings import OperatorSettings
@@ -79,7 +79,7 @@ class PodsWork:
 
     @property
     def _name(self) -> str:
-        return names.launcher(self._job.metadata.name)
+        return object_names.launcher(self._job.metadata.name)
 
     def _is_ours(self, document: Object) -> bool:
         return (document["metadata"].get("annotations") or {}).get(RUN) == self._run

@@ -11,7 +11,7 @@ from ringleader.kube.resources import JOBS, MPIJOBS, PODS
 from ringleader.launch.kubernetes.facts import JobView
 from ringleader.launch.kubernetes.refusals import refused
 from ringleader.launch.kubernetes.views import selector
-from ringleader.mpijob import names
+from ringleader.mpijob import object_names
 
 LOOK_AGAIN = 0.5
 """Seconds between looks at what is left."""
@@ -21,7 +21,7 @@ async def remove(cluster: Cluster, job: JobView) -> None:
     """Delete a job; the cluster's garbage collector takes what it owned. One that is gone is no error."""
     resource, name = MPIJOBS, job.name
     if job.on == "pods":
-        resource, name = JOBS, names.launcher(job.name)
+        resource, name = JOBS, object_names.launcher(job.name)
     try:
         await cluster.delete(resource, name, job.namespace, uid=job.uid)
     except ApiError as error:

@@ -8,8 +8,8 @@ from ringleader.launch.kubernetes.facts import JobView
 from ringleader.launch.kubernetes.refusals import refused
 from ringleader.launch.kubernetes.views import mpijob_view
 from ringleader.mpijob.model import MPIJob
-from ringleader.mpijob.reading import request
-from ringleader.mpijob.writing import write
+from ringleader.mpijob.parser import request
+from ringleader.mpijob.serializer import write
 
 
 async def send(cluster: Cluster, job: MPIJob) -> JobView:

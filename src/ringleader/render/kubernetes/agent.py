@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 
-from ringleader.mpijob import names
+from ringleader.mpijob import object_names
 from ringleader.mpijob.annotations import WAIT_ANSWER, WAIT_FOR_WORKERS, WAIT_LIMIT
 from ringleader.mpijob.model import MpiImplementation, MPIJob
 from ringleader.render.kubernetes import config_map, environment, secret
@@ -75,7 +75,7 @@ def port_container(job: MPIJob, settings: OperatorSettings, spec: Document) -> D
     kept = ("image", "imagePullPolicy", "securityContext")
     # A path made of the container's variables is none here.
     mounts = [mount for mount in first.get("volumeMounts") or () if not mount.get("subPathExpr")]
-    target = config_map.host(job, names.worker(job.metadata.name, 0), settings)
+    target = config_map.host(job, object_names.worker(job.metadata.name, 0), settings)
     return {
         "name": PORT_CONTAINER,
         **{name: deepcopy(first[name]) for name in kept if first.get(name)},
@@ -110,7 +110,7 @@ def _args(job: MPIJob, settings: OperatorSettings) -> list[str]:
     found += [f"--limit={notes[WAIT_LIMIT]}"] if WAIT_LIMIT in notes else []
     found += [f"--wait-for={notes[WAIT_FOR_WORKERS]}"] if WAIT_FOR_WORKERS in notes else []
     if job.spec.run_launcher_as_worker:
-        found.append(f"--launcher={names.launcher(job.metadata.name)}")
+        found.append(f"--launcher={object_names.launcher(job.metadata.name)}")
     worker = job.spec.mpi_replica_specs.worker
     if is_exec(job):
         container = "" if worker is None else worker.template["spec"]["containers"][0]["name"]

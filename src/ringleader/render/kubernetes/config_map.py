@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from ringleader.job import Family
-from ringleader.mpijob import names
+from ringleader.mpijob import object_names
 from ringleader.mpijob.model import MpiImplementation, MPIJob
 from ringleader.render.hostfile import host_lines
 from ringleader.render.kubernetes.labels import Document, metadata
@@ -30,7 +30,7 @@ def config_map(job: MPIJob, ready_workers: Collection[int], settings: OperatorSe
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": metadata(job, names.config(job.metadata.name)),
+        "metadata": metadata(job, object_names.config(job.metadata.name)),
         "data": {
             HOSTFILE: hostfile_text(job, settings),
             DISCOVER_HOSTS: discover_hosts_text(job, ready_workers, settings),
@@ -53,7 +53,7 @@ def discover_hosts_text(job: MPIJob, ready_workers: Collection[int], settings: O
 
 def host(job: MPIJob, pod: str, settings: OperatorSettings) -> str:
     """Return the name in DNS of a Pod with this host name."""
-    name = f"{pod}.{names.service(job.metadata.name)}.{job.metadata.namespace}.svc"
+    name = f"{pod}.{object_names.service(job.metadata.name)}.{job.metadata.namespace}.svc"
     return f"{name}.{settings.cluster_domain}" if settings.cluster_domain else name
 
 
@@ -62,7 +62,7 @@ def volume(job: MPIJob) -> Document:
     return {
         "name": VOLUME,
         "configMap": {
-            "name": names.config(job.metadata.name),
+            "name": object_names.config(job.metadata.name),
             "items": [
                 {"key": HOSTFILE, "path": HOSTFILE, "mode": 0o444},
                 {"key": DISCOVER_HOSTS, "path": DISCOVER_HOSTS, "mode": 0o555},
@@ -78,6 +78,6 @@ def mount() -> Document:
 
 def _hosts(job: MPIJob, workers: Iterable[int], settings: OperatorSettings) -> list[str]:
     name = job.metadata.name
-    pods = [names.launcher(name)] if job.spec.run_launcher_as_worker else []
-    pods += [names.worker(name, index) for index in workers]
+    pods = [object_names.launcher(name)] if job.spec.run_launcher_as_worker else []
+    pods += [object_names.worker(name, index) for index in workers]
     return [host(job, pod, settings) for pod in pods]

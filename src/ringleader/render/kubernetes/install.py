@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ringleader.errors import Fault, RequestError
-from ringleader.mpijob import names
+from ringleader.mpijob import object_names
 from ringleader.mpijob.crd import crd
 from ringleader.render.kubernetes.admission_policy import policies
 from ringleader.render.kubernetes.gang import NONE
@@ -31,7 +31,7 @@ _APP = "app.kubernetes.io/name"
 _INSTANCE = "app.kubernetes.io/instance"
 _LABELS = {_APP: NAME, "app.kubernetes.io/part-of": "ringleader"}
 _RBAC = "rbac.authorization.k8s.io"
-_LONGEST_SCOPE = names.LONGEST_LABEL - len(f"{NAME}--metrics")
+_LONGEST_SCOPE = object_names.LONGEST_LABEL - len(f"{NAME}--metrics")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +88,7 @@ def check(wish: Installation) -> None:
     """Raise RequestError with all that is wrong with an installation."""
     faults = []
     for option, name in (("--install-in", wish.namespace), ("--namespace", wish.scope)):
-        if name and not names.is_namespace(name):
+        if name and not object_names.is_namespace(name):
             faults.append(
                 Fault(where=option, what=f"{name!r} is no namespace's name", hint="use a-z, 0-9 and -")
             )

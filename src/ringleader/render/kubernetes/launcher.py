@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringleader.mpijob import names
+from ringleader.mpijob import object_names
 from ringleader.mpijob.model import MPIJob
 from ringleader.render.kubernetes import agent, config_map, environment, gang, rdma, secret
 from ringleader.render.kubernetes.labels import LAUNCHER, Document, metadata
@@ -26,7 +26,7 @@ def launcher_job(job: MPIJob, settings: OperatorSettings, *, suspend: bool) -> D
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": metadata(job, names.launcher(job.metadata.name)),
+        "metadata": metadata(job, object_names.launcher(job.metadata.name)),
         "spec": {
             **{name: value for name, value in limits.items() if value is not None},
             # Two launchers at once would start every rank twice: the next attempt waits for the Pod's end.
@@ -52,7 +52,7 @@ def failure_policy(template: Document) -> Document:
 def launcher_template(job: MPIJob, settings: OperatorSettings) -> Document:
     """Return the template of the launcher's Pods."""
     launcher = job.spec.mpi_replica_specs.launcher
-    pod = pod_of(job, launcher.template, LAUNCHER, names.launcher(job.metadata.name))
+    pod = pod_of(job, launcher.template, LAUNCHER, object_names.launcher(job.metadata.name))
     spec = pod["spec"]
     spec["restartPolicy"] = str(launcher.restart_policy)
     if job.spec.run_launcher_as_worker:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
-from ringleader.mpijob import names
+from ringleader.mpijob import object_names
 from ringleader.mpijob.model import MPIJob
 from ringleader.render.kubernetes.labels import (
     JOB_ROLE,
@@ -22,7 +22,7 @@ def pod_of(job: MPIJob, template: Mapping[str, Any], role: str, hostname: str) -
     """Return a new Pod template with labels, host name and restart policy of its role."""
     meta, spec = template.get("metadata") or {}, deepcopy(dict(template["spec"]))
     spec["hostname"] = hostname
-    spec["subdomain"] = names.service(job.metadata.name)
+    spec["subdomain"] = object_names.service(job.metadata.name)
     if spec.get("hostNetwork"):
         # The node's resolver does not know the cluster's names.
         spec["dnsPolicy"] = "ClusterFirstWithHostNet"

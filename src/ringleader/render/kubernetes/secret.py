@@ -8,7 +8,7 @@ configurations of sshd that were written for the reference controller name it as
 
 from __future__ import annotations
 
-from ringleader.mpijob import names
+from ringleader.mpijob import object_names
 from ringleader.mpijob.annotations import (
     SSH_KEY_TYPE,
     SSH_LAYOUT,
@@ -38,7 +38,7 @@ def secret(job: MPIJob) -> Document:
         "apiVersion": "v1",
         "kind": "Secret",
         "type": "kubernetes.io/ssh-auth",
-        "metadata": metadata(job, names.ssh(job.metadata.name)),
+        "metadata": metadata(job, object_names.ssh(job.metadata.name)),
     }
 
 
@@ -90,7 +90,7 @@ def sshd_args(job: MPIJob) -> list[str]:
 
 def volume(job: MPIJob, role: str) -> Document:
     """Return the volume with the keys of a launcher or a worker."""
-    source: Document = {"secretName": names.ssh(job.metadata.name), "items": _items(job, role)}
+    source: Document = {"secretName": object_names.ssh(job.metadata.name), "items": _items(job, role)}
     if job.spec.ssh_auth_mount_path == ROOT_PATH:
         # ssh refuses a private key of its own user that others may read. Elsewhere the user is not root, and
         # the kubelet gives files to root: they must be readable for others then.

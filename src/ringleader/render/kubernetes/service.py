@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringleader.mpijob import names
+from ringleader.mpijob import object_names
 from ringleader.mpijob.model import MPIJob
 from ringleader.render.kubernetes.labels import Document, metadata, selector
 
@@ -18,7 +18,7 @@ def service(job: MPIJob) -> Document:
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": metadata(job, names.service(job.metadata.name)),
+        "metadata": metadata(job, object_names.service(job.metadata.name)),
         "spec": {
             "clusterIP": "None",
             "selector": selector(job.metadata.name),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ringleader.mpijob import names
+from ringleader.mpijob import object_names
 from ringleader.mpijob.annotations import SPAWN, SPAWN_EXEC
 from ringleader.mpijob.model import MPIJob
 from ringleader.render.kubernetes.labels import Document, metadata
@@ -23,7 +23,11 @@ def is_exec(job: MPIJob) -> bool:
 def account_name(job: MPIJob) -> str:
     """Return the service account that the launcher runs as: the template's, else one of the job's own."""
     spec = job.spec.mpi_replica_specs.launcher.template["spec"]
-    return spec.get("serviceAccountName") or spec.get("serviceAccount") or names.launcher(job.metadata.name)
+    return (
+        spec.get("serviceAccountName")
+        or spec.get("serviceAccount")
+        or object_names.launcher(job.metadata.name)
+    )
 
 
 def service_account(job: MPIJob) -> Document:
@@ -31,7 +35,7 @@ def service_account(job: MPIJob) -> Document:
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
-        "metadata": metadata(job, names.launcher(job.metadata.name)),
+        "metadata": metadata(job, object_names.launcher(job.metadata.name)),
     }
 
 
@@ -55,14 +59,14 @@ def role(job: MPIJob, pods: Sequence[str]) -> Document:
     return {
         "apiVersion": f"{_RBAC}/v1",
         "kind": "Role",
-        "metadata": metadata(job, names.launcher(job.metadata.name)),
+        "metadata": metadata(job, object_names.launcher(job.metadata.name)),
         "rules": rules,
     }
 
 
 def role_binding(job: MPIJob) -> Document:
     """Return what gives the role to the launcher's service account."""
-    name = names.launcher(job.metadata.name)
+    name = object_names.launcher(job.metadata.name)
     return {
         "apiVersion": f"{_RBAC}/v1",
         "kind": "RoleBinding",

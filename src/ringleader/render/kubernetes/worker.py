@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringleader.mpijob import names
+from ringleader.mpijob import object_names
 from ringleader.mpijob.model import MPIJob
 from ringleader.render.kubernetes import environment, gang, rdma, secret
 from ringleader.render.kubernetes.labels import WORKER, Document, owner
@@ -15,7 +15,7 @@ def worker_pod(job: MPIJob, index: int, settings: OperatorSettings) -> Document:
     """Return the Pod of the worker with this index. RequestError where its RDMA profile is unknown."""
     worker = job.spec.mpi_replica_specs.worker
     assert worker is not None, "a job without workers has no worker's Pod"
-    name = names.worker(job.metadata.name, index)
+    name = object_names.worker(job.metadata.name, index)
     pod = pod_of(job, worker.template, WORKER, name)
     spec = pod["spec"]
     spec["restartPolicy"] = str(worker.restart_policy)
@@ -41,7 +41,9 @@ def worker_pod(job: MPIJob, index: int, settings: OperatorSettings) -> Document:
 def _search(spec: Document, job: MPIJob, settings: OperatorSettings) -> None:
     """Let a worker find the launcher by its host name: that is what Hydra tells its daemons."""
     dns = dict(spec.get("dnsConfig") or {})
-    domain = f"{names.service(job.metadata.name)}.{job.metadata.namespace}.svc.{settings.search_domain}"
+    domain = (
+        f"{object_names.service(job.metadata.name)}.{job.metadata.namespace}.svc.{settings.search_domain}"
+    )
     dns["searches"] = [*(dns.get("searches") or ()), domain]
     spec["dnsConfig"] = dns
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from ringleader.errors import Fault
-from ringleader.mpijob.content import QUANTITY
+from ringleader.mpijob.pod_template_checks import QUANTITY
 from ringleader.render.rdma import node_labels
 from ringleader.render.rdma.profile import Counts, Multus, Profile, Spread, Way
 from ringleader.render.rdma.table import PROFILES

@@ -1,0 +1,231 @@
+"""Why a job does not run yet: what the cluster refused, and what its Pods wait for. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from ringleader.controller.decide.conditions import FOREIGN
+from ringleader.controller.decide.decision import Observed, PodFacts, Rejection
+from ringleader.controller.decide.ownership import documents, is_going, taken_text
+from ringleader.controller.decide.replicas import Pods
+from ringleader.controller.decide.status import job_condition
+from ringleader.kube import rfc3339
+from ringleader.kube.resources import JOBS, PODS
+
+IMAGE_REASONS = ("ImagePullBackOff", "ErrImagePull")
+"""The kubelet says the one and the other by turns: told as the first."""
+STUCK_REASONS = (
+    *IMAGE_REASONS,
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+    "StartError",
+    "CrashLoopBackOff",
+)
+UNSCHEDULABLE = "Unschedulable"
+QUOTA = "QuotaExceeded"
+REJECTED = "AdmissionRejected"
+FORBIDDEN = "Forbidden"
+REFUSED = "Refused"
+NO_LAUNCHER_POD = "NoLauncherPod"
+STUCK_TERMINATING = "PodStuckTerminating"
+
+PATIENCE = 10.0
+"""Seconds that the scheduler may take before its word counts: while a gang gathers it says no at first."""
+LAUNCHER_PATIENCE = 30.0
+"""Seconds that the Job controller may take to make the launcher's Pod."""
+DELETION_PATIENCE = 30.0
+"""Seconds after its grace that the end of a Pod may take: then its node does not answer."""
+LONGEST_PAUSE = 60.0
+"""Seconds between two tries of what was refused, at most."""
+STALE = 30.0
+"""Seconds after the end of its pause until a refusal that was not renewed no longer counts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Obstacle:
+    """What keeps a job from running."""
+
+    reason: str
+    """One word for programs."""
+    message: str
+    note: tuple[str, str] | None = None
+    """Reason and message of the event, where they are others than these."""
+
+
+def terminal(observed: Observed) -> str:
+    """Return why no other try can succeed: the API server calls an object invalid. Empty: nothing does."""
+    for one in observed.rejections:
+        if one.status in (400, 413, 422) and not _is_admission(one) and not _is_change(one, observed):
+            return failed_to_create(one)
+    return ""
+
+
+def failed_to_create(rejection: Rejection) -> str:
+    """Return the reference controller's words for an object that could not be made."""
+    if rejection.resource == PODS:
+        return f"worker pod created failed: {rejection.message}"
+    if rejection.resource == JOBS:
+        return f"launcher pod created failed: {rejection.message}"
+    kind = rejection.resource.kind
+    return f"{kind} {rejection.name} created failed: {rejection.message}"
+
+
+def namespace_is_going(observed: Observed) -> bool:
+    """Say whether the namespace is being deleted: nothing can be made in it any more."""
+    return any(one.status == 403 and "being terminated" in one.message for one in observed.rejections)
+
+
+def without_stale(observed: Observed, now: float) -> tuple[Observed, float | None]:
+    """Leave out refusals of what nobody wants any more, and say in how many seconds the next one is such.
+
+    What is still wanted is tried again when its pause is over, and if it is refused again the refusal is new.
+    """
+    left = [(one, one.at + _pause(one) + STALE - now) for one in observed.rejections]
+    fresh = tuple(one for one, seconds in left if seconds > 0)
+    again = min((seconds for _, seconds in left if seconds > 0), default=None)
+    return (observed if len(fresh) == len(left) else replace(observed, rejections=fresh)), again
+
+
+def _pause(rejection: Rejection) -> float:
+    return min(2.0 ** min(rejection.attempts, 10), LONGEST_PAUSE)
+
+
+def pauses(observed: Observed, now: float) -> dict[tuple[str, str], float]:
+    """Return the seconds to leave alone what was refused lately, by kind and name."""
+    found = {}
+    for one in observed.rejections:
+        left = one.at + _pause(one) - now
+        if left > 0:
+            found[(one.resource.kind, one.name)] = left
+    return found
+
+
+def obstacle(observed: Observed, pods: Pods, now: float) -> tuple[Obstacle | None, float | None]:
+    """Return what keeps a job from running, and in how many seconds that may be another thing."""
+    refused = _refused(observed.rejections)
+    if refused is not None:
+        return refused, None
+    found, again = _stuck((*pods.workers.values(), *pods.launchers), now)
+    if found is None and again is None:
+        return _no_launcher(observed, pods, now)
+    return found, again
+
+
+def stuck_terminating(pods: Pods, now: float) -> tuple[Obstacle | None, float | None]:
+    """Return the Pod that is being deleted and does not go, as on a dead node, and when to look for it again.
+
+    Nothing can be made in its place: it may still run.
+    """
+    again: float | None = None
+    for pod in (*pods.all_workers, *pods.launchers, *pods.remains):
+        until = rfc3339.seconds_of(pod.deleting_until)
+        if until is None:
+            continue
+        left = until + DELETION_PATIENCE - now
+        if left <= 0:
+            return Obstacle(reason=STUCK_TERMINATING, message=_stuck_text(pod)), None
+        again = left if again is None else min(again, left)
+    return None, again
+
+
+def _stuck_text(pod: PodFacts) -> str:
+    node = f"its node {pod.node} may be down" if pod.node else "something holds it"
+    return (
+        f"{pod.role} {pod.name} is being deleted since {pod.deleting_until} and does not go: {node}; nothing"
+        " is made in its place while it may still run. Once it surely does not:"
+        f" kubectl delete pod {pod.name} --force --grace-period=0"
+    )
+
+
+def _refused(rejections: Iterable[Rejection]) -> Obstacle | None:
+    for one in sorted(rejections, key=lambda one: (one.resource.kind, len(one.name), one.name)):
+        if one.status == 409:
+            return Obstacle(reason=FOREIGN, message=taken_text(one.name, one.resource.kind))
+        message = failed_to_create(one)
+        return Obstacle(reason=_word(one), message=message, note=("MPIJobFailed", message))
+    return None
+
+
+def _word(rejection: Rejection) -> str:
+    if "exceeded quota" in rejection.message:
+        return QUOTA
+    if _is_admission(rejection):
+        return REJECTED
+    return FORBIDDEN if rejection.status in (401, 403) else REFUSED
+
+
+def _is_admission(rejection: Rejection) -> bool:
+    """Webhooks answer with any status they like: only their words tell them from the server itself."""
+    words = ("admission webhook", "violates PodSecurity", "ValidatingAdmissionPolicy")
+    return any(word in rejection.message for word in words)
+
+
+def _is_change(rejection: Rejection, observed: Observed) -> bool:
+    """Say whether it was a change of an object, not its creation, that was refused."""
+    held = {
+        (kind, one.get("metadata", {}).get("name")) for kind, one in documents(observed) if one is not None
+    }
+    held |= {("Pod", pod.name) for pod in observed.pods}
+    return (rejection.resource.kind, rejection.name) in held
+
+
+def _stuck(pods: Iterable[PodFacts], now: float) -> tuple[Obstacle | None, float | None]:
+    """Return what the first Pod that cannot start waits for."""
+    again: float | None = None
+    first: tuple[str, str] | None = None
+    count = total = 0
+    for pod in pods:
+        total += 1
+        if pod.is_deleting:
+            continue
+        reason, why = _reason(pod)
+        left = _patience_left(pod, now) if reason == UNSCHEDULABLE else 0.0
+        if left > 0:
+            again = left if again is None else min(again, left)
+        elif reason:
+            count += 1
+            first = first or (reason, f"{pod.role} {pod.name}: {why}")
+    if first is None:
+        return None, again
+    reason, text = first
+    message = text if count == 1 else f"{text} (and {count - 1} more of {total} Pods wait)"
+    return Obstacle(reason=reason, message=message), again
+
+
+def _patience_left(pod: PodFacts, now: float) -> float:
+    born = rfc3339.seconds_of(pod.created_at)
+    return 0.0 if born is None else born + PATIENCE - now
+
+
+def _reason(pod: PodFacts) -> tuple[str, str]:
+    """Return why a Pod cannot start, as a word and a sentence; empty where it can or is to be waited for."""
+    if pod.phase == "Pending" and pod.unschedulable:
+        return UNSCHEDULABLE, f"{UNSCHEDULABLE}: {pod.unschedulable}"
+    if pod.phase not in ("Pending", "Running"):
+        return "", ""
+    for one in pod.containers:
+        if one.state == "waiting" and one.reason in STUCK_REASONS:
+            word = IMAGE_REASONS[0] if one.reason in IMAGE_REASONS else one.reason
+            last = f", last exit code {one.last_exit_code}" if one.last_exit_code else ""
+            text = f": {one.message}" if one.message else ""
+            return word, f"container {one.name}: {one.reason}{last}{text}"
+    return "", ""
+
+
+def _no_launcher(observed: Observed, pods: Pods, now: float) -> tuple[Obstacle | None, float | None]:
+    job = observed.launcher
+    if job is None or pods.launchers or is_going(job) or job.get("spec", {}).get("suspend"):
+        return None, None
+    if any(job_condition(job, type_) is not None for type_ in ("Complete", "Failed")):
+        return None, None
+    born = rfc3339.seconds_of(str(job.get("status", {}).get("startTime") or ""))
+    left = 0.0 if born is None else born + LAUNCHER_PATIENCE - now
+    if born is None or left > 0:
+        return None, left if left > 0 else None
+    name = job.get("metadata", {}).get("name", "")
+    message = f"Job {name} has made no Pod: kubectl describe job {name} tells why"
+    return Obstacle(reason=NO_LAUNCHER_POD, message=message), None

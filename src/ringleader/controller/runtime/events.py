@@ -1,0 +1,149 @@
+"""Events for ``kubectl describe``: sent in the order of their causes, each cause once.
+
+An event's name is made of the job, the status that it comes after and its words. A controller that was ended
+between the event and the next write of the status thus comes to the same name again, and the server refuses
+it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from ringleader.controller.decide.decision import Note
+from ringleader.errors import RefusedError
+from ringleader.kube.port import ApiError, Cluster, Object
+from ringleader.kube.resources import EVENTS
+from ringleader.kube.rfc3339 import text_of
+from ringleader.mpijob.model import API_VERSION, KIND
+
+COMPONENT = "mpi-job-controller"
+"""Who reports, as the reference controller calls itself."""
+LONGEST_MESSAGE = 1024
+"""Characters that the API takes."""
+_REMEMBERED = 10_000
+_TRIES = 6
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pace:
+    """How events are sent."""
+
+    senders: int = 8
+    """Jobs whose events are under way at the same time."""
+    first_pause: float = 0.5
+    """Seconds before an event is tried again; they double with each try."""
+
+
+class EventSender:
+    """Sends events beside the passes, so that no pass waits for them."""
+
+    def __init__(self, cluster: Cluster, *, clock: Callable[[], float], pace: Pace | None = None) -> None:
+        """``clock``: seconds since the epoch."""
+        self._cluster, self._clock = cluster, clock
+        self._pace = pace or Pace()
+        self._waiting: dict[str, deque[Object]] = {}
+        self._turns: asyncio.Queue[str] = asyncio.Queue()
+        self._sent: OrderedDict[str, None] = OrderedDict()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def submit(self, job: Object, notes: Iterable[Note]) -> None:
+        """Queue the notes of a decision on a job, given as the document that was decided on."""
+        uid = job["metadata"]["uid"]
+        for note in notes:
+            event = event_of(job, note, self._clock())
+            name = event["metadata"]["name"]
+            if name in self._sent:
+                continue
+            self._sent[name] = None
+            if len(self._sent) > _REMEMBERED:
+                self._sent.popitem(last=False)
+            self._idle.clear()
+            if uid in self._waiting:
+                self._waiting[uid].append(event)
+            else:
+                self._waiting[uid] = deque([event])
+                self._turns.put_nowait(uid)
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._pace.senders):
+                group.create_task(self._some())
+
+    async def drained(self) -> None:
+        """Wait until nothing is left to send."""
+        await self._idle.wait()
+
+    async def _some(self) -> None:
+        while True:
+            uid = await self._turns.get()
+            waiting = self._waiting[uid]
+            while waiting:
+                await self._send(waiting[0])
+                waiting.popleft()
+            del self._waiting[uid]
+            if not self._waiting:
+                self._idle.set()
+
+    async def _send(self, event: Object) -> None:
+        where = f"{event['metadata']['namespace']}/{event['involvedObject']['name']}"
+        for attempt in range(_TRIES):
+            try:
+                await self._cluster.create(EVENTS, event)
+                return
+            except ApiError as error:
+                if error.is_there_already:
+                    return
+                fault: RefusedError = error
+                if not error.is_passing:
+                    break
+            except RefusedError as error:
+                fault = error
+            await asyncio.sleep(self._pace.first_pause * 2**attempt)
+        _log.warning("event %s of %s was not sent: %s", event["reason"], where, fault)
+
+
+def event_of(job: Object, note: Note, now: float) -> Object:
+    """Return the event that says a note of a job: field by field as the reference controller writes it."""
+    meta = job["metadata"]
+    message = note.message
+    if len(message) > LONGEST_MESSAGE:
+        message = message[: LONGEST_MESSAGE - 1] + "…"
+    stamp = text_of(now)
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": _name(job, note), "namespace": meta["namespace"]},
+        "involvedObject": {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "namespace": meta["namespace"],
+            "name": meta["name"],
+            "uid": meta["uid"],
+            "resourceVersion": meta.get("resourceVersion", ""),
+        },
+        "type": note.type,
+        "reason": note.reason,
+        "message": message,
+        "source": {"component": COMPONENT},
+        "reportingComponent": COMPONENT,
+        "reportingInstance": "",
+        "firstTimestamp": stamp,
+        "lastTimestamp": stamp,
+        "count": 1,
+    }
+
+
+def _name(job: Object, note: Note) -> str:
+    conditions = (job.get("status") or {}).get("conditions") or []
+    cause = [job["metadata"]["uid"], conditions, note.type, note.reason, note.message]
+    digest = hashlib.sha256(json.dumps(cause, sort_keys=True).encode()).hexdigest()
+    return f"{job['metadata']['name']}.{digest[:16]}"

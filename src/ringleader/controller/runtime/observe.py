@@ -1,0 +1,159 @@
+"""What the cluster holds of one job, put together from the views and from reads by name."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+
+from ringleader.controller.decide.decision import Observed, PodFacts, Rejection
+from ringleader.controller.decide.failure_policy import annotations_of
+from ringleader.controller.decide.prerequisites import EXEC_RIGHTS
+from ringleader.controller.decide.status import is_finished
+from ringleader.controller.runtime.caches import Caches
+from ringleader.controller.runtime.informer_cache import View
+from ringleader.controller.runtime.projections import controller_of, pod_facts
+from ringleader.kube.port import ApiError, Object
+from ringleader.kube.resources import (
+    CONFIG_MAPS,
+    JOBS,
+    PLUGIN_POD_GROUPS,
+    PODS,
+    PRIORITY_CLASSES,
+    ROLE_BINDINGS,
+    ROLES,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    VOLCANO_POD_GROUPS,
+    Resource,
+)
+from ringleader.mpijob import object_names
+from ringleader.mpijob.model import MPIJob
+from ringleader.render.kubernetes.gang import VOLCANO, gang_of
+from ringleader.render.kubernetes.settings import OperatorSettings
+from ringleader.render.kubernetes.spawn import is_exec
+
+
+async def observe(
+    caches: Caches,
+    job: MPIJob,
+    *,
+    settings: OperatorSettings,
+    rejections: tuple[Rejection, ...],
+    logs: Mapping[str, str],
+) -> Observed:
+    """Return all that a decision on this job may rest on.
+
+    Reads by name only what the job may have
+    and what is not known freshly. Raises ApiError and UnreachableError.
+    """
+    space, name = job.metadata.namespace, job.metadata.name
+    wanted = _wanted(job, gang_of(job, settings))
+    if not job.status.conditions:  # never looked at: what is missing is found out by making it
+        for resource, object_name in wanted.values():
+            if resource != PRIORITY_CLASSES:
+                caches.named.assume_missing(resource, space, object_name, name)
+    found = await asyncio.gather(
+        *(_read(caches, resource, object_name, job) for resource, object_name in wanted.values())
+    )
+    documents = dict(zip(wanted, found, strict=True))
+    if "role" not in wanted and EXEC_RIGHTS in annotations_of(documents["config_map"]):
+        documents["role"] = await _read(caches, ROLES, object_names.launcher(name), job)
+    return Observed(
+        service=await _watched(caches, SERVICES, caches.services, object_names.service(name), job),
+        launcher=await _watched(caches, JOBS, caches.launchers, object_names.launcher(name), job),
+        config_map=documents.get("config_map"),
+        secret=documents.get("secret"),
+        pod_group=documents.get("pod_group"),
+        service_account=documents.get("service_account"),
+        role=documents.get("role"),
+        role_binding=documents.get("role_binding"),
+        pods=(
+            *(kept.value for kept in caches.pods.of_job(space, name)),
+            *await _in_the_way(caches, job, rejections),
+        ),
+        priorities=_priorities(documents),
+        rejections=rejections,
+        logs=logs,
+    )
+
+
+async def _watched(
+    caches: Caches, resource: Resource, view: View[Object], name: str, job: MPIJob
+) -> Object | None:
+    """Return an object of a watched kind; one without our label is in no watch and is read anew."""
+    space = job.metadata.namespace
+    kept = view.get(space, name)
+    if kept is not None and not kept.is_labelled:
+        if await caches.named.read(resource, space, name, job.metadata.name) is None:
+            view.missing(space, name, kept.uid)
+        kept = view.get(space, name)
+    return None if kept is None else kept.value
+
+
+async def _in_the_way(caches: Caches, job: MPIJob, rejections: tuple[Rejection, ...]) -> list[PodFacts]:
+    """Return the Pods of others that hold names of ours, as they are now: no watch of ours shows them."""
+    space, name = job.metadata.namespace, job.metadata.name
+    known = {kept.value.name for kept in caches.pods.of_job(space, name)}
+    taken = [one.name for one in rejections if one.resource == PODS and one.status == 409]
+    found = [await caches.named.read(PODS, space, one, name) for one in taken if one not in known]
+    return [pod_facts(document) for document in found if document is not None]
+
+
+async def _read(caches: Caches, resource: Resource, name: str, job: MPIJob) -> Object | None:
+    space = job.metadata.namespace
+    try:
+        document = await caches.named.get(resource, space, name, job.metadata.name)
+        if document is not None and resource != PRIORITY_CLASSES and not _is_settled(document, job):
+            document = await caches.named.read(resource, space, name, job.metadata.name)
+    except ApiError as error:
+        if error.status == 403 and (resource == PRIORITY_CLASSES or (resource == ROLES and not is_exec(job))):
+            return None  # an operator of one namespace, or without exec spawning, may not read them
+        raise
+    return document
+
+
+def _is_settled(document: Object, job: MPIJob) -> bool:
+    """Say whether an object is the job's own and stays: others come and go without our doing."""
+    meta = document["metadata"]
+    return controller_of(meta).get("uid") == job.metadata.uid and "deletionTimestamp" not in meta
+
+
+def _wanted(job: MPIJob, gang: str) -> dict[str, tuple[Resource, str]]:
+    """Return what to read by name for a job."""
+    name = job.metadata.name
+    wanted = {
+        "config_map": (CONFIG_MAPS, object_names.config(name)),
+        "secret": (SECRETS, object_names.ssh(name)),
+    }
+    if is_exec(job):
+        wanted.pop("secret")  # its Pods speak no ssh
+        wanted["service_account"] = (SERVICE_ACCOUNTS, object_names.launcher(name))
+        wanted["role"] = (ROLES, object_names.launcher(name))
+        wanted["role_binding"] = (ROLE_BINDINGS, object_names.launcher(name))
+    if gang:
+        groups = VOLCANO_POD_GROUPS if gang == VOLCANO else PLUGIN_POD_GROUPS
+        wanted["pod_group"] = (groups, name)
+        for priority in _priority_classes(job):
+            wanted[f"priority {priority}"] = (PRIORITY_CLASSES, priority)
+    if is_finished(job.status):
+        wanted.pop("secret", None)
+    return wanted
+
+
+def _priority_classes(job: MPIJob) -> Iterator[str]:
+    specs = job.spec.mpi_replica_specs
+    found = set()
+    for spec in (specs.launcher, specs.worker):
+        name = spec.template.get("spec", {}).get("priorityClassName") if spec is not None else None
+        if name and name not in found:
+            found.add(name)
+            yield name
+
+
+def _priorities(documents: Mapping[str, Object | None]) -> dict[str, int]:
+    return {
+        key.removeprefix("priority "): document.get("value", 0)
+        for key, document in documents.items()
+        if key.startswith("priority ") and document is not None
+    }

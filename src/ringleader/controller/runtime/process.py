@@ -1,0 +1,275 @@
+"""The running operator: informers fill the views, workers take jobs from the queue, probes are answered."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from ringleader.controller.runtime import caches as kinds
+from ringleader.controller.runtime import rbac_check
+from ringleader.controller.runtime.api_metrics import MeasuredCluster
+from ringleader.controller.runtime.caches import Caches
+from ringleader.controller.runtime.events import EventSender, Pace
+from ringleader.controller.runtime.health import HealthServer
+from ringleader.controller.runtime.leader_election import Leader, LeaseTerms
+from ringleader.controller.runtime.metrics import Metrics
+from ringleader.controller.runtime.projections import Kept
+from ringleader.controller.runtime.reconciler import Clock, Key, Reconciler, Verdict
+from ringleader.controller.runtime.task_group import Together
+from ringleader.controller.runtime.work_queue import Pauses, WorkQueue
+from ringleader.errors import RefusedError
+from ringleader.kube.informer import Informer
+from ringleader.kube.pauses import Pauses as WatchPauses
+from ringleader.kube.port import ApiError, Cluster, Object, UnreachableError
+from ringleader.kube.resources import JOBS, MPIJOBS, PODS, SERVICES, Resource
+from ringleader.render.kubernetes.labels import MANAGED_BY, MANAGER, OPERATOR, OPERATOR_NAME
+from ringleader.render.kubernetes.settings import OperatorSettings
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+_LAST_WORDS = 3.0
+"""Seconds for events that are still to be sent at the end."""
+OURS = f"{MANAGED_BY}={MANAGER}"
+"""Label selector of what the operator makes itself."""
+PODS_OF_JOBS = f"{OPERATOR_NAME}={OPERATOR}"
+"""Label selector of the Pods of MPIJobs, the launchers' among them and those of the reference controller."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessTerms:
+    """How the process works. Times in seconds."""
+
+    namespace: str = ""
+    """Namespace that is looked after; empty for all."""
+    lease: LeaseTerms | None = None
+    """``None``: this is the only controller."""
+    host: str = ""
+    """Address that probes are answered on; empty for all of the Pod's."""
+    port: int | None = 8080
+    """Port for /healthz, /readyz and /metrics; 0 for any free one, ``None`` for none."""
+    parallel_jobs: int = 32
+    """Jobs that are looked at side by side."""
+    parallel_requests: int = 64
+    """Requests of one job under way at the same time."""
+    pass_deadline: float = 300.0
+    """For one pass over one job."""
+    resync: float = 300.0
+    """A job that has not ended is looked at so often even if nothing happens."""
+    stop_within: float = 15.0
+    """For passes under way when the process is told to stop."""
+    silence: float = 5.0
+    """The API server may be silent for so long before the process is no longer ready."""
+    watch_silence: float = 90.0
+    """A watch that told nothing for so long, not even a version, is opened anew."""
+    watch_pauses: WatchPauses = field(default_factory=WatchPauses)
+    """Before a watch that broke off is opened anew."""
+    pauses: Pauses = field(default_factory=Pauses)
+    pace: Pace = field(default_factory=Pace)
+
+
+class SystemClock:
+    """The machine's own time."""
+
+    def now(self) -> float:
+        """Return seconds since the epoch."""
+        return time.time()
+
+    def steady(self) -> float:
+        """Return seconds that never go back."""
+        return time.monotonic()
+
+
+class Operator:
+    """One process of the operator."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: OperatorSettings,
+        terms: ProcessTerms,
+        *,
+        lease_cluster: Cluster | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """``cluster`` is closed at the end of ``run``, and so is ``lease_cluster``.
+
+        The Lease is renewed through the latter, where it does not wait behind a thousand Pods.
+        """
+        self._closed_at_end = [cluster, *([lease_cluster] if lease_cluster is not None else [])]
+        self._terms = terms
+        self._rights = rbac_check.wanted(settings)
+        self._clock = clock = clock or SystemClock()
+        self.metrics = Metrics()
+        self._cluster = MeasuredCluster(cluster, count=self.metrics.requested, clock=clock.steady)
+        self._queue: WorkQueue[Key] = WorkQueue(clock=clock.steady, pauses=terms.pauses)
+        self._caches = Caches(self._cluster, clock=clock.steady, changed=self._changed)
+        self._events = EventSender(self._cluster, clock=clock.now, pace=terms.pace)
+        self._reconciler = Reconciler(
+            self._cluster,
+            self._caches,
+            settings,
+            clock=clock,
+            events=self._events,
+            metrics=self.metrics,
+            parallel_requests=terms.parallel_requests,
+            deadline=terms.pass_deadline,
+            resync=terms.resync,
+        )
+        self._leader: Leader | None = None
+        if terms.lease is not None:
+            through = lease_cluster or self._cluster
+            self._leader = Leader(through, terms.lease, steady=clock.steady, now=clock.now)
+        self._health = HealthServer(is_healthy=self._ill, is_ready=self._unready, metrics=self.metrics)
+        self._informers = self._make_informers()
+        self._works = False
+        self.metrics.queue(lambda: len(self._queue), lambda: self._queue.at_work)
+
+    @property
+    def port(self) -> int:
+        """The port for probes, once it is listened on."""
+        return self._health.port
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until told to stop. RefusedError: the cluster does not let us, or the lead is lost."""
+        background, workers = Together(), Together()
+        try:
+            if self._terms.port is not None:
+                await self._health.start(self._terms.host, self._terms.port)
+                _log.info("answers probes", extra={"port": self._health.port})
+            background.start(self._begin(background, workers))
+            ends = [
+                asyncio.create_task(one) for one in (stop.wait(), background.failure(), workers.failure())
+            ]
+            done, pending = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            for task in pending:
+                task.cancel()
+            for task in done:
+                task.result()
+            await self._wind_up(workers)
+        finally:
+            self._works = False
+            await workers.cancel()
+            await background.cancel()
+            if self._leader is not None:
+                await self._leader.give_back()
+            await self._health.stop()
+            for cluster in self._closed_at_end:
+                await cluster.close()
+
+    async def _begin(self, background: Together, workers: Together) -> None:
+        """Ask whether we may, fill the views, take the lead, and let the workers begin."""
+        await self._check()
+        for informer in self._informers:
+            background.start(informer.run())
+        background.start(self._events.run())
+        for informer in self._informers:
+            await informer.synced.wait()
+        if self._leader is not None:
+            await self._leader.take()
+            background.start(self._leader.hold())
+        self.metrics.leads(True)
+        self._works = True
+        _log.info("looks after MPIJobs", extra={"jobs": len(self._caches.mpijobs)})
+        for _ in range(self._terms.parallel_jobs):
+            workers.start(self._worker())
+
+    async def _check(self) -> None:
+        """Ask for the CRD and our rights, again and again while the server does not answer."""
+        lock = None if self._terms.lease is None else self._terms.lease.namespace
+        for attempt in itertools.count(1):
+            try:
+                await rbac_check.check(self._cluster, self._terms.namespace, lock, self._rights)
+                return
+            except UnreachableError as error:
+                fault: RefusedError = error
+            except ApiError as error:
+                if not error.is_passing:
+                    raise
+                fault = error
+            _log.warning("the API server is not there yet: %s", fault)
+            await asyncio.sleep(self._terms.pauses.after(attempt))
+
+    async def _wind_up(self, workers: Together) -> None:
+        """Let the passes under way come to their end."""
+        _log.info("stops")
+        self._queue.close()
+        if not await workers.ended(self._terms.stop_within):
+            _log.warning("passes did not end in %g s and are broken off", self._terms.stop_within)
+        try:
+            async with asyncio.timeout(_LAST_WORDS):
+                await self._events.drained()
+        except TimeoutError:
+            _log.warning("events were not all sent")
+
+    async def _worker(self) -> None:
+        while (key := await self._queue.take()) is not None:
+            try:
+                verdict = await self._reconciler.look(key)
+            except Exception as error:
+                _log.exception("a pass broke down", extra={"job": "/".join(key)})
+                verdict = Verdict(error=RefusedError(str(error)))
+            settle(self._queue, key, verdict)
+
+    def _changed(self, namespace: str, job: str) -> None:
+        if job:
+            self._queue.add((namespace, job))
+
+    def _ill(self) -> str:
+        if self._leader is not None and not self._leader.is_sound():
+            return "the Lease is neither renewed nor given up"
+        return ""
+
+    def _unready(self) -> str:
+        if waiting := [one.resource.plural for one in self._informers if not one.synced.is_set()]:
+            return f"not yet listed: {', '.join(waiting)}"
+        since = self._cluster.silent_since
+        if since is not None and self._clock.steady() - since > self._terms.silence:
+            return f"the API server has not answered for {self._clock.steady() - since:.0f} s"
+        return ""
+
+    def _make_informers(self) -> tuple[Informer[Any], ...]:
+        known = self._caches
+        return (
+            self._informer(MPIJOBS, "", kinds.stored_job, known.mpijobs.seen),
+            self._informer(PODS, PODS_OF_JOBS, kinds.kept_pod, known.pods.seen),
+            self._informer(JOBS, OURS, kinds.kept_launcher, known.launchers.seen),
+            self._informer(SERVICES, OURS, kinds.kept_service, known.services.seen),
+        )
+
+    def _informer(
+        self,
+        resource: Resource,
+        labels: str,
+        project: Callable[[Object], Kept[T]],
+        changed: Callable[[str, str, Kept[T] | None], None],
+    ) -> Informer[Kept[T]]:
+        return Informer(
+            self._cluster,
+            resource,
+            namespace=self._terms.namespace,
+            labels=labels,
+            project=project,
+            changed=changed,
+            silence=self._terms.watch_silence,
+            pauses=self._terms.watch_pauses,
+        )
+
+
+def settle(queue: WorkQueue[Key], key: Key, verdict: Verdict) -> None:
+    """Tell the queue how a pass ended."""
+    if verdict.is_gone:
+        queue.done(key)
+        queue.forget(key)
+    elif verdict.error is not None:
+        queue.failed(key, at_least=verdict.at_least, has_progressed=verdict.has_progressed)
+    elif verdict.is_blocked:
+        queue.failed(key, has_progressed=verdict.has_progressed)
+        if verdict.again_after is not None:
+            queue.add(key, after=verdict.again_after)
+    else:
+        queue.done(key, again_after=verdict.again_after, rest=verdict.rest)

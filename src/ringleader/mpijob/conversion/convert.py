@@ -1,0 +1,134 @@
+"""A manifest of an older version becomes a v2beta1 job, with a list of what changed on the way.
+
+What the old controllers did by themselves is spelt out where v2beta1 does otherwise, so that a job of 2019
+runs as it did. The order of the old versions is v1alpha1, v1alpha2, v1; each is read by its own rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ringleader.errors import RequestError
+from ringleader.mpijob.annotations import SPAWN, SPAWN_EXEC
+from ringleader.mpijob.conversion.changes import Change, Changes
+from ringleader.mpijob.conversion.from_v1 import spec_of_v1
+from ringleader.mpijob.conversion.from_v1alpha1 import spec_of_v1alpha1
+from ringleader.mpijob.conversion.old_specs import SPECS, V1ALPHA1
+from ringleader.mpijob.document_faults import Faults
+from ringleader.mpijob.document_path import NOWHERE, ROOT, Places
+from ringleader.mpijob.field_constraints import Mark
+from ringleader.mpijob.field_schema import shapes
+from ringleader.mpijob.model import API_VERSION, GROUP, KIND, Metadata, MPIJob
+from ringleader.mpijob.parser import OLD_VERSIONS, read, struct
+
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+"""kubectl's copy of the old manifest; with the new one it would lead ``kubectl apply`` astray."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conversion:
+    """A job as v2beta1 has it, and what became of the old manifest's words."""
+
+    job: MPIJob
+    changes: tuple[Change, ...] = ()
+    """In the order of the manifest; empty where it was v2beta1 already."""
+
+
+def convert(document: object, *, places: Places = NOWHERE) -> Conversion:
+    """Read a manifest of any version. Raises RequestError with every fault in it."""
+    version = _old_version(document)
+    if version is None or not isinstance(document, Mapping):
+        return Conversion(job=read(document, places=places))
+    _check(document, version, places)
+    changes = Changes()
+    changes.add(ROOT.field("apiVersion"), f"{document['apiVersion']} is now {API_VERSION}")
+    metadata = _metadata(document["metadata"], changes)
+    convert_spec = spec_of_v1alpha1 if version == V1ALPHA1 else spec_of_v1
+    spec = convert_spec(document["spec"], version, changes)
+    _note_spawn(metadata, changes)
+    if document.get("status"):
+        changes.add(ROOT.field("status"), "dropped: the controller writes it anew")
+    manifest = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
+    job = read(manifest, places=Places(source=places.source, lines={**places.lines, **changes.moved(places)}))
+    return Conversion(job=job, changes=changes.found)
+
+
+def _old_version(document: object) -> str | None:
+    """Return the old version that a document says it is of, or ``None``."""
+    group, _, version = str(document.get("apiVersion") if isinstance(document, Mapping) else "").partition(
+        "/"
+    )
+    return version if group == GROUP and version in OLD_VERSIONS else None
+
+
+def _check(document: Mapping[str, Any], version: str, places: Places) -> None:
+    """Raise RequestError with what is wrong with a manifest as one of its own version."""
+    faults = Faults(places=places)
+    if document.get("kind") != KIND:
+        faults.add(ROOT.field("kind"), f"{document.get('kind')!r}, an MPIJob is needed", f"kind: {KIND}")
+    for name in document:
+        if name not in ("apiVersion", "kind", "metadata", "spec", "status"):
+            faults.add(ROOT.field(str(name)), "unknown field")
+    for name, model in (("metadata", Metadata), ("spec", SPECS[version])):
+        if document.get(name) is None:
+            faults.add(ROOT.field(name), "missing")
+        else:
+            _check_part(model, document[name], name, faults)
+    if faults.found:
+        raise RequestError(faults.in_order())
+
+
+def _check_part(model: Any, value: object, name: str, faults: Faults) -> None:
+    struct(model, value, ROOT.field(name), faults)
+    if model is SPECS[V1ALPHA1] and isinstance(value, Mapping):
+        _check_size(value, faults)
+
+
+def _check_size(spec: Mapping[str, Any], faults: Faults) -> None:
+    """Check that a v1alpha1 job's size is said once, and can be worked out."""
+    here = ROOT.field("spec")
+    given = [name for name in ("replicas", "gpus", "processingUnits") if spec.get(name) is not None]
+    if len(given) != 1:
+        what = f"{' and '.join(given)} exclude each other" if given else "says nowhere how many workers"
+        faults.add(here, what, "give one of replicas, gpus, processingUnits")
+        return
+    per_node = {"gpus": "gpusPerNode", "processingUnits": "processingUnitsPerNode"}.get(given[0])
+    if per_node is None:
+        return
+    total, units = spec[given[0]], spec.get(per_node)
+    if units is None:
+        hint = f"add {per_node}: what the old operator's flag for it was, often 8"
+        faults.add(here.field(per_node), f"missing: {given[0]} alone does not say how many workers", hint)
+    elif type(total) is int and type(units) is int and units > 0 and total > units and total % units:
+        faults.add(here.field(given[0]), f"{total} is no multiple of {per_node}: {units}")
+
+
+def _metadata(metadata: Mapping[str, Any], changes: Changes) -> dict[str, Any]:
+    """Return the metadata without what a server or kubectl added, with the spawn the old version used."""
+    here = ROOT.field("metadata")
+    ours = {shape.name for shape in shapes(Metadata) if not shape.has(Mark.SET_BY_SERVER)}
+    kept = {name: value for name, value in metadata.items() if name in ours and value is not None}
+    dropped = [name for name in metadata if name not in ours]
+    if dropped:
+        changes.add(here, f"dropped what the server had set: {', '.join(dropped)}")
+    notes = {name: text for name, text in kept.get("annotations", {}).items() if name != LAST_APPLIED}
+    if len(notes) < len(kept.get("annotations", {})):
+        changes.add(here.field("annotations").key(LAST_APPLIED), "dropped: it holds the old manifest")
+    return {**kept, "annotations": {SPAWN: SPAWN_EXEC, **notes}}
+
+
+def _note_spawn(metadata: Mapping[str, Any], changes: Changes) -> None:
+    here = ROOT.fields("metadata", "annotations").key(SPAWN)
+    how = metadata["annotations"][SPAWN]
+    changes.add(
+        here,
+        f"{how}: mpirun reaches the workers through the Kubernetes API, as it did; remove the annotation for "
+        "ssh, the way of v2beta1, once the image has sshd",
+    )
+    changes.lose(
+        ROOT.fields("metadata", "labels"),
+        "Pods have other labels than before: training.kubeflow.org/job-name, job-role and replica-index "
+        "in place of mpi_job_name, mpi_role_type (mpi-job-name, mpi-job-role in v1)",
+    )

@@ -1,0 +1,103 @@
+"""Specs of the versions before v2beta1: what their controllers read, for checking manifests of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated
+
+from ringleader.mpijob.field_constraints import Count, Mark, Named, Number, Template
+from ringleader.mpijob.model import CleanPodPolicy, ManagedBy, SchedulingPolicy
+from ringleader.mpijob.parser import OLD_VERSIONS
+
+V1, V1ALPHA2, V1ALPHA1 = OLD_VERSIONS
+
+
+class AnyRestartPolicy(StrEnum):
+    """Restart policies that the types of older versions named."""
+
+    ALWAYS = "Always"
+    ON_FAILURE = "OnFailure"
+    NEVER = "Never"
+    EXIT_CODE = "ExitCode"
+
+
+class MpiDistribution(StrEnum):
+    """MPI libraries as v1alpha2 called them."""
+
+    OPENMPI = "OpenMPI"
+    INTEL_MPI = "IntelMPI"
+    MPICH = "MPICH"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OldReplicaSpec:
+    """Pods of one kind."""
+
+    replicas: Annotated[int | None, Number(minimum=1)] = None
+    restart_policy: Annotated[AnyRestartPolicy | None, Mark.EMPTY_IS_DEFAULT] = None
+    template: Template
+
+
+@dataclass(frozen=True, kw_only=True)
+class OldReplicaSpecs:
+    """The two kinds of Pods."""
+
+    launcher: Annotated[OldReplicaSpec, Named(name="Launcher", is_key=True)]
+    worker: Annotated[OldReplicaSpec | None, Named(name="Worker", is_key=True)] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OldRunPolicy:
+    """Policies that v1alpha2 had beside its top-level fields, and v1 in place of them."""
+
+    clean_pod_policy: CleanPodPolicy | None = None
+    ttl_seconds_after_finished: Count | None = None
+    active_deadline_seconds: Annotated[int | None, Number(bits=64, minimum=0)] = None
+    backoff_limit: Count | None = None
+    scheduling_policy: SchedulingPolicy | None = None
+    suspend: bool | None = None
+    """The training operator's v1 only."""
+    managed_by: ManagedBy | None = None
+    """The training operator's v1 only."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class V1Spec:
+    """kubeflow.org/v1: bare Pods, exec through kubectl."""
+
+    mpi_replica_specs: OldReplicaSpecs
+    slots_per_worker: Count | None = None
+    clean_pod_policy: CleanPodPolicy | None = None
+    main_container: str = ""
+    run_policy: OldRunPolicy | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class V1alpha2Spec(V1Spec):
+    """kubeflow.org/v1alpha2: a Job and a StatefulSet, exec through kubectl."""
+
+    backoff_limit: Count | None = None
+    active_deadline_seconds: Annotated[int | None, Number(bits=64, minimum=0)] = None
+    mpi_distribution: MpiDistribution | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class V1alpha1Spec:
+    """kubeflow.org/v1alpha1: one template for launcher and workers."""
+
+    template: Template
+    replicas: Annotated[int | None, Number(minimum=1)] = None
+    gpus: Annotated[int | None, Number(minimum=1)] = None
+    gpus_per_node: Annotated[int | None, Number(minimum=1)] = None
+    processing_units: Annotated[int | None, Number(minimum=1)] = None
+    processing_units_per_node: Annotated[int | None, Number(minimum=1)] = None
+    processing_resource_type: str = ""
+    slots_per_worker: Count | None = None
+    launcher_on_master: bool = False
+    backoff_limit: Count | None = None
+    active_deadline_seconds: Annotated[int | None, Number(bits=64, minimum=0)] = None
+
+
+SPECS = {V1: V1Spec, V1ALPHA2: V1alpha2Spec, V1ALPHA1: V1alpha1Spec}
+"""Version → its spec."""

@@ -1,0 +1,211 @@
+"""A document becomes an ``MPIJob``; everything wrong with it is found at once, each fault with its place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ringleader.errors import RequestError
+from ringleader.mpijob import object_names
+from ringleader.mpijob.annotations import KNOWN, PREFIX, RESTART_LIMIT, RESTARTS, SECONDS, WAIT_LIMIT
+from ringleader.mpijob.document_faults import Faults, kind_of
+from ringleader.mpijob.document_path import NOWHERE, ROOT, Path, Places
+from ringleader.mpijob.field_constraints import Content, Mark, Number
+from ringleader.mpijob.field_schema import Shape, is_model, shapes
+from ringleader.mpijob.model import API_VERSION, GROUP, KIND, Metadata, MPIJob
+from ringleader.mpijob.pod_template_checks import check_content
+from ringleader.mpijob.serializer import write
+from ringleader.mpijob.suggestions import nearest, unknown_field
+
+OLD_VERSIONS = ("v1", "v1alpha2", "v1alpha1")
+"""Versions of the API that ``ringleader.mpijob.conversion.convert`` reads, newest first."""
+
+_OLD = tuple(f"{GROUP}/{old}" for old in OLD_VERSIONS)
+_NAMES = {int: "a whole number", bool: "true or false", str: "text"}
+
+
+def read(document: object, *, places: Places = NOWHERE, strict: bool = True) -> MPIJob:
+    """Return the job that a document describes, with defaults set.
+
+    ``places`` tells of the file it came from. Without ``strict`` unknown fields are passed over, as the API
+    server does it: for what a cluster stored. Raises RequestError with every fault.
+    """
+    faults = Faults(places=places, strict=strict)
+    job = None
+    if not isinstance(document, Mapping):
+        faults.add(ROOT, f"{kind_of(document)}, an MPIJob is needed")
+    else:
+        job = _job(document, faults)
+    if faults.found or job is None:
+        raise RequestError(faults.in_order())
+    return job
+
+
+def check(job: MPIJob) -> MPIJob:
+    """Return a job that was made in Python, or raise RequestError with every fault in it."""
+    read(write(job))
+    return job
+
+
+def struct(model: Any, value: object, path: Path, faults: Faults) -> Any:
+    """Read a dataclass from a JSON object; ``None`` where a field without a default is missing or wrong."""
+    if not isinstance(value, Mapping):
+        faults.add(path, f"{kind_of(value)}, fields are needed")
+        return None
+    fields = {shape.name: shape for shape in shapes(model)}
+    for name in value:
+        if name not in fields and faults.strict:
+            here = path.key(name) if any(shape.is_key for shape in shapes(model)) else path.field(name)
+            faults.add(here, *unknown_field(str(name), fields))
+    found = {}
+    for shape in fields.values():
+        here = path.key(shape.name) if shape.is_key else path.field(shape.name)
+        given = value.get(shape.name)
+        if given is None or (given == "" and shape.has(Mark.EMPTY_IS_DEFAULT)):
+            if shape.is_required:
+                faults.add(here, *_missing(shape, value))
+            continue
+        found[shape.attribute] = _field(shape, given, here, faults)
+    return None if faults.found else model(**found)
+
+
+def _job(document: Mapping[str, Any], faults: Faults) -> MPIJob | None:
+    _check_version(document, faults)
+    if document.get("apiVersion") in _OLD:
+        return None  # its fields are right or wrong by another version's rules
+    body = {key: value for key, value in document.items() if key not in ("apiVersion", "kind")}
+    job = struct(MPIJob, body, ROOT, faults)
+    _check_names(document, faults)
+    assert job is None or isinstance(job, MPIJob)
+    return job
+
+
+def _check_version(document: Mapping[str, Any], faults: Faults) -> None:
+    kind, version = document.get("kind"), document.get("apiVersion")
+    if kind != KIND:
+        faults.add(
+            ROOT.field("kind"), f"{kind!r}, an MPIJob is needed" if kind else "missing", f"kind: {KIND}"
+        )
+    if version == API_VERSION:
+        return
+    where, hint = ROOT.field("apiVersion"), f"apiVersion: {API_VERSION}"
+    if version in _OLD:
+        faults.add(where, f"{version} is an older version", "ringleader render mpijob --convert FILE")
+    else:
+        faults.add(where, f"{version!r} is unknown" if version else "missing", hint)
+
+
+def _check_names(document: Mapping[str, Any], faults: Faults) -> None:
+    """Check the job's name with the number of its workers, and its namespace."""
+    metadata = document.get("metadata")
+    if not isinstance(metadata, Mapping):
+        return
+    here = ROOT.field("metadata")
+    name, start, space = metadata.get("name"), metadata.get("generateName"), metadata.get("namespace")
+    if not name and not start:
+        faults.add(here.field("name"), "missing", "give the job a name, or metadata.generateName")
+    elif isinstance(name, str) and name:
+        _check_name(here.field("name"), name, document, faults)
+    elif not name and isinstance(start, str):
+        _check_name(here.field("generateName"), start + "x" * object_names.GENERATED, document, faults)
+    if isinstance(space, str) and space and not object_names.is_namespace(space):
+        faults.add(here.field("namespace"), f"{space!r} is no namespace's name", "use a-z, 0-9 and -")
+    notes = metadata.get("annotations")
+    _check_annotations(notes if isinstance(notes, Mapping) else {}, here.field("annotations"), faults)
+
+
+def _check_annotations(notes: Mapping[str, Any], path: Path, faults: Faults) -> None:
+    """Check those annotations that are ours."""
+    for name, text in notes.items():
+        allowed = KNOWN.get(name)
+        if allowed is None:
+            if faults.strict and str(name).startswith(PREFIX):
+                faults.add(path.key(name), *unknown_field(name, KNOWN))
+        elif allowed and isinstance(text, str) and text not in allowed:
+            faults.add(path.key(name), f"{text!r} is not supported", f"one of: {', '.join(allowed)}")
+        elif name == RESTART_LIMIT and isinstance(text, str) and not re.fullmatch(RESTARTS, text):
+            faults.add(path.key(name), f"{text!r} is no number", 'a whole number in quotes: "3"')
+        elif name == WAIT_LIMIT and isinstance(text, str) and not re.fullmatch(SECONDS, text):
+            faults.add(path.key(name), f"{text!r} is no number of seconds", 'above 0, in quotes: "3600"')
+
+
+def _check_name(path: Path, name: str, document: Mapping[str, Any], faults: Faults) -> None:
+    fault = object_names.fault_of_name(name, _workers(document))
+    if fault is not None:
+        faults.add(path, *fault)
+
+
+def _workers(document: Mapping[str, Any]) -> int:
+    """Return the number of workers as far as it can be read; 0 where it cannot."""
+    value: Any = document
+    for key in ("spec", "mpiReplicaSpecs", "Worker", "replicas"):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value if type(value) is int else 0
+
+
+def _field(shape: Shape, value: object, path: Path, faults: Faults) -> Any:
+    if not shape.is_list:
+        return _value(shape, value, path, faults)
+    if not isinstance(value, list | tuple):
+        faults.add(path, f"{kind_of(value)}, a list is needed")
+        return ()
+    return tuple(_value(shape, item, path.item(index), faults) for index, item in enumerate(value))
+
+
+def _value(shape: Shape, value: object, path: Path, faults: Faults) -> Any:
+    """Read one value that is not null."""
+    if is_model(shape.kind):
+        return struct(shape.kind, value, path, faults)
+    content = shape.mark(Content)
+    if content is not None:
+        check_content(content, value, path, faults)
+        return value
+    if shape.kind in (int, bool):
+        if type(value) is not shape.kind:
+            faults.add(path, f"{kind_of(value)}, {_NAMES[shape.kind]} is needed")
+        elif shape.kind is int:
+            _check_number(shape.mark(Number) or Number(), int(str(value)), path, faults)
+        return value
+    if not isinstance(value, str):
+        faults.add(path, f"{kind_of(value)}, text is needed", _quote_it(value))
+        return value
+    return value if shape.kind is str else _word(shape.kind, value, path, faults)
+
+
+def _word(kind: Any, value: str, path: Path, faults: Faults) -> Any:
+    allowed = [str(one) for one in kind]
+    if value in allowed:
+        return kind(value)
+    close = nearest(value, allowed)
+    hint = f"one of: {', '.join(allowed)}" if close is None else f"did you mean {close}?"
+    faults.add(
+        path, f"{value!r} is not supported", hint if close is None else f"{hint} One of: {', '.join(allowed)}"
+    )
+    return value
+
+
+def _check_number(limits: Number, value: int, path: Path, faults: Faults) -> None:
+    low, high = limits.minimum, limits.maximum
+    if low is not None and low == high and value != low:
+        faults.add(path, f"{value}, must be {low}")
+    elif low is not None and value < low:
+        faults.add(path, f"{value}, must be at least {low}")
+    elif not -(2 ** (limits.bits - 1)) <= value < 2 ** (limits.bits - 1):
+        faults.add(path, f"{value} does not fit in {limits.bits} bits")
+
+
+def _missing(shape: Shape, around: Mapping[str, Any]) -> tuple[str, str]:
+    close = nearest(shape.name, [str(name) for name in around])
+    return "missing", f"is {close} meant to be {shape.name}?" if close else ""
+
+
+def _quote_it(value: object) -> str:
+    return "put it in quotes" if isinstance(value, bool | int | float) else ""
+
+
+def request(job: MPIJob) -> MPIJob:
+    """Return the job without what a server added: as a user would send it."""
+    kept = {shape.attribute: shape.default for shape in shapes(Metadata) if shape.has(Mark.SET_BY_SERVER)}
+    return MPIJob(metadata=replace(job.metadata, **kept), spec=job.spec)

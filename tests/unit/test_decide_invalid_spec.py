@@ -1,0 +1,248 @@
+"""A job whose spec is invalid, and what becomes of it when it is corrected (weakness 13)."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.decide_world import START, World, make_job
+
+from ringleader.controller.decide.decision import Decision
+from ringleader.controller.decide.invalid_spec import status_of
+from ringleader.controller.decide.policy_order import decide_invalid
+from ringleader.errors import RequestError
+from ringleader.mpijob.parser import read
+from ringleader.mpijob.serializer import write
+from ringleader.render.kubernetes.settings import OperatorSettings
+
+TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "mpi"}]}}
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    spec = {
+        "mpiReplicaSpecs": {
+            "Launcher": {"template": TEMPLATE},
+            "Worker": {"replicas": 0, "restartPolicy": "Always", "template": {"spec": {"containers": []}}},
+        }
+    }
+    found = {
+        "apiVersion": "kubeflow.org/v2beta1",
+        "kind": "MPIJob",
+        "metadata": {"name": "pi", "namespace": "lab", "uid": "job-uid"},
+        "spec": spec,
+    }
+    return found | changes
+
+
+def error(found: dict[str, Any]) -> RequestError:
+    with pytest.raises(RequestError) as caught:
+        read(found, strict=False)
+    return caught.value
+
+
+def test_an_invalid_spec_is_a_condition_and_one_event() -> None:
+    found = document()
+    decision = decide_invalid(found, error(found), START)
+    assert decision.status is not None
+    (said,) = decision.status["conditions"]
+    assert (said["type"], said["status"], said["reason"]) == ("Created", "False", "ValidationError")
+    assert said["message"].startswith("Found validation errors: ")
+    for field in ("replicas", "restartPolicy", "containers"):
+        assert (
+            f"spec.mpiReplicaSpecs[Worker].{'template.spec.' * (field == 'containers')}{field}: "
+            in said["message"]
+        )
+    (note,) = decision.notes
+    assert (note.type, note.reason, note.message) == ("Warning", "ValidationError", said["message"])
+    assert not decision.stages
+    again = found | {"status": dict(decision.status)}
+    assert decide_invalid(again, error(found), START + 60) == Decision()
+
+
+def test_another_mistake_is_another_message() -> None:
+    found = document()
+    first = decide_invalid(found, error(found), START)
+    other = document(metadata={"name": "Pi", "namespace": "lab"}) | {
+        "status": deepcopy(dict(first.status or {}))
+    }
+    second = decide_invalid(other, error(other), START + 60)
+    assert second.status is not None
+    assert "metadata.name: " in second.status["conditions"][0]["message"]
+    assert second.status["conditions"][0]["lastTransitionTime"] == "2026-01-01T00:00:00Z"
+    assert len(second.notes) == 1
+    assert decide_invalid(other | {"status": dict(second.status)}, error(other), START + 90) == Decision()
+
+
+def test_a_corrected_job_goes_on_as_if_nothing_had_been() -> None:
+    world = World()
+    decision = decide_invalid(write(world.job), RequestError("spec.slotsPerWorker: -1"), START)
+    world.job = replace(world.job, status=status_of({"status": decision.status}))
+    assert world.condition("Created").status == "False"
+    world.start()
+    assert world.state == "Running"
+    created = world.condition("Created")
+    assert (created.status, created.reason) == ("True", "MPIJobCreated")
+    assert world.reasons == ["MPIJobCreated", "MPIJobRunning"]
+
+
+def test_a_running_job_with_an_invalid_edit_is_not_touched_and_recovers() -> None:
+    world = World().start()
+    decision = decide_invalid(write(world.job), RequestError("no"), START + 5)
+    assert not decision.stages
+    world.job = replace(world.job, status=status_of({"status": decision.status}))
+    assert (world.state, world.job.status.completion_time) == ("Running", ""), "its Pods are at work"
+    assert world.condition("Failed") is None, "Kueue would give its quota away"
+    created = world.condition("Created")
+    assert (created.status, created.reason) == ("True", "ValidationError")
+    world.step()
+    assert world.condition("Created").reason == "MPIJobCreated", "within one pass"
+    assert world.settle().state == "Running"
+    assert len(world.pods) == 3
+
+
+@pytest.mark.parametrize("is_right", [True, False])
+def test_a_job_that_an_earlier_version_called_failed_for_its_spec_has_not_failed(is_right: bool) -> None:
+    world = World().start()
+    failed = {"type": "Failed", "status": "True", "reason": "ValidationError", "message": "no"}
+    before = write(world.job)["status"]["conditions"]
+    world.job = replace(world.job, status=status_of({"status": {"conditions": [*before, failed]}}))
+    if is_right:
+        world.settle()
+    else:
+        decision = decide_invalid(write(world.job), RequestError("no"), START + 5)
+        world.job = replace(world.job, status=status_of({"status": decision.status}))
+    assert (world.condition("Failed").status, world.condition("Failed").reason) == ("False", "SpecCorrected")
+    assert world.state == "Running"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"status": {"conditions": [{"type": "Succeeded", "status": "True"}]}},
+        {"status": {"conditions": [{"type": "Failed", "status": "True", "reason": "MPIJobFailed"}]}},
+        {"metadata": {"name": "pi", "deletionTimestamp": "2026-01-01T00:00:00Z"}},
+        {"spec": {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}},
+        {"spec": {"runPolicy": {"managedBy": "somebody/else"}}},
+    ],
+)
+def test_left_alone(changes: dict[str, Any]) -> None:
+    assert decide_invalid(document(**changes), RequestError("no"), START) == Decision()
+
+
+def test_our_own_name_as_manager_is_no_other() -> None:
+    found = document(spec={"runPolicy": {"managedBy": "kubeflow.org/mpi-operator"}})
+    assert decide_invalid(found, RequestError("no"), START).status is not None
+
+
+@pytest.mark.parametrize(
+    "nonsense", [{"spec": []}, {"spec": None}, {"metadata": None}, {"status": {"conditions": 7}}]
+)
+def test_documents_that_are_no_jobs_at_all(nonsense: dict[str, Any]) -> None:
+    found = document(**nonsense)
+    assert decide_invalid(found, RequestError("no"), START).status is not None
+
+
+def test_a_long_list_of_faults_fits() -> None:
+    decision = decide_invalid(document(), RequestError("x" * 5000), START)
+    assert len(decision.notes[0].message) == 1024
+
+
+def edited(path: str, value: Any, **metadata: Any) -> dict[str, Any]:
+    """A valid job with one value changed; ``None`` removes it."""
+    found = deepcopy(write(make_job()))
+    found["metadata"] |= metadata
+    *way, last = path.split("/") if path else ("metadata", "name")
+    here = found
+    for key in way:
+        here = here.setdefault(key, {})
+    if path and value is None:
+        here.pop(last, None)
+    elif path:
+        here[last] = value
+    return found
+
+
+SPECS = "spec/mpiReplicaSpecs"
+
+
+@pytest.mark.parametrize(
+    ("found", "field"),
+    [
+        (edited("", None, name="my.job"), "metadata.name"),
+        (edited("", None, name="j" * 60), "metadata.name"),
+        (edited("", None, name="1st"), "metadata.name"),
+        (edited(SPECS, None), "spec.mpiReplicaSpecs"),
+        (edited(f"{SPECS}/Launcher", None), "spec.mpiReplicaSpecs[Launcher]"),
+        (edited(f"{SPECS}/Worker/replicas", None), "spec.mpiReplicaSpecs[Worker].replicas"),
+        (edited(f"{SPECS}/Launcher/replicas", 2), "spec.mpiReplicaSpecs[Launcher].replicas"),
+        (edited(f"{SPECS}/Worker/replicas", 0), "spec.mpiReplicaSpecs[Worker].replicas"),
+        (edited(f"{SPECS}/Worker/restartPolicy", "Always"), "spec.mpiReplicaSpecs[Worker].restartPolicy"),
+        (
+            edited(f"{SPECS}/Launcher/restartPolicy", "ExitCode"),
+            "spec.mpiReplicaSpecs[Launcher].restartPolicy",
+        ),
+        (
+            edited(f"{SPECS}/Worker/template/spec/containers", []),
+            "spec.mpiReplicaSpecs[Worker].template.spec.containers",
+        ),
+        (
+            edited(f"{SPECS}/Launcher/template/spec/containers", []),
+            "spec.mpiReplicaSpecs[Launcher].template.spec.containers",
+        ),
+        (edited("spec/slotsPerWorker", -1), "spec.slotsPerWorker"),
+        (edited("spec/runPolicy/cleanPodPolicy", "Sometimes"), "spec.runPolicy.cleanPodPolicy"),
+        (edited("spec/runPolicy/ttlSecondsAfterFinished", -1), "spec.runPolicy.ttlSecondsAfterFinished"),
+        (edited("spec/runPolicy/activeDeadlineSeconds", -1), "spec.runPolicy.activeDeadlineSeconds"),
+        (edited("spec/runPolicy/backoffLimit", -1), "spec.runPolicy.backoffLimit"),
+        (edited("spec/mpiImplementation", "LAM"), "spec.mpiImplementation"),
+        (edited("spec/launcherCreationPolicy", "Later"), "spec.launcherCreationPolicy"),
+        (
+            edited("", None, annotations={"ringleader/restart-limit": "9" * 5000}),
+            "metadata.annotations[ringleader/restart-limit]",
+        ),
+        (
+            edited("", None, annotations={"ringleader/on-worker-failure": "pray"}),
+            "metadata.annotations[ringleader/on-worker-failure]",
+        ),
+    ],
+)
+def test_every_rule_of_the_api_ends_in_a_condition(found: dict[str, Any], field: str) -> None:
+    decision = decide_invalid(found, error(found), START)
+    assert decision.status is not None
+    last = decision.status["conditions"][-1]
+    assert (last["type"], last["reason"]) == ("Created", "ValidationError")
+    assert f"{field}: " in last["message"]
+    assert [note.reason for note in decision.notes] == ["ValidationError"]
+
+
+@pytest.mark.parametrize("path", ["spec/sshAuthMountPath", "spec/mpiImplementation", "spec/slotsPerWorker"])
+def test_fields_with_a_default_may_be_left_out(path: str) -> None:
+    assert read(edited(path, None), strict=False) == read(write(make_job()), strict=False)
+
+
+def test_what_this_operator_cannot_do_is_said_like_an_invalid_spec_until_it_can() -> None:
+    world = World(job=make_job(annotations={"ringleader/spawn": "exec"}), settings=OperatorSettings(image=""))
+    world.settle()
+    said = world.condition("Created")
+    assert (said.status, said.reason) == ("False", "ValidationError")
+    assert "metadata.annotations[ringleader/spawn]: " in said.message
+    assert world.reasons == ["ValidationError"]
+    assert not world.applied
+    world.settings = OperatorSettings(image="registry.example/ringleader:1", has_exec_spawn=True)
+    assert world.start().state == "Running"
+
+
+def test_a_job_that_takes_rights_which_were_not_installed_says_how_to_install_them() -> None:
+    settings = OperatorSettings(image="registry.example/ringleader:1")
+    world = World(job=make_job(annotations={"ringleader/spawn": "exec"}), settings=settings).settle()
+    message = next(one.message for one in world.job.status.conditions if "exec" in one.message)
+    assert "operator manifests --exec-spawn" in message and "execSpawn=true" in message
+    assert not world.applied
+
+
+def test_an_unknown_profile_of_nics_is_said_like_an_invalid_spec() -> None:
+    world = World(job=make_job(annotations={"ringleader/rdma-profile": "none-such"})).settle()
+    assert world.condition("Created").reason == "ValidationError"
+    assert not world.applied
