@@ -10,7 +10,7 @@ import torch
 
 from ringleader.collectives.operations import Call, ReduceOp, Work
 from ringleader.collectives.transports.adasum import power_of_two, weights
-from ringleader.collectives.transports.exchanges import row_counts
+from ringleader.collectives.transports.alltoall import row_counts
 from ringleader.collectives.transports.loopback import LoopbackTransport, UncoupledTransport
 from ringleader.torch.kernels import TorchKernels
 

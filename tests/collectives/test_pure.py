@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringleader.collectives.board import PAGE_BYTES, HostBoard
-from ringleader.collectives.buckets import ALIGNMENT, Shape, first_difference, plan_buckets
-from ringleader.collectives.departures import End
+from ringleader.collectives.bucket_plan import ALIGNMENT, Shape, first_difference, plan_buckets
+from ringleader.collectives.digest_barrier import PAGE_BYTES, HostBoard
 from ringleader.collectives.environment import read_surroundings, wrong_library
 from ringleader.collectives.exceptions import HorovodInternalError
+from ringleader.collectives.liveness import End
 from ringleader.collectives.operations import MASK, Call, ReduceOp, Work, call_digest
-from ringleader.collectives.watch import Watch
+from ringleader.collectives.peer_wait import Watch
 
 ADD = Call(kind="allreduce", dtype="float32", shape=(3,))
 

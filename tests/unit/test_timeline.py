@@ -12,10 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringleader.collectives.lanes import MOST_LANES, Lanes, Turn
 from ringleader.collectives.operations import Call, ReduceOp, Work, call_digest
-from ringleader.collectives.timeline import Observer, Timelines, Wish, activity_of, file_of, read_wish
-from ringleader.collectives.trace import TraceFile
+from ringleader.collectives.timeline.chrome_trace import MOST_LANES, Lanes, Turn
+from ringleader.collectives.timeline.recording import (
+    Observer,
+    Timelines,
+    Wish,
+    activity_of,
+    file_of,
+    read_wish,
+)
+from ringleader.collectives.timeline.trace_file import TraceFile
 
 CALL = Call(kind="allreduce", dtype="float32", shape=(4, 2), op=ReduceOp.AVERAGE)
 

@@ -6,8 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from ringleader.collectives.choice import Choice, HostsChoice, Table, Used, Way, choose, last_won
-from ringleader.collectives.tuning import Trials, describe_buckets, describe_table, refined
+from ringleader.collectives.autotune_trials import Trials, describe_buckets, describe_table, refined
+from ringleader.collectives.transports.algorithm_table import (
+    Choice,
+    HostsChoice,
+    Table,
+    Used,
+    Way,
+    choose,
+    last_won,
+)
 
 
 def _run(trials: Trials[int | None], seconds: dict[int | None, list[float]]) -> int:

@@ -20,20 +20,20 @@ import time
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 
-from ringleader.collectives.board import Board
-from ringleader.collectives.carriers import DeviceTransport
+from ringleader.collectives.communicators import Ranks
+from ringleader.collectives.digest_barrier import Board
 from ringleader.collectives.exceptions import HorovodInternalError, is_transport_error, known_to_peers
 from ringleader.collectives.execution import Execution, Several
+from ringleader.collectives.framework_adapter import DeviceTransport
+from ringleader.collectives.fusion_buffer import Packer
 from ringleader.collectives.kernels import Kernels
 from ringleader.collectives.negotiation import Decision, Limits, Pending, decide, decode, encode
 from ringleader.collectives.operations import JOIN, MASK, Call, Work, call_digest
-from ringleader.collectives.packing import Packer
-from ringleader.collectives.segment import Segment
-from ringleader.collectives.steward import Steward
-from ringleader.collectives.timeline import Observer
+from ringleader.collectives.peer_wait import Watch
+from ringleader.collectives.progress_thread import Steward
+from ringleader.collectives.shared_memory import Segment
+from ringleader.collectives.timeline.recording import Observer
 from ringleader.collectives.transports import Region, Registering, Transport
-from ringleader.collectives.watch import Watch
-from ringleader.collectives.world import Ranks
 
 PAUSE_SECONDS = 0.001
 LONGEST_PAUSE_SECONDS = 0.01

@@ -9,17 +9,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from ringleader.collectives.board import Board
-from ringleader.collectives.carriers import DeviceTransport
-from ringleader.collectives.choice import Tunable
+from ringleader.collectives.digest_barrier import Board
 from ringleader.collectives.exceptions import HorovodInternalError
+from ringleader.collectives.framework_adapter import DeviceTransport
+from ringleader.collectives.fusion_buffer import Packer, Parcel
 from ringleader.collectives.kernels import Kernels
 from ringleader.collectives.negotiation import Decision
 from ringleader.collectives.operations import Call, Work
-from ringleader.collectives.packing import Packer, Parcel
-from ringleader.collectives.timeline import Observer, activity_of
+from ringleader.collectives.peer_wait import Watch
+from ringleader.collectives.timeline.recording import Observer, activity_of
 from ringleader.collectives.transports import Phased, Region, Transport
-from ringleader.collectives.watch import Watch
+from ringleader.collectives.transports.algorithm_table import Tunable
 
 
 class Execution:

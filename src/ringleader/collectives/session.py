@@ -13,22 +13,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ringleader.collectives import mpi as mpi_life
-from ringleader.collectives.board import HostBoard
-from ringleader.collectives.carriers import Adapter
-from ringleader.collectives.departures import End, Goodbyes, StatusFile
+from ringleader.collectives import mpi_library as mpi_life
+from ringleader.collectives.communicators import Ranks
+from ringleader.collectives.digest_barrier import HostBoard
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.environment import Surroundings, read_surroundings
 from ringleader.collectives.exceptions import NotInitializedError, WorldError
-from ringleader.collectives.parting import Parting
-from ringleader.collectives.registry import Registry
-from ringleader.collectives.segment import Segment
-from ringleader.collectives.sets import Member
-from ringleader.collectives.teams import Sign, Team, lone_team, open_team
-from ringleader.collectives.timeline import Timelines, read_wish
-from ringleader.collectives.watch import Watch
-from ringleader.collectives.wire import Wire
-from ringleader.collectives.world import Ranks
+from ringleader.collectives.framework_adapter import Adapter
+from ringleader.collectives.group import Sign, Team, lone_team, open_team
+from ringleader.collectives.liveness import End, Goodbyes, StatusFile
+from ringleader.collectives.mpi_calls import Wire
+from ringleader.collectives.peer_wait import Watch
+from ringleader.collectives.process_set_registry import Registry
+from ringleader.collectives.process_sets import Member
+from ringleader.collectives.shared_memory import Segment
+from ringleader.collectives.shutdown import Parting
+from ringleader.collectives.timeline.recording import Timelines, read_wish
 
 
 class Callbacks:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ringleader.collectives.carriers import DeviceTransport, Group
+from ringleader.collectives.framework_adapter import DeviceTransport, Group
 from ringleader.collectives.transports import Transport
 from ringleader.torch.c10d.distributed_transport import DeviceKernels, DistributedTransport
 from ringleader.torch.c10d.process_group import open_gloo
@@ -13,7 +13,7 @@ from ringleader.torch.kernels import TorchKernels
 
 
 class TorchAdapter(TorchKernels):
-    """See `ringleader.collectives.carriers.Adapter`."""
+    """See `ringleader.collectives.framework_adapter.Adapter`."""
 
     def host_transport(self, group: Group) -> Transport:
         """Return a transport for CPU tensors over Gloo: the same code that uses NCCL on GPUs."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ringleader.collectives.process_sets import Member
 from ringleader.collectives.session import PROCESS
-from ringleader.collectives.sets import Member
 from ringleader.torch.ops.handles import count_from
 
 

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 
 import ringleader.torch as hvd
-from ringleader.collectives.carriers import Group
 from ringleader.collectives.exceptions import HorovodInternalError
+from ringleader.collectives.framework_adapter import Group
+from ringleader.collectives.mpi_calls import Wire
 from ringleader.collectives.operations import Call, ReduceOp, Work, call_digest
-from ringleader.collectives.watch import Watch
-from ringleader.collectives.wire import Wire
+from ringleader.collectives.peer_wait import Watch
 from ringleader.torch.basics import session
 from ringleader.torch.c10d.process_group import open_gloo
 from ringleader.torch.cuda.cuda_streams import Streams

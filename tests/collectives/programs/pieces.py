@@ -12,11 +12,11 @@ MPI.Init_thread(MPI.THREAD_MULTIPLE)
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
+from ringleader.collectives.mpi_calls import Wire  # noqa: E402
 from ringleader.collectives.operations import Call, ReduceOp, Work  # noqa: E402
-from ringleader.collectives.transports.exchanges import reducescatter  # noqa: E402
-from ringleader.collectives.transports.mpi import MpiTransport  # noqa: E402
-from ringleader.collectives.watch import Watch  # noqa: E402
-from ringleader.collectives.wire import Wire  # noqa: E402
+from ringleader.collectives.peer_wait import Watch  # noqa: E402
+from ringleader.collectives.transports.alltoall import reducescatter  # noqa: E402
+from ringleader.collectives.transports.plain_mpi import MpiTransport  # noqa: E402
 from ringleader.torch.kernels import TorchKernels  # noqa: E402
 
 PATIENT = sys.argv[1] == "patient"

@@ -5,7 +5,7 @@ import sys
 import torch
 
 import ringleader.torch as hvd
-from ringleader.collectives.transports.window import MARKED_BYTES
+from ringleader.collectives.transports.one_host import MARKED_BYTES
 from ringleader.torch.basics import session
 
 hvd.init()

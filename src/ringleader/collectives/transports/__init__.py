@@ -15,7 +15,7 @@ from typing import Protocol, runtime_checkable
 
 from ringleader.collectives.kernels import Array
 from ringleader.collectives.operations import ReduceOp, Work
-from ringleader.collectives.segment import Segment
+from ringleader.collectives.shared_memory import Segment
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

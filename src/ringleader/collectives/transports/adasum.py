@@ -15,7 +15,7 @@ from __future__ import annotations
 from array import array
 
 from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
-from ringleader.collectives.wire import Message, Wire
+from ringleader.collectives.mpi_calls import Message, Wire
 
 
 def power_of_two(size: int) -> bool:

@@ -6,7 +6,7 @@ pieces follow each other without a pause.
 
 from __future__ import annotations
 
-from ringleader.collectives.board import HostBoard
+from ringleader.collectives.digest_barrier import HostBoard
 from ringleader.collectives.kernels import ITEMSIZE, Kernels
 from ringleader.collectives.operations import ReduceOp, Work
 from ringleader.collectives.transports import Region, Transport

@@ -7,7 +7,7 @@ import math
 from ringleader.collectives.kernels import Kernels
 from ringleader.collectives.operations import ReduceOp, Work
 from ringleader.collectives.transports import Region
-from ringleader.collectives.transports.exchanges import row_counts, splits_of
+from ringleader.collectives.transports.alltoall import row_counts, splits_of
 
 
 class LoopbackTransport:

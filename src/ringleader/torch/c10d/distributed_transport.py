@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 import torch
 
 from ringleader.collectives.exceptions import HorovodInternalError
+from ringleader.collectives.mpi_calls import Wire
 from ringleader.collectives.operations import ReduceOp, Work
 from ringleader.collectives.transports import Region, Transport
-from ringleader.collectives.transports.exchanges import row_counts, splits_of
-from ringleader.collectives.transports.mpi import plain_op
-from ringleader.collectives.wire import Wire
+from ringleader.collectives.transports.alltoall import row_counts, splits_of
+from ringleader.collectives.transports.plain_mpi import plain_op
 from ringleader.torch.c10d.process_group import NATIVE, ProcessGroup
 from ringleader.torch.kernels import DTYPES, TorchKernels
 

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from ringleader.collectives.exceptions import HorovodInternalError
+from ringleader.collectives.mpi_calls import Wire
 from ringleader.collectives.operations import ReduceOp
-from ringleader.collectives.watch import Watch
-from ringleader.collectives.wire import Wire
+from ringleader.collectives.peer_wait import Watch
 from ringleader.torch.c10d.rendezvous import agree, in_thread, meet
 
 NATIVE = frozenset(

@@ -25,8 +25,8 @@ from typing import Any, TypeVar
 import torch
 
 from ringleader.collectives.exceptions import HorovodInternalError
-from ringleader.collectives.watch import Watch
-from ringleader.collectives.wire import Wire
+from ringleader.collectives.mpi_calls import Wire
+from ringleader.collectives.peer_wait import Watch
 
 PROBE_SECONDS = 3.0
 """How long an address of rank 0's host may take to answer before it counts as out of reach."""

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, replace
 
 import torch
 
-from ringleader.collectives.carriers import Group
 from ringleader.collectives.exceptions import HorovodInternalError
+from ringleader.collectives.framework_adapter import Group
 from ringleader.collectives.operations import Work
 from ringleader.collectives.transports import Region, Transport
 from ringleader.collectives.transports.loopback import LoopbackTransport, UncoupledTransport
@@ -53,7 +53,7 @@ def obstacle_to_nccl(ranks: Sequence[Facts]) -> str:
 
 
 class TorchDevices:
-    """See `ringleader.collectives.carriers.DeviceTransport`."""
+    """See `ringleader.collectives.framework_adapter.DeviceTransport`."""
 
     def __init__(
         self,

@@ -13,8 +13,8 @@ from collections.abc import Callable
 import torch
 
 from ringleader.collectives.operations import Call, ReduceOp, Work
+from ringleader.collectives.peer_wait import Watch
 from ringleader.collectives.transports import Region, Transport
-from ringleader.collectives.watch import Watch
 from ringleader.torch.c10d.distributed_transport import DeviceKernels
 
 

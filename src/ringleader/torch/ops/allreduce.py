@@ -9,7 +9,7 @@ import torch
 
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.operations import ReduceOp, Work
-from ringleader.collectives.sets import Member
+from ringleader.collectives.process_sets import Member
 from ringleader.collectives.transports.adasum import power_of_two
 from ringleader.torch.compression.compressor import Compression, Compressor
 from ringleader.torch.kernels import dtype_name

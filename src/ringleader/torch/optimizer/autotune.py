@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from ringleader.collectives.choice import Table, Tunable
+from ringleader.collectives.autotune_trials import Trials, describe_buckets, describe_table, refined
 from ringleader.collectives.engine import Engine
-from ringleader.collectives.tuning import Trials, describe_buckets, describe_table, refined
+from ringleader.collectives.transports.algorithm_table import Table, Tunable
 from ringleader.torch.engine_operations import sum_over_ranks
 
 CANDIDATES = (8 << 20, 2 << 20, 25 << 20, None)

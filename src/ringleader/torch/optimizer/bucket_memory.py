@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ringleader.collectives.buckets import Bucket, BucketPlan, Shape, plan_buckets
+from ringleader.collectives.bucket_plan import Bucket, BucketPlan, Shape, plan_buckets
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.kernels import ITEMSIZE
 from ringleader.collectives.operations import Call, ReduceOp, Work, call_digest

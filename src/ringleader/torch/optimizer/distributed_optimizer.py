@@ -11,7 +11,7 @@ from typing import Any, Protocol, Self
 
 import torch
 
-from ringleader.collectives.buckets import first_difference
+from ringleader.collectives.bucket_plan import first_difference
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.operations import ReduceOp
 from ringleader.torch.basics import session, size

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ringleader.collectives.buckets import even_groups
+from ringleader.collectives.bucket_plan import even_groups
 from ringleader.collectives.operations import ReduceOp
 from ringleader.torch.compression.compressor import Compressor
 from ringleader.torch.optimizer.bucket_memory import Named, shapes_of

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from ringleader.collectives.engine import Engine
-from ringleader.collectives.timeline import Timelines
+from ringleader.collectives.timeline.recording import Timelines
 
 EVERY_SECONDS = 1.0
 STEP = "STEP"

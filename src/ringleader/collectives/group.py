@@ -7,24 +7,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ringleader.collectives.board import Board, HostBoard, HostsBoard, LoneBoard
-from ringleader.collectives.carriers import Adapter, Group
-from ringleader.collectives.departures import End, Goodbyes
+from ringleader.collectives.communicators import Ranks, World, open_board, open_wire, open_world
+from ringleader.collectives.digest_barrier import Board, HostBoard, HostsBoard, LoneBoard
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.environment import Surroundings
+from ringleader.collectives.framework_adapter import Adapter, Group
 from ringleader.collectives.fusion import Fusing
+from ringleader.collectives.fusion_buffer import Packer
+from ringleader.collectives.liveness import End, Goodbyes
+from ringleader.collectives.mpi_calls import Wire
 from ringleader.collectives.negotiation import Limits
-from ringleader.collectives.packing import Packer
-from ringleader.collectives.segment import Segment
-from ringleader.collectives.sets import Member
+from ringleader.collectives.peer_wait import Watch
+from ringleader.collectives.process_sets import Member
+from ringleader.collectives.shared_memory import Segment
 from ringleader.collectives.transports import Transport
 from ringleader.collectives.transports.loopback import LoopbackTransport, UncoupledTransport
-from ringleader.collectives.transports.mpi import MpiReducer, MpiTransport
-from ringleader.collectives.transports.slots import SLOTS_BYTES
-from ringleader.collectives.transports.window import WindowTransport
-from ringleader.collectives.watch import Watch
-from ringleader.collectives.wire import Wire
-from ringleader.collectives.world import Ranks, World, open_board, open_wire, open_world
+from ringleader.collectives.transports.one_host import WindowTransport
+from ringleader.collectives.transports.plain_mpi import MpiReducer, MpiTransport
+from ringleader.collectives.transports.staging_buffers import SLOTS_BYTES
 
 Sign = Callable[[], Mapping[int, str]]
 """Tells ranks that have ended, and how."""

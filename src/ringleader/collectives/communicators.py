@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ringleader.collectives.board import PAGE_BYTES, HostBoard
-from ringleader.collectives.segment import Segment, enough_memory
-from ringleader.collectives.watch import Watch
-from ringleader.collectives.wire import Wire
+from ringleader.collectives.digest_barrier import PAGE_BYTES, HostBoard
+from ringleader.collectives.mpi_calls import Wire
+from ringleader.collectives.peer_wait import Watch
+from ringleader.collectives.shared_memory import Segment, enough_memory
 
 
 @dataclass(frozen=True, kw_only=True)

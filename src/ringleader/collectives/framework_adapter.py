@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from ringleader.collectives.communicators import Ranks
 from ringleader.collectives.kernels import Kernels
+from ringleader.collectives.mpi_calls import Wire
 from ringleader.collectives.operations import Work
+from ringleader.collectives.peer_wait import Watch
 from ringleader.collectives.transports import Region, Transport
-from ringleader.collectives.watch import Watch
-from ringleader.collectives.wire import Wire
-from ringleader.collectives.world import Ranks
 
 
 @dataclass(frozen=True, kw_only=True)

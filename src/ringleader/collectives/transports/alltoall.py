@@ -7,9 +7,9 @@ import math
 from collections.abc import Sequence
 
 from ringleader.collectives.kernels import ITEMSIZE, Kernels
+from ringleader.collectives.mpi_calls import Wire
 from ringleader.collectives.operations import ReduceOp, Work
-from ringleader.collectives.transports.owners import Owners
-from ringleader.collectives.wire import Wire
+from ringleader.collectives.transports.reduce_scatter import Owners
 
 PIECE_BYTES = 32 << 20
 """A reducescatter receives so much from all ranks together at once, which bounds the memory it needs."""

@@ -13,18 +13,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from ringleader.collectives.board import HostBoard
-from ringleader.collectives.choice import MEASURED_BYTES, Choice, HostsChoice, Table, Used, Way
+from ringleader.collectives.digest_barrier import HostBoard
 from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
 from ringleader.collectives.operations import Call, ReduceOp, Work
-from ringleader.collectives.segment import Segment
-from ringleader.collectives.timeline import CROSS_ALLREDUCE, WINDOW_REDUCE
+from ringleader.collectives.shared_memory import Segment
+from ringleader.collectives.timeline.recording import CROSS_ALLREDUCE, WINDOW_REDUCE
 from ringleader.collectives.transports import Region
+from ringleader.collectives.transports.algorithm_table import (
+    MEASURED_BYTES,
+    Choice,
+    HostsChoice,
+    Table,
+    Used,
+    Way,
+)
+from ringleader.collectives.transports.algorithm_timing import measure
 from ringleader.collectives.transports.carrier import CARRIER_BYTES, Carrier
-from ringleader.collectives.transports.measuring import measure
-from ringleader.collectives.transports.mpi import MpiReducer, MpiTransport, plain_op
-from ringleader.collectives.transports.registered import Registered
-from ringleader.collectives.transports.slots import SLOT_BYTES, Slots
+from ringleader.collectives.transports.plain_mpi import MpiReducer, MpiTransport, plain_op
+from ringleader.collectives.transports.registered_memory import Registered
+from ringleader.collectives.transports.staging_buffers import SLOT_BYTES, Slots
 
 CHUNK_BYTES = 256 << 10
 """Piece of registered memory: small enough that the write-back finds it in the cache."""

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
+from ringleader.collectives.mpi_calls import Message, Wire
 from ringleader.collectives.operations import ReduceOp
-from ringleader.collectives.wire import Message, Wire
 
 
 class Owners:

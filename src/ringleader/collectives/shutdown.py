@@ -7,11 +7,11 @@ import time
 from array import array
 from typing import Any
 
-from ringleader.collectives.board import HostBoard
-from ringleader.collectives.departures import End, Goodbyes
+from ringleader.collectives.communicators import Ranks
+from ringleader.collectives.digest_barrier import HostBoard
 from ringleader.collectives.exceptions import HorovodInternalError
-from ringleader.collectives.watch import Watch
-from ringleader.collectives.world import Ranks
+from ringleader.collectives.liveness import End, Goodbyes
+from ringleader.collectives.peer_wait import Watch
 
 FAREWELL_SECONDS = 0.3
 """A rank that ends this much before its peers on other hosts tells them."""

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ringleader.collectives.departures import End
 from ringleader.collectives.exceptions import HorovodInternalError, known_to_peers
+from ringleader.collectives.liveness import End
 
 NAP_SECONDS = 0.00002
 """One sleep. A rank that sleeps leaves its processor to whoever has work, and is woken at once when the time

@@ -9,9 +9,9 @@ import json
 from collections.abc import Callable, Sequence
 
 from ringleader.collectives.exceptions import HorovodInternalError
-from ringleader.collectives.segment import Segment
-from ringleader.collectives.sets import SetTable, in_turn
-from ringleader.collectives.teams import Team
+from ringleader.collectives.group import Team
+from ringleader.collectives.process_sets import SetTable, in_turn
+from ringleader.collectives.shared_memory import Segment
 
 Ask = Callable[[bytes, str], list[bytes]]
 """Brings everybody's message, in rank order; the words are what is being done."""

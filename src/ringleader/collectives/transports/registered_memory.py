@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
 from ringleader.collectives.operations import ReduceOp
-from ringleader.collectives.segment import Segment
+from ringleader.collectives.shared_memory import Segment
 
 _OFFSET_BITS = 44
 """A mark is the number of the segment above so many bits of offset."""

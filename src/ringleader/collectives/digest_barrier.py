@@ -11,10 +11,10 @@ from array import array
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from ringleader.collectives.mpi_calls import Wire
 from ringleader.collectives.operations import MASK
-from ringleader.collectives.segment import Segment
-from ringleader.collectives.watch import Watch
-from ringleader.collectives.wire import Wire
+from ringleader.collectives.peer_wait import Watch
+from ringleader.collectives.shared_memory import Segment
 
 PAGE_BYTES = 4096
 SPINS = 6000

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from ringleader.collectives.choice import Table
-from ringleader.collectives.choice import size_of as size_in_words
+from ringleader.collectives.transports.algorithm_table import Table
+from ringleader.collectives.transports.algorithm_table import size_of as size_in_words
 
 STEPS = 5
 """Counted steps of each candidate."""

@@ -14,14 +14,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from ringleader.collectives.choice import HostsChoice, Table, Used
 from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
+from ringleader.collectives.mpi_calls import Wire
 from ringleader.collectives.operations import ReduceOp, Work
 from ringleader.collectives.transports import Region
 from ringleader.collectives.transports.adasum import Adasum
-from ringleader.collectives.transports.exchanges import alltoall, reducescatter
-from ringleader.collectives.transports.owners import Owners
-from ringleader.collectives.wire import Wire
+from ringleader.collectives.transports.algorithm_table import HostsChoice, Table, Used
+from ringleader.collectives.transports.alltoall import alltoall, reducescatter
+from ringleader.collectives.transports.reduce_scatter import Owners
 
 PIECE_BYTES = 4 << 20
 """A pairwise exchange goes in pieces of this size, of which some are under way at once."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from ringleader.collectives.board import HostBoard
-from ringleader.collectives.choice import MEASURED_BYTES, Choice, Way, choose
+from ringleader.collectives.digest_barrier import HostBoard
 from ringleader.collectives.kernels import Kernels
 from ringleader.collectives.operations import Call, ReduceOp
-from ringleader.collectives.transports.mpi import MpiTransport
-from ringleader.collectives.transports.registered import Registered
-from ringleader.collectives.transports.slots import Slots
+from ringleader.collectives.transports.algorithm_table import MEASURED_BYTES, Choice, Way, choose
+from ringleader.collectives.transports.plain_mpi import MpiTransport
+from ringleader.collectives.transports.registered_memory import Registered
+from ringleader.collectives.transports.staging_buffers import Slots
 
 TIMED_BYTES = 512 << 10
 """Calls of a way that are timed together reduce about so much in all …"""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ringleader.collectives.operations import Work
-from ringleader.collectives.trace import Recorder, TraceFile
+from ringleader.collectives.timeline.trace_file import Recorder, TraceFile
 
 DYNAMIC = "DYNAMIC"
 """As the name of the file: write nothing until `Timelines.start` is called."""

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from ringleader.collectives.lanes import Lanes, Note, Turn
 from ringleader.collectives.operations import Work
+from ringleader.collectives.timeline.chrome_trace import Lanes, Note, Turn
 
 EVERY_SECONDS = 0.05
 """How often the thread writes; a reader sees what happened at most twice as long ago."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from ringleader.collectives.communicators import Ranks
 from ringleader.collectives.engine import Engine
-from ringleader.collectives.world import Ranks
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

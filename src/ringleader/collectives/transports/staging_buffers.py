@@ -18,11 +18,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ringleader.collectives.board import HostBoard
-from ringleader.collectives.choice import MEASURED_BYTES
+from ringleader.collectives.digest_barrier import HostBoard
 from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
 from ringleader.collectives.operations import Call, ReduceOp
-from ringleader.collectives.segment import Segment
+from ringleader.collectives.shared_memory import Segment
+from ringleader.collectives.transports.algorithm_table import MEASURED_BYTES
 
 SLOT_BYTES = 1 << 20
 """A long slot, and so the longest piece."""

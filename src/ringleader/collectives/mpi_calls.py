@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Any
 
-from ringleader.collectives.watch import Watch
+from ringleader.collectives.peer_wait import Watch
 
 MOST_BYTES = 1 << 30
 """One MPI call carries at most this much."""
