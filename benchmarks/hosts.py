@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from _pairs import context, keep, verdict
-from ringleader.lab import state
+from ringleader.lab import saved_state
 
 COUNT = 16 << 20
 """Elements: 64 MiB of float32."""
@@ -148,7 +148,7 @@ def gloo() -> dict[str, Any]:
 ARMS = {"ours": ours, "theirs": theirs, "gloo": gloo, "line": line}
 
 
-def job(lab: state.Lab, arm: str) -> dict[str, Any]:
+def job(lab: saved_state.Lab, arm: str) -> dict[str, Any]:
     """Run one arm on all slots of a lab; what it measured on rank 0, empty where it did not end in time."""
     command = [sys.executable, "-m", "ringleader", "run", "--ssh-config", lab.ssh_config]
     command += [
@@ -216,7 +216,7 @@ def main() -> None:
     for turn in range(args.rounds):
         names = list(ARMS)
         for arm in names[turn % len(names) :] + names[: turn % len(names)]:
-            for name, value in job(state.current(args.lab), arm).items():
+            for name, value in job(saved_state.current(args.lab), arm).items():
                 found.setdefault(name, []).extend(value if isinstance(value, list) else [value])
     report(args, found)
 

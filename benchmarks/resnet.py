@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from _pairs import best_ratio, context, in_turns, join_gloo, keep, part, ratio, verdict
-from ringleader.lab import state
+from ringleader.lab import saved_state
 
 BATCH = 8
 
@@ -141,7 +141,7 @@ def main() -> None:
     if args.rank:
         ranks(args)
         return
-    lab = state.current(args.lab)
+    lab = saved_state.current(args.lab)
     hosts = ",".join(f"{host.name}:1" for host in lab.hosts[:2])
     command = [sys.executable, "-m", "ringleader", "run", "--ssh-config", lab.ssh_config, "-H", hosts]
     command += ["--no-prefix", "--timeout", "600", sys.executable, str(Path(__file__).resolve()), "--rank"]

@@ -28,7 +28,7 @@ from tabulate import tabulate
 import ringleader
 from _pairs import keep
 from ringleader.errors import RingleaderError
-from ringleader.lab import state
+from ringleader.lab import saved_state
 
 HERE, IN_LAB = 0.3, 0.8
 """Seconds that `ringleader run` may take longer, on this machine and in the lab, its probe included."""
@@ -68,7 +68,7 @@ def here(ranks: int) -> Contest:
 
 def in_lab(name: str | None) -> Contest:
     """One rank on every slot of the lab that is up."""
-    lab = state.current(name)
+    lab = saved_state.current(name)
     ranks = sum(host.slots for host in lab.hosts)
     where = ("--hostfile", lab.hostfile, "--ssh-config", lab.ssh_config)
     return Contest(

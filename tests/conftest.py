@@ -21,7 +21,7 @@ import pytest
 from ringleader.errors import RefusedError
 from ringleader.job import Job
 from ringleader.launch.launcher import launch
-from ringleader.launch.mpi_found import find_mpi
+from ringleader.launch.mpirun.mpi_discovery import find_mpi
 from ringleader.launch.outcome import Outcome
 
 # The same examples in every run, and none of them on a clock: what passes here passes on a busier machine.
@@ -131,7 +131,7 @@ class Workplace:
                 continue
             ours = f"RINGLEADER_TEST={self.mark}".encode() in environ.split(b"\0")
             # The keeper has next to no environment of its own; its parent is known by ours.
-            if (ours or (b"launch/keeper.py" in words and self._is_keeper(entry))) and words:
+            if (ours or (b"mpirun_supervisor" in words and self._is_keeper(entry))) and words:
                 found[int(entry.name)] = words.replace(b"\0", b" ").decode(errors="replace").strip()
         return found
 
@@ -170,7 +170,7 @@ class Workplace:
 
     def mpirun(self) -> int:
         """Return mpirun's process id: the keeper's child."""
-        keeper = self.wait_for("keeper.py", 1)[0]
+        keeper = self.wait_for("mpirun_supervisor", 1)[0]
         return int(Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()[0])
 
     def gone_within(self, seconds: float) -> dict[int, str]:

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ringleader.api import run as run
-    from ringleader.ranks.progress import progress as progress
+    from ringleader.ranks.training_progress import progress as progress
 
-_LAZY = {"run": "ringleader.api", "progress": "ringleader.ranks.progress"}
+_LAZY = {"run": "ringleader.api", "progress": "ringleader.ranks.training_progress"}
 
 
 def __getattr__(name: str) -> Any:

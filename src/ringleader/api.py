@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 import cloudpickle
 
 from ringleader.errors import Fault, RankError, RequestError, StoppedError
-from ringleader.hosts import parse_host_list
+from ringleader.host_list import parse_host_list
 from ringleader.job import Host, Job, Placement, Ssh
 from ringleader.launch.launcher import launch
 from ringleader.launch.outcome import Listener, Outcome, RankEnd
-from ringleader.launch.output import Prefixed
-from ringleader.launch.standard_outlets import StandardOutlets
+from ringleader.launch.rank_output.lines import Prefixed
+from ringleader.launch.rank_output.standard_streams import StandardOutlets
 from ringleader.runner.keywords import accepts_horovod
 
 R = TypeVar("R")
@@ -115,7 +115,7 @@ def run(
     parsed, faults = _hosts(hosts)
     payload = _package(function, tuple(args), dict(kwargs or {}))
     job = Job(
-        command=(python or sys.executable, "-m", "ringleader.ranks.call"),
+        command=(python or sys.executable, "-m", "ringleader.ranks.run_function"),
         np=np,
         hosts=parsed,
         mpi=mpi,

@@ -1,7 +1,7 @@
 """What the user asked for: hosts, an MPI, a command, and how the ranks are to be placed.
 
 A ``Job`` is a value. Nothing here touches the system: reading files and the environment is the command
-line's business, parsing their text is ``ringleader.hosts``'s, choosing slots is ``ringleader.plan``'s.
+line's business, parsing their text is ``host_list``'s, choosing slots is ``rank_placement``'s.
 """
 
 from __future__ import annotations

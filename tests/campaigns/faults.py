@@ -26,7 +26,7 @@ import faults_table as table
 import faults_world as world
 from faults_table import Row
 
-from ringleader.lab import links
+from ringleader.lab import fault_injection
 
 LONG, SHORT, FINISHES = 60.0, 0.2, 5.0
 """Seconds that a job trains: one that is to be broken, one that is to be met at its end, one that goes on."""
@@ -134,7 +134,7 @@ def _hit_host(trial: world.Trial, row: Row, draw: random.Random) -> dict[str, st
             time.sleep(0.01)
     if row.phase != "end":
         time.sleep(draw.uniform(0.0, 0.6))
-    (links.cut if row.target == "link" else links.kill)(trial.lab, host)
+    (fault_injection.cut if row.target == "link" else fault_injection.kill)(trial.lab, host)
     return {"host": host.name, "rank": ""}
 
 

@@ -15,8 +15,8 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from ringleader.lab import links, observe, state
-from ringleader.lab.state import Lab, LabHost
+from ringleader.lab import fault_injection, kernel_state, saved_state
+from ringleader.lab.saved_state import Lab, LabHost
 
 MPI_SCRIPT = """
 import sys, time
@@ -135,7 +135,9 @@ class Trial:
             return {}
         by_name = {host.namespace: host for host in self.lab.hosts}
         return {
-            one.pid: by_name[name] for name, there in observe.inside(tuple(by_name)).items() for one in there
+            one.pid: by_name[name]
+            for name, there in kernel_state.inside(tuple(by_name)).items()
+            for one in there
         }
 
     def processes(self) -> list[int]:
@@ -150,7 +152,7 @@ class Trial:
         return sorted({pid for pid in found if command_line(pid)})
 
     def _is_keeper(self, pid: int) -> bool:
-        if "launch/keeper.py" not in command_line(pid):
+        if "mpirun_supervisor" not in command_line(pid):
             return False
         if _parent(pid) == self.launcher.pid:
             return True
@@ -164,9 +166,9 @@ class Trial:
             return [self.launcher.pid] if self.launcher.poll() is None else []
         there = {pid: command_line(pid) for pid in self.processes()}
         if target == "keeper":
-            return [pid for pid, words in there.items() if "launch/keeper.py" in words]
+            return [pid for pid, words in there.items() if "mpirun_supervisor" in words]
         if target == "mpirun":
-            return [pid for pid in there if "launch/keeper.py" in there.get(_parent(pid), "")]
+            return [pid for pid in there if "mpirun_supervisor" in there.get(_parent(pid), "")]
         if target == "prted":
             return [
                 pid
@@ -218,7 +220,7 @@ class Trial:
         """Files in the places that a lab's host has for itself."""
         found = set()
         for host in self.lab.hosts if self.lab else ():
-            first = observe.first_process(host.namespace)
+            first = kernel_state.first_process(host.namespace)
             for place in ("dev/shm", "var/tmp") if first else ():
                 with contextlib.suppress(OSError):
                     root = Path(f"/proc/{first}/root")
@@ -246,10 +248,10 @@ class Trial:
         for path in self._of_the_job():
             shutil.rmtree(path, ignore_errors=True)
         shutil.rmtree(self.tmp, ignore_errors=True)
-        for row in links.status(self.lab) if self.lab else ():
+        for row in fault_injection.status(self.lab) if self.lab else ():
             if row.state != "up":
                 assert self.lab is not None
-                links.heal(self.lab, row.host)
+                fault_injection.heal(self.lab, row.host)
 
 
 RANK = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
@@ -270,6 +272,6 @@ def a_lab() -> Any:
     size = ("--hosts", "3", "--slots", "2", "--ssh-port", "34")
     try:
         subprocess.run((*words, "up", "--name", name, *size), check=True, stdout=subprocess.DEVNULL)
-        yield state.load(name)
+        yield saved_state.load(name)
     finally:
         subprocess.run((*words, "down", "--name", name), check=True, stdout=subprocess.DEVNULL)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ringleader.errors import RefusedError
-from ringleader.lab import needs, state
+from ringleader.lab import requirements, saved_state
 
 pytestmark = [pytest.mark.lab, pytest.mark.mpi, pytest.mark.torch, pytest.mark.timeout(400)]
 
@@ -22,22 +22,22 @@ RINGLEADER = [sys.executable, "-m", "ringleader"]
 
 
 @pytest.fixture(scope="module")
-def lab(request: pytest.FixtureRequest) -> Iterator[state.Lab]:
+def lab(request: pytest.FixtureRequest) -> Iterator[saved_state.Lab]:
     """Four hosts with two slots each, with a name and an ssh port of their own."""
     try:
-        needs.check_machine(os.environ)
+        requirements.check_machine(os.environ)
     except RefusedError as error:
         pytest.skip(str(error))
     name = f"e{os.getpid()}"[:8]
     words = ("--hosts", "4", "--slots", "2", "--ssh-port", "35")
     try:
         subprocess.run([*RINGLEADER, "lab", "up", "--name", name, *words], check=True, timeout=120)
-        yield state.load(name)
+        yield saved_state.load(name)
     finally:
         subprocess.run([*RINGLEADER, "lab", "down", "--name", name], check=True, timeout=120)
 
 
-def _run(jobs: Any, lab: state.Lab, slots: tuple[int, ...], *words: str, **environ: str) -> Any:
+def _run(jobs: Any, lab: saved_state.Lab, slots: tuple[int, ...], *words: str, **environ: str) -> Any:
     hosts = ",".join(f"{host.name}:{count}" for host, count in zip(lab.hosts, slots, strict=False))
     command = [*RINGLEADER, "run", "--ssh-config", lab.ssh_config, "-H", hosts, sys.executable, *words]
     return jobs.run(command, timeout=300, **environ)
@@ -48,7 +48,7 @@ NAMES = ["2x1", "2x2", "4x2", "unequal 2+1"]
 
 
 @pytest.mark.parametrize(("slots", "transport", "size"), SHAPES, ids=NAMES)
-def test_contract(jobs: Any, lab: state.Lab, slots: tuple[int, ...], transport: str, size: int) -> None:
+def test_contract(jobs: Any, lab: saved_state.Lab, slots: tuple[int, ...], transport: str, size: int) -> None:
     _run(jobs, lab, slots, str(PROGRAMS / "contract.py"), transport).passed(size)
 
 
@@ -59,16 +59,18 @@ FEWER = [(shape, name) for shape, name in zip(SHAPES, NAMES, strict=True) if nam
 @pytest.mark.parametrize(
     ("slots", "transport", "size"), [shape for shape, _ in FEWER], ids=[name for _, name in FEWER]
 )
-def test_exchanges(jobs: Any, lab: state.Lab, slots: tuple[int, ...], transport: str, size: int) -> None:
+def test_exchanges(
+    jobs: Any, lab: saved_state.Lab, slots: tuple[int, ...], transport: str, size: int
+) -> None:
     _run(jobs, lab, slots, str(PROGRAMS / "contract_exchanges.py"), transport).passed(size)
 
 
 @pytest.mark.parametrize(("slots", "transport", "size"), SHAPES, ids=NAMES)
-def test_training(jobs: Any, lab: state.Lab, slots: tuple[int, ...], transport: str, size: int) -> None:
+def test_training(jobs: Any, lab: saved_state.Lab, slots: tuple[int, ...], transport: str, size: int) -> None:
     _run(jobs, lab, slots, str(PROGRAMS / "training.py")).passed(size)
 
 
-def test_torch_distributed_meets_without_shared_files_or_settings(jobs: Any, lab: state.Lab) -> None:
+def test_torch_distributed_meets_without_shared_files_or_settings(jobs: Any, lab: saved_state.Lab) -> None:
     """Hosts of a lab reach each other on its network alone. torch may warn of names it cannot look up."""
     job = _run(
         jobs, lab, (2, 1), str(PROGRAMS / "contract.py"), "distributed", RINGLEADER_TRANSPORT="distributed"
@@ -77,7 +79,7 @@ def test_torch_distributed_meets_without_shared_files_or_settings(jobs: Any, lab
 
 
 @pytest.mark.parametrize(("slots", "hosts"), [((2, 2), 2), ((2, 2, 2, 2), 4)], ids=["2x2", "4x2"])
-def test_bytes_on_the_wire(jobs: Any, lab: state.Lab, slots: tuple[int, ...], hosts: int) -> None:
+def test_bytes_on_the_wire(jobs: Any, lab: saved_state.Lab, slots: tuple[int, ...], hosts: int) -> None:
     """A host sends 2(H-1)/H of an array, and not more than the headers of its packets on top."""
     job = _run(jobs, lab, slots, str(PROGRAMS / "wire_bytes.py"))
     job.passed(sum(slots))
@@ -88,7 +90,7 @@ def test_bytes_on_the_wire(jobs: Any, lab: state.Lab, slots: tuple[int, ...], ho
     assert all(1.0 <= float(ratio) <= 1.05 for _, _, ratio in found), job.out
 
 
-def test_a_rank_that_returns_while_others_wait(jobs: Any, lab: state.Lab) -> None:
+def test_a_rank_that_returns_while_others_wait(jobs: Any, lab: saved_state.Lab) -> None:
     """Each waiting rank says who has ended, also where that rank was on another host."""
     job = _run(jobs, lab, (2, 2), str(PROGRAMS / "ending.py"), "returns")
     for rank in range(3):
@@ -96,7 +98,7 @@ def test_a_rank_that_returns_while_others_wait(jobs: Any, lab: state.Lab) -> Non
     assert job.out.count("has ended") >= 3
 
 
-def test_plain_mpirun_over_ssh(jobs: Any, lab: state.Lab) -> None:
+def test_plain_mpirun_over_ssh(jobs: Any, lab: saved_state.Lab) -> None:
     """Without Ringleader's launcher: a hostfile, ssh, and the same program."""
     mpirun = str(Path(sys.executable).with_name("mpirun"))
     command = [mpirun, "--hostfile", lab.hostfile, "-n", "4", sys.executable]

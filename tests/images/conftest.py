@@ -18,8 +18,8 @@ from tests.images import root_fs, wheels
 
 from ringleader.errors import RefusedError
 from ringleader.images.tables.bases import find_base
-from ringleader.lab import needs, state
-from ringleader.lab.state import Lab
+from ringleader.lab import requirements, saved_state
+from ringleader.lab.saved_state import Lab
 
 CACHE = ROOT / "build/images"
 RECIPE = Path(__file__).parent / "cpu.toml"
@@ -60,7 +60,7 @@ def call(*words: str, environ: Mapping[str, str] = os.environ, timeout: float = 
 def release() -> str:
     """This machine's release, as recipes name it; skips, with the reason, where no image can be built."""
     try:
-        needs.check_machine(os.environ)
+        requirements.check_machine(os.environ)
     except RefusedError as error:
         pytest.skip(str(error))
     for tools in (("buildah",), ("mmdebstrap", "debootstrap")):
@@ -180,7 +180,7 @@ def lab(image: Image) -> Iterator[Lab]:
     words = ("up", "--name", name, "--hosts", "2", "--slots", "2", "--ssh-port", SSH_PORT)
     try:
         call(*program, *words, "--root", str(image.tree), "--bind", f"{ROOT / 'examples'}:/code:ro")
-        yield state.load(name)
+        yield saved_state.load(name)
     finally:
         call(*program, "down", "--name", name)
-    assert name not in state.names()
+    assert name not in saved_state.names()

@@ -22,7 +22,7 @@ from tests.conftest import ROOT
 from tests.images.conftest import call
 from tests.images.mapped import Mapped, mapped
 
-from ringleader.lab import observe
+from ringleader.lab import kernel_state
 
 pytestmark = [pytest.mark.lab, pytest.mark.mpi, pytest.mark.timeout(1800)]
 
@@ -81,7 +81,7 @@ def test_nothing_of_the_build_is_left_in_the_image(image):
 
 def test_hosts_run_the_images_programs(image, lab, on):
     for host in lab.hosts:
-        first = observe.first_process(host.namespace)
+        first = kernel_state.first_process(host.namespace)
         assert first is not None
         sshd = mapped(first, image.tree)
         assert "/usr/sbin/sshd" in sshd.of_the_tree and not sshd.strangers, sshd
@@ -144,7 +144,7 @@ def test_ranks_on_two_hosts_train_with_nothing_but_the_images_files(image, lab):
 def _processes(namespace: str, tree: Path) -> list[Mapped]:
     """Look at every process of a host but the machine's own nsenter, by which we came in."""
     found = []
-    for process in observe.inside((namespace,))[namespace]:
+    for process in kernel_state.inside((namespace,))[namespace]:
         with suppress(FileNotFoundError, ProcessLookupError):  # it has ended since
             found.append(mapped(process.pid, tree))
     return [one for one in found if one.command.split()[:1] != [shutil.which("nsenter")]]

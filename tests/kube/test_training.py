@@ -13,7 +13,7 @@ from tests.kube.training import images
 from tests.kube.training.stage import Stage, opened, until
 
 from ringleader.errors import RefusedError
-from ringleader.lab import needs, state
+from ringleader.lab import requirements, saved_state
 
 pytestmark = [pytest.mark.lab, pytest.mark.mpi, pytest.mark.torch, pytest.mark.timeout(600)]
 
@@ -29,7 +29,7 @@ needs_openmpi4 = pytest.mark.skipif(
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """Three hosts with an ssh port of their own: two for workers, one for the launcher."""
     try:
-        needs.check_machine(os.environ)
+        requirements.check_machine(os.environ)
     except RefusedError as error:
         pytest.skip(str(error))
     name = f"k{os.getpid() % 10**6}"
@@ -37,7 +37,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         words = ("--hosts", "3", "--slots", "1", "--bandwidth", "8gbit", "--ssh-port", "35")
         done = Stage.ringleader("lab", "up", "--name", name, *words)
         assert done.returncode == 0, done.stderr
-        with opened(state.load(name), tmp_path_factory.mktemp("stage")) as found:
+        with opened(saved_state.load(name), tmp_path_factory.mktemp("stage")) as found:
             yield found
     finally:
         done = Stage.ringleader("lab", "down", "--name", name)

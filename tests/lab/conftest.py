@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from ringleader.errors import RefusedError
-from ringleader.lab import needs, state
-from ringleader.lab.plan import shaping_steps
-from ringleader.lab.state import Lab
-from ringleader.lab.steps import carry_out
+from ringleader.lab import requirements, saved_state
+from ringleader.lab.actions import carry_out
+from ringleader.lab.saved_state import Lab
+from ringleader.lab.setup_plan import shaping_steps
 
 Ringleader = Callable[..., "subprocess.CompletedProcess[str]"]
 SSH_PORT = "34"
@@ -36,7 +36,7 @@ def unique_name(letter: str) -> str:
 def lab_machine() -> None:
     """Skip, with the reason, where this machine can't have a lab."""
     try:
-        needs.check_machine(os.environ)
+        requirements.check_machine(os.environ)
     except RefusedError as error:
         pytest.skip(str(error))
 
@@ -60,7 +60,7 @@ def lab(lab_machine: None, ringleader: Ringleader) -> Iterator[Lab]:
         words = ("--hosts", "4", "--slots", "2", "--bandwidth", "8gbit", "--ssh-port", SSH_PORT)
         done = ringleader("lab", "up", "--name", name, *words)
         assert done.returncode == 0, done.stderr
-        yield state.load(name)
+        yield saved_state.load(name)
     finally:
         done = ringleader("lab", "down", "--name", name)
         assert done.returncode == 0, done.stderr
@@ -127,8 +127,10 @@ def machine_snapshot(name: str) -> dict[str, object]:
         "nameless namespaces": _nameless_namespaces(),
         "routes": [line for line in lines("ip", "-4", "route") if ours(line)],
         "run": sorted(entry.name for entry in Path("/run").iterdir()),
-        "labs": [one for one in state.names() if one == name],
-        "hosts file": hosts if not any(other != name for other in state.names()) else name.encode() in hosts,
+        "labs": [one for one in saved_state.names() if one == name],
+        "hosts file": hosts
+        if not any(other != name for other in saved_state.names())
+        else name.encode() in hosts,
     }
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ringleader.lab import state
+from ringleader.lab import saved_state
 
 pytestmark = pytest.mark.lab
 
@@ -78,7 +78,7 @@ def test_an_interrupted_up_takes_down_what_it_made_by_itself(number, scratch_nam
 
 def test_up_after_a_crash_makes_the_lab_anew(scratch_name, ringleader):
     process = _start_up(scratch_name)
-    marker = state.ROOT / scratch_name / "lab.json"
+    marker = saved_state.ROOT / scratch_name / "lab.json"
     deadline = time.monotonic() + 60
     while not marker.exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.005)
@@ -87,7 +87,7 @@ def test_up_after_a_crash_makes_the_lab_anew(scratch_name, ringleader):
     done = ringleader("lab", "up", "--name", scratch_name, "--hosts", "2", "--ssh-port", "34")
     assert done.returncode == 0, done.stderr
     assert "is up:" in done.stdout
-    assert len(state.load(scratch_name).hosts) == 2
+    assert len(saved_state.load(scratch_name).hosts) == 2
 
 
 def test_a_step_that_fails_takes_down_what_came_before_it(scratch_name, ringleader, snapshot):
@@ -109,7 +109,7 @@ def test_down_removes_a_lab_whose_state_file_is_gone_or_broken(scratch_name, rin
     for damage in (lambda path: path.unlink(), lambda path: path.write_text('{"format": 1')):
         done = ringleader("lab", "up", "--name", scratch_name, "--hosts", "2", "--ssh-port", "34")
         assert done.returncode == 0, done.stderr
-        damage(state.ROOT / scratch_name / "lab.json")
+        damage(saved_state.ROOT / scratch_name / "lab.json")
         done = ringleader("lab", "status", "--name", scratch_name)
         assert done.returncode == 3 and "Traceback" not in done.stderr
         done = ringleader("lab", "down", "--name", scratch_name)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ringleader.lab import enter, links, state
+from ringleader.lab import fault_injection, host_shell, saved_state
 
 pytestmark = pytest.mark.lab
 
@@ -103,7 +103,7 @@ def test_exec_keeps_the_working_directory(lab, tmp_path):
     here = Path.cwd()
     try:
         os.chdir(tmp_path)
-        argv = enter.argv_on(lab.hosts[0], ("pwd",))
+        argv = host_shell.argv_on(lab.hosts[0], ("pwd",))
         assert subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip() == str(
             tmp_path
         )
@@ -138,7 +138,7 @@ def test_up_again_says_that_it_is_up_and_other_parameters_are_refused(lab, ringl
     other = ringleader("lab", "up", "--name", lab.name, "--hosts", "3", "--slots", "2", "--ssh-port", "34")
     assert other.returncode == 3
     assert "hosts 4 (asked for: 3)" in other.stderr and "--replace" in other.stderr
-    assert [row.state for row in links.status(lab)] == ["up"] * 4
+    assert [row.state for row in fault_injection.status(lab)] == ["up"] * 4
 
 
 def test_a_subnet_that_is_in_use_is_refused(lab, scratch_name, ringleader, snapshot):
@@ -156,7 +156,7 @@ def test_labs_that_come_up_side_by_side_get_different_subnets(scratch_name, ring
         with ThreadPoolExecutor() as pool:
             results = list(pool.map(lambda words: ringleader(*words), argvs))
         assert [done.returncode for done in results] == [0, 0, 0], [done.stderr for done in results]
-        assert len({state.load(name).subnet for name in names}) == 3
+        assert len({saved_state.load(name).subnet for name in names}) == 3
     finally:
         for name in names:
             ringleader("lab", "down", "--name", name)
@@ -168,8 +168,8 @@ def test_replace_makes_the_lab_anew_and_down_twice_is_no_error(scratch_name, rin
         words = ("--hosts", hosts, "--ssh-port", "34", "--private-tmp", *options)
         done = ringleader("lab", "up", "--name", scratch_name, *words)
         assert done.returncode == 0, done.stderr
-    lab = state.load(scratch_name)
-    assert [row.state for row in links.status(lab)] == ["up", "up"]
+    lab = saved_state.load(scratch_name)
+    assert [row.state for row in fault_injection.status(lab)] == ["up", "up"]
     listed = ringleader("lab", "exec", "--name", scratch_name, "h2", "ls", "-A", "/tmp")
     assert (listed.returncode, listed.stdout) == (0, "")
     assert "is down" in ringleader("lab", "down", "--name", scratch_name).stdout
@@ -193,7 +193,7 @@ def test_what_up_prints_makes_the_lab(scratch_name, ringleader):
     script = ringleader(*words, "--dry-run").stdout
     done = subprocess.run(["sh"], input=script, text=True, capture_output=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    lab = state.load(scratch_name)
+    lab = saved_state.load(scratch_name)
     config = ["ssh", "-F", lab.ssh_config, "-o", "ConnectionAttempts=20", lab.hosts[1].name, "hostname"]
     said = subprocess.run(
         config, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from ringleader.lab import enter, links
+from ringleader.lab import fault_injection, host_shell
 
 pytestmark = pytest.mark.lab
 
@@ -22,7 +22,7 @@ def _iperf3(lab, server, client, tool, *options):
     """
     program = (tool("chrt"), "--fifo", "10", tool("iperf3"))
     listen = subprocess.Popen(
-        enter.argv_on(server, (*program, "-s", "-1", "--forceflush")), stdout=subprocess.PIPE, text=True
+        host_shell.argv_on(server, (*program, "-s", "-1", "--forceflush")), stdout=subprocess.PIPE, text=True
     )
     try:
         for line in listen.stdout:
@@ -30,7 +30,7 @@ def _iperf3(lab, server, client, tool, *options):
                 break
         words = (*program, "-c", server.address, "-t", "1.5", "-O", "0.5", "-J", *options)
         done = subprocess.run(
-            enter.argv_on(client, words), capture_output=True, text=True, timeout=30, check=True
+            host_shell.argv_on(client, words), capture_output=True, text=True, timeout=30, check=True
         )
         return json.loads(done.stdout)["end"]["sum_received"]["bits_per_second"]
     finally:
@@ -65,7 +65,7 @@ def _echo(lab, host):
         "c = s.accept()[0]\nwhile data := c.recv(100): c.sendall(data)"
     )
     process = subprocess.Popen(
-        enter.argv_on(host, ("python3", "-c", program)), stdout=subprocess.PIPE, text=True
+        host_shell.argv_on(host, ("python3", "-c", program)), stdout=subprocess.PIPE, text=True
     )
     try:
         assert process.stdout.readline().strip() == "ready"
@@ -83,7 +83,7 @@ def test_a_cut_link_is_silent_and_a_healed_one_delivers_what_was_sent_meanwhile(
         assert _exchange(connection) == b"x"
         try:
             assert ringleader("lab", "cut", "--name", lab.name, host.name).returncode == 0
-            assert [row.state for row in links.status(lab)] == ["up", "up", "cut", "up"]
+            assert [row.state for row in fault_injection.status(lab)] == ["up", "up", "cut", "up"]
             connection.settimeout(2)
             with pytest.raises(TimeoutError):
                 _exchange(connection)
@@ -94,12 +94,12 @@ def test_a_cut_link_is_silent_and_a_healed_one_delivers_what_was_sent_meanwhile(
         assert healed.returncode == 0, healed.stderr
         connection.settimeout(60)
         assert connection.recv(1) == b"x"
-    assert [row.state for row in links.status(lab)] == ["up"] * 4
+    assert [row.state for row in fault_injection.status(lab)] == ["up"] * 4
 
 
 def test_kill_ends_everything_on_one_host_and_heal_starts_it_again(lab, ringleader, on_host):
     host, other = lab.hosts[3], lab.hosts[0]
-    sleeper = subprocess.Popen(enter.argv_on(host, ("setsid", "sleep", "300")))
+    sleeper = subprocess.Popen(host_shell.argv_on(host, ("setsid", "sleep", "300")))
     remote = subprocess.Popen(
         ["ssh", "-F", lab.ssh_config, host.name, "trap '' TERM HUP INT; sleep 300; sleep 300"],
         stdin=subprocess.DEVNULL,
@@ -111,7 +111,7 @@ def test_kill_ends_everything_on_one_host_and_heal_starts_it_again(lab, ringlead
         assert ringleader("lab", "kill", "--name", lab.name, host.name).returncode == 0
         assert remote.wait(timeout=20) == 255
         assert sleeper.wait(timeout=20) != 0
-        rows = {row.host.name: row for row in links.status(lab)}
+        rows = {row.host.name: row for row in fault_injection.status(lab)}
         assert (rows[host.name].state, rows[host.name].sshd) == ("dead", False)
         assert (rows[other.name].state, rows[other.name].sshd) == ("up", True)
         refused = ringleader("lab", "exec", "--name", lab.name, host.name, "true")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ringleader.lab import links, state
+from ringleader.lab import fault_injection, saved_state
 
 pytestmark = pytest.mark.lab
 
@@ -74,7 +74,7 @@ def rooted(tree, scratch_name, ringleader, tmp_path):
         *("--bind", f"{tmp_path / 'shared'}:/shared", "--bind", f"{tmp_path / 'note'}:/etc/note:ro"),
     )
     assert done.returncode == 0, done.stderr
-    return state.load(scratch_name)
+    return saved_state.load(scratch_name)
 
 
 def test_hosts_of_a_tree(rooted, tree, ringleader, tmp_path):
@@ -114,7 +114,7 @@ def test_hosts_of_a_tree(rooted, tree, ringleader, tmp_path):
 
     # A host that is killed comes up again without what it had written.
     assert ringleader("lab", "kill", "--name", rooted.name, "h2").returncode == 0
-    assert [row.state for row in links.status(rooted)] == ["up", "dead"]
+    assert [row.state for row in fault_injection.status(rooted)] == ["up", "dead"]
     assert ringleader("lab", "heal", "--name", rooted.name, "h2").returncode == 0
     assert on("h2", "ls", "/root") == "" and on("h2", "uname", "-n") == f"{second}\n"
     assert sorted(str(path) for path in tree.rglob("*")) == before
@@ -150,7 +150,7 @@ def test_a_tree_under_two_overlays_is_there_read_only(tree, scratch_name, ringle
         words = ("lab", "up", "--name", scratch_name, "--hosts", "2", "--ssh-port", "34")
         done = ringleader(*words, "--root", str(tmp_path / "twice"))
         assert done.returncode == 0, done.stderr
-        lab = state.load(scratch_name)
+        lab = saved_state.load(scratch_name)
         done = ringleader("lab", "exec", "--name", lab.name, "h1", "--", "touch", "/root/x")
         assert "Read-only file system" in done.stderr
         done = ringleader("lab", "exec", "--name", lab.name, "h1", "--", "ssh", lab.hosts[1].name, "uname -n")

@@ -230,7 +230,7 @@ def test_sigkill_of_everything_is_cleaned_at_the_next_start(workplace, python):
     assert segments, "Open MPI keeps its shared memory where it was told to"
     victims = [
         launcher.pid,
-        *workplace.wait_for("keeper.py", 1),
+        *workplace.wait_for("mpirun_supervisor", 1),
         workplace.mpirun(),
         *workplace.wait_for("agent.py", 4),
     ]

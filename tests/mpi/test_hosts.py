@@ -15,7 +15,7 @@ import programs
 
 from ringleader.errors import RefusedError
 from ringleader.job import Host, Placement, Ssh
-from ringleader.lab import links, needs, state
+from ringleader.lab import fault_injection, requirements, saved_state
 
 pytestmark = [pytest.mark.mpi, pytest.mark.lab]
 
@@ -26,7 +26,7 @@ DAEMONS = ("prted", "orted", "hydra_pmi_proxy")
 def lab():
     """Three hosts with two slots each."""
     try:
-        needs.check_machine(os.environ)
+        requirements.check_machine(os.environ)
     except RefusedError as error:
         pytest.skip(str(error))
     name = f"m{os.getpid() % 100000}"
@@ -34,7 +34,7 @@ def lab():
     up = (*words, "up", "--name", name, "--hosts", "3", "--slots", "2", "--ssh-port", "36")
     try:
         subprocess.run(up, check=True, capture_output=True, timeout=60)
-        yield state.load(name)
+        yield saved_state.load(name)
     finally:
         subprocess.run((*words, "down", "--name", name), check=True, capture_output=True, timeout=60)
 
@@ -63,7 +63,7 @@ def mended(lab):
     """Give back the lab; afterwards all its hosts live and are linked again."""
     yield lab
     for host in lab.hosts:
-        links.heal(lab, host)
+        fault_injection.heal(lab, host)
 
 
 SEEN_THERE = """
@@ -130,7 +130,7 @@ def test_sigkill_of_a_hosts_daemon_ends_the_job(workplace, lab, mpi, python):
 def test_a_host_that_dies_is_named_and_ends_the_job(workplace, mended, python, victim):
     host = mended.hosts[victim]
     launcher = started(workplace, mended, python, hosts=3)
-    links.kill(mended, host)
+    fault_injection.kill(mended, host)
     _, err = launcher.communicate(timeout=60)
     assert launcher.returncode == 3, err
     said = err.decode()
@@ -155,7 +155,7 @@ def test_a_host_whose_link_is_cut_is_named_and_ends_the_job(workplace, mended, p
     host = mended.hosts[1]
     launcher = started(workplace, mended, python, hosts=3, program=TALKING)
     assert sum(bool(left_on(mended, one)) for one in mended.hosts) == 3
-    links.cut(mended, host)
+    fault_injection.cut(mended, host)
     _, err = launcher.communicate(timeout=90)
     assert launcher.returncode == 3, err
     said = err.decode()

@@ -10,7 +10,7 @@ import pytest
 
 from ringleader.launch.kubernetes.mpirun import call
 from ringleader.launch.kubernetes.request import Request
-from ringleader.launch.mpi_found import find_mpi
+from ringleader.launch.mpirun.mpi_discovery import find_mpi
 from ringleader.mpijob.model import MpiImplementation
 
 pytestmark = pytest.mark.mpi

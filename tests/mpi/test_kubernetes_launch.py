@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ringleader.launch.mpi_found import find_mpi
+from ringleader.launch.mpirun.mpi_discovery import find_mpi
 from ringleader.mpijob.parser import read
 from ringleader.podagent.__main__ import main
 from ringleader.render.kubernetes.config_map import HOSTFILE_PATH, hostfile_text

@@ -16,9 +16,9 @@ import programs
 
 from ringleader.errors import RefusedError
 from ringleader.job import Host, Job
-from ringleader.launch.limits import open_files, open_files_needed
-from ringleader.launch.mpi_found import find_mpi
-from ringleader.plan import HostFacts, place
+from ringleader.launch.mpirun.mpi_discovery import find_mpi
+from ringleader.launch.open_files_limit import open_files, open_files_needed
+from ringleader.rank_placement import HostFacts, place
 
 pytestmark = pytest.mark.mpi
 root_only = pytest.mark.skipif(

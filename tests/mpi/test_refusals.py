@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from ringleader.errors import LaunchError, RefusedError
 from ringleader.job import Host
-from ringleader.launch.probe import Probe, probe
+from ringleader.launch.host_probe.probe import Probe, probe
 
 pytestmark = pytest.mark.mpi
 

@@ -12,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 import programs
 
-from ringleader.launch.mpi_found import find_mpi
+from ringleader.launch.mpirun.mpi_discovery import find_mpi
 
 pytestmark = pytest.mark.mpi
 

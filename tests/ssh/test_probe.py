@@ -14,9 +14,9 @@ import sshd as servers
 
 from ringleader.errors import ProbeError, RequestError
 from ringleader.job import Family, Host, Job, Mpi, Ssh
-from ringleader.launch.probe import AGENT, probe
-from ringleader.plan import twins
-from ringleader.ranks import look
+from ringleader.launch.host_probe.probe import AGENT, probe
+from ringleader.rank_placement import twins
+from ringleader.ranks import host_facts_script
 
 pytestmark = pytest.mark.timeout(120)
 needs_root = pytest.mark.lab
@@ -62,7 +62,9 @@ def test_a_host_is_known_over_one_connection(bench, ask):
     found = ask("h1", progress=lines.append)
     (fact,) = found.facts
     assert fact.hostname == socket.gethostname()
-    assert fact.is_local and fact.identity == look.identity(), "a name of this machine is seen through"
+    assert fact.is_local and fact.identity == host_facts_script.identity(), (
+        "a name of this machine is seen through"
+    )
     assert set(fact.cpus) <= os.sched_getaffinity(0)
     assert fact.python == sys.executable and fact.agent == str(AGENT)
     assert found.reports[0].reached_from == "127.0.0.1"
@@ -320,7 +322,7 @@ class TestAnotherMachine:
         found = faults(ask, "same", "differs", "missing", command=command, workdir=str(work))
         assert set(found) == {"host differs", "host missing"}
         for file in (script, changed):
-            assert look.checksum(file)[:12] in found["host differs"]
+            assert host_facts_script.checksum(file)[:12] in found["host differs"]
         assert "the script is not there (train.py in" in found["host missing"]
 
     def test_a_directory_and_a_program_that_are_missing(self, bench, ask):
@@ -375,7 +377,7 @@ class TestAnotherMachine:
 
     def test_a_name_that_does_not_resolve_there(self, bench, ask):
         here = socket.gethostname()
-        if not look.resolved([here])[here]:
+        if not host_facts_script.resolved([here])[here]:
             pytest.fail(f"the tests need a machine whose own name ({here}) resolves")
         hosts, resolver = bench.directory / "hosts", bench.directory / "resolv.conf"
         hosts.write_text("127.0.0.1 localhost\n")

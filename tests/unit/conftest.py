@@ -10,7 +10,7 @@ import pytest
 
 from ringleader.cli.main import main
 from ringleader.job import Family, Host, Mpi
-from ringleader.plan import HostFacts
+from ringleader.rank_placement import HostFacts
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "run"
 

@@ -29,7 +29,7 @@ from ringleader.common.util import (
 from ringleader.runner.util.threads import in_thread
 
 INSTALL = "import ringleader.alias; ringleader.alias.install()\n"
-INJECT = Path(directory()).parents[1] / "ranks" / "inject"
+INJECT = Path(directory()).parents[1] / "ranks" / "python_startup"
 
 
 def python(*words: str, cwd: Path, path: str = "", **variables: str) -> subprocess.CompletedProcess[str]:

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from ringleader.job import Family, Job, Mpi, Placement
-from ringleader.plan import HostFacts, place
+from ringleader.rank_placement import HostFacts, place
 from ringleader.render.dry_run import Mpirun, dry_run_text, numbers, plan_table, split_environments
-from ringleader.render.mpi import call
-from ringleader.render.rank_env import Master, RankEnvironment, master_address, rank_environment
+from ringleader.render.mpirun_command import call
+from ringleader.render.rank_environment import Master, RankEnvironment, master_address, rank_environment
 
 Make = Callable[..., HostFacts]
 MakeMpi = Callable[[Family], Mpi]

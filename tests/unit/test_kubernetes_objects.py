@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringleader.errors import RequestError
-from ringleader.hosts import parse_hostfile
+from ringleader.host_list import parse_hostfile
 from ringleader.mpijob.model import MPIJob
 from ringleader.mpijob.parser import read
 from ringleader.mpijob.serializer import write

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringleader.errors import LabError, RefusedError
-from ringleader.lab import hosts_file, needs, state
-from ringleader.lab.plan import to_json
+from ringleader.lab import etc_hosts, requirements, saved_state
+from ringleader.lab.setup_plan import to_json
 from ringleader.lab.spec import LabSpec
 
 BEFORE = [
@@ -29,9 +29,9 @@ def test_adding_and_removing_a_block_gives_the_file_back_byte_for_byte(before, t
     path = tmp_path / "hosts"
     path.write_bytes(before)
     inode = path.stat().st_ino
-    hosts_file.add_block("lab", "10.0.0.1 h1\n", path)
+    etc_hosts.add_block("lab", "10.0.0.1 h1\n", path)
     assert b"\n10.0.0.1 h1\n" in path.read_bytes() and path.read_bytes().startswith(before)
-    hosts_file.remove_block("lab", path)
+    etc_hosts.remove_block("lab", path)
     assert path.read_bytes() == before
     assert path.stat().st_ino == inode
 
@@ -39,14 +39,14 @@ def test_adding_and_removing_a_block_gives_the_file_back_byte_for_byte(before, t
 def test_blocks_of_several_labs_and_later_lines_stay(tmp_path):
     path = tmp_path / "hosts"
     path.write_text("127.0.0.1 localhost\n")
-    hosts_file.add_block("a", "10.0.0.1 a-h1\n", path)
-    hosts_file.add_block("ab", "10.0.1.1 ab-h1\n", path)
+    etc_hosts.add_block("a", "10.0.0.1 a-h1\n", path)
+    etc_hosts.add_block("ab", "10.0.1.1 ab-h1\n", path)
     with path.open("a") as file:
         file.write("9.9.9.9 later\n")
-    hosts_file.remove_block("a", path)
-    assert not hosts_file.has_block("a", path) and hosts_file.has_block("ab", path)
-    hosts_file.remove_block("ab", path)
-    hosts_file.remove_block("ab", path)
+    etc_hosts.remove_block("a", path)
+    assert not etc_hosts.has_block("a", path) and etc_hosts.has_block("ab", path)
+    etc_hosts.remove_block("ab", path)
+    etc_hosts.remove_block("ab", path)
     assert path.read_text() == "127.0.0.1 localhost\n9.9.9.9 later\n"
 
 
@@ -54,8 +54,8 @@ def test_blocks_of_several_labs_and_later_lines_stay(tmp_path):
 def test_any_text_around_a_block_is_kept(text):
     if text and not text.endswith("\n"):
         text += "\n"
-    content = text + hosts_file.block("lab", "10.0.0.1 h1\n") + text
-    assert hosts_file.without_block(content, "lab") == text + text
+    content = text + etc_hosts.block("lab", "10.0.0.1 h1\n") + text
+    assert etc_hosts.without_block(content, "lab") == text + text
 
 
 def _make(root, name):
@@ -65,15 +65,15 @@ def _make(root, name):
 
 def test_the_lab_that_is_meant_is_the_default_one_or_the_only_one(tmp_path):
     with pytest.raises(LabError, match="there is no lab 'lab'"):
-        state.current(root=tmp_path)
+        saved_state.current(root=tmp_path)
     _make(tmp_path, "one")
-    assert state.current(root=tmp_path).name == "one"
+    assert saved_state.current(root=tmp_path).name == "one"
     _make(tmp_path, "two")
     with pytest.raises(LabError, match="one, two"):
-        state.current(root=tmp_path)
+        saved_state.current(root=tmp_path)
     _make(tmp_path, "lab")
-    assert state.current(root=tmp_path).name == "lab"
-    lab = state.current("two", root=tmp_path)
+    assert saved_state.current(root=tmp_path).name == "lab"
+    lab = saved_state.current("two", root=tmp_path)
     assert [host.name for host in lab.hosts] == ["two-h1", "two-h2"]
     assert lab.hostfile == str(tmp_path / "two" / "hostfile")
 
@@ -82,29 +82,29 @@ def test_a_broken_state_file_says_what_to_do(tmp_path):
     (tmp_path / "lab").mkdir()
     (tmp_path / "lab" / "lab.json").write_text("{")
     with pytest.raises(LabError, match="ringleader lab down --name lab"):
-        state.load("lab", tmp_path)
+        saved_state.load("lab", tmp_path)
 
 
 def test_the_lock_waits_names_its_holder_and_survives_the_directorys_end(tmp_path):
-    with state.locked("lab", tmp_path, timeout=5):
+    with saved_state.locked("lab", tmp_path, timeout=5):
         with pytest.raises(LabError, match=f"process {os.getpid()} is at work on it"):
-            state.locked("lab", tmp_path, timeout=0.1).__enter__()
-        (tmp_path / "lab" / state.WORKER).unlink()
+            saved_state.locked("lab", tmp_path, timeout=0.1).__enter__()
+        (tmp_path / "lab" / saved_state.WORKER).unlink()
         (tmp_path / "lab").rmdir()
-        with state.locked("lab", tmp_path, timeout=5):
-            assert (tmp_path / "lab" / state.WORKER).exists()
+        with saved_state.locked("lab", tmp_path, timeout=5):
+            assert (tmp_path / "lab" / saved_state.WORKER).exists()
 
 
 def test_a_child_that_outlives_its_parent_keeps_the_lock(tmp_path):
-    with state.locked("lab", tmp_path, timeout=5) as lock:
+    with saved_state.locked("lab", tmp_path, timeout=5) as lock:
         child = subprocess.Popen(["sleep", "60"], stdin=lock)
     try:
         with pytest.raises(LabError):
-            state.locked("lab", tmp_path, timeout=0.1).__enter__()
+            saved_state.locked("lab", tmp_path, timeout=0.1).__enter__()
     finally:
         child.kill()
         child.wait(timeout=10)
-    with state.locked("lab", tmp_path, timeout=5):
+    with saved_state.locked("lab", tmp_path, timeout=5):
         pass
 
 
@@ -113,7 +113,7 @@ def test_everything_that_a_machine_lacks_is_named_at_once(tmp_path):
         (tmp_path / tool).write_text("#!/bin/sh\n")
         (tmp_path / tool).chmod(0o755)
     with pytest.raises(RefusedError) as caught:
-        needs.check_machine({"PATH": str(tmp_path)}, euid=1000, system=())
+        requirements.check_machine({"PATH": str(tmp_path)}, euid=1000, system=())
     user, tools = caught.value.faults
     assert "only root" in user.what and "sudo" in user.hint
     assert tools.what == "missing: tc, ssh, ssh-keygen, sshd, nsenter, unshare, setsid, mountpoint"
@@ -123,7 +123,7 @@ def test_everything_that_a_machine_lacks_is_named_at_once(tmp_path):
 
 def test_a_port_that_someone_listens_on_is_a_fault():
     with socket.create_server(("", 0)) as server:
-        (fault,) = needs.port_faults(server.getsockname()[1])
+        (fault,) = requirements.port_faults(server.getsockname()[1])
     assert fault.where == "--ssh-port" and "in use" in fault.what
 
 
@@ -147,4 +147,4 @@ def test_a_dry_run_is_data_on_standard_output_and_makes_nothing():
     done = _ringleader("up", "--dry-run", "--name", "dryrun", "--hosts", "1", "--ssh-port", "34")
     assert done.returncode == 0 and done.stderr == ""
     assert done.stdout.startswith("#!/bin/sh\n") and "ip netns add rl-dryrun-h1\n" in done.stdout
-    assert "dryrun" not in state.names()
+    assert "dryrun" not in saved_state.names()

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ringleader.lab.plan import (
+from ringleader.lab.actions import shell_line
+from ringleader.lab.config_files import session_variables
+from ringleader.lab.setup_plan import (
     Machine,
     Remains,
     cut_steps,
@@ -22,8 +24,6 @@ from ringleader.lab.plan import (
     up_phases,
 )
 from ringleader.lab.spec import LabSpec
-from ringleader.lab.steps import shell_line
-from ringleader.lab.texts import session_variables
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "lab"
 MACHINE = Machine(

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from ringleader.errors import LabError
-from ringleader.lab import state, tree_look
-from ringleader.lab.plan import Machine, from_json, script, to_json, up_phases
+from ringleader.lab import rootfs_inspection, saved_state
+from ringleader.lab.rootfs import Bind, Tree, parse_bind, read_environment, read_set_env
+from ringleader.lab.rootfs_boot_scripts import tree_boot_script
+from ringleader.lab.setup_plan import Machine, from_json, script, to_json, up_phases
 from ringleader.lab.spec import LabSpec
-from ringleader.lab.tree import Bind, Tree, parse_bind, read_environment, read_set_env
-from ringleader.lab.tree_texts import tree_boot_script
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "lab"
 LAB = "/run/ringleader/lab/lab"
@@ -90,11 +90,11 @@ def test_a_job_that_begins_on_the_machine_is_not_sent_to_hosts_with_another_root
     (tmp_path / "lab").mkdir()
     (tmp_path / "lab/lab.json").write_text(to_json(LabSpec(hosts=2, tree=TREE)))
     with pytest.raises(LabError, match=r"have the files of /srv/an image's tree") as caught:
-        state.to_launch_on(environ={}, root=tmp_path, here="node7")
+        saved_state.to_launch_on(environ={}, root=tmp_path, here="node7")
     assert "ringleader lab exec h1 -- ringleader run --lab" in str(caught.value)
-    assert state.to_launch_on(environ={}, root=tmp_path, here="h2").name == "lab"
+    assert saved_state.to_launch_on(environ={}, root=tmp_path, here="h2").name == "lab"
     (tmp_path / "lab/lab.json").write_text(to_json(LabSpec(hosts=2)))
-    assert state.to_launch_on(environ={}, root=tmp_path, here="node7").name == "lab"
+    assert saved_state.to_launch_on(environ={}, root=tmp_path, here="node7").name == "lab"
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_binds_that_are_none(text):
 
 
 def _whats(root, *binds):
-    return [str(fault) for fault in tree_look.tree_asked_for(root, binds, lab_directory=LAB)[1]]
+    return [str(fault) for fault in rootfs_inspection.tree_asked_for(root, binds, lab_directory=LAB)[1]]
 
 
 def test_a_tree_with_an_sshd_has_no_fault(tmp_path):
@@ -161,7 +161,7 @@ def test_a_file_is_no_root(tmp_path):
 
 def test_what_is_found_in_a_tree(tmp_path):
     tree = make_tree(tmp_path / "tree")
-    bare = tree_look.look(Tree(path=str(tree)))
+    bare = rootfs_inspection.look(Tree(path=str(tree)))
     assert (bare.sshd, bare.shell, bare.environment, bare.root_is_locked) == (
         "/usr/sbin/sshd",
         "/bin/sh",
@@ -174,7 +174,7 @@ def test_what_is_found_in_a_tree(tmp_path):
     (tree / "etc/ssh/sshd_config").write_text("Port 22\nSetEnv B=d\n")
     (tree / "etc/shadow").write_text("root:!:1::::::\n")
     (tree / "bin/bash").symlink_to("/usr/bin/bash")
-    full = tree_look.look(Tree(path=str(tree)))
+    full = rootfs_inspection.look(Tree(path=str(tree)))
     assert full.search_path == "/opt/venv/bin:/usr/bin"
     assert dict(full.environment)["A"] == "b c" and dict(full.environment)["B"] == "d"
     assert full.shell == "/bin/bash" and full.root_is_locked
@@ -184,7 +184,7 @@ def test_a_link_in_a_tree_is_not_followed_into_the_machine(tmp_path):
     tree = make_tree(tmp_path / "tree")
     (tmp_path / "secret").write_text("PATH=/machine\n")
     (tree / "etc/environment").symlink_to(tmp_path / "secret")
-    assert tree_look.look(Tree(path=str(tree))).environment == ()
+    assert rootfs_inspection.look(Tree(path=str(tree))).environment == ()
 
 
 @pytest.mark.parametrize(
@@ -235,11 +235,11 @@ def test_several_labs_are_told_apart_by_a_variable(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "lab.json").write_text(to_json(LabSpec(hosts=2, name=name)))
     with pytest.raises(LabError, match="several labs are up: one, two") as caught:
-        state.to_launch_on(environ={}, root=tmp_path)
+        saved_state.to_launch_on(environ={}, root=tmp_path)
     assert "RINGLEADER_LAB=one" in str(caught.value)
-    assert state.to_launch_on(environ={"RINGLEADER_LAB": "two"}, root=tmp_path).name == "two"
+    assert saved_state.to_launch_on(environ={"RINGLEADER_LAB": "two"}, root=tmp_path).name == "two"
     with pytest.raises(LabError, match="there is no lab 'three'"):
-        state.to_launch_on(environ={"RINGLEADER_LAB": "three"}, root=tmp_path)
+        saved_state.to_launch_on(environ={"RINGLEADER_LAB": "three"}, root=tmp_path)
     (tmp_path / "lab").mkdir()
     (tmp_path / "lab/lab.json").write_text(to_json(LabSpec(hosts=2)))
-    assert state.to_launch_on(environ={"RINGLEADER_LAB": ""}, root=tmp_path).name == "lab"
+    assert saved_state.to_launch_on(environ={"RINGLEADER_LAB": ""}, root=tmp_path).name == "lab"

@@ -16,7 +16,7 @@ from ringleader.bench.scale import Scale, job_of, scale, turns
 from ringleader.cli.scale.scale_options import script_name, threads_for
 from ringleader.errors import LaunchError, RankError, RequestError
 from ringleader.job import Family, Host, Job, Mpi
-from ringleader.plan import HostFacts, Plan, place
+from ringleader.rank_placement import HostFacts, Plan, place
 from ringleader.scaling import Run, scalings
 
 GRID = parse_grid("1x1,1x2,2x2")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 import ringleader
-from ringleader.ranks import words
+from ringleader.ranks import minijson
 
 HEAVY = ("mpi4py", "torch", "numpy", "matplotlib", "jinja2", "cloudpickle", "tabulate")
 
@@ -89,7 +89,11 @@ def loaded_in_bare(code: str) -> set[str]:
 
 @pytest.mark.parametrize(
     ("module", "after"),
-    [("ranks.guard", ""), ("ranks.warden", "tree.die_with_parent(0, os.getppid())"), ("launch.keeping", "")],
+    [
+        ("ranks.agent_outer", ""),
+        ("ranks.agent_inner", "process_tree.die_with_parent(0, os.getppid())"),
+        ("launch.mpirun.mpirun_supervisor", ""),
+    ],
 )
 def test_what_runs_beside_ranks_and_mpirun_loads_little(module: str, after: str) -> None:
     found = loaded_in_bare(f"import os\nfrom ringleader.{module} import *\n{after}")
@@ -103,7 +107,7 @@ def test_importing_the_package_loads_no_typing() -> None:
 
 def test_run_loads_no_ssh_lab_or_engine_for_a_job_here() -> None:
     found = loaded("import ringleader.cli.run.command, ringleader.launch.launcher")
-    ours = ("launch.ssh", "launch.ask", "lab", "collectives", "torch", "bench", "report", "api")
+    ours = ("launch.ssh", "lab", "collectives", "torch", "bench", "report", "api")
     others = {"asyncio", "secrets", "random", "hmac", "concurrent.futures", "tempfile", *HEAVY}
     assert found.isdisjoint({*(f"ringleader.{name}" for name in ours), *others})
 
@@ -119,9 +123,9 @@ VALUES = some.recursive(
 
 @given(VALUES)
 def test_words_are_json(value: object) -> None:
-    text = words.dumps(value)
+    text = minijson.dumps(value)
     assert text == json.dumps(value, separators=(",", ":"))
-    assert words.loads(text.encode()) == words.loads(f" {text}\n") == value
+    assert minijson.loads(text.encode()) == minijson.loads(f" {text}\n") == value
 
 
 @pytest.mark.parametrize(
@@ -129,4 +133,4 @@ def test_words_are_json(value: object) -> None:
 )
 def test_what_is_no_json_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError):
-        words.loads(text.encode(errors="surrogatepass"))
+        minijson.loads(text.encode(errors="surrogatepass"))

@@ -11,8 +11,8 @@ from ringleader.cli.outcome_file import outcome_json
 from ringleader.cli.run.terminal import Terminal, last_words
 from ringleader.job import Family, Job, Mpi
 from ringleader.launch.outcome import Outcome, RankEnd
-from ringleader.launch.output import Direct
-from ringleader.plan import HostFacts, place
+from ringleader.launch.rank_output.lines import Direct
+from ringleader.rank_placement import HostFacts, place
 
 Make = Callable[..., HostFacts]
 MakeMpi = Callable[[Family], Mpi]

@@ -17,7 +17,7 @@ from ringleader.bench.meter import Meter
 from ringleader.errors import Fault, RankError, RequestError, RingleaderError
 from ringleader.job import Job, Mpi
 from ringleader.metrics import Sample
-from ringleader.plan import Plan
+from ringleader.rank_placement import Plan
 from ringleader.scaling import Context, HostContext, Point, Run
 
 

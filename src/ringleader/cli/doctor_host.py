@@ -1,7 +1,7 @@
 """``ringleader doctor`` without options: facts of this host that a job here would meet. Nothing is started.
 
-What the probe of a job asks every host (``ranks/look.py``), with the MPI that ranks would be started with and
-the frameworks that are installed.
+What the probe of a job asks every host (``ranks/host_facts_script.py``), with the MPI that ranks would be
+started with and the frameworks that are installed.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 from ringleader import __version__
 from ringleader.errors import RefusedError
 from ringleader.images.selftest.findings import Finding, failed, passed, skipped, warned
-from ringleader.launch.mpi_found import find_mpi
-from ringleader.ranks import look
+from ringleader.launch.mpirun.mpi_discovery import find_mpi
+from ringleader.ranks import host_facts_script
 from ringleader.report.words import plural
 
 FRAMEWORKS = ("torch", "tensorflow", "keras", "jax", "mxnet", "horovod", "mpi4py")
@@ -29,7 +29,7 @@ FEW_FILES = 1024
 
 def findings(environ: Mapping[str, str]) -> tuple[Finding, ...]:
     """Look at this host and judge what was found."""
-    found = look.answer({}, environ)
+    found = host_facts_script.answer({}, environ)
     files = resource.getrlimit(resource.RLIMIT_NOFILE)
     processes = resource.getrlimit(resource.RLIMIT_NPROC)
     return (

@@ -12,15 +12,15 @@ import click
 
 from ringleader.errors import Fault, LabError, RequestError
 from ringleader.lab import down as lab_down
-from ringleader.lab import enter, links, needs, observe, state
+from ringleader.lab import fault_injection, host_shell, kernel_state, requirements, saved_state
 from ringleader.lab import up as lab_up
-from ringleader.lab.plan import directory_of, down_phase, script, up_phases
+from ringleader.lab.rootfs_inspection import tree_asked_for
+from ringleader.lab.setup_plan import directory_of, down_phase, script, up_phases
 from ringleader.lab.spec import DEFAULT_NAME, LabSpec, check_name, format_rate, free_subnet, spec_of
-from ringleader.lab.tree_look import tree_asked_for
 
 name_option = click.option(
     "--name",
-    envvar=state.VARIABLE,
+    envvar=saved_state.VARIABLE,
     metavar="NAME",
     help="Which lab. [default: RINGLEADER_LAB, else `lab`, else the only one there is]",
 )
@@ -85,7 +85,7 @@ def up(
     """Make a lab; one that is up already is left alone."""
     present = _spec_of_present(name)
     known = present.subnet if present else None
-    tree, faults = tree_asked_for(root, binds, lab_directory=directory_of(name, str(state.ROOT)))
+    tree, faults = tree_asked_for(root, binds, lab_directory=directory_of(name, str(saved_state.ROOT)))
     spec = spec_of(
         name=name,
         hosts=hosts,
@@ -96,12 +96,12 @@ def up(
         subnet=subnet or known or _free_subnet(),
         private_tmp=private_tmp,
         tree=tree,
-        further=[*needs.port_faults(ssh_port), *faults],
+        further=[*requirements.port_faults(ssh_port), *faults],
     )
     if dry_run:
         _print_up(spec)
         return
-    needs.check_machine(os.environ)
+    requirements.check_machine(os.environ)
     signal.signal(signal.SIGTERM, _stop)
     try:
         made = lab_up.up(
@@ -114,14 +114,14 @@ def up(
 
 def _spec_of_present(name: str) -> LabSpec | None:
     try:
-        return state.load(name).spec
+        return saved_state.load(name).spec
     except (LabError, RequestError):
         return None
 
 
 def _free_subnet() -> str:
     try:
-        return free_subnet({*observe.networks_in_use(), *state.subnets(state.names())})
+        return free_subnet({*kernel_state.networks_in_use(), *saved_state.subnets(saved_state.names())})
     except (OSError, LabError):
         return LabSpec().subnet
 
@@ -141,7 +141,7 @@ def _report_up(made: lab_up.Made) -> None:
 
 
 def _print_up(spec: LabSpec) -> None:
-    machine = needs.machine(spec, os.environ, state.ROOT)
+    machine = requirements.machine(spec, os.environ, saved_state.ROOT)
     print(script(up_phases(spec, machine)), end="")
 
 
@@ -151,19 +151,19 @@ def _print_up(spec: LabSpec) -> None:
 @click.option("--dry-run", is_flag=True, help="Print, as a shell script, what would be done.")
 def down(name: str | None, every: bool, dry_run: bool) -> None:
     """Remove a lab, also what a crash left of it; nothing to remove is no error."""
-    wanted = state.names() if every else (name or DEFAULT_NAME,)
+    wanted = saved_state.names() if every else (name or DEFAULT_NAME,)
     for one in wanted:
         check_name(one)
         if dry_run:
             _print_down(one)
             continue
-        needs.check_machine(os.environ)
+        requirements.check_machine(os.environ)
         removed = lab_down.down(one)
         print(f"lab {one} is down" if removed else f"lab {one}: nothing to remove")
 
 
 def _print_down(name: str) -> None:
-    found = observe.remains(name, state.ROOT)
+    found = kernel_state.remains(name, saved_state.ROOT)
     print(script((down_phase(name, found),)), end="")
 
 
@@ -176,11 +176,11 @@ def _print_down(name: str) -> None:
 )
 def status(name: str | None, as_json: bool, only: str | None) -> None:
     """Show every host of a lab: address, slots, rate, state, sshd."""
-    lab = state.current(name)
+    lab = saved_state.current(name)
     if only:
         print(getattr(lab, only))
         return
-    rows = links.status(lab)
+    rows = fault_injection.status(lab)
     if as_json:
         print(json.dumps(_status_document(lab, rows), indent=2))
         return
@@ -194,7 +194,7 @@ def status(name: str | None, as_json: bool, only: str | None) -> None:
     print(tabulate(table, headers=header))
 
 
-def _status_document(lab: state.Lab, rows: tuple[links.HostStatus, ...]) -> dict[str, object]:
+def _status_document(lab: saved_state.Lab, rows: tuple[fault_injection.HostStatus, ...]) -> dict[str, object]:
     return {
         "name": lab.name,
         "subnet": lab.subnet,
@@ -225,8 +225,8 @@ def _status_document(lab: state.Lab, rows: tuple[links.HostStatus, ...]) -> dict
 @click.argument("host")
 def shell(name: str | None, host: str) -> None:
     """Open a shell on a host (works while its link is cut)."""
-    lab = state.current(name)
-    _become(lab, host, (enter.shell_of(lab, os.environ), "-i"))
+    lab = saved_state.current(name)
+    _become(lab, host, (host_shell.shell_of(lab, os.environ), "-i"))
 
 
 @command.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -235,7 +235,7 @@ def shell(name: str | None, host: str) -> None:
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[HOST] -- COMMAND…")
 def exec_(name: str | None, every: bool, words: tuple[str, ...]) -> None:
     """Run a command on a host (works while its link is cut); its exit code passes through."""
-    lab = state.current(name)
+    lab = saved_state.current(name)
     host, command = ("", words) if every else (words[0] if words else "", words[1:])
     if command[:1] == ("--",):
         command = command[1:]
@@ -247,10 +247,10 @@ def exec_(name: str | None, every: bool, words: tuple[str, ...]) -> None:
     _become(lab, host, command)
 
 
-def _exec_all(lab: state.Lab, command: tuple[str, ...]) -> int:
-    needs.check_machine(os.environ)
+def _exec_all(lab: saved_state.Lab, command: tuple[str, ...]) -> int:
+    requirements.check_machine(os.environ)
     code = 0
-    for host, done in enter.exec_all(lab, command, os.environ):
+    for host, done in host_shell.exec_all(lab, command, os.environ):
         for stream, content in ((sys.stdout, done.stdout), (sys.stderr, done.stderr)):
             for line in content.decode(errors="replace").splitlines():
                 print(f"[{host.name}] {line}", file=stream)
@@ -258,12 +258,12 @@ def _exec_all(lab: state.Lab, command: tuple[str, ...]) -> int:
     return code
 
 
-def _become(lab: state.Lab, host: str, command: tuple[str, ...]) -> NoReturn:
+def _become(lab: saved_state.Lab, host: str, command: tuple[str, ...]) -> NoReturn:
     """Turn this process into the command on the host, so that terminal, signals and exit code are its own."""
-    needs.check_machine(os.environ)
-    argv = enter.argv_on(links.find_host(lab, host), command)
+    requirements.check_machine(os.environ)
+    argv = host_shell.argv_on(fault_injection.find_host(lab, host), command)
     sys.stdout.flush()
-    os.execvpe(argv[0], argv, enter.environment(lab, os.environ))
+    os.execvpe(argv[0], argv, host_shell.environment(lab, os.environ))
 
 
 @command.command()
@@ -271,9 +271,9 @@ def _become(lab: state.Lab, host: str, command: tuple[str, ...]) -> NoReturn:
 @click.argument("host")
 def cut(name: str | None, host: str) -> None:
     """Cut a host's link: its peers see silence, as with a pulled cable behind a switch."""
-    needs.check_machine(os.environ)
-    lab = state.current(name)
-    links.cut(lab, links.find_host(lab, host))
+    requirements.check_machine(os.environ)
+    lab = saved_state.current(name)
+    fault_injection.cut(lab, fault_injection.find_host(lab, host))
 
 
 @command.command()
@@ -281,9 +281,9 @@ def cut(name: str | None, host: str) -> None:
 @click.argument("host")
 def heal(name: str | None, host: str) -> None:
     """Mend a host's link, and start the host again where it was killed."""
-    needs.check_machine(os.environ)
-    lab = state.current(name)
-    links.heal(lab, links.find_host(lab, host))
+    requirements.check_machine(os.environ)
+    lab = saved_state.current(name)
+    fault_injection.heal(lab, fault_injection.find_host(lab, host))
 
 
 @command.command()
@@ -291,6 +291,6 @@ def heal(name: str | None, host: str) -> None:
 @click.argument("host")
 def kill(name: str | None, host: str) -> None:
     """Kill every process on a host, its sshd included."""
-    needs.check_machine(os.environ)
-    lab = state.current(name)
-    links.kill(lab, links.find_host(lab, host))
+    requirements.check_machine(os.environ)
+    lab = saved_state.current(name)
+    fault_injection.kill(lab, fault_injection.find_host(lab, host))

@@ -15,7 +15,7 @@ from ringleader.images import own_wheel
 from ringleader.images.build_command import CONTEXT, DOCKERFILE
 from ringleader.images.recipe import Recipe
 from ringleader.images.steps import Image
-from ringleader.ranks import scratch
+from ringleader.ranks import temporary_directory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ def made(dockerfile: str, inside: tuple[Content, ...]) -> Iterator[Path]:
     """
     with ExitStack() as stack:
         try:
-            directory = stack.enter_context(scratch.directory("image"))
+            directory = stack.enter_context(temporary_directory.directory("image"))
         except OSError as error:
             raise _refused("there is no place for the context", error) from None
         try:

@@ -13,7 +13,7 @@ from ringleader.errors import Fault, RefusedError
 from ringleader.images.builders import answer
 from ringleader.images.lock import Question, argv
 from ringleader.images.selftest.left import without_credentials
-from ringleader.ranks import parent_death, scratch
+from ringleader.ranks import parent_death, temporary_directory
 
 LAST_LINES = 6
 
@@ -21,7 +21,7 @@ LAST_LINES = 6
 def ask(asked: Question, *, environ: Mapping[str, str], directory: Path, seconds: float) -> Mapping[str, Any]:
     """Return pip's report; RefusedError with pip's own words where it finds no set or has no time left."""
     try:
-        with scratch.directory("lock") as made:
+        with temporary_directory.directory("lock") as made:
             # pip's own temporary directories too: a pip that is killed removes none of them.
             places = {"target": made / "target", "temporary": made / "tmp"}
             for place in places.values():

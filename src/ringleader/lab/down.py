@@ -11,17 +11,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ringleader.errors import Fault, LabError
-from ringleader.lab import hosts_file, observe, state
-from ringleader.lab.plan import Remains, directory_of, kill_step, netns_steps, network_removal_steps
-from ringleader.lab.steps import carry_out
+from ringleader.lab import etc_hosts, kernel_state, saved_state
+from ringleader.lab.actions import carry_out
+from ringleader.lab.setup_plan import Remains, directory_of, kill_step, netns_steps, network_removal_steps
 
 
-def down(name: str, *, root: Path = state.ROOT, timeout: float = 30.0) -> bool:
+def down(name: str, *, root: Path = saved_state.ROOT, timeout: float = 30.0) -> bool:
     """Remove the lab; True where there was something to remove. LabError names what stayed."""
-    if not observe.remains(name, root):
+    if not kernel_state.remains(name, root):
         tidy_root(root)
         return False
-    with state.locked(name, root, timeout=timeout) as lock:
+    with saved_state.locked(name, root, timeout=timeout) as lock:
         remove(name, root=root, lock=lock, timeout=timeout)
     return True
 
@@ -33,8 +33,8 @@ def remove(
 
     ``keep_directory`` empties the lab's directory and leaves it, since the lock lives on it.
     """
-    found = observe.remains(name, root)
-    hosts_file.remove_block(name)
+    found = kernel_state.remains(name, root)
+    etc_hosts.remove_block(name)
     end_processes(found.namespaces, timeout=timeout)
     for step in network_removal_steps(found):
         carry_out(step, lock=lock)
@@ -44,7 +44,7 @@ def remove(
         return
     shutil.rmtree(directory, ignore_errors=True)
     tidy_root(root)
-    left = observe.remains(name, root)
+    left = kernel_state.remains(name, root)
     if left:
         raise LabError(Fault(where=f"lab {name}", what=f"could not remove {_listed(left)}"))
 
@@ -56,7 +56,7 @@ def end_processes(namespaces: tuple[str, ...], *, timeout: float) -> None:
     """
     deadline = time.monotonic() + timeout
     while True:
-        groups = observe.inside(namespaces)
+        groups = kernel_state.inside(namespaces)
         alive = [process.pid for group in groups.values() for process in group]
         if not alive:
             return
@@ -70,7 +70,7 @@ def _empty(directory: Path) -> None:
     for entry in directory.iterdir():
         if entry.is_dir():
             shutil.rmtree(entry)
-        elif entry.name != state.WORKER:
+        elif entry.name != saved_state.WORKER:
             entry.unlink()
 
 
@@ -95,8 +95,8 @@ def root_locked(root: Path) -> Iterator[None]:
 def claim_netns(root: Path) -> None:
     """Note it when ``/run/netns`` is not yet the mount that ``ip netns add`` makes of it."""
     with root_locked(root):
-        if not observe.is_mount(observe.NAMESPACES):
-            (root / observe.MADE_NETNS).touch()
+        if not kernel_state.is_mount(kernel_state.NAMESPACES):
+            (root / kernel_state.MADE_NETNS).touch()
 
 
 def tidy_root(root: Path) -> None:
@@ -105,12 +105,12 @@ def tidy_root(root: Path) -> None:
     Each step looks for itself whether it is still to be done: an earlier call may have been killed anywhere.
     """
     with suppress(FileNotFoundError), root_locked(root):
-        if state.names(root):
+        if saved_state.names(root):
             return
-        if observe.netns_is_ours(root, ()):
-            for step in netns_steps(mounted=observe.is_mount(observe.NAMESPACES)):
+        if kernel_state.netns_is_ours(root, ()):
+            for step in netns_steps(mounted=kernel_state.is_mount(kernel_state.NAMESPACES)):
                 carry_out(step, lock=None)
-        (root / observe.MADE_NETNS).unlink(missing_ok=True)
+        (root / kernel_state.MADE_NETNS).unlink(missing_ok=True)
         with suppress(OSError):
             root.rmdir()
     with suppress(OSError):

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ringleader.errors import Fault, RequestError
-from ringleader.lab.tree import Tree
+from ringleader.lab.rootfs import Tree
 
 DEFAULT_NAME = "lab"
 MAX_HOSTS = 250

@@ -10,13 +10,13 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from ringleader.errors import Fault, LabError
-from ringleader.lab import needs, observe, state
+from ringleader.lab import kernel_state, requirements, saved_state
+from ringleader.lab.actions import carry_out
 from ringleader.lab.down import claim_netns, remove, root_locked
-from ringleader.lab.plan import first_steps, up_phases
+from ringleader.lab.saved_state import Lab, lab_of
+from ringleader.lab.setup_plan import first_steps, up_phases
 from ringleader.lab.spec import LabSpec, free_subnet
-from ringleader.lab.sshd import between_hosts, wait_for_host
-from ringleader.lab.state import Lab, lab_of
-from ringleader.lab.steps import carry_out
+from ringleader.lab.sshd_check import between_hosts, wait_for_host
 
 Progress = Callable[[str], None]
 
@@ -37,7 +37,7 @@ def up(
     *,
     environ: Mapping[str, str],
     progress: Progress,
-    root: Path = state.ROOT,
+    root: Path = saved_state.ROOT,
     replace_it: bool = False,
     any_subnet: bool = False,
     timeout: float = 30.0,
@@ -49,7 +49,7 @@ def up(
     where the subnet is in use (unless ``any_subnet`` allows another one), or where a step failed or a
     deadline of ``timeout`` seconds passed.
     """
-    with state.locked(spec.name, root, timeout=timeout) as lock:
+    with saved_state.locked(spec.name, root, timeout=timeout) as lock:
         present = _present(spec, root, replace_it=replace_it, any_subnet=any_subnet)
         if present:
             return present
@@ -66,7 +66,7 @@ def up(
 def _make(
     spec: LabSpec, environ: Mapping[str, str], progress: Progress, *, root: Path, lock: int, timeout: float
 ) -> Made:
-    machine = needs.machine(spec, environ, root)
+    machine = requirements.machine(spec, environ, root)
     lab = lab_of(spec, root)
     claim_netns(root)
     for phase in up_phases(spec, machine):
@@ -102,8 +102,8 @@ def _present(spec: LabSpec, root: Path, *, replace_it: bool, any_subnet: bool) -
     directory = Path(root, spec.name)
     if not (directory / "up").exists() or replace_it:
         return None
-    lab = state.load(spec.name, root)
-    found = observe.remains(spec.name, root)
+    lab = saved_state.load(spec.name, root)
+    found = kernel_state.remains(spec.name, root)
     if len(found.namespaces) < lab.spec.hosts or lab.spec.bridge not in found.links:
         return None
     if any_subnet:
@@ -116,7 +116,7 @@ def _present(spec: LabSpec, root: Path, *, replace_it: bool, any_subnet: bool) -
                 hint="add --replace, or give the new one another --name",
             )
         )
-    alive = observe.inside(found.namespaces)
+    alive = kernel_state.inside(found.namespaces)
     dead = tuple(h.name for h in lab.hosts if not any(p.first for p in alive.get(h.namespace, ())))
     return Made(lab=lab, already=True, dead=dead)
 
@@ -132,8 +132,8 @@ def _reserve(spec: LabSpec, root: Path, *, lock: int, any_subnet: bool) -> LabSp
     LabError where the subnet is in use and ``any_subnet`` does not let us take another one.
     """
     with root_locked(root):
-        others = [name for name in state.names(root) if name != spec.name]
-        taken = {*observe.networks_in_use(), *state.subnets(others, root)}
+        others = [name for name in saved_state.names(root) if name != spec.name]
+        taken = {*kernel_state.networks_in_use(), *saved_state.subnets(others, root)}
         wanted = ipaddress.IPv4Network(spec.subnet)
         clashes = sorted(text for text in taken if wanted.overlaps(ipaddress.IPv4Network(text, strict=False)))
         if clashes and not any_subnet:

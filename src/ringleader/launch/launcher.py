@@ -11,16 +11,16 @@ from pathlib import Path
 
 from ringleader.errors import Fault, RefusedError, RequestError
 from ringleader.job import Job
-from ringleader.launch import limits, signals
-from ringleader.launch.control import Control
-from ringleader.launch.engine import Engine, Standby
+from ringleader.launch import open_files_limit, signals
+from ringleader.launch.exit_code import judge
+from ringleader.launch.host_probe.probe import probe
+from ringleader.launch.mpirun.mpirun_process import Engine, Standby
 from ringleader.launch.outcome import Listener, Outcome
-from ringleader.launch.output import RankFiles
 from ringleader.launch.prepare import Prepared, Prober, prepare
-from ringleader.launch.probe import probe
-from ringleader.launch.supervise import Setting, Supervisor
-from ringleader.launch.verdict import judge
-from ringleader.ranks import leftovers
+from ringleader.launch.rank_output.lines import RankFiles
+from ringleader.launch.supervision.agent_connections import Control
+from ringleader.launch.supervision.supervisor import Setting, Supervisor
+from ringleader.ranks import job_directory
 
 EARLY_SECONDS = 10.0
 
@@ -96,13 +96,13 @@ def _supervise(
     job, plan, call = prepared.job, prepared.plan, prepared.call
     token = os.urandom(32).hex()
     with contextlib.ExitStack() as stack:
-        needed = limits.open_files_needed(plan, files=job.output_dir is not None)
-        allowed = stack.enter_context(limits.open_files(needed, standby.process.pid))
+        needed = open_files_limit.open_files_needed(plan, files=job.output_dir is not None)
+        allowed = stack.enter_context(open_files_limit.open_files(needed, standby.process.pid))
         files = _files(job, plan.size)
         if files is not None:
             stack.callback(_close, files, listener)
         selector = stack.enter_context(selectors.PollSelector())  # epoll refuses a regular file as stdin
-        leftovers.sweep(prepared.directory.rpartition("/")[0], prepared.key)
+        job_directory.sweep(prepared.directory.rpartition("/")[0], prepared.key)
         stack.callback(_job_directory(prepared).leave)
         control = Control(
             selector,
@@ -144,11 +144,11 @@ def _supervise(
         return supervisor
 
 
-def _job_directory(prepared: Prepared) -> leftovers.JobDirectory:
+def _job_directory(prepared: Prepared) -> job_directory.JobDirectory:
     """Make the job's directory here, with the hostfile in it. Raises RefusedError where it has no room."""
     directory = None
     try:
-        directory = leftovers.JobDirectory(prepared.directory, prepared.key)
+        directory = job_directory.JobDirectory(prepared.directory, prepared.key)
         Path(directory.path, "hostfile").write_text(prepared.call.hostfile, encoding="utf-8")
     except OSError as error:
         if directory is not None:

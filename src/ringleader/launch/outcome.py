@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ringleader.job import Mpi
-from ringleader.plan import Plan
+from ringleader.rank_placement import Plan
 
 
 class Listener(Protocol):

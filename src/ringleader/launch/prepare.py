@@ -15,19 +15,20 @@ from typing import TYPE_CHECKING, Any
 from ringleader.errors import Fault, RefusedError
 from ringleader.job import Job, Mpi, check
 from ringleader.launch import signals
-from ringleader.launch.control import control_variable, local_address_towards
-from ringleader.launch.delivery import window
-from ringleader.launch.mpi_found import find_mpi
+from ringleader.launch.host_probe.probe import Probe, probe
+from ringleader.launch.mpirun.mpi_discovery import find_mpi
 from ringleader.launch.outcome import Listener
-from ringleader.launch.probe import Probe, probe
-from ringleader.plan import Plan, place, twins
+from ringleader.launch.supervision.agent_connections import control_variable, local_address_towards
+from ringleader.launch.supervision.output_flow import window
+from ringleader.rank_placement import Plan, place, twins
 from ringleader.ranks import agent as agent_program
-from ringleader.ranks import identity, leftovers
-from ringleader.render import mpi as render_mpi
-from ringleader.render.rank_env import Master, is_forwarded, master_address, rank_environment
+from ringleader.ranks import job_directory as leftovers
+from ringleader.ranks import rank_identity
+from ringleader.render import mpirun_command as render_mpi
+from ringleader.render.rank_environment import Master, is_forwarded, master_address, rank_environment
 
 if TYPE_CHECKING:
-    from ringleader.launch.ssh import SshSession
+    from ringleader.launch.ssh.connections import SshSession
 
 ROOM = 1024 * 1024
 """Bytes that a job's directory should have at least: lists of hosts and of ends, an MPI's session files."""
@@ -155,7 +156,7 @@ def prepare(
             what = f"{leftovers.SHM} cannot be written: ranks that share memory on this machine will fail"
             listener.warning(what)
         directory = job_directory({} if full else environ, plan, job_id)
-        key = identity.host_key(identity.host_identity())
+        key = rank_identity.host_key(rank_identity.host_identity())
         addresses = tuple(control_addresses(plan))
         call = render_mpi.call(
             plan=plan,

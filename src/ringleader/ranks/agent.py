@@ -15,9 +15,9 @@ def main() -> None:
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
     if root not in sys.path:
         sys.path.append(root)
-    from ringleader.ranks import guard
+    from ringleader.ranks import agent_outer
 
-    code = guard.run(os.environ)
+    code = agent_outer.run(os.environ)
     sys.stderr.flush()
     os._exit(code)  # there is nothing to tidy up, and mpirun waits for our end
 

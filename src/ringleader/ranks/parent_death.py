@@ -14,8 +14,8 @@ import time
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
 if _ROOT not in sys.path:  # run by path
     sys.path.append(_ROOT)
-from ringleader.ranks import tree  # noqa: E402
-from ringleader.ranks.light import signal, suppress  # noqa: E402
+from ringleader.ranks import process_tree  # noqa: E402
+from ringleader.ranks.fast_stdlib import signal, suppress  # noqa: E402
 
 NOT_FOUND = 127
 GLANCE_SECONDS = 0.05
@@ -41,25 +41,25 @@ def main() -> None:
     ours = os.getpid()
     watched = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
     signal.pthread_sigmask(signal.SIG_BLOCK, watched)
-    tree.become_subreaper()
-    tree.die_with_parent(signal.SIGTERM, parent)
+    process_tree.become_subreaper()
+    process_tree.die_with_parent(signal.SIGTERM, parent)
     child = _started(command, watched)
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):  # the command's alone: who reads them sees where it ends
         os.dup2(null, stream)
     kill_at = None
-    while (status := dict(tree.reap()).get(child)) is None:
+    while (status := dict(process_tree.reap()).get(child)) is None:
         got = signal.sigtimedwait(watched, GLANCE_SECONDS if kill_at is not None else 3600.0)
         if got is not None and got.si_signo != signal.SIGCHLD and kill_at is None:
-            tree.ask_to_end(ours)
+            process_tree.ask_to_end(ours)
             kill_at = time.monotonic() + seconds
         if kill_at is not None and time.monotonic() > kill_at:
-            tree.send(tree.below(ours), signal.SIGKILL)
+            process_tree.send(process_tree.below(ours), signal.SIGKILL)
     if kill_at is not None:
-        while not tree.childless() and time.monotonic() < kill_at:
-            tree.reap()
+        while not process_tree.childless() and time.monotonic() < kill_at:
+            process_tree.reap()
             time.sleep(GLANCE_SECONDS)
-        tree.kill_below(ours, 5.0)
+        process_tree.kill_below(ours, 5.0)
     _end_as(status)
 
 
@@ -73,7 +73,7 @@ def _started(command: list[str], watched: tuple[int, ...]) -> int:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     try:
-        tree.die_with_parent(signal.SIGKILL, ours)
+        process_tree.die_with_parent(signal.SIGKILL, ours)
         os.execv(command[0], command)
     except OSError as error:
         os.write(2, f"{command[0]}: {error.strerror}\n".encode())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from ringleader.ranks import wire
-from ringleader.ranks import words as json
-from ringleader.ranks.light import suppress
+from ringleader.ranks import control_protocol
+from ringleader.ranks import minijson as json
+from ringleader.ranks.fast_stdlib import suppress
 
 TYPE_CHECKING = False  # see light.py
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class RankFiles:
         """Return the pickled result of that function in pieces; nothing where there is none."""
         if self._called:
             with suppress(FileNotFoundError), open(f"{self._call}.result", "rb") as file:  # noqa: PTH123
-                while piece := file.read(wire.PIECE):
+                while piece := file.read(control_protocol.PIECE):
                     yield piece
 
     def add_status(self, lines: list[dict[str, Any]]) -> None:
@@ -62,7 +62,7 @@ class RankFiles:
             env.pop(name, None)
         env.update(words["env"])
         here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
-        env["PYTHONPATH"] = _in_front(f"{here}/inject", env.get("PYTHONPATH", ""))
+        env["PYTHONPATH"] = _in_front(f"{here}/python_startup", env.get("PYTHONPATH", ""))
         links = words.get("links", {})
         if links:
             env["LD_LIBRARY_PATH"] = _in_front(self._link(links), env.get("LD_LIBRARY_PATH", ""))

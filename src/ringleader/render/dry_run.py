@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ringleader.job import Family, Job, Mpi
-from ringleader.plan import Plan, RankPlace
+from ringleader.rank_placement import Plan, RankPlace
 from ringleader.render.hostfile import ALIAS_END, mpi_name
-from ringleader.render.rank_env import RankEnvironment, is_secret
+from ringleader.render.rank_environment import RankEnvironment, is_secret
 
 
 @dataclass(frozen=True, kw_only=True)

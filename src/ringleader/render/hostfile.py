@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from ringleader.errors import Fault, RequestError
 from ringleader.job import Family
-from ringleader.plan import HostFacts, Plan
+from ringleader.rank_placement import HostFacts, Plan
 
 _PLAIN = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from ringleader.errors import Fault, RequestError
-from ringleader.hosts import parse_hostfile
+from ringleader.host_list import parse_hostfile
 from ringleader.job import Ssh
 
 P = ParamSpec("P")

@@ -14,8 +14,8 @@ from tests.kube.fake.standin_processes import Run, Start
 from tests.kube.fake.store import Document
 from tests.kube.training.images import PROGRAMS, WORK, Image, kept
 
-from ringleader.lab import observe
-from ringleader.lab.state import Lab, LabHost
+from ringleader.lab import kernel_state
+from ringleader.lab.saved_state import Lab, LabHost
 
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 INDEX = "training.kubeflow.org/replica-index"
@@ -57,7 +57,7 @@ class Nodes:
         }
         file = run.directory / f"{name}.json"
         file.write_text(json.dumps(words), encoding="utf-8")
-        pid = observe.first_process(host.namespace)
+        pid = kernel_state.first_process(host.namespace)
         return Start(
             command=(
                 *("sh", "-c", 'echo $$ >"$0"; exec "$@"', str(run.directory / f"{name}.pid")),

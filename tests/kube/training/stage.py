@@ -21,7 +21,7 @@ from tests.kube.training import images
 from tests.kube.training.api_door import listen_in, open_door
 from tests.kube.training.nodes import Nodes
 
-from ringleader.lab.state import Lab
+from ringleader.lab.saved_state import Lab
 
 PATIENCE = 240.0
 """Seconds that a job may take on a busy machine; only a test that fails takes so long."""

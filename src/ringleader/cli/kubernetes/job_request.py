@@ -19,7 +19,7 @@ from ringleader.launch.kubernetes.request import PODS_HOME, Pairs, Request
 from ringleader.mpijob.annotations import RDMA, SPAWN_EXEC, SPAWN_SSH
 from ringleader.mpijob.model import CleanPodPolicy, MpiImplementation, MPIJob
 from ringleader.mpijob.parser import check
-from ringleader.render.rank_env import is_secret
+from ringleader.render.rank_environment import is_secret
 from ringleader.render.rdma.give import NETWORKS
 from ringleader.render.rdma.profile import Way
 from ringleader.render.rdma.remarks import remarks

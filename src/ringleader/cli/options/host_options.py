@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 import click
 
-from ringleader.allocation import Allocation, find_allocation, nested_launch
+from ringleader.batch_system import Allocation, find_allocation, nested_launch
 from ringleader.errors import Fault
-from ringleader.hosts import Parsed, apply_torchrun, merged, parse_host_list, parse_hostfile
+from ringleader.host_list import Parsed, apply_torchrun, merged, parse_host_list, parse_hostfile
 from ringleader.job import Host, Ssh
 
 ReadText = Callable[[str], str]

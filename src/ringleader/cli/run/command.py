@@ -37,7 +37,7 @@ from ringleader.cli.options.rank_options import RUN_OPTIONS, RunOptions, make_jo
 from ringleader.cli.outcome_file import error_json, keep, opened, outcome_json
 from ringleader.errors import Fault, RequestError, RingleaderError
 from ringleader.job import Job, check
-from ringleader.render.rank_env import search_path
+from ringleader.render.rank_environment import search_path
 from ringleader.text_files import read_text
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def own_input() -> int | None:
 
 def find_lab() -> LabFiles:
     """Return the lab that runs on this machine; raises LabError where there is none."""
-    from ringleader.lab.state import to_launch_on
+    from ringleader.lab.saved_state import to_launch_on
 
     return to_launch_on(environ=os.environ)
 
@@ -191,7 +191,7 @@ def find_lab() -> LabFiles:
 def check_ssh_files(job: Job) -> None:
     """Raise RequestError for a configuration or a key of ssh that is not there, whether it is used or not."""
     if job.ssh.config is not None or job.ssh.identity is not None:
-        from ringleader.launch.ssh import check_files
+        from ringleader.launch.ssh.connections import check_files
 
         check_files(job.ssh)
 

@@ -9,7 +9,7 @@ from ringleader.launch import signals
 from ringleader.launch.outcome import Listener
 from ringleader.launch.prepare import Prepared, prepare
 from ringleader.render.dry_run import Mpirun, dry_run_text
-from ringleader.render.rank_env import RankEnvironment
+from ringleader.render.rank_environment import RankEnvironment
 
 JOB_ID = "JOB"
 """Stands for the random word that names a job."""

@@ -7,8 +7,8 @@ import sys
 from typing import Any
 
 from ringleader.launch.outcome import Outcome
-from ringleader.launch.output import Outlet, Prefixed
-from ringleader.launch.standard_outlets import StandardOutlets
+from ringleader.launch.rank_output.lines import Outlet, Prefixed
+from ringleader.launch.rank_output.standard_streams import StandardOutlets
 
 _CLEAR = b"\r\x1b[K"
 

@@ -32,7 +32,7 @@ from ringleader.cli.scale.scale_options import (
     threads_for,
 )
 from ringleader.errors import Fault, RefusedError, RequestError
-from ringleader.ranks.progress import cpu_model
+from ringleader.ranks.training_progress import cpu_model
 from ringleader.report.words import plural
 from ringleader.scaling import Run
 from ringleader.text_files import read_text, write_text
@@ -86,7 +86,7 @@ def _with_threads(asked: Scale) -> Scale:
     """Look at all hosts before anything long starts; give every rank the same threads at every size."""
     cores = [_cores()]
     if asked.job.hosts:
-        from ringleader.launch.probe import probe
+        from ringleader.launch.host_probe.probe import probe
 
         found = probe(asked.job, environ=os.environ, progress=_say)
         if found.ssh is not None:

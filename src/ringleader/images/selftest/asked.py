@@ -65,7 +65,7 @@ class Asker:
 
     def mpi(self) -> Launcher:
         """Find the MPI that `ringleader run` would take."""
-        from ringleader.launch.mpi_found import find_mpi
+        from ringleader.launch.mpirun.mpi_discovery import find_mpi
 
         try:
             found = find_mpi(None, environ=self.environ)

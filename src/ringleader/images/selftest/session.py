@@ -22,7 +22,7 @@ from ringleader.images.builders import Answer, answer
 from ringleader.images.selftest.asked import Asker
 from ringleader.images.selftest.exchange import MARK
 from ringleader.images.selftest.facts import Session
-from ringleader.ranks import parent_death, scratch, tree
+from ringleader.ranks import parent_death, process_tree, temporary_directory
 
 IMAGE_CONFIG = Path("/etc/ssh/sshd_config")
 PLACES = "/usr/sbin:/usr/local/sbin:/sbin"
@@ -59,7 +59,7 @@ def tried(asker: Asker, *, own_config: bool, places: str = PLACES) -> Session:
         return _with_ranks(replace(found, login_error="there is no ssh client here"), asker, None)
     with ExitStack() as stack:
         try:
-            directory = stack.enter_context(scratch.directory("doctor"))
+            directory = stack.enter_context(temporary_directory.directory("doctor"))
         except OSError as error:
             return _with_ranks(replace(found, start_error=f"no place for its keys: {error}"), asker, None)
         return _logged_in(found, client, directory, asker)
@@ -174,7 +174,7 @@ def _free_port() -> int:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """End an sshd and its sessions, which are process groups of their own."""
-    below = tree.below(process.pid) if process.poll() is None else []
+    below = process_tree.below(process.pid) if process.poll() is None else []
     for pid in (process.pid, *below):
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGTERM)

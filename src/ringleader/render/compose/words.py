@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from ringleader.errors import Fault
-from ringleader.hosts import merged, parse_hostfile
+from ringleader.host_list import merged, parse_hostfile
 from ringleader.job import Host
 from ringleader.render.compose.request import FOLDER, SSH_CONFIG, Mount, User
 

@@ -1,0 +1,167 @@
+"""What of a lab exists on this machine: asked of the kernel each time, never remembered."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ringleader.errors import Fault, LabError
+from ringleader.lab import etc_hosts, saved_state
+from ringleader.lab.setup_plan import Remains, directory_of
+
+NAMESPACES = Path("/run/netns")
+MADE_NETNS = ".netns"
+"""Marker below the root of all labs: ``/run/netns`` was no mount before the first one came."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inside:
+    """A process that runs in a host's network namespace."""
+
+    pid: int
+    """As this machine counts."""
+    first: bool
+    """True for process 1 of the host."""
+
+
+def ip_json(*arguments: str) -> list[dict[str, Any]]:
+    """Return what ``ip -j`` says; LabError where it fails."""
+    return _json("ip", "-j", *arguments)
+
+
+def _json(*argv: str) -> list[dict[str, Any]]:
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
+    if done.returncode:
+        raise LabError(Fault(where=" ".join(argv), what=done.stderr.strip()))
+    rows: list[dict[str, Any]] = json.loads(done.stdout or "[]")
+    return [row for row in rows if row]
+
+
+def remains(name: str, root: Path) -> Remains:
+    """Return everything that exists of the lab ``name``, whatever its state file says."""
+    directory = directory_of(name, str(root))
+    namespaces = _namespaces(name)
+    found = inside(namespaces)
+    return Remains(
+        processes=tuple(process.pid for group in found.values() for process in group),
+        namespaces=namespaces,
+        links=_links(name),
+        directory=directory if Path(directory).exists() else "",
+        in_hosts_file=etc_hosts.has_block(name),
+        netns_mount=Path(directory).exists()
+        and saved_state.names(root) == (name,)
+        and netns_is_ours(root, namespaces)
+        and is_mount(NAMESPACES),
+    )
+
+
+def is_mount(path: Path) -> bool:
+    """Tell whether something is mounted there; a directory bound to itself counts (``ismount`` misses it)."""
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    return any(line.split()[4] == str(path) for line in lines)
+
+
+def netns_is_ours(root: Path, namespaces: tuple[str, ...]) -> bool:
+    """Tell whether labs made ``/run/netns`` and nothing but ``namespaces`` is left in it.
+
+    It need not be a mount any more: whoever removed it may have been killed after unmounting.
+    """
+    if not (root / MADE_NETNS).exists() or not NAMESPACES.is_dir():
+        return False
+    return {entry.name for entry in NAMESPACES.iterdir()} <= set(namespaces)
+
+
+def _namespaces(name: str) -> tuple[str, ...]:
+    pattern = re.compile(rf"rl-{re.escape(name)}-h\d+")
+    if not NAMESPACES.is_dir():
+        return ()
+    return tuple(sorted(entry.name for entry in NAMESPACES.iterdir() if pattern.fullmatch(entry.name)))
+
+
+def _links(name: str) -> tuple[str, ...]:
+    pattern = re.compile(rf"rl-{re.escape(name)}(-\d+)?")
+    found = [row["ifname"] for row in ip_json("link", "show") if pattern.fullmatch(row["ifname"])]
+    return tuple(sorted(found, key=lambda link: (link == f"rl-{name}", link)))
+
+
+def inside(namespaces: tuple[str, ...]) -> dict[str, tuple[Inside, ...]]:
+    """Return the processes of each network namespace (all of its process namespaces, zombies excluded)."""
+    wanted = {}
+    for namespace in namespaces:
+        try:
+            wanted[_identity(NAMESPACES / namespace)] = namespace
+        except FileNotFoundError:
+            continue
+    found: dict[str, list[Inside]] = {namespace: [] for namespace in namespaces}
+    own_depth = len(_namespace_pids("self"))
+    for entry in os.listdir("/proc") if wanted else ():  # noqa: PTH208
+        if not entry.isdigit():
+            continue
+        try:
+            namespace = wanted.get(_identity(Path("/proc", entry, "ns/net")), "")
+            if namespace:
+                pids = _namespace_pids(entry)
+                first = len(pids) == own_depth + 1 and pids[-1] == "1"
+                found[namespace].append(Inside(pid=int(entry), first=first))
+        except OSError:
+            continue
+    return {namespace: tuple(processes) for namespace, processes in found.items()}
+
+
+def _identity(namespace: Path) -> tuple[int, int]:
+    """Device and inode: a file that a restart of the machine left in ``/run/netns`` is no namespace."""
+    found = namespace.stat()
+    return found.st_dev, found.st_ino
+
+
+def _namespace_pids(process: str) -> list[str]:
+    for line in Path("/proc", process, "status").read_text().splitlines():
+        if line.startswith("NSpid:"):
+            return line.split()[1:]
+    return []
+
+
+def first_process(namespace: str) -> int | None:
+    """Return process 1 of a host, as this machine counts; ``None`` where the host is dead."""
+    for process in inside((namespace,))[namespace]:
+        if process.first:
+            return process.pid
+    return None
+
+
+def networks_in_use() -> tuple[str, ...]:
+    """Return every IPv4 network that this machine has an address in or a route to (CIDR)."""
+    found = set()
+    for row in ip_json("-4", "addr", "show"):
+        for address in row.get("addr_info", []):
+            found.add(f"{address['local']}/{address['prefixlen']}")
+    for row in ip_json("-4", "route", "show", "table", "all"):
+        target = row.get("dst", "default")
+        if target != "default" and row.get("type", "unicast") in ("unicast", "blackhole", "unreachable"):
+            found.add(target if "/" in target else f"{target}/32")
+    return tuple(sorted(found))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shaper:
+    """What limits the sending side of a link."""
+
+    kind: str
+    """``tbf``, or ``blackhole`` on a link that was cut."""
+    rate: int
+    """bit/s; 0 where nothing is let through."""
+
+
+def shapers() -> dict[str, Shaper]:
+    """Return the root shaper of each of this machine's links, as the kernel has them."""
+    rows = _json("tc", "-j", "qdisc", "show")
+    return {
+        row["dev"]: Shaper(kind=row["kind"], rate=int(row.get("options", {}).get("rate", 0)) * 8)
+        for row in rows
+        if row.get("root")
+    }

@@ -1,0 +1,122 @@
+"""What this machine must offer before a lab can be made; everything that is missing, at once."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from ringleader.errors import Fault, RefusedError
+from ringleader.lab.rootfs_inspection import look
+from ringleader.lab.setup_plan import Machine
+from ringleader.lab.spec import LabSpec
+
+TOOLS = {
+    "ip": "iproute2",
+    "tc": "iproute2",
+    "ssh": "openssh-client",
+    "ssh-keygen": "openssh-client",
+    "sshd": "openssh-server",
+    "nsenter": "util-linux",
+    "unshare": "util-linux",
+    "setsid": "util-linux",
+    "mountpoint": "util-linux",
+    "mount": "mount",
+}
+"""Program → Debian's package."""
+
+SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+
+
+def find(tool: str, path: str, *, system: tuple[str, ...] = SYSTEM_PATH) -> str | None:
+    """Return a program's path; administrators' directories are looked in even where PATH lacks them."""
+    return shutil.which(tool, path=os.pathsep.join([path, *system]))
+
+
+def check_machine(
+    environ: Mapping[str, str], *, euid: int | None = None, system: tuple[str, ...] = SYSTEM_PATH
+) -> None:
+    """Raise RefusedError naming everything that a lab needs and this machine lacks."""
+    faults = []
+    if (os.geteuid() if euid is None else euid) != 0:
+        faults.append(
+            Fault(
+                where="lab",
+                what="only root may make network namespaces",
+                hint="sudo ringleader lab …; in a container: --privileged",
+            )
+        )
+    path = environ.get("PATH", "")
+    missing = [tool for tool in TOOLS if find(tool, path, system=system) is None]
+    if missing:
+        packages = " ".join(dict.fromkeys(TOOLS[tool] for tool in missing))
+        faults.append(
+            Fault(where="lab", what=f"missing: {', '.join(missing)}", hint=f"apt-get install {packages}")
+        )
+    if not sys.platform.startswith("linux"):
+        faults.append(Fault(where="lab", what="network namespaces exist on Linux only"))
+    if faults:
+        raise RefusedError(faults)
+
+
+def port_faults(port: int) -> list[Fault]:
+    """Return a fault where something on this machine already listens on the lab's ssh port."""
+    if not 1 <= port <= 65535:
+        return []
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return [
+                    Fault(
+                        where="--ssh-port",
+                        what=f"port {port} is in use on this machine",
+                        hint="give another one: a connection that misses the lab must find nothing there",
+                    )
+                ]
+    return []
+
+
+def machine(spec: LabSpec, environ: Mapping[str, str], root: Path) -> Machine:
+    """Return what the plan has to know of this machine."""
+    full = socket.gethostname()
+    own = tuple(dict.fromkeys([full, full.split(".")[0]]))
+    tree = look(spec.tree) if spec.tree else None
+    return Machine(
+        root=str(root),
+        head_names=own,
+        missing_names=tuple(name for name in own if not _resolves(name)),
+        path=tree.search_path if tree else _session_path(environ),
+        cores=len(os.sched_getaffinity(0)),
+        sshd=tree.sshd if tree else find("sshd", environ.get("PATH", "")) or "/usr/sbin/sshd",
+        use_pam=tree.root_is_locked if tree else _root_is_locked(),
+        variables=tree.environment if tree else (),
+    )
+
+
+def _resolves(name: str) -> bool:
+    try:
+        socket.getaddrinfo(name, None, socket.AF_INET)
+    except OSError:
+        return False
+    return True
+
+
+def _session_path(environ: Mapping[str, str]) -> str:
+    """Our own interpreter's directory first (its mpirun, prted and python), then the user's."""
+    words = [str(Path(sys.executable).parent), *environ.get("PATH", "").split(os.pathsep), *SYSTEM_PATH]
+    return os.pathsep.join(dict.fromkeys(word for word in words if word.startswith("/") and '"' not in word))
+
+
+def _root_is_locked() -> bool:
+    try:
+        shadow = Path("/etc/shadow").read_text()
+    except OSError:
+        return False
+    return any(line.startswith("root:!") for line in shadow.splitlines())

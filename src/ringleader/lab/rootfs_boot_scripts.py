@@ -1,0 +1,95 @@
+"""The scripts that start a host whose root file system is a tree of its own. Pure.
+
+Only programs of the machine run here: all that the tree must have is an sshd.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from shlex import quote
+
+from ringleader.lab.rootfs import Bind, Tree
+from ringleader.lab.spec import LabSpec
+
+DEVICES = "null zero full random urandom tty"
+
+
+def tree_boot_script(spec: LabSpec, tree: Tree, number: int, directory: str) -> str:
+    """Return the script that turns fresh network, mount, UTS and IPC namespaces into a host of that tree.
+
+    What the host writes lies in memory and ends with it. Where the kernel can't lay an overlay on the tree
+    (one that is an overlay of overlays already), the tree is there read-only, with an own ``/etc``.
+    """
+    own = f"{directory}/h{number}"
+    name = spec.host_names[number - 1]
+    binds = "".join(_bind_lines(bind) for bind in tree.binds)
+    return f"""\
+set -e
+echo {name} > /proc/sys/kernel/hostname
+# Copies of other namespaces' mounts would keep those namespaces alive after their end.
+if mountpoint -q /run/netns; then umount -n -l /run/netns; fi
+mkdir -p {own}/fs
+mount -n -t tmpfs -o mode=755 tmpfs {own}/fs
+cd {own}/fs
+mkdir lower upper work root
+chmod 755 upper
+mount -n --bind {quote(tree.path)} lower
+if ! mount -n -t overlay -o lowerdir=lower,upperdir=upper,workdir=work overlay root; then
+    mount -n --bind lower root
+    mount -n -o remount,bind,ro root
+    cp -a lower/etc etc
+    mount -n --bind etc root/etc
+fi
+cd root
+mkdir -p dev etc proc run sys tmp var/tmp
+mount -n -t tmpfs -o mode=755 tmpfs dev
+for node in {DEVICES}; do : > dev/$node; mount -n --bind /dev/$node dev/$node; done
+mkdir dev/pts dev/shm
+mount -n -t devpts -o newinstance,ptmxmode=0666,mode=620 devpts dev/pts
+ln -s pts/ptmx dev/ptmx
+ln -s /proc/self/fd dev/fd
+for stream in 0:stdin 1:stdout 2:stderr; do ln -s /proc/self/fd/${{stream%:*}} dev/${{stream#*:}}; done
+for place in dev/shm tmp var/tmp; do mount -n -t tmpfs -o mode=1777 tmpfs $place; done
+mount -n -t tmpfs -o mode=755 tmpfs run
+mount -n -t sysfs -o ro sysfs sys
+if [ -d /sys/fs/cgroup ]; then mount -n --rbind /sys/fs/cgroup sys/fs/cgroup; fi
+rm -f etc/hosts etc/hostname
+cp {own}/hosts etc/hosts
+echo {name} > etc/hostname
+# ssh takes the first value that it finds: how to reach the lab's hosts comes before the tree's own settings.
+mkdir -p etc/ssh
+printf 'User root\n' | cat - {directory}/ssh_config > ../ssh_config
+if [ -f etc/ssh/ssh_config ] && [ ! -L etc/ssh/ssh_config ]; then cat etc/ssh/ssh_config >> ../ssh_config; fi
+rm -f etc/ssh/ssh_config
+cp ../ssh_config etc/ssh/ssh_config
+{binds}mkdir -p run/sshd run/lock .{directory}
+mount -n --bind {directory} .{directory}
+# The next child is process 1 of the host: when it dies, the kernel kills everything on the host.
+exec unshare --pid sh -c "setsid sh {own}/first.sh >> {own}/boot.log 2>&1 &"
+"""
+
+
+def _bind_lines(bind: Bind) -> str:
+    source, target = quote(bind.source), quote(f".{bind.target}")
+    parent = quote("." + posixpath.dirname(bind.target))
+    lines = (
+        f"if [ -d {source} ]; then mkdir -p {target}; else mkdir -p {parent}; : >> {target}; fi\n"
+        f"mount -n --bind {source} {target}\n"
+    )
+    return lines + (f"mount -n -o remount,bind,ro {target}\n" if bind.read_only else "")
+
+
+def tree_first_script(number: int, directory: str, *, sshd: str) -> str:
+    """Return the script that becomes a host's process 1: its own /proc, the tree as root, sshd in its place.
+
+    The new root is moved over the old one: pivot_root would need the tree's own umount for the old one. The
+    machine's tree has no path any more, though root on a host could dig it out: a lab is no sandbox.
+    """
+    own = f"{directory}/h{number}"
+    command = f"{quote(sshd)} -D -f {own}/sshd_config -E {own}/sshd.log"
+    return f"""\
+set -e
+mount -n -t proc proc proc
+mount -n --move . /
+exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin chroot . {command}
+"""

@@ -1,0 +1,211 @@
+"""Where a lab's files are, how it is found again, and the lock that keeps two commands apart."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ringleader.errors import Fault, LabError, RequestError
+from ringleader.lab.setup_plan import directory_of, from_json
+from ringleader.lab.spec import DEFAULT_NAME, LabSpec, check_name
+
+ROOT = Path("/run/ringleader/lab")
+"""All labs of this machine; like them, it does not outlive a restart of the machine."""
+
+VARIABLE = "RINGLEADER_LAB"
+"""Environment variable that names the lab; set on the hosts of each lab to its own name."""
+
+WORKER = "worker"
+"""File with the process id of the command that holds the lock."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabHost:
+    """One host of a lab."""
+
+    name: str
+    address: str
+    slots: int
+    namespace: str
+    """Name of its network namespace."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lab:
+    """A lab as its users need it."""
+
+    name: str
+    hosts: tuple[LabHost, ...]
+    hostfile: str
+    """Path of a hostfile in Open MPI's format."""
+    ssh_config: str
+    """Path of an ssh client configuration that knows every host's address, port and key."""
+    ssh_port: int
+    head_address: str
+    """The machine's own address in the lab."""
+    subnet: str
+    """CIDR; ``--mca btl_tcp_if_include`` and the like take it."""
+    bandwidth: int
+    """bit/s of each host's link, each way."""
+    latency: float
+    """Seconds added to each frame."""
+    directory: str
+    spec: LabSpec
+
+
+def lab_of(spec: LabSpec, root: Path = ROOT) -> Lab:
+    """Return the lab that a request makes."""
+    directory = directory_of(spec.name, str(root))
+    hosts = tuple(
+        LabHost(name=name, address=spec.address(i), slots=spec.slots, namespace=spec.namespace(i))
+        for i, name in enumerate(spec.host_names, 1)
+    )
+    return Lab(
+        name=spec.name,
+        hosts=hosts,
+        hostfile=f"{directory}/hostfile",
+        ssh_config=f"{directory}/ssh_config",
+        ssh_port=spec.ssh_port,
+        head_address=spec.head_address,
+        subnet=spec.subnet,
+        bandwidth=spec.bandwidth,
+        latency=spec.latency,
+        directory=directory,
+        spec=spec,
+    )
+
+
+def names(root: Path = ROOT) -> tuple[str, ...]:
+    """Return the names of all labs that left a directory, broken ones included."""
+    try:
+        return tuple(sorted(entry.name for entry in root.iterdir() if entry.is_dir()))
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+
+
+def subnets(wanted: Iterable[str], root: Path = ROOT) -> tuple[str, ...]:
+    """Return the subnets that these labs have or are about to have, where their state can be read."""
+    found = []
+    for name in wanted:
+        with suppress(LabError, RequestError):
+            found.append(load(name, root).subnet)
+    return tuple(found)
+
+
+def load(name: str, root: Path = ROOT) -> Lab:
+    """Return the lab called ``name``; LabError where there is none or its state can't be read."""
+    check_name(name)
+    path = Path(directory_of(name, str(root)), "lab.json")
+    try:
+        return lab_of(from_json(path.read_text()), root)
+    except FileNotFoundError:
+        others = ", ".join(names(root)) or "none"
+        hint = f"ringleader lab up{'' if name == DEFAULT_NAME else f' --name {name}'}; labs here: {others}"
+        raise LabError(Fault(where="--name", what=f"there is no lab {name!r}", hint=hint))
+    except PermissionError:
+        raise LabError(
+            Fault(where=str(path), what="this lab is root's", hint="call ringleader as root (sudo)")
+        )
+    except ValueError as error:
+        hint = f"ringleader lab down --name {name}, then up again"
+        raise LabError(Fault(where=str(path), what=f"no state of a lab: {error}", hint=hint))
+
+
+def current(name: str | None = None, *, root: Path = ROOT) -> Lab:
+    """Return the lab that ``--lab`` means: ``name``, else the default one, else the only one.
+
+    LabError where there is none, or where several would do.
+    """
+    if name:
+        return load(name, root)
+    present = names(root)
+    if DEFAULT_NAME in present or not present:
+        return load(DEFAULT_NAME, root)
+    if len(present) > 1:
+        what = f"several labs are up: {', '.join(present)}"
+        hint = f"name one: export {VARIABLE}={present[0]}; `ringleader lab` commands take --name as well"
+        raise LabError(Fault(where="--lab", what=what, hint=hint))
+    return load(present[0], root)
+
+
+def to_launch_on(*, environ: Mapping[str, str], root: Path = ROOT, here: str = "") -> Lab:
+    """Return the lab whose hosts a job started here may run on; ``here``: this host's name.
+
+    ``environ``: RINGLEADER_LAB in it names the lab.
+
+    LabError where there is none, or where its hosts have a root of their own: a job that begins on the
+    machine would look for the machine's Python and MPI there.
+    """
+    lab = current(environ.get(VARIABLE), root=root)
+    names = [host.name for host in lab.hosts]
+    if lab.spec.tree and (here or socket.gethostname()) not in names:
+        what = f"the hosts of lab {lab.name} have the files of {lab.spec.tree.path}, not this machine's"
+        hint = f"start the job on one of them: ringleader lab exec {names[0]} -- ringleader run --lab …"
+        raise LabError(Fault(where="--lab", what=what, hint=hint))
+    return lab
+
+
+@contextmanager
+def locked(name: str, root: Path, *, timeout: float) -> Iterator[int]:
+    """Hold the lab's lock (on its directory, which is made) and yield the descriptor.
+
+    Children of a killed ``lab up`` hold it too: whoever gets it knows that none of them is at work any more.
+    LabError after ``timeout`` seconds, naming the process that holds it.
+    """
+    directory = Path(directory_of(name, str(root)))
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            continue
+        try:
+            if _lock(descriptor, deadline) and _same(descriptor, directory):
+                (directory / WORKER).write_text(f"{os.getpid()}\n")
+                try:
+                    yield descriptor
+                finally:
+                    (directory / WORKER).unlink(missing_ok=True)
+                return
+        finally:
+            os.close(descriptor)
+        if time.monotonic() > deadline:
+            raise LabError(_busy(name, directory, timeout))
+
+
+def _lock(descriptor: int, deadline: float) -> bool:
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+
+
+def _same(descriptor: int, path: Path) -> bool:
+    """Tell whether the locked directory is still the one that the path means (a ``down`` removes it)."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _busy(name: str, directory: Path, timeout: float) -> Fault:
+    try:
+        holder = f"process {(directory / WORKER).read_text().strip()}"
+    except OSError:
+        holder = "another process"
+    return Fault(
+        where=f"lab {name}",
+        what=f"{holder} is at work on it, waited {timeout:.0f} s",
+        hint="wait for that `ringleader lab` command, or end it, and try again",
+    )

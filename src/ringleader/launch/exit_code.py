@@ -1,0 +1,217 @@
+"""From how the ranks ended to whose exit code the job's is, and in which words. Pure."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from ringleader.job import Family, Mpi
+from ringleader.launch.outcome import RankEnd
+from ringleader.launch.root_cause import Lost, Root, outweighs
+
+TIMED_OUT = 124
+"""Exit code of a job that was stopped by ``--timeout``, as ``timeout(1)`` has it."""
+MACHINE = 3
+"""Exit code of a job that lost a host, or a process that it stands on: no rank's, no signal's."""
+_LINES = 20
+_FAMILY_NAMES = {
+    Family.OPENMPI5: "Open MPI",
+    Family.OPENMPI4: "Open MPI",
+    Family.MPICH: "MPICH",
+    Family.INTEL: "Intel MPI",
+}
+
+
+class Why(StrEnum):
+    """What made the launcher stop a job."""
+
+    RANK = "rank"
+    """A rank failed."""
+    MPI = "mpi"
+    """mpirun or a host's daemon ended, or ended a rank."""
+    LOST = "lost"
+    """The connection to a rank's agent broke."""
+    TIMEOUT = "timeout"
+    SIGNAL = "signal"
+    REFUSED = "refused"
+    """The MPI did something else than the plan: an error, not an outcome."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cause:
+    """Why a job was stopped."""
+
+    why: Why
+    at: float
+    """Seconds from the job's start."""
+    number: int = 0
+    """The signal, for ``Why.SIGNAL``."""
+    text: str = ""
+    """What to say, where the kind does not say it all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """How a job ended, as a whole."""
+
+    exit_code: int
+    whose: str
+    reason: str
+    first_failure: RankEnd | None
+
+
+def named(mpi: Mpi) -> str:
+    """Return how to call an MPI in a sentence."""
+    return f"{_FAMILY_NAMES[mpi.family]} {mpi.version}"
+
+
+def judge(
+    *,
+    ends: Sequence[RankEnd],
+    cause: Cause | None,
+    mpirun_code: int | None,
+    noise: str,
+    aborts: Mapping[int, int],
+    mpi: Mpi,
+    root: Root | None = None,
+) -> Verdict:
+    """Return whose exit code counts.
+
+    ``root``: what was lost, where anything was; ranks that failed because of that are not to blame.
+
+    ``mpirun_code`` is negative for a signal, ``noise`` what mpirun wrote itself, ``aborts`` rank → what it
+    gave MPI_Abort. A rank that failed before the job was being stopped decides; of several the first in time.
+    """
+    failed = sorted((end for end in ends if end.failed), key=lambda end: end.at)
+    ours = cause is not None and cause.why in (Why.TIMEOUT, Why.SIGNAL)
+    # Hydra's daemons end with the job that a rank aborted; hosts and mpirun do not.
+    aborted = bool(aborts) and root is not None and root.what >= Lost.DAEMON
+    if root is not None and cause is not None and not ours and not aborted:
+        told = [end.at for end in failed if not end.orphaned and (end.exit_code or end.signal)]
+        if outweighs(root, min(told, default=root.at)):
+            return Verdict(exit_code=MACHINE, whose=root.whose, reason=root.reason, first_failure=None)
+    if cause is not None and cause.why in (Why.TIMEOUT, Why.SIGNAL):
+        failed = [end for end in failed if end.at < cause.at]
+    if mpirun_code is not None and mpirun_code < 0:  # what ranks did after that is its consequence
+        failed, aborts = [end for end in failed if not end.orphaned], {}
+    # Nor is a rank to blame that failed while the MPI was ending it, unless it made the MPI do so.
+    failed = [end for end in failed if not end.orphaned or end.rank in aborts or end.code == mpirun_code]
+    # A rank that nobody can say anything about is not as telling as one that said how it ended, and of those
+    # that outlived their mpirun one called MPI_Abort: the one whose code mpirun passed on.
+    failed.sort(
+        key=lambda end: (
+            end.exit_code is None and end.signal is None,
+            end.orphaned,
+            _strange(end, mpirun_code),
+        )
+    )
+    if not any(end.signal is None and end.exit_code is not None for end in failed):
+        calls = [_aborted(end, aborts[end.rank]) for end in ends if end.rank in aborts]
+        failed = calls[:1] or failed
+    if failed:
+        first = failed[0]
+        return Verdict(
+            exit_code=first.code, whose=f"rank {first.rank}", reason=how_it_ended(first), first_failure=first
+        )
+    if cause is None:
+        return Verdict(exit_code=0, whose="", reason="", first_failure=None)
+    if cause.why is Why.TIMEOUT:
+        return Verdict(exit_code=TIMED_OUT, whose="ringleader", reason=cause.text, first_failure=None)
+    if cause.why is Why.SIGNAL:
+        reason = f"stopped by {signal.Signals(cause.number).name}"
+        return Verdict(exit_code=128 + cause.number, whose="ringleader", reason=reason, first_failure=None)
+    return _blame_mpirun(cause, mpirun_code, noise, mpi)
+
+
+def _strange(end: RankEnd, mpirun_code: int | None) -> bool:
+    """True for a rank that outlived mpirun and has another exit code than mpirun."""
+    return end.orphaned and end.code != mpirun_code
+
+
+def _blame_mpirun(cause: Cause, code: int | None, noise: str, mpi: Mpi) -> Verdict:
+    """No rank failed by itself: mpirun, or something that killed one of its processes, ended the job."""
+    if code is not None and code < 0:
+        reason = f"mpirun of {named(mpi)} was killed by {signal.Signals(-code).name}"
+        return Verdict(exit_code=MACHINE, whose="mpirun", reason=reason, first_failure=None)
+    reason = cause.text
+    if code:
+        reason += f"; mpirun of {named(mpi)} ended with exit code {code}"
+    said = relevant(noise)
+    if said:
+        reason += f" and said:\n{said}"
+    return Verdict(exit_code=MACHINE, whose="mpirun", reason=reason, first_failure=None)
+
+
+_OPEN_MPI_ABORT = re.compile(r"MPI_ABORT was invoked on rank (\d+) in.*?[Ee]rrorcode:? (-?\d+)", re.DOTALL)
+_LOST_DAEMON = re.compile(
+    r"Remote daemon:\s*\S+ on node (?P<node>\S+)|Remote host:\s*(?P<host>\S+)\s+Daemon exit status:"
+)
+_HYDRA_ABORT = re.compile(r"Abort\((-?\d+)\) on node \d+ \(rank \d+ in comm \d+\)")
+
+
+def abort_code(line: str) -> int | None:
+    """Return the code in the line that a rank of MPICH or Intel MPI writes when it calls MPI_Abort."""
+    found = _HYDRA_ABORT.match(line)
+    return int(found[1]) if found else None
+
+
+def aborts_in(noise: str) -> dict[int, int]:
+    """Return rank → code of the MPI_Abort that Open MPI's mpirun tells of."""
+    found = _OPEN_MPI_ABORT.search(noise)
+    return {int(found[1]): int(found[2])} if found else {}
+
+
+def daemons_lost_in(noise: str) -> list[str]:
+    """Return the nodes whose daemon Open MPI's mpirun says to have lost, by their own or our names."""
+    return list(dict.fromkeys(found["node"] or found["host"] for found in _LOST_DAEMON.finditer(noise)))
+
+
+def _aborted(end: RankEnd, code: int) -> RankEnd:
+    """Return the end of a rank that called MPI_Abort and was ended by its MPI before it could exit."""
+    return replace(
+        end, exit_code=code & 0xFF or 1, signal=None, stopped="", reason=f"called MPI_Abort({code})"
+    )
+
+
+def how_it_ended(end: RankEnd) -> str:
+    """Return one sentence on how a rank ended: ``rank 1 on h2 ended with exit code 1 after 3.2 s``."""
+    text = f"rank {end.rank} on {end.host}"
+    if end.signal is not None:
+        text += f" was killed by {_signal_name(end.signal)}"
+    elif end.exit_code is None:
+        return f"{text}: {end.reason}"
+    elif end.reason:
+        text += f" {end.reason} (exit code {end.exit_code})"
+    else:
+        text += f" ended with exit code {end.exit_code}"
+    return f"{text} after {end.seconds:.1f} s" if end.seconds >= 0.05 else text
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def ranks_named(ranks: Iterable[int], most: int = 8) -> str:
+    """Return ``rank 3`` or ``ranks 0, 1, 2``, with dots where there are too many."""
+    listed = list(ranks)
+    words = ", ".join(str(rank) for rank in listed[:most]) + (", …" if len(listed) > most else "")
+    return f"rank{'s' if len(listed) > 1 else ''} {words}"
+
+
+def relevant(noise: str) -> str:
+    """Return the lines of mpirun's own output that say something, indented: no rulers, no repetitions."""
+    seen: dict[str, None] = {}
+    for line in noise.splitlines():
+        text = line.strip()
+        if text and not set(text) <= set("-=*+#"):
+            seen.setdefault(text, None)
+    lines = list(seen)
+    if len(lines) > _LINES:
+        lines = [*lines[: _LINES // 2], "…", *lines[-_LINES // 2 :]]
+    return "\n".join(f"    {line}" for line in lines)

@@ -1,0 +1,1 @@
+"""Every host of a job is asked what it has and checked, before anything is started."""

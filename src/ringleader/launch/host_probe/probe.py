@@ -1,0 +1,231 @@
+"""Look at every host of a job before anything is started, all at once; explain each that cannot take part."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ringleader.errors import Fault, ProbeError, RequestError
+from ringleader.job import Host, Job, Mpi
+from ringleader.launch.host_probe.host_checks import (
+    faults_of,
+    interpreted_script,
+    is_python,
+    script_of,
+    wanted_interfaces,
+)
+from ringleader.launch.host_probe.host_report import HostReport, facts_of, report_of
+from ringleader.rank_placement import HostFacts
+from ringleader.ranks import hardware, host_facts_script
+from ringleader.render.hostfile import bare_name
+from ringleader.render.rank_environment import search_path
+
+if TYPE_CHECKING:
+    from ringleader.launch.ssh.connections import SshSession
+
+AGENT = Path(host_facts_script.__file__).with_name("agent.py")
+
+MOST_NAMES = 32
+"""Names of other hosts that each host is asked to resolve."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """What was learned, and the open connections it was learned over."""
+
+    facts: tuple[HostFacts, ...]
+    """In the user's order; one, this machine, where no hosts were given."""
+    ssh: SshSession | None
+    """Connections to the remote hosts, for the launch to use and then to close; ``None``: none is remote."""
+    reports: tuple[HostReport, ...]
+    """All that each host said, in the same order."""
+
+
+def probe(
+    job: Job,
+    *,
+    environ: Mapping[str, str],
+    progress: Callable[[str], None],
+    mpi: Mpi | None = None,
+    ssh_base: Path | None = None,
+    stop: int | None = None,
+) -> Probe:
+    """Ask every host of the job, this machine directly and the others over ssh, in parallel.
+
+    ``mpi``: what every host must have; ``None``: not checked. ``progress`` gets lines such as ``3 of 4
+    hosts reached, waiting for h3``. ``ssh_base``: where sockets go (see ``SshSession``). ``stop``: a
+    descriptor that becomes readable when the caller wants to stop; KeyboardInterrupt is raised then. Raises
+    ProbeError with the faults of all hosts at once; then, and on any other exception, every connection is
+    closed.
+    """
+    job = replace(job, workdir=str(Path(job.workdir or ".").absolute()))
+    hosts = job.hosts or (Host(name="localhost"),)
+    here = own_names(socket.gethostname(), host_facts_script.interfaces())
+    remote = reached_by_ssh(job, here)
+    question = question_of(job, environ)
+    if not remote:
+        ours = local_answer(job, question, environ, takes_ranks=True)
+        _check_request(job, ours)
+        return _judge(job, hosts, dict.fromkeys(hosts, ours), ours)
+    from ringleader.launch.ssh.connections import SshSession  # only jobs that leave this machine pay for it
+
+    question |= remote_question(job, hosts, here, mpi)
+    ssh = SshSession(job.ssh, hosts, environ=environ, base=ssh_base)
+    try:
+        answers, ours, faults = _ask(
+            job, question, remote, ssh, environ=environ, progress=progress, stop=stop
+        )
+        answers |= {host: ours for host in hosts if host not in remote}
+        return _judge(job, hosts, answers, ours, ssh=ssh, faults=faults)
+    except BaseException:
+        ssh.close()
+        raise
+
+
+def _ask(
+    job: Job,
+    question: Mapping[str, Any],
+    remote: Sequence[Host],
+    ssh: SshSession,
+    *,
+    environ: Mapping[str, str],
+    progress: Callable[[str], None],
+    stop: int | None,
+) -> tuple[dict[Host, dict[str, Any]], dict[str, Any], list[Fault]]:
+    """Ask the remote hosts and, meanwhile, this machine; return both answers and the silent hosts' faults."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from ringleader.launch.host_probe.ssh_query import LOOK_SECONDS, Asker, ask_all
+
+    seconds = 2 * job.ssh.connect_timeout + LOOK_SECONDS
+    asker = Asker(ssh=ssh, question=question, python=job.python or sys.executable, seconds=seconds)
+    takes_ranks = len(remote) < len(job.hosts)
+    with ThreadPoolExecutor(max_workers=1) as here:
+        ours = here.submit(local_answer, job, question, environ, takes_ranks=takes_ranks)
+        answers, faults = ask_all(asker, remote, progress, stop=stop)
+        return answers, ours.result(), faults
+
+
+def own_names(hostname: str, interfaces: Mapping[str, Sequence[str]]) -> frozenset[str]:
+    """Return every name and address that is this machine for certain, without asking a resolver."""
+    addresses = [address for found in interfaces.values() for address in found]
+    return frozenset(("localhost", "::1", hostname, hostname.partition(".")[0], *addresses))
+
+
+def is_this_machine(name: str, here: frozenset[str]) -> bool:
+    """Whether a host of the job is the machine we run on; one given with a user (``alice@h1``) never is."""
+    return name in here or (name.startswith("127.") and name.replace(".", "").isdigit())
+
+
+def reached_by_ssh(job: Job, here: frozenset[str]) -> tuple[Host, ...]:
+    """Return the hosts of a job that are reached over ssh; ``here``: this machine's own names.
+
+    This machine is not, unless an ssh port or key is given that can be meant for nobody else: a loopback
+    address with a port is how a container or a tunnel is reached.
+    """
+    others = tuple(host for host in job.hosts if not is_this_machine(host.name, here))
+    if job.ssh.port is None and job.ssh.identity is None:
+        return others
+    away = tuple(host for host in job.hosts if host in others or _is_loopback(host.name))
+    return away or job.hosts
+
+
+def _is_loopback(name: str) -> bool:
+    return name in ("localhost", "::1") or name.startswith("127.")
+
+
+def question_of(job: Job, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return what every host is asked (see ``ranks/host_facts_script.py``)."""
+    question: dict[str, Any] = {"workdir": job.workdir, "interfaces": list(wanted_interfaces(job))}
+    if job.master_port is not None:
+        question["port"] = job.master_port
+    if job.command:
+        word = job.command[0]
+        path = search_path(job, environ, job.python or sys.executable)
+        question |= {"program": str(Path(job.workdir, word)) if "/" in word else word, "path": path}
+        script = interpreted_script(job.command)
+        if script is not None:
+            question |= {"interpreted": script, "is_python": is_python(word)}
+    return question
+
+
+def remote_question(job: Job, hosts: Sequence[Host], here: frozenset[str], mpi: Mpi | None) -> dict[str, Any]:
+    """Return what hosts are asked besides, where more than this machine takes part."""
+    ours = socket.gethostname()
+    names = [ours if is_this_machine(host.name, here) else bare_name(host.name) for host in hosts]
+    question: dict[str, Any] = {"agent": str(AGENT), "names": sorted({ours, *some_names(names)})}
+    script = script_of(job)
+    if script is not None:
+        question["script"] = script
+    if mpi is not None:
+        question |= {"mpirun": mpi.mpirun, "embedded": mpi.embedded}
+    return question
+
+
+def some_names(names: Sequence[str]) -> list[str]:
+    """Return the names that every host is to resolve: all, or of many the first and some spread evenly.
+
+    So what is asked of resolvers grows with the hosts, not with their square. A host that lacks names seldom
+    lacks one: its list of hosts, or its resolver, is another.
+    """
+    step = -(-len(names) // MOST_NAMES) or 1
+    return list(dict.fromkeys(names[::step]))
+
+
+def local_answer(
+    job: Job, question: Mapping[str, Any], environ: Mapping[str, str], *, takes_ranks: bool
+) -> dict[str, Any]:
+    """Return this machine's answer, in the name of the interpreter that is to run rank agents here.
+
+    With ``job.python`` and no ranks here nothing of that path can be said: its version is empty. Raises
+    RequestError where it has to be an interpreter and is none.
+    """
+    answer: dict[str, Any] = host_facts_script.answer(dict(question), environ)
+    if job.python is not None:
+        code = "import platform; print(platform.python_version())"
+        version = hardware.output([job.python, "-I", "-S", "-c", code]).strip() if takes_ranks else ""
+        if takes_ranks and not version[:1].isdigit():
+            what = f"{job.python} is no Python interpreter on this machine"
+            raise RequestError(Fault(where="--python", what=what, hint="give the full path of one"))
+        answer["python"] = [job.python, version]
+    return answer
+
+
+def _check_request(job: Job, ours: Mapping[str, Any]) -> None:
+    """Raise RequestError for what is wrong with the request on the only machine of the job."""
+    if not ours["workdir"]:
+        raise RequestError(Fault(where="--workdir", what=f"there is no directory {job.workdir}"))
+    if ours.get("program") == "":
+        hint = "check the spelling, or give its full path"
+        raise RequestError(Fault(where="COMMAND", what=f"there is no program {job.command[0]}", hint=hint))
+    if ours.get("unstartable"):
+        what = f"{job.command[0]} cannot be started: {ours['unstartable']}"
+        hint = f"correct that line, or name the interpreter: python {job.command[0]}"
+        raise RequestError(Fault(where="COMMAND", what=what, hint=hint))
+    if ours.get("unreadable"):
+        what = f"the script {interpreted_script(job.command)} {ours['unreadable']}"
+        hint = f"paths are taken from {job.workdir}; see --workdir"
+        raise RequestError(Fault(where="COMMAND", what=what, hint=hint))
+
+
+def _judge(
+    job: Job,
+    hosts: Sequence[Host],
+    answers: Mapping[Host, Mapping[str, Any]],
+    ours: Mapping[str, Any],
+    *,
+    ssh: SshSession | None = None,
+    faults: Sequence[Fault] = (),
+) -> Probe:
+    """Put the answers together, or raise ProbeError with everything that is wrong."""
+    here: str = ours["identity"]
+    reports = tuple(report_of(host, answers[host], local_identity=here) for host in hosts if host in answers)
+    local = report_of(Host(name="localhost"), ours, local_identity=here)
+    found = (*faults, *faults_of(job, reports, local))
+    if found:
+        raise ProbeError(found)
+    return Probe(facts=tuple(facts_of(report) for report in reports), ssh=ssh, reports=reports)

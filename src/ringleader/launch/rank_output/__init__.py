@@ -1,0 +1,1 @@
+"""The ranks' output: lines with their prefix, files, and our own standard streams."""

@@ -1,0 +1,97 @@
+"""Our own two standard streams as the ranks' output reaches them: nobody waits for who reads them."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ringleader.launch.rank_output.background_writer import Writer
+from ringleader.launch.rank_output.lines import Descriptor, Direct, Outlet
+
+LAST_SECONDS = 1.0
+"""At the end, for a reader that takes nothing: by then the launch has waited for it already."""
+
+
+class StandardOutlets:
+    """Standard output and standard error; one writer for both where they are the same file."""
+
+    def __init__(self, stdout: Any, stderr: Any) -> None:
+        """Take text streams such as ``sys.stdout``; what has no descriptor is written to directly."""
+        self._writers: list[Writer] = []
+        self._descriptors: list[Descriptor] = []
+        self._told: set[str] = set()
+        self.stdout = self._outlet(stdout, "standard output", None)
+        self.stderr = self._outlet(stderr, "standard error", stdout)
+
+    def _outlet(self, stream: Any, name: str, other: Any) -> Outlet:
+        stream.flush()
+        binary = getattr(stream, "buffer", None)
+        fd = _descriptor(stream) if binary is not None else None
+        if fd is None:
+            return Direct(binary if binary is not None else _Encoded(stream))
+        twin = _descriptor(other) if other is not None and self._writers else None
+        if twin is None or not os.path.sameopenfile(fd, twin):
+            self._writers.append(Writer())
+        self._descriptors.append(Descriptor(fd, self._writers[-1], name))
+        return self._descriptors[-1]
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that nobody has taken yet."""
+        return sum(writer.waiting for writer in self._writers)
+
+    @property
+    def reader_gone(self) -> bool:
+        """True where somebody has closed the other end of a pipe of ours."""
+        return any(isinstance(one.failure, BrokenPipeError) for one in self._descriptors)
+
+    def trouble(self) -> str:
+        """Return what goes wrong with a stream, the first time it does; else the empty text."""
+        for one in self._descriptors:
+            if one.failure is not None and one.name not in self._told and not self.reader_gone:
+                self._told.add(one.name)
+                return f"{one.name} cannot be written: {one.failure.strerror}; the job goes on"
+        return ""
+
+    def losses(self) -> list[str]:
+        """Give up what waits and return what ranks' output was lost, in words."""
+        for writer in self._writers:
+            if not writer.flush(LAST_SECONDS):
+                writer.give_up()
+        if self.reader_gone:
+            return []
+        found = []
+        for writer in self._writers:
+            if writer.losses:
+                names = " and ".join(one.name for one in self._descriptors if one.writer is writer)
+                found.append(f"output that did not reach {names} is lost: {writer.losses.text()}")
+        return found
+
+    def close(self) -> None:
+        """Wait until our last words are written, within bounds."""
+        for writer in self._writers:
+            writer.flush(LAST_SECONDS)
+
+
+def _descriptor(stream: Any) -> int | None:
+    try:
+        fd = int(stream.fileno())
+    except (AttributeError, OSError, ValueError):
+        return None
+    return fd
+
+
+class _Encoded:
+    """Bytes for a text stream that has no binary one below it (a notebook, a test's capture)."""
+
+    def __init__(self, text: Any) -> None:
+        self._text = text
+
+    def write(self, data: bytes) -> int:
+        """Write bytes; what is not UTF-8 is shown with replacement characters."""
+        self._text.write(data.decode("utf-8", errors="replace"))
+        return len(data)
+
+    def flush(self) -> None:
+        """Flush the text stream."""
+        self._text.flush()

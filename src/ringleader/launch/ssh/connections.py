@@ -1,0 +1,218 @@
+"""One job's connections to its hosts: opened once, shared by probe and MPI launcher, then closed.
+
+OpenSSH itself shares the connections (ControlMaster). Everything it is to do stands in one configuration
+file of the job, so that the MPI needs to be told only ``ssh -F FILE``.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shlex
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from ringleader.errors import Fault, ProbeError, RequestError
+from ringleader.job import Host, Ssh
+from ringleader.launch.ssh.control_directory import Room, open_room, sweep_rooms
+from ringleader.render.hostfile import mpi_name
+from ringleader.render.ssh_config import ssh_config_text
+
+PERSIST_SECONDS = 3
+"""How long a connection outlives its last use; also how long after a SIGKILL of ours one may stay."""
+TIMED_OUT = -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """What came back from one command on one host."""
+
+    exit_code: int
+    """The command's own; 255: ssh failed; TIMED_OUT: the deadline passed; negative: ssh died of a signal."""
+    stdout: bytes
+    stderr: str
+
+
+def remote_command(argv: Iterable[str]) -> str:
+    """Return the one string that the host's login shell turns back into ``argv``: the only quoting there is.
+
+    Raises ValueError for a NUL byte, which no program can be given.
+    """
+    words = tuple(argv)
+    if any("\0" in word for word in words):
+        raise ValueError("an argument holds a NUL byte")
+    return shlex.join(words)
+
+
+class SshSession:
+    """Shared connections to hosts. Safe to use from several threads; ``close`` ends all of it."""
+
+    def __init__(
+        self, ssh: Ssh, hosts: Iterable[Host], *, environ: Mapping[str, str], base: Path | None = None
+    ) -> None:
+        """Write the configuration; nobody is contacted yet.
+
+        ``base``: where the private directory is made (default: the first of /tmp and the like whose path is
+        short enough for a socket). Raises ProbeError without an ssh client, RequestError for files that are
+        not there and for paths that ssh_config cannot hold.
+        """
+        program = shutil.which("ssh", path=environ.get("PATH"))
+        if program is None:
+            raise ProbeError("there is no ssh client on this machine", hint="apt install openssh-client")
+        check_files(ssh)
+        self._program = program
+        self._environ = dict(environ)
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._shared: set[str] = set()
+        """Names of the sockets that ``lost`` saw last."""
+        self._hosts = hosts = tuple(hosts)
+        for left in sweep_rooms(base):
+            self._end_masters(left)
+            left.remove()
+        self._room: Room = open_room(base)
+        try:
+            text = ssh_config_text(
+                ssh=ssh,
+                hosts=hosts,
+                control_dir=str(self._room.path),
+                user_config=_user_config(ssh),
+                persist=PERSIST_SECONDS,
+            )
+        except ValueError as error:
+            self._room.remove()
+            raise RequestError(Fault(where="--ssh-config, --ssh-identity", what=str(error)))
+        self._room.config.write_text(text, encoding="utf-8")
+
+    @property
+    def config(self) -> Path:
+        """The job's ssh configuration file."""
+        return self._room.config
+
+    def agent_argv(self) -> tuple[str, ...]:
+        """Return what an MPI is to use as its remote agent; no word of it holds a space."""
+        return (self._program, "-F", str(self._room.config))
+
+    def run(self, host: Host, argv: Iterable[str], *, stdin: bytes = b"", deadline: float) -> Reply:
+        """Run a command on a host, at most ``deadline`` seconds, its arguments byte for byte as they are."""
+        return self._call(("-T", "--", mpi_name(host.name), remote_command(argv)), stdin, deadline)
+
+    def settings(self, host: Host) -> dict[str, tuple[str, ...]]:
+        """Return what ssh would use for a host (``ssh -G``): lower-case option to its values."""
+        reply = self._call(("-G", "--", mpi_name(host.name)), b"", 10.0)
+        found: dict[str, tuple[str, ...]] = {}
+        for line in reply.stdout.decode(errors="replace").splitlines():
+            option, _, value = line.partition(" ")
+            found[option] = (*found.get(option, ()), value)
+        return found
+
+    def lost(self) -> tuple[str, ...]:
+        """Return hosts to which the shared connection ended since the last call; its socket goes with it."""
+        there = {socket.name for socket in self._room.sockets()}
+        gone, self._shared = self._shared - there, there
+        if not gone:
+            return ()
+        paths = {host.name: self.settings(host).get("controlpath", ("",))[0] for host in self._hosts}
+        return tuple(name for name, path in paths.items() if path.rpartition("/")[2] in gone)
+
+    def close(self) -> None:
+        """End every command and connection and remove every file; calling it again does nothing."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            running = tuple(self._running)
+        for process in running:
+            process.kill()
+        self._end_masters(self._room)
+        self._room.remove()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _call(self, arguments: tuple[str, ...], stdin: bytes, deadline: float) -> Reply:
+        # The shared connection's background process keeps our standard error open, so that is a file: waiting
+        # for the end of a pipe would be waiting for that process.
+        with tempfile.TemporaryFile() as errors:
+            with self._lock:
+                if self._closed:
+                    return Reply(exit_code=255, stdout=b"", stderr="the connection was closed")
+                process = subprocess.Popen(
+                    (*self.agent_argv(), *arguments),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    env=self._environ,
+                    # A Ctrl-C at the terminal is ours to handle, once, for every host.
+                    start_new_session=True,
+                )
+                self._running.add(process)
+            try:
+                stdout, _ = process.communicate(stdin, timeout=deadline)
+                code = process.returncode
+            except subprocess.TimeoutExpired:
+                process.kill()
+                stdout, code = b"", TIMED_OUT
+            finally:
+                process.kill()
+                process.wait()
+                for stream in (process.stdin, process.stdout):
+                    if stream is not None:
+                        stream.close()
+                with self._lock:
+                    self._running.discard(process)
+            errors.seek(0)
+            return Reply(exit_code=code, stdout=stdout, stderr=errors.read().decode(errors="replace"))
+
+    def _end_masters(self, room: Room) -> None:
+        """Tell every shared connection whose socket lies in the room to end, all at once."""
+        asked = [
+            subprocess.Popen(
+                (self._program, "-F", "none", "-o", f"ControlPath={socket}", "-O", "exit", "master"),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            for socket in room.sockets()
+        ]
+        for process in asked:
+            try:
+                process.wait(5.0)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def check_files(ssh: Ssh) -> None:
+    """Raise RequestError for files of an ssh that are not there."""
+    # ssh itself passes over an Include that is not there, and over a key.
+    given = (("--ssh-config", ssh.config), ("--ssh-identity", ssh.identity))
+    faults = [
+        Fault(where=option, what=f"there is no file {path}", hint="check the path")
+        for option, path in given
+        if path is not None and not os.path.isfile(os.path.expanduser(path))  # noqa: PTH111, PTH113 - an endless name is no file either
+    ]
+    if faults:
+        raise RequestError(faults)
+
+
+def _user_config(ssh: Ssh) -> str | None:
+    """Return the path of the user's own configuration; ssh looks in the account's home, not in $HOME."""
+    if ssh.config is not None:
+        return str(Path(ssh.config).expanduser().absolute())
+    usual = Path(pwd.getpwuid(os.getuid()).pw_dir) / ".ssh/config"
+    return str(usual) if usual.is_file() else None

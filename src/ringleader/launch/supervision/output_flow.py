@@ -1,0 +1,89 @@
+"""The ranks' output between their agents and whoever reads it: who may send more, and when all has arrived.
+
+An agent sends output only as far as the launcher has granted it (a window), as plain programs write only as
+far as a pipe takes it; what agents say of their ranks is never held back. So a reader that reads nothing
+slows the ranks down, and nothing else: time-outs, ends and signals go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ringleader.launch.exit_code import Cause, Why
+from ringleader.launch.outcome import Listener
+from ringleader.launch.rank_output.lines import RankFiles
+from ringleader.launch.supervision.rank_state import RankState
+
+MOST = 8 * 1024 * 1024
+"""Bytes that wait for a reader above which ranks are granted nothing more."""
+LARGEST_WINDOW, SMALLEST_WINDOW = 1024 * 1024, 64 * 1024
+_ALL_WINDOWS = 64 * LARGEST_WINDOW
+UNREAD_SECONDS = 10.0
+"""After the end of a job that did not end well: for a reader that takes nothing, before the rest is lost."""
+SIGNALLED_SECONDS = 1.0
+"""The same where a signal ended the job: whoever sent it wants an end."""
+
+
+def window(ranks: int) -> int:
+    """Return how many bytes of output one of so many ranks may have on its way."""
+    return max(SMALLEST_WINDOW, min(LARGEST_WINDOW, _ALL_WINDOWS // ranks))
+
+
+class Delivery:
+    """Grants agents more as the listener and the files take what came."""
+
+    def __init__(
+        self, listener: Listener, files: RankFiles | None, ranks: int, tell: Callable[..., Any]
+    ) -> None:
+        """``tell(state, do=…)`` sends a message to a rank's agent."""
+        self._listener = listener
+        self._files = files
+        self._tell = tell
+        self._enough = window(ranks) // 2
+        self._held: set[RankState] = set()
+        self._seen = 0
+        self._give_up_at: float | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that were received and not passed on yet."""
+        return self._listener.waiting() + (self._files.waiting if self._files is not None else 0)
+
+    @property
+    def is_held(self) -> bool:
+        """True while ranks wait for a reader: look again soon."""
+        return bool(self._held)
+
+    def took(self, state: RankState, size: int) -> None:
+        """Count bytes of a rank; grant it as many again, where whoever reads keeps up."""
+        state.to_grant += size
+        if state.to_grant >= self._enough:
+            self._held.add(state)
+            self.tick()
+
+    def tick(self) -> None:
+        """Grant what was held back, if the readers have caught up; tell of a full disk once."""
+        if self._held and self.waiting < MOST:
+            for state in self._held:
+                self._tell(state, do="written", bytes=state.to_grant)
+                state.to_grant = 0
+            self._held.clear()
+        if self._files is not None and (text := self._files.trouble()):
+            self._listener.warning(text)
+
+    def is_over(self, now: float, cause: Cause | None) -> bool:
+        """Say whether all is passed on, or a job that ended badly has waited long enough for its reader."""
+        waiting = self.waiting
+        if not waiting:
+            return True
+        if cause is None:
+            return False
+        if self._give_up_at is None or waiting != self._seen:
+            patience = SIGNALLED_SECONDS if cause.why is Why.SIGNAL else UNREAD_SECONDS
+            self._give_up_at, self._seen = now + patience, waiting
+        return now > self._give_up_at
+
+    def hurry(self) -> None:
+        """Wait no longer for readers: a second signal came."""
+        self._give_up_at, self._seen = float("-inf"), self.waiting

@@ -1,0 +1,52 @@
+"""What the launcher knows of one rank while the job runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ringleader.launch.outcome import RankEnd
+from ringleader.launch.rank_output.lines import STREAMS, LineCutter
+from ringleader.launch.supervision.agent_connections import Peer
+from ringleader.rank_placement import HostFacts, RankPlace
+
+
+@dataclass(eq=False, kw_only=True)
+class RankState:
+    """One rank, from the plan to its end."""
+
+    place: RankPlace
+    host: HostFacts
+    peer: Peer | None = None
+    """Its agent's connection, once it has reported."""
+    hello: dict[str, Any] | None = None
+    """What its agent said about itself."""
+    running: bool = False
+    """The command has been started."""
+    failed_at: float | None = None
+    """When an exception left its script, by the launcher's clock; its exit handlers may still run."""
+    failing_code: int | None = None
+    """The exit code that it will have then."""
+    end: RankEnd | None = None
+    """How it ended, once it has."""
+    done: bool = False
+    """All its output has arrived."""
+    stacks_asked: bool = False
+    """Its stacks were asked for and the answer has not come yet."""
+    cutters: dict[str, LineCutter] = field(default_factory=lambda: {name: LineCutter() for name in STREAMS})
+    to_grant: int = 0
+    """Bytes of output that it has sent and not been granted again."""
+    abort_code: int | None = None
+    """What it gave MPI_Abort, where its MPI lets the rank itself say so."""
+    result: bytearray = field(default_factory=bytearray)
+    """What a rank of ``ringleader.run`` sent back."""
+
+    @property
+    def rank(self) -> int:
+        """Its number."""
+        return self.place.rank
+
+    @property
+    def name(self) -> str:
+        """``rank 1 (h2)``, for messages."""
+        return f"rank {self.rank} ({self.host.host.name})"

@@ -1,0 +1,66 @@
+"""The launcher's standard input on its way to rank 0, one piece at a time, when rank 0 asks for it."""
+
+from __future__ import annotations
+
+import os
+import selectors
+
+from ringleader.launch.supervision.agent_connections import Control, Peer
+from ringleader.ranks import control_protocol
+
+
+class Feed:
+    """Reads a descriptor only when the rank has taken what was read before."""
+
+    def __init__(self, selector: selectors.BaseSelector, control: Control, fd: int | None) -> None:
+        """``fd``: what to read; ``None``: nothing."""
+        self._selector = selector
+        self._control = control
+        self._fd = fd
+        self._peer: Peer | None = None
+        self._registered = False
+
+    def asked(self, peer: Peer | None) -> None:
+        """Rank 0's agent has room for more."""
+        self._peer = peer
+        if self._fd is not None and not self._registered and not self._belongs_to_somebody_else(self._fd):
+            self._selector.register(self._fd, selectors.EVENT_READ, self)
+            self._registered = True
+
+    @staticmethod
+    def _belongs_to_somebody_else(fd: int) -> bool:
+        """True in the background of a terminal, where reading would stop us (SIGTTIN)."""
+        return os.isatty(fd) and os.tcgetpgrp(fd) != os.getpgrp()
+
+    def serve(self) -> None:
+        """Something can be read: pass it on, and wait to be asked again."""
+        assert self._fd is not None and self._peer is not None
+        self._unregister()
+        try:
+            data = os.read(self._fd, 65536)
+        except BlockingIOError:
+            self.asked(self._peer)
+            return
+        except OSError:
+            data = b""
+        if data:
+            self._control.send(self._peer, control_protocol.frame(control_protocol.STDIN, data))
+        else:
+            self._control.send(self._peer, control_protocol.message(do="end_of_input"))
+            self._fd = None
+
+    def continued(self) -> None:
+        """We were stopped and run again, perhaps in the background of the terminal, or no more there."""
+        self._unregister()
+        if self._peer is not None:
+            self.asked(self._peer)
+
+    def _unregister(self) -> None:
+        if self._registered and self._fd is not None:
+            self._selector.unregister(self._fd)
+            self._registered = False
+
+    def close(self) -> None:
+        """Rank 0 has ended: leave the rest of the input to whoever reads it next."""
+        self._unregister()
+        self._fd = None

@@ -1,0 +1,133 @@
+"""The words between launcher and rank agents: frames over one TCP connection each.
+
+A frame is four bytes of length, one byte of kind, then the payload: JSON for MESSAGE, raw bytes for the
+rest. Before anything else both sides prove that they know the job's token, without sending it.
+Used by the agent on its host and by the launcher; standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+from struct import Struct
+
+from ringleader.ranks import minijson as json
+from ringleader.ranks.fast_stdlib import blake2b, compare_digest, socket
+
+TYPE_CHECKING = False  # see light.py
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+MESSAGE, STDOUT, STDERR, STDIN, BLOB = range(5)
+"""Kinds of frames: a JSON object; output of the rank; input for it; a piece of a pickled call or result."""
+
+_HEADER = Struct("!IB")
+LARGEST = 8 * 1024 * 1024
+"""Bytes in one frame at most: anything larger is a stranger's or a broken stream, not one of ours."""
+PIECE = 256 * 1024
+"""Bytes in one frame of a long stream."""
+LOST_AFTER = 10.0
+"""Seconds of silence after which a connection is given up, until the job says otherwise."""
+NONCE = PROOF = 32
+"""Bytes of a challenge and of its answer, which is a keyed BLAKE2b."""
+
+
+class ProtocolError(Exception):
+    """The other side does not speak this protocol, or does not know the token."""
+
+
+def frame(kind: int, payload: bytes) -> bytes:
+    """Return the bytes of one frame."""
+    return _HEADER.pack(len(payload), kind) + payload
+
+
+def message(**words: Any) -> bytes:
+    """Return the bytes of one JSON message."""
+    return frame(MESSAGE, json.dumps(words).encode())
+
+
+class Decoder:
+    """Cuts a stream of bytes into frames."""
+
+    def __init__(self) -> None:
+        """Begin with nothing received."""
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+        """Add what arrived and yield every frame that is complete: (kind, payload)."""
+        self._buffer += data
+        start = 0
+        while len(self._buffer) - start >= _HEADER.size:
+            length, kind = _HEADER.unpack_from(self._buffer, start)
+            if length > LARGEST or kind > BLOB:
+                raise ProtocolError(f"a frame of kind {kind} and {length} bytes")
+            end = start + _HEADER.size + length
+            if len(self._buffer) < end:
+                break
+            yield kind, bytes(self._buffer[start + _HEADER.size : end])
+            start = end
+        del self._buffer[:start]
+
+
+def read_message(payload: bytes) -> dict[str, Any]:
+    """Return the JSON object of a MESSAGE frame; raises ProtocolError for anything else."""
+    try:
+        words = json.loads(payload)
+    except ValueError as error:
+        raise ProtocolError("a message that is not JSON") from error
+    if not isinstance(words, dict):
+        raise ProtocolError("a message that is not an object")
+    return words
+
+
+def proof(token: str, role: str, challenge: bytes) -> bytes:
+    """Return what only a holder of the token can answer to a challenge, different for each role."""
+    key = blake2b(token.encode()).digest()  # as long as a key may be
+    return blake2b(role.encode() + b"\0" + challenge, key=key, digest_size=PROOF).digest()
+
+
+def proves(token: str, role: str, challenge: bytes, answer: bytes) -> bool:
+    """Say whether an answer to a challenge came from a holder of the token."""
+    return compare_digest(proof(token, role, challenge), answer)
+
+
+def exactly(sock: socket.socket, length: int) -> bytes:
+    """Read exactly so many bytes from a blocking socket."""
+    data = b""
+    while len(data) < length:
+        more = sock.recv(length - len(data))
+        if not more:
+            raise ProtocolError("the launcher closed the connection")
+        data += more
+    return data
+
+
+def introduce(sock: socket.socket, token: str) -> None:
+    """The agent's side of the handshake: answer the launcher's challenge, then have it answer ours."""
+    theirs = exactly(sock, NONCE)
+    ours = os.urandom(NONCE)
+    sock.sendall(ours + proof(token, "agent", theirs + ours))
+    if not proves(token, "launcher", ours + theirs, exactly(sock, NONCE)):
+        raise ProtocolError("whoever listens there does not know the job's token")
+
+
+def keep_alive(sock: socket.socket, seconds: float = LOST_AFTER) -> None:
+    """Notice that the other host is gone after so long a silence, and send small frames at once.
+
+    The kernels ask and answer each other, so that only a host or a link that is down is silent: a process
+    that is stopped or gets no processor time is not, and neither we nor our peer have to be running.
+    """
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    idle = max(1, int(seconds / 3))
+    for name, value in (
+        ("TCP_KEEPIDLE", idle),
+        ("TCP_KEEPINTVL", 1),
+        ("TCP_KEEPCNT", max(1, round(seconds) - idle)),
+    ):
+        option = getattr(socket, name, None)
+        if option is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+    user_timeout = getattr(socket, "TCP_USER_TIMEOUT", None)
+    if user_timeout is not None:  # what was sent and never acknowledged; and, for Linux, the silence above
+        sock.setsockopt(socket.IPPROTO_TCP, user_timeout, int(max(0.5, seconds - 0.5) * 1000))

@@ -1,0 +1,51 @@
+"""Who this rank is: its number in the MPI's environment, and the host it runs on."""
+
+from __future__ import annotations
+
+import os
+
+from ringleader.ranks.fast_stdlib import blake2b, socket
+
+TYPE_CHECKING = False  # see light.py
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+RANK_NAMES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MPI_RANK", "SLURM_PROCID")
+LOCAL_RANK_NAMES = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
+SIZE_NAMES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_SIZE", "SLURM_NTASKS")
+
+
+def number(environ: Mapping[str, str], names: tuple[str, ...]) -> int | None:
+    """Return the first of these variables that holds a number."""
+    for name in names:
+        text = environ.get(name, "")
+        if text.isascii() and text.isdigit():
+            return int(text)
+    return None
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - pathlib costs 5 ms
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def host_identity() -> str:
+    """Equal for two names of one machine, different for two; as ``host_facts_script.py`` says it.
+
+    Written again here because the probe's program imports more than an agent should wait for.
+    """
+    words = [_text("/proc/sys/kernel/random/boot_id") or _text("/etc/machine-id"), socket.gethostname()]
+    for name in ("uts", "net"):
+        try:
+            words.append(os.readlink(f"/proc/self/ns/{name}"))  # noqa: PTH115
+        except OSError:
+            words.append(name)
+    return " ".join(words)
+
+
+def host_key(identity: str) -> str:
+    """Return a short name for a host identity, fit for a directory."""
+    return blake2b(identity.encode(), digest_size=6).hexdigest()

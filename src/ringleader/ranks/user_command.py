@@ -1,0 +1,139 @@
+"""Starting the user's command: in an own process group, on its cores, in its directory, and mortal with us.
+
+Plain classes instead of dataclasses, whose import would cost every agent 10 ms.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ringleader.ranks import minijson as json
+from ringleader.ranks import process_tree
+from ringleader.ranks.fast_stdlib import signal, suppress
+
+TYPE_CHECKING = False  # see light.py
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+NOT_FOUND, NOT_EXECUTABLE = 127, 126
+"""Exit codes of a command that could not be started, as shells use them."""
+
+
+class Command:
+    """What to start."""
+
+    def __init__(
+        self,
+        *,
+        argv: tuple[str, ...],
+        cwd: str,
+        env: dict[str, str],
+        cpus: tuple[int, ...],
+        stdin: int,
+        stdout: int,
+        stderr: int,
+        report: int,
+        open_files: int = 0,
+    ) -> None:
+        """``cpus``: CPU numbers to be bound to; empty: not bound. ``report``: the report pipe's write end.
+
+        ``open_files``: soft limit that the command gets; 0: ours.
+
+        The command gets these four descriptors and no other.
+        """
+        self.argv = argv
+        self.cwd = cwd
+        self.env = env
+        self.cpus = cpus
+        self.streams = (stdin, stdout, stderr)
+        self.report = report
+        self.open_files = open_files
+
+
+class Failure:
+    """Why a command could not be started."""
+
+    def __init__(self, *, exit_code: int, reason: str) -> None:
+        """``exit_code`` as a shell would give it."""
+        self.exit_code = exit_code
+        self.reason = reason
+
+
+def start(command: Command) -> int | Failure:
+    """Start a command and return its pid, once the kernel has accepted the program."""
+    trouble, tell = os.pipe()
+    parent = os.getpid()
+    try:
+        pid = os.fork()
+    except OSError:
+        os.close(trouble)
+        os.close(tell)
+        raise
+    if pid == 0:
+        _become(command, parent, tell)
+    os.close(tell)
+    with os.fdopen(trouble, "rb") as pipe:
+        told = pipe.read()
+    if not told:
+        return pid
+    os.waitpid(pid, 0)
+    words = json.loads(told)
+    return Failure(exit_code=words["exit_code"], reason=words["reason"])
+
+
+def _become(command: Command, parent: int, tell: int) -> NoReturn:
+    """Turn the forked copy of us into the command; never returns."""
+    step, code = "prepare the process", NOT_EXECUTABLE
+    try:
+        os.setpgid(0, 0)
+        process_tree.die_with_parent(signal.SIGKILL, parent)
+        _default_signals()
+        step = f"enter the directory {command.cwd}"
+        os.chdir(command.cwd)
+        step = f"bind to the cores {','.join(map(str, command.cpus))}"
+        if command.cpus:
+            os.sched_setaffinity(0, command.cpus)
+        _limit_open_files(command.open_files)
+        step = f"run {command.argv[0]}"
+        for number, fd in enumerate(command.streams):
+            os.dup2(fd, number)  # makes the copy inheritable
+        os.set_inheritable(command.report, True)
+        os.execvpe(command.argv[0], command.argv, command.env)
+    except OSError as error:
+        code = (
+            NOT_FOUND if isinstance(error, FileNotFoundError) and step.startswith("run") else NOT_EXECUTABLE
+        )
+        _tell(tell, code, f"cannot {step}: {error.strerror}")
+    except BaseException as error:
+        _tell(tell, code, f"cannot {step}: {error}")
+    os._exit(code)
+
+
+def _limit_open_files(soft: int) -> None:
+    """Give the command the limit that its user had before the launcher made room for itself."""
+    if soft > 0:
+        import resource
+
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def _default_signals() -> None:
+    """Give the command the signal dispositions of a fresh process, not those of a Python program."""
+    signal.set_wakeup_fd(-1)
+    for number in (
+        signal.SIGTERM,
+        signal.SIGINT,
+        signal.SIGHUP,
+        signal.SIGCHLD,
+        signal.SIGPIPE,
+        signal.SIGXFSZ,
+    ):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+def _tell(fd: int, code: int, reason: str) -> None:
+    with suppress(OSError):
+        os.write(fd, json.dumps({"exit_code": code, "reason": reason}).encode())

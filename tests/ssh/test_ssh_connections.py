@@ -1,0 +1,141 @@
+"""Connections: arguments arrive byte for byte, one connection serves all, nothing is left."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from ringleader.job import Host, Ssh
+from ringleader.launch.ssh.connections import TIMED_OUT, SshSession
+
+ECHO = "import json, sys; print(json.dumps(sys.argv[1:]))"
+HOSTILE = (
+    "two words",
+    "",
+    "it's",
+    'say "hi"',
+    "$HOME",
+    "a;touch x",
+    "`id`",
+    "line\nbreak",
+    "tab\t",
+    "back\\slash",
+    "Straße 訓練",
+    "*",
+    "~",
+    "-n",
+    "!x",
+    "&& true",
+    "%h",
+)
+
+
+@pytest.fixture
+def session(bench, environ):
+    bench.sshd("h1")
+    hosts = (Host(name="h1"),)
+    with SshSession(Ssh(config=bench.config), hosts, environ=environ, base=bench.base) as made:
+        yield made
+
+
+def test_arguments_arrive_as_they_are(session):
+    reply = session.run(Host(name="h1"), (sys.executable, "-c", ECHO, *HOSTILE), deadline=60)
+    assert reply.exit_code == 0, reply.stderr
+    assert tuple(json.loads(reply.stdout)) == HOSTILE
+
+
+def test_standard_input_and_exit_code_pass(session):
+    data = bytes(range(256)) * 1000
+    program = "import hashlib, sys; print(hashlib.md5(sys.stdin.buffer.read()).hexdigest()); sys.exit(7)"
+    reply = session.run(Host(name="h1"), (sys.executable, "-c", program), stdin=data, deadline=60)
+    assert reply.stdout.decode().strip() == hashlib.md5(data).hexdigest()
+    assert reply.exit_code == 7
+
+
+def test_one_connection_serves_the_probe_and_the_mpi(bench, session):
+    assert session.run(Host(name="h1"), ("true",), deadline=60).exit_code == 0
+    assert session.run(Host(name="h1"), ("true",), deadline=60).exit_code == 0
+    done = subprocess.run((*session.agent_argv(), "h1", "echo from mpirun"), capture_output=True, timeout=60)
+    assert done.stdout == b"from mpirun\n"
+    assert bench.started[0].connections == 1
+
+
+def test_no_word_of_the_agent_holds_a_space(session):
+    assert not any(" " in word for word in session.agent_argv())
+
+
+def test_a_command_that_outlives_its_deadline_is_given_up(session):
+    assert session.run(Host(name="h1"), ("sleep", "60"), deadline=1.0).exit_code == TIMED_OUT
+
+
+def test_close_ends_commands_connections_and_files(bench, session):
+    session.run(Host(name="h1"), ("true",), deadline=60)
+    room = session.config.parent
+    replies, started = [], bench.directory / "started"
+    command = ("sh", "-c", f"touch {started}; exec sleep 60")
+    thread = threading.Thread(
+        target=lambda: replies.append(session.run(Host(name="h1"), command, deadline=60))
+    )
+    thread.start()
+    wait_for(started.exists)
+    session.close()
+    thread.join(20)
+    assert replies and replies[0].exit_code != 0
+    assert not room.exists()
+    assert not masters_of(room)
+    session.close()
+
+
+def test_room_of_a_killed_job_is_swept_by_the_next(bench, environ):
+    bench.sshd("h1")
+    config = bench.config
+    program = (
+        "import os, signal, sys; from pathlib import Path\n"
+        "from ringleader.job import Host, Ssh; from ringleader.launch.ssh.connections import SshSession\n"
+        "host = Host(name='h1')\n"
+        f"ssh, base = Ssh(config={config!r}), Path({str(bench.base)!r})\n"
+        "made = SshSession(ssh, (host,), environ=os.environ, base=base)\n"
+        "assert made.run(host, ('true',), deadline=60).exit_code == 0\n"
+        "print(made.config.parent, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    died = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, timeout=60)
+    room = Path(died.stdout.strip())
+    assert room.is_dir() and died.returncode == -9
+    with SshSession(Ssh(config=config), (Host(name="h1"),), environ=environ, base=bench.base) as other:
+        assert not room.exists()
+        assert other.config.exists()
+    assert not masters_of(room)
+
+
+def test_room_of_a_running_job_is_left_alone(bench, environ, session):
+    with SshSession(Ssh(config=bench.config), (Host(name="h1"),), environ=environ, base=bench.base):
+        pass
+    assert session.run(Host(name="h1"), ("true",), deadline=60).exit_code == 0
+
+
+def wait_for(condition) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.01)
+
+
+def masters_of(room: Path) -> list[str]:
+    """Command lines of ssh processes that still serve a room."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if "ssh" in line and str(room) in line:
+            found.append(line)
+    return found

@@ -1,0 +1,83 @@
+"""The launcher's port: who may find it, and what strangers can do there."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import time
+
+import pytest
+
+from ringleader.launch.supervision import agent_connections as control_module
+from ringleader.launch.supervision.agent_connections import Control
+from ringleader.ranks import control_protocol
+
+TOKEN = "secret"
+
+
+def turn(selector: selectors.BaseSelector, control: Control) -> None:
+    """Serve what has happened."""
+    for key, mask in selector.select(0.05):
+        if isinstance(key.data, Control):
+            control.accept()
+        else:
+            list(control.serve(key.data, mask))
+    control.part_with_strangers()
+
+
+def ended(sock: socket.socket) -> bool:
+    """Say whether the other side has closed a connection, after its challenge."""
+    sock.settimeout(0.05)
+    try:
+        while sock.recv(100):
+            pass
+    except TimeoutError:
+        return False
+    return True
+
+
+def test_strangers_neither_hang_nor_starve_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_module, "PROOF_SECONDS", 1.0)
+    selector = selectors.PollSelector()
+    control = Control(selector, token=TOKEN, addresses=("127.0.0.1",), ranks=1)
+    strangers = []
+    for _ in range(80):  # more than have a place
+        strangers.append(socket.create_connection(("127.0.0.1", control.port)))
+        turn(selector, control)
+    assert ended(strangers[0]) and not ended(strangers[-1])
+
+    agent = socket.create_connection(("127.0.0.1", control.port))
+    for _ in range(3):
+        turn(selector, control)
+    challenge = control_protocol.exactly(agent, control_protocol.NONCE)
+    nonce = bytes(control_protocol.NONCE)
+    agent.sendall(nonce + control_protocol.proof(TOKEN, "agent", challenge + nonce))
+    for _ in range(3):
+        turn(selector, control)
+    assert control_protocol.proves(
+        TOKEN, "launcher", nonce + challenge, control_protocol.exactly(agent, control_protocol.PROOF)
+    )
+
+    until = time.monotonic() + 20
+    while not ended(strangers[-1]):
+        turn(selector, control)
+        assert time.monotonic() < until, "a stranger without a proof is let go"
+    assert not ended(agent)
+    control.close()
+    for sock in (*strangers, agent):
+        sock.close()
+
+
+def test_it_listens_where_agents_are_told_to_look_and_nowhere_else() -> None:
+    control = Control(selectors.PollSelector(), token=TOKEN, addresses=("127.0.0.1", "127.0.0.2"), ranks=1)
+    for address in ("127.0.0.1", "127.0.0.2"):
+        socket.create_connection((address, control.port), timeout=5).close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.3", control.port), timeout=5)
+    control.close()
+
+
+def test_none_of_the_addresses_is_ours() -> None:
+    control = Control(selectors.PollSelector(), token=TOKEN, addresses=("192.0.2.1",), ranks=1)
+    socket.create_connection(("127.0.0.1", control.port), timeout=5).close()
+    control.close()

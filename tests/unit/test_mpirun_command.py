@@ -1,0 +1,151 @@
+"""How each MPI is driven: argv, environments, hostfile, links; local or over ssh, by slot or by node."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from ringleader.job import Family, Job, Mpi, Placement
+from ringleader.rank_placement import HostFacts, place
+from ringleader.render.mpirun_command import SECRETS, TABLE, Call, call, same_library, scrubbed
+
+Make = Callable[..., HostFacts]
+MakeMpi = Callable[[Family], Mpi]
+
+AGENT = ("/my venv/bin/python", "-I", "-S", "/my venv/ringleader/ranks/agent.py")
+SSH = ("/usr/bin/ssh", "-F", "/tmp/rl-ssh/config", "-x")
+OPEN_MPI = (Family.OPENMPI4, Family.OPENMPI5)
+
+
+def made(
+    make_facts: Make,
+    mpi: Mpi,
+    *,
+    remote: bool = False,
+    placement: Placement = Placement.SLOT,
+    interface: str | None = None,
+    extra: tuple[str, ...] = (),
+) -> Call:
+    names = ("h1", "h2") if remote else ("localhost",)
+    facts = tuple(make_facts(name, 2) for name in names)
+    job = Job(
+        command=("train", "{np}"),
+        hosts=tuple(fact.host for fact in facts),
+        placement=placement,
+        network_interface=interface,
+        extra_mpirun_args=extra,
+    )
+    return call(
+        plan=place(job, facts),
+        mpi=mpi,
+        job=job,
+        agent=AGENT,
+        hostfile="/tmp/r/JOB/hostfile",
+        session="/tmp/r/JOB/session",
+        backing="/dev/shm/ringleader-JOB",
+        ssh=SSH if remote else (),
+        here="10.0.0.254",
+    )
+
+
+def as_text(found: Call) -> str:
+    lines = [repr(list(found.argv))]
+    lines += [f"mpirun {name}={value}" for name, value in found.environment.items()]
+    lines += [f"rank {name}={value}" for name, value in found.rank_environment.items()]
+    lines += [f"hostfile {line}" for line in found.hostfile.splitlines()]
+    lines += [f"link {name} -> {target}" for name, target in found.links.items()]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("family", list(Family))
+def test_golden(
+    make_facts: Make, make_mpi: MakeMpi, golden: Callable[[str, str], None], family: Family
+) -> None:
+    parts = []
+    mpi = replace(make_mpi(family), mpirun=f"/opt/my {family}/bin/mpirun")
+    if family is Family.MPICH:
+        mpi = replace(mpi, library="/usr/lib/libmpich.so.12")
+    for remote, placement, interface in itertools.product((False, True), Placement, (None, "eth0")):
+        title = f"{'ssh' if remote else 'local'}, by {placement}, {interface or 'any interface'}"
+        found = made(make_facts, mpi, remote=remote, placement=placement, interface=interface)
+        parts.append(f"# {title}\n{as_text(found)}")
+    golden(f"call.{family}", "\n".join(parts))
+
+
+@pytest.mark.parametrize("family", list(Family))
+def test_every_call(make_facts: Make, make_mpi: MakeMpi, family: Family) -> None:
+    """The agent is last and whole, the secret is named but never told, no word of the table is left open."""
+    for remote in (False, True):
+        found = made(make_facts, make_mpi(family), remote=remote, extra=("--odd", "two words", "{np}"))
+        assert found.argv[-len(AGENT) :] == AGENT and found.argv[0].endswith("/mpirun")
+        assert "train" not in found.argv, "the user's command does not pass through an mpirun"
+        where = found.argv.index("--odd")
+        assert where < found.argv.index(AGENT[0]) and found.argv[where + 1] == "two words"
+        for name in SECRETS:
+            assert any(name in word.split(",") for word in found.argv)
+            assert name not in found.environment
+        told = (*found.environment.values(), *found.rank_environment.values())
+        assert not any(word.startswith("{") for word in told)
+        assert not any(word in SSH[:3] for word in found.argv), "ssh travels in the environment"
+        joined = " ".join(found.environment.values())
+        assert ("/tmp/rl-ssh/config" in joined) is remote
+        assert all(found.environment.values()), "an empty value is left out"
+
+
+@pytest.mark.parametrize("family", list(Family))
+def test_binding_is_ours_and_ranks_are_numbered_by_the_plan(
+    make_facts: Make, make_mpi: MakeMpi, family: Family
+) -> None:
+    by_slot = made(make_facts, make_mpi(family), remote=True)
+    by_node = made(make_facts, make_mpi(family), remote=True, placement=Placement.NODE)
+    text = " ".join(by_slot.argv) + str(by_slot.environment)
+    assert "bind-to none" in text or "'I_MPI_PIN': '0'" in text
+    assert ("--rank-by" in by_node.argv) is (family in OPEN_MPI)
+    assert (by_slot.argv == by_node.argv) is (family not in OPEN_MPI)
+    assert (by_slot.hostfile == by_node.hostfile) is (family in OPEN_MPI)
+
+
+def test_the_table_has_every_family() -> None:
+    assert set(TABLE) == set(Family)
+
+
+def test_each_open_mpi_reads_its_own_variables(make_facts: Make, make_mpi: MakeMpi) -> None:
+    four, five = (made(make_facts, make_mpi(family), remote=True).environment for family in OPEN_MPI)
+    assert {name for name in four if "_MCA_" in name and not name.startswith("OMPI_")} == set()
+    assert {name for name in five if "_MCA_" in name and not name.startswith("PRTE_")} == set()
+
+
+@pytest.mark.parametrize("family", list(Family))
+def test_several_interfaces(make_facts: Make, make_mpi: MakeMpi, family: Family) -> None:
+    """Open MPI takes a list, Hydra one name."""
+    found = made(make_facts, make_mpi(family), remote=True, interface="eth0, eth1")
+    told = found.argv + tuple(found.environment.values())
+    assert ("eth0,eth1" in told) is (family in OPEN_MPI)
+    assert ("eth0" in told) is (family not in OPEN_MPI)
+
+
+def test_what_an_outer_mpi_or_allocation_left_does_not_steer_ours() -> None:
+    mine = {"HOME": "/h", "OMPI_MCA_btl": "tcp", "OMPI_MCA_pml": "ob1", "MPICH_X": "1", "I_MPI_DEBUG": "5"}
+    others = {
+        "SLURM_JOB_ID": "1", "PBS_NODEFILE": "f", "LSB_HOSTS": "h", "PE_HOSTFILE": "f", "OMPI_MCA_plm": "x",
+        "OMPI_COMM_WORLD_RANK": "0", "PRTE_MCA_plm": "x", "PMIX_RANK": "0", "PMI_RANK": "0", "PMI_FD": "9",
+        "HYDRA_LAUNCHER_EXEC": "x", "MPIEXEC_TIMEOUT": "1", "MPI_LOCALRANKID": "0", "FLUX_URI": "u",
+    }  # fmt: skip
+    assert scrubbed(mine | others) == mine
+
+
+@pytest.mark.parametrize(
+    ("loaded", "planned", "same"),
+    [
+        ("/usr/lib/libmpi.so.40.30.4", "/usr/lib/libmpi.so.40", True),
+        ("/usr/lib/libmpi.so.40", "/usr/lib/libmpi.so.40.30.4", True),
+        ("/usr/lib/libmpi.so.12.2.2", "/usr/lib/libmpi.so.40", False),
+        ("/usr/lib/libmpich.so.12.2.2", "/usr/lib/libmpi.so.12", False),
+        ("/venv/lib/libmpi.so.40", "/usr/lib/libmpi.so.40", False),
+    ],
+)
+def test_which_files_are_one_library(loaded: str, planned: str, same: bool) -> None:
+    assert same_library(loaded, planned) is same

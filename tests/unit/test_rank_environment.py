@@ -1,0 +1,279 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ringleader.job import Family, Host, Job, Mpi
+from ringleader.rank_placement import HostFacts, Plan, place
+from ringleader.render.rank_environment import (
+    NEVER_FORWARDED,
+    RESERVED,
+    Master,
+    RankEnvironment,
+    is_forwarded,
+    master_address,
+    rank_environment,
+    search_path,
+)
+
+Make = Callable[..., HostFacts]
+MakeMpi = Callable[[Family], Mpi]
+MASTER = Master(address="10.0.0.1", port="29500")
+
+
+def job(**words: Any) -> Job:
+    return Job(command=("true",), np=4, hosts=(Host(name="h1"), Host(name="h2")), **words)
+
+
+@pytest.fixture(scope="session")
+def two_hosts(make_facts: Make) -> Plan:
+    facts = (make_facts("h1", 1, cores=4, addresses=("10.0.0.1", "fe80::1")), make_facts("h2", 3, cores=6))
+    return place(job(), facts)
+
+
+@pytest.fixture(scope="session")
+def environment(two_hosts: Plan, make_mpi: MakeMpi) -> Callable[..., RankEnvironment]:
+    """The environment of a rank of two hosts, 1 + 3 ranks."""
+
+    def make(
+        rank: int = 0,
+        *,
+        asked: Job | None = None,
+        plan: Plan = two_hosts,
+        family: Family = Family.OPENMPI5,
+        caller: dict[str, str] | None = None,
+        **words: Any,
+    ) -> RankEnvironment:
+        return rank_environment(
+            plan=plan,
+            place=plan.ranks[rank],
+            job=asked if asked is not None else job(),
+            mpi=make_mpi(family),
+            job_id="j1",
+            master=MASTER,
+            caller=caller if caller is not None else {},
+            python="/venv/bin/python",
+            **words,
+        )
+
+    return make
+
+
+Environment = Callable[..., RankEnvironment]
+
+
+def test_torchruns_variables(environment: Environment) -> None:
+    found = environment(2).set
+    expected = {
+        "RANK": "2",
+        "WORLD_SIZE": "4",
+        "LOCAL_RANK": "1",
+        "LOCAL_WORLD_SIZE": "3",
+        "GROUP_RANK": "1",
+        "GROUP_WORLD_SIZE": "2",
+        "NODE_RANK": "1",
+        "ROLE_RANK": "2",
+        "ROLE_WORLD_SIZE": "4",
+        "ROLE_NAME": "default",
+        "MASTER_ADDR": "10.0.0.1",
+        "MASTER_PORT": "29500",
+        "TORCHELASTIC_RUN_ID": "j1",
+    }
+    assert {name: found[name] for name in expected} == expected
+
+
+def test_what_our_own_code_reads(environment: Environment) -> None:
+    found = environment(0, family=Family.MPICH).set
+    assert found["RINGLEADER_JOB_ID"] == "j1"
+    assert found["RINGLEADER_LAUNCHED"] == "1"
+    assert found["RINGLEADER_MPI_FAMILY"] == "mpich"
+    assert found["MPI4PY_LIBMPI"] == "/opt/mpich/lib/libmpi.so"
+    assert "RINGLEADER_UNCOUPLED" not in found
+    assert "RINGLEADER_UNCOUPLED" in environment(0).unset
+
+
+def test_names_are_sorted(environment: Environment) -> None:
+    found = environment(0, caller={"ZZ": "1", "UCX_A": "1"}, asked=job(env=(("ZA", "1"), ("AA", "2")))).set
+    assert list(found) == sorted(found)
+
+
+def test_a_world_of_one_for_every_uncoupled_rank(environment: Environment) -> None:
+    found = environment(3, asked=job(uncoupled=True)).set
+    expected = {
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "GROUP_RANK": "0",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "0",
+        "RINGLEADER_UNCOUPLED": "1",
+    }
+    assert {name: found[name] for name in expected} == expected
+    # Everything that decides how fast a rank computes is as in the coupled job.
+    coupled = environment(3).set
+    same = ("OMP_NUM_THREADS", "PATH", "MPI4PY_LIBMPI", "PYTHONUNBUFFERED")
+    assert {name: found[name] for name in same} == {name: coupled[name] for name in same}
+
+
+@pytest.mark.parametrize(
+    ("threads", "words", "caller", "expected"),
+    [
+        (None, (), {}, "2"),
+        (None, (), {"OMP_NUM_THREADS": "5"}, "5"),
+        (None, (("OMP_NUM_THREADS", "6"),), {"OMP_NUM_THREADS": "5"}, "6"),
+        (3, (), {"OMP_NUM_THREADS": "5"}, "3"),
+        (3, (("OMP_NUM_THREADS", "6"),), {}, "6"),
+    ],
+)
+def test_threads_are_chosen_unless_the_user_did(
+    environment: Environment,
+    threads: int | None,
+    words: tuple[tuple[str, str], ...],
+    caller: dict[str, str],
+    expected: str,
+) -> None:
+    found = environment(1, asked=job(threads=threads, env=words), caller=caller).set
+    assert found["OMP_NUM_THREADS"] == expected
+
+
+def test_devices(environment: Environment, make_facts: Make) -> None:
+    asked = Job(command=("true",), np=2)
+    plan = place(asked, (make_facts("localhost", 2, gpus=("MIG-a", "MIG-b")),))
+    caller = {"CUDA_VISIBLE_DEVICES": "7", "CUDA_CACHE_PATH": "/c"}
+    found = environment(1, asked=asked, plan=plan, caller=caller).set
+    assert (found["CUDA_VISIBLE_DEVICES"], found["CUDA_CACHE_PATH"]) == ("MIG-b", "/c")
+    chosen = Job(command=("true",), np=2, env=(("CUDA_VISIBLE_DEVICES", "0,1"),))
+    assert environment(1, asked=chosen, plan=plan).set["CUDA_VISIBLE_DEVICES"] == "0,1"
+    assert "CUDA_VISIBLE_DEVICES" not in environment(0, caller=caller).set
+
+
+def test_an_uncoupled_rank_that_may_see_all_devices_sees_its_own(
+    environment: Environment, make_facts: Make
+) -> None:
+    asked = Job(command=("true",), np=2, all_gpus=True, uncoupled=True)
+    plan = place(asked, (make_facts("localhost", 2, gpus=("0", "1")),))
+    assert environment(1, asked=asked, plan=plan).set["CUDA_VISIBLE_DEVICES"] == "1"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "NCCL_DEBUG",
+        "UCX_TLS",
+        "FI_PROVIDER",
+        "OMPI_MCA_btl",
+        "PYTHONPATH",
+        "HF_HOME",
+        "TORCH_HOME",
+        "TF_CPP_MIN_LOG_LEVEL",
+        "OMP_PROC_BIND",
+        "MKL_NUM_THREADS",
+        "LANG",
+        "LC_ALL",
+        "PATH",
+        "VIRTUAL_ENV",
+        "LD_LIBRARY_PATH",
+        "RINGLEADER_ANYTHING",
+        "HF_TOKENIZERS",
+    ],
+)
+def test_forwarded(name: str) -> None:
+    assert is_forwarded(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "HOME",
+        "USER",
+        "HOSTNAME",
+        "TMPDIR",
+        "SLURM_JOB_ID",
+        "SSH_AUTH_SOCK",
+        "OMPI_COMM_WORLD_RANK",
+        "PMIX_RANK",
+        "OMPI_MCA_ess",
+        "OMPI_MCA_orte_hnp_uri",
+        "AWS_SECRET_ACCESS_KEY",
+        "HF_TOKEN",
+        "WANDB_API_KEY",
+        "TF_SECRET",
+        "KERAS_PASSWORD",
+        "HF_hub_token",
+        *NEVER_FORWARDED,
+    ],
+)
+def test_not_forwarded(name: str) -> None:
+    assert not is_forwarded(name)
+
+
+def test_a_secret_travels_only_where_it_was_asked_for(environment: Environment) -> None:
+    caller = {"HF_TOKEN": "t0p", "WANDB_API_KEY": "t0p"}
+    assert "t0p" not in environment(3, caller=caller).set.values()
+    assert environment(3, caller=caller, asked=job(env=(("HF_TOKEN", "t0p"),))).set["HF_TOKEN"] == "t0p"
+
+
+def test_our_interpreter_comes_first_on_the_path_and_once(environment: Environment) -> None:
+    assert environment(0, caller={"PATH": "/usr/bin:/venv/bin:/bin"}).set["PATH"] == "/venv/bin:/usr/bin:/bin"
+    assert environment(0).set["PATH"].startswith("/venv/bin:/usr/local/bin:")
+    asked = job(env=(("PATH", "/mine"),))
+    assert environment(0, asked=asked, caller={"PATH": "/x"}).set["PATH"] == "/venv/bin:/mine"
+    assert search_path(asked, {"PATH": "/x"}, "/p/bin/python3") == "/p/bin:/mine"
+
+
+def test_library_path_keeps_the_mpi_at_its_end(environment: Environment) -> None:
+    found = environment(0, caller={"LD_LIBRARY_PATH": "/my/lib"}).set
+    assert found["LD_LIBRARY_PATH"] == "/my/lib:/opt/openmpi5/lib"
+    assert "LD_LIBRARY_PATH" not in environment(0).set
+
+
+def test_injected_directory(environment: Environment) -> None:
+    assert environment(0, caller={"PYTHONPATH": "/a:/b"}, inject="/i").set["PYTHONPATH"] == "/i:/a:/b"
+    assert environment(0, inject="/i").set["PYTHONPATH"] == "/i"
+    assert "PYTHONPATH" not in environment(0).set
+
+
+@pytest.mark.parametrize(
+    ("family", "name", "value"),
+    [
+        (Family.OPENMPI5, "OMPI_MCA_btl_tcp_if_include", "eth1,eth2"),
+        (Family.OPENMPI4, "OMPI_MCA_btl_tcp_if_include", "eth1,eth2"),
+        (Family.MPICH, "FI_TCP_IFACE", "eth1"),
+        (Family.INTEL, "FI_TCP_IFACE", "eth1"),
+        (Family.OPENMPI5, "GLOO_SOCKET_IFNAME", "eth1,eth2"),
+        (Family.OPENMPI5, "NCCL_SOCKET_IFNAME", "=eth1,eth2"),
+    ],
+)
+def test_interface(environment: Environment, family: Family, name: str, value: str) -> None:
+    asked = job(network_interface="eth1,eth2")
+    assert environment(0, asked=asked, family=family).set[name] == value
+    assert environment(0, asked=asked, family=family, caller={name: "mine"}).set[name] == "mine"
+    assert name not in environment(0, family=family).set
+
+
+def test_a_user_cannot_change_who_a_rank_is(environment: Environment) -> None:
+    found = environment(1, asked=job(env=tuple((name, "9") for name in RESERVED))).set
+    assert found["RANK"] == "1"
+    assert found["RINGLEADER_JOB_ID"] == "j1"
+
+
+def test_a_user_may_say_where_ranks_meet(environment: Environment) -> None:
+    found = environment(1, asked=job(env=(("MASTER_ADDR", "head"), ("MASTER_PORT", "1")))).set
+    assert (found["MASTER_ADDR"], found["MASTER_PORT"]) == ("head", "1")
+
+
+def test_master_address(two_hosts: Plan, make_facts: Make) -> None:
+    assert master_address(two_hosts) == "10.0.0.1"
+    one = place(Job(command=("true",), np=2), (make_facts("localhost", 2, addresses=("10.0.0.1",)),))
+    assert master_address(one) == "127.0.0.1"
+    unknown = place(job(), (make_facts("bob@a", 2), make_facts("b", 2)))
+    assert master_address(unknown) == "a"
+
+
+def test_the_alias_is_only_where_it_was_asked_for(environment: Environment) -> None:
+    assert environment(1, asked=job(as_horovod=True)).set["RINGLEADER_AS_HOROVOD"] == "1"
+    assert "RINGLEADER_AS_HOROVOD" not in environment(1).set
+    assert environment(1, caller={"RINGLEADER_AS_HOROVOD": "1"}).set["RINGLEADER_AS_HOROVOD"] == "1"

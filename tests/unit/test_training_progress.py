@@ -1,0 +1,156 @@
+"""The reporter of a training script."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ringleader.ranks.training_progress import INTERVAL, Reporter, cpu_model, report_fd
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def messages(fd: int) -> list[dict[str, object]]:
+    os.set_blocking(fd, False)
+    try:
+        data = os.read(fd, 1 << 20)
+    except BlockingIOError:
+        return []
+    return [json.loads(line) for line in data.splitlines()]
+
+
+def test_lines_are_cumulative_and_not_too_many() -> None:
+    read, write = os.pipe()
+    try:
+        clock = Clock()
+        reporter = Reporter(write, clock)
+        for _ in range(10):
+            reporter.add(32, 1)
+            clock.now += INTERVAL / 4
+        found = messages(read)
+        assert [(m["samples"], m["steps"]) for m in found] == [(32, 1), (160, 5), (288, 9)]
+        assert [m["seconds"] for m in found] == pytest.approx([100, 100 + INTERVAL, 100 + 2 * INTERVAL])
+        clock.now += 1000
+        reporter.flush()
+        # What is told at the end was trained at the last call, not when the process ended.
+        last = messages(read)
+        assert [m["samples"] for m in last] == [320]
+        assert last[0]["seconds"] == pytest.approx(100 + 9 * INTERVAL / 4)
+        reporter.flush()
+        assert messages(read) == []
+    finally:
+        os.close(read)
+        os.close(write)
+
+
+@pytest.mark.parametrize(("samples", "steps"), [(0, 1), (-4, 1), (4, 0), (4, -1)])
+def test_numbers_must_be_positive(samples: int, steps: int) -> None:
+    for fd in (None, 1):
+        with pytest.raises(ValueError, match="tell how many"):
+            Reporter(fd).add(samples, steps)
+
+
+@pytest.mark.parametrize("samples", [1.5, "3", None])
+def test_numbers_must_be_whole(samples: object) -> None:
+    with pytest.raises(TypeError):
+        Reporter(None).add(samples, 1)  # type: ignore[arg-type]
+
+
+def test_a_pipe_that_nobody_reads_ends_the_reports_only() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        reporter = Reporter(write)
+        reporter.add(1, 1)
+        reporter.add(1, 1)
+    finally:
+        os.close(write)
+
+
+def test_only_a_pipe_is_taken(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    try:
+        assert report_fd({"RINGLEADER_REPORT_FD": str(write)}) == write
+    finally:
+        os.close(read)
+        os.close(write)
+    with (tmp_path / "file").open("w") as file:
+        assert report_fd({"RINGLEADER_REPORT_FD": str(file.fileno())}) is None
+    for text in ("", "-1", "x", "²", "99999", "9" * 40):
+        assert report_fd({"RINGLEADER_REPORT_FD": text}) is None
+    assert report_fd({}) is None
+
+
+def test_processor_name(tmp_path: Path) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("processor : 0\nmodel name\t: Some CPU @ 2 GHz\n\nprocessor : 1\n")
+    assert cpu_model(cpuinfo) == "Some CPU @ 2 GHz"
+    assert cpu_model(tmp_path / "none")
+
+
+SCRIPT = """
+import os, sys
+import ringleader
+ringleader.progress(8)
+ringleader.progress(samples=8, steps=2)
+if os.fork() == 0:
+    ringleader.progress(1000)
+    sys.exit(0)
+os.wait()
+"""
+
+
+def test_a_script_reports_and_its_forked_children_do_not() -> None:
+    read, write = os.pipe()
+    try:
+        environ = os.environ | {"RINGLEADER_REPORT_FD": str(write)}
+        done = subprocess.run([sys.executable, "-c", SCRIPT], env=environ, pass_fds=[write], timeout=60)
+        assert done.returncode == 0
+        context, *reports = messages(read)
+        assert context["kind"] == "context"
+        assert context["python"] == ".".join(map(str, sys.version_info[:3]))
+        assert [(m["samples"], m["steps"]) for m in reports] == [(8, 1), (16, 3)]
+    finally:
+        os.close(read)
+        os.close(write)
+
+
+def test_without_a_launcher_nothing_happens() -> None:
+    environ = {name: value for name, value in os.environ.items() if name != "RINGLEADER_REPORT_FD"}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], env=environ, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+SPAWN = """
+import multiprocessing, os, sys
+from ringleader.ranks.training_progress import report_fd
+
+def tell():
+    print(report_fd({"RINGLEADER_REPORT_FD": "1"}), flush=True)
+
+if __name__ == "__main__":
+    tell()
+    child = multiprocessing.get_context("spawn").Process(target=tell)
+    child.start()
+    child.join()
+"""
+
+
+def test_spawned_helpers_do_not_take_a_number_for_the_pipe(tmp_path: Path) -> None:
+    script = tmp_path / "spawn.py"
+    script.write_text(SPAWN)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
+    assert (done.stdout.split(), done.stderr) == (["1", "None"], "")
