@@ -27,10 +27,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ringleader.kube.client import RestCluster
-from ringleader.kube.credentials import Credentials, credentials
-from ringleader.kube.port import ApiError
-from ringleader.kube.resources import (
+from ringleader.kube.api_resources import (
     CONFIG_MAPS,
     EVENTS,
     JOBS,
@@ -41,6 +38,9 @@ from ringleader.kube.resources import (
     SERVICES,
     Resource,
 )
+from ringleader.kube.client import RestCluster
+from ringleader.kube.cluster import ApiError
+from ringleader.kube.credential_sources import Credentials, credentials
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "controller.json"
@@ -411,7 +411,7 @@ def deciding(workers: int = 3000) -> dict[str, float]:
     from ringleader.controller.decide.policy_order import decide
     from ringleader.mpijob.model import Metadata
     from ringleader.mpijob.parser import read
-    from ringleader.render.kubernetes.settings import OperatorSettings
+    from ringleader.render.kubernetes.operator_settings import OperatorSettings
 
     found = read(job("d", "bench", workers))
     meta: Metadata = replace(found.metadata, uid="u", creation_timestamp="2026-01-01T00:00:00Z")

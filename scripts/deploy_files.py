@@ -1,6 +1,7 @@
 """Write deploy/kustomize and deploy/helm from the builders (``python scripts/deploy_files.py``).
 
-The objects stand once, in ``ringleader.render.kubernetes.install``; a test compares these files with them.
+The objects stand once, in ``ringleader.render.kubernetes.operator_manifests``. A test compares these files
+with them.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Any
 from ringleader import __version__
 from ringleader.mpijob.crd import crd
 from ringleader.mpijob.yaml_text import text_of
-from ringleader.render.kubernetes.install import NAME, Installation, manifests
 from ringleader.render.kubernetes.operator_deployment import RESOURCES
+from ringleader.render.kubernetes.operator_manifests import NAME, Installation, manifests
 
 DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
 REPOSITORY = "ringleader-operator"

@@ -15,9 +15,9 @@ from ringleader.controller.runtime.events import Pace
 from ringleader.controller.runtime.process import Operator, ProcessTerms
 from ringleader.controller.runtime.work_queue import Pauses
 from ringleader.kube.client import RestCluster
-from ringleader.kube.credentials import credentials
-from ringleader.kube.pauses import Pauses as WatchPauses
-from ringleader.render.kubernetes.settings import OperatorSettings
+from ringleader.kube.credential_sources import credentials
+from ringleader.kube.retry import Pauses as WatchPauses
+from ringleader.render.kubernetes.operator_settings import OperatorSettings
 
 PATIENCE = 60.0
 """Seconds that a test waits for anything: only one that fails takes so long."""

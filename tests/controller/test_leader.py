@@ -14,8 +14,8 @@ from tests.kube.fake import FakeCluster
 
 from ringleader.controller.runtime.leader_election import Leader, LeaseTerms, LostLeadError
 from ringleader.kube.client import RestCluster
-from ringleader.kube.credentials import credentials
-from ringleader.kube.port import ApiError
+from ringleader.kube.cluster import ApiError
+from ringleader.kube.credential_sources import credentials
 
 
 @dataclass

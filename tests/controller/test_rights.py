@@ -11,7 +11,7 @@ from tests.kube.fake import FakeCluster
 
 from ringleader.controller.runtime.leader_election import LeaseTerms
 from ringleader.controller.runtime.process import ProcessTerms
-from ringleader.render.kubernetes.install import NAMESPACE, Installation, manifests
+from ringleader.render.kubernetes.operator_manifests import NAMESPACE, Installation, manifests
 
 
 def install(cluster: FakeCluster, folder: Path, scope: str) -> Path:

@@ -24,14 +24,13 @@ from tests.kube.fake.containers import Execution, local_process
 from tests.kube.small_server import run, serve
 
 from ringleader.errors import RefusedError, RequestError
+from ringleader.kube.api_resources import CONFIG_MAPS, MPIJOBS, NAMESPACES, PODS
 from ringleader.kube.client import RestCluster
-from ringleader.kube.credentials import Credentials, credentials
-from ringleader.kube.identity import Fixed
+from ringleader.kube.cluster import ApiError, UnreachableError
+from ringleader.kube.credential_sources import Credentials, Fixed, credentials
 from ringleader.kube.informer import Informer
 from ringleader.kube.patience import patiently
-from ringleader.kube.pauses import Pauses
-from ringleader.kube.port import ApiError, UnreachableError
-from ringleader.kube.resources import CONFIG_MAPS, MPIJOBS, NAMESPACES, PODS
+from ringleader.kube.retry import Pauses
 
 SPACE = "default"
 

@@ -8,8 +8,8 @@ import subprocess
 
 import pytest
 
-from ringleader.launch.kubernetes.mpirun import call
-from ringleader.launch.kubernetes.request import Request
+from ringleader.launch.kubernetes.job_request import Request
+from ringleader.launch.kubernetes.mpirun_command import call
 from ringleader.launch.mpirun.mpi_discovery import find_mpi
 from ringleader.mpijob.model import MpiImplementation
 

@@ -17,8 +17,8 @@ from ringleader.launch.mpirun.mpi_discovery import find_mpi
 from ringleader.mpijob.parser import read
 from ringleader.podagent.__main__ import main
 from ringleader.render.kubernetes.config_map import HOSTFILE_PATH, hostfile_text
-from ringleader.render.kubernetes.launcher import launcher_job
-from ringleader.render.kubernetes.settings import OperatorSettings
+from ringleader.render.kubernetes.launcher_and_workers import launcher_job
+from ringleader.render.kubernetes.operator_settings import OperatorSettings
 
 pytestmark = [pytest.mark.mpi, pytest.mark.lab]
 OF = {"embedded": "OpenMPI", "openmpi4": "OpenMPI", "mpich": "MPICH", "intel": "Intel"}

@@ -25,12 +25,12 @@ from ringleader.controller.decide.decision import (
 from ringleader.controller.decide.invalid_spec import status_of
 from ringleader.controller.decide.policy_order import decide
 from ringleader.kube import rfc3339
-from ringleader.kube.resources import MPIJOBS, PODS, of_document
+from ringleader.kube.api_resources import MPIJOBS, PODS, of_document
 from ringleader.mpijob.model import MPIJob
 from ringleader.mpijob.parser import read
 from ringleader.mpijob.status import Condition
-from ringleader.render.kubernetes.secret import keys
-from ringleader.render.kubernetes.settings import OperatorSettings
+from ringleader.render.kubernetes.operator_settings import OperatorSettings
+from ringleader.render.kubernetes.ssh_secret import keys
 from ringleader.render.kubernetes.worker import worker_pod
 
 START = 1767225600.0

@@ -11,9 +11,9 @@ from tests.kube.fake.admission import Attempt, refusal
 from tests.kube.fake.kinds import Kind, Kinds
 
 from ringleader.mpijob.parser import read
-from ringleader.render.kubernetes import spawn
-from ringleader.render.kubernetes.install import Installation, manifests
-from ringleader.render.kubernetes.settings import OperatorSettings
+from ringleader.render.kubernetes import exec_spawn
+from ringleader.render.kubernetes.operator_manifests import Installation, manifests
+from ringleader.render.kubernetes.operator_settings import OperatorSettings
 from ringleader.render.kubernetes.worker import worker_pod
 
 POLICIES = [
@@ -203,9 +203,9 @@ def test_what_the_operator_makes_is_allowed() -> None:
         }
     )
     made = [
-        (kinds.ROLE, spawn.role(job, ["train-worker-1"])),
-        (kinds.ROLE_BINDING, spawn.role_binding(job)),
-        (SERVICE_ACCOUNT, spawn.service_account(job)),
+        (kinds.ROLE, exec_spawn.role(job, ["train-worker-1"])),
+        (kinds.ROLE_BINDING, exec_spawn.role_binding(job)),
+        (SERVICE_ACCOUNT, exec_spawn.service_account(job)),
         (kinds.POD, worker_pod(job, 1, OperatorSettings())),
     ]
     for one, document in made:

@@ -14,7 +14,7 @@ from tests.unit.decide_world import World, make_job
 from ringleader.controller.decide.decision import Rejection
 from ringleader.controller.decide.restarts import COUNT
 from ringleader.controller.decide.status import is_finished
-from ringleader.kube.resources import CONFIG_MAPS, JOBS, PODS
+from ringleader.kube.api_resources import CONFIG_MAPS, JOBS, PODS
 from ringleader.mpijob.annotations import ON_WORKER_FAILURE
 
 EVENTS = (

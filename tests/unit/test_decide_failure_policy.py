@@ -13,7 +13,7 @@ from ringleader.controller.decide.decision import CreateWorker, Decision, Reject
 from ringleader.controller.decide.first_failure import FIRST_FAILURE
 from ringleader.controller.decide.policy_order import decide
 from ringleader.controller.decide.restarts import CAUSE, COUNT, COUNTED, DEFAULT_LIMIT, limit, record_of
-from ringleader.kube.resources import CONFIG_MAPS
+from ringleader.kube.api_resources import CONFIG_MAPS
 from ringleader.mpijob.annotations import ON_WORKER_FAILURE, RESTART_LIMIT
 
 BACKOFF = "BackoffLimitExceeded"

@@ -15,7 +15,7 @@ from ringleader.controller.decide.policy_order import decide_invalid
 from ringleader.errors import RequestError
 from ringleader.mpijob.parser import read
 from ringleader.mpijob.serializer import write
-from ringleader.render.kubernetes.settings import OperatorSettings
+from ringleader.render.kubernetes.operator_settings import OperatorSettings
 
 TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "mpi"}]}}
 

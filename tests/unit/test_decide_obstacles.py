@@ -9,7 +9,7 @@ import pytest
 from tests.unit.decide_world import START, World, make_job
 
 from ringleader.controller.decide.decision import ContainerFacts, CreateWorker, Decision, PodFacts, Rejection
-from ringleader.kube.resources import CONFIG_MAPS, JOBS, MPIJOBS, PODS, SECRETS, SERVICES, Resource
+from ringleader.kube.api_resources import CONFIG_MAPS, JOBS, MPIJOBS, PODS, SECRETS, SERVICES, Resource
 
 QUOTA = 'pods "pi-worker-1" is forbidden: exceeded quota: gpus, requested: 1, used: 8, limited: 8'
 CREATED = ("MPIJobCreated", "MPIJob lab/pi is created.")

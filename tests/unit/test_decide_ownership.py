@@ -13,7 +13,7 @@ from ringleader.controller.decide.ownership import only_ours
 from ringleader.controller.decide.prerequisites import EXEC_RIGHTS
 from ringleader.controller.decide.replicas import pods_of
 from ringleader.controller.runtime.projections import kept, pod_facts
-from ringleader.kube.resources import PODS
+from ringleader.kube.api_resources import PODS
 from ringleader.mpijob.annotations import SPAWN
 from ringleader.mpijob.status import ReplicaStatus
 

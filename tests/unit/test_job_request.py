@@ -14,8 +14,8 @@ from ringleader.cli.kubernetes.job_request import job_of, readable_secrets, requ
 from ringleader.cli.options.host_options import Faults
 from ringleader.cli.options.kubernetes_options import JobWords
 from ringleader.errors import RequestError
-from ringleader.launch.kubernetes.literal import literal
-from ringleader.launch.kubernetes.request import Request
+from ringleader.launch.kubernetes.job_request import Request
+from ringleader.launch.kubernetes.pod_template import literal
 from ringleader.mpijob.model import MPIJob
 from ringleader.mpijob.parser import read
 from ringleader.mpijob.serializer import write

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from ringleader.errors import RefusedError
+from ringleader.kube.api_resources import PODS
+from ringleader.kube.cluster import ApiError, Change, Listing, UnreachableError
 from ringleader.kube.informer import Informer
-from ringleader.kube.pauses import Pauses
-from ringleader.kube.port import ApiError, Change, Listing, UnreachableError
-from ringleader.kube.resources import PODS
+from ringleader.kube.retry import Pauses
 
 GONE = ApiError(status=410, reason="Expired", message="too old")
 FORBIDDEN = ApiError(status=403, reason="Forbidden", message='cannot list resource "pods"')

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ringleader.errors import RequestError
-from ringleader.kube.credentials import Credentials, credentials
+from ringleader.kube.credential_sources import Credentials, credentials
 
 
 def config(

@@ -12,8 +12,8 @@ import pytest
 from ringleader.cli.main import main
 from ringleader.mpijob.parser import read
 from ringleader.mpijob.yaml_text import documents
-from ringleader.render.kubernetes import checks
-from ringleader.render.kubernetes.settings import OperatorSettings
+from ringleader.render.kubernetes import job_validation
+from ringleader.render.kubernetes.operator_settings import OperatorSettings
 from ringleader.render.rdma.profile import Counts, Multus
 from ringleader.render.rdma.table import PROFILES
 
@@ -71,7 +71,7 @@ def test_every_command_runs_and_prints_what_the_guide_shows(
 def test_the_operator_takes_the_guides_manifest() -> None:
     (text,) = (body for _, body in BLOCK.findall(PAGE) if FILE.match(body))
     (document,) = documents(text, "job.yaml")
-    checks.check(read(document.value), OperatorSettings())
+    job_validation.check(read(document.value), OperatorSettings())
 
 
 def test_the_table_says_what_the_data_say() -> None:

@@ -11,9 +11,9 @@ import pytest
 from ringleader.errors import RequestError
 from ringleader.mpijob.model import MPIJob
 from ringleader.mpijob.parser import read
-from ringleader.render.kubernetes import checks, rdma, secret
-from ringleader.render.kubernetes.launcher import launcher_template
-from ringleader.render.kubernetes.settings import OperatorSettings
+from ringleader.render.kubernetes import job_validation, rdma_annotations, ssh_secret
+from ringleader.render.kubernetes.launcher_and_workers import launcher_template
+from ringleader.render.kubernetes.operator_settings import OperatorSettings
 from ringleader.render.kubernetes.sshd_port import ssh_ports
 from ringleader.render.kubernetes.worker import worker_pod
 from ringleader.render.rdma.table import PROFILES
@@ -54,7 +54,7 @@ def job_of(
 
 
 def worker_of(job: MPIJob) -> dict[str, Any]:
-    checks.check(job, SETTINGS)
+    job_validation.check(job, SETTINGS)
     return worker_pod(job, 0, SETTINGS)
 
 
@@ -164,22 +164,22 @@ def test_a_command_of_the_users_has_its_own_port() -> None:
     job = job_of({"profile": "host-network"}, worker=sshd)
     assert ssh_ports(job) == (3333,)
     assert "ports" not in first_of(worker_of(job))
-    assert rdma.ssh_port(job) is None
+    assert rdma_annotations.ssh_port(job) is None
     named = job_of({"profile": "host-network", "ssh-port": "3333"}, worker=sshd)
-    assert (rdma.ssh_port(named), ssh_ports(named)) == (3333, (3333,))
+    assert (rdma_annotations.ssh_port(named), ssh_ports(named)) == (3333, (3333,))
 
 
 def test_an_sshd_that_was_rendered_before_is_known_as_ours() -> None:
-    ours = {"command": list(secret.SSHD), "args": [*secret.sshd_args(job_of({})), "-p", "2222"]}
-    assert secret.has_our_sshd(job_of({}, worker=ours))
-    assert not secret.has_our_sshd(job_of({}, worker={"command": list(secret.SSHD)}))
-    assert not secret.has_our_sshd(job_of({}, worker={**ours, "command": ["/opt/sshd", "-De"]}))
+    ours = {"command": list(ssh_secret.SSHD), "args": [*ssh_secret.sshd_args(job_of({})), "-p", "2222"]}
+    assert ssh_secret.has_our_sshd(job_of({}, worker=ours))
+    assert not ssh_secret.has_our_sshd(job_of({}, worker={"command": list(ssh_secret.SSHD)}))
+    assert not ssh_secret.has_our_sshd(job_of({}, worker={**ours, "command": ["/opt/sshd", "-De"]}))
 
 
 def test_without_ssh_there_is_no_port() -> None:
     job = job_of({"profile": "host-network"})
     job.metadata.annotations["ringleader/spawn"] = "exec"  # type: ignore[index]
-    assert rdma.ssh_port(job) is None
+    assert rdma_annotations.ssh_port(job) is None
     assert "ports" not in first_of(worker_of(job))
 
 
@@ -213,17 +213,17 @@ def test_a_launcher_in_which_ranks_run_has_nics() -> None:
 def test_bad_annotations(notes: Mapping[str, str], places: list[str]) -> None:
     job = job_of(notes)
     with pytest.raises(RequestError) as caught:
-        checks.check(job, SETTINGS)
+        job_validation.check(job, SETTINGS)
     names = [f"metadata.annotations[ringleader/rdma-{place}]" for place in places]
     assert [fault.where for fault in caught.value.faults] == names
-    assert rdma.ssh_port(job) is None
+    assert rdma_annotations.ssh_port(job) is None
     with pytest.raises(RequestError):
         worker_pod(job, 0, SETTINGS)
 
 
 def test_huge_pages_need_memory_beside_them() -> None:
     with pytest.raises(RequestError) as caught:
-        checks.check(job_of({"profile": "efa"}), SETTINGS)
+        job_validation.check(job_of({"profile": "efa"}), SETTINGS)
     (fault,) = caught.value.faults
     assert fault.where == "spec.mpiReplicaSpecs[Worker].template.spec.containers[0].resources"
 

@@ -16,7 +16,7 @@ from ringleader.cli.kubernetes.job_request import request_of
 from ringleader.cli.options.host_options import Faults
 from ringleader.cli.options.kubernetes_options import JobWords
 from ringleader.errors import RequestError
-from ringleader.launch.kubernetes.build import mpijob
+from ringleader.launch.kubernetes.mpijob_builder import mpijob
 from ringleader.launch.kubernetes.single import single_pod
 from ringleader.render.rdma.give import NETWORKS, give
 from ringleader.render.rdma.remarks import remarks

@@ -11,7 +11,7 @@ import pytest
 from ringleader.errors import RequestError
 from ringleader.kube.ssh_keys import TYPES, generate
 from ringleader.mpijob.parser import read
-from ringleader.render.kubernetes import secret
+from ringleader.render.kubernetes import ssh_secret
 
 WORKERS = ("train-worker-*",)
 
@@ -77,8 +77,8 @@ def test_a_secret_gets_what_its_layout_needs() -> None:
                 "spec": {"mpiReplicaSpecs": {"Launcher": kind, "Worker": {"replicas": 1, **kind}}},
             }
         )
-        made = generate(secret.key_type(job), secret.known_as(job))
-        assert set(made) == secret.keys(job)
+        made = generate(ssh_secret.key_type(job), ssh_secret.known_as(job))
+        assert set(made) == ssh_secret.keys(job)
     assert made["ssh-publickey"].startswith(b"ecdsa-sha2-nistp256 ")
 
 

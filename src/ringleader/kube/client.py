@@ -8,13 +8,13 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Literal
 
 from ringleader.errors import Fault
-from ringleader.kube.answers import Lines, change_of
-from ringleader.kube.credentials import Credentials
-from ringleader.kube.execute import PROTOCOLS, ExecSession
-from ringleader.kube.limiter import Limiter
-from ringleader.kube.port import ApiError, Change, Cluster, Listing, Object, Session, UnreachableError
-from ringleader.kube.resources import PODS, Resource
-from ringleader.kube.transport import Request, Transport
+from ringleader.kube.api_errors import Lines, change_of
+from ringleader.kube.api_resources import PODS, Resource
+from ringleader.kube.cluster import ApiError, Change, Cluster, Listing, Object, Session, UnreachableError
+from ringleader.kube.credential_sources import Credentials
+from ringleader.kube.http_transport import Request, Transport
+from ringleader.kube.pod_exec import PROTOCOLS, ExecSession
+from ringleader.kube.rate_limit import Limiter
 
 _PAGE = 500
 """Objects per page of a listing, as kubectl asks for them."""

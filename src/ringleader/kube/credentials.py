@@ -1,173 +1,100 @@
-"""How to reach an API server and prove who we are: kubeconfig, or the account of the Pod that we run in.
-
-As ``kubectl`` does it: ``--kubeconfig``, else the files of KUBECONFIG, else ``~/.kube/config``, else the
-service account that is mounted into the Pod.
-"""
+"""Who we are to an API server: the headers and the certificate that say so, and how they are renewed."""
 
 from __future__ import annotations
 
-import os
-import ssl
-from collections.abc import Mapping
+import time
+from base64 import b64encode
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Protocol
 
-from ringleader.errors import Fault, RequestError
-from ringleader.kube.identity import Identity, TokenFile
-from ringleader.kube.kubeconfig import Chosen, choose, files_of, read
-from ringleader.kube.proxy import is_loopback
-from ringleader.kube.tls import KeyPair, Trust, client_context
+from ringleader.errors import Fault, RefusedError
+from ringleader.kube.tls import KeyPair
 
-_ACCOUNT = "var/run/secrets/kubernetes.io/serviceaccount"
-"""Where the kubelet mounts a Pod's service account."""
+_REREAD_S = 10.0
+"""How old a token read from a file may be. The kubelet rewrites it long before the old one ends."""
 
 
-class Credentials:
-    """A server and a way to prove who we are."""
+class Identity(Protocol):
+    """One way to prove who we are."""
+
+    async def headers(self) -> Mapping[str, str]:
+        """Return headers that are valid now, renewed where needed."""
+
+    def certificate(self) -> KeyPair | None:
+        """Return the certificate to show; ask after ``headers``, which may renew it."""
+
+    def forget(self) -> bool:
+        """Drop what is kept, as the server refused it. True where ``headers`` may now give another."""
+
+
+class Fixed:
+    """A token, a password, a certificate or nothing at all: the same for good."""
+
+    def __init__(self, headers: Mapping[str, str] | None = None, certificate: KeyPair | None = None) -> None:
+        """Keep what is shown."""
+        self._headers, self._certificate = dict(headers or {}), certificate
+
+    async def headers(self) -> Mapping[str, str]:
+        """Return always the same."""
+        return self._headers
+
+    def certificate(self) -> KeyPair | None:
+        """Return always the same."""
+        return self._certificate
+
+    def forget(self) -> bool:
+        """There is nothing else to be had."""
+        return False
+
+
+class TokenFile:
+    """A token in a file that somebody else renews: that of a Pod's service account, mostly."""
 
     def __init__(
         self,
+        path: Path,
         *,
-        server: str,
-        identity: Identity,
-        trust: Trust | None = None,
-        namespace: str = "default",
-        context: str = "",
-        headers: Mapping[str, str] | None = None,
-        server_name: str = "",
-        proxy: str = "",
+        certificate: KeyPair | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Keep what was found; see the properties."""
-        self._server, self._identity, self._trust = server.rstrip("/"), identity, trust or Trust()
-        self._namespace, self._context, self._extra = namespace, context, dict(headers or {})
-        self._server_name, self._proxy = server_name, proxy
-        self._is_private = self._server.startswith("https:") or is_loopback(self._server)
-        self._shown: tuple[KeyPair | None, ssl.SSLContext] | None = None
+        """``clock`` gives seconds; a certificate may be shown beside the token."""
+        self._path, self._certificate, self._clock = path, certificate, clock
+        self._token, self._read_at = "", 0.0
 
-    @property
-    def server(self) -> str:
-        """``https://host:port``, without a slash at the end."""
-        return self._server
+    async def headers(self) -> Mapping[str, str]:
+        """Return the token of the file as it is now, or was a few seconds ago."""
+        now = self._clock()
+        if not self._token or now - self._read_at >= _REREAD_S:
+            self._token, self._read_at = self._read() or self._token, now
+        if not self._token:
+            raise RefusedError(Fault(where=str(self._path), what="holds no token"))
+        return {"Authorization": f"Bearer {self._token}"}
 
-    @property
-    def namespace(self) -> str:
-        """The namespace of the context, or of the Pod; ``default`` where neither says."""
-        return self._namespace
+    def _read(self) -> str:
+        """Return the token; while it cannot be read the one known before is as good as any."""
+        try:
+            return self._path.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            if self._token:
+                return ""
+            reason = getattr(error, "strerror", None) or "not text"
+            raise RefusedError(Fault(where=str(self._path), what=f"the token cannot be read: {reason}"))
 
-    @property
-    def context(self) -> str:
-        """The context's name; ``in-cluster`` for a Pod's own account."""
-        return self._context
-
-    @property
-    def server_name(self) -> str:
-        """The name that the server's certificate must have, where it is not that of the address."""
-        return self._server_name
-
-    @property
-    def proxy(self) -> str:
-        """URL of the HTTP proxy on the way; empty without."""
-        return self._proxy
-
-    @property
-    def ssl(self) -> ssl.SSLContext | None:
-        """TLS settings, to be asked for after ``headers``; ``None`` for plain HTTP."""
-        if not self._server.startswith("https:"):
-            return None
-        pair = self._identity.certificate()
-        if self._shown is None or self._shown[0] is not pair:
-            self._shown = (pair, client_context(self._trust, pair))
-        return self._shown[1]
-
-    async def headers(self) -> dict[str, str]:
-        """Return the headers of the next request, renewed where needed.
-
-        Over plain HTTP nothing secret leaves this machine: to another one no token is sent, as by kubectl.
-        """
-        if not self._is_private:
-            return dict(self._extra)
-        return {**await self._identity.headers(), **self._extra}
+    def certificate(self) -> KeyPair | None:
+        """Return the certificate that is shown beside the token."""
+        return self._certificate
 
     def forget(self) -> bool:
-        """Drop what the server refused (401). True where it is worth trying again."""
-        return self._is_private and self._identity.forget()
+        """Read the file again next time: True where it holds another token by now."""
+        try:
+            changed = self._path.read_text(encoding="utf-8").strip() != self._token
+        except (OSError, UnicodeDecodeError):
+            return False
+        self._read_at = -_REREAD_S
+        return changed
 
 
-async def credentials(
-    *,
-    kubeconfig: str | None = None,
-    context: str | None = None,
-    environ: Mapping[str, str] | None = None,
-    root: Path = Path("/"),
-) -> Credentials:
-    """Find out how to reach the cluster, as ``kubectl`` does; nothing is sent yet.
-
-    ``environ`` and ``root`` (of the file system, for the mounted account) are those of this process unless
-    given. Raises RequestError with what is wrong in which file, or where a cluster was looked for in vain.
-    """
-    environ = os.environ if environ is None else environ
-    config = read(files_of(kubeconfig, environ))
-    if config.is_empty and not context:
-        if not kubeconfig and (found := in_cluster(environ, root)):
-            return found
-        raise RequestError(_nowhere(kubeconfig, environ))
-    return of_context(choose(config, context), environ)
-
-
-def in_cluster(environ: Mapping[str, str], root: Path = Path("/")) -> Credentials | None:
-    """Return the account of the Pod that we run in; ``None`` where this is no Pod."""
-    host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "")
-    folder = root / _ACCOUNT
-    if not host or not port or not (folder / "token").is_file():
-        return None
-    authority = folder / "ca.crt"
-    namespace = environ.get("POD_NAMESPACE", "")
-    if not namespace and (folder / "namespace").is_file():
-        namespace = (folder / "namespace").read_text(encoding="utf-8").strip()
-    return Credentials(
-        server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
-        identity=TokenFile(folder / "token"),
-        trust=Trust(
-            authority=authority.read_text(encoding="utf-8") if authority.is_file() else "",
-            where=str(authority),
-        ),
-        namespace=namespace or "default",
-        context="in-cluster",
-    )
-
-
-def of_context(chosen: Chosen, environ: Mapping[str, str]) -> Credentials:
-    """Return the credentials of a kubeconfig's context. RequestError with all its faults at once."""
-    from ringleader.kube.entries import cluster_of, identity_of, impersonation_of
-
-    faults: list[Fault] = []
-    cluster = cluster_of(chosen.cluster, environ, faults)
-    identity = identity_of(chosen.user, chosen.cluster, environ, faults)
-    headers = impersonation_of(chosen.user, faults)
-    if faults:
-        raise RequestError(faults)
-    found = Credentials(
-        server=cluster.server,
-        identity=identity,
-        trust=cluster.trust,
-        namespace=chosen.namespace or "default",
-        context=chosen.context,
-        headers=headers,
-        server_name=cluster.server_name,
-        proxy=cluster.proxy,
-    )
-    if cluster.trust.authority or identity.certificate() is not None:
-        _ = found.ssl  # What is no certificate is told now, not with the first request.
-    return found
-
-
-def _nowhere(kubeconfig: str | None, environ: Mapping[str, str]) -> Fault:
-    """Say where a cluster was looked for."""
-    hint = "give --kubeconfig FILE, or set KUBECONFIG"
-    if kubeconfig:
-        return Fault(where="--kubeconfig", what=f"{kubeconfig} names no cluster", hint=hint)
-    if listed := environ.get("KUBECONFIG"):
-        looked = f"KUBECONFIG={listed}"
-    else:
-        looked = f"KUBECONFIG is not set, {environ.get('HOME', '~')}/.kube/config"
-    what = f"no cluster is configured: {looked} is not there or empty, and this is no Pod"
-    return Fault(where="kubeconfig", what=what, hint=hint)
+def basic(username: str, password: str) -> dict[str, str]:
+    """Return the header of a name and a password."""
+    return {"Authorization": f"Basic {b64encode(f'{username}:{password}'.encode()).decode()}"}

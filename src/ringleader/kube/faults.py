@@ -8,7 +8,7 @@ import ssl
 import aiohttp
 
 from ringleader.errors import Fault
-from ringleader.kube.port import UnreachableError
+from ringleader.kube.cluster import UnreachableError
 
 _CERTIFICATE = "see certificate-authority-data and tls-server-name in the context's cluster"
 _CONNECT = "is the server up and this context right?"

@@ -16,9 +16,9 @@ from contextlib import aclosing
 from typing import Generic, TypeVar
 
 from ringleader.errors import Fault, RefusedError
-from ringleader.kube.pauses import Pauses
-from ringleader.kube.port import ApiError, Cluster, Object, UnreachableError
-from ringleader.kube.resources import Resource
+from ringleader.kube.api_resources import Resource
+from ringleader.kube.cluster import ApiError, Cluster, Object, UnreachableError
+from ringleader.kube.retry import Pauses
 
 T = TypeVar("T")
 Key = tuple[str, str]

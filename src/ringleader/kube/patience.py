@@ -8,8 +8,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from ringleader.kube.pauses import Pauses
-from ringleader.kube.port import ApiError, UnreachableError
+from ringleader.kube.cluster import ApiError, UnreachableError
+from ringleader.kube.retry import Pauses
 
 R = TypeVar("R")
 

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ringleader.errors import Fault, RequestError, RingleaderError
-from ringleader.podagent.by_ssh import USUAL_PORTS, SshQuestion, port_of
-from ringleader.podagent.tools import JobWords, install, install_kubectl
-from ringleader.podagent.waiting import Limits, Surroundings, wait_for
+from ringleader.podagent.launch_scripts import JobWords, install, install_kubectl
+from ringleader.podagent.wait_for_workers import Limits, Surroundings, wait_for
+from ringleader.podagent.worker_probes import USUAL_PORTS, SshQuestion, port_of
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -104,7 +104,7 @@ async def _wait(options: argparse.Namespace, hosts: Sequence[str]) -> None:
         await wait_for(hosts, ssh, limits, around)
         return
     from ringleader.kube.client import RestCluster
-    from ringleader.kube.credentials import credentials
+    from ringleader.kube.credential_sources import credentials
     from ringleader.podagent.by_api import PodQuestion
 
     cluster = RestCluster(await credentials())

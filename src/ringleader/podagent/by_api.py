@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ringleader.kube.port import ApiError, Cluster, UnreachableError
-from ringleader.kube.resources import PODS
+from ringleader.kube.api_resources import PODS
+from ringleader.kube.cluster import ApiError, Cluster, UnreachableError
 from ringleader.podagent.answers import Answer, State
 
 

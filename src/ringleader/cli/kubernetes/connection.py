@@ -14,7 +14,7 @@ from ringleader.cli.options.kubernetes_options import ClusterWords
 from ringleader.errors import Fault, RequestError
 
 if TYPE_CHECKING:
-    from ringleader.kube.port import Cluster
+    from ringleader.kube.cluster import Cluster
 
 Result = TypeVar("Result")
 
@@ -33,7 +33,7 @@ def with_cluster(words: ClusterWords, do: Callable[[Place], Awaitable[Result]]) 
     """Connect, do something and close. Raises RequestError where no cluster is configured."""
     with needs_kubernetes():
         from ringleader.kube.client import RestCluster
-        from ringleader.kube.credentials import credentials
+        from ringleader.kube.credential_sources import credentials
 
     async def doing() -> Result:
         found = await credentials(kubeconfig=words.kubeconfig, context=words.context)
@@ -52,7 +52,7 @@ def namespace_without_cluster(words: ClusterWords) -> str:
     if words.namespace is not None:
         return checked_namespace(words.namespace)
     with needs_kubernetes():
-        from ringleader.kube.credentials import in_cluster
+        from ringleader.kube.credential_sources import in_cluster
         from ringleader.kube.kubeconfig import choose, files_of, read
     config = read(files_of(words.kubeconfig, os.environ))
     if config.is_empty and not words.context:

@@ -13,7 +13,7 @@ from ringleader.cli.options.kubernetes_options import CLUSTER_OPTIONS, cluster_w
 from ringleader.errors import Fault, RefusedError, RequestError
 
 if TYPE_CHECKING:
-    from ringleader.launch.kubernetes.facts import JobView
+    from ringleader.launch.kubernetes.job_snapshot import JobView
 
 HELP = """Delete each JOB with everything that belongs to it, and wait until its Pods are gone."""
 
@@ -60,8 +60,8 @@ async def _delete(
     place: Place, names: tuple[str, ...], *, seconds: float, waits: bool, dry_run: bool
 ) -> None:
     """Delete what is there; what is not, or cannot be deleted, is told together at the end."""
-    from ringleader.launch.kubernetes.gather import find_job
-    from ringleader.launch.kubernetes.remove import remove, until_gone
+    from ringleader.launch.kubernetes.job_deletion import remove, until_gone
+    from ringleader.launch.kubernetes.job_lookup import find_job
 
     faults: list[Fault] = []
     gone: list[JobView] = []

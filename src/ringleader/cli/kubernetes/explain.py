@@ -13,7 +13,7 @@ from ringleader.cli.kubernetes.connection import Place, with_cluster
 from ringleader.cli.options.kubernetes_options import CLUSTER_OPTIONS, cluster_words
 
 if TYPE_CHECKING:
-    from ringleader.launch.kubernetes.facts import Facts
+    from ringleader.launch.kubernetes.job_snapshot import Facts
 
 HELP = """Say why JOB is not running, or why it failed: what its conditions, Pods and events tell, and what
 to do about it."""
@@ -27,7 +27,7 @@ class ExplainCommand(click.Command):
         params = ctx.params
 
         async def doing(place: Place) -> Facts:
-            from ringleader.launch.kubernetes.gather import gather
+            from ringleader.launch.kubernetes.job_lookup import gather
 
             return await gather(place.cluster, params["job"], place.namespace, now=time.time())
 
@@ -50,8 +50,8 @@ command = ExplainCommand(
 
 
 def _print(facts: Facts) -> None:
-    from ringleader.launch.kubernetes.findings import explain
-    from ringleader.launch.kubernetes.progress import progress
+    from ringleader.launch.kubernetes.job_diagnosis import explain
+    from ringleader.launch.kubernetes.progress_line import progress
 
     found = explain(facts)
     print(f"{facts.job.name}: {facts.job.state}")
@@ -67,7 +67,7 @@ def _print(facts: Facts) -> None:
 
 
 def _print_json(facts: Facts) -> None:
-    from ringleader.launch.kubernetes.findings import explain
+    from ringleader.launch.kubernetes.job_diagnosis import explain
 
     values = {
         "name": facts.job.name,

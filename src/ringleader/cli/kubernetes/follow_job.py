@@ -13,9 +13,9 @@ from typing import Any, Protocol
 from ringleader.cli.kubernetes.connection import Place
 from ringleader.cli.kubernetes.job_terminal import JobTerminal, can_ask
 from ringleader.errors import Fault, OutputError, RingleaderError
-from ringleader.launch.kubernetes.facts import JobView
-from ringleader.launch.kubernetes.follow import Follower
-from ringleader.launch.kubernetes.outcome import End
+from ringleader.launch.kubernetes.exit_status import End
+from ringleader.launch.kubernetes.job_follower import Follower
+from ringleader.launch.kubernetes.job_snapshot import JobView
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SENDING = 30.0

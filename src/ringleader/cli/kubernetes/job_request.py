@@ -14,8 +14,8 @@ from ringleader.cli.options.host_options import Faults, ReadText
 from ringleader.cli.options.kubernetes_options import JobWords
 from ringleader.cli.options.rank_variables import parse_env_file, parse_words
 from ringleader.errors import RequestError
-from ringleader.launch.kubernetes.build import mpijob
-from ringleader.launch.kubernetes.request import PODS_HOME, Pairs, Request
+from ringleader.launch.kubernetes.job_request import PODS_HOME, Pairs, Request
+from ringleader.launch.kubernetes.mpijob_builder import mpijob
 from ringleader.mpijob.annotations import RDMA, SPAWN_EXEC, SPAWN_SSH
 from ringleader.mpijob.model import CleanPodPolicy, MpiImplementation, MPIJob
 from ringleader.mpijob.parser import check

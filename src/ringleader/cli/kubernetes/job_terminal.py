@@ -7,8 +7,8 @@ import sys
 from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
-    from ringleader.launch.kubernetes.outcome import End
-    from ringleader.launch.kubernetes.progress import Progress
+    from ringleader.launch.kubernetes.exit_status import End
+    from ringleader.launch.kubernetes.progress_line import Progress
 
 _CLEAR = b"\r\x1b[K"
 

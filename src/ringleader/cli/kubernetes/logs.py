@@ -14,7 +14,7 @@ from ringleader.cli.options.kubernetes_options import CLUSTER_OPTIONS, cluster_w
 from ringleader.errors import Fault, RefusedError, RequestError
 
 if TYPE_CHECKING:
-    from ringleader.launch.kubernetes.facts import Facts, PodView
+    from ringleader.launch.kubernetes.job_snapshot import Facts, PodView
 
 HELP = """Show the log of JOB's launcher, or of one of its workers.
 
@@ -78,10 +78,10 @@ command = LogsCommand(
 
 async def _pod(place: Place, name: str, worker: int | None, *, waits: bool) -> tuple[str, str]:
     """Return the Pod and the container that are meant; wait for them with ``waits``."""
-    from ringleader.kube.port import ApiError, UnreachableError
-    from ringleader.launch.kubernetes.gather import gather
-    from ringleader.launch.kubernetes.progress import progress
-    from ringleader.launch.kubernetes.watching import Outage
+    from ringleader.kube.cluster import ApiError, UnreachableError
+    from ringleader.launch.kubernetes.job_lookup import gather
+    from ringleader.launch.kubernetes.progress_line import progress
+    from ringleader.launch.kubernetes.watch_cache import Outage
 
     outage, told = Outage(_tell), ""
     while True:
@@ -132,7 +132,7 @@ def _no_pod(facts: Facts, worker: int | None) -> RefusedError:
 
 
 async def _show(place: Place, pod: str, container: str, *, tail: int | None, previous: bool) -> None:
-    from ringleader.kube.port import ApiError
+    from ringleader.kube.cluster import ApiError
 
     try:
         async for data in place.cluster.logs(
@@ -146,8 +146,8 @@ async def _show(place: Place, pod: str, container: str, *, tail: int | None, pre
 
 
 async def _follow(place: Place, pod: str, container: str) -> None:
-    from ringleader.launch.kubernetes.logs import follow_log
-    from ringleader.launch.kubernetes.watching import Outage
+    from ringleader.launch.kubernetes.pod_log import follow_log
+    from ringleader.launch.kubernetes.watch_cache import Outage
 
     async for data in follow_log(
         place.cluster, pod, place.namespace, container=container, outage=Outage(_tell), warn=_tell

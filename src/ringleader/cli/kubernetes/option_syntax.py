@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from ringleader.cli.options.host_options import Faults
-from ringleader.launch.kubernetes.request import Mount, Pairs, SecretValue, Toleration
+from ringleader.launch.kubernetes.job_request import Mount, Pairs, SecretValue, Toleration
 from ringleader.mpijob.pod_template_checks import QUANTITY
 
 _LABEL = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")

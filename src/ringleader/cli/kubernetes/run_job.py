@@ -20,10 +20,10 @@ from ringleader.text_files import read_text
 
 if TYPE_CHECKING:
     from ringleader.cli.kubernetes.follow_job import Work
-    from ringleader.launch.kubernetes.outcome import End
-    from ringleader.launch.kubernetes.request import Request
+    from ringleader.launch.kubernetes.exit_status import End
+    from ringleader.launch.kubernetes.job_request import Request
     from ringleader.mpijob.model import MPIJob
-    from ringleader.render.kubernetes.settings import OperatorSettings
+    from ringleader.render.kubernetes.operator_settings import OperatorSettings
 
 Where = Literal["kubernetes", "pods"]
 RUN_ID = "RUN"
@@ -141,7 +141,7 @@ def rehearsed(on: Where, job: MPIJob, follow: FollowWords) -> str:
 
 def objects(on: Where, job: MPIJob, follow: FollowWords) -> list[dict[str, Any]]:
     """Return the objects that would be sent, in that order; keys are not among them."""
-    from ringleader.launch.kubernetes.pods_objects import owned, plan
+    from ringleader.launch.kubernetes.operatorless_objects import owned, plan
     from ringleader.mpijob.parser import request
     from ringleader.mpijob.serializer import write
 
@@ -154,11 +154,11 @@ def objects(on: Where, job: MPIJob, follow: FollowWords) -> list[dict[str, Any]]
 
 def check_alone(job: MPIJob, follow: FollowWords) -> None:
     """Raise RequestError with all that cannot be done without an operator."""
-    from ringleader.launch.kubernetes import pods_objects
-    from ringleader.render.kubernetes.checks import check
+    from ringleader.launch.kubernetes import operatorless_objects
+    from ringleader.render.kubernetes.job_validation import check
 
     faults: list[Fault] = []
-    for checked in (pods_objects.check_alone, lambda one: check(one, _settings(follow))):
+    for checked in (operatorless_objects.check_alone, lambda one: check(one, _settings(follow))):
         try:
             checked(job)
         except RequestError as error:
@@ -169,7 +169,7 @@ def check_alone(job: MPIJob, follow: FollowWords) -> None:
 
 def _work(on: Where, place: Place, job: MPIJob, follow: FollowWords, tell: Callable[[str], None]) -> Work:
     if on == "pods":
-        from ringleader.launch.kubernetes.pods_work import PodsWork
+        from ringleader.launch.kubernetes.operatorless_job import PodsWork
 
         return PodsWork(place.cluster, job, _settings(follow), tell=tell)
     from ringleader.launch.kubernetes.work import MpiJobWork
@@ -178,7 +178,7 @@ def _work(on: Where, place: Place, job: MPIJob, follow: FollowWords, tell: Calla
 
 
 def _settings(follow: FollowWords) -> OperatorSettings:
-    from ringleader.render.kubernetes.settings import OperatorSettings
+    from ringleader.render.kubernetes.operator_settings import OperatorSettings
 
     return OperatorSettings(image=follow.operator_image or "", has_exec_spawn=True)
 

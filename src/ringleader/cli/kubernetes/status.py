@@ -15,7 +15,7 @@ from ringleader.cli.kubernetes.connection import Place, with_cluster
 from ringleader.cli.options.kubernetes_options import CLUSTER_OPTIONS, cluster_words
 
 if TYPE_CHECKING:
-    from ringleader.launch.kubernetes.facts import Facts, JobView
+    from ringleader.launch.kubernetes.job_snapshot import Facts, JobView
 
 HELP = """Show the jobs of a namespace, or one JOB with its Pods and what it waits for.
 
@@ -65,7 +65,7 @@ command = StatusCommand(
 
 
 async def _all(place: Place, *, everywhere: bool, watch: bool, as_json: bool) -> None:
-    from ringleader.launch.kubernetes.gather import find_jobs
+    from ringleader.launch.kubernetes.job_lookup import find_jobs
 
     space = "" if everywhere else place.namespace
     jobs = await find_jobs(place.cluster, space)
@@ -79,7 +79,7 @@ async def _all(place: Place, *, everywhere: bool, watch: bool, as_json: bool) ->
 
 
 async def _one(place: Place, name: str, *, watch: bool, as_json: bool) -> None:
-    from ringleader.launch.kubernetes.gather import gather
+    from ringleader.launch.kubernetes.job_lookup import gather
 
     facts = await gather(place.cluster, name, place.namespace, now=time.time())
     if watch:
@@ -94,7 +94,7 @@ async def _one(place: Place, name: str, *, watch: bool, as_json: bool) -> None:
 
 async def _watch(place: Place, space: str, *, everywhere: bool, as_json: bool, name: str) -> None:
     """Print a line for each job that changes; with a name until that job has ended."""
-    from ringleader.launch.kubernetes.overview import Overview
+    from ringleader.launch.kubernetes.job_list import Overview
     from ringleader.launch.kubernetes.status_table import job_json, row, widths
 
     def tell(text: str) -> None:
@@ -145,7 +145,7 @@ def _print_jobs(jobs: Sequence[JobView], *, everywhere: bool, as_json: bool) -> 
 
 
 def _print_pods(facts: Facts) -> None:
-    from ringleader.launch.kubernetes.findings import explain
+    from ringleader.launch.kubernetes.job_diagnosis import explain
     from ringleader.launch.kubernetes.status_table import pod_rows, widths
 
     rows = pod_rows(facts, now=time.time())

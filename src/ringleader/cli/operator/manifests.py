@@ -78,7 +78,7 @@ def command(
 
     ringleader operator manifests --image REGISTRY/ringleader-operator:TAG | kubectl apply -f -
     """
-    from ringleader.render.kubernetes.install import NAMESPACE, Installation, check, manifests
+    from ringleader.render.kubernetes.operator_manifests import NAMESPACE, Installation, check, manifests
 
     if namespace is not None and cluster_scope:
         raise RequestError(Fault(where="--namespace", what="and --cluster-scope exclude each other"))

@@ -21,7 +21,7 @@ from ringleader.errors import Fault, RefusedError
 if TYPE_CHECKING:
     from ringleader.controller.runtime.process import ProcessTerms
     from ringleader.kube.client import RestCluster
-    from ringleader.render.kubernetes.settings import OperatorSettings
+    from ringleader.render.kubernetes.operator_settings import OperatorSettings
 
 HELP = """Run the operator until SIGTERM or Ctrl-C.
 
@@ -191,7 +191,7 @@ def run(words: OperatorWords, *, environ: Mapping[str, str]) -> None:
 async def _run(words: OperatorWords, environ: Mapping[str, str]) -> None:
     from ringleader.controller.runtime.process import Operator
     from ringleader.kube.client import RestCluster
-    from ringleader.kube.credentials import credentials
+    from ringleader.kube.credential_sources import credentials
 
     found = await credentials(kubeconfig=words.kubeconfig, context=words.context)
     terms = terms_of(words, environ, found.namespace)
@@ -229,7 +229,7 @@ def _text(path: Path) -> str:
 async def _rehearse(cluster: RestCluster, terms: ProcessTerms, settings: OperatorSettings) -> None:
     """Ask the cluster all that is asked at the start, and say what would be looked after."""
     from ringleader.controller.runtime import rbac_check
-    from ringleader.kube.resources import MPIJOBS
+    from ringleader.kube.api_resources import MPIJOBS
 
     try:
         lock = terms.lease.namespace if terms.lease else None
@@ -246,7 +246,7 @@ async def _rehearse(cluster: RestCluster, terms: ProcessTerms, settings: Operato
 
 def settings_of(words: OperatorWords, resolv_conf: str) -> OperatorSettings:
     """Return what decisions rest on besides the job. ``resolv_conf``: the text of our own resolver's file."""
-    from ringleader.render.kubernetes.settings import OperatorSettings, domain_of_search
+    from ringleader.render.kubernetes.operator_settings import OperatorSettings, domain_of_search
 
     return OperatorSettings(
         image=words.image or "",

@@ -114,12 +114,14 @@ def _remarks(rendered: Sequence[Rendered]) -> list[str]:
     Raises RequestError where they cannot have them.
     """
     from ringleader.mpijob.parser import read
-    from ringleader.render.kubernetes import rdma
+    from ringleader.render.kubernetes import rdma_annotations
 
     jobs = [(one.where, read(one.value)) for one in rendered if one.name]
     faults = [
-        replace(fault, where=f"{where} {fault.where}") for where, job in jobs for fault in rdma.faults_of(job)
+        replace(fault, where=f"{where} {fault.where}")
+        for where, job in jobs
+        for fault in rdma_annotations.faults_of(job)
     ]
     if faults:
         raise RequestError(faults)
-    return list(dict.fromkeys(text for _, job in jobs for text in rdma.remarks_on(job)))
+    return list(dict.fromkeys(text for _, job in jobs for text in rdma_annotations.remarks_on(job)))

@@ -24,7 +24,7 @@ from ringleader.errors import RequestError
 from ringleader.text_files import read_text
 
 if TYPE_CHECKING:
-    from ringleader.launch.kubernetes.request import Request
+    from ringleader.launch.kubernetes.job_request import Request
 
 JOB_NAMES = frozenset(part.name for part in fields(JobWords))
 """Parameters that describe a job."""

@@ -11,8 +11,8 @@ from ringleader.controller.decide.ownership import is_going
 from ringleader.controller.decide.replicas import Pods, uid_of
 from ringleader.controller.decide.status import job_condition
 from ringleader.kube import rfc3339
-from ringleader.kube.port import Object
-from ringleader.kube.resources import JOBS, MPIJOBS, PODS, of_document
+from ringleader.kube.api_resources import JOBS, MPIJOBS, PODS, of_document
+from ringleader.kube.cluster import Object
 from ringleader.mpijob.model import CleanPodPolicy
 from ringleader.mpijob.status import ReplicaStatus
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ringleader.kube.port import Object
-from ringleader.kube.resources import Resource
+from ringleader.kube.api_resources import Resource
+from ringleader.kube.cluster import Object
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from ringleader.controller.decide.decision import (
     Patch,
 )
 from ringleader.kube import rfc3339
-from ringleader.kube.resources import PODS
+from ringleader.kube.api_resources import PODS
 from ringleader.mpijob.model import MPIJob
 from ringleader.mpijob.serializer import fields_of
 from ringleader.mpijob.status import ConditionType, ReplicaStatus, ReplicaStatuses, Status, Truth

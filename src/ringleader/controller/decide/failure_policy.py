@@ -20,10 +20,10 @@ from ringleader.controller.decide.first_failure import (
 from ringleader.controller.decide.replicas import Pods
 from ringleader.controller.decide.restarts import Record
 from ringleader.kube import rfc3339
-from ringleader.kube.port import Object
+from ringleader.kube.cluster import Object
 from ringleader.mpijob.annotations import FAIL, RESTART
+from ringleader.mpijob.object_metadata import MANAGED_BY, MANAGER
 from ringleader.mpijob.status import Condition
-from ringleader.render.kubernetes.labels import MANAGED_BY, MANAGER
 
 BACKOFF = "BackoffLimitExceeded"
 WORKER = "worker"

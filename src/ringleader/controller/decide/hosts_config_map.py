@@ -12,10 +12,10 @@ from ringleader.controller.decide.decision_builder import Draft
 from ringleader.controller.decide.failure_policy import annotations_of
 from ringleader.controller.decide.replicas import Pods, uid_of
 from ringleader.kube import rfc3339
-from ringleader.kube.port import Object
-from ringleader.kube.resources import CONFIG_MAPS
+from ringleader.kube.api_resources import CONFIG_MAPS
+from ringleader.kube.cluster import Object
 from ringleader.render.kubernetes.config_map import config_map
-from ringleader.render.kubernetes.settings import OperatorSettings
+from ringleader.render.kubernetes.operator_settings import OperatorSettings
 
 WRITTEN = "ringleader/hosts-written-at"
 """Annotation of the ConfigMap: when its data was last written."""

@@ -18,7 +18,7 @@ from ringleader.controller.decide.decision import Decision, Note
 from ringleader.controller.decide.status import is_finished
 from ringleader.errors import RequestError
 from ringleader.kube import rfc3339
-from ringleader.kube.port import Object
+from ringleader.kube.cluster import Object
 from ringleader.mpijob.document_faults import Faults
 from ringleader.mpijob.document_path import ROOT
 from ringleader.mpijob.model import ManagedBy

@@ -11,7 +11,7 @@ from ringleader.controller.decide.ownership import documents, is_going, taken_te
 from ringleader.controller.decide.replicas import Pods
 from ringleader.controller.decide.status import job_condition
 from ringleader.kube import rfc3339
-from ringleader.kube.resources import JOBS, PODS
+from ringleader.kube.api_resources import JOBS, PODS
 
 IMAGE_REASONS = ("ImagePullBackOff", "ErrImagePull")
 """The kubelet says the one and the other by turns: told as the first."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from ringleader.controller.decide.decision import Observed, PodFacts
 from ringleader.kube import rfc3339
-from ringleader.kube.port import Object
+from ringleader.kube.cluster import Object
 from ringleader.mpijob import object_names
 from ringleader.mpijob.model import KIND, MPIJob
 

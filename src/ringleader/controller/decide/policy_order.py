@@ -31,8 +31,8 @@ from ringleader.controller.decide.replicas import Pods, is_running, launcher_sta
 from ringleader.controller.decide.restarts import CAUSE, COUNTED, record_of
 from ringleader.errors import RequestError
 from ringleader.mpijob.model import ManagedBy, MPIJob
-from ringleader.render.kubernetes.checks import check
-from ringleader.render.kubernetes.settings import OperatorSettings
+from ringleader.render.kubernetes.job_validation import check
+from ringleader.render.kubernetes.operator_settings import OperatorSettings
 
 __all__ = ["decide", "decide_invalid"]
 

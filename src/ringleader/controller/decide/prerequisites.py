@@ -10,15 +10,15 @@ from ringleader.controller.decide.decision import Action, Create, CreateKeys, Ob
 from ringleader.controller.decide.decision_builder import Draft
 from ringleader.controller.decide.ownership import is_going
 from ringleader.controller.decide.replicas import Pods, uid_of
-from ringleader.kube.port import Object
-from ringleader.kube.resources import of_document
+from ringleader.kube.api_resources import of_document
+from ringleader.kube.cluster import Object
 from ringleader.mpijob import object_names
 from ringleader.mpijob.model import MPIJob
-from ringleader.render.kubernetes import secret, spawn
-from ringleader.render.kubernetes.gang import gang_of
+from ringleader.render.kubernetes import exec_spawn, ssh_secret
+from ringleader.render.kubernetes.gang_scheduling import gang_of
+from ringleader.render.kubernetes.operator_settings import OperatorSettings
 from ringleader.render.kubernetes.pod_group import pod_group as group_document
 from ringleader.render.kubernetes.service import service
-from ringleader.render.kubernetes.settings import OperatorSettings
 
 SERVICE_FIELDS = ("selector", "publishNotReadyAddresses")
 """Fields of a Service that are brought back when somebody changes them."""
@@ -34,7 +34,7 @@ def support(draft: Draft, observed: Observed, pods: Pods) -> list[Action]:
     if observed.launcher is not None:
         found += _without_ttl(observed.launcher)
     # With exec there is no ssh: neither Pod mounts keys.
-    if spawn.is_exec(draft.job):
+    if exec_spawn.is_exec(draft.job):
         return [*found, *_rights(draft, observed, pods)]
     return [*found, *_keys(draft, observed.secret), *withdrawn(observed)]
 
@@ -44,9 +44,9 @@ def role_binding(draft: Draft, observed: Observed) -> list[Action]:
 
     Whoever may not grant everything may only bind a role that the server can look up.
     """
-    if not spawn.is_exec(draft.job) or observed.role_binding is not None:
+    if not exec_spawn.is_exec(draft.job) or observed.role_binding is not None:
         return []
-    return [_creation(spawn.role_binding(draft.job))]
+    return [_creation(exec_spawn.role_binding(draft.job))]
 
 
 def withdrawn(observed: Observed, pods: Pods | None = None) -> list[Action]:
@@ -108,11 +108,11 @@ def _keys(draft: Draft, present: Object | None) -> Iterator[Action]:
     """Keys are drawn once. Again only where some are missing, as after a change of the layout."""
     job = draft.job
     has = set((present or {}).get("data") or {})
-    if present is None or not secret.keys(job) <= has:
+    if present is None or not ssh_secret.keys(job) <= has:
         yield CreateKeys(
-            document=secret.secret(job),
-            key_type=secret.key_type(job),
-            hosts=secret.known_as(job),
+            document=ssh_secret.secret(job),
+            key_type=ssh_secret.key_type(job),
+            hosts=ssh_secret.known_as(job),
             replace=present is not None,
         )
 
@@ -125,12 +125,12 @@ def _rights(draft: Draft, observed: Observed, pods: Pods) -> Iterator[Action]:
     worker is missing: a launcher waits for all of them, and one write for each would be as many as workers.
     """
     job = draft.job
-    role = spawn.role(job, _named(job, observed.role, pods))
+    role = exec_spawn.role(job, _named(job, observed.role, pods))
     if role["rules"]:
         draft.annotations.update(_noted(observed.config_map))
-    is_own = spawn.account_name(job) == object_names.launcher(job.metadata.name)
+    is_own = exec_spawn.account_name(job) == object_names.launcher(job.metadata.name)
     if is_own and observed.service_account is None:
-        yield _creation(spawn.service_account(job))
+        yield _creation(exec_spawn.service_account(job))
     if observed.role is None:
         yield _creation(role)
     elif (observed.role.get("rules") or []) != role["rules"]:

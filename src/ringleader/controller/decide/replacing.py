@@ -11,7 +11,7 @@ from ringleader.controller.decide.decision_builder import Draft
 from ringleader.controller.decide.failure_policy import Seen, may_restart
 from ringleader.controller.decide.first_failure import FIRST_FAILURE, failure_of
 from ringleader.controller.decide.replicas import Pods
-from ringleader.kube.resources import CONFIG_MAPS
+from ringleader.kube.api_resources import CONFIG_MAPS
 from ringleader.mpijob import object_names
 from ringleader.mpijob.annotations import RESTART
 from ringleader.mpijob.status import ConditionType, Truth

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ringleader.controller.decide.decision import Observed, PodFacts
 from ringleader.controller.decide.ownership import is_going, is_launcher_of, is_worker_of
-from ringleader.kube.port import Object
+from ringleader.kube.cluster import Object
 from ringleader.mpijob.model import MPIJob
 from ringleader.mpijob.status import ReplicaStatus
 

@@ -8,13 +8,13 @@ from ringleader.controller.decide.decision_builder import Draft
 from ringleader.controller.decide.ownership import is_going
 from ringleader.controller.decide.replicas import Pods
 from ringleader.controller.decide.suspend_policy import forget_start, is_suspended, let_go
-from ringleader.kube.port import Object
-from ringleader.kube.resources import JOBS
+from ringleader.kube.api_resources import JOBS
+from ringleader.kube.cluster import Object
 from ringleader.mpijob import object_names
 from ringleader.mpijob.annotations import ON_WORKER_FAILURE, RESTART
 from ringleader.mpijob.model import LauncherCreationPolicy
-from ringleader.render.kubernetes.launcher import failure_policy, launcher_job
-from ringleader.render.kubernetes.settings import OperatorSettings
+from ringleader.render.kubernetes.launcher_and_workers import failure_policy, launcher_job
+from ringleader.render.kubernetes.operator_settings import OperatorSettings
 
 TEMPLATE_MESSAGE = "Restart policy in pod template overridden by restart policy in replica spec"
 

@@ -16,7 +16,7 @@ from ringleader.controller.decide.conditions import (
 from ringleader.controller.decide.decision import Observed
 from ringleader.controller.decide.decision_builder import Draft
 from ringleader.kube import rfc3339
-from ringleader.kube.port import Object
+from ringleader.kube.cluster import Object
 from ringleader.mpijob.status import Condition, ConditionType, ReplicaStatus, Status, Truth
 
 

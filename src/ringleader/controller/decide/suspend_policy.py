@@ -11,8 +11,8 @@ from ringleader.controller.decide.decision import Action, Observed, Patch, PodFa
 from ringleader.controller.decide.decision_builder import Draft
 from ringleader.controller.decide.ownership import is_going
 from ringleader.controller.decide.replicas import Pods, uid_of
-from ringleader.kube.port import Object
-from ringleader.kube.resources import JOBS
+from ringleader.kube.api_resources import JOBS
+from ringleader.kube.cluster import Object
 from ringleader.mpijob.status import ConditionType, ReplicaStatus, Truth
 
 REPLACED = ("nodeSelector", "tolerations", "schedulingGates")

@@ -27,12 +27,12 @@ from ringleader.controller.decide.prerequisites import narrowed
 from ringleader.controller.runtime.caches import Caches
 from ringleader.controller.runtime.projections import controller_of
 from ringleader.errors import Fault, RefusedError
-from ringleader.kube.port import ApiError, Cluster, Object, UnreachableError
-from ringleader.kube.resources import JOBS, PODS, ROLES, SECRETS, SERVICES, Resource
+from ringleader.kube.api_resources import JOBS, PODS, ROLES, SECRETS, SERVICES, Resource
+from ringleader.kube.cluster import ApiError, Cluster, Object, UnreachableError
 from ringleader.mpijob import object_names
 from ringleader.mpijob.model import KIND, MPIJob
-from ringleader.render.kubernetes.labels import MANAGED_BY, MANAGER
-from ringleader.render.kubernetes.settings import OperatorSettings
+from ringleader.mpijob.object_metadata import MANAGED_BY, MANAGER
+from ringleader.render.kubernetes.operator_settings import OperatorSettings
 from ringleader.render.kubernetes.worker import worker_pod
 
 REFUSALS = (400, 403, 404, 405, 409, 413, 415, 422)

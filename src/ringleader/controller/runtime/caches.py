@@ -11,8 +11,8 @@ from ringleader.controller.runtime import projections
 from ringleader.controller.runtime.by_name_cache import Named
 from ringleader.controller.runtime.informer_cache import View
 from ringleader.controller.runtime.projections import Kept
-from ringleader.kube.port import Cluster, Object
-from ringleader.kube.resources import JOBS, MPIJOBS, PODS, SERVICES, Resource
+from ringleader.kube.api_resources import JOBS, MPIJOBS, PODS, SERVICES, Resource
+from ringleader.kube.cluster import Cluster, Object
 from ringleader.mpijob.model import MPIJob
 from ringleader.mpijob.parser import read
 

@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ringleader.errors import Fault, RefusedError
-from ringleader.kube.port import ApiError, Cluster, Object
-from ringleader.kube.resources import LEASES
+from ringleader.kube.api_resources import LEASES
+from ringleader.kube.cluster import ApiError, Cluster, Object
 
 _log = logging.getLogger(__name__)
 LEASE = "mpi-operator"

@@ -12,8 +12,7 @@ from ringleader.controller.decide.status import is_finished
 from ringleader.controller.runtime.caches import Caches
 from ringleader.controller.runtime.informer_cache import View
 from ringleader.controller.runtime.projections import controller_of, pod_facts
-from ringleader.kube.port import ApiError, Object
-from ringleader.kube.resources import (
+from ringleader.kube.api_resources import (
     CONFIG_MAPS,
     JOBS,
     PLUGIN_POD_GROUPS,
@@ -27,11 +26,12 @@ from ringleader.kube.resources import (
     VOLCANO_POD_GROUPS,
     Resource,
 )
+from ringleader.kube.cluster import ApiError, Object
 from ringleader.mpijob import object_names
 from ringleader.mpijob.model import MPIJob
-from ringleader.render.kubernetes.gang import VOLCANO, gang_of
-from ringleader.render.kubernetes.settings import OperatorSettings
-from ringleader.render.kubernetes.spawn import is_exec
+from ringleader.render.kubernetes.exec_spawn import is_exec
+from ringleader.render.kubernetes.gang_scheduling import VOLCANO, gang_of
+from ringleader.render.kubernetes.operator_settings import OperatorSettings
 
 
 async def observe(

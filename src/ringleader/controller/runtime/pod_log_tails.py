@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 from ringleader.controller.decide.decision import LogWish
 from ringleader.errors import RefusedError
-from ringleader.kube.port import Cluster
+from ringleader.kube.cluster import Cluster
 
 LINES = 20
 """Lines that are asked for. What a condition shows of them is the decision's business."""

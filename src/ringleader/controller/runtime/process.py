@@ -23,12 +23,12 @@ from ringleader.controller.runtime.reconciler import Clock, Key, Reconciler, Ver
 from ringleader.controller.runtime.task_group import Together
 from ringleader.controller.runtime.work_queue import Pauses, WorkQueue
 from ringleader.errors import RefusedError
+from ringleader.kube.api_resources import JOBS, MPIJOBS, PODS, SERVICES, Resource
+from ringleader.kube.cluster import ApiError, Cluster, Object, UnreachableError
 from ringleader.kube.informer import Informer
-from ringleader.kube.pauses import Pauses as WatchPauses
-from ringleader.kube.port import ApiError, Cluster, Object, UnreachableError
-from ringleader.kube.resources import JOBS, MPIJOBS, PODS, SERVICES, Resource
-from ringleader.render.kubernetes.labels import MANAGED_BY, MANAGER, OPERATOR, OPERATOR_NAME
-from ringleader.render.kubernetes.settings import OperatorSettings
+from ringleader.kube.retry import Pauses as WatchPauses
+from ringleader.mpijob.object_metadata import MANAGED_BY, MANAGER, OPERATOR, OPERATOR_NAME
+from ringleader.render.kubernetes.operator_settings import OperatorSettings
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)

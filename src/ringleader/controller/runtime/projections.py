@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, TypeVar
 
 from ringleader.controller.decide.decision import ContainerFacts, PodFacts
-from ringleader.kube.port import Object
+from ringleader.kube.cluster import Object
 from ringleader.mpijob import object_names
 from ringleader.mpijob.model import KIND
 

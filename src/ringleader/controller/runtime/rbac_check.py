@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ringleader.errors import Fault, RefusedError
-from ringleader.kube.port import ApiError, Cluster
-from ringleader.kube.resources import (
+from ringleader.kube.api_resources import (
     ACCESS_REVIEWS,
     CONFIG_MAPS,
     EVENTS,
@@ -24,7 +23,8 @@ from ringleader.kube.resources import (
     SERVICES,
     Resource,
 )
-from ringleader.render.kubernetes.settings import OperatorSettings
+from ringleader.kube.cluster import ApiError, Cluster
+from ringleader.render.kubernetes.operator_settings import OperatorSettings
 
 _log = logging.getLogger(__name__)
 _HINT = "ringleader operator manifests | kubectl apply -f -"

@@ -21,11 +21,11 @@ from ringleader.controller.runtime.pod_log_tails import fetch_tails
 from ringleader.controller.runtime.projections import Kept
 from ringleader.controller.runtime.status_update import write_status
 from ringleader.errors import Fault, RefusedError, RequestError
-from ringleader.kube.port import ApiError, Cluster, Object
-from ringleader.kube.resources import Resource
+from ringleader.kube.api_resources import Resource
+from ringleader.kube.cluster import ApiError, Cluster, Object
 from ringleader.mpijob import object_names
 from ringleader.mpijob.model import ManagedBy, MPIJob
-from ringleader.render.kubernetes.settings import OperatorSettings
+from ringleader.render.kubernetes.operator_settings import OperatorSettings
 
 Key = tuple[str, str]
 """Namespace and name of a job."""

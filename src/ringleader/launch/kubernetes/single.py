@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ringleader.launch.kubernetes.build import template_of
-from ringleader.launch.kubernetes.literal import literal
-from ringleader.launch.kubernetes.mpirun import Call
-from ringleader.launch.kubernetes.request import Request
+from ringleader.launch.kubernetes.job_request import Request
+from ringleader.launch.kubernetes.mpijob_builder import template_of
+from ringleader.launch.kubernetes.mpirun_command import Call
+from ringleader.launch.kubernetes.pod_template import literal
 from ringleader.render.rdma.give import give
 from ringleader.render.rdma.profile import Spread
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ringleader.launch.kubernetes.facts import Facts, JobView, PodView
-from ringleader.launch.kubernetes.gather import age, seconds_of
+from ringleader.launch.kubernetes.job_lookup import age, seconds_of
+from ringleader.launch.kubernetes.job_snapshot import Facts, JobView, PodView
 
 _HEADER = ("JOB", "STATE", "WORKERS", "SLOTS", "ON", "RAN", "AGE")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from ringleader.kube.port import ApiError, Cluster, UnreachableError
-from ringleader.launch.kubernetes.facts import JobView
-from ringleader.launch.kubernetes.remove import remove
-from ringleader.launch.kubernetes.send import send
-from ringleader.launch.kubernetes.watching import PAUSES, Outage
+from ringleader.kube.cluster import ApiError, Cluster, UnreachableError
+from ringleader.launch.kubernetes.job_deletion import remove
+from ringleader.launch.kubernetes.job_snapshot import JobView
+from ringleader.launch.kubernetes.mpijob_submission import send
+from ringleader.launch.kubernetes.watch_cache import PAUSES, Outage
 from ringleader.mpijob.model import MPIJob
 
 PATIENCE = 60.0

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable
 from ringleader.job import Family
 from ringleader.mpijob import object_names
 from ringleader.mpijob.model import MpiImplementation, MPIJob
+from ringleader.mpijob.object_metadata import Document, metadata
 from ringleader.render.hostfile import host_lines
-from ringleader.render.kubernetes.labels import Document, metadata
-from ringleader.render.kubernetes.settings import OperatorSettings
+from ringleader.render.kubernetes.operator_settings import OperatorSettings
 
 HOSTFILE = "hostfile"
 DISCOVER_HOSTS = "discover_hosts.sh"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ringleader.render.kubernetes.labels import Document
+from ringleader.mpijob.object_metadata import Document
 
 PORT = 8080
 RESOURCES: Mapping[str, Any] = {

@@ -8,14 +8,7 @@ from typing import Any
 
 from ringleader.mpijob import object_names
 from ringleader.mpijob.model import MPIJob
-from ringleader.render.kubernetes.labels import (
-    JOB_ROLE,
-    MANAGED_BY,
-    MANAGER,
-    REPLICA_INDEX,
-    Document,
-    selector,
-)
+from ringleader.mpijob.object_metadata import JOB_ROLE, MANAGED_BY, MANAGER, REPLICA_INDEX, Document, selector
 
 
 def pod_of(job: MPIJob, template: Mapping[str, Any], role: str, hostname: str) -> Document:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ringleader.mpijob.model import LauncherCreationPolicy, MPIJob, SchedulingPolicy
-from ringleader.render.kubernetes.gang import VOLCANO
-from ringleader.render.kubernetes.labels import Document, metadata
+from ringleader.mpijob.object_metadata import Document, metadata
+from ringleader.render.kubernetes.gang_scheduling import VOLCANO
 from ringleader.render.kubernetes.quantities import total
 
 VOLCANO_QUEUE = "scheduling.volcano.sh/queue-name"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ringleader.mpijob import object_names
 from ringleader.mpijob.model import MPIJob
-from ringleader.render.kubernetes.labels import Document, metadata, selector
+from ringleader.mpijob.object_metadata import Document, metadata, selector
 
 
 def service(job: MPIJob) -> Document:

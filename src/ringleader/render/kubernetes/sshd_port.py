@@ -6,7 +6,7 @@ import re
 from itertools import pairwise
 
 from ringleader.mpijob.model import MPIJob
-from ringleader.render.kubernetes import rdma
+from ringleader.render.kubernetes import rdma_annotations
 
 _JOINED = re.compile(r"-p(\d+)|(?:-o)?Port[= ]\s*(\d+)", re.IGNORECASE)
 
@@ -20,7 +20,7 @@ def ssh_ports(job: MPIJob) -> tuple[int, ...]:
     worker = job.spec.mpi_replica_specs.worker
     if worker is None:
         return ()
-    of_profile = rdma.ssh_port(job)
+    of_profile = rdma_annotations.ssh_port(job)
     if of_profile is not None:
         return (of_profile,)
     first = worker.template["spec"]["containers"][0]

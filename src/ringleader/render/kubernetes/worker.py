@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ringleader.mpijob import object_names
 from ringleader.mpijob.model import MPIJob
-from ringleader.render.kubernetes import environment, gang, rdma, secret
-from ringleader.render.kubernetes.labels import WORKER, Document, owner
+from ringleader.mpijob.object_metadata import WORKER, Document, owner
+from ringleader.render.kubernetes import gang_scheduling, mpi_environment, rdma_annotations, ssh_secret
+from ringleader.render.kubernetes.exec_spawn import SLEEP, is_exec
+from ringleader.render.kubernetes.operator_settings import OperatorSettings
 from ringleader.render.kubernetes.pod import add_volume, label_index, pod_of
-from ringleader.render.kubernetes.settings import OperatorSettings
-from ringleader.render.kubernetes.spawn import SLEEP, is_exec
 
 
 def worker_pod(job: MPIJob, index: int, settings: OperatorSettings) -> Document:
@@ -21,14 +21,14 @@ def worker_pod(job: MPIJob, index: int, settings: OperatorSettings) -> Document:
     spec["restartPolicy"] = str(worker.restart_policy)
     _search(spec, job, settings)
     label_index(pod, index + 1 if job.spec.run_launcher_as_worker else index)
-    first = environment.of_worker(spec["containers"][0])
+    first = mpi_environment.of_worker(spec["containers"][0])
     if not first.get("command") and not first.get("args"):
         first |= _program(job)
     spec["containers"][0] = first
     if not is_exec(job):
-        add_volume(pod, secret.volume(job, WORKER), secret.mount(job))
-    gang.join(pod, job, settings)
-    rdma.give(pod, job)
+        add_volume(pod, ssh_secret.volume(job, WORKER), ssh_secret.mount(job))
+    gang_scheduling.join(pod, job, settings)
+    rdma_annotations.give(pod, job)
     pod["metadata"] = {
         "name": name,
         "namespace": job.metadata.namespace,
@@ -52,6 +52,6 @@ def _program(job: MPIJob) -> Document:
     """Return what a worker runs that was not told what to run."""
     if is_exec(job):
         return {"command": list(SLEEP)}
-    port = rdma.ssh_port(job)
-    args = [*secret.sshd_args(job), *(() if port is None else ("-p", str(port)))]
-    return {"command": list(secret.SSHD), **({"args": args} if args else {})}
+    port = rdma_annotations.ssh_port(job)
+    args = [*ssh_secret.sshd_args(job), *(() if port is None else ("-p", str(port)))]
+    return {"command": list(ssh_secret.SSHD), **({"args": args} if args else {})}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ringleader.render.kubernetes.labels import JOB_NAME, JOB_ROLE, Document
+from ringleader.mpijob.object_metadata import JOB_NAME, JOB_ROLE, Document
 from ringleader.render.rdma import claims
 from ringleader.render.rdma.profile import Pairs, Spread, Way
 from ringleader.render.rdma.wish import Grant

@@ -1,0 +1,208 @@
+"""The port to a Kubernetes API server: what callers may ask of a cluster. Objects are plain JSON.
+
+``ringleader.kube.client`` speaks to a real server over HTTP; tests may pass something else that keeps the
+same promises. Everything that fails raises ``ApiError`` (the server said no) or ``UnreachableError`` (it said
+nothing).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from ringleader.errors import Fault, RefusedError
+from ringleader.kube.api_resources import Resource
+
+Object = dict[str, Any]
+"""A document as the server sends it."""
+
+
+class ApiError(RefusedError):
+    """The API server answered with a ``Status`` of failure."""
+
+    def __init__(
+        self, *, status: int, reason: str, message: str, where: str = "", retry_after: float | None = None
+    ) -> None:
+        """Keep the HTTP status, the API's one-word reason, its message and the seconds it asks us to wait."""
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.where = where
+        self.retry_after = retry_after
+        super().__init__(Fault(where=where, what=f"{message or reason} (HTTP {status} {reason})".strip()))
+
+    def __reduce__(self) -> Any:
+        return (_api_error, (self.status, self.reason, self.message, self.where, self.retry_after))
+
+    @property
+    def is_missing(self) -> bool:
+        """The object, its namespace or its kind is not there."""
+        return self.status == 404
+
+    @property
+    def is_there_already(self) -> bool:
+        """An object of this name exists."""
+        return self.status == 409 and self.reason == "AlreadyExists"
+
+    @property
+    def is_stale(self) -> bool:
+        """Somebody else changed the object since we read it."""
+        return self.status == 409 and self.reason != "AlreadyExists"
+
+    @property
+    def is_gone(self) -> bool:
+        """The resource version is too old to list or watch from: list anew."""
+        return self.status == 410 or self.reason in ("Expired", "Gone")
+
+    @property
+    def is_passing(self) -> bool:
+        """The same request may succeed later without anybody changing anything."""
+        return self.status in (408, 429) or self.status >= 500
+
+
+def _api_error(status: int, reason: str, message: str, where: str, retry_after: float | None) -> ApiError:
+    return ApiError(status=status, reason=reason, message=message, where=where, retry_after=retry_after)
+
+
+class UnreachableError(RefusedError):
+    """The API server did not answer: refused, reset, timed out, wrong certificate."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """Objects of one kind at one moment."""
+
+    items: tuple[Object, ...]
+    resource_version: str
+    """Where a watch goes on from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One event of a watch."""
+
+    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+    object: Object
+
+
+class Session(Protocol):
+    """A command that runs in a container."""
+
+    async def send(self, data: bytes) -> None:
+        """Write to its standard input."""
+
+    async def close_input(self) -> None:
+        """End its standard input where the server can."""
+
+    def output(self) -> AsyncGenerator[tuple[int, bytes], None]:
+        """Yield (1, standard output) and (2, standard error) as they come, until the command ends."""
+
+    async def exit_code(self) -> int:
+        """Return its exit code once it has ended."""
+
+    async def close(self) -> None:
+        """End the connection; a command that still runs loses its streams."""
+
+
+class Cluster(Protocol):
+    """The verbs of an API server. ``namespace`` is empty for the whole cluster and for what has none.
+
+    Whoever stops iterating before the end closes the generator (``contextlib.aclosing``), so that no
+    connection stays open.
+    """
+
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
+        """Return one object."""
+
+    async def list(
+        self, resource: Resource, namespace: str = "", *, labels: str = "", fields: str = ""
+    ) -> Listing:
+        """Return every object that fits the selectors, fetched in pages."""
+
+    def pages(
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        limit: int = 500,
+    ) -> AsyncGenerator[Listing, None]:
+        """Yield a listing page by page, ``limit`` objects each (0: all in one): only a page is in memory."""
+
+    def watch(
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        resource_version: str,
+        labels: str = "",
+        fields: str = "",
+        timeout: float = 300.0,
+    ) -> AsyncGenerator[Change, None]:
+        """Yield what changes after a resource version, bookmarks included; ends after ``timeout`` seconds."""
+
+    async def create(
+        self,
+        resource: Resource,
+        document: Object,
+        *,
+        dry_run: bool = False,
+        warn: Callable[[str], None] | None = None,
+    ) -> Object:
+        """Make an object (its namespace and name stand in it) and return it as stored.
+
+        A field that the server does not know is refused (400), never dropped in silence. ``warn`` hears each
+        warning of the server about an object that it takes.
+        """
+
+    async def replace(self, resource: Resource, document: Object, *, subresource: str = "") -> Object:
+        """PUT an object; refused as stale unless its resourceVersion is the present one (if it has any)."""
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: Object | Sequence[Object],
+        namespace: str = "",
+        *,
+        subresource: str = "",
+    ) -> Object:
+        """Merge-patch with an object, JSON-patch with a sequence of operations."""
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str = "",
+        *,
+        propagation: Literal["Background", "Foreground", "Orphan"] = "Background",
+        grace: int | None = None,
+        uid: str = "",
+    ) -> None:
+        """Delete an object; with ``uid`` only that very one."""
+
+    def logs(
+        self,
+        pod: str,
+        namespace: str,
+        *,
+        container: str = "",
+        follow: bool = False,
+        tail: int | None = None,
+        previous: bool = False,
+        limit_bytes: int | None = None,
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield a container's log as it comes."""
+
+    async def execute(
+        self, pod: str, namespace: str, command: Sequence[str], *, container: str = "", stdin: bool = False
+    ) -> Session:
+        """Start a command in a running container."""
+
+    async def version(self) -> Object:
+        """Return what the server says of its version: a call that only needs credentials."""
+
+    async def close(self) -> None:
+        """Close connections; the port cannot be used afterwards."""

@@ -1,0 +1,65 @@
+"""A job is deleted, with everything that belongs to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from ringleader.errors import Fault, RefusedError
+from ringleader.kube.api_resources import JOBS, MPIJOBS, PODS
+from ringleader.kube.cluster import ApiError, Cluster, UnreachableError
+from ringleader.launch.kubernetes.job_snapshot import JobView
+from ringleader.launch.kubernetes.job_view import selector
+from ringleader.launch.kubernetes.refusal_messages import refused
+from ringleader.mpijob import object_names
+
+LOOK_AGAIN = 0.5
+"""Seconds between looks at what is left."""
+
+
+async def remove(cluster: Cluster, job: JobView) -> None:
+    """Delete a job; the cluster's garbage collector takes what it owned. One that is gone is no error."""
+    resource, name = MPIJOBS, job.name
+    if job.on == "pods":
+        resource, name = JOBS, object_names.launcher(job.name)
+    try:
+        await cluster.delete(resource, name, job.namespace, uid=job.uid)
+    except ApiError as error:
+        if error.status not in (404, 409):  # 409: another job of this name took its place
+            raise refused(
+                error, doing="delete", resource=resource, name=name, namespace=job.namespace
+            ) from error
+
+
+async def until_gone(cluster: Cluster, job: JobView, *, seconds: float, tell: Callable[[str], None]) -> None:
+    """Wait until no Pod of a deleted job is left. Raises RefusedError, naming some, after so many seconds."""
+    loop = asyncio.get_running_loop()
+    end, told = loop.time() + seconds, -1
+    while True:
+        left = await _pods(cluster, job)
+        if not left:
+            return
+        if len(left) != told:
+            told = len(left)
+            tell(f"{job.name}: {told} {'Pod ends' if told == 1 else 'Pods end'}")
+        if loop.time() >= end:
+            hint = f"kubectl get pods -n {job.namespace} -l {selector(job.name)}"
+            some = ", ".join(left[:3]) + (" …" if len(left) > 3 else "")
+            what = f"is deleted, but after {seconds:g} seconds {len(left)} of its Pods are there: {some}"
+            raise RefusedError(Fault(where=f"job {job.name}", what=what, hint=hint))
+        await asyncio.sleep(LOOK_AGAIN)
+
+
+async def _pods(cluster: Cluster, job: JobView) -> list[str]:
+    """Return the job's Pods that are there; what cannot be asked now is there."""
+    try:
+        listing = await cluster.list(PODS, job.namespace, labels=selector(job.name))
+    except UnreachableError:
+        return ["(the API server does not answer)"]
+    except ApiError as error:
+        if error.status == 403:
+            return []
+        if error.is_passing:
+            return ["(the API server does not answer)"]
+        raise refused(error, doing="list", resource=PODS, name="", namespace=job.namespace) from error
+    return [str(one["metadata"]["name"]) for one in listing.items]

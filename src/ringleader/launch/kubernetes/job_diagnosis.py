@@ -1,0 +1,275 @@
+"""Why a job is not running, and what to do: a list made of facts. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ringleader.launch.kubernetes import message_hints
+from ringleader.launch.kubernetes.job_snapshot import ContainerView, EventView, Facts, PodView, State
+
+UNTOUCHED = 10.0
+"""Seconds after which a job that no controller has looked at is worth a word."""
+SLOW = 60.0
+"""Seconds of making containers after which it is worth a word."""
+
+Kind = Literal["failed", "blocked", "waits", "note"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing that keeps a job from running, or ended it."""
+
+    kind: Kind
+    """``failed``: an end; ``blocked``: somebody must act; ``waits``: passes by itself; ``note``: a remark."""
+    where: str
+    """The job, or the Pods: ``train-worker-0 and 3 more``."""
+    what: str
+    hint: str = ""
+
+
+def explain(facts: Facts) -> tuple[Finding, ...]:
+    """Return why a job is not running, what matters most first; empty where nothing is in the way."""
+    state = facts.job.state
+    if state is State.SUCCEEDED:
+        return ()
+    found = [*_of_job(facts)]
+    if state is not State.SUSPENDED:
+        found += _of_events(facts)
+        found += _of_pods(facts)
+    if not found and state is State.PENDING:
+        found += _counted(facts)
+    order: Sequence[Kind] = ("failed", "blocked", "waits", "note")
+    return tuple(sorted(dict.fromkeys(found), key=lambda one: order.index(one.kind)))
+
+
+def _of_job(facts: Facts) -> Iterable[Finding]:
+    """Say what the job's own fields and conditions tell."""
+    job = facts.job
+    where = f"job {job.name}"
+    failed = job.condition("Failed")
+    if failed is not None:
+        what = message_hints.short(failed.message or failed.reason or "it has failed", 1200)
+        yield Finding(kind="failed", where=where, what=what, hint=_of_failure(what, failed.reason))
+        return
+    if job.is_deleting:
+        yield Finding(kind="waits", where=where, what="is being deleted")
+    if job.invalid is not None:
+        hint = f"kubectl edit mpijob {job.name} -n {job.namespace}: correct it"
+        if job.state is State.INVALID:
+            hint += "; or delete it and submit it anew"
+        else:
+            hint += "; what was made by the spec before stays as it is"
+        yield Finding(
+            kind="blocked", where=where, what=message_hints.short(job.invalid.message, 1200), hint=hint
+        )
+    if job.managed_by not in ("", "kubeflow.org/mpi-operator"):
+        what = f"is left to {job.managed_by} (spec.runPolicy.managedBy)"
+        yield Finding(
+            kind="waits", where=where, what=what, hint="look there: this cluster's operator passes it over"
+        )
+    if job.state is State.SUSPENDED:
+        yield _suspended(facts)
+    restarting = job.condition("Restarting")
+    if restarting is not None:
+        yield Finding(
+            kind="waits", where=where, what=message_hints.short(restarting.message or "starts anew")
+        )
+    if not job.conditions and job.on == "kubernetes" and not job.managed_by and facts.age > UNTOUCHED:
+        yield Finding(
+            kind="blocked",
+            where=where,
+            what="no operator has looked at it",
+            hint="is one running, and does it watch this namespace? ringleader operator manifests; "
+            "without one: --on pods",
+        )
+
+
+def _of_failure(message: str, reason: str) -> str:
+    if reason == "DeadlineExceeded":
+        return "it ran longer than --timeout (spec.runPolicy.activeDeadlineSeconds) allows"
+    return message_hints.hint(message) if "quota" in message or "image" in message.lower() else ""
+
+
+def _suspended(facts: Facts) -> Finding:
+    job = facts.job
+    if job.queue:
+        return Finding(
+            kind="waits",
+            where=f"job {job.name}",
+            what=f"waits for Kueue to admit it through the queue {job.queue}",
+            hint=f"kubectl describe workloads -n {job.namespace}: its place in the queue; "
+            f"kubectl get localqueue {job.queue}",
+        )
+    kind, patch = "mpijob", '{"spec":{"runPolicy":{"suspend":false}}}'
+    if job.on == "pods":
+        kind, patch = "job", '{"spec":{"suspend":false}}'
+    name = job.name if job.on == "kubernetes" else f"{job.name}-launcher"
+    return Finding(
+        kind="blocked",
+        where=f"job {job.name}",
+        what="is suspended",
+        hint=f"kubectl patch {kind} {name} -n {job.namespace} --type merge -p '{patch}'",
+    )
+
+
+_REFUSED = ("FailedCreate", "MPIJobFailed", "ErrResourceExists", "ValidationError")
+"""Reasons of events that say that an object could not be made."""
+_OF_MOUNTS = ("FailedMount", "FailedAttachVolume", "FailedMapVolume", "FailedCreatePodSandBox")
+
+
+def _of_events(facts: Facts) -> Iterable[Finding]:
+    """Say what was refused, and what keeps Pods that have a node from starting."""
+    waiting = {pod.name for pod in facts.pods if pod.phase == "Pending"}
+    if facts.job.state is State.PENDING:
+        told = set() if facts.job.invalid is None else {facts.job.invalid.reason}
+        reasons = set(_REFUSED) - told
+        refused = [one for one in facts.events if one.type == "Warning" and one.reason in reasons]
+        for event in _latest(refused):
+            what = message_hints.short(event.message)
+            yield Finding(
+                kind="blocked", where=f"{event.kind} {event.name}", what=what, hint=message_hints.hint(what)
+            )
+    mounts = [one for one in facts.events if one.reason in _OF_MOUNTS and one.name in waiting]
+    yield from _grouped(
+        ((event.name, message_hints.short(event.message)) for event in _latest(mounts)),
+        kind="blocked",
+        hint=_of_mount,
+    )
+    secrets = [one for one in facts.events if one.reason == "FailedToRetrieveImagePullSecret"]
+    yield from _grouped(
+        ((event.name, message_hints.short(event.message)) for event in secrets if event.name in waiting),
+        kind="note",
+        hint=lambda _: "kubectl get secrets; create it, or correct --image-pull-secret",
+    )
+
+
+def _of_mount(message: str) -> str:
+    if "not found" in message:
+        return "create what is missing, or correct --claim, --volume"
+    return message_hints.hint(message)
+
+
+def _latest(events: Iterable[EventView]) -> list[EventView]:
+    """Return the last event about each object and reason."""
+    found: dict[tuple[str, str, str], EventView] = {}
+    for event in sorted(events, key=lambda one: one.seen_at):
+        found[event.kind, event.name, event.reason] = event
+    return list(found.values())
+
+
+def _of_pods(facts: Facts) -> Iterable[Finding]:
+    """Say what holds Pods up, Pods with the same trouble together."""
+    pods = [pod for pod in facts.pods if not pod.is_deleting]
+    ended = facts.job.state.is_end
+    yield from _grouped(
+        (
+            (pod.name, message_hints.short(pod.unschedulable))
+            for pod in pods
+            if pod.unschedulable and not pod.gates
+        ),
+        kind="waits",
+        hint=message_hints.hint,
+        before="no node takes it: ",
+    )
+    yield from _grouped(
+        ((pod.name, ", ".join(pod.gates)) for pod in pods if pod.gates),
+        kind="waits",
+        hint=lambda _: "whoever set the gate takes it away (Kueue, a topology controller)",
+        before="held back by the scheduling gate ",
+    )
+    for told, hint in _OF_CONTAINERS:
+        yield from _grouped(
+            ((pod.name, text) for pod in pods for one in pod.containers if (text := told(one))),
+            kind="blocked",
+            hint=hint,
+        )
+    for pod in pods:
+        text = _of_end(pod)
+        if text:
+            last = next((one for one in pod.containers if one.exit_code), None)
+            advice = message_hints.of_exit(last.exit_code, last.reason) if last is not None else ""
+            yield Finding(kind="failed" if ended else "blocked", where=pod.name, what=text, hint=advice)
+
+
+def _of_pull(container: ContainerView) -> str:
+    if container.state == "waiting" and container.reason in message_hints.PULL:
+        return message_hints.short(container.message or container.reason)
+    return ""
+
+
+def _of_config(container: ContainerView) -> str:
+    if container.state == "waiting" and container.reason in message_hints.CONFIG:
+        return message_hints.short(f"{container.name}: {container.message or container.reason}")
+    return ""
+
+
+def _of_crash(container: ContainerView) -> str:
+    if container.state != "waiting" or container.reason != "CrashLoopBackOff":
+        return ""
+    end = container.last_reason or "it ended"
+    code = f" with exit code {container.last_exit_code}" if container.last_exit_code is not None else ""
+    return f"{container.name} has ended {container.restarts} times ({end}{code}) and is started again later"
+
+
+def _no_hint(message: str) -> str:
+    return ""
+
+
+_OF_CONTAINERS: tuple[tuple[Callable[[ContainerView], str], Callable[[str], str]], ...] = (
+    (_of_pull, message_hints.hint),
+    (_of_config, message_hints.of_config),
+    (_of_crash, _no_hint),
+)
+"""What a container's state tells, and what to do about it."""
+
+
+def _of_end(pod: PodView) -> str:
+    """Say why a Pod has failed."""
+    if pod.phase != "Failed":
+        return ""
+    if pod.reason:
+        return message_hints.short(f"{pod.reason}: {pod.message}" if pod.message else pod.reason)
+    for one in pod.containers:
+        if one.state == "terminated" and one.exit_code:
+            reason = f" ({one.reason})" if one.reason not in ("", "Error") else ""
+            return f"{one.name} ended with exit code {one.exit_code}{reason}"
+    return "has failed"
+
+
+def _counted(facts: Facts) -> Iterable[Finding]:
+    """Say what is being waited for where nothing is in the way."""
+    job, workers = facts.job, facts.workers
+    where = f"job {job.name}"
+    if not job.conditions and job.on == "kubernetes":
+        yield Finding(kind="waits", where=where, what="waits for the operator to take it up")
+    elif len(workers) < job.workers:
+        yield Finding(kind="waits", where=where, what=f"{len(workers)} of {job.workers} workers are made")
+    else:
+        making = [pod for pod in facts.pods if pod.phase == "Pending"]
+        if making:
+            yield Finding(
+                kind="waits",
+                where=_some([pod.name for pod in making]),
+                what="containers are being made: images are pulled, volumes are mounted",
+            )
+        elif not any(pod.phase == "Running" for pod in facts.launchers):
+            yield Finding(kind="waits", where=where, what="waits for the launcher's Pod")
+
+
+def _grouped(
+    told: Iterable[tuple[str, str]], *, kind: Kind, hint: Callable[[str], str], before: str = ""
+) -> Iterable[Finding]:
+    """Put Pods with one and the same message together."""
+    groups: dict[str, list[str]] = {}
+    for name, text in told:
+        groups.setdefault(text, []).append(name)
+    for text, names in groups.items():
+        yield Finding(kind=kind, where=_some(names), what=f"{before}{text}", hint=hint(text))
+
+
+def _some(names: Sequence[str]) -> str:
+    one_of_each = list(dict.fromkeys(names))
+    rest = len(one_of_each) - 1
+    return one_of_each[0] + (f" and {rest} more" if rest else "")

@@ -1,0 +1,87 @@
+"""All jobs of a namespace, kept up to date."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+
+from ringleader.kube.api_resources import JOBS, MPIJOBS
+from ringleader.kube.cluster import ApiError, Cluster
+from ringleader.launch.kubernetes.job_snapshot import JobView
+from ringleader.launch.kubernetes.job_view import ON_PODS, mpijob_view, pods_job_view
+from ringleader.launch.kubernetes.refusal_messages import is_unknown_kind, refused
+from ringleader.launch.kubernetes.watch_cache import Outage, Watched
+from ringleader.mpijob import object_names
+
+
+class Overview:
+    """MPIJobs and the jobs of ``--on pods``."""
+
+    def __init__(
+        self, cluster: Cluster, namespace: str, *, name: str = "", tell: Callable[[str], None]
+    ) -> None:
+        """``namespace`` empty: all of them. ``name``: that job only."""
+        self._namespace = namespace
+        self._news = asyncio.Event()
+        outage = Outage(tell)
+        self._mpijobs: Watched[JobView] = Watched(
+            cluster,
+            MPIJOBS,
+            namespace,
+            view=mpijob_view,
+            changed=self._news.set,
+            outage=outage,
+            fields=f"metadata.name={name}" if name else "",
+        )
+        self._jobs: Watched[JobView] = Watched(
+            cluster,
+            JOBS,
+            namespace,
+            view=pods_job_view,
+            changed=self._news.set,
+            outage=outage,
+            labels=f"{ON_PODS}=pods",
+            fields=f"metadata.name={object_names.launcher(name)}" if name else "",
+        )
+
+    async def run(self) -> AsyncIterator[tuple[JobView, ...]]:
+        """Yield all jobs, oldest first, at every change. Raises RefusedError where we may not look."""
+        tasks = {
+            asyncio.create_task(self._mpijobs.run()): MPIJOBS,
+            asyncio.create_task(self._jobs.run()): JOBS,
+        }
+        try:
+            while True:
+                self._news.clear()
+                for task in [one for one in tasks if one.done()]:
+                    resource, error = tasks.pop(task), task.exception()
+                    if isinstance(error, ApiError):
+                        if _is_passed_over(error) and tasks:
+                            continue
+                        where = self._namespace or "*"
+                        raise refused(error, doing="watch", resource=resource, name="", namespace=where)
+                    if error is not None:
+                        raise error
+                if self._mpijobs.is_known or self._jobs.is_known:
+                    yield self._all()
+                news = asyncio.create_task(self._said())
+                await asyncio.wait({news, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+                news.cancel()
+        finally:
+            for task in tasks:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, Exception):
+                    await task
+
+    async def _said(self) -> None:
+        await self._news.wait()
+
+    def _all(self) -> tuple[JobView, ...]:
+        found = (*self._mpijobs.now.values(), *self._jobs.now.values())
+        return tuple(sorted(found, key=lambda job: (job.created_at, job.namespace, job.name)))
+
+
+def _is_passed_over(error: ApiError) -> bool:
+    """Say whether one kind of job may be missing: no CRD here, or no right to read it."""
+    return is_unknown_kind(error) or error.status == 403

@@ -1,0 +1,159 @@
+"""A job without an operator is brought onto a cluster and taken away again; nothing half done is left."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+
+from ringleader.errors import Fault, RefusedError
+from ringleader.kube.api_resources import JOBS, of_document
+from ringleader.kube.cluster import ApiError, Cluster, Object, UnreachableError
+from ringleader.launch.kubernetes.job_snapshot import JobView
+from ringleader.launch.kubernetes.job_view import pods_job_view
+from ringleader.launch.kubernetes.operatorless_objects import RUN, Document, PodsPlan, owned, plan
+from ringleader.launch.kubernetes.refusal_messages import refused
+from ringleader.launch.kubernetes.watch_cache import PAUSES, Outage
+from ringleader.launch.kubernetes.work import PATIENCE, remove_surely
+from ringleader.mpijob import object_names
+from ringleader.mpijob.model import MPIJob
+from ringleader.render.kubernetes.operator_settings import OperatorSettings
+from ringleader.render.kubernetes.ssh_secret import key_type, known_as
+
+AT_ONCE = 32
+"""Objects that are created side by side."""
+
+
+class PodsWork:
+    """The objects of one job."""
+
+    cleans_up = True
+
+    def __init__(
+        self, cluster: Cluster, job: MPIJob, settings: OperatorSettings, *, tell: Callable[[str], None]
+    ) -> None:
+        """``tell`` takes a sentence about a server that is away."""
+        self._cluster, self._job, self._settings, self._tell = cluster, job, settings, tell
+        self._outage = Outage(tell)
+        self._run = uuid.uuid4().hex
+        self._has_begun = False
+
+    async def send(self) -> JobView:
+        """Create everything. Raises what the server refuses; then ``remove`` takes away what was made."""
+        made = plan(self._job, self._settings, run=self._run)
+        self._has_begun = True
+        launcher = await self._create(made.launcher, owner="")
+        uid = str(launcher["metadata"]["uid"])
+        await self._create_all(self._parts(made), uid)
+        await self._again(
+            lambda: self._cluster.patch(
+                JOBS, self._name, {"spec": {"suspend": False}}, self._job.metadata.namespace
+            ),
+            made.launcher,
+            "patch",
+        )
+        await self._create_all(made.workers, uid)
+        return pods_job_view({**launcher, "spec": {**launcher["spec"], "suspend": False}})
+
+    async def remove(self) -> None:
+        """Delete the launcher's Job if this call made it; all else goes with it."""
+        if not self._has_begun:
+            return
+        loop, space = asyncio.get_running_loop(), self._job.metadata.namespace
+        end, attempt = loop.time() + PATIENCE, 0
+        while True:
+            try:
+                found = await self._cluster.get(JOBS, self._name, space)
+                break
+            except (ApiError, UnreachableError) as error:
+                if isinstance(error, ApiError) and error.is_missing:
+                    return
+                if loop.time() >= end or not _may_pass(error):
+                    raise
+                self._outage.began(error)
+            await asyncio.sleep(PAUSES[min(attempt, len(PAUSES) - 1)])
+            attempt += 1
+        if self._is_ours(found):
+            await remove_surely(self._cluster, pods_job_view(found), tell=self._tell)
+
+    @property
+    def _name(self) -> str:
+        return object_names.launcher(self._job.metadata.name)
+
+    def _is_ours(self, document: Object) -> bool:
+        return (document["metadata"].get("annotations") or {}).get(RUN) == self._run
+
+    def _parts(self, made: PodsPlan) -> Sequence[Document]:
+        if made.secret is None:
+            return made.parts
+        from ringleader.kube.ssh_keys import generate
+
+        keys = generate(key_type(self._job), known_as(self._job))
+        data = {name: base64.b64encode(content).decode() for name, content in keys.items()}
+        return (*made.parts, {**made.secret, "data": data})
+
+    async def _create_all(self, documents: Sequence[Document], uid: str) -> None:
+        """Create objects side by side; the first that is refused ends the others."""
+        turns = asyncio.Semaphore(AT_ONCE)
+
+        async def create(document: Document) -> None:
+            async with turns:
+                await self._create(document, owner=uid)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for document in documents:
+                    group.create_task(create(document))
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+
+    async def _create(self, document: Document, *, owner: str) -> Object:
+        """Create an object, or find that a request whose answer was lost has done so."""
+        whole = owned(document, name=self._name, uid=owner) if owner else document
+        resource = of_document(document)
+        return await self._again(lambda: self._cluster.create(resource, whole), whole, "create")
+
+    async def _again(self, ask: Callable[[], Awaitable[Object]], document: Document, doing: str) -> Object:
+        """Ask until the server answers, for a minute. Raises RefusedError where it says no."""
+        loop = asyncio.get_running_loop()
+        end, attempt = loop.time() + PATIENCE, 0
+        while True:
+            try:
+                found = await ask()
+                self._outage.over()
+                return found
+            except (ApiError, UnreachableError) as error:
+                if isinstance(error, ApiError) and error.is_there_already and attempt:
+                    mine = await self._made_before(document)
+                    if mine is not None:
+                        return mine
+                if not _may_pass(error) or loop.time() >= end:
+                    raise self._refused(error, document, doing) from error
+                self._outage.began(error)
+            await asyncio.sleep(PAUSES[min(attempt, len(PAUSES) - 1)])
+            attempt += 1
+
+    async def _made_before(self, document: Document) -> Object | None:
+        """Return the object of this name if an earlier attempt of ours made it."""
+        metadata = document["metadata"]
+        found = await self._cluster.get(of_document(document), metadata["name"], metadata["namespace"])
+        owners = metadata.get("ownerReferences")
+        is_ours = found["metadata"].get("ownerReferences") == owners if owners else self._is_ours(found)
+        return found if is_ours else None
+
+    def _refused(self, error: Exception, document: Document, doing: str) -> Exception:
+        if not isinstance(error, ApiError):
+            return error
+        metadata, resource = document["metadata"], of_document(document)
+        if error.is_there_already:
+            hint = f"--name another, or ringleader delete {self._job.metadata.name}"
+            what = f"a {resource.kind} of this name exists and belongs to somebody else"
+            where = f"{resource.kind} {metadata['namespace']}/{metadata['name']}"
+            return RefusedError(Fault(where=where, what=what, hint=hint))
+        name, space = metadata["name"], metadata["namespace"]
+        return refused(error, doing=doing, resource=resource, name=name, namespace=space)
+
+
+def _may_pass(error: Exception) -> bool:
+    return isinstance(error, UnreachableError) or (isinstance(error, ApiError) and error.is_passing)

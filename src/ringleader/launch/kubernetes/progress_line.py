@@ -1,0 +1,65 @@
+"""How far a job has come, in one line. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ringleader.launch.kubernetes.job_diagnosis import explain
+from ringleader.launch.kubernetes.job_snapshot import Facts, State
+
+LONGEST = 160
+"""Characters of a reason in a line of progress."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """A line, and what must change before it is worth a new line where lines are not overwritten."""
+
+    text: str
+    key: tuple[str, ...]
+
+
+def progress(facts: Facts) -> Progress:
+    """Return where a job stands and what it waits for."""
+    state = facts.job.state
+    if state is State.RUNNING:
+        return Progress(text=f"running on {_hosts(facts)}", key=(state,))
+    if state.is_end:
+        return Progress(text=state.lower(), key=(state,))
+    ready = sum(pod.is_ready for pod in facts.workers)
+    counts = f"{ready} of {facts.job.workers} workers ready" if facts.job.workers else "no workers"
+    found = explain(facts)
+    first = found[0] if found else None
+    word = {State.SUSPENDED: "suspended", State.RESTARTING: "restarting"}.get(state, "waiting")
+    if state is State.SUSPENDED:
+        text = word if first is None or first.what == "is suspended" else f"{word}: {first.what}"
+        return Progress(text=text, key=(state, text))
+    if first is None:
+        return Progress(text=f"{word}: {counts}", key=(state,))
+    reason = first.what if len(first.what) <= LONGEST else first.what[: LONGEST - 1] + "…"
+    return Progress(
+        text=f"{word}: {counts}; {first.where}: {reason}", key=(state, first.kind, _steady(first.what))
+    )
+
+
+def is_about_to_end(facts: Facts) -> bool:
+    """Say whether all launchers have ended although the job has not: its Job tells of it a little later.
+
+    A job of which this is true waits for nothing that a line of progress could name.
+    """
+    launchers = facts.launchers
+    return bool(launchers) and all(pod.phase in ("Succeeded", "Failed") for pod in launchers)
+
+
+def _steady(text: str) -> str:
+    """Return a reason without its numbers: those change while it stays the same."""
+    return "".join(letter for letter in text if not letter.isdigit())
+
+
+def _hosts(facts: Facts) -> str:
+    workers = facts.job.workers
+    nodes = len({pod.node for pod in facts.workers if pod.node})
+    if not workers:
+        return "the launcher"
+    some = f"{workers} workers" if workers > 1 else "1 worker"
+    return f"{some} on {nodes} nodes" if nodes > 1 else some

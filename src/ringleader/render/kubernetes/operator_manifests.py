@@ -1,0 +1,239 @@
+"""What a cluster needs to run the operator: its account, rights, policies, Deployment, metrics. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ringleader.errors import Fault, RequestError
+from ringleader.mpijob import object_names
+from ringleader.mpijob.crd import crd
+from ringleader.mpijob.object_metadata import Document
+from ringleader.render.kubernetes.gang_scheduling import NONE
+from ringleader.render.kubernetes.operator_admission_policy import policies
+from ringleader.render.kubernetes.operator_deployment import PORT, DeploymentTerms, deployment
+from ringleader.render.kubernetes.operator_rbac import (
+    exec_rules,
+    job_rules,
+    lease_rules,
+    log_rules,
+    priority_rules,
+    user_roles,
+)
+
+NAME = "ringleader-operator"
+NAMESPACE = "mpi-operator"
+"""The reference controller's namespace. Its Lease is there, and ours has the same name: of the two
+controllers one at most is at work while the one replaces the other."""
+METRICS_LABEL = {"metrics": "enabled"}
+"""Label of namespaces whose Pods may read the metrics, as kubebuilder's projects have it."""
+_APP = "app.kubernetes.io/name"
+_INSTANCE = "app.kubernetes.io/instance"
+_LABELS = {_APP: NAME, "app.kubernetes.io/part-of": "ringleader"}
+_RBAC = "rbac.authorization.k8s.io"
+_LONGEST_SCOPE = object_names.LONGEST_LABEL - len(f"{NAME}--metrics")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Installation:
+    """How the operator is to be installed."""
+
+    image: str
+    namespace: str = NAMESPACE
+    """Where the operator itself runs."""
+    scope: str = ""
+    """The one namespace whose jobs it looks after; empty: all namespaces."""
+    gang: str = ""
+    """Gang scheduler of jobs that name none; empty or ``none``: none."""
+    cluster_domain: str = ""
+    wait_timeout: float | None = None
+    """Seconds that a launcher waits for workers that have an address and do not answer; ``None``: the
+    operator's default."""
+    replicas: int = 1
+    """More than one: one works, the others take over when it is gone."""
+    has_exec_spawn: bool = False
+    """False: the operator gets no right to make roles and to exec; jobs with ``ringleader/spawn: exec`` do
+    not run."""
+    has_log_tails: bool = False
+    """False: the operator gets no right to read logs, and no end of a log is shown in status and events."""
+    has_admission_policy: bool = True
+    """Policies that keep the operator's account to what belongs to MPIJobs. They are objects of the cluster,
+    and Kubernetes knows them since 1.30."""
+    has_network_policy: bool = True
+    has_crd: bool = True
+    has_namespace: bool = True
+
+    @property
+    def name(self) -> str:
+        """What the operator is called: several may lie side by side, each for another namespace."""
+        return NAME if self.scope in ("", self.namespace) else f"{NAME}-{self.scope}"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Labels of all that is installed."""
+        return {**_LABELS, **self._instance}
+
+    @property
+    def selected(self) -> dict[str, str]:
+        """Labels that the operator's own Pods have and no others."""
+        return {_APP: NAME, **self._instance}
+
+    @property
+    def _instance(self) -> dict[str, str]:
+        # A Deployment's selector cannot be changed: the usual name goes without the label, as it always did.
+        return {} if self.name == NAME else {_INSTANCE: self.name}
+
+
+def check(wish: Installation) -> None:
+    """Raise RequestError with all that is wrong with an installation."""
+    faults = []
+    for option, name in (("--install-in", wish.namespace), ("--namespace", wish.scope)):
+        if name and not object_names.is_namespace(name):
+            faults.append(
+                Fault(where=option, what=f"{name!r} is no namespace's name", hint="use a-z, 0-9 and -")
+            )
+    if wish.name != NAME and len(wish.scope) > _LONGEST_SCOPE:
+        what = f"{wish.scope!r} is longer than {_LONGEST_SCOPE} characters: objects are named after it"
+        faults.append(Fault(where="--namespace", what=what, hint="install it there: leave out --install-in"))
+    if not wish.image or any(letter.isspace() for letter in wish.image):
+        faults.append(Fault(where="--image", what=f"{wish.image!r} is no image", hint="REGISTRY/NAME:TAG"))
+    if wish.replicas < 1:
+        faults.append(Fault(where="--replicas", what=f"{wish.replicas}, must be at least 1"))
+    if wish.wait_timeout is not None and not 0 < wish.wait_timeout < float("inf"):
+        faults.append(Fault(where="--wait-timeout", what=f"{wish.wait_timeout:g}, must be above 0"))
+    if faults:
+        raise RequestError(faults)
+
+
+def manifests(wish: Installation) -> list[Document]:
+    """Return every object, in the order in which they are to be made."""
+    found = [crd()] if wish.has_crd else []
+    found += [_namespace(wish)] if wish.has_namespace else []
+    found += [*_account(wish), *_policies(wish)]
+    terms = DeploymentTerms(
+        image=wish.image,
+        replicas=wish.replicas,
+        account=wish.name,
+        arguments=tuple(_arguments(wish)),
+        labels=wish.labels,
+        selected=wish.selected,
+    )
+    found += [deployment(_metadata(wish), terms), _metrics_service(wish)]
+    return [*found, *_network_policy(wish), *_budget(wish)]
+
+
+def _namespace(wish: Installation) -> Document:
+    level = {"pod-security.kubernetes.io/enforce": "restricted"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": wish.namespace, "labels": {**_LABELS, **level}},
+    }
+
+
+def _account(wish: Installation) -> Iterator[Document]:
+    """Yield the service account and what it may do."""
+    yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata(wish)}
+    # Priority classes belong to no namespace: an operator of one namespace does without.
+    rules = job_rules() if wish.scope else [*job_rules(), *priority_rules()]
+    yield from _granted(wish, wish.name, rules, wish.scope)
+    if wish.has_exec_spawn:
+        yield from _granted(wish, f"{wish.name}-exec", exec_rules(), wish.scope)
+    if wish.has_log_tails:
+        yield from _granted(wish, f"{wish.name}-logs", log_rules(), wish.scope)
+    if not wish.scope:
+        yield from user_roles(wish.labels)
+    yield from _granted(wish, f"{wish.name}-lease", lease_rules(), wish.namespace)
+
+
+def _granted(wish: Installation, name: str, rules: list[Document], namespace: str) -> Iterator[Document]:
+    """Yield a role, of one namespace or of the cluster, and what gives it to the operator."""
+    kind = "Role" if namespace else "ClusterRole"
+    meta: Document = {"name": name, **({"namespace": namespace} if namespace else {}), "labels": wish.labels}
+    yield {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": meta, "rules": rules}
+    yield {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": f"{kind}Binding",
+        "metadata": {**meta, "labels": wish.labels},
+        "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": wish.name, "namespace": wish.namespace}],
+    }
+
+
+def _policies(wish: Installation) -> Iterator[Document]:
+    if wish.has_admission_policy:
+        # They have no namespace of their own: the name tells whose they are.
+        yield from policies(
+            f"{wish.name}.{wish.namespace}",
+            account=wish.name,
+            namespace=wish.namespace,
+            labels=wish.labels,
+            has_exec_spawn=wish.has_exec_spawn,
+        )
+
+
+def _arguments(wish: Installation) -> Iterator[str]:
+    yield from (f"--port={PORT}", "--log-format=json")
+    if wish.scope:
+        yield f"--namespace={wish.scope}"
+    if wish.gang not in ("", NONE):
+        yield f"--gang-scheduling={wish.gang}"
+    if wish.cluster_domain:
+        yield f"--cluster-domain={wish.cluster_domain}"
+    if wish.wait_timeout is not None:
+        yield f"--wait-timeout={wish.wait_timeout:g}"
+    if wish.has_exec_spawn:
+        yield "--exec-spawn"
+    if wish.has_log_tails:
+        yield "--log-tails"
+
+
+def _metrics_service(wish: Installation) -> Document:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            **_metadata(wish, f"{wish.name}-metrics"),
+            "annotations": {"prometheus.io/scrape": "true", "prometheus.io/port": str(PORT)},
+        },
+        "spec": {
+            "selector": wish.selected,
+            "ports": [{"name": "http", "port": PORT, "targetPort": "http"}],
+        },
+    }
+
+
+def _network_policy(wish: Installation) -> Iterator[Document]:
+    """Yield who may connect to the operator: Pods beside it and of marked namespaces, to the metrics' port.
+
+    The kubelet's probes come from the Pod's own node, which no policy keeps out.
+    """
+    if wish.has_network_policy:
+        sources = [{"podSelector": {}}, {"namespaceSelector": {"matchLabels": dict(METRICS_LABEL)}}]
+        yield {
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "NetworkPolicy",
+            "metadata": _metadata(wish, f"{wish.name}-metrics"),
+            "spec": {
+                "podSelector": {"matchLabels": wish.selected},
+                "policyTypes": ["Ingress"],
+                "ingress": [{"from": sources, "ports": [{"protocol": "TCP", "port": "http"}]}],
+            },
+        }
+
+
+def _budget(wish: Installation) -> list[Document]:
+    if wish.replicas < 2:
+        return []
+    return [
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": _metadata(wish),
+            "spec": {"maxUnavailable": 1, "selector": {"matchLabels": wish.selected}},
+        }
+    ]
+
+
+def _metadata(wish: Installation, name: str = "") -> Document:
+    return {"name": name or wish.name, "namespace": wish.namespace, "labels": wish.labels}

@@ -1,0 +1,170 @@
+"""RDMA profiles of a job: how the cluster gives NICs to its Pods, asked for by annotations. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ringleader.errors import Fault, RequestError
+from ringleader.mpijob.annotations import (
+    RDMA_CLAIM_TEMPLATE,
+    RDMA_COUNT,
+    RDMA_NETWORK,
+    RDMA_NODE_LABELS,
+    RDMA_PROFILE,
+    RDMA_RESOURCE,
+    RDMA_SPREAD,
+    RDMA_SSH_PORT,
+)
+from ringleader.mpijob.model import MPIJob
+from ringleader.mpijob.object_metadata import LAUNCHER, WORKER, Document
+from ringleader.render.kubernetes.exec_spawn import is_exec
+from ringleader.render.rdma.faults import faults
+from ringleader.render.rdma.give import add_environment
+from ringleader.render.rdma.give import give as give_nics
+from ringleader.render.rdma.node_labels import pairs_of
+from ringleader.render.rdma.profile import Spread, Way
+from ringleader.render.rdma.remarks import remarks, runs_as_root
+from ringleader.render.rdma.settle import settle
+from ringleader.render.rdma.table import PROFILES
+from ringleader.render.rdma.wish import Grant, Wish
+
+_ANNOTATIONS = {
+    "profile": RDMA_PROFILE,
+    "resource": RDMA_RESOURCE,
+    "count": RDMA_COUNT,
+    "networks": RDMA_NETWORK,
+    "node_labels": RDMA_NODE_LABELS,
+    "claim_template": RDMA_CLAIM_TEMPLATE,
+    "ssh_port": RDMA_SSH_PORT,
+    "spread": RDMA_SPREAD,
+}
+"""Field of a wish → annotation that says it."""
+
+_WORKER = "spec.mpiReplicaSpecs[Worker].template.spec.containers[0].resources"
+
+
+def give(pod: Document, job: MPIJob, role: str = WORKER) -> None:
+    """Give a Pod in which ranks run its NICs, where the job asks for them.
+
+    Raises RequestError with what ``faults_of`` finds.
+    """
+    grant = grant_of(job)
+    if grant is None:
+        return
+    here = replace(grant, ssh_port=ssh_port(job) if role != LAUNCHER else None)
+    give_nics(pod, here, job=job.metadata.name, role="" if job.spec.run_launcher_as_worker else WORKER)
+    add_environment(pod["spec"]["containers"][0], grant.env)
+
+
+def grant_of(job: MPIJob) -> Grant | None:
+    """Return what each worker of a job gets; ``None``: it asks for no NICs."""
+    found = faults_of(job)
+    if found:
+        raise RequestError(found)
+    if not _said(job):
+        return None
+    wish, _ = _wish(job)
+    return settle(wish, _place)
+
+
+def faults_of(job: MPIJob) -> tuple[Fault, ...]:
+    """Return what is wrong with the NICs that a job asks for."""
+    if not _said(job):
+        return ()
+    wish, found = _wish(job)
+    found = [*found, *faults(wish, _place)]
+    profile = PROFILES.get(wish.profile)
+    if profile is not None and profile.way is Way.CLAIM and not wish.claim_template:
+        what = f"missing: with the profile {profile.name} a worker's claims are made from a template"
+        hint = "name one of the job's namespace; ringleader render mpijob --rdma dra prints one"
+        found.append(Fault(where=_place("claim_template"), what=what, hint=hint))
+    return tuple(found)
+
+
+def remarks_on(job: MPIJob) -> tuple[str, ...]:
+    """Return what the user of a job should know of its NICs. Raises RequestError as ``grant_of``."""
+    grant = grant_of(job)
+    return () if grant is None else remarks(grant, is_root=runs_as_root(_spec(job)))
+
+
+def ssh_port(job: MPIJob) -> int | None:
+    """Return the port of the workers' sshd where NICs decide it; ``None``: the image or the user does.
+
+    A worker with a command of its own has its own port too, unless the annotation names it.
+    """
+    if not _said(job) or is_exec(job) or faults_of(job):
+        return None
+    wish, _ = _wish(job)
+    first = _first(job)
+    has_program = bool(first.get("command") or first.get("args"))
+    return wish.ssh_port if has_program else settle(wish, _place).ssh_port
+
+
+def _said(job: MPIJob) -> bool:
+    return any(name in job.metadata.annotations for name in _ANNOTATIONS.values())
+
+
+def _place(field: str) -> str:
+    return f"metadata.annotations[{_ANNOTATIONS[field]}]" if field in _ANNOTATIONS else _WORKER
+
+
+def _wish(job: MPIJob) -> tuple[Wish, list[Fault]]:
+    """Return the wish with what cannot be read of it."""
+    notes, found = job.metadata.annotations, list[Fault]()
+    resources = _first(job).get("resources") or {}
+    asked = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+    labels, unread = pairs_of(_words(notes, "node_labels"))
+    for word in unread:
+        found.append(Fault(where=_place("node_labels"), what=f"{word!r} cannot be read", hint="NAME=VALUE"))
+    wish = Wish(
+        profile=notes.get(RDMA_PROFILE, ""),
+        resource=notes.get(RDMA_RESOURCE, ""),
+        count=_number(notes, "count", found),
+        networks=tuple(_words(notes, "networks")),
+        node_labels=labels,
+        claim_template=notes.get(RDMA_CLAIM_TEMPLATE, ""),
+        ssh_port=_number(notes, "ssh_port", found),
+        spread=_spread(notes, found),
+        has_cpu_or_memory=bool({"cpu", "memory"} & set(asked)),
+    )
+    return wish, found
+
+
+def _spec(job: MPIJob) -> Mapping[str, Any]:
+    """Return the Pods' spec in which ranks run."""
+    specs = job.spec.mpi_replica_specs
+    template = specs.launcher.template if specs.worker is None else specs.worker.template
+    spec: Mapping[str, Any] = template["spec"]
+    return spec
+
+
+def _first(job: MPIJob) -> Mapping[str, Any]:
+    container: Mapping[str, Any] = _spec(job)["containers"][0]
+    return container
+
+
+def _words(notes: Mapping[str, str], field: str) -> list[str]:
+    return [word.strip() for word in notes.get(_ANNOTATIONS[field], "").split(",") if word.strip()]
+
+
+def _number(notes: Mapping[str, str], field: str, found: list[Fault]) -> int | None:
+    text = notes.get(_ANNOTATIONS[field])
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal()) or len(text) > 9:
+        found.append(Fault(where=_place(field), what=f"{text!r} is no number", hint='in quotes: "1"'))
+        return None
+    return int(text)
+
+
+def _spread(notes: Mapping[str, str], found: list[Fault]) -> Spread | None:
+    text = notes.get(RDMA_SPREAD)
+    if text is None:
+        return None
+    if text not in tuple(Spread):
+        hint = f"one of: {', '.join(Spread)}"
+        found.append(Fault(where=_place("spread"), what=f"{text!r} is unknown", hint=hint))
+        return None
+    return Spread(text)

@@ -1,0 +1,147 @@
+"""When requests go out: the limiter, the pauses between attempts, patience."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from ringleader.kube.cluster import ApiError, UnreachableError
+from ringleader.kube.patience import patiently
+from ringleader.kube.rate_limit import Limiter
+from ringleader.kube.retry import Pauses
+
+
+class Clock:
+    """Seconds that pass by sleeping."""
+
+    def __init__(self) -> None:
+        self.now = 50.0
+        self.slept: list[float] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+def test_a_burst_goes_at_once_and_then_the_rate_holds() -> None:
+    clock = Clock()
+    limiter = Limiter(10, 5, clock=clock)
+    waits = [round(limiter.reserve(), 6) for _ in range(8)]
+    assert waits == [0, 0, 0, 0, 0, 0.1, 0.2, 0.3]
+
+
+def test_after_a_rest_the_burst_is_there_again_but_no_more() -> None:
+    clock = Clock()
+    limiter = Limiter(10, 5, clock=clock)
+    for _ in range(5):
+        limiter.reserve()
+    clock.now += 0.2
+    assert [round(limiter.reserve(), 6) for _ in range(3)] == [0, 0, 0.1]
+    clock.now += 3600
+    assert [round(limiter.reserve(), 6) for _ in range(6)] == [0, 0, 0, 0, 0, 0.1]
+
+
+def test_no_limit() -> None:
+    limiter = Limiter(0, 1, clock=Clock())
+    assert {limiter.reserve() for _ in range(1000)} == {0}
+
+
+def test_turns_come_in_the_order_of_asking() -> None:
+    clock = Clock()
+    limiter = Limiter(100, 1, clock=clock, sleep=clock.sleep)
+
+    async def ask() -> list[float]:
+        return [await limiter.take() for _ in range(3)]
+
+    assert asyncio.run(ask()) == [0, pytest.approx(0.01), pytest.approx(0.01)]
+
+
+@given(
+    qps=some.floats(0.1, 1000),
+    burst=some.integers(1, 50),
+    gaps=some.lists(some.floats(0, 2), max_size=60),
+)
+def test_no_window_holds_more_than_the_burst_and_the_rate(qps: float, burst: int, gaps: list[float]) -> None:
+    clock = Clock()
+    limiter = Limiter(qps, burst, clock=clock)
+    starts = []
+    for gap in gaps:
+        clock.now += gap
+        starts.append(clock.now + limiter.reserve())
+    assert starts == sorted(starts)
+    for first in range(len(starts)):
+        for last in range(first, len(starts)):
+            allowed = burst + qps * (starts[last] - starts[first])
+            assert last - first + 1 <= allowed + 1e-6
+
+
+# --- pauses -----------------------------------------------------------------------------------------------
+
+
+def test_pauses_double_up_to_a_limit() -> None:
+    pauses = Pauses(first=0.5, longest=5, spread=0.5, dice=lambda: 0.0)
+    assert [pauses.after(attempt) for attempt in (1, 2, 3, 4, 5, 1000)] == [0.5, 1, 2, 4, 5, 5]
+    pauses = Pauses(first=0.5, longest=5, spread=0.5, dice=lambda: 1.0)
+    assert [pauses.after(attempt) for attempt in (1, 2, 5)] == [0.25, 0.5, 2.5]
+
+
+# --- patience ---------------------------------------------------------------------------------------------
+
+AWAY = UnreachableError("away")
+BUSY = ApiError(status=429, reason="TooManyRequests", message="busy", retry_after=3)
+BROKEN = ApiError(status=503, reason="ServiceUnavailable", message="")
+WRONG = ApiError(status=422, reason="Invalid", message="spec: wrong")
+
+
+def be_patient(*answers: Exception | str, within: float = 60) -> tuple[str | Exception, Clock, list[str]]:
+    clock, told, left = Clock(), [], list(answers)
+
+    async def call() -> str:
+        answer = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    pauses = Pauses(first=1, longest=8, dice=lambda: 0.0)
+    try:
+        found: str | Exception = asyncio.run(
+            patiently(call, within=within, told=told.append, pauses=pauses, clock=clock, sleep=clock.sleep)
+        )
+    except (ApiError, UnreachableError) as error:
+        found = error
+    return found, clock, told
+
+
+@pytest.mark.parametrize(
+    ("answers", "end", "slept"),
+    [
+        (("here",), "here", []),
+        ((AWAY, AWAY, "here"), "here", [1, 2]),
+        ((BUSY, "here"), "here", [3]),
+        ((BROKEN, BUSY, AWAY, AWAY, AWAY, "here"), "here", [1, 3, 4, 8, 8]),
+        ((WRONG,), WRONG, []),
+        ((AWAY, WRONG), WRONG, [1]),
+        ((AWAY,), AWAY, [1, 2, 4, 8, 8, 8, 8, 8, 8, 5]),
+    ],
+)
+def test_patience(answers: tuple[Exception | str, ...], end: Exception | str, slept: list[float]) -> None:
+    found, clock, told = be_patient(*answers)
+    assert found is end or found == end
+    assert clock.slept == slept
+    assert len(told) == (1 if slept else 0)
+
+
+def test_one_is_told_whom_we_wait_for() -> None:
+    _, _, told = be_patient(AWAY, "here")
+    assert told == ["waiting up to 60 s for the API server: away"]
+
+
+def test_a_pause_that_is_longer_than_our_patience() -> None:
+    found, clock, _ = be_patient(BUSY, "here", within=2)
+    assert found is BUSY and clock.slept == []

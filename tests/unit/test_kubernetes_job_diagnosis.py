@@ -1,0 +1,455 @@
+"""Why a job is not running: from the cluster's own objects to findings, lines of progress and exit codes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ringleader.launch.kubernetes.exit_status import end_of
+from ringleader.launch.kubernetes.job_diagnosis import Finding, explain
+from ringleader.launch.kubernetes.job_snapshot import Facts, State
+from ringleader.launch.kubernetes.job_view import event_view, mpijob_view, pod_view, pods_job_view
+from ringleader.launch.kubernetes.progress_line import is_about_to_end, progress
+
+Object = dict[str, Any]
+
+
+def condition(type_: str, reason: str = "", message: str = "", status: str = "True") -> Object:
+    return {"type": type_, "status": status, "reason": reason, "message": message}
+
+
+def mpijob(*conditions: Object, workers: int = 2, **policy: Any) -> Object:
+    container = {"name": "main", "image": "i"}
+    template = {"spec": {"containers": [container, {"name": "sidecar", "image": "i"}]}}
+    replicas = {"Launcher": {"template": template}, "Worker": {"replicas": workers, "template": template}}
+    return {
+        "metadata": {"name": "train", "namespace": "team", "uid": "u"},
+        "spec": {"runPolicy": policy, "mpiReplicaSpecs": replicas},
+        "status": {"conditions": list(conditions)} if conditions else {},
+    }
+
+
+def pod(name: str, *states: Object, phase: str = "Pending", ready: bool = False, **status: Any) -> Object:
+    role = "worker" if "-worker-" in name else "launcher"
+    conditions = [{"type": "Ready", "status": str(ready)}]
+    if "unschedulable" in status:
+        said = {"reason": "Unschedulable", "message": status.pop("unschedulable")}
+        conditions.append({"type": "PodScheduled", "status": "False", **said})
+    return {
+        "metadata": {"name": name, "labels": {"training.kubeflow.org/job-role": role}},
+        "spec": {"nodeName": status.pop("node", ""), "schedulingGates": status.pop("gates", [])},
+        "status": {
+            "phase": phase,
+            "conditions": conditions,
+            "containerStatuses": [
+                {"name": "main", "restartCount": state.pop("restarts", 0), **state} for state in states
+            ],
+            **status,
+        },
+    }
+
+
+def running(name: str, node: str = "n1") -> Object:
+    return pod(name, {"state": {"running": {}}}, phase="Running", ready=True, node=node)
+
+
+def waiting(reason: str, message: str = "", **more: Any) -> Object:
+    return {"state": {"waiting": {"reason": reason, "message": message}}, **more}
+
+
+def ended(code: int, reason: str = "Error") -> Object:
+    return {"state": {"terminated": {"exitCode": code, "reason": reason}}}
+
+
+def event(kind: str, name: str, reason: str, message: str, type_: str = "Warning") -> Object:
+    about = {"kind": kind, "name": name}
+    return {"involvedObject": about, "type": type_, "reason": reason, "message": message}
+
+
+def facts(job: Object, *pods: Object, events: tuple[Object, ...] = (), age: float = 1.0) -> Facts:
+    return Facts(
+        job=mpijob_view(job),
+        pods=tuple(map(pod_view, pods)),
+        events=tuple(map(event_view, events)),
+        age=age,
+    )
+
+
+CREATED = condition("Created", "MPIJobCreated")
+FAULTS = "Found validation errors: spec.slotsPerWorker: -1 is less than 0"
+REFUSED = condition("Created", "ValidationError", FAULTS, status="False")
+RUNNING = condition("Running", "MPIJobRunning")
+GPUS = "0/12 nodes are available: 12 Insufficient nvidia.com/gpu. preemption: 0/12 nodes are available"
+QUOTA = (
+    'pods "train-worker-1" is forbidden: exceeded quota: team, requested: cpu=8, used: cpu=8, limited: cpu=8'
+)
+
+CASES: dict[str, tuple[Facts, tuple[tuple[str, str, str, str], ...]]] = {
+    "untouched for a moment": (
+        facts(mpijob(), age=2.0),
+        (("waits", "job train", "waits for the operator to take it up", ""),),
+    ),
+    "untouched for long": (
+        facts(mpijob(), age=60.0),
+        (("blocked", "job train", "no operator has looked at it", "is one running"),),
+    ),
+    "multikueue": (
+        facts(mpijob(managedBy="kueue.x-k8s.io/multikueue"), age=60.0),
+        (("waits", "job train", "is left to kueue.x-k8s.io/multikueue", "look there"),),
+    ),
+    "suspended": (
+        facts(mpijob(CREATED, condition("Suspended"), suspend=True)),
+        (("blocked", "job train", "is suspended", "kubectl patch mpijob train -n team --type merge"),),
+    ),
+    "in Kueue's queue": (
+        facts(
+            mpijob(CREATED, suspend=True)
+            | {"metadata": {"name": "train", "labels": {"kueue.x-k8s.io/queue-name": "q"}}}
+        ),
+        (("waits", "job train", "waits for Kueue to admit it through the queue q", "kubectl describe"),),
+    ),
+    "no GPUs": (
+        facts(
+            mpijob(CREATED),
+            pod("train-worker-0", unschedulable=GPUS),
+            pod("train-worker-1", unschedulable=GPUS),
+        ),
+        (("waits", "train-worker-0 and 1 more", "no node takes it: 0/12 nodes", "wait for GPUs"),),
+    ),
+    "a taint": (
+        facts(mpijob(CREATED), pod("train-worker-0", unschedulable="2 node(s) had untolerated taint {a: b}")),
+        (("waits", "train-worker-0", "no node takes it", "if the Pods may run there: --toleration"),),
+    ),
+    "a selector": (
+        facts(
+            mpijob(CREATED),
+            pod("train-worker-0", unschedulable="3 node(s) didn't match Pod's node affinity/selector"),
+        ),
+        (("waits", "train-worker-0", "no node takes it", "no node has these labels"),),
+    ),
+    "no claim": (
+        facts(mpijob(CREATED), pod("train-worker-0", unschedulable='persistentvolumeclaim "data" not found')),
+        (("waits", "train-worker-0", "no node takes it", "kubectl get pvc"),),
+    ),
+    "scheduling gate": (
+        facts(
+            mpijob(CREATED),
+            pod("train-worker-0", gates=[{"name": "example.org/g"}], unschedulable="gated"),
+        ),
+        (("waits", "train-worker-0", "held back by the scheduling gate example.org/g", "whoever"),),
+    ),
+    "image is missing": (
+        facts(
+            mpijob(CREATED),
+            pod("train-worker-0", waiting("ImagePullBackOff", 'Back-off pulling image "x": not found')),
+            pod("train-worker-1", waiting("ErrImagePull", 'Back-off pulling image "x": not found')),
+        ),
+        (("blocked", "train-worker-0 and 1 more", "Back-off pulling image", "check the image's name"),),
+    ),
+    "registry wants a login": (
+        facts(mpijob(CREATED), pod("train-worker-0", waiting("ErrImagePull", "401 Unauthorized"))),
+        (("blocked", "train-worker-0", "401 Unauthorized", "the registry wants a login"),),
+    ),
+    "pull secret is missing": (
+        facts(
+            mpijob(CREATED),
+            pod("train-worker-0", waiting("ErrImagePull", "pull access denied")),
+            events=(
+                event("Pod", "train-worker-0", "FailedToRetrieveImagePullSecret", "Unable to retrieve (reg)"),
+            ),
+        ),
+        (
+            ("blocked", "train-worker-0", "pull access denied", "the registry wants a login"),
+            ("note", "train-worker-0", "Unable to retrieve (reg)", "kubectl get secrets"),
+        ),
+    ),
+    "a Secret for a variable is missing": (
+        facts(
+            mpijob(CREATED),
+            pod("train-worker-0", waiting("CreateContainerConfigError", 'secret "wandb" not found')),
+        ),
+        (("blocked", "train-worker-0", 'main: secret "wandb" not found', "create what is missing"),),
+    ),
+    "the image has no sshd": (
+        facts(
+            mpijob(CREATED),
+            pod(
+                "train-worker-0",
+                waiting("RunContainerError", "exec: /usr/sbin/sshd: no such file or directory"),
+            ),
+        ),
+        (("blocked", "train-worker-0", "main: exec:", "the image lacks the program"),),
+    ),
+    "crash loop": (
+        facts(
+            mpijob(CREATED),
+            pod(
+                "train-worker-0",
+                waiting(
+                    "CrashLoopBackOff",
+                    restarts=3,
+                    lastState={"terminated": {"exitCode": 1, "reason": "Error"}},
+                ),
+                phase="Running",
+            ),
+        ),
+        (("blocked", "train-worker-0", "main has ended 3 times (Error with exit code 1)", ""),),
+    ),
+    "a volume cannot be mounted": (
+        facts(
+            mpijob(CREATED),
+            pod("train-worker-0", waiting("ContainerCreating"), node="n1"),
+            events=(event("Pod", "train-worker-0", "FailedMount", 'secret "keys" not found'),),
+        ),
+        (("blocked", "train-worker-0", 'secret "keys" not found', "create what is missing"),),
+    ),
+    "quota": (
+        facts(
+            mpijob(CREATED),
+            events=(event("MPIJob", "train", "MPIJobFailed", f"worker pod created failed: {QUOTA}"),),
+        ),
+        (("blocked", "MPIJob train", "worker pod created failed", "the namespace's quota is used up"),),
+    ),
+    "quota of the launcher": (
+        facts(mpijob(CREATED), events=(event("Job", "train-launcher", "FailedCreate", QUOTA),)),
+        (("blocked", "Job train-launcher", "pods", "the namespace's quota is used up"),),
+    ),
+    "priority class": (
+        facts(
+            mpijob(CREATED),
+            events=(
+                event("Job", "train-launcher", "FailedCreate", "no PriorityClass with name high was found"),
+            ),
+        ),
+        (("blocked", "Job train-launcher", "no PriorityClass", "kubectl get priorityclasses"),),
+    ),
+    "workers are being made": (
+        facts(mpijob(CREATED), running("train-worker-0")),
+        (("waits", "job train", "1 of 2 workers are made", ""),),
+    ),
+    "containers are being made": (
+        facts(
+            mpijob(CREATED), running("train-worker-0"), pod("train-worker-1", waiting("ContainerCreating"))
+        ),
+        (("waits", "train-worker-1", "containers are being made", ""),),
+    ),
+    "only the launcher is missing": (
+        facts(mpijob(CREATED), running("train-worker-0"), running("train-worker-1")),
+        (("waits", "job train", "waits for the launcher's Pod", ""),),
+    ),
+    "restarting": (
+        facts(mpijob(CREATED, condition("Restarting", "R", "worker 1 was evicted"))),
+        (("waits", "job train", "worker 1 was evicted", ""),),
+    ),
+    "evicted worker": (
+        facts(
+            mpijob(CREATED),
+            pod("train-worker-0", phase="Failed", reason="Evicted", message="The node was low on memory"),
+        ),
+        (("blocked", "train-worker-0", "Evicted: The node was low on memory", ""),),
+    ),
+    "failed": (
+        facts(
+            mpijob(CREATED, condition("Failed", "BackoffLimitExceeded", "train-worker-1 main: OOMKilled")),
+            pod("train-worker-1", ended(137, "OOMKilled"), phase="Failed"),
+        ),
+        (
+            ("failed", "job train", "train-worker-1 main: OOMKilled", ""),
+            ("failed", "train-worker-1", "main ended with exit code 137 (OOMKilled)", "--memory"),
+        ),
+    ),
+    "ran too long": (
+        facts(mpijob(CREATED, condition("Failed", "DeadlineExceeded", "Job was active too long"))),
+        (("failed", "job train", "Job was active too long", "it ran longer than --timeout"),),
+    ),
+    "invalid": (
+        facts(
+            mpijob(REFUSED),
+            events=(event("MPIJob", "train", "ValidationError", FAULTS),),
+        ),
+        (("blocked", "job train", FAULTS, "or delete it and submit it anew"),),
+    ),
+    "invalid since an edit": (
+        facts(
+            mpijob(condition("Created", "ValidationError", FAULTS), RUNNING),
+            running("train-worker-0"),
+            running("train-worker-1"),
+        ),
+        (("blocked", "job train", FAULTS, "stays as it is"),),
+    ),
+    "runs": (
+        facts(mpijob(CREATED, RUNNING), running("train-worker-0"), running("train-worker-1")),
+        (),
+    ),
+    "succeeded": (facts(mpijob(CREATED, condition("Succeeded"))), ()),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_explain(name: str) -> None:
+    given, expected = CASES[name]
+    found = explain(given)
+    assert [(one.kind, one.where) for one in found] == [(kind, where) for kind, where, _, _ in expected]
+    for one, (_, _, what, hint) in zip(found, expected, strict=True):
+        assert one.what.startswith(what), one
+        assert hint in one.hint if hint else not one.hint, one
+
+
+def test_what_matters_most_stands_first() -> None:
+    given = facts(
+        mpijob(CREATED),
+        pod("train-worker-0", unschedulable=GPUS),
+        pod("train-worker-1", waiting("ErrImagePull", "manifest unknown")),
+    )
+    assert [one.kind for one in explain(given)] == ["blocked", "waits"]
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (
+            CASES["no GPUs"][0],
+            f"waiting: 0 of 2 workers ready; train-worker-0 and 1 more: no node takes it: {GPUS}",
+        ),
+        (CASES["suspended"][0], "suspended"),
+        (CASES["in Kueue's queue"][0], "suspended: waits for Kueue to admit it through the queue q"),
+        (CASES["restarting"][0], "restarting: 0 of 2 workers ready; job train: worker 1 was evicted"),
+        (CASES["runs"][0], "running on 2 workers"),
+        (CASES["succeeded"][0], "succeeded"),
+        (CASES["invalid"][0], "invalid"),
+        (CASES["invalid since an edit"][0], "running on 2 workers"),
+        (
+            facts(mpijob(CREATED, RUNNING), running("train-worker-0", "n1"), running("train-worker-1", "n2")),
+            "running on 2 workers on 2 nodes",
+        ),
+        (
+            facts(mpijob(CREATED, workers=1), pod("train-worker-0", waiting("ErrImagePull", "x" * 400))),
+            f"waiting: 0 of 1 workers ready; train-worker-0: {'x' * 159}…",
+        ),
+    ],
+)
+def test_progress(given: Facts, text: str) -> None:
+    assert progress(given).text[: len(text)] == text
+
+
+def test_a_line_is_new_only_when_the_reason_is() -> None:
+    def key(*pods: Object) -> tuple[str, ...]:
+        return progress(facts(mpijob(CREATED), *pods)).key
+
+    first = key(pod("train-worker-0", unschedulable="0/12 nodes are available"))
+    assert first == key(pod("train-worker-0", unschedulable="0/13 nodes are available"))
+    assert first != key(pod("train-worker-0", waiting("ErrImagePull", "denied")))
+
+
+FAILED = condition("Failed", "BackoffLimitExceeded", "train-launcher-a main: exit code 7")
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "whose"),
+    [
+        (facts(mpijob(CREATED, RUNNING)), None, None),
+        (facts(mpijob(condition("Succeeded")), pod("train-launcher-a", ended(0))), 0, ""),
+        (facts(mpijob(FAILED), pod("train-launcher-a", ended(7), phase="Failed")), 7, "launcher"),
+        (facts(mpijob(FAILED), pod("train-launcher-a", {"state": {"running": {}}})), 3, "the cluster"),
+        (facts(mpijob(FAILED)), 3, "the cluster"),
+        (facts(mpijob(REFUSED)), 3, "the cluster"),
+        (facts(mpijob(REFUSED, suspend=True)), 3, "the cluster"),
+        (CASES["invalid since an edit"][0], None, None),
+        (
+            facts(
+                mpijob(condition("Failed", "DeadlineExceeded", "too long")),
+                pod("train-launcher-a", ended(143)),
+            ),
+            124,
+            "the cluster",
+        ),
+        (
+            facts(
+                mpijob(FAILED),
+                pod("train-launcher-b", ended(9)) | {"metadata": {"name": "train-launcher-b"}},
+                pod("train-launcher-a", ended(7)),
+            ),
+            7,
+            "launcher",
+        ),
+    ],
+)
+def test_exit_codes(given: Facts, code: int | None, whose: str | None) -> None:
+    end = end_of(given)
+    assert (end and end.exit_code, end and end.whose) == (code, whose)
+
+
+def test_the_last_attempts_code_counts() -> None:
+    early, late = pod("train-launcher-z", ended(7)), pod("train-launcher-a", ended(9))
+    early["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    late["metadata"]["creationTimestamp"] = "2026-01-01T00:01:00Z"
+    end = end_of(facts(mpijob(FAILED), late, early))
+    assert end is not None and (end.exit_code, end.launcher) == (9, "train-launcher-a")
+
+
+def test_the_jobs_container_counts_not_its_neighbour() -> None:
+    given = pod("train-launcher-a", ended(7))
+    given["status"]["containerStatuses"].insert(0, {"name": "sidecar", **ended(1)})
+    end = end_of(facts(mpijob(FAILED), given))
+    assert end is not None and end.exit_code == 7
+
+
+@pytest.mark.parametrize(
+    ("status", "suspend", "state"),
+    [
+        ({}, False, State.PENDING),
+        ({}, True, State.SUSPENDED),
+        ({"conditions": [condition("Suspended")]}, True, State.SUSPENDED),
+        ({"conditions": [condition("Suspended")]}, False, State.PENDING),
+        ({"active": 1, "ready": 1}, False, State.RUNNING),
+        ({"conditions": [condition("Complete")]}, False, State.SUCCEEDED),
+        ({"conditions": [condition("Failed", "BackoffLimitExceeded")]}, False, State.FAILED),
+    ],
+)
+def test_a_job_without_mpijob_has_the_same_states(status: Object, suspend: bool, state: State) -> None:
+    document = {
+        "metadata": {
+            "name": "train-launcher",
+            "labels": {"training.kubeflow.org/job-name": "train"},
+            "annotations": {"ringleader/workers": "4"},
+        },
+        "spec": {"suspend": suspend},
+        "status": status,
+    }
+    view = pods_job_view(document)
+    assert (view.name, view.workers, view.on, view.state) == ("train", 4, "pods", state)
+
+
+def test_odd_documents_are_read_as_far_as_they_go() -> None:
+    view = mpijob_view({"metadata": {"name": "x"}, "spec": {"mpiReplicaSpecs": [], "runPolicy": "?"}})
+    assert (view.name, view.workers, view.state) == ("x", 0, State.PENDING)
+    assert pod_view({"metadata": None, "status": {"containerStatuses": ["?"]}}).containers == ()
+    assert replace(view, is_deleting=True).state is State.DELETING
+
+
+def test_an_invalid_jobs_end_says_the_operators_words() -> None:
+    end = end_of(facts(mpijob(REFUSED)))
+    assert end is not None and (end.state, end.reason) == ("Invalid", FAULTS)
+
+
+def test_findings_are_not_repeated() -> None:
+    twice = event("MPIJob", "train", "MPIJobFailed", "no")
+    found = explain(facts(mpijob(CREATED), events=(twice, twice)))
+    assert found == (Finding(kind="blocked", where="MPIJob train", what="no"),)
+
+
+def test_a_launcher_that_has_ended_makes_a_job_wait_for_nothing() -> None:
+    """The Job's status says for a moment that nothing runs, and not yet how it ended."""
+    job = mpijob(CREATED)
+    for phases, ends in (
+        ((), False),
+        (("Pending",), False),
+        (("Running",), False),
+        (("Succeeded",), True),
+        (("Failed",), True),
+        (("Failed", "Pending"), False),
+    ):
+        pods = [pod(f"train-launcher-{index}", phase=phase) for index, phase in enumerate(phases)]
+        assert is_about_to_end(facts(job, *pods)) is ends, phases

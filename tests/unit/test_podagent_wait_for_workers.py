@@ -1,0 +1,304 @@
+"""How a launcher waits for its workers: rounds and deadlines on a clock of our own, questions on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from ringleader.errors import RefusedError
+from ringleader.kube.cluster import ApiError, Cluster, UnreachableError
+from ringleader.podagent.__main__ import hosts_of, main
+from ringleader.podagent.answers import Answer, State
+from ringleader.podagent.by_api import PodQuestion
+from ringleader.podagent.wait_for_workers import LONGEST_PAUSE, Limits, Surroundings, wait_for
+from ringleader.podagent.worker_probes import SshQuestion, port_of
+
+READY, NAMELESS, SILENT = Answer(state=State.READY), Answer(state=State.NAMELESS), Answer(state=State.SILENT)
+
+
+class Time:
+    """A clock that only moves where somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.pauses: list[float] = []
+        self.said: list[str] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.now += seconds
+
+    def around(self) -> Surroundings:
+        return Surroundings(clock=lambda: self.now, sleep=self.sleep, say=self.said.append)
+
+
+def wait(
+    answers: dict[str, Iterable[Answer]],
+    *,
+    timeout: float = 60.0,
+    whole: float | None = None,
+    knows_where: bool = True,
+) -> tuple[Time, list[str]]:
+    """Wait for hosts that give these answers in turn, the last one for ever."""
+    time, asked = Time(), []
+    left = {host: list(given) for host, given in answers.items()}
+
+    async def ask(host: str) -> Answer:
+        asked.append(host)
+        return left[host].pop(0) if len(left[host]) > 1 else left[host][0]
+
+    limits = Limits(timeout=timeout, whole=whole, knows_where=knows_where)
+    asyncio.run(wait_for(list(answers), ask, limits, time.around()))
+    return time, asked
+
+
+def test_hosts_that_are_ready_are_not_asked_again() -> None:
+    time, asked = wait({"a": [READY], "b": [NAMELESS, SILENT, READY]})
+    assert asked == ["a", "b", "b", "b"]
+    assert len(time.pauses) == 2
+    assert time.said[-1].startswith("all 2 workers are ready")
+
+
+def test_pauses_grow_and_people_hear_who_is_missing() -> None:
+    slow = [SILENT] * 40
+    time, _ = wait({"w-0.j": [*slow, READY], "w-1.j": [READY]}, timeout=1000.0)
+    assert time.pauses == sorted(time.pauses)
+    assert time.pauses[0] < 0.2
+    assert time.pauses[-1] == LONGEST_PAUSE
+    told = [text for text in time.said if text.startswith("waiting for 1 of 2 workers: w-0 does not answer")]
+    assert len(told) > 3
+
+
+def test_the_time_is_over_and_every_missing_host_is_named() -> None:
+    hosts = {f"w-{index}": [SILENT if index % 2 else NAMELESS] for index in range(8)} | {"ok": [READY]}
+    with pytest.raises(RefusedError) as raised:
+        wait(hosts, timeout=30.0)
+    faults = raised.value.faults
+    assert faults[0].what == "8 of 9 workers are not ready; 30 s without an answer is too long"
+    assert [fault.where for fault in faults[1:]] == [f"w-{index}" for index in range(8)]
+    with pytest.raises(RefusedError, match="8 of 9 workers were not ready after 45 s"):
+        wait(hosts, timeout=30.0, whole=45.0)
+
+
+def test_workers_that_are_queued_are_waited_for_as_long_as_it_takes() -> None:
+    hours = [NAMELESS] * 5000  # with 5 s between them: seven hours
+    time, _ = wait({"a": [READY], "b": [*hours, SILENT, READY]}, timeout=900.0)
+    assert time.now > 6 * 3600
+    assert time.said[-1].startswith("all 2 workers are ready")
+
+
+def test_the_time_of_each_worker_begins_with_its_address() -> None:
+    late = [NAMELESS] * 1000
+    slow = [SILENT] * 100  # 500 s of the 900 s
+    time, _ = wait(
+        {"a": [READY], "b": [*late, *slow, READY], "c": [*late, *late, *slow, READY]}, timeout=900.0
+    )
+    assert time.said[-1].startswith("all 3 workers are ready")
+    with pytest.raises(RefusedError, match="2 of 3"):
+        wait({"a": [READY], "b": [NAMELESS, SILENT], "c": [NAMELESS]}, timeout=900.0)
+
+
+def test_a_worker_that_lost_its_address_begins_anew() -> None:
+    turns = [one for _ in range(5) for one in (*[SILENT] * 100, NAMELESS)]
+    wait({"a": [READY], "b": [*turns, READY]}, timeout=900.0)
+
+
+def test_a_limit_of_the_job_holds_for_workers_without_an_address() -> None:
+    with pytest.raises(RefusedError, match="1 of 2 workers were not ready after 60 s"):
+        wait({"a": [READY], "b": [NAMELESS]}, whole=60.0)
+    time, _ = wait({"a": [READY], "b": [*[SILENT] * 100, READY]}, timeout=10.0, whole=3600.0)
+    assert time.said[-1].startswith("all 2 workers are ready")
+
+
+def test_no_pause_goes_beyond_the_deadline() -> None:
+    time = Time()
+
+    async def ask(host: str) -> Answer:
+        return SILENT
+
+    with pytest.raises(RefusedError):
+        asyncio.run(wait_for(["a"], ask, Limits(timeout=3.0), time.around()))
+    assert sum(time.pauses) == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize(
+    ("answers", "goes_on"),
+    [
+        ({"a": [SILENT], "b": [SILENT]}, True),
+        ({"a": [SILENT], "b": [*[NAMELESS] * 1000, SILENT]}, True),
+        ({"a": [SILENT], "b": [*[NAMELESS] * 1000, READY]}, False),
+        ({"a": [SILENT], "b": [READY]}, False),
+    ],
+)
+def test_where_the_port_is_unknown_only_silence_of_all_is_passed_over(
+    answers: dict[str, list[Answer]], goes_on: bool
+) -> None:
+    if goes_on:
+        time, _ = wait(answers, knows_where=False)  # type: ignore[arg-type]
+        assert "going on" in time.said[-1]
+    else:
+        with pytest.raises(RefusedError):
+            wait(answers, knows_where=False)  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def listener(greeting: bytes) -> AsyncIterator[int]:
+    """Something on a free port of the loopback that greets whoever connects."""
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(greeting)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(greet, "127.0.0.1", 0)
+    async with server:
+        yield int(server.sockets[0].getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    ("greeting", "state"),
+    [(b"SSH-2.0-OpenSSH_9.2\r\n", State.READY), (b"HTTP/1.1 400\r\n", State.SILENT), (b"", State.SILENT)],
+)
+def test_only_an_sshd_counts(greeting: bytes, state: State) -> None:
+    async def asked() -> Answer:
+        async with listener(greeting) as port:
+            return await SshQuestion([port])("127.0.0.1")
+
+    assert asyncio.run(asked()).state is state
+
+
+def test_where_an_address_is_enough_nothing_is_sent() -> None:
+    """Proxies of a mesh with strict mTLS refuse whatever comes from an init container."""
+
+    async def asked() -> Answer:
+        async with listener(b"") as port:
+            return await SshQuestion([port], by_address=True)("127.0.0.1")
+
+    assert asyncio.run(asked()).state is State.READY
+    running = cast(Cluster, Pods(pod("Running", "False")))
+    assert asyncio.run(PodQuestion(running, "team", by_address=True)("w-0.j")).state is State.READY
+    pending = cast(Cluster, Pods(pod("Pending", "False")))
+    assert asyncio.run(PodQuestion(pending, "team", by_address=True)("w-0.j")).state is State.NAMELESS
+
+
+def test_the_first_that_answers_tells_the_port_for_all() -> None:
+    async def asked() -> list[Answer]:
+        async with listener(b"SSH-2.0-x\r\n") as right, listener(b"no") as wrong:
+            question = SshQuestion([wrong, right])
+            first = await question("127.0.0.1")
+            other = SshQuestion([wrong])
+            return [first, await question("127.0.0.1"), await other("127.0.0.1")]
+
+    first, second, third = asyncio.run(asked())
+    assert (first.state, second.state, third.state) == (State.READY, State.READY, State.SILENT)
+
+
+def test_a_host_without_a_name() -> None:
+    answer = asyncio.run(SshQuestion([22])("no-such-host.invalid"))
+    assert answer.state is State.NAMELESS
+    assert "no address" in str(answer)
+
+
+@pytest.mark.parametrize(
+    ("text", "ports"),
+    [("user me\nhostname w\nport 2222\n", (2222,)), ("", ()), ("port x\n", ()), ("sendenv PORT\n", ())],
+)
+def test_the_port_that_the_images_ssh_turns_to(text: str, ports: tuple[int, ...]) -> None:
+    assert port_of(text) == ports
+
+
+class Pods:
+    """A cluster that knows of one Pod at most."""
+
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+        self.asked: list[tuple[str, str]] = []
+
+    async def get(self, resource: Any, name: str, namespace: str = "") -> Any:
+        self.asked.append((name, namespace))
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+
+def pod(phase: str, ready: str) -> dict[str, Any]:
+    return {"status": {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]}}
+
+
+@pytest.mark.parametrize(
+    ("answer", "state", "text"),
+    [
+        (pod("Running", "True"), State.READY, "ready"),
+        (pod("Running", "False"), State.SILENT, "is Running, not ready"),
+        ({}, State.NAMELESS, "is Pending, not ready"),
+        (ApiError(status=404, reason="NotFound", message="gone"), State.NAMELESS, "is not there yet"),
+        (ApiError(status=403, reason="Forbidden", message="no"), State.NAMELESS, "cannot be looked at: no"),
+        (UnreachableError("reset"), State.SILENT, "cannot be looked at: reset"),
+    ],
+)
+def test_pods_are_asked_for_by_name(answer: Any, state: State, text: str) -> None:
+    pods = Pods(answer)
+    said = asyncio.run(PodQuestion(cast(Cluster, pods), "team")("train-worker-1.train.team.svc"))
+    assert (said.state, str(said)) == (state, text)
+    assert pods.asked == [("train-worker-1", "team")]
+
+
+def test_hosts_of_both_dialects() -> None:
+    assert hosts_of("a.j slots=2\nb.j slots=2\n", "") == ["a.j", "b.j"]
+    assert hosts_of("l.j:2\na.j:2\n\n", "l") == ["a.j"]
+    assert hosts_of("", "") == []
+
+
+def test_the_whole_init_container(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hostfile, tools = tmp_path / "hostfile", tmp_path / "tools"
+    tools.mkdir()
+    hostfile.write_text("train-launcher.train.team.svc slots=1\n")
+    words = ["wait", f"--tools={tools}", f"--hostfile={hostfile}", "--timeout=0.1", "--port=1"]
+    assert main([*words, "--launcher=train-launcher"]) == 0, "there is no worker to wait for"
+    assert sorted(path.name for path in tools.iterdir()) == [
+        "check",
+        "contacted",
+        "hosts.sh",
+        "job.sh",
+        "kubexec.sh",
+        "launch",
+        "ssh",
+    ]
+    hostfile.write_text("127.0.0.1 slots=1\n")
+    assert main(words) == 3
+    assert "1 of 1 workers are not ready; 0.1 s without an answer" in capsys.readouterr().err
+    assert main([*words, "--wait-for=address"]) == 0
+    hostfile.write_text("no-such-host.invalid slots=1\n")
+    assert main([*words, "--wait-for=off"]) == 0
+    assert main([*words, "--limit=0.1"]) == 3
+    assert "1 of 1 workers were not ready after 0.1 s" in capsys.readouterr().err
+    assert main([*words[:2], "--hostfile=/no/such/file", "--timeout=1"]) == 3
+    assert "/no/such/file" in capsys.readouterr().err
+
+
+def test_it_ends_when_it_is_asked_to(tmp_path: Path) -> None:
+    hostfile, tools = tmp_path / "hostfile", tmp_path / "tools"
+    tools.mkdir()
+    hostfile.write_text("127.0.0.1 slots=1\n")
+    words = ["wait", f"--tools={tools}", f"--hostfile={hostfile}", "--timeout=600", "--port=1"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ringleader.podagent", *words], stderr=subprocess.DEVNULL
+    )
+    try:
+        end = time.monotonic() + 60
+        while not (tools / "job.sh").exists():
+            assert process.poll() is None and time.monotonic() < end
+            time.sleep(0.01)
+        process.terminate()
+        assert process.wait(60) == 143, "a handler of its own: the first process of a container has no other"
+    finally:
+        process.kill()
+        process.wait()
