@@ -40,7 +40,8 @@ from ringleader.kube.api_resources import (
 )
 from ringleader.kube.client import RestCluster
 from ringleader.kube.cluster import ApiError
-from ringleader.kube.credential_sources import Credentials, credentials
+from ringleader.kube.credential_sources import credentials
+from ringleader.kube.credentials import Credentials
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "controller.json"

@@ -11,7 +11,7 @@ from typing import Any
 from aiohttp import web
 
 from ringleader.kube.client import RestCluster
-from ringleader.kube.credential_sources import Credentials, Fixed, Identity
+from ringleader.kube.credentials import Credentials, Fixed, Identity
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -27,7 +27,8 @@ from ringleader.errors import RefusedError, RequestError
 from ringleader.kube.api_resources import CONFIG_MAPS, MPIJOBS, NAMESPACES, PODS
 from ringleader.kube.client import RestCluster
 from ringleader.kube.cluster import ApiError, UnreachableError
-from ringleader.kube.credential_sources import Credentials, Fixed, credentials
+from ringleader.kube.credential_sources import credentials
+from ringleader.kube.credentials import Credentials, Fixed
 from ringleader.kube.informer import Informer
 from ringleader.kube.patience import patiently
 from ringleader.kube.retry import Pauses

@@ -12,7 +12,7 @@ import pytest
 
 from ringleader.errors import RefusedError, RequestError
 from ringleader.kube.credential_plugin import ExecPlugin, ExecSpec
-from ringleader.kube.credential_sources import TokenFile
+from ringleader.kube.credentials import TokenFile
 
 V1 = "client.authentication.k8s.io/v1"
 

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from ringleader.errors import RequestError
-from ringleader.kube.credential_sources import Credentials, credentials
+from ringleader.kube.credential_sources import credentials
+from ringleader.kube.credentials import Credentials
 
 
 def config(

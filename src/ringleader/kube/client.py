@@ -11,7 +11,7 @@ from ringleader.errors import Fault
 from ringleader.kube.api_errors import Lines, change_of
 from ringleader.kube.api_resources import PODS, Resource
 from ringleader.kube.cluster import ApiError, Change, Cluster, Listing, Object, Session, UnreachableError
-from ringleader.kube.credential_sources import Credentials
+from ringleader.kube.credentials import Credentials
 from ringleader.kube.http_transport import Request, Transport
 from ringleader.kube.pod_exec import PROTOCOLS, ExecSession
 from ringleader.kube.rate_limit import Limiter

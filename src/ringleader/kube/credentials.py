@@ -1,7 +1,8 @@
-"""Who we are to an API server: the headers and the certificate that say so, and how they are renewed."""
+"""An API server's address and how we authenticate to it: headers, certificates and their renewal."""
 
 from __future__ import annotations
 
+import ssl
 import time
 from base64 import b64encode
 from collections.abc import Callable, Mapping
@@ -9,7 +10,8 @@ from pathlib import Path
 from typing import Protocol
 
 from ringleader.errors import Fault, RefusedError
-from ringleader.kube.tls import KeyPair
+from ringleader.kube.proxy import is_loopback
+from ringleader.kube.tls import KeyPair, Trust, client_context
 
 _REREAD_S = 10.0
 """How old a token read from a file may be. The kubelet rewrites it long before the old one ends."""
@@ -98,3 +100,74 @@ class TokenFile:
 def basic(username: str, password: str) -> dict[str, str]:
     """Return the header of a name and a password."""
     return {"Authorization": f"Basic {b64encode(f'{username}:{password}'.encode()).decode()}"}
+
+
+class Credentials:
+    """A server and a way to prove who we are."""
+
+    def __init__(
+        self,
+        *,
+        server: str,
+        identity: Identity,
+        trust: Trust | None = None,
+        namespace: str = "default",
+        context: str = "",
+        headers: Mapping[str, str] | None = None,
+        server_name: str = "",
+        proxy: str = "",
+    ) -> None:
+        """Keep what was found; see the properties."""
+        self._server, self._identity, self._trust = server.rstrip("/"), identity, trust or Trust()
+        self._namespace, self._context, self._extra = namespace, context, dict(headers or {})
+        self._server_name, self._proxy = server_name, proxy
+        self._is_private = self._server.startswith("https:") or is_loopback(self._server)
+        self._shown: tuple[KeyPair | None, ssl.SSLContext] | None = None
+
+    @property
+    def server(self) -> str:
+        """``https://host:port``, without a slash at the end."""
+        return self._server
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the context, or of the Pod; ``default`` where neither says."""
+        return self._namespace
+
+    @property
+    def context(self) -> str:
+        """The context's name; ``in-cluster`` for a Pod's own account."""
+        return self._context
+
+    @property
+    def server_name(self) -> str:
+        """The name that the server's certificate must have, where it is not that of the address."""
+        return self._server_name
+
+    @property
+    def proxy(self) -> str:
+        """URL of the HTTP proxy on the way; empty without."""
+        return self._proxy
+
+    @property
+    def ssl(self) -> ssl.SSLContext | None:
+        """TLS settings, to be asked for after ``headers``; ``None`` for plain HTTP."""
+        if not self._server.startswith("https:"):
+            return None
+        pair = self._identity.certificate()
+        if self._shown is None or self._shown[0] is not pair:
+            self._shown = (pair, client_context(self._trust, pair))
+        return self._shown[1]
+
+    async def headers(self) -> dict[str, str]:
+        """Return the headers of the next request, renewed where needed.
+
+        Over plain HTTP nothing secret leaves this machine: to another one no token is sent, as by kubectl.
+        """
+        if not self._is_private:
+            return dict(self._extra)
+        return {**await self._identity.headers(), **self._extra}
+
+    def forget(self) -> bool:
+        """Drop what the server refused (401). True where it is worth trying again."""
+        return self._is_private and self._identity.forget()

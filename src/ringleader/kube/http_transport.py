@@ -19,7 +19,7 @@ from yarl import URL
 from ringleader.errors import Fault
 from ringleader.kube.api_errors import error_of, warnings_of
 from ringleader.kube.cluster import ApiError, UnreachableError
-from ringleader.kube.credential_sources import Credentials
+from ringleader.kube.credentials import Credentials
 from ringleader.kube.faults import unreachable
 from ringleader.kube.rate_limit import Limiter
 

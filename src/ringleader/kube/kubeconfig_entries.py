@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from ringleader.errors import Fault, RequestError
 from ringleader.kube.credential_plugin import VERSIONS, ExecPlugin, ExecSpec, command_of
-from ringleader.kube.credential_sources import Fixed, Identity, TokenFile, basic
+from ringleader.kube.credentials import Fixed, Identity, TokenFile, basic
 from ringleader.kube.kubeconfig import Entry, text_of
 from ringleader.kube.proxy import proxy_of
 from ringleader.kube.tls import KeyPair, Trust
