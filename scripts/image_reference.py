@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields
 from typing import Any
 
-from ringleader.images import arguments, mirrors
-from ringleader.images.arguments import Sort
+from ringleader.images import mirrors, recipe_fields
 from ringleader.images.blocks import KINDS
 from ringleader.images.recipe import Mirrors, Recipe
+from ringleader.images.recipe_fields import Sort
 from ringleader.mpijob.field_schema import descriptions
 
 HEAD = """# Image recipes
@@ -127,7 +127,7 @@ def value(field: Field[Any]) -> str:
 
 def named(sort: Sort) -> str:
     """Return a sort of text as a link to its row below."""
-    name = next(name for name, one in vars(arguments).items() if one is sort)
+    name = next(name for name, one in vars(recipe_fields).items() if one is sort)
     return f"[{name.lower().replace('_', ' ')}](#kinds-of-text)"
 
 
@@ -160,7 +160,7 @@ def sorts() -> Iterator[str]:
     yield "None holds a newline or another control character. A value comes out of the image byte for byte, whatever quotes and signs it has.\n"
     yield "| kind | is | such as | pattern |"
     yield "| --- | --- | --- | --- |"
-    for name, one in vars(arguments).items():
+    for name, one in vars(recipe_fields).items():
         if isinstance(one, Sort):
             pattern = one.regex.replace("|", r"\|")
             shown = f"`{pattern}`" if len(pattern) < 100 and "](" not in pattern else ""

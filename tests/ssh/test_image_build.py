@@ -19,13 +19,13 @@ from ringleader.cli.image import build as image_build
 from ringleader.cli.image import lock
 from ringleader.cli.image.build_display import Shown, clock
 from ringleader.errors import RefusedError, RequestError
-from ringleader.images import build_context, build_run, own_wheel
+from ringleader.images import build_context, build_process, ringleader_wheel
 from ringleader.images.build import Task, build
 from ringleader.images.build_command import Isolation, Wish
 from ringleader.images.build_progress import Step
 from ringleader.images.builders import Builder
+from ringleader.images.instructions import Image
 from ringleader.images.recipe import Recipe
-from ringleader.images.steps import Image
 
 MANIFEST = json.dumps({"layers": [{"size": 2097152}]})
 INSPECT = json.dumps({"FromImageID": "ab12", "FromImageDigest": "sha256:cd", "Manifest": MANIFEST})
@@ -49,7 +49,7 @@ eval "$RL_AT_STEP"
 echo sha256:ab12 > "$context/../image-id"
 """
 IMAGE = Image(
-    name="digits", about="", stages=(), context=(own_wheel.name(),), test=("/r", "doctor", "--image")
+    name="digits", about="", stages=(), context=(ringleader_wheel.name(),), test=("/r", "doctor", "--image")
 )
 
 
@@ -130,7 +130,7 @@ def test_a_build(place) -> None:
     assert not context_of(place).exists()
     listed = Path(place["RL_CONTEXT"] + ".list").read_text()
     assert "Dockerfile" not in listed
-    assert own_wheel.name() in listed
+    assert ringleader_wheel.name() in listed
 
 
 def test_a_step_that_fails(place) -> None:
@@ -159,7 +159,7 @@ def test_a_build_that_takes_too_long(place) -> None:
 
 def test_output_that_somebody_else_keeps_open_does_not_hold_us_up() -> None:
     lines: list[str] = []
-    ended = build_run.run(
+    ended = build_process.run(
         ("/bin/sh", "-c", "sleep 600 & echo $!"),
         environ={},
         line=lines.append,
@@ -308,7 +308,7 @@ def test_a_rehearsal_builds_nothing(place) -> None:
     found = json.loads(out)
     assert found["argv"][1:4] == ["bud", "--file", "BUILD/Dockerfile"]
     assert found["dockerfile"].startswith("#")
-    assert {"path": own_wheel.name(), "from": None} in found["context"]
+    assert {"path": ringleader_wheel.name(), "from": None} in found["context"]
     assert not Path(place["RL_CONTEXT"]).exists()
     assert not list(Path(place["TMPDIR"]).iterdir())
 

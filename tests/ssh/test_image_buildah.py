@@ -14,8 +14,8 @@ from ringleader.images import build_context, builders
 from ringleader.images.build import Built, Task, build
 from ringleader.images.build_command import Isolation, Wish
 from ringleader.images.build_progress import Step
+from ringleader.images.instructions import Image
 from ringleader.images.recipe import Recipe
-from ringleader.images.steps import Image
 
 DOCKERFILE = """\
 FROM scratch AS build

@@ -10,21 +10,21 @@ from typing import Any
 
 import pytest
 
-from ringleader.images import apptainer, assemble, dockerfile, profiles, read
-from ringleader.images.steps import Image
+from ringleader.images import apptainer, bundled_recipes, dockerfile, image_assembly, recipe_parser
+from ringleader.images.instructions import Image
 
 ROOT = Path(__file__).resolve().parents[2]
-PROFILES = profiles.names()
+PROFILES = bundled_recipes.names()
 HEAD = 'name = "x"\nbase = "debian:12"\n'
 
 
 def image_of(text: str, *settings: str, mirrors: tuple[str, ...] = ()) -> Image:
     """The image of a recipe's text."""
-    return assemble.image(read.recipe(text, "recipe.toml", settings, mirrors))
+    return image_assembly.image(recipe_parser.recipe(text, "recipe.toml", settings, mirrors))
 
 
 def image_of_profile(name: str, *, mirrors: tuple[str, ...] = ()) -> Image:
-    return assemble.image(read.recipe(profiles.text(name), name, (), mirrors))
+    return image_assembly.image(recipe_parser.recipe(bundled_recipes.text(name), name, (), mirrors))
 
 
 TEXTS = {"Dockerfile": dockerfile.text, "def": apptainer.text}

@@ -17,13 +17,13 @@ from hypothesis import strategies as some
 from ringleader.errors import RequestError
 from ringleader.job import Host
 from ringleader.mpijob import yaml_text
-from ringleader.render.compose import nics
+from ringleader.render.compose import rdma_devices
 from ringleader.render.compose.application import application
-from ringleader.render.compose.documents import compose_documents
-from ringleader.render.compose.files import File, KeyPair, Keys, files
+from ringleader.render.compose.application_files import File, KeyPair, Keys, files
+from ringleader.render.compose.compose_yaml import compose_documents
 from ringleader.render.compose.request import ComposeRequest, Mount, Network, Target, User
-from ringleader.render.compose.ssh_texts import sshd_config
-from ringleader.render.rdma.table import PROFILES
+from ringleader.render.compose.ssh_files import sshd_config
+from ringleader.render.rdma.profiles import PROFILES
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "compose"
 SHELLCHECK = shutil.which("shellcheck")
@@ -183,7 +183,7 @@ def test_rdma_profile(profile: str) -> None:
     fact = FACTS[profile]
     for target in ({"ranks": 2}, {"ranks": None, "hosts": TWO}):
         request = replace(BASE, rdma=profile, **target)
-        if profile not in nics.known():
+        if profile not in rdma_devices.known():
             said = what(rdma=profile, **target)
             word = next(word for word in ("Multus", "DRA", "device plugin") if word in fact)
             assert f"--rdma {profile}: compose cannot express it" in said and word in said

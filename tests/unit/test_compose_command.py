@@ -16,8 +16,8 @@ from ringleader.cli.main import main
 from ringleader.cli.render import compose_directory
 from ringleader.cli.render.compose_options import COMPOSE_OPTIONS
 from ringleader.errors import RefusedError, RequestError
-from ringleader.render.compose import nics
-from ringleader.render.compose.files import File
+from ringleader.render.compose import rdma_devices
+from ringleader.render.compose.application_files import File
 from ringleader.render.compose.request import User
 
 WORDS = ("--image", "team/torch:2.8", "-n", "2")
@@ -239,4 +239,4 @@ def test_every_fault_of_every_word_at_once(call: Any) -> None:
 def test_the_help_names_the_profiles_that_there_are() -> None:
     (option,) = (one for one in COMPOSE_OPTIONS if one.name == "rdma")
     words = str(option.help).replace(",", " ").replace(".", " ").split()
-    assert set(nics.known()) <= set(words)
+    assert set(rdma_devices.known()) <= set(words)

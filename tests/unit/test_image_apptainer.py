@@ -13,8 +13,7 @@ from tests.unit.test_image_dockerfile import VALUES, fits
 
 from ringleader.errors import RequestError
 from ringleader.images import apptainer
-from ringleader.images.arguments import LINE, TEXT
-from ringleader.images.steps import (
+from ringleader.images.instructions import (
     Command,
     Copy,
     Entrypoint,
@@ -29,6 +28,7 @@ from ringleader.images.steps import (
     Workdir,
     write,
 )
+from ringleader.images.recipe_fields import LINE, TEXT
 
 
 def rendered(*steps: Step, test: tuple[str, ...] = ()) -> str:

@@ -9,23 +9,25 @@ from pathlib import Path
 import pytest
 
 from ringleader.errors import RequestError
-from ringleader.images import assemble, profiles, read
-from ringleader.images.blocks import fetch
+from ringleader.images import bundled_recipes, image_assembly, recipe_parser
+from ringleader.images.blocks import downloads
 from ringleader.images.blocks.account import Account
 from ringleader.images.blocks.ringleader import DEPENDENCIES, EXTRAS, OWN_MPI
 from ringleader.images.check import Level, check, selection_of
-from ringleader.images.steps import Command, Copy, Env, Expose, Image, Run, User, Workdir
+from ringleader.images.instructions import Command, Copy, Env, Expose, Image, Run, User, Workdir
 from ringleader.images.tables import load
 
 ROOT = Path(__file__).resolve().parents[2]
 MODERN = tuple(
-    name for name in profiles.names() if not tomllib.loads(profiles.text(name)).get("historical", False)
+    name
+    for name in bundled_recipes.names()
+    if not tomllib.loads(bundled_recipes.text(name)).get("historical", False)
 )
 
 
 def made(text: str, base: str = "debian:12", *, about: str = "") -> Image:
     """Return the image of a recipe that consists of these blocks."""
-    return assemble.image(read.recipe(f'name = "x"\nbase = "{base}"\n{about}\n{text}', "test"))
+    return image_assembly.image(recipe_parser.recipe(f'name = "x"\nbase = "{base}"\n{about}\n{text}', "test"))
 
 
 def commands(image: Image, stage: int = -1) -> str:
@@ -311,23 +313,23 @@ def test_a_base_whose_name_tells_nothing_may_have_a_compiler() -> None:
 
 
 def test_every_checksum_is_one_and_no_two_are_the_same() -> None:
-    sums = [one for row in fetch.downloads() for _, one in row.sha256]
+    sums = [one for row in downloads.downloads() for _, one in row.sha256]
     assert all(re.fullmatch(r"[0-9a-f]{64}", one) for one in sums)
     assert len(sums) == len(set(sums))
-    assert all(row.source and (row.sha256 or row.versions) for row in fetch.downloads())
+    assert all(row.source and (row.sha256 or row.versions) for row in downloads.downloads())
 
 
-@pytest.mark.parametrize("row", fetch.downloads(), ids=lambda row: row.name)
-def test_every_release_has_an_address(row: fetch.Download) -> None:
+@pytest.mark.parametrize("row", downloads.downloads(), ids=lambda row: row.name)
+def test_every_release_has_an_address(row: downloads.Download) -> None:
     for version in (*dict(row.sha256), *row.versions):
-        one = fetch.release(row.name, version, system="ubuntu22.04")
+        one = downloads.release(row.name, version, system="ubuntu22.04")
         assert re.fullmatch(r"https://[a-z0-9.-]+/[A-Za-z0-9._/+-]+", one.url)
         assert version in one.url
-        assert ("sha256sum" in "\n".join(fetch.fetched(one, "/opt/build/x"))) == bool(dict(row.sha256))
+        assert ("sha256sum" in "\n".join(downloads.fetched(one, "/opt/build/x"))) == bool(dict(row.sha256))
 
 
 def test_without_a_version_the_newest_is_taken() -> None:
-    assert fetch.release("openmpi").version == "5.0.9"
+    assert downloads.release("openmpi").version == "5.0.9"
 
 
 UNKNOWN = (
@@ -359,7 +361,7 @@ def test_a_repository_that_nobody_has_seen_is_refused() -> None:
 def test_a_check_notes_what_nothing_verifies() -> None:
     text = 'name = "x"\nbase = "ubuntu:22.04"\n[rdma]\nuser-space = "mlnx-ofed"\n'
     for more, said in ((f'sha256 = "{"ab" * 32}"', ()), ("", ("MLNX_OFED 24.10-3.2.5.0",))):
-        chosen = selection_of(read.recipe(text + more, "test"))
+        chosen = selection_of(recipe_parser.recipe(text + more, "test"))
         assert chosen.unverified == said
         assert len([one for one in check(chosen, load()) if one.rule == "unverified"]) == len(said)
     [why] = [
@@ -375,7 +377,7 @@ def test_a_check_notes_what_nothing_verifies() -> None:
 
 @pytest.mark.parametrize("name", MODERN)
 def test_a_modern_image_is_small_and_has_no_secret(name: str) -> None:
-    image = assemble.image(read.recipe(profiles.text(name), name))
+    image = image_assembly.image(recipe_parser.recipe(bundled_recipes.text(name), name))
     last = commands(image)
     for line in last.splitlines():
         if "apt-get install" in line:
@@ -395,7 +397,7 @@ def test_a_modern_image_is_small_and_has_no_secret(name: str) -> None:
 
 @pytest.mark.parametrize("name", MODERN)
 def test_everything_that_a_modern_image_fetches_is_verified(name: str) -> None:
-    image = assemble.image(read.recipe(profiles.text(name), name))
+    image = image_assembly.image(recipe_parser.recipe(bundled_recipes.text(name), name))
     for stage in image.stages:
         for step in (one for one in stage.steps if isinstance(one, Run)):
             fetches = [one for one in step.commands if "curl " in one and "apt-get" not in one]
@@ -405,7 +407,7 @@ def test_everything_that_a_modern_image_fetches_is_verified(name: str) -> None:
 
 
 def test_the_recipes_cover_what_they_promise() -> None:
-    found = {name: tomllib.loads(profiles.text(name)) for name in MODERN}
+    found = {name: tomllib.loads(bundled_recipes.text(name)) for name in MODERN}
     assert all(recipe["name"] == name and recipe["about"] for name, recipe in found.items())
     torches = {one["torch"]["version"].rpartition(".")[0] for one in found.values() if "torch" in one}
     assert {"2.6", "2.8", "2.11", "2.15"} <= torches
@@ -420,10 +422,10 @@ def test_the_recipes_cover_what_they_promise() -> None:
 
 @pytest.mark.parametrize("name", MODERN)
 def test_a_modern_recipe_fits_without_a_warning(name: str) -> None:
-    found = check(selection_of(read.recipe(profiles.text(name), name)), load())
+    found = check(selection_of(recipe_parser.recipe(bundled_recipes.text(name), name)), load())
     assert [one.what for one in found if one.level is not Level.NOTE] == []
 
 
 def test_an_unknown_recipe() -> None:
     with pytest.raises(KeyError):
-        profiles.text("../secrets")
+        bundled_recipes.text("../secrets")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ringleader.images import assemble, read
-from ringleader.images.steps import Image, Run, Stage
+from ringleader.images import image_assembly, recipe_parser
+from ringleader.images.instructions import Image, Run, Stage
 
 RECIPE = """
 name = "with-horovod"
@@ -32,7 +32,7 @@ gpu-operations = "nccl"
 
 
 def made(text: str, *settings: str) -> Image:
-    return assemble.image(read.recipe(text, "recipe.toml", settings))
+    return image_assembly.image(recipe_parser.recipe(text, "recipe.toml", settings))
 
 
 def runs(stage: Stage) -> list[str]:

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from ringleader.cli.main import ringleader
-from ringleader.images import profiles, read
+from ringleader.images import bundled_recipes, recipe_parser
 from ringleader.images.check import BAD, NOTHING_NEAR, Finding, Level, Selection, check, clashes, selection_of
 from ringleader.images.check.findings import fault, gone
 from ringleader.images.check.gpus import covers
 from ringleader.images.tables import Cited, load
-from ringleader.images.tables.versions import key
+from ringleader.images.tables.version_order import key
 
 UBUNTU = 'base = "ubuntu:24.04"\n'
 CUDA = 'base = "nvidia/cuda:12.8.1-base-ubuntu24.04"\n'
@@ -25,7 +25,7 @@ OLD = 'historical = true\nbase = "nvidia/cuda:9.0-devel-ubuntu16.04"\n[python]\n
 
 
 def findings(text: str) -> tuple[Finding, ...]:
-    return check(selection_of(read.recipe(f'name = "x"\n{text}', "x.toml")), load())
+    return check(selection_of(recipe_parser.recipe(f'name = "x"\n{text}', "x.toml")), load())
 
 
 def torch(version: str, **more: str) -> str:
@@ -340,12 +340,12 @@ def test_a_rule_finds_what_it_is_for_and_nothing_next_to_it(
 
 def test_every_rule_has_a_case() -> None:
     found = set()
-    for name in profiles.names():
-        selection = selection_of(read.recipe(profiles.text(name), name))
+    for name in bundled_recipes.names():
+        selection = selection_of(recipe_parser.recipe(bundled_recipes.text(name), name))
         found |= {one.rule for one in clashes(selection, load()) if one.level != Level.EXEMPTION}
     for _, _, broken, sound in CASES:
         for text in (broken, sound):
-            selection = selection_of(read.recipe(f'name = "x"\n{text}', "x.toml"))
+            selection = selection_of(recipe_parser.recipe(f'name = "x"\n{text}', "x.toml"))
             found |= {one.rule for one in clashes(selection, load()) if one.level != Level.EXEMPTION}
     assert found <= {case[0] for case in CASES} | {"horovod-set", "base", "secret"}
 
@@ -455,13 +455,15 @@ def run(*words: str, text: str = "") -> Result:
 def test_all_profiles_are_checked_and_none_is_at_fault() -> None:
     done = run()
     assert done.exit_code == 0, done.output
-    for name in profiles.names():
+    for name in bundled_recipes.names():
         assert f"\n{name} " in done.output
     assert "cannot work" not in done.output
 
 
 def test_strict_takes_what_cannot_be_built_today_for_a_fault() -> None:
-    historical = [name for name in profiles.names() if "historical = true" in profiles.text(name)]
+    historical = [
+        name for name in bundled_recipes.names() if "historical = true" in bundled_recipes.text(name)
+    ]
     assert len(historical) == 3
     assert run(*historical).exit_code == 0
     done = run("--strict", *historical)

@@ -6,13 +6,13 @@ import pytest
 from tests.unit.image_world import HEAD
 from tests.unit.test_image_dockerfile import toml
 
-from ringleader.images import profiles, read
+from ringleader.images import bundled_recipes, recipe_parser
 from ringleader.images.check import Finding, check, selection_of
 from ringleader.images.tables import load
 
 
 def found(text: str) -> list[Finding]:
-    recipe = read.recipe(HEAD + text, "recipe.toml")
+    recipe = recipe_parser.recipe(HEAD + text, "recipe.toml")
     return [one for one in check(selection_of(recipe), load()) if one.rule == "secret"]
 
 
@@ -108,7 +108,7 @@ def test_a_file_without_one(path: str) -> None:
     assert of_file(path) == []
 
 
-@pytest.mark.parametrize("name", profiles.names())
+@pytest.mark.parametrize("name", bundled_recipes.names())
 def test_no_profile_has_one(name: str) -> None:
-    recipe = read.recipe(profiles.text(name), name)
+    recipe = recipe_parser.recipe(bundled_recipes.text(name), name)
     assert [one for one in check(selection_of(recipe), load()) if one.rule == "secret"] == []

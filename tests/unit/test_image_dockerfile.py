@@ -13,9 +13,7 @@ from tests.unit.image_world import HEAD, docker_commands, docker_values, image_o
 
 from ringleader.errors import RequestError
 from ringleader.images import dockerfile
-from ringleader.images.arguments import CONTEXT_PATH, LINE, PATH, REQUIREMENT, TEXT, Sort
-from ringleader.images.shell import chain
-from ringleader.images.steps import (
+from ringleader.images.instructions import (
     Command,
     Copy,
     Entrypoint,
@@ -31,6 +29,8 @@ from ringleader.images.steps import (
     words,
     write,
 )
+from ringleader.images.recipe_fields import CONTEXT_PATH, LINE, PATH, REQUIREMENT, TEXT, Sort
+from ringleader.images.shell_lines import chain
 
 NASTY = some.text(
     some.one_of(some.sampled_from("\"'\\$`;&|<>(){}[]*?!#%~= \tabAB0"), some.characters(codec="utf-8")),

@@ -23,8 +23,8 @@ from tests.unit.image_world import (
     shellcheck,
 )
 
-from ringleader.images import profiles, read
-from ringleader.images.steps import Copy, Env, Image, Label, Run
+from ringleader.images import bundled_recipes, recipe_parser
+from ringleader.images.instructions import Copy, Env, Image, Label, Run
 
 GOLDEN = ROOT / "tests/golden/images"
 INSTRUCTIONS = {"Run": "RUN", "Env": "ENV", "Copy": "COPY", "User": "USER", "Workdir": "WORKDIR"} | {
@@ -35,7 +35,8 @@ INSTRUCTIONS = {"Run": "RUN", "Env": "ENV", "Copy": "COPY", "User": "USER", "Wor
 }
 every_profile = pytest.mark.parametrize("name", PROFILES)
 modern = pytest.mark.parametrize(
-    "name", [name for name in PROFILES if not read.recipe(profiles.text(name), name).historical]
+    "name",
+    [name for name in PROFILES if not recipe_parser.recipe(bundled_recipes.text(name), name).historical],
 )
 
 

@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 
 from ringleader.errors import RequestError
-from ringleader.images import assemble, profiles, read
-from ringleader.images.steps import Command, Copy, Env, Expose, Image, Run, Stage
+from ringleader.images import bundled_recipes, image_assembly, recipe_parser
+from ringleader.images.instructions import Command, Copy, Env, Expose, Image, Run, Stage
 
 VERBS = "tensorflow-1.12-verbs"
 HOROVOD = "horovod-0.11"
@@ -18,7 +18,7 @@ PIP = "-m pip install --no-cache-dir --disable-pip-version-check"
 
 
 def made(name: str, *settings: str) -> Image:
-    return assemble.image(read.recipe(profiles.text(name), name, settings))
+    return image_assembly.image(recipe_parser.recipe(bundled_recipes.text(name), name, settings))
 
 
 def runs(stage: Stage) -> list[str]:
@@ -58,7 +58,7 @@ def in_order(stage: Stage, *parts: str) -> None:
 
 @pytest.mark.parametrize("name", HISTORICAL)
 def test_historical_recipes_say_so_and_get_nothing_of_today(name: str) -> None:
-    recipe = read.recipe(profiles.text(name), name)
+    recipe = recipe_parser.recipe(bundled_recipes.text(name), name)
     assert recipe.historical
     assert not {"ringleader", "account"} & set(recipe.blocks)
     final = made(name).stages[-1]
@@ -311,7 +311,7 @@ class TestWhatHasNoEffectIsRefused:
     def test_packages_of_one_cuda_need_a_base_that_has_it(self) -> None:
         text = 'name = "x"\nhistorical = true\nbase = "ubuntu:16.04"\n[cudnn]\nversion = "7.4.1.5"\n'
         with pytest.raises(RequestError) as caught:
-            read.recipe(text, "x.toml")
+            recipe_parser.recipe(text, "x.toml")
         assert "ubuntu:16.04 has none" in caught.value.faults[0].what
 
     @pytest.mark.parametrize(
@@ -321,9 +321,9 @@ class TestWhatHasNoEffectIsRefused:
     def test_what_pip_installs_needs_a_python(self, block: str) -> None:
         text = f'name = "x"\nhistorical = true\nbase = "ubuntu:16.04"\n{block}\n'
         with pytest.raises(RequestError) as caught:
-            read.recipe(text, "x.toml")
+            recipe_parser.recipe(text, "x.toml")
         assert "the image has no Python" in caught.value.faults[0].what
-        assert read.recipe(f"{text}[python]\n", "x.toml").blocks
+        assert recipe_parser.recipe(f"{text}[python]\n", "x.toml").blocks
 
 
 def test_without_the_block_cuda_the_first_that_needs_them_brings_nvidias_repositories() -> None:
@@ -331,7 +331,7 @@ def test_without_the_block_cuda_the_first_that_needs_them_brings_nvidias_reposit
         'name = "x"\nhistorical = true\nbase = "nvidia/cuda:9.0-devel-ubuntu16.04"\n'
         '[cudnn]\nversion = "7.4.1.5"\n[nccl]\nversion = "2.3.7"\n[python]\n'
     )
-    (final,) = assemble.image(read.recipe(text, "x.toml")).stages
+    (final,) = image_assembly.image(recipe_parser.recipe(text, "x.toml")).stages
     in_order(
         final, "repos/ubuntu1604/x86_64/3bf863cc.pub", "libcudnn7=7.4.1.5-1+cuda9.0 libnccl2=2.3.7-1+cuda9.0"
     )

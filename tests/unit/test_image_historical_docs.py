@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ringleader.images import assemble, profiles, read, tables
+from ringleader.images import bundled_recipes, image_assembly, recipe_parser, tables
 from ringleader.images.check import Finding, check, selection_of
 
 ROOT = Path(__file__).parents[2]
@@ -57,7 +57,7 @@ def stages(name: str) -> dict[str, list[str]]:
 
 
 def findings(name: str, *settings: str) -> tuple[Finding, ...]:
-    recipe = read.recipe(profiles.text(name), name, settings)
+    recipe = recipe_parser.recipe(bundled_recipes.text(name), name, settings)
     return check(selection_of(recipe), tables.load())
 
 
@@ -133,7 +133,7 @@ def test_horovod_in_a_runtime_image_is_a_fault_though_there_is_a_stage_that_comp
 def test_an_own_copy_of_the_base_is_one_setting() -> None:
     own = re.search(r"--set (base=\S+?)`", page())
     assert own is not None
-    recipe = read.recipe(profiles.text("horovod-0.11"), "horovod-0.11", (own[1],))
-    made = assemble.image(recipe).stages[-1]
+    recipe = recipe_parser.recipe(bundled_recipes.text("horovod-0.11"), "horovod-0.11", (own[1],))
+    made = image_assembly.image(recipe).stages[-1]
     assert made.base == "registry.example.org/nvidia/cuda:9.0-devel-ubuntu16.04"
     assert any("libcudnn7=7.0.5.15-1+cuda9.0" in repr(step) for step in made.steps)

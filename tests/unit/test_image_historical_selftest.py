@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from ringleader.images import assemble, profiles, read
+from ringleader.images import bundled_recipes, image_assembly, recipe_parser
 from ringleader.images.blocks.historical import selftest
-from ringleader.images.halves import Setting
-from ringleader.images.steps import Run
+from ringleader.images.instructions import Run
+from ringleader.images.stage_steps import Setting
 
 HISTORICAL = ("tensorflow-1.12-verbs", "horovod-0.11", "all-frameworks-2019")
 PROGRAMS = {
@@ -29,7 +29,7 @@ MODULES = {"tensorflow": "1.12.0", "torch": "1.3.0+cu92", "torchvision": "0.4.1+
 
 
 def setting(name: str, *settings: str) -> Setting:
-    return assemble.setting_of(read.recipe(profiles.text(name), name, settings))
+    return image_assembly.setting_of(recipe_parser.recipe(bundled_recipes.text(name), name, settings))
 
 
 @pytest.fixture

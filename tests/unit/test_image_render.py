@@ -12,8 +12,8 @@ from tests.unit.test_start_cost import HEAVY, loaded
 
 from ringleader.cli.image import group as image
 from ringleader.cli.main import main
-from ringleader.images.context import ignore_text
-from ringleader.images.steps import Image
+from ringleader.images.instructions import Image
+from ringleader.images.rendered_files import ignore_text
 
 GOLDEN = ROOT / "tests/golden/images"
 RECIPE = """name = "mine"

@@ -12,11 +12,11 @@ from hypothesis import strategies as some
 
 from ringleader.cli.main import ringleader
 from ringleader.errors import RequestError
-from ringleader.images import read
+from ringleader.images import recipe_parser
 from ringleader.images.check import BAD, check, selection_of
-from ringleader.images.check.solution import parts, recipe_text
-from ringleader.images.check.solve import brief, solve
-from ringleader.images.check.wishes import NETWORKS, WORDS, Wishes, parsed
+from ringleader.images.solve.constraints import NETWORKS, WORDS, Wishes, parsed
+from ringleader.images.solve.search import brief, solve
+from ringleader.images.solve.solution_text import parts, recipe_text
 from ringleader.images.tables import load
 
 TABLES = load()
@@ -194,7 +194,7 @@ def test_what_is_proposed_fits_has_the_wishes_and_reads_back(wishes: Wishes) -> 
     assert not wishes.torch or wishes.torch == "newest" or found.torch.startswith(wishes.torch)
     assert bool(found.tensorflow) == bool(wishes.tensorflow)
     assert {"base", "Python"} <= {part.name for part in parts(found, TABLES)}
-    again = selection_of(read.recipe(recipe_text(found, ""), "solved.toml"))
+    again = selection_of(recipe_parser.recipe(recipe_text(found, ""), "solved.toml"))
     assert not [one for one in check(again, TABLES) if one.level in BAD]
     same = (
         "base",

@@ -14,8 +14,8 @@ from hypothesis import strategies as some
 
 from ringleader.images.tables import FILES, Tables, load
 from ringleader.images.tables.bases import bases, find_base, find_cuda_image
-from ringleader.images.tables.rows import UNVERIFIED, Cited, read, rows
-from ringleader.images.tables.versions import at_least, key, matches, nearest, newest, series
+from ringleader.images.tables.toml_rows import UNVERIFIED, Cited, read, rows
+from ringleader.images.tables.version_order import at_least, key, matches, nearest, newest, series
 
 ROOT = Path(__file__).parents[2]
 VERSION = re.compile(r"\d+(\.\d+)*(p\d+|a\d+|\.post\d+)?")

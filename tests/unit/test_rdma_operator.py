@@ -16,7 +16,7 @@ from ringleader.render.kubernetes.launcher_and_workers import launcher_template
 from ringleader.render.kubernetes.operator_settings import OperatorSettings
 from ringleader.render.kubernetes.sshd_port import ssh_ports
 from ringleader.render.kubernetes.worker import worker_pod
-from ringleader.render.rdma.table import PROFILES
+from ringleader.render.rdma.profiles import PROFILES
 
 SETTINGS = OperatorSettings(image="operator:1", has_exec_spawn=True)
 MPIRUN = ["mpirun", "-n", "2", "train"]

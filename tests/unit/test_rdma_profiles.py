@@ -15,7 +15,7 @@ from openapi_schema_validator import OAS30Validator
 
 from ringleader.mpijob.crd import schema
 from ringleader.mpijob.parser import read
-from ringleader.render.rdma.table import PROFILES
+from ringleader.render.rdma.profiles import PROFILES
 
 Call = Callable[..., tuple[int, str, str]]
 NETWORKS = "k8s.v1.cni.cncf.io/networks"

@@ -46,7 +46,7 @@ def command(image: bool, sbom: str | None, timeout: float, as_json: bool) -> int
         raise RequestError(Fault(where="--sbom -", what="with --image both would be standard output"))
     if sbom:
         from ringleader.cli.image.build import unwritable, write_text
-        from ringleader.images.selftest.packages import sbom_text
+        from ringleader.doctor.installed_packages import sbom_text
 
         faults = unwritable("--sbom", sbom)
         if faults:
@@ -59,8 +59,8 @@ def command(image: bool, sbom: str | None, timeout: float, as_json: bool) -> int
 
 def check_host(*, as_json: bool) -> int:
     """Tell what this host has, and return the exit code."""
-    from ringleader.cli.doctor_host import findings
-    from ringleader.images.selftest.findings import fails
+    from ringleader.doctor.host_findings import findings
+    from ringleader.finding import fails
 
     found = findings(os.environ)
     checks = [one.plain() for one in found]
@@ -73,9 +73,9 @@ def check_host(*, as_json: bool) -> int:
 
 def check(timeout: float, *, as_json: bool) -> int:
     """Run every check, print what came of it, and return the exit code."""
-    from ringleader.images.selftest.collect import collect
-    from ringleader.images.selftest.findings import fails
-    from ringleader.images.selftest.judge import judge
+    from ringleader.doctor.image_inspection import collect
+    from ringleader.doctor.software_findings import judge
+    from ringleader.finding import fails
 
     facts = collect(environ=os.environ, seconds=timeout, progress=_progress)
     _progress("")

@@ -10,10 +10,8 @@ import re
 from collections.abc import Iterator
 
 from ringleader.errors import Fault, RequestError
-from ringleader.images.context import heading
 from ringleader.images.dockerfile import REFERENCE
-from ringleader.images.shell import layer
-from ringleader.images.steps import (
+from ringleader.images.instructions import (
     Command,
     Copy,
     Entrypoint,
@@ -27,6 +25,8 @@ from ringleader.images.steps import (
     Workdir,
     words,
 )
+from ringleader.images.rendered_files import heading
+from ringleader.images.shell_lines import layer
 
 WAITING = "/.copied"
 TEMPLATE = re.compile(r"\{\{\s*\w+\s*\}\}")

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ringleader.errors import Fault, RefusedError, StoppedError
-from ringleader.images import build_command, build_context, build_result, build_run, build_test
+from ringleader.images import build_command, build_context, build_process, build_selftest, built_image
 from ringleader.images.build_command import Isolation, Surroundings, Wish
 from ringleader.images.build_progress import Progress, Step, shortened
 from ringleader.images.builders import Builder
+from ringleader.images.instructions import Image
 from ringleader.images.recipe import Recipe
-from ringleader.images.steps import Image
 
 _CAP_SYS_RESOURCE = 1 << 24
 _LOG = "log"
@@ -68,7 +68,7 @@ class Built:
     """An image that was built."""
 
     tag: str
-    stored: build_result.Stored
+    stored: built_image.Stored
     seconds: float
     test: dict[str, Any] | None = None
     """What the self-test said; ``None``: it did not run."""
@@ -107,7 +107,7 @@ def build(task: Task, *, environ: Mapping[str, str], watcher: Watcher) -> Built:
     log), or where the self-test finds the image useless; StoppedError where a signal came. The context is
     removed in any case; the builder's process group has ended.
     """
-    with build_run.stoppable(), build_context.made(task.dockerfile, task.inside) as directory:
+    with build_process.stoppable(), build_context.made(task.dockerfile, task.inside) as directory:
         if task.isolation.reason:
             watcher.say(f"steps are isolated by {task.isolation.value} only: {task.isolation.reason}")
         try:
@@ -117,10 +117,10 @@ def build(task: Task, *, environ: Mapping[str, str], watcher: Watcher) -> Built:
                 watcher.say("buildah may keep a container of it: `buildah containers`, `buildah rm`")
             raise
         image = (directory / build_command.ID_FILE).read_text(encoding="utf-8").strip()
-        stored = build_result.look(task.builder, image, environ=environ)
+        stored = built_image.look(task.builder, image, environ=environ)
         document, sbom = None, ""
         if task.test or task.sbom:
-            with build_test.inside(
+            with build_selftest.inside(
                 task.builder,
                 image,
                 isolation=task.isolation.value,
@@ -129,10 +129,10 @@ def build(task: Task, *, environ: Mapping[str, str], watcher: Watcher) -> Built:
             ) as place:
                 if task.test:
                     watcher.say("the self-test runs in the image")
-                    test = build_test.test if task.has_doctor else build_test.plain_test
+                    test = build_selftest.test if task.has_doctor else build_selftest.plain_test
                     document = test(place, seconds=task.test_seconds)
                 if task.sbom:
-                    sbom = build_test.sbom(place)
+                    sbom = build_selftest.sbom(place)
     return Built(tag=task.wish.tag, stored=stored, seconds=seconds, test=document, sbom=sbom)
 
 
@@ -153,7 +153,7 @@ def _run(task: Task, directory: str, *, environ: Mapping[str, str], watcher: Wat
             watcher.step(step, now)
 
     with log_path.open("wb") as log:
-        ended = build_run.run(
+        ended = build_process.run(
             task.argv(directory),
             environ={**environ, "BUILDKIT_PROGRESS": "plain"},
             line=line,
@@ -169,7 +169,7 @@ def _run(task: Task, directory: str, *, environ: Mapping[str, str], watcher: Wat
     return ended.seconds
 
 
-def failure(task: Task, progress: Progress, ended: build_run.Ended, log: str) -> Fault:
+def failure(task: Task, progress: Progress, ended: build_process.Ended, log: str) -> Fault:
     """Return one clear message about a build that failed."""
     how = f"ended with {ended.exit_code}" if ended.exit_code is not None else "was stopped"
     after = (

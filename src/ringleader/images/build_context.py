@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from ringleader.errors import Fault, RefusedError, RequestError
-from ringleader.images import own_wheel
+from ringleader.images import ringleader_wheel
 from ringleader.images.build_command import CONTEXT, DOCKERFILE
+from ringleader.images.instructions import Image
 from ringleader.images.recipe import Recipe
-from ringleader.images.steps import Image
 from ringleader.ranks import temporary_directory
 
 
@@ -37,7 +37,7 @@ def contents(image: Image, recipe: Recipe) -> tuple[Content, ...]:
     directory = Path(recipe.where).parent if recipe.where else Path()
     found, faults = [], []
     for path in image.context:
-        if not given and PurePosixPath(path).name == own_wheel.name():
+        if not given and PurePosixPath(path).name == ringleader_wheel.name():
             found.append(Content(path=path, source=None))
             continue
         source = directory / path
@@ -84,7 +84,7 @@ def put(content: Content, directory: Path) -> None:
     target = directory / content.path
     target.parent.mkdir(parents=True, exist_ok=True)
     if content.source is None:
-        own_wheel.write(target.parent)
+        ringleader_wheel.write(target.parent)
     elif content.source.is_dir():
         shutil.copytree(content.source, target, dirs_exist_ok=True)
     else:

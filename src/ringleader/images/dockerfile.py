@@ -6,9 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 
-from ringleader.images.context import heading
-from ringleader.images.shell import layer
-from ringleader.images.steps import (
+from ringleader.images.instructions import (
     Command,
     Copy,
     Entrypoint,
@@ -22,6 +20,8 @@ from ringleader.images.steps import (
     User,
     Workdir,
 )
+from ringleader.images.rendered_files import heading
+from ringleader.images.shell_lines import layer
 
 ESCAPED = str.maketrans({'"': r"\"", "\\": r'"\\"', "$": r'"\$"'})
 REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")

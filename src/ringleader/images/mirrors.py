@@ -9,10 +9,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
+from urllib.parse import urlsplit
 
+from ringleader.images.instructions import Image, Run, Stage, Step, words, write
 from ringleader.images.recipe import Mirrors
-from ringleader.images.steps import Image, Run, Stage, Step, words, write
-from ringleader.images.tables.rows import read, rows
+from ringleader.images.tables.toml_rows import read, rows
 
 PUBLIC = ("docker.io", "nvcr.io", "quay.io", "ghcr.io", "gcr.io", "registry.k8s.io", "public.ecr.aws")
 """Registries from which anybody may pull. Images of other hosts are somebody's own: they are left alone."""
@@ -192,3 +193,9 @@ def _kept(places: Places, rules: tuple[str, ...]) -> Iterator[Run]:
         commands.append(write("/etc/condarc", [f"channel_alias: {places.conda}"]))
     if commands:
         yield Run(commands=tuple(commands), why="This image keeps using the mirrors.")
+
+
+def without_credentials(url: str) -> str:
+    """Return a URL without user and password."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() if parts.netloc else url

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ringleader.images.arguments import (
+from ringleader.images.recipe_fields import (
     GPU,
     IMAGE_NAME,
     LABEL,
@@ -44,7 +44,7 @@ class Mirrors:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """What is to be in an image. ``ringleader.images.read`` makes it from TOML."""
+    """What is to be in an image. ``ringleader.images.recipe_parser`` makes it from TOML."""
 
     name: str = needed(IMAGE_NAME)
     """Name of the image: a-z, 0-9, ``.``, ``-``."""

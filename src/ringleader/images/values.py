@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import MISSING, Field
 from typing import Any
 
-from ringleader.images.arguments import Sort
+from ringleader.images.recipe_fields import Sort
 
 TYPES = {
     "str": 'text in quotes: "…"',

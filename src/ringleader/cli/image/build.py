@@ -115,7 +115,7 @@ def build(words: dict[str, Any]) -> int:
         print(json.dumps(rehearsal(task), indent=2) if words["as_json"] else rehearsal_text(task))
         return 0
     from ringleader.images.build import build as build_image
-    from ringleader.images.build_test import faults_of
+    from ringleader.images.build_selftest import faults_of
 
     shown = Shown(stream=sys.stderr, is_tty=sys.stderr.isatty())
     try:
@@ -136,14 +136,14 @@ def build(words: dict[str, Any]) -> int:
 
 def requested(words: dict[str, Any]) -> Task:
     """Return the build that was asked for, all that can be known before it begins checked."""
-    from ringleader.images import assemble, dockerfile
+    from ringleader.images import dockerfile, image_assembly
     from ringleader.images.build import Task, surroundings
     from ringleader.images.build_command import Wish, isolation, tag_of
     from ringleader.images.build_context import contents
     from ringleader.images.builders import find
 
     recipe = opened(words["recipe"], words["settings"], words["mirrors"], words["base"])
-    image = assemble.image(recipe)
+    image = image_assembly.image(recipe)
     faults = _not_words(words)
     if words["test"] and not image.test:
         what = "the recipe has no block ringleader, so nothing in the image can test it"
@@ -183,7 +183,7 @@ def requested(words: dict[str, Any]) -> Task:
 
 def _not_words(words: dict[str, Any]) -> list[Fault]:
     """Return the options whose text is not of the kind that a builder takes."""
-    from ringleader.images.arguments import REFERENCE
+    from ringleader.images.recipe_fields import REFERENCE
 
     found = []
     tag = words["tag"]

@@ -98,13 +98,13 @@ def _checked(
     hosts: tuple[tuple[str, ...], str, str],
 ) -> list[Checked]:
     """Return every recipe with its findings; RequestError with the faults of all that cannot be read."""
-    from ringleader.images import profiles
+    from ringleader.images import bundled_recipes
     from ringleader.images.check import check, selection_of
     from ringleader.images.tables import load
 
     faults: list[Fault] = []
     found: list[Checked] = []
-    for name in names or profiles.names():
+    for name in names or bundled_recipes.names():
         try:
             recipe = _on(opened(name, *changes), *hosts)
         except RequestError as error:

@@ -23,9 +23,9 @@ FRAMEWORKS = {
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(as_json: bool) -> None:
     """Print the profiles: the recipes that come along."""
-    from ringleader.images import profiles, read
+    from ringleader.images import bundled_recipes, recipe_parser
 
-    found = [_row(read.recipe(profiles.text(name), name)) for name in profiles.names()]
+    found = [_row(recipe_parser.recipe(bundled_recipes.text(name), name)) for name in bundled_recipes.names()]
     if as_json:
         print(json.dumps(found, indent=2, ensure_ascii=False))
         return
@@ -56,8 +56,8 @@ def _row(recipe: Recipe) -> dict[str, Any]:
 
 def _cuda(recipe: Recipe) -> str:
     """Return the CUDA of an image, as 12.8: the base's, else the one that its wheels bring; empty: none."""
-    from ringleader.images.check.seen import Seen
-    from ringleader.images.check.selection import selection_of
+    from ringleader.images.check.version_lookup import Seen
+    from ringleader.images.selection import selection_of
     from ringleader.images.tables import load
 
     selection = selection_of(recipe)

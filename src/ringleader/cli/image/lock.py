@@ -51,7 +51,7 @@ def command(
     configured to ask; no such address reaches the file.
     """
     from ringleader.cli.image.build import unwritable, write_text
-    from ringleader.images import lock, lock_ask
+    from ringleader.images import lock_file, pip_resolver
 
     faults = unwritable("--output", output)
     if faults:
@@ -59,15 +59,17 @@ def command(
     read = opened(recipe, settings, mirrors, base)
     if not no_check:
         refuse_what_clashes(read)
-    asked = lock.question(read, platform=platform)
+    asked = lock_file.question(read, platform=platform)
     directory = Path(read.where).parent if read.where else Path()
     if dry_run:
-        print(shlex.join(lock.argv(asked, python=sys.executable, target="EMPTY", directory=str(directory))))
+        print(
+            shlex.join(lock_file.argv(asked, python=sys.executable, target="EMPTY", directory=str(directory)))
+        )
         return
     ours = f"{sys.version_info[0]}.{sys.version_info[1]}"
     if asked.python != ours:
         what = f"the image has Python {asked.python}, we run in {ours}"
         do = "pip takes conditions on Python's version in packages' metadata for ours"
         print(f"ringleader: {what}: {do}", file=sys.stderr)
-    report = lock_ask.ask(asked, environ=os.environ, directory=directory, seconds=timeout)
-    write_text(output or "-", lock.text(asked, report))
+    report = pip_resolver.ask(asked, environ=os.environ, directory=directory, seconds=timeout)
+    write_text(output or "-", lock_file.text(asked, report))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ringleader.errors import Fault, RefusedError, RequestError
 from ringleader.images.build_context import Content, put
-from ringleader.images.context import MARK
+from ringleader.images.rendered_files import MARK
 
 
 def check(directory: Path, texts: Mapping[str, str], inside: Sequence[Content]) -> None:

@@ -53,13 +53,15 @@ def opened(
 
     RequestError has every fault of the text and of the changes.
     """
-    from ringleader.images import profiles, read
+    from ringleader.images import bundled_recipes, recipe_parser
 
-    if profile_or_file in profiles.names():
-        return read.recipe(profiles.text(profile_or_file), profile_or_file, settings, mirrors, base)
+    if profile_or_file in bundled_recipes.names():
+        return recipe_parser.recipe(
+            bundled_recipes.text(profile_or_file), profile_or_file, settings, mirrors, base
+        )
     text = _text(profile_or_file)
     where = "standard input" if profile_or_file == "-" else profile_or_file
-    return read.recipe(text, where, settings, mirrors, base)
+    return recipe_parser.recipe(text, where, settings, mirrors, base)
 
 
 def _text(file: str) -> str:
@@ -74,12 +76,12 @@ def _text(file: str) -> str:
 
 
 def _absent(file: str, error: Exception) -> Fault:
-    from ringleader.images import profiles
+    from ringleader.images import bundled_recipes
 
     reason = getattr(error, "strerror", None) or str(error)
     if "/" in file or file.endswith(".toml"):
         return Fault(where=file, what=f"cannot be read: {reason}")
-    close = difflib.get_close_matches(file, profiles.names(), 1)
+    close = difflib.get_close_matches(file, bundled_recipes.names(), 1)
     hint = f"did you mean {close[0]}? " if close else ""
     what = f"is neither a profile nor a file ({reason})"
     return Fault(where=file, what=what, hint=f"{hint}ringleader image list shows the profiles")

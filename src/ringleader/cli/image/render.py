@@ -12,8 +12,8 @@ import click
 from ringleader.cli.image.recipe_options import given, opened, recipe_options, refuse_what_clashes
 
 if TYPE_CHECKING:
+    from ringleader.images.instructions import Image
     from ringleader.images.recipe import Recipe
-    from ringleader.images.steps import Image
 
 
 @click.command(name="render", context_settings={"help_option_names": ["-h", "--help"]})
@@ -52,12 +52,12 @@ def command(
     Nothing is fetched. `docker build`, `podman build`, `buildah build` and `apptainer build` make the image
     of what -o writes.
     """
-    from ringleader.images import apptainer, assemble, dockerfile
+    from ringleader.images import apptainer, dockerfile, image_assembly
 
     wanted = opened(recipe, settings, mirrors, base)
     if not no_check:
         refuse_what_clashes(wanted)
-    image = assemble.image(wanted)
+    image = image_assembly.image(wanted)
     if output:
         _write(image, wanted, Path(output), as_json)
         return
@@ -72,7 +72,7 @@ def _write(image: Image, recipe: Recipe, output: Path, as_json: bool) -> None:
     from ringleader.cli.image import output_directory
     from ringleader.images import apptainer, dockerfile
     from ringleader.images.build_context import contents
-    from ringleader.images.context import DEFINITION, DOCKERFILE, IGNORE, ignore_text
+    from ringleader.images.rendered_files import DEFINITION, DOCKERFILE, IGNORE, ignore_text
 
     texts = {
         DOCKERFILE: dockerfile.text(image),

@@ -14,7 +14,7 @@ from ringleader.errors import Fault, RequestError
 
 if TYPE_CHECKING:
     from ringleader.images.check import Finding
-    from ringleader.images.check.solution import Part
+    from ringleader.images.solve.solution_text import Part
 
 
 @click.command(name="solve", context_settings={"help_option_names": ["-h", "--help"]})
@@ -38,9 +38,9 @@ def command(wishes: tuple[str, ...], as_recipe: bool, as_json: bool) -> None:
     fits without one of them; exit code 2.
     """
     from ringleader.images.check import clashes
-    from ringleader.images.check.solution import parts, recipe_text
-    from ringleader.images.check.solve import solve
-    from ringleader.images.check.wishes import parsed
+    from ringleader.images.solve.constraints import parsed
+    from ringleader.images.solve.search import solve
+    from ringleader.images.solve.solution_text import parts, recipe_text
     from ringleader.images.tables import load
 
     if not wishes:

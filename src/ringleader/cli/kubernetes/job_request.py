@@ -20,9 +20,9 @@ from ringleader.mpijob.annotations import RDMA, SPAWN_EXEC, SPAWN_SSH
 from ringleader.mpijob.model import CleanPodPolicy, MpiImplementation, MPIJob
 from ringleader.mpijob.parser import check
 from ringleader.render.rank_environment import is_secret
-from ringleader.render.rdma.give import NETWORKS
+from ringleader.render.rdma.advice import remarks
+from ringleader.render.rdma.pod_nics import NETWORKS
 from ringleader.render.rdma.profile import Way
-from ringleader.render.rdma.remarks import remarks
 
 Word = TypeVar("Word", MpiImplementation, CleanPodPolicy)
 

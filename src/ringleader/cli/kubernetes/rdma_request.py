@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from ringleader.cli.options.host_options import Faults
 from ringleader.cli.options.kubernetes_options import JobWords
 from ringleader.errors import RequestError
-from ringleader.render.rdma.faults import Place
+from ringleader.render.rdma.allocation import settle
 from ringleader.render.rdma.node_labels import OFFERED, pairs_of
 from ringleader.render.rdma.profile import Spread
-from ringleader.render.rdma.settle import settle
-from ringleader.render.rdma.wish import NIC_CLASS, Grant, Wish
+from ringleader.render.rdma.request import NIC_CLASS, Grant, Wish
+from ringleader.render.rdma.request_faults import Place
 
 _OPTIONS = {
     "profile": "--rdma",

@@ -16,7 +16,7 @@ from ringleader.cli.render.compose_options import COMPOSE_OPTIONS, request_of
 
 if TYPE_CHECKING:
     from ringleader.render.compose.application import Application
-    from ringleader.render.compose.files import File, Keys
+    from ringleader.render.compose.application_files import File, Keys
 
 
 @click.command(
@@ -36,7 +36,7 @@ def command(ctx: click.Context, /, **_: object) -> None:
         from ringleader.mpijob import yaml_text
     from ringleader.cli.render import compose_directory
     from ringleader.render.compose.application import application
-    from ringleader.render.compose.files import files, no_keys
+    from ringleader.render.compose.application_files import files, no_keys
 
     params = ctx.params
     asked = application(request_of(params, os.environ))
@@ -62,7 +62,7 @@ def command(ctx: click.Context, /, **_: object) -> None:
 
 def _documents(asked: Application, yaml: Any, *, as_json: bool) -> str:
     """Return the compose files: one as it is, several each under its name."""
-    from ringleader.render.compose.documents import compose_documents
+    from ringleader.render.compose.compose_yaml import compose_documents
 
     documents = compose_documents(asked)
     if as_json:
@@ -75,7 +75,7 @@ def _documents(asked: Application, yaml: Any, *, as_json: bool) -> str:
 def _new_keys(asked: Application) -> Keys:
     with needs_kubernetes():
         from ringleader.kube import ssh_keys
-        from ringleader.render.compose.files import KeyPair, Keys
+        from ringleader.render.compose.application_files import KeyPair, Keys
 
         found = [ssh_keys.generate("ed25519", ()) for _ in range(len(asked.containers) + 1)]
     pairs = [

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ringleader.errors import Fault, RefusedError, RequestError
-from ringleader.render.compose.files import File
+from ringleader.render.compose.application_files import File
 from ringleader.render.compose.request import User
 
 LIST = ".ringleader-files"

@@ -13,7 +13,7 @@ import click
 
 from ringleader.cli.options.host_options import Faults
 from ringleader.cli.options.rank_variables import parse_words
-from ringleader.render.compose import words
+from ringleader.render.compose import option_values
 from ringleader.render.compose.request import ComposeRequest, Network, Target
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
@@ -102,17 +102,17 @@ def request_of(params: Mapping[str, Any], environ: Mapping[str, str]) -> Compose
         name=params["name"],
         target=_one_of(Target, "--on", params["on"], faults),
         ranks=faults.whole("-n", params["ranks"]),
-        hosts=words.hosts(params["hosts"], faults.found),
+        hosts=option_values.hosts(params["hosts"], faults.found),
         slots=faults.whole("--slots", params["slots"]),
         gpus=faults.whole("--gpus", params["gpus"]) or 0,
         rdma=params["rdma"],
         network=_one_of(Network, "--network", params["network"], faults),
         ssh_port=faults.whole("--ssh-port", params["ssh_port"]),
-        mounts=words.mounts(params["mount"], faults.found),
+        mounts=option_values.mounts(params["mount"], faults.found),
         env=tuple(dict(variables.values).items()),
         workdir=params["workdir"],
         shm_size=params["shm_size"],
-        user=words.user(params["user"], faults.found),
+        user=option_values.user(params["user"], faults.found),
         wait=1 if wait is None else wait,  # no number at all: its fault is told already
         faults=(*faults.found, *variables.faults),
     )

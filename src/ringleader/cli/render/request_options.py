@@ -76,7 +76,7 @@ def said_namespace(params: Mapping[str, Any], faults: Faults) -> str:
 
 def claim_templates(request: Request) -> list[dict[str, Any]]:
     """Return the ResourceClaimTemplate that a job needs beside it, if it does."""
-    from ringleader.render.rdma.claims import template
+    from ringleader.render.rdma.resource_claims import template
 
     nics = request.rdma
     if nics is None or not nics.makes_template:

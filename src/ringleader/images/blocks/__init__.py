@@ -27,7 +27,7 @@ from ringleader.images.blocks import (
     torch,
     ucx,
 )
-from ringleader.images.halves import Halves, Setting
+from ringleader.images.stage_steps import Halves, Setting
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ringleader.images.arguments import NAME, number, text
-from ringleader.images.halves import Half, Halves, Setting
-from ringleader.images.steps import Run, Step, User, Workdir, words
+from ringleader.images.instructions import Run, Step, User, Workdir, words
+from ringleader.images.recipe_fields import NAME, number, text
+from ringleader.images.stage_steps import Half, Halves, Setting
 
 ROOT = "root"
 UBUNTU_UID = 1000

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ringleader.images.arguments import VERSION, needed
 from ringleader.images.blocks import historical
-from ringleader.images.halves import Halves, Setting
-from ringleader.images.steps import Env, Step
+from ringleader.images.instructions import Env, Step
+from ringleader.images.recipe_fields import VERSION, needed
+from ringleader.images.stage_steps import Halves, Setting
 
 
 @dataclass(frozen=True, kw_only=True)

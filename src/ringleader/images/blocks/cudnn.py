@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ringleader.images.arguments import VERSION, needed
 from ringleader.images.blocks import historical
-from ringleader.images.halves import Half, Halves, Setting
+from ringleader.images.recipe_fields import VERSION, needed
+from ringleader.images.stage_steps import Half, Halves, Setting
 
 BEFORE_CUDA_NAMES = ("5", "6", "7", "8")
 """Majors whose versions end with ``+cuda11.8``. Since 9 the packages' names tell CUDA's major."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ringleader.images.arguments import CONTEXT_PATH, LINE, PATH, pairs, text
 from ringleader.images.blocks.account import account_of
-from ringleader.images.halves import Half, Halves, Setting
-from ringleader.images.steps import Copy, Env, Run, Step, Workdir, words
+from ringleader.images.instructions import Copy, Env, Run, Step, Workdir, words
+from ringleader.images.recipe_fields import CONTEXT_PATH, LINE, PATH, pairs, text
+from ringleader.images.stage_steps import Half, Halves, Setting
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ringleader.images.arguments import VERSION, needed
-from ringleader.images.halves import Half, Halves, Setting
-from ringleader.images.steps import Run, words
+from ringleader.images.instructions import Run, words
+from ringleader.images.recipe_fields import VERSION, needed
+from ringleader.images.stage_steps import Half, Halves, Setting
 
 PRIORITY = "100"
 """Above any that the distribution's own packages claim."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from ringleader.images.arguments import NAME, VERSION, needed, text
-from ringleader.images.blocks.installs import install
-from ringleader.images.halves import Half, Halves, PipInstall, Setting
-from ringleader.images.steps import Run, Step, words
+from ringleader.images.blocks.pip_installs import install
+from ringleader.images.instructions import Run, Step, words
+from ringleader.images.recipe_fields import NAME, VERSION, needed, text
+from ringleader.images.stage_steps import Half, Halves, PipInstall, Setting
 
 FRAMEWORKS = (
     ("TENSORFLOW", ("tensorflow", "tensorflow-source")),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ringleader.images.arguments import NAME, SHA256, VERSION, text
-from ringleader.images.blocks import fetch, historical
+from ringleader.images.blocks import downloads, historical
 from ringleader.images.blocks.account import account_of
-from ringleader.images.halves import Half, Halves, Setting
-from ringleader.images.steps import Env, Run, Step, words
+from ringleader.images.instructions import Env, Run, Step, words
+from ringleader.images.recipe_fields import NAME, SHA256, VERSION, text
+from ringleader.images.stage_steps import Half, Halves, Setting
 
 AS_ROOT = (("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"))
 """Open MPI refuses to run as root unless both say so."""
@@ -53,12 +53,12 @@ def _packaged(block: Mpi, setting: Setting) -> Halves:
 
 
 def _built(block: Mpi, setting: Setting) -> Halves:
-    release = fetch.release(block.kind, block.version, sha256=block.sha256)
+    release = downloads.release(block.kind, block.version, sha256=block.sha256)
     options = _openmpi(release.version, setting) if block.kind == "openmpi" else _mpich(setting)
-    place = fetch.source_of(release)
+    place = downloads.source_of(release)
     compiled = Run(
         commands=(
-            *fetch.unpacked(release),
+            *downloads.unpacked(release),
             words("env", f"--chdir={place}", "./configure", f"--prefix={block.prefix}", *options),
             f'make -j "$(nproc)" -C {place}',
             f"make -C {place} install",
@@ -69,14 +69,14 @@ def _built(block: Mpi, setting: Setting) -> Halves:
     path = Env(variables=(("PATH", f"{block.prefix}/bin:${{PATH}}"),))
     return Halves(
         build=Half(
-            apt=("build-essential", "bzip2", *fetch.TOOLS, *_headers(setting)),
-            steps=(compiled, fetch.linked(block.prefix), path),
-            last=(fetch.trimmed(block.prefix),),
+            apt=("build-essential", "bzip2", *downloads.TOOLS, *_headers(setting)),
+            steps=(compiled, downloads.linked(block.prefix), path),
+            last=(downloads.trimmed(block.prefix),),
         ),
         runtime=Half(
             steps=(
-                fetch.here(block.prefix),
-                fetch.linked(block.prefix),
+                downloads.here(block.prefix),
+                downloads.linked(block.prefix),
                 path,
                 *_as_root(block, setting),
             )

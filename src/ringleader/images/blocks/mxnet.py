@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ringleader.images.arguments import VARIANT, VERSION, needed, text
-from ringleader.images.blocks.installs import halves_of, install
-from ringleader.images.halves import Halves, Setting
+from ringleader.images.blocks.pip_installs import halves_of, install
+from ringleader.images.recipe_fields import VARIANT, VERSION, needed, text
+from ringleader.images.stage_steps import Halves, Setting
 
 
 @dataclass(frozen=True, kw_only=True)

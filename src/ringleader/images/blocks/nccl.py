@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ringleader.images.arguments import NAME, SHA256, VERSION, needed, text
-from ringleader.images.blocks import fetch, historical
-from ringleader.images.halves import Half, Halves, Setting
-from ringleader.images.steps import Run, Step, words
+from ringleader.images.blocks import downloads, historical
+from ringleader.images.instructions import Run, Step, words
+from ringleader.images.recipe_fields import NAME, SHA256, VERSION, needed, text
+from ringleader.images.stage_steps import Half, Halves, Setting
 
 PREFIX = "/opt/nccl"
 TESTS = "/opt/nccl-tests"
@@ -37,13 +37,13 @@ def halves(block: Nccl, setting: Setting) -> Halves:
         return historical.nccl(block, setting)
     compiled: tuple[Step, ...] = (_compiled(block),) if block.source == "build" else ()
     tested: tuple[Step, ...] = (_tests(block, setting),) if block.tests else ()
-    brought: tuple[Step, ...] = (fetch.here(TESTS),) if block.tests else ()
-    tools = ("build-essential", *fetch.TOOLS) if compiled or tested else ()
+    brought: tuple[Step, ...] = (downloads.here(TESTS),) if block.tests else ()
+    tools = ("build-essential", *downloads.TOOLS) if compiled or tested else ()
     if block.source == "build":
-        last = () if block.dev else (fetch.trimmed(PREFIX),)
+        last = () if block.dev else (downloads.trimmed(PREFIX),)
         return Halves(
             build=Half(apt=(*tools, *_mpi_headers(block, setting)), steps=compiled, last=(*tested, *last)),
-            runtime=Half(steps=(fetch.here(PREFIX), fetch.linked(PREFIX), *brought)),
+            runtime=Half(steps=(downloads.here(PREFIX), downloads.linked(PREFIX), *brought)),
         )
     library, headers = pinned("libnccl2", block, setting), pinned("libnccl-dev", block, setting)
     keys_first, keys_over = _repository(setting)
@@ -78,24 +78,24 @@ def _repository(setting: Setting) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
     """Return what adds NVIDIA's repository in each half; the bases of NVIDIA have it already."""
     if setting.cuda:
         return (), ()
-    system = fetch.nvidia_name(setting.base)
-    keyring = fetch.release("cuda-keyring", system)
-    package = f"{fetch.PLACE}/cuda-keyring.deb"
+    system = downloads.nvidia_name(setting.base)
+    keyring = downloads.release("cuda-keyring", system)
+    package = f"{downloads.PLACE}/cuda-keyring.deb"
     listed = f"/etc/apt/sources.list.d/cuda-{system}-x86_64.list"
     added = Run(
-        commands=(*fetch.fetched(keyring, package), words("dpkg", "--install", package)),
+        commands=(*downloads.fetched(keyring, package), words("dpkg", "--install", package)),
         why="NVIDIA's repository and the key that signs it.",
     )
-    return (fetch.tools_first(), added), fetch.handed_over(KEYRING, listed)
+    return (downloads.tools_first(), added), downloads.handed_over(KEYRING, listed)
 
 
 def _compiled(block: Nccl) -> Run:
-    release = fetch.release("nccl", block.version, sha256=block.sha256)
-    place = fetch.source_of(release)
+    release = downloads.release("nccl", block.version, sha256=block.sha256)
+    place = downloads.source_of(release)
     made = f'make -j "$(nproc)" -C {place}'
     return Run(
         commands=(
-            *fetch.unpacked(release),
+            *downloads.unpacked(release),
             f"{made} src.build {words(f'CUDA_HOME={CUDA}')}",
             words("make", "-C", place, "src.install", f"CUDA_HOME={CUDA}", f"PREFIX={PREFIX}"),
             words("rm", "-rf", place),
@@ -113,8 +113,8 @@ def _mpi_headers(block: Nccl, setting: Setting) -> tuple[str, ...]:
 
 def _tests(block: Nccl, setting: Setting) -> Run:
     """Return what compiles nccl-tests: with MPI where the image has one, against this NCCL."""
-    release = fetch.release("nccl-tests")
-    place = fetch.source_of(release)
+    release = downloads.release("nccl-tests")
+    place = downloads.source_of(release)
     values = [f"CUDA_HOME={CUDA}"]
     if block.source == "build":
         values.append(f"NCCL_HOME={PREFIX}")
@@ -124,7 +124,7 @@ def _tests(block: Nccl, setting: Setting) -> Run:
         values += ["MPI=1", f"MPI_HOME={mpi.prefix if mpi.source == 'build' else packaged}"]
     return Run(
         commands=(
-            *fetch.unpacked(release),
+            *downloads.unpacked(release),
             f'make -j "$(nproc)" -C {place} {words(*values)}',
             words("mkdir", "-p", f"{TESTS}/bin"),
             f"find {place}/build -maxdepth 1 -name '*_perf' -exec cp '{{}}' {TESTS}/bin/ ';'",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ringleader.images.arguments import APT, CONTEXT_PATH, NAME, REQUIREMENT, text, texts
 from ringleader.images.blocks import historical
-from ringleader.images.blocks.installs import install
-from ringleader.images.halves import Half, Halves, PipInstall, Setting
-from ringleader.images.steps import Copy, Step
+from ringleader.images.blocks.pip_installs import install
+from ringleader.images.instructions import Copy, Step
+from ringleader.images.recipe_fields import APT, CONTEXT_PATH, NAME, REQUIREMENT, text, texts
+from ringleader.images.stage_steps import Half, Halves, PipInstall, Setting
 
 LOCK = "/opt/build/requirements.lock"
 """Where the lock file lies while pip reads it."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ringleader.images.arguments import NAME, VERSION, text
-from ringleader.images.blocks import fetch, historical
-from ringleader.images.halves import BUILD, VENV, Half, Halves, Setting
-from ringleader.images.steps import Copy, Env, Run, words
+from ringleader.images.blocks import downloads, historical
+from ringleader.images.instructions import Copy, Env, Run, words
+from ringleader.images.recipe_fields import NAME, VERSION, text
+from ringleader.images.stage_steps import BUILD, VENV, Half, Halves, Setting
 
 PATH = Env(variables=(("PATH", f"{VENV}/bin:${{PATH}}"),))
 CONDA = "/opt/conda"
@@ -52,14 +52,14 @@ def _base(block: Python, setting: Setting) -> Halves:
 
 def _conda(block: Python, setting: Setting) -> Halves:
     """Return an environment of conda-forge at the same place, with the packages of conda."""
-    release = fetch.release("miniforge")
-    installer = f"{fetch.PLACE}/miniforge.sh"
+    release = downloads.release("miniforge")
+    installer = f"{downloads.PLACE}/miniforge.sh"
     packages = setting.blocks.get("packages")
     wanted = (f"python={block.version}" if block.version else "python", "pip")
     create = ("create", "--yes", "--prefix", VENV, "--override-channels", "--channel", "conda-forge")
     made = Run(
         commands=(
-            *fetch.fetched(release, installer),
+            *downloads.fetched(release, installer),
             words("bash", installer, "-b", "-p", CONDA),
             words(f"{CONDA}/bin/conda", *create, *wanted, *(packages.conda if packages else ())),
             words("rm", "-rf", CONDA, installer),
@@ -67,6 +67,6 @@ def _conda(block: Python, setting: Setting) -> Halves:
         why=release.why,
     )
     return Halves(
-        build=Half(apt=fetch.TOOLS, steps=(made, PATH)),
+        build=Half(apt=downloads.TOOLS, steps=(made, PATH)),
         runtime=Half(apt=("ca-certificates",), steps=(HERE, PATH)),
     )

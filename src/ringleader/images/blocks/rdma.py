@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ringleader.images.arguments import NAME, SHA256, VERSION, needed, text
-from ringleader.images.blocks import fetch, historical
-from ringleader.images.halves import Half, Halves, Setting
-from ringleader.images.steps import Env, Run, Step, words
+from ringleader.images.blocks import downloads, historical
+from ringleader.images.instructions import Env, Run, Step, words
+from ringleader.images.recipe_fields import NAME, SHA256, VERSION, needed, text
+from ringleader.images.stage_steps import Half, Halves, Setting
 
 USER_SPACES = ("rdma-core", "doca-ofed", "mlnx-ofed", "efa", "erdma")
 
@@ -45,7 +45,7 @@ def halves(block: Rdma, setting: Setting) -> Halves:
         return _efa(block, setting)
     if block.user_space == "mlnx-ofed":
         return _mlnx_ofed(block, setting)
-    headers = HEADERS if fetch.headers_needed(setting) else ()
+    headers = HEADERS if downloads.headers_needed(setting) else ()
     first, over = _repository(block, setting)
     return Halves(
         build=Half(before=first, apt=headers),
@@ -70,14 +70,14 @@ def _repository(block: Rdma, setting: Setting) -> tuple[tuple[Step, ...], tuple[
     base = setting.base
     if block.user_space == "doca-ofed":
         name, key = "doca", f"{MELLANOX}/GPG-KEY-Mellanox.pub"
-        release = fetch.release("doca", block.version, system=f"{base.family}{base.version}")
+        release = downloads.release("doca", block.version, system=f"{base.family}{base.version}")
         line = f"deb [signed-by={{key}}] {release.url} ./"
     else:
         name, key = "erdma", f"{ALIBABA}/GPGKEY"
         line = f"deb [signed-by={{key}} arch=amd64] {ALIBABA}/apt/{base.family} {base.codename}/erdma main"
-    added = fetch.repository(name, key, (line,))
-    over = fetch.handed_over(f"{fetch.KEYRINGS}/{name}.asc", fetch.list_of(name))
-    return (fetch.tools_first(), added), over
+    added = downloads.repository(name, key, (line,))
+    over = downloads.handed_over(f"{downloads.KEYRINGS}/{name}.asc", downloads.list_of(name))
+    return (downloads.tools_first(), added), over
 
 
 def _efa(block: Rdma, setting: Setting) -> Halves:
@@ -85,17 +85,17 @@ def _efa(block: Rdma, setting: Setting) -> Halves:
 
     The kernel module and the limits are the host's. Where the recipe has an MPI, Amazon's stays out.
     """
-    release = fetch.release("efa", block.version, sha256=block.sha256)
-    place = f"{fetch.PLACE}/efa"
+    release = downloads.release("efa", block.version, sha256=block.sha256)
+    place = f"{downloads.PLACE}/efa"
     options = ["-y", "--skip-kmod", "--skip-limit-conf", "--no-verify"]
     if "mpi" in setting.blocks:
         options.append("--skip-mpi")
     install = words("env", f"--chdir={place}", "./efa_installer.sh", *options)
     why = f"EFA's user space by Amazon's installer. {release.why}"
     installed = Run(commands=(*_by_installer(release, install), "ldconfig"), why=why)
-    needs = (*fetch.TOOLS, "pciutils")
+    needs = (*downloads.TOOLS, "pciutils")
     path = Env(variables=(("PATH", f"{AMAZON}/bin:${{PATH}}"),))
-    build = Half(apt=needs, steps=(installed,)) if fetch.headers_needed(setting) else Half()
+    build = Half(apt=needs, steps=(installed,)) if downloads.headers_needed(setting) else Half()
     return Halves(
         build=build, runtime=Half(apt=(*needs, *(TOOLS if block.tools else ())), steps=(installed, path))
     )
@@ -105,22 +105,22 @@ def _mlnx_ofed(block: Rdma, setting: Setting) -> Halves:
     """Return MLNX_OFED's user space by its installer: in each half that needs it."""
     base = setting.base
     system = f"{base.family}{base.version}"
-    release = fetch.release("mlnx-ofed", block.version, sha256=block.sha256, system=system)
-    place = fetch.source_of(release)
+    release = downloads.release("mlnx-ofed", block.version, sha256=block.sha256, system=system)
+    place = downloads.source_of(release)
     install = words(f"{place}/mlnxofedinstall", "--user-space-only", "--without-fw-update", "--force")
     why = f"MLNX_OFED's user space by its installer. {release.why}"
     installed = Run(commands=_by_installer(release, install), why=why)
-    half = Half(apt=(*fetch.TOOLS, "lsb-release", "perl"), steps=(installed,))
-    return Halves(build=half if fetch.headers_needed(setting) else Half(), runtime=half)
+    half = Half(apt=(*downloads.TOOLS, "lsb-release", "perl"), steps=(installed,))
+    return Halves(build=half if downloads.headers_needed(setting) else Half(), runtime=half)
 
 
-def _by_installer(release: fetch.Release, install: str) -> tuple[str, ...]:
+def _by_installer(release: downloads.Release, install: str) -> tuple[str, ...]:
     """Return the commands that fetch a vendor's installer, run it, and leave only what it installs."""
     return (
-        *fetch.unpacked(release),
+        *downloads.unpacked(release),
         "apt-get update",
         f"DEBIAN_FRONTEND=noninteractive {install}",
-        words("rm", "-rf", fetch.PLACE),
+        words("rm", "-rf", downloads.PLACE),
         "apt-get clean",
         "rm -rf /var/lib/apt/lists/*",
     )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ringleader.images import own_wheel
-from ringleader.images.arguments import CONTEXT_PATH, NAME, text, texts
-from ringleader.images.blocks.installs import install
-from ringleader.images.halves import Half, Halves, Setting
-from ringleader.images.steps import Copy, Run, words
+from ringleader.images import ringleader_wheel
+from ringleader.images.blocks.pip_installs import install
+from ringleader.images.instructions import Copy, Run, words
+from ringleader.images.recipe_fields import CONTEXT_PATH, NAME, text, texts
+from ringleader.images.stage_steps import Half, Halves, Setting
 
 DEPENDENCIES = (
     "click>=8.1,<9",
@@ -44,7 +44,7 @@ def halves(block: Ringleader, setting: Setting) -> Halves:
 
     The wheel comes last: when it changes, the layers of the frameworks stay.
     """
-    wheel = block.wheel or own_wheel.name()
+    wheel = block.wheel or ringleader_wheel.name()
     place = WHEELS + wheel.rpartition("/")[2]
     options = ("--no-cache-dir", "--disable-pip-version-check", "--no-deps", "--no-index")
     call = words(setting.python, "-m", "pip", "install", *options, place)

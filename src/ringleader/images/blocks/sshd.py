@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ringleader.images.arguments import NAME, number, text
 from ringleader.images.blocks import historical
 from ringleader.images.blocks.account import Account, account_of
 from ringleader.images.blocks.rdma import AMAZON
-from ringleader.images.halves import VENV, Half, Halves, Setting
-from ringleader.images.steps import Command, Expose, Run, Step, words, write
+from ringleader.images.instructions import Command, Expose, Run, Step, words, write
+from ringleader.images.recipe_fields import NAME, number, text
+from ringleader.images.stage_steps import VENV, Half, Halves, Setting
 
 CONFIG = "/etc/ssh/sshd_config"
 """The usual place: operators start workers with ``sshd -De`` and nothing else."""

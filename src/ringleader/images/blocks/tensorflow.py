@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ringleader.images.arguments import CONTEXT_PATH, VERSION, needed, text
 from ringleader.images.blocks import historical
 from ringleader.images.blocks.cuda import gpu_access
-from ringleader.images.blocks.installs import halves_of, install
-from ringleader.images.halves import VENV, Half, Halves, Setting
-from ringleader.images.steps import Run, Step
+from ringleader.images.blocks.pip_installs import halves_of, install
+from ringleader.images.instructions import Run, Step
+from ringleader.images.recipe_fields import CONTEXT_PATH, VERSION, needed, text
+from ringleader.images.stage_steps import VENV, Half, Halves, Setting
 
 LISTED = "/etc/ld.so.conf.d/nvidia-wheels.conf"
 

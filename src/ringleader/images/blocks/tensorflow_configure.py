@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringleader.images.halves import Setting
+from ringleader.images.stage_steps import Setting
 
 if TYPE_CHECKING:
     from ringleader.images.blocks.tensorflow_source import TensorflowSource

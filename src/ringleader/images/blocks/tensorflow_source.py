@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ringleader.errors import Fault, RequestError
-from ringleader.images.arguments import VERSION, needed, text, texts
-from ringleader.images.blocks import fetch
+from ringleader.images.blocks import downloads
 from ringleader.images.blocks import tensorflow_configure as configure
 from ringleader.images.blocks.historical.both import wheels_of
-from ringleader.images.halves import BUILD, Half, Halves, PipInstall, Setting
-from ringleader.images.steps import Copy, Env, Run, Step, words, write
+from ringleader.images.instructions import Copy, Env, Run, Step, words, write
+from ringleader.images.recipe_fields import VERSION, needed, text, texts
+from ringleader.images.stage_steps import BUILD, Half, Halves, PipInstall, Setting
 
 SOURCE = "https://github.com/tensorflow/tensorflow.git"
 TREE = "/opt/tensorflow"
 WHEELS = "/opt/built"
 PACKAGE = "//tensorflow/tools/pip_package:build_pip_package"
 STUBS = "/usr/local/cuda/lib64/stubs"
-NEEDS = (*("build-essential", *fetch.TOOLS, "git", "pkg-config", "rsync", "unzip", "zip", "zlib1g-dev"),)
+NEEDS = (*("build-essential", *downloads.TOOLS, "git", "pkg-config", "rsync", "unzip", "zip", "zlib1g-dev"),)
 TOOLS = ("six==1.12.0", "numpy==1.14.6", "mock==2.0.0", "pbr==5.1.1")
 KERAS = ("keras_applications==1.0.6", "keras_preprocessing==1.0.5")
 """Imported while the wheel is made; their own dependencies would bring a TensorFlow."""
@@ -96,12 +96,12 @@ def _refuse(block: TensorflowSource, setting: Setting) -> None:
 
 def _bazel(version: str) -> Step:
     """Return Bazel, told that there is no one to start a server for, nor namespaces for sandboxes."""
-    release = fetch.release("bazel", version)
-    installer = f"{fetch.PLACE}/bazel.sh"
+    release = downloads.release("bazel", version)
+    installer = f"{downloads.PLACE}/bazel.sh"
     options = ("startup --batch", "build --spawn_strategy=standalone --genrule_strategy=standalone")
     return Run(
         commands=(
-            *fetch.fetched(release, installer),
+            *downloads.fetched(release, installer),
             words("bash", installer),
             words("rm", installer),
             write("/etc/bazel.bazelrc", options),

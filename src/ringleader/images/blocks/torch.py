@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ringleader.images.arguments import CONTEXT_PATH, VARIANT, VERSION, needed, text
 from ringleader.images.blocks import historical
 from ringleader.images.blocks.cuda import gpu_access
-from ringleader.images.blocks.installs import halves_of, install
-from ringleader.images.halves import Half, Halves, Setting
+from ringleader.images.blocks.pip_installs import halves_of, install
+from ringleader.images.recipe_fields import CONTEXT_PATH, VARIANT, VERSION, needed, text
+from ringleader.images.stage_steps import Half, Halves, Setting
 
 INDEX = "https://download.pytorch.org/whl/"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ringleader.images.arguments import NAME, SHA256, VERSION, text
-from ringleader.images.blocks import fetch
-from ringleader.images.halves import Half, Halves, Setting
-from ringleader.images.steps import Env, Run, words
+from ringleader.images.blocks import downloads
+from ringleader.images.instructions import Env, Run, words
+from ringleader.images.recipe_fields import NAME, SHA256, VERSION, text
+from ringleader.images.stage_steps import Half, Halves, Setting
 
 PREFIX = "/opt/ucx"
 
@@ -38,17 +38,17 @@ def halves(block: Ucx, setting: Setting) -> Halves:
     path = Env(variables=(("PATH", f"{PREFIX}/bin:${{PATH}}"),))
     return Halves(
         build=Half(
-            apt=("build-essential", *fetch.TOOLS),
-            steps=(_compiled(block, setting), fetch.linked(PREFIX)),
-            last=(fetch.trimmed(PREFIX),),
+            apt=("build-essential", *downloads.TOOLS),
+            steps=(_compiled(block, setting), downloads.linked(PREFIX)),
+            last=(downloads.trimmed(PREFIX),),
         ),
-        runtime=Half(steps=(fetch.here(PREFIX), fetch.linked(PREFIX), path)),
+        runtime=Half(steps=(downloads.here(PREFIX), downloads.linked(PREFIX), path)),
     )
 
 
 def _compiled(block: Ucx, setting: Setting) -> Run:
-    release = fetch.release("ucx", block.version, sha256=block.sha256)
-    place = fetch.source_of(release)
+    release = downloads.release("ucx", block.version, sha256=block.sha256)
+    place = downloads.source_of(release)
     verbs = ("--with-verbs", "--with-rdmacm") if "rdma" in setting.blocks else ("--without-verbs",)
     options = (
         f"--prefix={PREFIX}",
@@ -59,7 +59,7 @@ def _compiled(block: Ucx, setting: Setting) -> Run:
     )
     return Run(
         commands=(
-            *fetch.unpacked(release),
+            *downloads.unpacked(release),
             words("env", f"--chdir={place}", "./contrib/configure-release", *options),
             f'make -j "$(nproc)" -C {place}',
             f"make -C {place} install",

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ringleader.images.check.base_image import systems
 from ringleader.images.check.building import building
-from ringleader.images.check.existence import exists
 from ringleader.images.check.findings import Finding, Level
 from ringleader.images.check.frameworks import frameworks
 from ringleader.images.check.gpus import gpus
-from ringleader.images.check.history import history
+from ringleader.images.check.hardening import history
 from ringleader.images.check.horovod import horovod
-from ringleader.images.check.nearest import BAD, nearest
+from ringleader.images.check.known_versions import exists
+from ringleader.images.check.network import transport
 from ringleader.images.check.secrets import secrets
-from ringleader.images.check.seen import Seen
-from ringleader.images.check.selection import Selection, selection_of
-from ringleader.images.check.systems import systems
-from ringleader.images.check.transport import transport
+from ringleader.images.check.suggestions import BAD, nearest
+from ringleader.images.check.version_lookup import Seen
+from ringleader.images.selection import Selection, selection_of
 from ringleader.images.tables import Tables
 
 __all__ = ["BAD", "NOTHING_NEAR", "Finding", "Level", "Selection", "check", "clashes", "selection_of"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ringleader.images.check.findings import Finding, fault, warning
-from ringleader.images.check.seen import Seen
+from ringleader.images.check.version_lookup import Seen
 from ringleader.images.tables.bases import find_base, find_cuda_image, parted
 
 BARE = ("debian", "ubuntu")

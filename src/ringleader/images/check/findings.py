@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ringleader.images.tables.rows import Cited
+from ringleader.images.tables.toml_rows import Cited
 
 
 class Level(StrEnum):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ringleader.images.check.findings import Finding, fault, gone, note, warning
-from ringleader.images.check.seen import Needs, Seen
+from ringleader.images.check.version_lookup import Needs, Seen
 from ringleader.images.tables.frameworks import TensorflowRelease, TorchWheel
-from ringleader.images.tables.rows import Cited
-from ringleader.images.tables.versions import at_least, key, series
+from ringleader.images.tables.toml_rows import Cited
+from ringleader.images.tables.version_order import at_least, key, series
 
 
 def frameworks(seen: Seen) -> Iterator[Finding]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ringleader.images.check.findings import Finding, fault, note
-from ringleader.images.check.seen import Needs, Seen
+from ringleader.images.check.version_lookup import Needs, Seen
 from ringleader.images.tables.nvidia import Architecture, Gpu
-from ringleader.images.tables.versions import at_least, key, series
+from ringleader.images.tables.version_order import at_least, key, series
 
 
 def gpus(seen: Seen) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from ringleader.images.check.findings import Finding, fault
-from ringleader.images.check.seen import Seen
+from ringleader.images.check.version_lookup import Seen
 
 VARIABLE = re.compile(
     r"(^|_)(token|secret|passwd|passphrase|api_?key|access_key(_id)?|secret_key|private_key|credentials)(_\d+)?$"

@@ -16,8 +16,8 @@ from ringleader.images.tables.frameworks import (
 )
 from ringleader.images.tables.network import MpiSeries, Rule, UcxFloor, UserSpace
 from ringleader.images.tables.nvidia import Architecture, CudaRelease, Cudnn, Driver, Gpu, Nccl
-from ringleader.images.tables.rows import Cited, read, rows
-from ringleader.images.tables.versions import matches, series
+from ringleader.images.tables.toml_rows import Cited, read, rows
+from ringleader.images.tables.version_order import matches, series
 
 __all__ = ["Base", "Cited", "Packaged", "Tables", "load"]
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
-from ringleader.images.tables.rows import Cited, read, rows
+from ringleader.images.tables.toml_rows import Cited, read, rows
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ringleader.mpijob.annotations import SPAWN_EXEC
 from ringleader.mpijob.model import CleanPodPolicy, MpiImplementation
-from ringleader.render.rdma.wish import Grant
+from ringleader.render.rdma.request import Grant
 
 Pairs = tuple[tuple[str, str], ...]
 """Names with their values, in the order in which they were given."""

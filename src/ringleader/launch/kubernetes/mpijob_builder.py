@@ -21,8 +21,8 @@ from ringleader.mpijob.model import (
     WorkerSpec,
 )
 from ringleader.render.kubernetes import ssh_secret
-from ringleader.render.rdma.give import give
-from ringleader.render.rdma.wish import Grant
+from ringleader.render.rdma.pod_nics import give
+from ringleader.render.rdma.request import Grant
 
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 VOLCANO = "volcano"

@@ -9,7 +9,7 @@ from ringleader.launch.kubernetes.job_request import Request
 from ringleader.launch.kubernetes.mpijob_builder import template_of
 from ringleader.launch.kubernetes.mpirun_command import Call
 from ringleader.launch.kubernetes.pod_template import literal
-from ringleader.render.rdma.give import give
+from ringleader.render.rdma.pod_nics import give
 from ringleader.render.rdma.profile import Spread
 
 CONTAINER = "train"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ringleader.errors import RequestError
-from ringleader.render.compose.checks import faults_of, network_of, port_of, slots_of, target_of
-from ringleader.render.compose.nics import Nics, nics
+from ringleader.render.compose.rdma_devices import Nics, nics
 from ringleader.render.compose.request import ComposeRequest, Mount, Network, Target, User
+from ringleader.render.compose.request_faults import faults_of, network_of, port_of, slots_of, target_of
 
 HEAD = "mpihead"
 NODE = "mpinode"

@@ -20,15 +20,15 @@ from ringleader.mpijob.annotations import (
 from ringleader.mpijob.model import MPIJob
 from ringleader.mpijob.object_metadata import LAUNCHER, WORKER, Document
 from ringleader.render.kubernetes.exec_spawn import is_exec
-from ringleader.render.rdma.faults import faults
-from ringleader.render.rdma.give import add_environment
-from ringleader.render.rdma.give import give as give_nics
+from ringleader.render.rdma.advice import remarks, runs_as_root
+from ringleader.render.rdma.allocation import settle
 from ringleader.render.rdma.node_labels import pairs_of
+from ringleader.render.rdma.pod_nics import add_environment
+from ringleader.render.rdma.pod_nics import give as give_nics
 from ringleader.render.rdma.profile import Spread, Way
-from ringleader.render.rdma.remarks import remarks, runs_as_root
-from ringleader.render.rdma.settle import settle
-from ringleader.render.rdma.table import PROFILES
-from ringleader.render.rdma.wish import Grant, Wish
+from ringleader.render.rdma.profiles import PROFILES
+from ringleader.render.rdma.request import Grant, Wish
+from ringleader.render.rdma.request_faults import faults
 
 _ANNOTATIONS = {
     "profile": RDMA_PROFILE,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringleader.images.halves import Half, Halves, Setting
+from ringleader.images.stage_steps import Half, Halves, Setting
 
 COMPILED = "tensorflow-source"
 """The one block that compiles in a stage of its own; everything else is made in the image itself."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ringleader.images.blocks.historical.both import both
-from ringleader.images.halves import Half, Halves, Setting
-from ringleader.images.steps import Run, words, write
+from ringleader.images.instructions import Run, words, write
+from ringleader.images.stage_steps import Half, Halves, Setting
 
 if TYPE_CHECKING:
     from ringleader.images.blocks.cuda import Cuda

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringleader.images.blocks import fetch
-from ringleader.images.halves import Half, Halves, Setting
-from ringleader.images.steps import Run, words, write
+from ringleader.images.blocks import downloads
+from ringleader.images.instructions import Run, words, write
+from ringleader.images.stage_steps import Half, Halves, Setting
 
 if TYPE_CHECKING:
     from ringleader.images.blocks.mpi import Mpi
@@ -29,24 +29,24 @@ def mpi(block: Mpi, setting: Setting) -> Halves:
         return Halves(runtime=Half(apt=exact))
     return Halves(
         runtime=Half(
-            apt=("build-essential", "bzip2", *fetch.TOOLS),
+            apt=("build-essential", "bzip2", *downloads.TOOLS),
             steps=(_compiled(block), _as_root()),
         )
     )
 
 
 def _compiled(block: Mpi) -> Run:
-    release = fetch.release("openmpi", block.version, sha256=block.sha256)
-    place = fetch.source_of(release)
+    release = downloads.release("openmpi", block.version, sha256=block.sha256)
+    place = downloads.source_of(release)
     configure = words("./configure", f"--prefix={PREFIX}", "--enable-orterun-prefix-by-default")
     return Run(
         commands=(
-            *fetch.unpacked(release),
+            *downloads.unpacked(release),
             f"(cd {words(place)} && {configure})",
             f'make -C {words(place)} -j "$(nproc)" all',
             words("make", "-C", place, "install"),
             "ldconfig",
-            words("rm", "-rf", fetch.PLACE),
+            words("rm", "-rf", downloads.PLACE),
         ),
         why=f"{release.why} Hosts find each other's orted by its prefix, not by PATH.",
     )

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ringleader.images.blocks.historical import selftest
 from ringleader.images.blocks.historical.both import both, compiles, wheels_of
-from ringleader.images.halves import Half, Halves, PipInstall, Setting
-from ringleader.images.steps import Run, words
+from ringleader.images.instructions import Run, words
+from ringleader.images.stage_steps import Half, Halves, PipInstall, Setting
 
 if TYPE_CHECKING:
     from ringleader.images.blocks.packages import Packages

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringleader.images.blocks import fetch
+from ringleader.images.blocks import downloads
 from ringleader.images.blocks.historical.both import both
-from ringleader.images.halves import Half, Halves, Setting
-from ringleader.images.steps import Run, words
+from ringleader.images.instructions import Run, words
+from ringleader.images.stage_steps import Half, Halves, Setting
 
 if TYPE_CHECKING:
     from ringleader.images.blocks.rdma import Rdma
@@ -23,7 +23,7 @@ HEADERS = ("libibverbs-dev", "librdmacm-dev")
 TOOLS = ("ibverbs-utils", "perftest", "rdmacm-utils")
 OPTIONS = ("--user-space-only", "--without-fw-update", "--force", "-q")
 INSTALLER_NEEDS = (
-    *(*fetch.TOOLS, "ethtool", "libnl-3-200", "libnl-route-3-200", "libnuma1", "lsb-release"),
+    *(*downloads.TOOLS, "ethtool", "libnl-3-200", "libnl-route-3-200", "libnuma1", "lsb-release"),
     *("pciutils", "perl", "python", "python-libxml2"),
 )
 
@@ -39,14 +39,14 @@ def rdma(block: Rdma, setting: Setting) -> Halves:
 def _ofed(block: Rdma, setting: Setting) -> Half:
     system = f"{setting.base.family}{setting.base.version}"
     version = block.version or MLNX_OFED
-    release = fetch.release("mlnx-ofed", version, sha256=block.sha256, system=system)
-    installer = f"{fetch.source_of(release)}/mlnxofedinstall"
+    release = downloads.release("mlnx-ofed", version, sha256=block.sha256, system=system)
+    installer = f"{downloads.source_of(release)}/mlnxofedinstall"
     installed = Run(
         commands=(
-            *fetch.unpacked(release),
+            *downloads.unpacked(release),
             "apt-get update",
             f"DEBIAN_FRONTEND=noninteractive {words(installer, *OPTIONS)}",
-            words("rm", "-rf", fetch.PLACE),
+            words("rm", "-rf", downloads.PLACE),
             "rm -rf /var/lib/apt/lists/*",
         ),
         why=f"In place of the base's libraries; the kernel's part is the host's. {release.why}",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ringleader.images.halves import Setting
-from ringleader.images.steps import Run, words, write
+from ringleader.images.instructions import Run, words, write
+from ringleader.images.stage_steps import Setting
 
 PLACE = "/usr/local/bin/image-selftest"
 DEADLINE = 60

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringleader.images.halves import Half, Halves, Setting
-from ringleader.images.steps import Command, Expose, Run, Step, words, write
+from ringleader.images.instructions import Command, Expose, Run, Step, words, write
+from ringleader.images.stage_steps import Half, Halves, Setting
 
 if TYPE_CHECKING:
     from ringleader.images.blocks.sshd import Sshd

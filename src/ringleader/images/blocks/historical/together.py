@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ringleader.images.blocks.together import Odd, unknown
+from ringleader.images.blocks.conflicts import Odd, unknown
 from ringleader.images.tables.bases import find_cuda_image
 
 _INSTALLED_BY_PIP = ("tensorflow-source", "tensorflow", "torch", "mxnet", "horovod", "packages")

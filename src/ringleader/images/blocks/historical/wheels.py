@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ringleader.images.blocks.historical.both import wheels_of
-from ringleader.images.halves import Half, Halves, PipInstall, Setting
+from ringleader.images.stage_steps import Half, Halves, PipInstall, Setting
 
 if TYPE_CHECKING:
     from ringleader.images.blocks.tensorflow import Tensorflow

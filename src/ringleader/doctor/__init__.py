@@ -1,0 +1,1 @@
+"""What a host or an image has for jobs, tried where that is asked for, as findings with a cure."""

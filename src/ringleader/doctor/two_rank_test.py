@@ -1,0 +1,243 @@
+"""Starts an sshd on a free loopback port with throw-away keys, logs in, and starts two ranks from there."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ringleader.doctor.image_facts import Session
+from ringleader.doctor.import_checks import Asker
+from ringleader.doctor.two_rank_program import MARK
+from ringleader.images.builders import Answer, answer
+from ringleader.ranks import parent_death, process_tree, temporary_directory
+
+IMAGE_CONFIG = Path("/etc/ssh/sshd_config")
+PLACES = "/usr/sbin:/usr/local/sbin:/sbin"
+START_SECONDS = 30.0
+LOGIN_SECONDS = 30.0
+RANKS_SECONDS = 180.0
+ATTEMPTS = 3
+"""A free port may be taken by another before sshd has it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """An sshd that listens."""
+
+    directory: Path
+    port: int
+    process: subprocess.Popen[bytes]
+
+
+def tried(asker: Asker, *, own_config: bool, places: str = PLACES) -> Session:
+    """Try it all and say how far it went. ``own_config``: sshd is to run with the image's configuration.
+    ``places``: where it is looked for besides PATH.
+
+    Without sshd, or where it does not let us in, the ranks start locally. Nothing is left behind.
+    """
+    path = f"{asker.environ.get('PATH', os.defpath)}:{places}"
+    sshd = shutil.which("sshd", path=path)
+    if sshd is None:
+        return _with_ranks(Session(), asker, None)
+    config = str(IMAGE_CONFIG) if own_config and IMAGE_CONFIG.is_file() else ""
+    found = Session(sshd=sshd, version=_version(asker), config=config)
+    client = shutil.which("ssh", path=path)
+    if client is None:
+        return _with_ranks(replace(found, login_error="there is no ssh client here"), asker, None)
+    with ExitStack() as stack:
+        try:
+            directory = stack.enter_context(temporary_directory.directory("doctor"))
+        except OSError as error:
+            return _with_ranks(replace(found, start_error=f"no place for its keys: {error}"), asker, None)
+        return _logged_in(found, client, directory, asker)
+
+
+def _logged_in(found: Session, client: str, directory: Path, asker: Asker) -> Session:
+    """Start the sshd, log in, and start ranks through it."""
+    sshd, config = found.sshd, found.config
+    try:
+        _keys(directory, asker)
+        with _listening(sshd, config, directory, asker) as server:
+            argv = _client(client, server)
+            said = answer((*argv, "true"), environ=asker.environ, seconds=asker.left(LOGIN_SECONDS))
+            if said.code != 0:
+                why = _why(said, LOGIN_SECONDS)
+                found = replace(found, login_error=_joined(why, _log(directory)))
+            return _with_ranks(found, asker, argv if said.code == 0 else None)
+    except _NotStartedError as error:
+        return _with_ranks(replace(found, start_error=str(error)), asker, None)
+
+
+class _NotStartedError(Exception):
+    """The sshd does not run; the words say why."""
+
+
+def _version(asker: Asker) -> str:
+    said = answer(("ssh", "-V"), environ=asker.environ, seconds=asker.left(10.0))
+    return said.words.partition(",")[0] if said.code == 0 else ""
+
+
+def _keys(directory: Path, asker: Asker) -> None:
+    for name in ("host", "user"):
+        argv = (
+            "ssh-keygen",
+            "-q",
+            "-t",
+            "ed25519",
+            "-N",
+            "",
+            "-C",
+            "ringleader doctor",
+            "-f",
+            str(directory / name),
+        )
+        said = answer(argv, environ=asker.environ, seconds=asker.left(30.0))
+        if said.code != 0:
+            raise _NotStartedError(f"ssh-keygen makes no key: {_why(said, 30.0)}")
+    shutil.copy(directory / "user.pub", directory / "authorized_keys")
+
+
+@contextmanager
+def _listening(sshd: str, config: str, directory: Path, asker: Asker) -> Iterator[Server]:
+    """Start an sshd; end it with everything that it started."""
+    if os.geteuid() == 0:
+        with suppress(OSError):
+            Path("/run/sshd").mkdir(mode=0o755, parents=True, exist_ok=True)
+    server = None
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            server = _start(sshd, config, directory, asker)
+            break
+        except _NotStartedError as error:
+            if attempt == ATTEMPTS or "in use" not in str(error):
+                raise
+    assert server is not None
+    try:
+        yield server
+    finally:
+        _end(server.process)
+
+
+def _start(sshd: str, config: str, directory: Path, asker: Asker) -> Server:
+    port = _free_port()
+    own = directory / "sshd_config"
+    own.write_text("UsePAM no\nPermitRootLogin prohibit-password\n", encoding="utf-8")
+    # What is said here comes before the file, and the first word counts for sshd.
+    options = (
+        f"ListenAddress=127.0.0.1:{port}",
+        f"Port={port}",
+        f"HostKey={directory}/host",
+        f"AuthorizedKeysFile={directory}/authorized_keys",
+        "PidFile=none",
+        "StrictModes=no",
+        "PasswordAuthentication=no",
+        "KbdInteractiveAuthentication=no",
+        "LogLevel=VERBOSE",
+    )
+    argv = (sshd, "-D", "-e", "-f", config or str(own), *(word for one in options for word in ("-o", one)))
+    with (directory / "log").open("wb") as log:
+        process = subprocess.Popen(
+            parent_death.argv(argv),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=dict(asker.environ),
+            start_new_session=True,
+        )
+    end = time.monotonic() + asker.left(START_SECONDS)
+    while f"port {port}" not in (said := (directory / "log").read_text(errors="replace")):
+        if process.poll() is not None or time.monotonic() > end:
+            _end(process)
+            raise _NotStartedError(_joined(f"sshd ended with {process.returncode}", said))
+        time.sleep(0.02)
+    return Server(directory=directory, port=port, process=process)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End an sshd and its sessions, which are process groups of their own."""
+    below = process_tree.below(process.pid) if process.poll() is None else []
+    for pid in (process.pid, *below):
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGTERM)
+    try:
+        process.wait(5)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _client(ssh: str, server: Server) -> tuple[str, ...]:
+    known = server.directory / "known_hosts"
+    host_key = (server.directory / "host.pub").read_text(encoding="utf-8").split()
+    known.write_text(f"[127.0.0.1]:{server.port} {host_key[0]} {host_key[1]}\n", encoding="utf-8")
+    options = (
+        "BatchMode=yes",
+        "ConnectTimeout=20",
+        "IdentitiesOnly=yes",
+        "StrictHostKeyChecking=yes",
+        f"UserKnownHostsFile={known}",
+        "GlobalKnownHostsFile=none",
+        "ControlPath=none",
+    )
+    words = [word for one in options for word in ("-o", one)]
+    identity = str(server.directory / "user")
+    # -F none: what the account or the image configures for its own hosts means nothing here.
+    return (ssh, "-F", "none", "-i", identity, "-p", str(server.port), *words, "-l", _user(), "127.0.0.1")
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def _with_ranks(found: Session, asker: Asker, ssh: tuple[str, ...] | None) -> Session:
+    """Start two ranks: from a session of the sshd, else from here."""
+    seconds = asker.left(RANKS_SECONDS)
+    options = ("-n", "2", "--oversubscribe", "--share-gpus", "--no-prefix", "--timeout", f"{seconds:.0f}")
+    program = (sys.executable, "-m", "ringleader.doctor.two_rank_program")
+    run = (sys.executable, "-m", "ringleader", "run", *options, *program)
+    argv = run if ssh is None else (*ssh, shlex.join(run))
+    said = answer(argv, environ=asker.environ, seconds=seconds + 15)
+    ranks: Mapping[str, Any] = {}
+    for line in said.out.splitlines():
+        if line.startswith(MARK):
+            ranks = json.loads(line[len(MARK) :])
+    error = "" if said.code == 0 and ranks else _why(said, seconds)
+    return replace(found, over="ssh" if ssh else "local", ranks=ranks, ranks_error=error)
+
+
+def _why(said: Answer, seconds: float) -> str:
+    if said.code is None:
+        return f"it did not end within {seconds:.0f} s"
+    lines = [line.strip() for line in f"{said.out}\n{said.err}".splitlines() if line.strip()]
+    return _joined(f"it ended with {said.code}", "\n".join(lines))
+
+
+def _log(directory: Path) -> str:
+    return (directory / "log").read_text(errors="replace")
+
+
+def _joined(what: str, text: str, most: int = 6) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return "; ".join([what, *lines[-most:]])

@@ -1,0 +1,96 @@
+"""Rules: what was asked for exists. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ringleader.images.check.findings import Finding, fault, warning
+from ringleader.images.check.version_lookup import Seen
+from ringleader.images.tables.version_order import matches, nearest, newest, series
+
+
+def exists(seen: Seen) -> Iterator[Finding]:
+    """Yield versions, variants and names that the tables do not know."""
+    yield from _torch(seen)
+    yield from _others(seen)
+    yield from _cuda(seen)
+    yield from _compiler(seen)
+    yield from _hosts(seen)
+
+
+def _torch(seen: Seen) -> Iterator[Finding]:
+    choice = seen.selection
+    bare = choice.torch.partition("+")[0]
+    if not choice.torch:
+        return
+    release = seen.torch_release
+    if release is None:
+        known = [version for row in seen.tables.torch for version, _ in row.versions]
+        yield _unknown("torch", f"PyTorch {bare}", bare, known)
+        return
+    variants = [row.variant for row in seen.tables.torch_wheels if row.series == release.series]
+    if seen.torch_wheel is None:
+        number = seen.torch_variant.removeprefix("cu")
+        what = f"PyTorch {bare} has no wheel {seen.torch_variant}"
+        if seen.torch_variant != number and number.isdigit() and len(number) > 1:
+            what = f"PyTorch {bare} has no wheel for CUDA {number[:-1]}.{number[-1]}"
+        yield fault("torch-variant", what, release.cited(), works=f"variants: {', '.join(variants)}")
+    paired = dict(release.versions)[bare]
+    if choice.torchvision and choice.torchvision.partition("+")[0] != paired:
+        what = f"torchvision {choice.torchvision} does not go with PyTorch {bare}"
+        yield fault("torchvision", what, release.cited(), works=f"torchvision {paired}")
+
+
+def _others(seen: Seen) -> Iterator[Finding]:
+    choice, tables = seen.selection, seen.tables
+    if choice.tensorflow and seen.tensorflow is None:
+        known = [version for row in tables.tensorflow for version in row.versions]
+        yield _unknown("tensorflow", f"TensorFlow {choice.tensorflow}", choice.tensorflow, known)
+    if choice.mxnet:
+        if seen.mxnet is None:
+            variants = ", ".join(row.variant for row in tables.mxnet)
+            what = f"MXNet has no package mxnet-{choice.mxnet_variant}"
+            yield fault("mxnet", what, works=f"variants: {variants}")
+        elif choice.mxnet not in seen.mxnet.versions:
+            package = seen.mxnet.cited().row
+            yield _unknown("mxnet", f"{package} {choice.mxnet}", choice.mxnet, list(seen.mxnet.versions))
+    if choice.horovod and choice.horovod not in tables.horovod.versions:
+        known = list(tables.horovod.versions)
+        yield _unknown("horovod", f"Horovod {choice.horovod}", choice.horovod, known)
+
+
+def _cuda(seen: Seen) -> Iterator[Finding]:
+    choice, tables = seen.selection, seen.tables
+    if choice.cuda and tables.cuda_release(choice.cuda) is None:
+        yield _unknown("cuda", f"CUDA {choice.cuda}", choice.cuda, [row.cuda for row in tables.cuda])
+    if choice.nccl and not any(matches(row.version, choice.nccl) for row in tables.nccl):
+        yield _unknown("nccl", f"NCCL {choice.nccl}", choice.nccl, [row.version for row in tables.nccl])
+    if choice.cudnn and not any(matches(row.version, choice.cudnn) for row in tables.cudnn):
+        what = f"the tables know no package of cuDNN {choice.cudnn}"
+        near = nearest(choice.cudnn, [row.version for row in tables.cudnn])
+        yield warning("cudnn", what, works=f"nearest: {', '.join(near)}")
+
+
+def _compiler(seen: Seen) -> Iterator[Finding]:
+    choice, packaged = seen.selection, seen.packaged
+    if choice.gcc and packaged and choice.gcc not in packaged.compilers:
+        what = f"{packaged.base} packages no gcc {choice.gcc}"
+        yield fault("gcc", what, packaged.cited(), works=f"one of {', '.join(packaged.compilers)}")
+
+
+def _hosts(seen: Seen) -> Iterator[Finding]:
+    choice, tables = seen.selection, seen.tables
+    for name in choice.gpus:
+        if tables.gpu(name) is None:
+            known = ", ".join(row.name for row in tables.gpus)
+            yield fault("gpu", f"the tables know no GPU {name}", works=f"known: {known}")
+    if choice.mpi and choice.mpi_version and tables.mpi_series(choice.mpi, choice.mpi_version) is None:
+        known = ", ".join(f"{row.kind} {row.series}" for row in tables.mpi)
+        what = f"the tables know no {choice.mpi} {series(choice.mpi_version)}"
+        yield warning("mpi", what, works=f"known: {known}")
+
+
+def _unknown(rule: str, what: str, version: str, known: list[str]) -> Finding:
+    near = ", ".join(nearest(version, known))
+    end = f"there is no {what}; the newest that the tables know is {newest(known)}"
+    return fault(rule, end, works=f"nearest: {near}")

@@ -1,0 +1,138 @@
+"""Rules: MPI ↔ UCX, one user space of RDMA NICs, NCCL on RoCE. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ringleader.images.check.findings import Finding, fault, note, warning
+from ringleader.images.check.version_lookup import Seen
+from ringleader.images.tables.toml_rows import Cited
+from ringleader.images.tables.version_order import at_least, key, matches, nearest, series
+
+VERBS = ("infiniband", "roce")
+RDMA = (*VERBS, "efa", "erdma")
+
+
+def transport(seen: Seen) -> Iterator[Finding]:
+    """Yield what does not fit below MPI and NCCL."""
+    yield from _packaged(seen)
+    yield from _mpi(seen)
+    yield from _user_space(seen)
+    yield from _nccl(seen)
+
+
+def _packaged(seen: Seen) -> Iterator[Finding]:
+    """What comes from the base is what the base has."""
+    choice, packaged = seen.selection, seen.packaged
+    if packaged is None:
+        return
+    wishes = []
+    if choice.mpi and choice.mpi_source == "base":
+        wishes.append((choice.mpi, choice.mpi_version))
+    if choice.has_ucx and choice.ucx_source == "base":
+        wishes.append(("ucx", choice.ucx))
+    if choice.has_libfabric and choice.libfabric_source == "base":
+        wishes.append(("libfabric", choice.libfabric))
+    if choice.rdma == "rdma-core":
+        wishes.append(("rdma-core", choice.rdma_version))
+    for name, version in wishes:
+        has = packaged.version(name)
+        if not has and name != "rdma-core":
+            what = f"{packaged.base} packages no {name}"
+            yield fault(f"base-{name}", what, packaged.cited(), works='source = "build", or a newer base')
+        elif version and has and not matches(has, version):
+            what = f"{packaged.base} packages {name} {has}, not {version}"
+            works = f'no version, or {version} with source = "build"' if name != "rdma-core" else "no version"
+            yield fault(f"base-{name}", what, packaged.cited(), works=works)
+
+
+def _mpi(seen: Seen) -> Iterator[Finding]:
+    choice, packaged = seen.selection, seen.packaged
+    if not choice.mpi:
+        return
+    from_base = choice.mpi_source == "base"
+    version = choice.mpi_version or (packaged.version(choice.mpi) if packaged and from_base else "")
+    row = seen.tables.mpi_series(choice.mpi, version) if version else None
+    if from_base and choice.has_ucx and choice.ucx_source == "build" and packaged:
+        has = packaged.ucx or "none"
+        what = (
+            f"{choice.mpi} of {packaged.base} is linked with the base's UCX ({has}), not with the one built"
+        )
+        works = 'mpi.source = "build", or ucx.source = "base"'
+        yield fault("mpi-ucx", what, packaged.cited(), works=works)
+    bare = not from_base and not choice.has_ucx and not choice.has_libfabric
+    if bare and choice.network in VERBS and row and not row.openib:
+        what = f"{choice.mpi} {version} without UCX goes over TCP on {choice.network}"
+        yield warning("mpi-ucx", what, row.cited(), works="the block ucx")
+    ucx = choice.ucx or (packaged.ucx if packaged and choice.ucx_source == "base" else "")
+    if row and choice.has_ucx and ucx and not from_base:
+        for floor in seen.tables.ucx_floors:
+            if (floor.mpi, floor.series) == (row.kind, row.series) and not at_least(ucx, floor.ucx):
+                what = f"{choice.mpi} {version} is built with UCX {floor.ucx} or newer, the image has {ucx}"
+                yield fault("mpi-ucx", what, floor.cited(), row.cited(), works=f"UCX {floor.ucx} or newer")
+
+
+def _user_space(seen: Seen) -> Iterator[Finding]:
+    choice = seen.selection
+    row = seen.tables.user_space(choice.rdma) if choice.rdma else None
+    if row is None:
+        if choice.network in RDMA:
+            what = f"no user space of RDMA NICs: on {choice.network} NCCL and MPI silently fall back to TCP"
+            yield warning("rdma", what, works="the block rdma")
+        return
+    if choice.network in RDMA and choice.network not in row.networks:
+        others = [one.name for one in seen.tables.user_spaces if choice.network in one.networks]
+        what = f"{row.name} has no provider for {choice.network}"
+        yield fault("rdma-network", what, row.cited(), works=f"user-space: {' or '.join(others)}")
+    if seen.base and seen.base.name not in row.bases:
+        yield warning("rdma-base", f"{row.name} is not known to install on {seen.base.name}", row.cited())
+    wanted = [
+        *choice.apt,
+        *(["libfabric1"] if choice.has_libfabric and choice.libfabric_source == "base" else []),
+    ]
+    twice = sorted(set(row.replaces) & set(wanted))
+    if twice:
+        what = (
+            f"{', '.join(twice)} of the base beside {row.name}, which brings its own: one replaces the other"
+        )
+        own = Cited(row=row.name, says=f"replaces {', '.join(row.replaces)}", source=row.source)
+        yield fault("one-rdma", what, own, works=f"leave {', '.join(twice)} out, or rdma-core alone")
+
+
+def _nccl(seen: Seen) -> Iterator[Finding]:
+    choice, wheel = seen.selection, seen.torch_wheel
+    uses_own = choice.horovod or choice.mxnet or (choice.tensorflow and not choice.torch)
+    if choice.nccl:
+        yield from _system_nccl(seen)
+    if choice.network != "roce":
+        return
+    dynamic = seen.tables.rule("nccl-dynamic-gid")
+    found: list[tuple[str, str, Cited]] = []
+    if wheel and wheel.cuda and wheel.nccl:
+        found.append((seen.torch_name, wheel.nccl, wheel.cited()))
+    if choice.nccl and uses_own:
+        rows = (row for row in seen.tables.nccl if matches(row.version, choice.nccl))
+        found += [(f"NCCL {choice.nccl} of the system", choice.nccl, row.cited()) for row in list(rows)[:1]]
+    if seen.tensorflow_brings_cuda and seen.tensorflow and seen.tensorflow.nccl and not wheel:
+        who = f"TensorFlow {choice.tensorflow}"
+        found.append((who, seen.tensorflow.nccl, seen.tensorflow.cited()))
+    for who, version, cited in found:
+        if key(version) < key(dynamic.value):
+            what = f"{who} has NCCL {version}: on RoCE it takes GID 0 (RoCE v1), which does not work"
+            works = f"NCCL ≥ {dynamic.value}, or NCCL_IB_GID_INDEX of a RoCE v2 GID on each host"
+            yield warning("nccl-gid", what, cited, dynamic.cited(), works=works)
+
+
+def _system_nccl(seen: Seen) -> Iterator[Finding]:
+    choice = seen.selection
+    if choice.torch and seen.torch_wheel and seen.torch_wheel.nccl:
+        what = f"PyTorch loads NCCL {seen.torch_wheel.nccl} of its wheel, not {choice.nccl} of the system"
+        yield note("torch-nccl", what, seen.tables.rule("torch-nccl").cited())
+    if not choice.cuda:
+        return
+    rows = [row for row in seen.tables.nccl if matches(row.version, choice.nccl)]
+    if rows and not any(series(choice.cuda, 1) in row.cuda for row in rows):
+        what = f"NCCL {choice.nccl} was not seen with CUDA {choice.cuda}"
+        known = [row.version for row in seen.tables.nccl if series(choice.cuda, 1) in row.cuda]
+        works = f"NCCL {' or '.join(nearest(choice.nccl, known))}" if known else ""
+        yield fault("nccl-cuda", what, rows[-1].cited(), works=works)

@@ -1,0 +1,1 @@
+"""One set of versions that fits some constraints, and the recipe with it. Pure."""

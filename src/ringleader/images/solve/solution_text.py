@@ -1,0 +1,130 @@
+"""A solved set as a table and as a recipe. Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from ringleader.images.check.version_lookup import Seen
+from ringleader.images.selection import Selection
+from ringleader.images.tables import Tables
+from ringleader.images.tables.toml_rows import Cited
+from ringleader.images.tables.version_order import key
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One line of a set."""
+
+    name: str
+    version: str
+    source: str
+    """Of the row that says so; empty: unverified."""
+
+
+def parts(selection: Selection, tables: Tables) -> tuple[Part, ...]:
+    """Return a set's parts with where each is written."""
+    seen = Seen(selection, tables)
+    base = seen.base.cited() if seen.base else Cited(row="", says="", source="")
+    python = f"{seen.python}{' (conda)' if selection.python_source == 'conda' else ''}"
+    found = [
+        Part(name="base", version=selection.base, source=base.source),
+        Part(name="Python", version=python, source=base.source),
+        *_frameworks(seen),
+        *_transport(seen),
+    ]
+    floors = [row for need in seen.needs if (row := tables.driver(need.cuda))]
+    if floors:
+        row = max(floors, key=lambda row: key(row.floor))
+        found.append(Part(name="NVIDIA driver", version=f">= {row.floor}", source=row.source))
+    for name in selection.gpus:
+        gpu = tables.gpu(name)
+        if gpu:
+            version = f"{gpu.name} (compute capability {gpu.capability})"
+            found.append(Part(name="GPU", version=version, source=gpu.source))
+    return tuple(found)
+
+
+def _frameworks(seen: Seen) -> list[Part]:
+    choice, found = seen.selection, []
+    wheel, row = seen.torch_wheel, seen.tensorflow
+    if wheel and seen.torch_release:
+        source = seen.torch_release.source
+        found.append(Part(name="PyTorch", version=f"{choice.torch} ({seen.torch_variant})", source=source))
+        found.append(Part(name="torchvision", version=choice.torchvision, source=source))
+        own = (("CUDA", wheel.cuda), ("cuDNN", wheel.cudnn), ("NCCL", wheel.nccl))
+        found += [Part(name=name, version=version, source=wheel.source) for name, version in own if version]
+    if row:
+        found.append(Part(name="TensorFlow", version=choice.tensorflow, source=row.source))
+        own = (("CUDA", row.cuda), ("cuDNN", row.cudnn), ("NCCL", row.nccl))
+        if choice.tensorflow_gpu and not (wheel and wheel.cuda):
+            more = ">= " if row.cuda_below else ""
+            found += [
+                Part(name=name, version=f"{more}{version}", source=row.source)
+                for name, version in own
+                if version
+            ]
+    return found
+
+
+def _transport(seen: Seen) -> list[Part]:
+    choice, packaged, found = seen.selection, seen.packaged, []
+    source = packaged.source if packaged else ""
+    if choice.mpi:
+        row = seen.tables.mpi_series(choice.mpi, choice.mpi_version) if choice.mpi_version else None
+        version = choice.mpi_version or (packaged.version(choice.mpi) if packaged else "")
+        found.append(Part(name=choice.mpi, version=version, source=row.source if row else source))
+    if choice.has_ucx and packaged:
+        found.append(Part(name="ucx", version=packaged.ucx, source=source))
+    space = seen.tables.user_space(choice.rdma) if choice.rdma else None
+    if space:
+        version = packaged.rdma_core if packaged and choice.rdma == "rdma-core" else "newest"
+        own = source if choice.rdma == "rdma-core" else space.source
+        found.append(Part(name=choice.rdma, version=version, source=own))
+    return found
+
+
+def recipe_text(selection: Selection, wishes: str) -> str:
+    """Return a recipe with the set, as TOML that ``ringleader image check`` accepts."""
+    lines = [f"# ringleader image solve {wishes}", *_head(selection)]
+    tables: list[tuple[str, dict[str, str | bool]]] = []
+    if selection.python or selection.python_source != "base":
+        source = {"source": selection.python_source} if selection.python_source != "base" else {}
+        tables.append(("python", {"version": selection.python, **source}))
+    if selection.cuda:
+        tables.append(("cuda", {"version": selection.cuda}))
+    if selection.torch:
+        vision = {"torchvision": selection.torchvision} if selection.torchvision else {}
+        variant = {"variant": selection.torch_variant} if selection.torch_variant else {}
+        tables.append(("torch", {"version": selection.torch, **variant, **vision}))
+    if selection.tensorflow:
+        gpu: dict[str, str | bool] = {} if selection.tensorflow_gpu else {"gpu": False}
+        tables.append(("tensorflow", {"version": selection.tensorflow, **gpu}))
+    if selection.mpi:
+        built = {"version": selection.mpi_version, "source": "build"} if selection.mpi_version else {}
+        tables.append(("mpi", {"kind": selection.mpi, **built}))
+    if selection.has_ucx:
+        tables.append(("ucx", {}))
+    if selection.rdma:
+        tables.append(("rdma", {"user-space": selection.rdma}))
+    for name, values in tables:
+        lines += ["", f"[{name}]", *(f"{one} = {json.dumps(value)}" for one, value in values.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _head(selection: Selection) -> list[str]:
+    names = []
+    if selection.torch:
+        names.append(
+            f"pytorch-{selection.torch}{'-' + selection.torch_variant if selection.torch_variant else ''}"
+        )
+    if selection.tensorflow:
+        names.append(f"tensorflow-{selection.tensorflow}")
+    lines = [f"name = {json.dumps('-'.join(names).lower())}", f"base = {json.dumps(selection.base)}"]
+    if selection.build_base:
+        lines.append(f"build-base = {json.dumps(selection.build_base)}")
+    if selection.gpus:
+        lines.append(f"gpus = {json.dumps(list(selection.gpus))}")
+    for name, value in (("driver", selection.driver), ("network", selection.network)):
+        lines += [f"{name} = {json.dumps(value)}"] if value else []
+    return lines

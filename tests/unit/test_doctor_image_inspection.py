@@ -1,0 +1,261 @@
+"""What the self-test reads from files and from other tools' output, and the list of packages."""
+
+from __future__ import annotations
+
+import email
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from ringleader.doctor import import_probe, installed_packages, leftover_secrets, shared_libraries
+from ringleader.doctor.image_inspection import read_manifest
+from ringleader.doctor.sbom import Package, Subject, document, purl, text
+from ringleader.images import image_record
+from ringleader.images.recipe import Recipe
+
+LDD = """\
+/opt/a.so:
+\tlinux-vdso.so.1 (0x1)
+\tlibz.so.9 => not found
+\tlibc.so.6 => /lib/libc.so.6 (0x2)
+\tliba.so.1 => not found
+\tlibz.so.9 => not found
+/opt/b.so:
+\tstatically linked
+"""
+
+
+def test_ldd_about_several() -> None:
+    found = shared_libraries.parsed(LDD, ("/opt/a.so", "/opt/b.so"))
+    assert [(one.file, one.names) for one in found] == [("/opt/a.so", ("liba.so.1", "libz.so.9"))]
+
+
+def test_ldd_about_one_file_does_not_name_it() -> None:
+    found = shared_libraries.parsed("\tlibz.so.9 => not found\n", ("/opt/a.so",))
+    assert [(one.file, one.names) for one in found] == [("/opt/a.so", ("libz.so.9",))]
+
+
+def test_no_ldd() -> None:
+    assert shared_libraries.missing(("/x",), environ={"PATH": "/nowhere"}, seconds=1.0) == (
+        [],
+        "there is no ldd here",
+    )
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The root of a small image."""
+    for path, content in {
+        "usr/lib/x86_64-linux-gnu/libibverbs/libmlx5-rdmav34.so": "",
+        "usr/lib/x86_64-linux-gnu/libibverbs/libbnxt_re-rdmav34.so": "",
+        "usr/lib/x86_64-linux-gnu/libnccl.so.2.21.5": "",
+        "usr/local/cuda/lib64/libnccl.so.2": "",
+        "etc/ssh/ssh_host_rsa_key": "-----BEGIN OPENSSH PRIVATE KEY-----\n",
+        "etc/ssh/ssh_host_rsa_key.pub": "ssh-rsa PRIVATE KEY-----",
+        "etc/ssh/ssh_host_ecdsa_key": "",
+        "etc/ssh/sshd_config": "Port 2222\n",
+        "home/trainer/.ssh/deploy": "-----BEGIN RSA PRIVATE KEY-----\n",
+        "home/trainer/.ssh/authorized_keys": "ssh-rsa AAAA\n",
+        "etc/pip.conf": "[global]\nindex-url = https://me:secret@pip.example.org/simple\ntimeout = 60\n",
+        "etc/apt/sources.list": (
+            "# deb http://no.example.org/ x\ndeb [signed-by=/k] http://deb.debian.org/debian x main\n"
+        ),
+        "etc/apt/sources.list.d/x.sources": (
+            "Types: deb\nURIs: https://mirror.example.org/debian http://deb.debian.org/debian\n"
+        ),
+        "etc/os-release": 'ID=debian\nVERSION_ID="12"\nNAME="Debian"\n',
+        "var/lib/dpkg/status": (
+            "Package: libc6\nStatus: install ok installed\nVersion: 2.36-9+deb12u1\nArchitecture: amd64\n"
+            "Source: glibc (2.36-9)\n\n"
+            "Package: gone\nStatus: deinstall ok config-files\nVersion: 1\n\n"
+            "Package: libstdc++6\nStatus: install ok installed\nVersion: 1:12~x\nArchitecture: amd64\n"
+        ),
+        "usr/share/doc/libc6/copyright": (
+            "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n"
+            "License: LGPL-2.1\n words\nLicense: GPL-2\nLicense: LGPL-2.1\n"
+        ),
+        "usr/share/doc/libstdc++6/copyright": "This is free.\nLicense: yes\n",
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(content)
+    return tmp_path
+
+
+def test_providers(root: Path) -> None:
+    assert shared_libraries.providers(root) == ("bnxt_re", "mlx5")
+
+
+def test_the_system_s_nccl_once_each(root: Path) -> None:
+    (root / "usr/lib/x86_64-linux-gnu/libnccl.so.2").symlink_to("libnccl.so.2.21.5")
+    assert shared_libraries.system_nccl(root) == (
+        str(root / "usr/lib/x86_64-linux-gnu/libnccl.so.2.21.5"),
+        str(root / "usr/local/cuda/lib64/libnccl.so.2"),
+    )
+
+
+def test_private_keys_by_what_they_are(root: Path) -> None:
+    found = [key.path.removeprefix(f"{root}/") for key in leftover_secrets.keys(root)]
+    assert found == ["etc/ssh/ssh_host_rsa_key", "home/trainer/.ssh/deploy"]
+
+
+def test_mounts(tmp_path: Path) -> None:
+    table = tmp_path / "mountinfo"
+    table.write_text("1 0 8:1 / / rw - ext4 x rw\n2 1 0:5 / /root/.ssh ro - tmpfs x rw\n")
+    assert leftover_secrets.mounts(table) == ("/root/.ssh",)
+    assert leftover_secrets.mounts(tmp_path / "none") == ()
+
+
+def test_pip_s_places_without_credentials(root: Path) -> None:
+    environ = {"PIP_EXTRA_INDEX_URL": "https://t:s@a.example.org/x https://b.example.org", "PIP_TIMEOUT": "3"}
+    found = leftover_secrets.pip_sources(environ, "", root)
+    ours = [one for one in found if sys.prefix not in one]
+    assert ours == [
+        f"{root}/etc/pip.conf: index-url = https://pip.example.org/simple",
+        "PIP_EXTRA_INDEX_URL=https://a.example.org/x https://b.example.org",
+    ]
+
+
+def test_a_broken_pip_conf_is_no_crash(root: Path) -> None:
+    (root / "etc/pip.conf").write_bytes(b"index-url = \xff\n")
+    assert not [one for one in leftover_secrets.pip_sources({}, "", root) if "etc/pip.conf" in one]
+
+
+def test_apt_s_hosts(root: Path) -> None:
+    assert leftover_secrets.apt_hosts(root) == ("deb.debian.org", "mirror.example.org")
+
+
+@pytest.mark.parametrize(
+    ("code", "version"), [(22105, "2.21.5"), (2307, "2.3.7"), (23004, "2.30.4"), (2115, "2.1.15")]
+)
+def test_nccl_s_numbers(code: int, version: str) -> None:
+    assert import_probe.nccl_version(code) == version
+
+
+def test_the_manifest_reads_back(tmp_path: Path) -> None:
+    recipe = Recipe(name="d", base="debian:12", where="somewhere")
+    path = tmp_path / "image.json"
+    path.write_text(image_record.text(recipe))
+    found, wrong = read_manifest(path)
+    assert (found, wrong) == (image_record.document(recipe), "")
+    assert read_manifest(tmp_path / "none") == (None, "")
+    path.write_text("[1]")
+    assert read_manifest(path) == (None, "it is no JSON object")
+    path.write_text("{")
+    assert read_manifest(path)[0] is None
+    assert read_manifest(path)[1]
+
+
+def test_a_recipe_s_digest_does_not_depend_on_its_place() -> None:
+    one = Recipe(name="d", base="debian:12", where="a.toml")
+    assert image_record.digest(one) == image_record.digest(Recipe(name="d", base="debian:12", where="b.toml"))
+    assert image_record.digest(one) != image_record.digest(Recipe(name="d", base="debian:13"))
+    assert re.fullmatch("sha256:[0-9a-f]{64}", image_record.digest(one))
+
+
+# --- the list of packages ---------------------------------------------------------------------------------
+
+
+def test_debian_s_packages(root: Path) -> None:
+    found = list(installed_packages.debian(root))
+    assert [(one.name, one.version, one.source, one.licences) for one in found] == [
+        ("libc6", "2.36-9+deb12u1", "glibc", ("GPL-2", "LGPL-2.1")),
+        ("libstdc++6", "1:12~x", "", ()),
+    ]
+
+
+def test_no_dpkg_no_packages(tmp_path: Path) -> None:
+    assert list(installed_packages.debian(tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ("License-Expression: MIT OR Apache-2.0\nLicense: x\n", ("MIT OR Apache-2.0",)),
+        ("Classifier: License :: OSI Approved :: BSD License\nLicense: x\n", ("BSD License",)),
+        ("Classifier: License :: OSI Approved\nLicense: BSD\n", ("BSD",)),
+        ("License: " + "x" * 500 + "\n", ()),
+        ("Name: a\n", ()),
+    ],
+)
+def test_python_s_licences(fields: str, expected: tuple[str, ...]) -> None:
+    assert installed_packages.python_licences(email.message_from_string(fields)) == expected
+
+
+def test_python_s_packages_each_once() -> None:
+    class Found:
+        def __init__(self, name: str | None, version: str) -> None:
+            self.metadata = email.message_from_string(f"Name: {name}\n" if name else "")
+            self.version = version
+
+    every = [Found("Mpi4Py", "1"), Found("mpi4py", "2"), Found(None, ""), Found("a", "3")]
+    assert [(one.name, one.version) for one in installed_packages.python(every)] == [
+        ("Mpi4Py", "1"),
+        ("a", "3"),
+    ]
+
+
+def test_purls() -> None:
+    assert (
+        purl(Package(sort="pypi", name="Ruamel.Yaml_x", version="1.0+cpu"))
+        == "pkg:pypi/ruamel-yaml-x@1.0%2Bcpu"
+    )
+    deb = Package(sort="deb", name="libstdc++6", version="1:12~x+1", architecture="amd64")
+    expected = "pkg:deb/debian/libstdc%2B%2B6@1:12~x%2B1?arch=amd64&distro=debian-12"
+    assert purl(deb, "debian-12") == expected
+
+
+VERSIONS = some.text(alphabet="0123456789.+~:-ab ", min_size=1, max_size=12)
+PACKAGES = some.builds(
+    Package,
+    sort=some.sampled_from(("deb", "pypi")),
+    name=some.from_regex(r"\A[a-z][a-z0-9+.-]{0,8}\Z"),
+    version=VERSIONS,
+    licences=some.lists(some.text(min_size=1, max_size=5), max_size=2).map(tuple),
+)
+
+
+@given(some.lists(PACKAGES, max_size=6), some.randoms(use_true_random=False))
+def test_the_same_packages_give_the_same_text(found: list[Package], chance) -> None:
+    subject = Subject(name="d", version="sha256:1", distribution="debian-12")
+    once = {purl(one, "debian-12"): one for one in found}
+    mixed = list(once.values())
+    chance.shuffle(mixed)
+    assert text(subject, once.values()) == text(subject, mixed)
+    made = document(subject, mixed)
+    references = [one["bom-ref"] for one in made["components"]]
+    assert len(references) == len(set(references)) == len(once)
+    assert made["dependencies"] == [{"ref": "image", "dependsOn": references}]
+
+
+def test_the_document_s_form(root: Path) -> None:
+    """The parts of CycloneDX 1.5 that its schema asks for."""
+    made = json.loads(text(Subject(name="d"), installed_packages.debian(root)))
+    assert (made["bomFormat"], made["specVersion"], made["version"]) == ("CycloneDX", "1.5", 1)
+    assert re.fullmatch(r"urn:uuid:[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}", made["serialNumber"])
+    assert "timestamp" not in made["metadata"]
+    assert made["metadata"]["component"] == {"type": "container", "bom-ref": "image", "name": "d"}
+    assert made["components"][0] == {
+        "type": "library",
+        "bom-ref": "pkg:deb/debian/libc6@2.36-9%2Bdeb12u1?arch=amd64",
+        "name": "libc6",
+        "version": "2.36-9+deb12u1",
+        "purl": "pkg:deb/debian/libc6@2.36-9%2Bdeb12u1?arch=amd64",
+        "licenses": [{"license": {"name": "GPL-2"}}, {"license": {"name": "LGPL-2.1"}}],
+        "properties": [{"name": "debian:source", "value": "glibc"}],
+    }
+
+
+def test_the_schema_of_cyclonedx(root: Path) -> None:
+    from cyclonedx.schema import SchemaVersion
+    from cyclonedx.validation.json import JsonStrictValidator
+
+    judge = JsonStrictValidator(SchemaVersion.V1_5)
+    assert judge.validate_str(text(Subject(name="d", version="1"), installed_packages.debian(root))) is None
+    assert (
+        judge.validate_str('{"bomFormat": "CycloneDX", "specVersion": "1.5", "components": [{}]}') is not None
+    )

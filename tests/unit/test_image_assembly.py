@@ -1,0 +1,154 @@
+"""Blocks' halves become stages: in which order, in how many calls, and with which ending."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.unit.image_world import HEAD, image_of
+
+from ringleader import __version__
+from ringleader.images import image_assembly, image_record, recipe_parser
+from ringleader.images.blocks import KINDS
+from ringleader.images.instructions import Copy, Image, Label, Run, Stage, Step, User
+
+TORCH = '[torch]\nversion = "2.8.0"\nvariant = "cpu"\n'
+
+
+def commands(stage: Stage) -> list[str]:
+    return [command for step in stage.steps if isinstance(step, Run) for command in step.commands]
+
+
+def labels(image: Image) -> dict[str, str]:
+    return {
+        key: one for step in image.stages[-1].steps if isinstance(step, Label) for key, one in step.labels
+    }
+
+
+def first(steps: tuple[Step, ...], kind: type[Step], text: str = "") -> int:
+    return next(n for n, step in enumerate(steps) if isinstance(step, kind) and text in repr(step))
+
+
+def test_debian_packages_of_all_blocks_are_one_sorted_call() -> None:
+    image = image_of(HEAD + TORCH + '[mpi]\n[ucx]\n[packages]\napt = ["zsh", "ca-certificates"]\n')
+    (call,) = [one for one in commands(image.stages[-1]) if "apt-get install" in one]
+    packages = call.partition("--no-install-recommends ")[2].split()
+    assert packages == sorted(set(packages))
+    assert {"zsh", "openmpi-bin", "openssh-server"} <= set(packages)
+
+
+def test_pip_calls_come_in_order_and_agree_in_all_but_packages() -> None:
+    text = HEAD + TORCH + '[packages]\npip = ["zarr", "attrs"]\n'
+    calls = [one for one in commands(image_of(text).stages[0]) if "pip install" in one]
+    assert [one.split()[-1] for one in calls][:1] == ["torch==2.8.0"]
+    assert "--index-url https://download.pytorch.org/whl/cpu" in calls[0]
+    assert sum("zarr attrs" in one for one in calls) == 1
+    assert next(n for n, one in enumerate(calls) if "click" in one) < next(
+        n for n, one in enumerate(calls) if "zarr" in one
+    )
+    assert calls[-1].endswith(".whl")
+
+
+def test_wheels_of_the_context_are_there_for_their_call_only() -> None:
+    steps = image_of(HEAD + '[torch]\nversion = "2.8.0"\nwheels = "my/wheels"\n').stages[0].steps
+    copied = first(steps, Copy, "my/wheels")
+    called = first(steps, Run, "torch==2.8.0")
+    gone = first(steps, Run, f"rm -rf {image_assembly.WHEELS}")
+    assert copied < called < gone
+    found = steps[called]
+    assert isinstance(found, Run)
+    assert f"--no-index --find-links {image_assembly.WHEELS}/0" in found.commands[0]
+
+
+def test_the_context_is_what_is_copied_from_it() -> None:
+    image = image_of(
+        HEAD
+        + '[torch]\nversion = "2.8.0"\nwheels = "w"\n[ringleader]\nwheel = "r.whl"\n'
+        + '[files.copy]\n"a.py" = "/opt/a.py"\n"d" = "/opt/d/"\n'
+    )
+    assert set(image.context) == {"w", "r.whl", "a.py", "d"}
+    assert len(image.context) == 4
+
+
+def test_how_an_image_ends() -> None:
+    steps = image_of(HEAD + TORCH + '[mpi]\n[files]\nworkdir = "/w"\n').stages[-1].steps
+    names = [type(step).__name__ for step in steps]
+    assert names[-5:] == ["Label", "Expose", "Workdir", "User", "Command"]
+    assert names.count("User") == names.count("Command") == names.count("Workdir") == 1
+    last = [command for step in steps if isinstance(step, Run) for command in step.commands][-1]
+    assert last.endswith(f"doctor --sbom {image_assembly.SBOM}")
+
+
+@pytest.mark.parametrize(
+    ("text", "users"),
+    [("", ["1000:1000"]), ('[account]\nname = "root"\n', []), ("[account]\nuid = 1007\n", ["1007:1007"])],
+)
+def test_who_runs_it(text: str, users: list[str]) -> None:
+    steps = image_of(HEAD + TORCH + text).stages[-1].steps
+    assert [step.name for step in steps if isinstance(step, User)] == users
+
+
+def test_a_stage_in_which_nothing_is_built_is_left_out() -> None:
+    image = image_of(HEAD + 'historical = true\n[packages]\napt = ["gcc"]\n')
+    assert [stage.name for stage in image.stages] == ["image"]
+
+
+def test_the_build_half_has_its_own_base() -> None:
+    text = 'name = "x"\nbase = "debian:12"\nbuild-base = "example.org/devel:12"\n' + TORCH
+    assert [stage.base for stage in image_of(text).stages] == ["example.org/devel:12", "debian:12"]
+
+
+def test_labels_say_where_it_comes_from() -> None:
+    digest = f"sha256:{'a' * 64}"
+    text = f'name = "x"\nabout = "An x."\nbase = "debian:12@{digest}"\n' + TORCH
+    found = labels(image_of(text))
+    recipe = image_record.digest(recipe_parser.recipe(text, "recipe.toml"))
+    assert found == {
+        "org.opencontainers.image.title": "x",
+        "org.opencontainers.image.description": "An x.",
+        "org.opencontainers.image.version": recipe.partition(":")[2][:12],
+        "org.opencontainers.image.ref.name": "x",
+        "org.opencontainers.image.base.name": "debian:12",
+        "org.opencontainers.image.base.digest": digest,
+        "ringleader.recipe": recipe,
+        "ringleader.version": __version__,
+    }
+
+
+def test_labels_of_the_recipe_win_and_a_mirror_is_in_none() -> None:
+    text = HEAD + TORCH + '[labels]\n"org.opencontainers.image.version" = "7"\n"org.example.a" = ""\n'
+    found = labels(image_of(text, mirrors=("cn",)))
+    assert found["org.opencontainers.image.version"] == "7"
+    assert found["org.example.a"] == ""
+    assert found["org.opencontainers.image.base.name"] == "debian:12"
+
+
+@pytest.mark.parametrize(
+    ("text", "python", "cuda"),
+    [
+        ('base = "debian:12"\n', "/opt/venv/bin/python", ""),
+        ('base = "nvidia/cuda:12.8.1-base-ubuntu24.04"\n', "/opt/venv/bin/python", "12.8.1"),
+        ('base = "debian:12"\nhistorical = true\n', "/usr/bin/python3", ""),
+        ('base = "debian:12"\nhistorical = true\n[python]\nversion = "3.5.2"\n', "/usr/bin/python3.5", ""),
+        (
+            'base = "nvidia/cuda:9.0-devel-ubuntu16.04"\nhistorical = true\n[cuda]\nversion = "9.0"\n',
+            "/usr/bin/python3",
+            "9.0",
+        ),
+    ],
+)
+def test_what_blocks_know_of_their_image(text: str, python: str, cuda: str) -> None:
+    found = image_assembly.setting_of(recipe_parser.recipe(f'name = "x"\n{text}', "recipe.toml"))
+    assert (found.python, found.cuda) == (python, cuda)
+    assert found.base.has_apt
+
+
+def test_the_order_of_a_recipe_does_not_matter() -> None:
+    recipe = recipe_parser.recipe(HEAD + TORCH + "[mpi]\n[ucx]\n", "recipe.toml")
+    turned = replace(recipe, blocks=dict(reversed(recipe.blocks.items())))
+    assert list(turned.blocks) != list(recipe.blocks)
+    assert image_assembly.image(turned) == image_assembly.image(recipe)
+
+
+def test_every_kind_has_a_name_of_its_own() -> None:
+    assert len({kind.name for kind in KINDS}) == len(KINDS)

@@ -1,0 +1,135 @@
+"""Locks: what pip is asked about a recipe, and the file that is made of its answer."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from ringleader.cli.image.recipe_options import opened
+from ringleader.errors import RefusedError, RequestError
+from ringleader.images import lock_file, pip_resolver
+
+SHA = "a" * 64
+
+
+def item(
+    name: str, version: str, sha256: str = SHA, url: str = "https://me:secret@i.example.org/x.whl"
+) -> dict:
+    hashes = {"archive_info": {"hashes": {"sha256": sha256}} if sha256 else {}}
+    return {"metadata": {"name": name, "version": version}, "download_info": {"url": url, **hashes}}
+
+
+@pytest.fixture
+def asked() -> lock_file.Question:
+    return lock_file.question(opened("pytorch-cpu"))
+
+
+def test_the_question_is_about_the_image_s_python_and_base(asked: lock_file.Question) -> None:
+    assert asked.python == "3.11"
+    assert asked.platforms[0] == "manylinux_2_36_x86_64"
+    assert asked.platforms[-2:] == ("manylinux2014_x86_64", "linux_x86_64")
+    assert asked.indexes == ("https://download.pytorch.org/whl/cpu",)
+    assert any(one.startswith("torch==") for one in asked.requirements)
+    assert any(one.startswith("mpi4py") for one in asked.requirements)
+    assert not [one for one in asked.requirements if "ringleader" in one], "our own wheel is no index's"
+
+
+def test_a_lock_that_is_there_already_is_not_asked_about() -> None:
+    locked = opened("pytorch-cpu", ("packages.lock=requirements.lock", "packages.pip=pillow>=11"))
+    assert "pillow>=11" in lock_file.question(locked).requirements
+
+
+def test_another_machine() -> None:
+    asked = lock_file.question(opened("pytorch-cpu"), platform="linux/arm64")
+    assert {one.rpartition("_")[2] for one in asked.platforms} == {"aarch64"} or all(
+        one.endswith("aarch64") for one in asked.platforms
+    )
+    with pytest.raises(RequestError, match="linux/amd64 or linux/arm64"):
+        lock_file.question(opened("pytorch-cpu"), platform="linux/s390x")
+
+
+def test_mirrors_are_asked_and_not_written_down() -> None:
+    asked = lock_file.question(opened("pytorch-cpu", (), ("pip=https://pip.example.org/simple",)))
+    words = lock_file.argv(asked, python="py", target="/t", directory="/d")
+    assert words[words.index("--index-url") + 1] == "https://pip.example.org/simple"
+    assert "example.org" not in lock_file.text(asked, {"install": [item("a", "1")]})
+
+
+def test_wheels_of_the_recipe_are_the_only_place() -> None:
+    asked = lock_file.question(opened("pytorch-cpu", ("packages.wheels=wheels",)))
+    words = lock_file.argv(asked, python="py", target="/t", directory="/d")
+    assert "--no-index" in words
+    assert words[words.index("--find-links") + 1] == "/d/wheels"
+    assert "--extra-index-url" not in words
+    assert "extra-index-url" not in lock_file.text(asked, {"install": []})
+
+
+def test_historical_recipes_are_not_locked() -> None:
+    with pytest.raises(RequestError, match="historical"):
+        lock_file.question(opened("tensorflow-1.12-verbs"))
+
+
+def test_the_file(asked: lock_file.Question) -> None:
+    report = {"install": [item("Typing_Extensions", "4.1"), item("click", "8.1.7", "b" * 64)]}
+    lines = lock_file.text(asked, report).splitlines()
+    assert lines[0].startswith("# Written by `ringleader image lock` for pytorch-cpu")
+    assert lines[1].endswith("Python 3.11, glibc 2.36, x86_64")
+    assert lines[2:] == [
+        "--extra-index-url https://download.pytorch.org/whl/cpu",
+        f"click==8.1.7 --hash=sha256:{'b' * 64}",
+        f"typing-extensions==4.1 --hash=sha256:{SHA}",
+    ]
+    assert "secret" not in "".join(lines)
+
+
+def test_a_package_without_a_hash_is_refused(asked: lock_file.Question) -> None:
+    with pytest.raises(RefusedError) as caught:
+        lock_file.text(asked, {"install": [item("a", "1", ""), item("b", "2"), item("c", "3", "xyz")]})
+    assert [fault.what.split()[0] for fault in caught.value.faults] == ["a", "c"]
+
+
+# --- asking -----------------------------------------------------------------------------------------------
+
+
+def ask(asked: lock_file.Question, tmp_path: Path, program: str, seconds: float = 60.0):
+    """Ask a program that stands for pip: a module of that name, found first."""
+    (tmp_path / "pip").mkdir()
+    (tmp_path / "pip/__init__.py").touch()
+    (tmp_path / "pip/__main__.py").write_text(program)
+    return pip_resolver.ask(asked, environ={"PYTHONPATH": str(tmp_path)}, directory=tmp_path, seconds=seconds)
+
+
+def test_pip_s_report(asked: lock_file.Question, tmp_path: Path) -> None:
+    report = {"install": [item("a", "1")]}
+    assert ask(asked, tmp_path, f"print({json.dumps(report)!r})") == report
+
+
+def test_pip_s_own_words_without_credentials(asked: lock_file.Question, tmp_path: Path) -> None:
+    program = "import sys; sys.exit('Looking in https://me:secret@i.example.org/simple\\nERROR: no torch==9')"
+    with pytest.raises(RefusedError) as caught:
+        ask(asked, tmp_path, program)
+    assert "ERROR: no torch==9" in str(caught.value)
+    assert "https://i.example.org/simple" in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_pip_that_hangs(asked: lock_file.Question, tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match="did not end within 1 s"):
+        ask(asked, tmp_path, "import time; time.sleep(600)", seconds=1.0)
+
+
+def test_pip_that_prints_nonsense(asked: lock_file.Question, tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match="finds no packages"):
+        ask(asked, tmp_path, "print('{')")
+
+
+def test_the_interpreter_is_ours(asked: lock_file.Question) -> None:
+    assert lock_file.argv(asked, python=sys.executable, target="/t", directory="/d")[:4] == (
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+    )

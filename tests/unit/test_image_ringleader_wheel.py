@@ -1,0 +1,98 @@
+"""Ringleader's own wheel: pip takes it, it runs alone, the same files give the same bytes."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import ringleader
+from ringleader.images import ringleader_wheel
+
+PACKAGE = Path(ringleader.__file__).parent
+INFO = f"ringleader-{ringleader.__version__}.dist-info"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return ringleader_wheel.write(tmp_path_factory.mktemp("wheel"))
+
+
+def test_its_name_is_the_one_that_is_promised(wheel: Path) -> None:
+    assert wheel.name == ringleader_wheel.name() == f"ringleader-{ringleader.__version__}-py3-none-any.whl"
+
+
+def test_a_version_cannot_begin_another_part_of_the_name() -> None:
+    assert ringleader_wheel.name("1.0-rc 1+local.2") == "ringleader-1.0_rc_1+local.2-py3-none-any.whl"
+
+
+def test_the_same_files_give_the_same_bytes(wheel: Path, tmp_path: Path) -> None:
+    assert ringleader_wheel.write(tmp_path).read_bytes() == wheel.read_bytes()
+
+
+def test_every_file_is_listed_with_its_digest(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        rows = list(csv.reader(io.StringIO(archive.read(f"{INFO}/RECORD").decode())))
+        assert [row[0] for row in rows] == names
+        for name, digest, size in rows[:-1]:
+            data = archive.read(name)
+            assert size == str(len(data))
+            found = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+            assert digest == f"sha256={found}", name
+    assert rows[-1] == [f"{INFO}/RECORD", "", ""]
+    assert names[:-1] == [
+        *sorted(name for name in names if name.startswith("ringleader/")),
+        *(f"{INFO}/{name}" for name in ("METADATA", "WHEEL", "entry_points.txt", "licenses/LICENSE")),
+    ]
+
+
+def test_data_files_are_in_it_and_passing_ones_are_not(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    data = {
+        f"ringleader/{path.relative_to(PACKAGE).as_posix()}"
+        for path in PACKAGE.rglob("*")
+        if path.is_file() and path.suffix in (".toml", ".html", ".css", ".js", ".typed")
+    }
+    assert data <= names
+    assert "ringleader/py.typed" in data
+    assert not [name for name in names if "__pycache__" in name or name.endswith((".pyc", "~"))]
+
+
+def test_nothing_tells_of_this_machine(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        dates = {entry.date_time for entry in archive.infolist()}
+        modes = {entry.external_attr >> 16 for entry in archive.infolist()}
+        assert "direct_url.json" not in {name.rpartition("/")[2] for name in archive.namelist()}
+    assert dates == {(1980, 1, 1, 0, 0, 0)}
+    assert modes <= {0o100644, 0o100755}
+
+
+def test_pip_installs_it_and_it_runs_alone(wheel: Path, tmp_path: Path) -> None:
+    target = tmp_path / "there"
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
+    quiet = {"capture_output": True, "text": True, "timeout": 120}
+    argv = (*pip, "install", "--no-deps", "--no-index", "--target", str(target), str(wheel))
+    done = subprocess.run(argv, **quiet)
+    assert done.returncode == 0, done.stderr
+    listed = subprocess.run((*pip, "list", "--path", str(target), "--format", "json"), **quiet)
+    assert json.loads(listed.stdout) == [{"name": "ringleader", "version": ringleader.__version__}]
+    code = "import ringleader, sys; print(ringleader.__file__); sys.argv[1:] = ['--version']; import runpy; "
+    code += "runpy.run_module('ringleader', run_name='__main__')"
+    environ = {**os.environ, "PYTHONPATH": str(target)}
+    ran = subprocess.run((sys.executable, "-c", code), env=environ, cwd=tmp_path, **quiet)
+    assert ran.stdout.splitlines() == [
+        str(target / "ringleader/__init__.py"),
+        f"ringleader, version {ringleader.__version__}",
+    ]
+    assert (target / "bin/ringleader").is_file()

@@ -1,0 +1,377 @@
+"""Wishes for NICs that cannot be granted, and what no wish may do: every fault at once, nothing printed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from ringleader.cli.kubernetes.job_request import request_of
+from ringleader.cli.options.host_options import Faults
+from ringleader.cli.options.kubernetes_options import JobWords
+from ringleader.errors import RequestError
+from ringleader.launch.kubernetes.mpijob_builder import mpijob
+from ringleader.launch.kubernetes.single import single_pod
+from ringleader.render.rdma.advice import remarks
+from ringleader.render.rdma.allocation import settle
+from ringleader.render.rdma.pod_nics import NETWORKS, give
+from ringleader.render.rdma.profiles import PROFILES
+from ringleader.render.rdma.request import Wish
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+JOB = ("--image", "a", "-n", "2", "--gpus", "1")
+BAD = {
+    "misspelt": (
+        ("--rdma", "sriob", "--rdma-resource", "a.b/c"),
+        ["--rdma: there is no RDMA profile 'sriob'"],
+    ),
+    "not named": (("--rdma-resource", "a.b/c"), ["--rdma: missing"]),
+    "no resource": (
+        ("--rdma", "sriov", "--rdma-network", "net"),
+        ["--rdma-resource: missing: the profile sriov has no resource of its own"],
+    ),
+    "no network": (
+        ("--rdma", "host-device"),
+        ["--rdma-network: missing: with the profile host-device a NIC comes into the Pod with a network"],
+    ),
+    "nothing of what it needs": (
+        ("--rdma", "sriov"),
+        ["--rdma-resource: missing", "--rdma-network: missing"],
+    ),
+    "count 0": (("--rdma", "aks-ib", "--rdma-count", "0"), ["--rdma-count: 0, must be at least 1"]),
+    "no count": (("--rdma", "aks-ib", "--rdma-count", "many"), ["--rdma-count: 'many' is no whole number"]),
+    "slots": (
+        ("--rdma", "coreweave-ib", "--rdma-count", "8"),
+        ["--rdma-count: 8, but with the profile coreweave-ib 1 gives every NIC of the node"],
+    ),
+    "nothing to count": (
+        ("--rdma", "host-network", "--rdma-count", "2"),
+        ["--rdma-count: means nothing with the profile host-network"],
+    ),
+    "networks and count": (
+        ("--rdma", "host-device", "--rdma-network", "a", "--rdma-network", "b", "--rdma-count", "3"),
+        ["--rdma-network: 2 networks for 3 NICs"],
+    ),
+    "no network's name": (
+        ("--rdma", "host-device", "--rdma-network", 'a", "b'),
+        ["--rdma-network: 'a\", \"b' cannot be read"],
+    ),
+    "no resource's name": (
+        ("--rdma", "shared", "--rdma-resource", "rdma"),
+        ["--rdma-resource: 'rdma' cannot be read"],
+    ),
+    "label without a value": (
+        ("--rdma", "shared", "--node-label", "rack"),
+        ["--node-label rack: there"],
+    ),
+    "no label": (("--rdma", "shared", "--node-label", "a b=c"), ["--node-label: a b=c is no label"]),
+    "label of another vendor": (
+        ("--rdma", "erdma", "--node-label", "nfd"),
+        ["--node-label: feature.node.kubernetes.io/rdma.available means", "--node-label: feature.node."],
+    ),
+    "label without a profile": (("--node-label", "a=b"), ["--rdma: missing"]),
+    "huge pages alone": (
+        ("--rdma", "efa"),
+        ["--memory: missing: Kubernetes takes hugepages-2Mi only"],
+    ),
+    "network of the host": (
+        ("--rdma", "host-network", "--rdma-network", "a"),
+        ["--rdma-network: means nothing with the profile host-network"],
+    ),
+    "the host's port": (
+        ("--rdma", "host-network", "--rdma-ssh-port", "22"),
+        ["--rdma-ssh-port: port 22 is that of the node's own sshd"],
+    ),
+    "no port": (
+        ("--rdma", "host-network", "--rdma-ssh-port", "70000"),
+        ["--rdma-ssh-port: 70000 is no port number"],
+    ),
+    "port without the host's network": (
+        ("--rdma", "shared", "--rdma-ssh-port", "2222"),
+        ["--rdma-ssh-port: means nothing with the profile shared"],
+    ),
+    "two on one port": (
+        ("--rdma", "host-network", "--rdma-spread", "even"),
+        ["--rdma-spread: on the host's network two workers of a node would want the same port"],
+    ),
+    "no spread": (("--rdma", "shared", "--rdma-spread", "wide"), ["--rdma-spread: 'wide' is unknown"]),
+    "template without claims": (
+        ("--rdma", "shared", "--rdma-claim-template", "a"),
+        ["--rdma-claim-template: means nothing with the profile shared"],
+    ),
+    "a template and a count": (
+        ("--rdma", "dra", "--rdma-claim-template", "a", "--rdma-count", "1"),
+        ["--rdma-count: means nothing with a template of claims that is there already"],
+    ),
+    "pairs that do not come out": (
+        ("--rdma", "dra", "--rdma-count", "2"),
+        ["--rdma-count: 2 NICs for 1 GPUs: a claim pairs each GPU with a NIC"],
+    ),
+    "more than a claim holds": (
+        ("--rdma", "dra", "--gpus", "17"),
+        ["--rdma-count: 17, a claim has room for 16"],
+    ),
+    "asked for twice": (
+        ("--rdma", "shared", "--resource", "rdma/hca_shared_devices_a=1"),
+        ["--resource: rdma/hca_shared_devices_a is asked for twice"],
+    ),
+    "said in two ways": (
+        ("--rdma", "shared", "--annotation", "ringleader/rdma-count=1"),
+        ["--annotation ringleader/rdma-count: stands beside --rdma"],
+    ),
+    "claims of other GPUs": (
+        ("--rdma", "dra", "--gpu-resource", "amd.com/gpu"),
+        ["--gpu-resource: claims are made for GPUs of the class gpu.nvidia.com"],
+    ),
+    "GPUs of no device plugin": (
+        ("--rdma", "shared", "--gpu-resource", "a/b;c"),
+        ["--gpu-resource: 'a/b;c' is no resource of a device plugin"],
+    ),
+    "networks twice": (
+        ("--rdma", "shared", "--rdma-network", "a", "--annotation", f"{NETWORKS}=b"),
+        [f"--annotation {NETWORKS}: is what --rdma-network writes"],
+    ),
+    "something without NICs": (
+        ("--rdma", "none", "--rdma-resource", "a.b/c", "--node-label", "a=b", "--rdma-count", "1"),
+        ["--rdma-resource: means", "--rdma-count: means", "--node-label: means"],
+    ),
+    "all at once": (
+        ("--rdma", "sriob", "--rdma-count", "0", "--cpu", "x", "--rdma-network", "A", "--node-label", "b"),
+        ["--cpu: 'x'", "--node-label b: ", "--rdma: there", "--rdma-network: 'A'", "--rdma-count: 0"],
+    ),
+}
+
+
+ELSEWHERE = ("nothing of what it needs", "all at once")
+"""Tried with every form; the rest with one, as all share the reading of words."""
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        *((name, ("mpijob",)) for name in BAD),
+        *((name, ("pods", "--namespace", "n")) for name in ELSEWHERE),
+        *((name, ("pods", "--single")) for name in ELSEWHERE),
+    ],
+)
+def test_bad_words(call: Call, name: str, form: tuple[str, ...]) -> None:
+    words, faults = BAD[name]
+    job = JOB if "--single" not in form else JOB[:2]
+    code, out, err = call("render", *form, *job, *words, "--", "train")
+    said = re.findall(r"^ringleader: (.*)$", err, re.MULTILINE)
+    assert (code, out) == (2, "")
+    assert len(said) == len(faults), err
+    for expected, text in zip(faults, said, strict=True):
+        assert text.startswith(expected)
+
+
+def test_a_misspelt_profile_is_guessed(call: Call) -> None:
+    _, _, err = call("render", "mpijob", *JOB, "--rdma", "host-netwrok", "a")
+    assert "did you mean host-network? one of: none, shared, sriov," in err
+
+
+def test_files_and_options_are_not_mixed(call: Call, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    code, out, err = call("render", "mpijob", "--rdma", "shared", "-n", "2", str(file))
+    assert (code, out) == (2, "")
+    assert "--rdma: is for a job made of options" in err and "-n" in err and "cannot be read" not in err
+    code, out, err = call("render", "mpijob", "--convert", "--image", "a", "b")
+    assert (code, out) == (2, "") and "--convert and --image" in err
+
+
+def test_one_pod_has_no_mpi(call: Call) -> None:
+    words = ("--image", "a", "-n", "2", "--spawn", "exec", "--ttl", "1", "--rdma-spread", "none")
+    code, out, err = call("render", "pods", "--single", "--rdma", "shared", *words, "a")
+    assert (code, out) == (2, "")
+    assert err.count("means nothing with --single") == 4
+
+
+def test_claims_need_a_template_before_a_job_is_sent(call: Call) -> None:
+    words = ("run", "--on", "kubernetes", "--dry-run", "--image", "a", "--rdma", "dra", "a")
+    code, out, err = call(*words)
+    assert (code, out) == (2, "")
+    assert "--rdma-claim-template: missing" in err and "render mpijob prints it" in err
+    assert call(*words[:-1], "--rdma-claim-template", "pairs", "a")[0] == 0
+
+
+# --- what no wish may do ----------------------------------------------------------------------------------
+
+TEXTS = some.sampled_from(["", "rdma/hca", "nvidia.com/rdma-vf", "x", "a b", "-"])
+WISHES = some.builds(
+    Wish,
+    profile=some.sampled_from([*PROFILES, "", "other"]),
+    resource=TEXTS,
+    count=some.none() | some.integers(-1, 40),
+    networks=some.lists(some.sampled_from(["a", "ns/b", "C", "a,b"]), max_size=3).map(tuple),
+    node_labels=some.lists(some.tuples(TEXTS, TEXTS), max_size=2).map(tuple),
+    shm_size=some.sampled_from([None, "", "8Gi", "big"]),
+    gpus=some.integers(0, 20),
+    claim_template=some.sampled_from(["", "pairs", "A"]),
+    ssh_port=some.none() | some.integers(0, 70000),
+    spread=some.sampled_from([None, "even", "apart", "none"]),
+    has_cpu_or_memory=some.booleans(),
+)
+
+
+@given(WISHES)
+def test_a_wish_is_granted_or_has_faults(wish: Wish) -> None:
+    try:
+        grant = settle(wish, str)
+    except RequestError as error:
+        assert error.faults
+        return
+    assert grant.profile.name == wish.profile
+    counted = grant.profile.way == "plugin" or (grant.profile.way == "host" and grant.resource)
+    assert not counted or (grant.resource and grant.count >= 1)
+    if grant.profile.counts == "nics" and grant.networks:
+        assert len(grant.networks) == grant.count
+    assert not (grant.privileged and grant.resource)
+    for is_root in (True, False, None):
+        assert all(remarks(grant, is_root=is_root))
+
+
+NEEDS = {
+    "sriov": {"rdma_resource": "nvidia.com/sriovlegacy", "rdma_network": ("net",)},
+    "host-device": {"rdma_network": ("net",)},
+    "efa": {"memory": "64Gi"},
+}
+OF_NICS = re.compile(
+    r"rdma|efa|hostdev|sriov|hugepages|infiniband|IPC_LOCK|hostNetwork|resourceClaims|k8s\.v1\.cni"
+)
+
+
+@given(
+    profile=some.sampled_from(list(PROFILES)),
+    np=some.integers(1, 64),
+    gpus=some.integers(0, 8),
+    spawn=some.sampled_from([None, "ssh", "exec"]),
+    mpi=some.sampled_from(["OpenMPI", "Intel", "MPICH"]),
+    labels=some.sampled_from([(), ("nfd",), ("rack=7",)]),
+)
+def test_a_launcher_without_ranks_never_has_a_nic(
+    profile: str, np: int, gpus: int, spawn: str | None, mpi: str, labels: tuple[str, ...]
+) -> None:
+    needs: dict[str, Any] = dict(NEEDS.get(profile, {}))
+    if labels != ("nfd",) or profile not in ("efa", "erdma"):
+        needs |= {"node_label": labels if profile != "none" else ()}
+    words = JobWords(
+        **{"command": ("train",), "image": "a", "np": str(np), "gpus": str(gpus), "spawn": spawn}
+        | {"mpi_implementation": mpi, "rdma": profile, **needs}
+    )
+    faults = Faults()
+    request = request_of(words, faults=faults, namespace="", suffix="", environ={}, read=str)
+    assert not faults.found
+    specs = mpijob(request).spec.mpi_replica_specs
+    launcher = specs.launcher.template
+    container = {**launcher["spec"]["containers"][0], "args": [], "env": []}
+    rest = {**launcher, "spec": {**launcher["spec"], "containers": [container]}}
+    assert not OF_NICS.search(repr(rest))
+    assert "affinity" not in launcher["spec"] and "topologySpreadConstraints" not in launcher["spec"]
+    assert specs.worker is not None
+    assert profile == "none" or OF_NICS.search(repr(specs.worker.template))
+    assert profile == "none" or OF_NICS.search(repr(single_pod(request)))
+
+
+@given(WISHES)
+def test_what_was_given_once_is_not_given_again(wish: Wish) -> None:
+    try:
+        grant = settle(wish, str)
+    except RequestError:
+        return
+    pod: dict[str, Any] = {"spec": {"containers": [{"name": "a", "image": "a"}]}}
+    give(pod, grant, job="train", role="worker")
+    once = deepcopy(pod)
+    give(pod, grant, job="train", role="worker")
+    assert pod == once
+
+
+# --- remarks ----------------------------------------------------------------------------------------------
+
+
+def said(**words: Any) -> str:
+    is_root = words.pop("is_root", None)
+    return "\n".join(remarks(settle(Wish(**words), str), is_root=is_root))
+
+
+def test_a_user_that_is_not_root_is_warned() -> None:
+    """NVIDIA/nvidia-container-toolkit issue 2037: the capability lands in the bounding set only."""
+    assert "without effect here" in said(profile="shared", is_root=False)
+    assert "works for root only" in said(profile="shared")
+    assert "pod-security.kubernetes.io/enforce=privileged" in said(profile="shared")
+    assert said(profile="none") == ""
+
+
+def test_keys_outside_roots_home_speak_of_another_user(call: Call) -> None:
+    words = ("--image", "a", "--rdma", "shared", "--ssh-auth-mount-path", "/home/mpiuser/.ssh", "a")
+    code, out, err = call("render", "mpijob", *words)
+    assert code == 0 and "IPC_LOCK is without effect here" in err and "without effect" not in out
+
+
+MANIFEST = """\
+apiVersion: kubeflow.org/v2beta1
+kind: MPIJob
+metadata:
+  name: train
+  annotations:
+    ringleader/rdma-profile: PROFILE
+spec:
+  mpiReplicaSpecs:
+    Launcher:
+      template:
+        spec:
+          containers:
+          - {name: launcher, image: a}
+    Worker:
+      replicas: 2
+      template:
+        spec:
+          securityContext: RIGHTS
+          containers:
+          - {name: worker, image: a, securityContext: OWN}
+"""
+
+
+@pytest.mark.parametrize(
+    ("rights", "own", "expected"),
+    [
+        ("{runAsUser: 1000}", "{}", "without effect here"),
+        ("{runAsNonRoot: true}", "{}", "without effect here"),
+        ("{runAsUser: 0}", "{runAsUser: 1000}", "without effect here"),
+        ("{runAsUser: 1000}", "{runAsUser: 0}", "works for root only"),
+        ("null", "null", "works for root only"),
+    ],
+)
+def test_a_manifest_whose_user_is_not_root(
+    call: Call, tmp_path: Path, rights: str, own: str, expected: str
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(MANIFEST.replace("PROFILE", "shared").replace("RIGHTS", rights).replace("OWN", own))
+    code, out, err = call("render", "mpijob", str(file))
+    assert code == 0 and expected in err and "IPC_LOCK" not in out
+
+
+def test_a_manifest_with_an_unknown_profile(call: Call, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(MANIFEST.replace("PROFILE", "sharde").replace("RIGHTS", "{}").replace("OWN", "{}"))
+    code, out, err = call("render", "mpijob", str(file), str(file))
+    assert (code, out) == (2, "")
+    place = f"{file}:1 metadata.annotations[ringleader/rdma-profile]: there is no RDMA profile 'sharde'"
+    assert err.count(place) == 2 and "did you mean shared?" in err
+
+
+def test_one_nic_by_default_is_pointed_out() -> None:
+    assert "one NIC for each worker" in said(profile="aks-ib")
+    assert "one NIC" not in said(profile="aks-ib", count=1)
+    assert "one NIC" not in said(profile="coreweave-ib")
+    assert "one NIC" not in said(profile="erdma", count=2)
+    assert "64 MiB" in said(profile="shared", shm_size=None)
+    assert "privileged" in said(profile="host-network")
+    assert "the workers are privileged" not in said(profile="host-network", resource="rdma/hca")
