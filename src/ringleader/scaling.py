@@ -9,13 +9,16 @@ other closely, so what drifts slowly (clock rates, other users of the machine) c
     uncoupled efficiency  M(N) = U(N) / (N · X(1))      what sharing the machine leaves; E = C · M
 
 Of the ideal, 1 − M is lost to sharing the machine and M − E to coupling the ranks: together 1 − E.
+Where the engine told how a step of T seconds was spent, coupling is split further. Of a coupled step, x
+seconds are exchange and w waiting; an uncoupled step takes C · T. In parts of the ideal, M · x / T is lost to
+exchange, M · w / T to waiting, and the rest of M − E to computing more slowly in step than uncoupled.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ringleader.metrics import Sample, Spread, efficiency, speedup
 
@@ -125,6 +128,25 @@ class Step:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Losses:
+    """Parts of the ideal rate (1.0) that one size loses, each repetition by repetition.
+
+    ``sharing`` and ``coupling`` add up to ``total``; the last three, where they are known, to ``coupling``.
+    """
+
+    total: Spread
+    sharing: Spread
+    """What uncoupled ranks lose already: cores, caches, memory that they share."""
+    coupling: Spread
+    exchange: Spread | None = None
+    """Moving bytes."""
+    waiting: Spread | None = None
+    """Standing still until other ranks arrive."""
+    slower_compute: Spread | None = None
+    """Neither of them: outside exchange and waiting, a step takes longer than an uncoupled one."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Scaling:
     """What one size gives. A field is ``None`` where the runs it needs were not made."""
 
@@ -142,6 +164,7 @@ class Scaling:
     uncoupled_efficiency: Spread | None = None
     """Those uncoupled ranks against one rank."""
     step: Step | None = None
+    losses: Losses | None = None
 
     @property
     def name(self) -> str:
@@ -172,6 +195,30 @@ def _step(samples: Sequence[Sample]) -> Step | None:
     return Step(total=total, compute=max(0.0, total - exchange - waiting), exchange=exchange, waiting=waiting)
 
 
+def losses_of(point: Point, one: Sequence[Sample]) -> Losses | None:
+    """Split what a size loses against the ideal; ``None`` where one rank or uncoupled ones are missing."""
+    repetitions = list(zip(point.samples, point.uncoupled, one, strict=False))
+    if not repetitions:
+        return None
+    total, sharing, inside = list[float](), list[float](), list[tuple[float, float]]()
+    for coupled, uncoupled, alone in repetitions:
+        total.append(1 - efficiency(coupled.rate, point.ranks, alone.rate))
+        sharing.append(1 - efficiency(uncoupled.rate, point.ranks, alone.rate))
+        if coupled.step_seconds and coupled.exchange_seconds is not None:
+            part = (1 - sharing[-1]) / coupled.step_seconds
+            inside.append((part * coupled.exchange_seconds, part * (coupled.waiting_seconds or 0.0)))
+    coupling = [whole - part for whole, part in zip(total, sharing, strict=True)]
+    known = Losses(total=Spread.of(total), sharing=Spread.of(sharing), coupling=Spread.of(coupling))
+    if len(inside) < len(coupling):
+        return known
+    return replace(
+        known,
+        exchange=Spread.of([exchange for exchange, _ in inside]),
+        waiting=Spread.of([waiting for _, waiting in inside]),
+        slower_compute=Spread.of([c - sum(parts) for c, parts in zip(coupling, inside, strict=True)]),
+    )
+
+
 def scaling_of(point: Point, one: Sequence[Sample]) -> Scaling:
     """Return what ``point`` (at least one sample) gives against the samples of one rank."""
     ranks = point.ranks
@@ -186,6 +233,7 @@ def scaling_of(point: Point, one: Sequence[Sample]) -> Scaling:
         against_uncoupled=_paired(point.samples, point.uncoupled, speedup),
         uncoupled_efficiency=_paired(point.uncoupled, one, lambda rate, base: efficiency(rate, ranks, base)),
         step=_step(point.samples),
+        losses=losses_of(point, one),
     )
 
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from ringleader.metrics import Spread
 from ringleader.report.words import percent, plural, seconds, thousands, times
-from ringleader.scaling import Context, Run, Scaling, scalings
+from ringleader.scaling import Context, Losses, Run, Scaling, scalings
 
 WIDE = 0.1
 """A spread of more than this part of the median is worth a caution."""
@@ -16,6 +16,11 @@ WIDE = 0.1
 
 CROWDED = 1.25
 """Up to this many times cores / ranks of the ideal, too few cores are the explanation."""
+
+
+SLOWER = "slower computing in step with them"
+GAINS = {SLOWER: "computing faster in step than uncoupled"}
+"""What a cause of loss is called where it is a gain."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,24 +33,6 @@ class Explanation:
     """What keeps it from being linear, a sentence or two each."""
     cautions: tuple[str, ...]
     """Why a number might deserve less trust."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Loss:
-    """Points of the ideal (100) that one size loses, and to what; the two parts add up to the whole."""
-
-    total: int
-    coupling: int
-    sharing: int
-
-
-def loss_of(result: Scaling) -> Loss | None:
-    """Split what a size loses against the ideal; ``None`` where one rank or uncoupled ranks are missing."""
-    if result.efficiency is None or result.uncoupled_efficiency is None:
-        return None
-    total = round(100 * (1 - result.efficiency.median))
-    coupling = round(100 * (result.uncoupled_efficiency.median - result.efficiency.median))
-    return Loss(total=total, coupling=coupling, sharing=total - coupling)
 
 
 def largest(results: Sequence[Scaling]) -> Scaling:
@@ -83,9 +70,8 @@ def headline(run: Run, top: Scaling) -> str:
         return f"{who} {verb} {rate}; one rank was not measured, so there is no speed-up to tell."
     text = f"{who} do {times(top.speedup.median)} the work of one: "
     text += f"{percent(top.efficiency.median)} efficiency"
-    against = top.against_uncoupled
-    loss = loss_of(top)
-    if against is None or loss is None:
+    against, losses = top.against_uncoupled, top.losses
+    if against is None or losses is None:
         return f"{text}. Uncoupled ranks were not measured, so what is lost cannot be split."
     if against.count < 2:
         return f"{text}; against uncoupled ranks {percent(against.median)}, from a single repetition."
@@ -93,14 +79,55 @@ def headline(run: Run, top: Scaling) -> str:
         return f"{text}; against uncoupled ranks {_undecided(against)}."
     if against.median > 1.0:
         return f"{text}; against uncoupled ranks {percent(against.median)}: communication costs nothing here."
-    machine = _machine(run.context, top.hosts)
-    if loss.sharing <= 0:
-        return f"{text}; against uncoupled ranks {percent(against.median)}: communication takes what is lost."
-    return (
-        f"{text}; against uncoupled ranks {percent(against.median)}: of the {loss.total} points lost, "
-        f"{loss.coupling} {'goes' if loss.coupling == 1 else 'go'} to communication "
-        f"and {loss.sharing} to sharing {machine}."
-    )
+    split = _split(losses, _machine(run.context, top.hosts))
+    return f"{text}; against uncoupled ranks {percent(against.median)}: {split}."
+
+
+def _split(losses: Losses, machine: str) -> str:
+    """Say where the points lost go: a cause is named only where its part is clear of the spread."""
+    if not losses.total.clear_of(0.0):
+        return f"what is lost against one rank lies within the spread ({_extent(losses.total)} points)"
+    total = round(100 * losses.total.median)
+    causes = _causes(losses, machine)
+    certain = [(round(100 * part.median), cause) for cause, part in causes if part.clear_of(0.0)]
+    certain = sorted(((points, cause) for points, cause in certain if points), reverse=True)
+    doubtful = any(not part.clear_of(0.0) for _, part in causes)
+    rest = total - sum(points for points, _ in certain)
+    if not certain or rest < -len(certain):  # parts that are more than the whole explain nothing
+        return f"where the {total} points lost go lies within the spread"
+    if rest < 0 or not doubtful:  # rounded medians need not add up to the last point
+        certain[0], rest = (certain[0][0] + rest, certain[0][1]), 0
+    gains = [
+        f"{-points} are won back by {GAINS.get(cause, cause)}" for points, cause in certain if points < 0
+    ]
+    parts = [
+        f"{points} {'goes' if points == 1 else 'go'} to {cause}" for points, cause in certain if points > 0
+    ]
+    parts = parts[:1] + [part.replace("goes ", "").replace("go ", "") for part in parts[1:]]
+    said = f"of the {total} points lost, {_listed(parts + gains)}"
+    return said + ("; the rest lies within the spread" if rest > 0 else "")
+
+
+def _causes(losses: Losses, machine: str) -> list[tuple[str, Spread]]:
+    """Return what a size can lose by, and how much of the ideal that is."""
+    found = [(f"sharing {machine}", losses.sharing)]
+    if losses.exchange is None or losses.waiting is None or losses.slower_compute is None:
+        return [*found, ("coupling the ranks", losses.coupling)]
+    return [
+        *found,
+        ("the exchange", losses.exchange),
+        ("waiting for other ranks", losses.waiting),
+        (SLOWER, losses.slower_compute),
+    ]
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def _extent(part: Spread) -> str:
+    """0.21 to 0.24 of the ideal → ``21 to 24``."""
+    return f"{100 * part.low:.0f} to {100 * part.high:.0f}"
 
 
 def _undecided(against: Spread) -> str:
@@ -115,10 +142,10 @@ def _limits(run: Run, results: Sequence[Scaling], top: Scaling) -> list[str]:
     if top.ranks == 1 or top.efficiency is None:
         return []
     found = []
-    loss = loss_of(top)
-    if loss is not None:
-        sharing, coupling = _sharing(run, top, loss), _coupling(top, loss)
-        found += [sharing, coupling] if loss.sharing >= loss.coupling else [coupling, sharing]
+    if top.losses is not None:
+        sharing, coupling = _sharing(run, top, top.losses), _coupling(top, top.losses)
+        larger = top.losses.sharing.median >= top.losses.coupling.median
+        found += [sharing, coupling] if larger else [coupling, sharing]
     found += _steepest(results)
     found += _uneven(run, top)
     if top.efficiency.low > 1.0:
@@ -129,7 +156,7 @@ def _limits(run: Run, results: Sequence[Scaling], top: Scaling) -> list[str]:
     return [text for text in found if text]
 
 
-def _sharing(run: Run, top: Scaling, loss: Loss) -> str:
+def _sharing(run: Run, top: Scaling, losses: Losses) -> str:
     alone, who = top.uncoupled_efficiency, plural(top.ranks, "rank")
     assert alone is not None
     machine = _machine(run.context, top.hosts)
@@ -138,13 +165,13 @@ def _sharing(run: Run, top: Scaling, loss: Loss) -> str:
             f"Sharing: no loss shows beyond the spread. {who} that exchange nothing reach "
             f"{percent(alone.low)} to {percent(alone.high)} of as many times one rank."
         )
-    if loss.sharing <= 0:
+    if losses.sharing.median <= 0:
         part = percent(alone.median)
         return f"Sharing: nothing is lost. {who} that exchange nothing reach {part} of the ideal."
     text = (
         f"Sharing: {who} that exchange nothing reach {percent(alone.median)} of the ideal"
         f"{', measured once' if alone.count == 1 else ''}. "
-        f"{_points(loss.sharing)} to what ranks on {machine} share: cores, caches, memory, clock rates. "
+        f"{_points(losses.sharing)} to what ranks on {machine} share: cores, caches, memory, clock rates. "
     )
     cores = _cores(run.context, top.hosts)
     if cores is not None and cores < top.ranks and alone.median < CROWDED * cores / top.ranks:
@@ -162,33 +189,37 @@ def _cores(context: Context, hosts: int) -> int | None:
     return max(counts) if context.one_machine else sum(counts)
 
 
-def _points(count: int) -> str:
-    return f"{count} point goes" if count == 1 else f"{count} points go"
+def _points(part: Spread) -> str:
+    """0.23 of the ideal, measured 0.22 to 0.24 → ``23 points (22 to 24) go``."""
+    count = round(100 * part.median)
+    shown = part.count > 1 and _extent(part) != f"{count} to {count}"
+    extent = f" ({_extent(part)})" if shown else ""
+    return f"{count} point{extent} goes" if count == 1 else f"{count} points{extent} go"
 
 
-def _coupling(top: Scaling, loss: Loss) -> str:
+def _coupling(top: Scaling, losses: Losses) -> str:
     against = top.against_uncoupled
     assert against is not None
     if against.count < 2:
-        text = f"Communication: {percent(against.median)} of uncoupled ranks, measured once: no claim."
+        text = f"Coupling: {percent(against.median)} of uncoupled ranks, measured once: no claim."
     elif not against.clear_of(1.0):
         text = (
-            f"Communication: against uncoupled ranks {_undecided(against)}. More or longer repetitions, or a "
+            f"Coupling: against uncoupled ranks {_undecided(against)}. More or longer repetitions, or a "
             "quieter machine, would tell."
         )
     elif against.median > 1.0:
         text = (
-            f"Communication: coupled ranks do {percent(against.median)} of what uncoupled ones do. "
+            f"Coupling: coupled ranks do {percent(against.median)} of what uncoupled ones do. "
             "Ranks in step can get in each other's way less; the exchange costs less than that gains."
         )
     else:
-        text = f"Communication: {_points(max(loss.coupling, 0))} to coupling the ranks. "
+        text = f"Coupling: {_points(losses.coupling)} to coupling the ranks. "
         text += f"They do {percent(against.median)} of what as many uncoupled ranks do."
-    return text + _inside_step(top)
+    return text + _inside_step(top, losses)
 
 
-def _inside_step(top: Scaling) -> str:
-    step = top.step
+def _inside_step(top: Scaling, losses: Losses) -> str:
+    step, slower = top.step, losses.slower_compute
     if step is None or step.exchange is None or step.waiting is None or not step.total > 0:
         return ""
     text = (
@@ -196,8 +227,12 @@ def _inside_step(top: Scaling) -> str:
         f"({percent(step.exchange / step.total)}) are exchange and {seconds(step.waiting)} "
         f"({percent(step.waiting / step.total)}) waiting for other ranks."
     )
-    if step.waiting > step.exchange and step.waiting > 0.02 * step.total:
-        return text + " Most of it is waiting: ranks that differ in speed cost more here than the wire."
+    if slower is not None and slower.median > 0 and slower.clear_of(0.0):
+        points = f"{round(100 * slower.median)} points ({_extent(slower)})"
+        text += f" The other {points} are in neither: in step, ranks compute at the same moment and compete"
+        text += " for what they share; uncoupled ones drift apart."
+    elif step.waiting > step.exchange and step.waiting > 0.02 * step.total:
+        text += " Most of the two is waiting: ranks that differ in speed cost more here than the wire."
     return text
 
 
