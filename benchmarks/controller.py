@@ -27,6 +27,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ringleader.kube.api_errors import ApiError
 from ringleader.kube.api_resources import (
     CONFIG_MAPS,
     EVENTS,
@@ -39,7 +40,6 @@ from ringleader.kube.api_resources import (
     Resource,
 )
 from ringleader.kube.client import RestCluster
-from ringleader.kube.cluster import ApiError
 from ringleader.kube.credential_sources import credentials
 from ringleader.kube.credentials import Credentials
 

@@ -16,7 +16,7 @@ from ringleader.controller.runtime.process import Operator, ProcessTerms
 from ringleader.controller.runtime.work_queue import Pauses
 from ringleader.kube.client import RestCluster
 from ringleader.kube.credential_sources import credentials
-from ringleader.kube.retry import Pauses as WatchPauses
+from ringleader.kube.retry import Backoff
 from ringleader.render.kubernetes.operator_settings import OperatorSettings
 
 PATIENCE = 60.0
@@ -25,7 +25,7 @@ BRISK: dict[str, Any] = {
     "port": None,
     "pauses": Pauses(first=0.01, longest=0.2, brisk=0.05),
     "pace": Pace(first_pause=0.02),
-    "watch_pauses": WatchPauses(first=0.01, longest=0.1),
+    "watch_backoff": Backoff(first=0.01, longest=0.1),
     "watch_silence": 3.0,
     "stop_within": 10.0,
 }

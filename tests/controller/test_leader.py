@@ -13,8 +13,8 @@ import pytest
 from tests.kube.fake import FakeCluster
 
 from ringleader.controller.runtime.leader_election import Leader, LeaseTerms, LostLeadError
+from ringleader.kube.api_errors import ApiError
 from ringleader.kube.client import RestCluster
-from ringleader.kube.cluster import ApiError
 from ringleader.kube.credential_sources import credentials
 
 

@@ -24,14 +24,13 @@ from tests.kube.fake.containers import Execution, local_process
 from tests.kube.small_server import run, serve
 
 from ringleader.errors import RefusedError, RequestError
+from ringleader.kube.api_errors import ApiError, UnreachableError
 from ringleader.kube.api_resources import CONFIG_MAPS, MPIJOBS, NAMESPACES, PODS
 from ringleader.kube.client import RestCluster
-from ringleader.kube.cluster import ApiError, UnreachableError
 from ringleader.kube.credential_sources import credentials
 from ringleader.kube.credentials import Credentials, Fixed
 from ringleader.kube.informer import Informer
-from ringleader.kube.patience import patiently
-from ringleader.kube.retry import Pauses
+from ringleader.kube.retry import Backoff, with_retries
 
 SPACE = "default"
 
@@ -443,7 +442,7 @@ def informer_of(cluster: RestCluster, **options: Any) -> Informer[dict[str, str]
         namespace=SPACE,
         labels="set=yes",
         project=lambda document: dict(document.get("data") or {}),
-        pauses=Pauses(first=0.01, longest=0.05),
+        backoff=Backoff(first=0.01, longest=0.05),
         **options,
     )
 
@@ -513,9 +512,9 @@ def test_patience_with_a_server_that_is_away(fake: FakeCluster, kubeconfig: Path
                 told.append(text)
                 fake.faults.come_back()
 
-            pauses = Pauses(first=0.01, longest=0.05)
-            found = await patiently(
-                lambda: cluster.create(PODS, pod("p")), within=50, told=tell, pauses=pauses
+            backoff = Backoff(first=0.01, longest=0.05)
+            found = await with_retries(
+                lambda: cluster.create(PODS, pod("p")), within=50, told=tell, backoff=backoff
             )
             assert found["metadata"]["name"] == "p"
 

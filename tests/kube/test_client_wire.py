@@ -15,9 +15,9 @@ import pytest
 from aiohttp import ClientSession, WSMsgType, web
 from tests.kube.small_server import client, run, serve
 
+from ringleader.kube.api_errors import ApiError, UnreachableError
 from ringleader.kube.api_resources import JOBS, MPIJOBS, NAMESPACES, PODS
 from ringleader.kube.client import RestCluster
-from ringleader.kube.cluster import ApiError, UnreachableError
 from ringleader.kube.pod_exec import PROTOCOLS, ExecSession
 
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n", "resourceVersion": "7"}}

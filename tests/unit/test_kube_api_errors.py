@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from ringleader.kube.api_errors import Lines, change_of, error_of, warnings_of
-from ringleader.kube.cluster import ApiError
+from ringleader.kube.api_errors import ApiError, response_error
+from ringleader.kube.client import LineBuffer, parse_change
+from ringleader.kube.http_transport import warnings_of
 
 STATUS = {
     "kind": "Status",
@@ -48,7 +49,7 @@ def body(**more: Any) -> bytes:
     ],
 )  # fmt: skip
 def test_errors(status: int, headers: dict[str, str], text: bytes, expected: tuple[Any, ...]) -> None:
-    error = error_of(status, headers, text, "GET /x")
+    error = response_error(status, headers, text, "GET /x")
     assert (error.status, error.reason, error.retry_after) == (expected[0], expected[1], expected[3])
     if expected[2] is not None:
         assert error.message == expected[2]
@@ -72,7 +73,7 @@ def test_errors(status: int, headers: dict[str, str], text: bytes, expected: tup
     ],
 )
 def test_what_an_error_is(status: int, reason: str, words: set[str]) -> None:
-    error = error_of(status, {}, body(reason=reason, code=status), "")
+    error = response_error(status, {}, body(reason=reason, code=status), "")
     asked = ("is_missing", "is_there_already", "is_stale", "is_gone", "is_passing")
     assert {word for word in asked if getattr(error, word)} == words
 
@@ -102,9 +103,9 @@ def test_events_are_the_same_however_they_are_cut(
 ) -> None:
     stream = b"".join(line(kind, pod(name, version)) + ends for kind, name, version in events)
     edges = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
-    lines = Lines()
+    lines = LineBuffer()
     found = [
-        change_of(one, "")
+        parse_change(one, "")
         for start, end in itertools.pairwise(edges)
         for one in lines.feed(stream[start:end])
     ]
@@ -115,7 +116,7 @@ def test_events_are_the_same_however_they_are_cut(
 
 
 def test_what_has_no_end_of_line_is_kept() -> None:
-    lines = Lines()
+    lines = LineBuffer()
     assert lines.feed(b'{"a"') == [] and lines.feed(b": 1}") == []
     assert lines.rest() == b'{"a": 1}'
     assert lines.feed(b"\n\n \nx") == [b'{"a": 1}']
@@ -125,7 +126,7 @@ def test_what_has_no_end_of_line_is_kept() -> None:
 def test_an_error_in_a_watch() -> None:
     status = {**STATUS, "code": 410, "reason": "Expired", "message": "too old resource version"}
     with pytest.raises(ApiError) as caught:
-        change_of(line("ERROR", status), "watch /x")
+        parse_change(line("ERROR", status), "watch /x")
     assert caught.value.is_gone and str(caught.value).startswith("watch /x: too old resource version")
 
 
@@ -134,7 +135,7 @@ def test_an_error_in_a_watch() -> None:
 )
 def test_what_is_no_event(text: bytes) -> None:
     with pytest.raises(ValueError):
-        change_of(text, "")
+        parse_change(text, "")
 
 
 def test_warnings_are_read_as_servers_quote_them() -> None:

@@ -15,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from ringleader.errors import RefusedError
+from ringleader.kube.api_errors import ApiError, UnreachableError
 from ringleader.kube.api_resources import PODS
-from ringleader.kube.cluster import ApiError, Change, Listing, UnreachableError
+from ringleader.kube.cluster import Change, Listing
 from ringleader.kube.informer import Informer
-from ringleader.kube.retry import Pauses
+from ringleader.kube.retry import Backoff
 
 GONE = ApiError(status=410, reason="Expired", message="too old")
 FORBIDDEN = ApiError(status=403, reason="Forbidden", message='cannot list resource "pods"')
@@ -114,7 +115,7 @@ def played(
         project=lambda document: document["status"]["phase"],
         changed=lambda namespace, name, value: told.append((name, value)),
         index=lambda phase: phase,
-        pauses=Pauses(first=1, longest=8, dice=lambda: 0.0),
+        backoff=Backoff(first=1, longest=8, dice=lambda: 0.0),
         clock=lambda: script.now,
         sleep=script.sleep,
         silence=silence,

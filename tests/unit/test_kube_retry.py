@@ -1,4 +1,4 @@
-"""When requests go out: the limiter, the pauses between attempts, patience."""
+"""When requests go out: the limiter, the backoff between attempts, patience."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from ringleader.kube.cluster import ApiError, UnreachableError
-from ringleader.kube.patience import patiently
+from ringleader.kube.api_errors import ApiError, UnreachableError
 from ringleader.kube.rate_limit import Limiter
-from ringleader.kube.retry import Pauses
+from ringleader.kube.retry import Backoff, with_retries
 
 
 class Clock:
@@ -81,14 +80,14 @@ def test_no_window_holds_more_than_the_burst_and_the_rate(qps: float, burst: int
             assert last - first + 1 <= allowed + 1e-6
 
 
-# --- pauses -----------------------------------------------------------------------------------------------
+# --- backoff -----------------------------------------------------------------------------------------------
 
 
 def test_pauses_double_up_to_a_limit() -> None:
-    pauses = Pauses(first=0.5, longest=5, spread=0.5, dice=lambda: 0.0)
-    assert [pauses.after(attempt) for attempt in (1, 2, 3, 4, 5, 1000)] == [0.5, 1, 2, 4, 5, 5]
-    pauses = Pauses(first=0.5, longest=5, spread=0.5, dice=lambda: 1.0)
-    assert [pauses.after(attempt) for attempt in (1, 2, 5)] == [0.25, 0.5, 2.5]
+    backoff = Backoff(first=0.5, longest=5, spread=0.5, dice=lambda: 0.0)
+    assert [backoff.after(attempt) for attempt in (1, 2, 3, 4, 5, 1000)] == [0.5, 1, 2, 4, 5, 5]
+    backoff = Backoff(first=0.5, longest=5, spread=0.5, dice=lambda: 1.0)
+    assert [backoff.after(attempt) for attempt in (1, 2, 5)] == [0.25, 0.5, 2.5]
 
 
 # --- patience ---------------------------------------------------------------------------------------------
@@ -108,10 +107,12 @@ def be_patient(*answers: Exception | str, within: float = 60) -> tuple[str | Exc
             raise answer
         return answer
 
-    pauses = Pauses(first=1, longest=8, dice=lambda: 0.0)
+    backoff = Backoff(first=1, longest=8, dice=lambda: 0.0)
     try:
         found: str | Exception = asyncio.run(
-            patiently(call, within=within, told=told.append, pauses=pauses, clock=clock, sleep=clock.sleep)
+            with_retries(
+                call, within=within, told=told.append, backoff=backoff, clock=clock, sleep=clock.sleep
+            )
         )
     except (ApiError, UnreachableError) as error:
         found = error

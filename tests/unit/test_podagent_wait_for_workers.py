@@ -14,7 +14,8 @@ from typing import Any, cast
 import pytest
 
 from ringleader.errors import RefusedError
-from ringleader.kube.cluster import ApiError, Cluster, UnreachableError
+from ringleader.kube.api_errors import ApiError, UnreachableError
+from ringleader.kube.cluster import Cluster
 from ringleader.podagent.__main__ import hosts_of, main
 from ringleader.podagent.answers import Answer, State
 from ringleader.podagent.by_api import PodQuestion

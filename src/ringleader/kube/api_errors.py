@@ -1,13 +1,15 @@
-"""What an API server's answers mean: failures become ``ApiError``, a stream becomes changes. Pure."""
+"""What an API server refused (``ApiError``), or why it did not answer (``UnreachableError``)."""
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable, Mapping
+import os
+import ssl
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from ringleader.kube.cluster import ApiError, Change, Object
+from ringleader.errors import Fault, RefusedError
 
 _REASONS = {
     400: "BadRequest",
@@ -27,12 +29,63 @@ _REASONS = {
     504: "Timeout",
 }
 """HTTP status → the API's word for it, for answers that come from something in front of the server."""
-_WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 _SHOWN = 300
 """How many characters of an answer that is no Status are shown."""
 
 
-def error_of(status: int, headers: Mapping[str, str], body: bytes, where: str) -> ApiError:
+_CERTIFICATE = "see certificate-authority-data and tls-server-name in the context's cluster"
+_CONNECT = "is the server up and this context right?"
+
+
+class ApiError(RefusedError):
+    """The API server answered with a ``Status`` of failure."""
+
+    def __init__(
+        self, *, status: int, reason: str, message: str, where: str = "", retry_after: float | None = None
+    ) -> None:
+        """Keep the HTTP status, the API's one-word reason, its message and the seconds it asks us to wait."""
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.where = where
+        self.retry_after = retry_after
+        super().__init__(Fault(where=where, what=f"{message or reason} (HTTP {status} {reason})".strip()))
+
+    def __reduce__(self) -> Any:
+        names = ("status", "reason", "message", "where", "retry_after")
+        return (partial(ApiError, **{name: getattr(self, name) for name in names}), ())
+
+    @property
+    def is_missing(self) -> bool:
+        """The object, its namespace or its kind is not there."""
+        return self.status == 404
+
+    @property
+    def is_there_already(self) -> bool:
+        """An object of this name exists."""
+        return self.status == 409 and self.reason == "AlreadyExists"
+
+    @property
+    def is_stale(self) -> bool:
+        """Somebody else changed the object since we read it."""
+        return self.status == 409 and self.reason != "AlreadyExists"
+
+    @property
+    def is_gone(self) -> bool:
+        """The resource version is too old to list or watch from: list anew."""
+        return self.status == 410 or self.reason in ("Expired", "Gone")
+
+    @property
+    def is_passing(self) -> bool:
+        """The same request may succeed later without anybody changing anything."""
+        return self.status in (408, 429) or self.status >= 500
+
+
+class UnreachableError(RefusedError):
+    """The API server did not answer: refused, reset, timed out, wrong certificate."""
+
+
+def response_error(status: int, headers: Mapping[str, str], body: bytes, where: str) -> ApiError:
     """Return the error that an answer of 300 and above means. ``where`` says what was asked."""
     try:
         said = json.loads(body)
@@ -40,16 +93,18 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes, where: str) -
         said = None
     pause = _seconds(headers.get("Retry-After"))
     if isinstance(said, dict) and said.get("kind") == "Status":
-        return error_of_status(said, where, status=status, retry_after=pause)
+        return status_error(said, where, status=status, retry_after=pause)
     text = " ".join(body.decode(errors="replace").split())
     message = text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
     if 300 <= status < 400:
         message = f"sends us to {headers.get('Location', 'nowhere')}, which no API server does"
-    return ApiError(status=status, reason=_reason(status), message=message, where=where, retry_after=pause)
+    return ApiError(
+        status=status, reason=_status_reason(status), message=message, where=where, retry_after=pause
+    )
 
 
-def error_of_status(
-    said: Object, where: str, *, status: int = 0, retry_after: float | None = None
+def status_error(
+    said: Mapping[str, Any], where: str, *, status: int = 0, retry_after: float | None = None
 ) -> ApiError:
     """Return the error that a ``Status`` document means, such as that of a watch's ERROR event."""
     code = said.get("code")
@@ -59,14 +114,14 @@ def error_of_status(
         retry_after = _seconds(str(details["retryAfterSeconds"]))
     return ApiError(
         status=status,
-        reason=str(said.get("reason") or "") or _reason(status),
+        reason=str(said.get("reason") or "") or _status_reason(status),
         message=str(said.get("message") or ""),
         where=where,
         retry_after=retry_after,
     )
 
 
-def _reason(status: int) -> str:
+def _status_reason(status: int) -> str:
     return _REASONS.get(status, "InternalError" if status >= 500 else "Unknown")
 
 
@@ -75,47 +130,34 @@ def _seconds(text: str | None) -> float | None:
     return float(text) if text and text.isascii() and text.isdigit() else None
 
 
-def warnings_of(headers: Iterable[str]) -> list[str]:
-    """Return the texts of ``Warning`` headers: code, agent, quoted text (RFC 7234, section 5.5)."""
-    found = []
-    for header in headers:
-        for quoted in _WARNING.findall(header):
-            text = re.sub(r"\\(.)", r"\1", quoted)
-            if text and text not in found:
-                found.append(text)
-    return found
+def connection_error(server: str, where: str, error: Exception) -> UnreachableError:
+    """Return the error that a failed connection means: which server, what was asked of it, why it failed."""
+    what, hint = _connection_failure(error)
+    return UnreachableError(Fault(where=server, what=f"{what} ({where})", hint=hint))
 
 
-class Lines:
-    """Cuts a stream into lines, wherever its chunks end."""
+def _connection_failure(error: Exception) -> tuple[str, str]:
+    """Return what happened and what to do about it."""
+    import aiohttp  # loaded already where a connection can fail; errors alone are used without it
 
-    def __init__(self) -> None:
-        """Begin with nothing."""
-        self._pieces: list[bytes] = []
-
-    def feed(self, chunk: bytes) -> list[bytes]:
-        """Return the lines that a chunk completes, without their ends and without empty ones."""
-        *complete, rest = chunk.split(b"\n")
-        if complete and self._pieces:
-            complete[0] = b"".join((*self._pieces, complete[0]))
-            self._pieces.clear()
-        if rest:
-            self._pieces.append(rest)
-        return [line for line in complete if line.strip()]
-
-    def rest(self) -> bytes:
-        """Return what came after the last end of a line."""
-        return b"".join(self._pieces)
-
-
-def change_of(line: bytes, where: str) -> Change:
-    """Return the change that a line of a watch tells. ApiError for an ERROR event, ValueError for no JSON."""
-    event: Any = json.loads(line)
-    kind, value = (event.get("type"), event.get("object")) if isinstance(event, dict) else (None, None)
-    if not isinstance(value, dict):
-        raise ValueError("no event of a watch")
-    if kind == "ERROR":
-        raise error_of_status(value, where)
-    if kind not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):
-        raise ValueError(f"an event of the type {kind!r}")
-    return Change(type=kind, object=value)
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        said = getattr(error.certificate_error, "verify_message", "") or str(error.certificate_error)
+        return f"its certificate is not trusted: {said}", _CERTIFICATE
+    if isinstance(error, aiohttp.ClientSSLError):
+        return f"TLS failed: {error.os_error}", "is this the API server's port, and does it speak TLS?"
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "its name cannot be resolved", "is the server of this context right?"
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return f"the proxy refused: {error.status} {error.message}", ""
+    if isinstance(error, aiohttp.ClientConnectorError):
+        number = error.os_error.errno
+        return f"no connection: {os.strerror(number) if number else error.os_error}", _CONNECT
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed: {error.reason or error}", ""
+    if isinstance(error, aiohttp.ServerTimeoutError):
+        return "no connection: timed out", _CONNECT
+    if isinstance(error, OSError) and error.errno:
+        return f"the connection broke off: {os.strerror(error.errno)}", ""
+    if isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientPayloadError):
+        return "the connection broke off", ""
+    return f"the connection broke off: {error or type(error).__name__}", ""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ringleader.errors import Fault
-from ringleader.kube.api_errors import Lines, change_of
+from ringleader.kube.api_errors import ApiError, UnreachableError, status_error
 from ringleader.kube.api_resources import PODS, Resource
-from ringleader.kube.cluster import ApiError, Change, Cluster, Listing, Object, Session, UnreachableError
+from ringleader.kube.cluster import Change, Cluster, Listing, Object, Session
 from ringleader.kube.credentials import Credentials
 from ringleader.kube.http_transport import Request, Transport
 from ringleader.kube.pod_exec import PROTOCOLS, ExecSession
@@ -124,7 +124,7 @@ class RestCluster:
             "timeoutSeconds": str(max(1, round(timeout))),
         }
         request, where = Request(method="GET", path=path, query=tuple(query.items())), f"watch {path}"
-        lines = Lines()
+        lines = LineBuffer()
         async with self._transport.stream(request, silence=timeout + _LATE_S) as pieces:
             async for piece in pieces:
                 for line in lines.feed(piece):
@@ -134,7 +134,7 @@ class RestCluster:
 
     def _change(self, line: bytes, where: str) -> Change:
         try:
-            return change_of(line, where)
+            return parse_change(line, where)
         except ValueError as error:
             what = f"{where} broke off or is none: {error}"
             raise UnreachableError(Fault(where=self._server, what=what))
@@ -286,3 +286,38 @@ def _whole(item: Object, resource: Resource) -> Object:
     if "kind" in item:
         return item
     return {"apiVersion": resource.api_version, "kind": resource.kind, **item}
+
+
+class LineBuffer:
+    """Cuts a stream into lines, wherever its chunks end."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self._pieces: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Return the lines that a chunk completes, without their ends and without empty ones."""
+        *complete, rest = chunk.split(b"\n")
+        if complete and self._pieces:
+            complete[0] = b"".join((*self._pieces, complete[0]))
+            self._pieces.clear()
+        if rest:
+            self._pieces.append(rest)
+        return [line for line in complete if line.strip()]
+
+    def rest(self) -> bytes:
+        """Return what came after the last end of a line."""
+        return b"".join(self._pieces)
+
+
+def parse_change(line: bytes, where: str) -> Change:
+    """Return the change that a line of a watch tells. ApiError for an ERROR event, ValueError for no JSON."""
+    event: Any = json.loads(line)
+    kind, value = (event.get("type"), event.get("object")) if isinstance(event, dict) else (None, None)
+    if not isinstance(value, dict):
+        raise ValueError("no event of a watch")
+    if kind == "ERROR":
+        raise status_error(value, where)
+    if kind not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):
+        raise ValueError(f"an event of the type {kind!r}")
+    return Change(type=kind, object=value)

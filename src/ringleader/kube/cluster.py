@@ -11,62 +11,10 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from ringleader.errors import Fault, RefusedError
 from ringleader.kube.api_resources import Resource
 
 Object = dict[str, Any]
 """A document as the server sends it."""
-
-
-class ApiError(RefusedError):
-    """The API server answered with a ``Status`` of failure."""
-
-    def __init__(
-        self, *, status: int, reason: str, message: str, where: str = "", retry_after: float | None = None
-    ) -> None:
-        """Keep the HTTP status, the API's one-word reason, its message and the seconds it asks us to wait."""
-        self.status = status
-        self.reason = reason
-        self.message = message
-        self.where = where
-        self.retry_after = retry_after
-        super().__init__(Fault(where=where, what=f"{message or reason} (HTTP {status} {reason})".strip()))
-
-    def __reduce__(self) -> Any:
-        return (_api_error, (self.status, self.reason, self.message, self.where, self.retry_after))
-
-    @property
-    def is_missing(self) -> bool:
-        """The object, its namespace or its kind is not there."""
-        return self.status == 404
-
-    @property
-    def is_there_already(self) -> bool:
-        """An object of this name exists."""
-        return self.status == 409 and self.reason == "AlreadyExists"
-
-    @property
-    def is_stale(self) -> bool:
-        """Somebody else changed the object since we read it."""
-        return self.status == 409 and self.reason != "AlreadyExists"
-
-    @property
-    def is_gone(self) -> bool:
-        """The resource version is too old to list or watch from: list anew."""
-        return self.status == 410 or self.reason in ("Expired", "Gone")
-
-    @property
-    def is_passing(self) -> bool:
-        """The same request may succeed later without anybody changing anything."""
-        return self.status in (408, 429) or self.status >= 500
-
-
-def _api_error(status: int, reason: str, message: str, where: str, retry_after: float | None) -> ApiError:
-    return ApiError(status=status, reason=reason, message=message, where=where, retry_after=retry_after)
-
-
-class UnreachableError(RefusedError):
-    """The API server did not answer: refused, reset, timed out, wrong certificate."""
 
 
 @dataclass(frozen=True, kw_only=True)

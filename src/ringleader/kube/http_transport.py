@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from ssl import SSLContext
@@ -17,12 +18,11 @@ import aiohttp
 from yarl import URL
 
 from ringleader.errors import Fault
-from ringleader.kube.api_errors import error_of, warnings_of
-from ringleader.kube.cluster import ApiError, UnreachableError
+from ringleader.kube.api_errors import ApiError, UnreachableError, connection_error, response_error
 from ringleader.kube.credentials import Credentials
-from ringleader.kube.faults import unreachable
 from ringleader.kube.rate_limit import Limiter
 
+_WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 _CONNECT_S = 10.0
 """How long making a connection may take."""
 _KEEPALIVE = (
@@ -132,7 +132,7 @@ class Transport:
         except (aiohttp.ClientError, OSError) as error:
             raise self._fault(request, error, self._timeout)
         if answer.status >= 300:
-            raise error_of(answer.status, answer.headers, body, request.where)
+            raise response_error(answer.status, answer.headers, body, request.where)
         if warn is not None:
             for text in warnings_of(answer.headers.getall("Warning", ())):
                 warn(text)
@@ -169,7 +169,9 @@ class Transport:
                     if answer.status < 300:
                         return answer
                     async with answer:
-                        raise error_of(answer.status, answer.headers, await answer.read(), request.where)
+                        raise response_error(
+                            answer.status, answer.headers, await answer.read(), request.where
+                        )
             except (aiohttp.ClientError, OSError) as error:
                 raise self._fault(request, error, self._timeout)
             except ApiError as error:
@@ -259,7 +261,7 @@ class Transport:
         if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ClientError):
             what = f"no answer to {request.where} within {seconds:g} s"
             return UnreachableError(Fault(where=self._credentials.server, what=what))
-        return unreachable(self._credentials.server, request.where, error)
+        return connection_error(self._credentials.server, request.where, error)
 
     async def close(self) -> None:
         """Close every connection."""
@@ -279,6 +281,17 @@ def _refusal(request: Request) -> Callable[[aiohttp.ClientResponse], Awaitable[N
 
     async def check(answer: aiohttp.ClientResponse) -> None:
         if answer.status >= 300:
-            raise error_of(answer.status, answer.headers, await answer.read(), request.where)
+            raise response_error(answer.status, answer.headers, await answer.read(), request.where)
 
     return check
+
+
+def warnings_of(headers: Iterable[str]) -> list[str]:
+    """Return the texts of ``Warning`` headers: code, agent, quoted text (RFC 7234, section 5.5)."""
+    found = []
+    for header in headers:
+        for quoted in _WARNING.findall(header):
+            text = re.sub(r"\\(.)", r"\1", quoted)
+            if text and text not in found:
+                found.append(text)
+    return found

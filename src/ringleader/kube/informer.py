@@ -16,9 +16,10 @@ from contextlib import aclosing
 from typing import Generic, TypeVar
 
 from ringleader.errors import Fault, RefusedError
+from ringleader.kube.api_errors import ApiError, UnreachableError
 from ringleader.kube.api_resources import Resource
-from ringleader.kube.cluster import ApiError, Cluster, Object, UnreachableError
-from ringleader.kube.retry import Pauses
+from ringleader.kube.cluster import Cluster, Object
+from ringleader.kube.retry import Backoff
 
 T = TypeVar("T")
 Key = tuple[str, str]
@@ -50,7 +51,7 @@ class Informer(Generic[T]):
         index: Callable[[T], str] | None = None,
         watch_timeout: float = 300.0,
         silence: float = 90.0,
-        pauses: Pauses = Pauses(),  # noqa: B008 - a frozen value
+        backoff: Backoff = Backoff(),  # noqa: B008 - a frozen value
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -67,7 +68,7 @@ class Informer(Generic[T]):
         self._cluster, self._namespace, self._labels, self._fields = cluster, namespace, labels, fields
         self._project, self._changed, self._index = project, changed, index
         self._watch_timeout, self._silence = watch_timeout, silence
-        self._pauses, self._clock, self._sleep = pauses, clock, sleep
+        self._backoff, self._clock, self._sleep = backoff, clock, sleep
         self._values: dict[Key, T] = {}
         self._groups: dict[Key, dict[str, T]] = {}
         self._version = ""
@@ -215,7 +216,7 @@ class Informer(Generic[T]):
 
     def _failed(self, what: str, at_least: float) -> float:
         self._failures += 1
-        pause = max(at_least, self._pauses.after(self._failures))
+        pause = max(at_least, self._backoff.after(self._failures))
         # A watch that breaks off once is everyday; that it does so again and again is not.
         level = logging.DEBUG if self._failures == 1 else logging.WARNING
         _log.log(level, "watching %s, again in %.1f s: %s", self.resource.plural, pause, what)

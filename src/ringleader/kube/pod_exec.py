@@ -16,9 +16,8 @@ from typing import Any
 import aiohttp
 
 from ringleader.errors import Fault
-from ringleader.kube.api_errors import error_of_status
-from ringleader.kube.cluster import ApiError, Object, UnreachableError
-from ringleader.kube.faults import unreachable
+from ringleader.kube.api_errors import ApiError, UnreachableError, connection_error, status_error
+from ringleader.kube.cluster import Object
 
 V5, V4 = "v5.channel.k8s.io", "v4.channel.k8s.io"
 PROTOCOLS = (V5, V4)
@@ -62,7 +61,7 @@ class ExecSession:
             for start in range(0, len(data), _PIECE):
                 await self._socket.send_bytes(bytes((_INPUT,)) + data[start : start + _PIECE])
         except (aiohttp.ClientError, OSError) as error:
-            raise unreachable(self._server, self._where, error)
+            raise connection_error(self._server, self._where, error)
 
     async def close_input(self) -> None:
         """End its standard input where the server can (version 5)."""
@@ -98,7 +97,7 @@ class ExecSession:
         try:
             message = await self._socket.receive()
         except (aiohttp.ClientError, OSError) as error:
-            raise unreachable(self._server, self._where, error)
+            raise connection_error(self._server, self._where, error)
         if message.type is aiohttp.WSMsgType.BINARY:
             return bytes(message.data)
         if message.type is aiohttp.WSMsgType.TEXT:
@@ -139,4 +138,4 @@ def _code_of(said: Any, where: str) -> int | ApiError:
         text = str(cause.get("message")) if isinstance(cause, dict) else ""
         if text.isdigit() and cause.get("reason") == "ExitCode":
             return int(text)
-    return error_of_status(status, where)
+    return status_error(status, where)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ringleader.kube.api_errors import ApiError, UnreachableError
 from ringleader.kube.api_resources import PODS
-from ringleader.kube.cluster import ApiError, Cluster, UnreachableError
+from ringleader.kube.cluster import Cluster
 from ringleader.podagent.answers import Answer, State
 
 

@@ -78,7 +78,7 @@ command = LogsCommand(
 
 async def _pod(place: Place, name: str, worker: int | None, *, waits: bool) -> tuple[str, str]:
     """Return the Pod and the container that are meant; wait for them with ``waits``."""
-    from ringleader.kube.cluster import ApiError, UnreachableError
+    from ringleader.kube.api_errors import ApiError, UnreachableError
     from ringleader.launch.kubernetes.job_lookup import gather
     from ringleader.launch.kubernetes.progress_line import progress
     from ringleader.launch.kubernetes.watch_cache import Outage
@@ -132,7 +132,7 @@ def _no_pod(facts: Facts, worker: int | None) -> RefusedError:
 
 
 async def _show(place: Place, pod: str, container: str, *, tail: int | None, previous: bool) -> None:
-    from ringleader.kube.cluster import ApiError
+    from ringleader.kube.api_errors import ApiError
 
     try:
         async for data in place.cluster.logs(

@@ -7,8 +7,9 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from typing import Any, Literal, TypeVar
 
+from ringleader.kube.api_errors import ApiError, UnreachableError
 from ringleader.kube.api_resources import Resource
-from ringleader.kube.cluster import ApiError, Change, Cluster, Listing, Object, Session, UnreachableError
+from ringleader.kube.cluster import Change, Cluster, Listing, Object, Session
 
 T = TypeVar("T")
 Count = Callable[[str, str, str, float], None]

@@ -27,8 +27,9 @@ from ringleader.controller.decide.prerequisites import narrowed
 from ringleader.controller.runtime.caches import Caches
 from ringleader.controller.runtime.projections import controller_of
 from ringleader.errors import Fault, RefusedError
+from ringleader.kube.api_errors import ApiError, UnreachableError
 from ringleader.kube.api_resources import JOBS, PODS, ROLES, SECRETS, SERVICES, Resource
-from ringleader.kube.cluster import ApiError, Cluster, Object, UnreachableError
+from ringleader.kube.cluster import Cluster, Object
 from ringleader.mpijob import object_names
 from ringleader.mpijob.model import KIND, MPIJob
 from ringleader.mpijob.object_metadata import MANAGED_BY, MANAGER

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ringleader.controller.runtime.projections import secret, whole
+from ringleader.kube.api_errors import ApiError
 from ringleader.kube.api_resources import SECRETS, Resource
-from ringleader.kube.cluster import ApiError, Cluster, Object
+from ringleader.kube.cluster import Cluster, Object
 
 
 @dataclass(frozen=True, kw_only=True)

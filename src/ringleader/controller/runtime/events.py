@@ -17,8 +17,9 @@ from dataclasses import dataclass
 
 from ringleader.controller.decide.decision import Note
 from ringleader.errors import RefusedError
+from ringleader.kube.api_errors import ApiError
 from ringleader.kube.api_resources import EVENTS
-from ringleader.kube.cluster import ApiError, Cluster, Object
+from ringleader.kube.cluster import Cluster, Object
 from ringleader.kube.rfc3339 import text_of
 from ringleader.mpijob.model import API_VERSION, KIND
 

@@ -14,8 +14,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ringleader.errors import Fault, RefusedError
+from ringleader.kube.api_errors import ApiError
 from ringleader.kube.api_resources import LEASES
-from ringleader.kube.cluster import ApiError, Cluster, Object
+from ringleader.kube.cluster import Cluster, Object
 
 _log = logging.getLogger(__name__)
 LEASE = "mpi-operator"

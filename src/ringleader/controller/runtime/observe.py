@@ -12,6 +12,7 @@ from ringleader.controller.decide.status import is_finished
 from ringleader.controller.runtime.caches import Caches
 from ringleader.controller.runtime.informer_cache import View
 from ringleader.controller.runtime.projections import controller_of, pod_facts
+from ringleader.kube.api_errors import ApiError
 from ringleader.kube.api_resources import (
     CONFIG_MAPS,
     JOBS,
@@ -26,7 +27,7 @@ from ringleader.kube.api_resources import (
     VOLCANO_POD_GROUPS,
     Resource,
 )
-from ringleader.kube.cluster import ApiError, Object
+from ringleader.kube.cluster import Object
 from ringleader.mpijob import object_names
 from ringleader.mpijob.model import MPIJob
 from ringleader.render.kubernetes.exec_spawn import is_exec

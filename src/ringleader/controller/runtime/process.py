@@ -23,10 +23,11 @@ from ringleader.controller.runtime.reconciler import Clock, Key, Reconciler, Ver
 from ringleader.controller.runtime.task_group import Together
 from ringleader.controller.runtime.work_queue import Pauses, WorkQueue
 from ringleader.errors import RefusedError
+from ringleader.kube.api_errors import ApiError, UnreachableError
 from ringleader.kube.api_resources import JOBS, MPIJOBS, PODS, SERVICES, Resource
-from ringleader.kube.cluster import ApiError, Cluster, Object, UnreachableError
+from ringleader.kube.cluster import Cluster, Object
 from ringleader.kube.informer import Informer
-from ringleader.kube.retry import Pauses as WatchPauses
+from ringleader.kube.retry import Backoff
 from ringleader.mpijob.object_metadata import MANAGED_BY, MANAGER, OPERATOR, OPERATOR_NAME
 from ringleader.render.kubernetes.operator_settings import OperatorSettings
 
@@ -66,7 +67,7 @@ class ProcessTerms:
     """The API server may be silent for so long before the process is no longer ready."""
     watch_silence: float = 90.0
     """A watch that told nothing for so long, not even a version, is opened anew."""
-    watch_pauses: WatchPauses = field(default_factory=WatchPauses)
+    watch_backoff: Backoff = field(default_factory=Backoff)
     """Before a watch that broke off is opened anew."""
     pauses: Pauses = field(default_factory=Pauses)
     pace: Pace = field(default_factory=Pace)
@@ -256,7 +257,7 @@ class Operator:
             project=project,
             changed=changed,
             silence=self._terms.watch_silence,
-            pauses=self._terms.watch_pauses,
+            backoff=self._terms.watch_backoff,
         )
 
 

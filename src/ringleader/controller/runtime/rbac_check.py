@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ringleader.errors import Fault, RefusedError
+from ringleader.kube.api_errors import ApiError
 from ringleader.kube.api_resources import (
     ACCESS_REVIEWS,
     CONFIG_MAPS,
@@ -23,7 +24,7 @@ from ringleader.kube.api_resources import (
     SERVICES,
     Resource,
 )
-from ringleader.kube.cluster import ApiError, Cluster
+from ringleader.kube.cluster import Cluster
 from ringleader.render.kubernetes.operator_settings import OperatorSettings
 
 _log = logging.getLogger(__name__)

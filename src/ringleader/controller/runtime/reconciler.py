@@ -21,8 +21,9 @@ from ringleader.controller.runtime.pod_log_tails import fetch_tails
 from ringleader.controller.runtime.projections import Kept
 from ringleader.controller.runtime.status_update import write_status
 from ringleader.errors import Fault, RefusedError, RequestError
+from ringleader.kube.api_errors import ApiError
 from ringleader.kube.api_resources import Resource
-from ringleader.kube.cluster import ApiError, Cluster, Object
+from ringleader.kube.cluster import Cluster, Object
 from ringleader.mpijob import object_names
 from ringleader.mpijob.model import ManagedBy, MPIJob
 from ringleader.render.kubernetes.operator_settings import OperatorSettings

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ringleader.controller.runtime.caches import Caches
+from ringleader.kube.api_errors import ApiError
 from ringleader.kube.api_resources import MPIJOBS
-from ringleader.kube.cluster import ApiError, Cluster, Object
+from ringleader.kube.cluster import Cluster, Object
 
 
 async def write_status(

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Callable
 
 from ringleader.errors import Fault, RefusedError
+from ringleader.kube.api_errors import ApiError, UnreachableError
 from ringleader.kube.api_resources import JOBS, MPIJOBS, PODS
-from ringleader.kube.cluster import ApiError, Cluster, UnreachableError
+from ringleader.kube.cluster import Cluster
 from ringleader.launch.kubernetes.job_snapshot import JobView
 from ringleader.launch.kubernetes.job_view import selector
 from ringleader.launch.kubernetes.refusal_messages import refused

@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from ringleader.errors import Fault, RefusedError
+from ringleader.kube.api_errors import ApiError, UnreachableError
 from ringleader.kube.api_resources import JOBS, MPIJOBS, PODS
-from ringleader.kube.cluster import ApiError, Cluster, UnreachableError
+from ringleader.kube.cluster import Cluster
 from ringleader.launch.kubernetes.exit_status import End, end_of, main_container
 from ringleader.launch.kubernetes.job_diagnosis import explain
 from ringleader.launch.kubernetes.job_lookup import age, events_of

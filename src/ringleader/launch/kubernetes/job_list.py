@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 
+from ringleader.kube.api_errors import ApiError
 from ringleader.kube.api_resources import JOBS, MPIJOBS
-from ringleader.kube.cluster import ApiError, Cluster
+from ringleader.kube.cluster import Cluster
 from ringleader.launch.kubernetes.job_snapshot import JobView
 from ringleader.launch.kubernetes.job_view import ON_PODS, mpijob_view, pods_job_view
 from ringleader.launch.kubernetes.refusal_messages import is_unknown_kind, refused

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from typing import Literal
 
 from ringleader.errors import Fault, RefusedError
+from ringleader.kube.api_errors import ApiError
 from ringleader.kube.api_resources import EVENTS, JOBS, MPIJOBS, PODS
-from ringleader.kube.cluster import ApiError, Cluster, Object
+from ringleader.kube.cluster import Cluster, Object
 from ringleader.launch.kubernetes.job_snapshot import EventView, Facts, JobView
 from ringleader.launch.kubernetes.job_view import (
     ON_PODS,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ringleader.kube.api_errors import ApiError
 from ringleader.kube.api_resources import MPIJOBS
-from ringleader.kube.cluster import ApiError, Cluster
+from ringleader.kube.cluster import Cluster
 from ringleader.launch.kubernetes.job_snapshot import JobView
 from ringleader.launch.kubernetes.job_view import mpijob_view
 from ringleader.launch.kubernetes.refusal_messages import refused

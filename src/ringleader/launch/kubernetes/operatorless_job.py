@@ -8,8 +8,9 @@ import uuid
 from collections.abc import Awaitable, Callable, Sequence
 
 from ringleader.errors import Fault, RefusedError
+from ringleader.kube.api_errors import ApiError, UnreachableError
 from ringleader.kube.api_resources import JOBS, of_document
-from ringleader.kube.cluster import ApiError, Cluster, Object, UnreachableError
+from ringleader.kube.cluster import Cluster, Object
 from ringleader.launch.kubernetes.job_snapshot import JobView
 from ringleader.launch.kubernetes.job_view import pods_job_view
 from ringleader.launch.kubernetes.operatorless_objects import RUN, Document, PodsPlan, owned, plan

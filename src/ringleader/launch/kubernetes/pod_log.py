@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 
+from ringleader.kube.api_errors import ApiError, UnreachableError
 from ringleader.kube.api_resources import PODS
-from ringleader.kube.cluster import ApiError, Cluster, UnreachableError
+from ringleader.kube.cluster import Cluster
 from ringleader.launch.kubernetes.exit_status import main_container
 from ringleader.launch.kubernetes.job_view import pod_view
 from ringleader.launch.kubernetes.watch_cache import PAUSES, Outage

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ringleader.errors import Fault, RefusedError, RequestError, RingleaderError
+from ringleader.kube.api_errors import ApiError
 from ringleader.kube.api_resources import MPIJOBS, Resource
-from ringleader.kube.cluster import ApiError
 
 OPERATOR = "ringleader operator crd | kubectl apply -f - and ringleader operator manifests, or use --on pods"
 

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from ringleader.kube.api_errors import ApiError, UnreachableError
 from ringleader.kube.api_resources import Resource
-from ringleader.kube.cluster import ApiError, Cluster, Object, UnreachableError
+from ringleader.kube.cluster import Cluster, Object
 
 View = TypeVar("View")
 

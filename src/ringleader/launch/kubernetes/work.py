@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from ringleader.kube.cluster import ApiError, Cluster, UnreachableError
+from ringleader.kube.api_errors import ApiError, UnreachableError
+from ringleader.kube.cluster import Cluster
 from ringleader.launch.kubernetes.job_deletion import remove
 from ringleader.launch.kubernetes.job_snapshot import JobView
 from ringleader.launch.kubernetes.mpijob_submission import send
