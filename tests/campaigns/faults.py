@@ -17,6 +17,7 @@ import re
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,12 +88,25 @@ def one(row: Row, draw: random.Random, lab: Any, mpi: str) -> dict[str, Any]:
     trial = world.Trial(mpi=mpi, script=script, seconds=seconds, lab=lab, words=())
     try:
         found = _hit(trial, row, draw)
-        ended, gone, left = _ended(trial, row, time.monotonic())
+        hit_at = time.monotonic()
+        if found is not None and _goes_on(trial, row, hit_at + table.PROCESS_SECONDS):
+            row, found, hit_at = replace(row, fault="term", target="launcher"), {}, time.monotonic()
+            trial.launcher.terminate()
+        ended, gone, left = _ended(trial, row, hit_at)
         result = _judged(trial, row, found, ended, gone, left)
         result |= {"script": script, "argv": " ".join(trial.argv), "output": list(trial.lines)}
         return result
     finally:
         trial.close()
+
+
+def _goes_on(trial: world.Trial, row: Row, until: float) -> bool:
+    """Tell whether a job that was hit while it started trains all the same, and is to be ended."""
+    if row.phase != "start-up" or row.target not in table.MAY_GO_ON or row.fault not in ("term", "int"):
+        return False
+    while trial.launcher.poll() is None and time.monotonic() < until:
+        time.sleep(0.02)
+    return trial.launcher.poll() is None and trial.wait_for("training", 30.0)
 
 
 def _hit(trial: world.Trial, row: Row, draw: random.Random) -> dict[str, str] | None:

@@ -53,6 +53,8 @@ OWN_SESSION = r"/ompi\.[^/]+(/jf\.\d+(/\d+){0,2})?$"
 
 See docs/reference/exit-codes.md; anything in them may not stay."""
 DONE = Expected((0,), "^$")
+MAY_GO_ON = ("mpirun", "sshd")
+"""What may not heed a signal while a job starts (docs/reference/exit-codes.md): nothing is lost then."""
 MACHINE = 3
 
 
