@@ -10,7 +10,7 @@ import pytest
 
 from ringleader.launch.supervision import agent_connections as control_module
 from ringleader.launch.supervision.agent_connections import Control
-from ringleader.ranks import control_protocol
+from ringleader.ranks import protocol
 
 TOKEN = "secret"
 
@@ -49,14 +49,12 @@ def test_strangers_neither_hang_nor_starve_the_job(monkeypatch: pytest.MonkeyPat
     agent = socket.create_connection(("127.0.0.1", control.port))
     for _ in range(3):
         turn(selector, control)
-    challenge = control_protocol.exactly(agent, control_protocol.NONCE)
-    nonce = bytes(control_protocol.NONCE)
-    agent.sendall(nonce + control_protocol.proof(TOKEN, "agent", challenge + nonce))
+    challenge = protocol.exactly(agent, protocol.NONCE)
+    nonce = bytes(protocol.NONCE)
+    agent.sendall(nonce + protocol.proof(TOKEN, "agent", challenge + nonce))
     for _ in range(3):
         turn(selector, control)
-    assert control_protocol.proves(
-        TOKEN, "launcher", nonce + challenge, control_protocol.exactly(agent, control_protocol.PROOF)
-    )
+    assert protocol.proves(TOKEN, "launcher", nonce + challenge, protocol.exactly(agent, protocol.PROOF))
 
     until = time.monotonic() + 20
     while not ended(strangers[-1]):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ringleader.launch.supervision.agent_connections import Control
-from ringleader.ranks import agent, control_protocol, job_directory
+from ringleader.ranks import agent, job_directory, protocol
 
 TOKEN = "secret"
 
@@ -27,7 +27,7 @@ def said(selector: selectors.BaseSelector, control: Control, what: str) -> dict[
                 control.accept()
                 continue
             for kind, payload in control.serve(key.data, mask):
-                words = control_protocol.read_message(payload) if kind == control_protocol.MESSAGE else {}
+                words = protocol.read_message(payload) if kind == protocol.MESSAGE else {}
                 if words.get("do") == what:
                     return words
     raise AssertionError(f"no agent said {what}")

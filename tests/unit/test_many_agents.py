@@ -23,7 +23,7 @@ from ringleader.launch.supervision.agent_connections import Control
 from ringleader.launch.supervision.end_notices import ranges
 from ringleader.launch.supervision.supervisor import Setting, Supervisor
 from ringleader.rank_placement import HostFacts, place
-from ringleader.ranks import control_protocol
+from ringleader.ranks import protocol
 
 TOKEN = "secret"
 MANY = 2048
@@ -89,11 +89,11 @@ class Agents(threading.Thread):
         selector = selectors.PollSelector()
         for rank in self.ranks:
             sock = socket.create_connection(("127.0.0.1", self.port), 30)
-            control_protocol.introduce(sock, TOKEN)
+            protocol.introduce(sock, TOKEN)
             hello = {"rank": rank, "size": len(set(self.ranks)), "host": "id-localhost"}
             words = {"hostname": "localhost", "pid": 1, "free_port": 1, "daemon": ""}
-            sock.sendall(control_protocol.message(do="hello", **hello, **words))
-            selector.register(sock, selectors.EVENT_READ, control_protocol.Decoder())
+            sock.sendall(protocol.message(do="hello", **hello, **words))
+            selector.register(sock, selectors.EVENT_READ, protocol.Decoder())
         while selector.get_map():
             for key, _ in selector.select(30):
                 self._serve(selector, key)
@@ -106,15 +106,15 @@ class Agents(threading.Thread):
         with suppress(OSError):
             data = sock.recv(1 << 16)
         self.bytes += len(data)
-        told = [control_protocol.read_message(payload)["do"] for _, payload in key.data.feed(data)]
+        told = [protocol.read_message(payload)["do"] for _, payload in key.data.feed(data)]
         self.messages.update(told)
         if "start" in told or "stop" in told:
             end = {"exit_code": 0, "signal": None, "seconds": 0.0, "stopped": "", "reason": ""}
             sock.sendall(
-                control_protocol.message(do="started", pid=2)
-                + control_protocol.frame(control_protocol.STDOUT, b"a line\n")
-                + control_protocol.message(do="ended", **end)
-                + control_protocol.message(do="done")
+                protocol.message(do="started", pid=2)
+                + protocol.frame(protocol.STDOUT, b"a line\n")
+                + protocol.message(do="ended", **end)
+                + protocol.message(do="done")
             )
         if not data or "bye" in told:
             selector.unregister(sock)
@@ -209,7 +209,7 @@ def test_without_descriptors_agents_wait_and_nothing_spins(monkeypatch: pytest.M
         monkeypatch.setattr(control_module.time, "monotonic", lambda: float("inf"))
         control.resume()
         control.accept()
-        assert len(sock.recv(control_protocol.NONCE)) == control_protocol.NONCE
+        assert len(sock.recv(protocol.NONCE)) == protocol.NONCE
         sock.close()
         control.close()
 

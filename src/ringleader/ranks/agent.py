@@ -9,6 +9,10 @@ from __future__ import annotations
 import os
 import sys
 
+TYPE_CHECKING = False  # see fast_stdlib.py
+if TYPE_CHECKING:
+    from typing import Any
+
 
 def main() -> None:
     """Put our own package behind the standard library and hand over."""
@@ -17,7 +21,12 @@ def main() -> None:
         sys.path.append(root)
     from ringleader.ranks import agent_outer
 
-    code = agent_outer.run(os.environ)
+    def run_inner(*given: Any) -> int:
+        from ringleader.ranks import agent_inner  # loaded in the inner process only
+
+        return agent_inner.run(*given)
+
+    code = agent_outer.run(os.environ, run_inner)
     sys.stderr.flush()
     os._exit(code)  # there is nothing to tidy up, and mpirun waits for our end
 

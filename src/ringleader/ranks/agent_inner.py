@@ -1,29 +1,71 @@
-"""From the connection to the launcher until the agent's end: who we are, what we are told, how we leave."""
+"""The inner one of a rank's two processes: it serves the launcher from the first word to the last.
+
+A single loop over the control connection and the rank's pipes. Nothing here blocks: output is read only while
+the connection takes it (so a slow launcher slows the rank down, as a slow terminal would), input is asked for
+piece by piece, and every wait has a time by which something else happens.
+"""
 
 from __future__ import annotations
 
 import os
+import select
+import sys
 import time
 
-from ringleader.ranks import control_protocol, job_directory, process_tree, rank_identity
-from ringleader.ranks.agent_loop import Session
-from ringleader.ranks.agent_outer import ALONE
-from ringleader.ranks.fast_stdlib import signal, socket
+from ringleader.ranks import job_directory, process_tree, protocol, rank_identity
+from ringleader.ranks.agent_outer import ALONE, FAILED, ORDERED
+from ringleader.ranks.fast_stdlib import signal, socket, suppress
+from ringleader.ranks.launcher_connection import LauncherUnreachableError, connect
+from ringleader.ranks.rank_process import LAUNCHER, RankProcess
 
-TYPE_CHECKING = False  # see light.py
+TYPE_CHECKING = False  # see fast_stdlib.py
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
 
-CONNECT_SECONDS = 3.0
-"""For one address; the launcher may offer several of which only some can be reached from here."""
-ROUNDS = 3
+    from ringleader.ranks.launcher_connection import LauncherConnection
+
+DRAIN_SECONDS = 2.0
+"""After the rank's end: for output that is still in its pipes, held open by somebody else."""
+REST_SECONDS = 2.0
+"""After the rank's end: between SIGTERM and SIGKILL for processes that it left behind."""
+LAUNCHER_GONE = "the launcher is gone"
+"""Who stopped a rank whose connection to the launcher broke."""
+LOST_GRACE = 2.0
+"""Between SIGTERM and SIGKILL where the launcher is gone or has not said how long: all must have ended 5 s
+after that. What the launcher then says counts instead."""
+ABORT_SECONDS = 0.3
+"""From the MPI's order to end, or its end, to our SIGTERM to the rank."""
+BY_MPI, DAEMON, AGENT = "mpi", "daemon", "agent"
+"""Why we end although the launcher did not say so: the MPI's order, the end of its process that started us, a
+signal of somebody else's to us."""
+_ENDED_BY = {
+    BY_MPI: "the MPI ended it",
+    DAEMON: "the MPI's process that started it is gone",
+    AGENT: "its agent was ended",
+}
+EXIT_SECONDS = 0.02
+"""For a process whose end a child has noticed to be seen as ended."""
 
 
-class UnreachableError(Exception):
-    """The launcher cannot be reached, or what answers is not the launcher."""
+def run(outer: int, starter: int, environ: Mapping[str, str]) -> int:
+    """Serve one rank in a session of our own, and leave nothing; return our exit code."""
+    try:
+        os.setsid()
+        return _serve(outer, starter, environ)
+    except LauncherUnreachableError as error:
+        sys.stderr.write(f"ringleader agent: {error}\n")
+    except Exception:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        process_tree.kill_below(os.getpid(), 5.0)
+    return FAILED
 
 
-def serve(guard: int, starter: int, environ: Mapping[str, str]) -> int:
+def _serve(outer: int, starter: int, environ: Mapping[str, str]) -> int:
     """Connect, introduce ourselves, and serve until the rank has ended; return the exit code: 0, or ALONE."""
     wake_read, wake_write = os.pipe()
     for fd in (wake_read, wake_write):
@@ -31,69 +73,194 @@ def serve(guard: int, starter: int, environ: Mapping[str, str]) -> int:
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, frame: None)  # the byte in the wake-up pipe is what counts
-    process_tree.die_with_parent(signal.SIGTERM, guard)
+    process_tree.die_with_parent(signal.SIGTERM, outer)
     process_tree.become_subreaper()
     rank = rank_identity.number(environ, rank_identity.RANK_NAMES)
     if rank is None:
-        raise UnreachableError("the MPI gave this process no rank; start it with `ringleader run`")
+        raise LauncherUnreachableError("the MPI gave this process no rank; start it with `ringleader run`")
     here = rank_identity.host_identity()
-    sock = connect(environ.get("RINGLEADER_CONTROL", ""), environ.get("RINGLEADER_TOKEN", ""))
+    launcher = connect(environ.get("RINGLEADER_CONTROL", ""), environ.get("RINGLEADER_TOKEN", ""))
     directory = job_directory.JobDirectory(environ["RINGLEADER_JOB_DIR"], rank_identity.host_key(here))
     directory.make_backing()
-    session = Session(
-        sock=sock,
-        wake=wake_read,
-        parents=(guard, starter),
+    process = RankProcess(launcher=launcher, rank=rank, directory=directory, environ=environ)
+    launcher.say(
+        do="hello",
         rank=rank,
-        directory=directory,
-        environ=environ,
+        size=rank_identity.number(environ, rank_identity.SIZE_NAMES),
+        host=here,
+        hostname=socket.gethostname(),
+        pid=os.getpid(),
+        daemon=rank_identity.daemon_name(starter),
+        free_port=process.port.getsockname()[1],
     )
-    session.hello(
-        size=rank_identity.number(environ, rank_identity.SIZE_NAMES), host=here, hostname=socket.gethostname()
-    )
-    if not rank_identity.number(
-        environ, rank_identity.LOCAL_RANK_NAMES
-    ):  # the first of this host, or nobody knows
+    agent = InnerAgent(launcher=launcher, wake=wake_read, parents=(outer, starter), process=process)
+    local_rank = rank_identity.number(environ, rank_identity.LOCAL_RANK_NAMES)
+    if not local_rank:  # the first of this host, or nobody knows
         job_directory.sweep(directory.job.rpartition("/")[0], directory.key)
     try:
-        session.serve()
+        agent.serve()
     finally:
         process_tree.kill_below(os.getpid(), 5.0)
         directory.leave()
-    return ALONE if session.launcher_gone else 0
+    return ALONE if agent.launcher_gone else 0
 
 
-def connect(control: str, token: str, *, rounds: int = ROUNDS) -> socket.socket:
-    """Return a connection to the launcher, proven on both sides, by the first address that works."""
-    reasons: dict[str, str] = {}
-    for attempt in range(rounds):
-        for entry in control.split(","):
-            address, _, port = entry.rpartition(":")
-            try:
-                sock = _connected(address.strip("[]"), int(port))
-                control_protocol.introduce(sock, token)
-            except (OSError, ValueError, control_protocol.ProtocolError) as error:
-                reasons[entry] = str(error)
-                continue
-            control_protocol.keep_alive(sock)
-            sock.setblocking(False)
-            return sock
-        time.sleep(0.2 * attempt)
-    tried = "; ".join(f"{entry}: {reason}" for entry, reason in reasons.items())
-    raise UnreachableError(
-        f"{socket.gethostname()} cannot reach the launcher ({tried}). "
-        "Open that port for this host, or name the interface with --network-interface"
-    )
+class InnerAgent:
+    """The loop of one rank's agent."""
 
+    def __init__(
+        self, *, launcher: LauncherConnection, wake: int, parents: tuple[int, int], process: RankProcess
+    ) -> None:
+        """Begin with a connection that both sides have proven, and no command yet.
 
-def _connected(address: str, port: int) -> socket.socket:
-    """Return a blocking connection; ``address`` is a numeric one."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.settimeout(CONNECT_SECONDS)
-        sock.connect((address, port))
-    except BaseException:
-        sock.close()
-        raise
-    return sock
+        ``wake``: read end of the pipe that tells of signals. ``parents``: the outer process, and the MPI's
+        process that started it.
+        """
+        self.launcher = launcher
+        self.wake = wake
+        self.parents = parents
+        self.process = process
+        self.pipes = process.pipes
+        self.decoder = protocol.Decoder()
+        self.stop_at: float | None = None
+        self.drain_from = 0.0
+        self.launcher_gone = False
+        self.done = False
+        self.finished = False
+
+    def serve(self) -> None:
+        """Serve the launcher until it says bye, or it is gone and everything of the rank has ended."""
+        while not self.finished:
+            self._wait()
+            now = time.monotonic()
+            if self.stop_at is not None and now >= self.stop_at:
+                if self.process.orphaned != DAEMON:
+                    self.launcher.say(do="lost", what=self.process.orphaned)
+                self._stop(_ENDED_BY[self.process.orphaned], LOST_GRACE)
+            if self.process.kill_at is not None and now >= self.process.kill_at:
+                self.process.kill(now)
+            if self.process.look_at is not None and now >= self.process.look_at:
+                self.process.look()
+            self._advance(now)
+
+    def _wait(self) -> None:
+        """Wait for the next thing to happen and do it."""
+        poll = select.poll()
+        poll.register(self.wake, select.POLLIN)
+        if self.launcher.open:
+            poll.register(self.launcher.fd, select.POLLIN | (select.POLLOUT if self.launcher.pending else 0))
+        for fd, events in self.pipes.interests():
+            poll.register(fd, events)
+        for fd, events in poll.poll(self._patience()):
+            if fd == self.wake:
+                self._signals()
+            elif fd == self.launcher.fd:
+                self._control(events)
+            else:
+                self.pipes.serve(fd, events)
+                self.process.note_failing()
+
+    def _patience(self) -> float | None:
+        """Milliseconds until the next time at which something must happen."""
+        deadlines = (self.stop_at, self.process.kill_at, self.process.look_at)
+        times = [when for when in deadlines if when is not None]
+        if self.process.ended_at is not None and not self.done:
+            times.append(time.monotonic() + (0.1 if self.process.told_to_stop else 0.02))
+        return max(0.0, (min(times) - time.monotonic()) * 1000 + 1) if times else None
+
+    def _advance(self, now: float) -> None:
+        """After the command's end: end what it left, drain its output, say ``done``; alone, leave."""
+        if not (self.launcher.open or self.launcher_gone or self.finished):
+            self.launcher_gone = True
+            if not self.done:
+                self._stop(LAUNCHER_GONE, LOST_GRACE)
+        if self.process.ended_at is not None and not self.done:
+            alive = bool(process_tree.below(os.getpid()))
+            if self.pipes.drained and not alive:
+                self._finish()
+            elif self.process.kill_at is None:
+                process_tree.ask_to_end(os.getpid())
+                self.process.kill_at = now + REST_SECONDS
+            elif self.pipes.held or (alive and not self.process.killed):
+                self.drain_from = now
+            elif now > max(self.drain_from, self.process.ended_at + REST_SECONDS) + DRAIN_SECONDS:
+                self.pipes.give_up()
+                self._finish()
+        if self.done and not self.launcher.open:
+            self.finished = True
+
+    def _finish(self) -> None:
+        """Send the pickled result, if there is one, and say that nothing more will come."""
+        self.done = True
+        self.process.kill_at = None
+        for piece in self.process.files.result():
+            self.launcher.add(protocol.frame(protocol.BLOB, piece))
+        self.launcher.say(do="done")
+
+    # --- what arrives -------------------------------------------------------------------------------------
+
+    def _signals(self) -> None:
+        numbers = b""
+        with suppress(BlockingIOError):
+            numbers = os.read(self.wake, 4096)
+        asked = {int(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)} & set(numbers)
+        if signal.SIGCHLD in numbers:
+            self.process.collect()
+        if asked:
+            self._orphan(asked)
+
+    def _control(self, events: int) -> None:
+        if events & select.POLLOUT:
+            self.launcher.flush()
+        if events & (select.POLLIN | select.POLLHUP | select.POLLERR):
+            for kind, payload in self.decoder.feed(self.launcher.receive()):
+                if kind == protocol.MESSAGE:
+                    self._obey(protocol.read_message(payload))
+                elif kind == protocol.STDIN:
+                    self.pipes.give_input(payload)
+                elif kind == protocol.BLOB:
+                    self.process.files.keep_call(payload)
+
+    def _obey(self, words: dict[str, Any]) -> None:
+        what = words.get("do")
+        if what == "start":
+            self.launcher.keep_alive(float(words["lost_after"]))
+            self.process.start(words)
+        elif what == "stop":
+            self._stop(LAUNCHER, float(words["grace"]))
+        elif what == "stacks":
+            self.process.print_stacks()
+        elif what == "signal":
+            self.process.deliver(int(words["number"]))
+        elif what == "pause":
+            self.process.pause()
+        elif what == "continue":
+            self.process.resume()
+        elif what == "status":
+            self.process.files.add_status(words["lines"])
+        elif what == "written":
+            self.pipes.allow(int(words["bytes"]))
+        elif what == "end_of_input":
+            self.pipes.end_input()
+        elif what == "bye":
+            self.finished = True
+
+    def _stop(self, by: str, grace: float) -> None:
+        self.stop_at = None
+        self.process.stop(by, grace)
+
+    def _orphan(self, asked: set[int]) -> None:
+        """Somebody is ending us: stop the rank, but first let one that called MPI_Abort say its exit code."""
+        if not self.process.orphaned:
+            self.process.orphaned = self._who_ends_us(asked)
+            if not self.process.told_to_stop:
+                self.stop_at = time.monotonic() + ABORT_SECONDS
+                if self.process.orphaned == DAEMON:  # nothing of ours causes that, so it is told at once
+                    self.launcher.say(do="lost", what=DAEMON)
+
+    def _who_ends_us(self, asked: set[int]) -> str:
+        outer, starter = self.parents
+        if os.getppid() == outer:
+            return BY_MPI if asked == {ORDERED} else AGENT
+        time.sleep(EXIT_SECONDS)
+        return AGENT if starter in process_tree.parents() else DAEMON

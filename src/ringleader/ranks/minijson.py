@@ -5,7 +5,7 @@ The same text as ``json`` writes without spaces, and the same C scanner behind r
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # see light.py
+TYPE_CHECKING = False  # see fast_stdlib.py
 if TYPE_CHECKING:
     from typing import Any
 

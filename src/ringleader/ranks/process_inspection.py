@@ -24,7 +24,7 @@ SEGMENTS = (
 
 def _lines(path: str) -> list[str]:
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123 - see identity.py
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123 - see rank_identity.py
             return file.readlines()
     except OSError:
         return []

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
-from ringleader.ranks import control_protocol
 from ringleader.ranks import minijson as json
+from ringleader.ranks import protocol
 from ringleader.ranks.fast_stdlib import suppress
 
-TYPE_CHECKING = False  # see light.py
+TYPE_CHECKING = False  # see fast_stdlib.py
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any
@@ -38,7 +38,7 @@ class RankFiles:
         """Return the pickled result of that function in pieces; nothing where there is none."""
         if self._called:
             with suppress(FileNotFoundError), open(f"{self._call}.result", "rb") as file:  # noqa: PTH123
-                while piece := file.read(control_protocol.PIECE):
+                while piece := file.read(protocol.PIECE):
                     yield piece
 
     def add_status(self, lines: list[dict[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""Who this rank is: its number in the MPI's environment, and the host it runs on."""
+"""Who this rank is: its number in the MPI's environment, who started it, and the host it runs on."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import os
 
 from ringleader.ranks.fast_stdlib import blake2b, socket
 
-TYPE_CHECKING = False  # see light.py
+TYPE_CHECKING = False  # see fast_stdlib.py
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 RANK_NAMES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MPI_RANK", "SLURM_PROCID")
 LOCAL_RANK_NAMES = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 SIZE_NAMES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_SIZE", "SLURM_NTASKS")
+
+DAEMONS = ("prted", "orted", "hydra_pmi_proxy")
+"""Names of the processes by which MPIs start ranks on other hosts."""
 
 
 def number(environ: Mapping[str, str], names: tuple[str, ...]) -> int | None:
@@ -49,3 +52,9 @@ def host_identity() -> str:
 def host_key(identity: str) -> str:
     """Return a short name for a host identity, fit for a directory."""
     return blake2b(identity.encode(), digest_size=6).hexdigest()
+
+
+def daemon_name(pid: int) -> str:
+    """Return the name of an MPI's daemon; empty for mpirun, and for a process that has ended."""
+    name = _text(f"/proc/{pid}/comm")
+    return name if name in DAEMONS else ""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import select
 
-from ringleader.ranks import control_protocol
-from ringleader.ranks.fast_stdlib import socket, suppress
+from ringleader.ranks import protocol
+from ringleader.ranks.fast_stdlib import suppress
 
-TYPE_CHECKING = False  # see light.py
+TYPE_CHECKING = False  # see fast_stdlib.py
 if TYPE_CHECKING:
     from typing import Any
+
+    from ringleader.ranks.launcher_connection import LauncherConnection
 
 FULL = 1024 * 1024
 """Bytes waiting for the launcher above which the rank's output is not read any more."""
@@ -18,72 +20,12 @@ REPORT_LINE = 1024 * 1024
 """Bytes of a report line at most; a longer one is nobody's protocol and is dropped."""
 
 
-class Outbox:
-    """The sending side of the control connection: never blocks, keeps what could not be sent yet."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        """``sock`` is connected and non-blocking."""
-        self._sock = sock
-        self.fd = sock.fileno()
-        self._waiting = bytearray()
-        self.open = True
-
-    def keep_alive(self, seconds: float) -> None:
-        """Give the connection up after so long a silence."""
-        with suppress(OSError):
-            control_protocol.keep_alive(self._sock, seconds)
-
-    @property
-    def pending(self) -> int:
-        """Bytes that wait to be sent."""
-        return len(self._waiting)
-
-    def say(self, **words: Any) -> None:
-        """Send a message."""
-        self.add(control_protocol.message(**words))
-
-    def add(self, data: bytes) -> None:
-        """Send bytes, now as far as possible."""
-        if self.open:
-            self._waiting += data
-            self.flush()
-
-    def flush(self) -> None:
-        """Send what waits, as far as the connection takes it."""
-        try:
-            while self._waiting:
-                sent = self._sock.send(self._waiting)
-                del self._waiting[:sent]
-        except BlockingIOError:
-            pass
-        except OSError:
-            self.close()
-
-    def receive(self) -> bytes:
-        """Return what has arrived; at the connection's end it is closed and nothing comes."""
-        try:
-            data = self._sock.recv(control_protocol.PIECE)
-        except BlockingIOError:
-            return b""
-        except OSError:
-            data = b""
-        if not data:
-            self.close()
-        return data
-
-    def close(self) -> None:
-        """Close the connection; what waits is lost, nobody is there to read it."""
-        self.open = False
-        self._waiting.clear()
-        self._sock.close()
-
-
-class Pipes:
+class RankPipes:
     """The rank's standard streams and its report pipe, seen from our side."""
 
-    def __init__(self, out: Outbox) -> None:
+    def __init__(self, launcher: LauncherConnection) -> None:
         """Begin without any pipe: they are made when the rank starts."""
-        self._out = out
+        self._launcher = launcher
         self._kinds: dict[int, int] = {}
         self._report = -1
         self._report_buffer = b""
@@ -102,7 +44,7 @@ class Pipes:
     @property
     def held(self) -> bool:
         """True while output may wait in the pipes because nobody takes it."""
-        return self._room <= 0 or self._out.pending > 0
+        return self._room <= 0 or self._launcher.pending > 0
 
     def make(self, *, with_input: bool, window: int) -> dict[str, int]:
         """Make the pipes and return the rank's ends: stdin, stdout, stderr, report.
@@ -113,11 +55,11 @@ class Pipes:
         stdout, stdout_far = os.pipe()
         stderr, stderr_far = os.pipe()
         self._report, report_far = os.pipe()
-        self._kinds = {stdout: control_protocol.STDOUT, stderr: control_protocol.STDERR}
+        self._kinds = {stdout: protocol.STDOUT, stderr: protocol.STDERR}
         if with_input:
             stdin_far, self._input = os.pipe()
             os.set_blocking(self._input, False)
-            self._out.say(do="more_input")
+            self._launcher.say(do="more_input")
         else:
             stdin_far = os.open(os.devnull, os.O_RDONLY)
         for fd in (stdout, stderr, self._report):
@@ -139,7 +81,7 @@ class Pipes:
     def interests(self) -> list[tuple[int, int]]:
         """Return what to poll for: output only while the launcher keeps up."""
         wanted = []
-        if self._out.pending < FULL:
+        if self._launcher.pending < FULL:
             outputs = self._kinds if self._room > 0 else ()
             wanted = [(fd, select.POLLIN) for fd in (*outputs, self._report) if fd >= 0]
         if self._input >= 0:
@@ -154,7 +96,7 @@ class Pipes:
             data = self._read(fd)
             if data:
                 self._room -= len(data)
-                self._out.add(control_protocol.frame(self._kinds[fd], data))
+                self._launcher.add(protocol.frame(self._kinds[fd], data))
             elif data is not None:
                 del self._kinds[fd]
                 os.close(fd)
@@ -191,14 +133,12 @@ class Pipes:
         if len(self._report_buffer) > REPORT_LINE:
             self._report_buffer = b""
         for line in lines:
-            with suppress(control_protocol.ProtocolError):
-                words = control_protocol.read_message(line)  # what is no JSON object goes no further
+            with suppress(protocol.ProtocolError):
+                words = protocol.read_message(line)  # what is no JSON object goes no further
                 if words.get("kind") == "failing":
                     self.failing.append(words)
                     continue
-                self._out.add(
-                    control_protocol.frame(control_protocol.MESSAGE, b'{"do":"report","report":%b}' % line)
-                )
+                self._launcher.add(protocol.frame(protocol.MESSAGE, b'{"do":"report","report":%b}' % line))
         return True
 
     def give_input(self, data: bytes) -> None:
@@ -227,7 +167,7 @@ class Pipes:
         if self._input_ends:
             self._close_input()
         elif had:
-            self._out.say(do="more_input")
+            self._launcher.say(do="more_input")
 
     def _close_input(self) -> None:
         self._input_buffer.clear()

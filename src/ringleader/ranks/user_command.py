@@ -11,7 +11,7 @@ from ringleader.ranks import minijson as json
 from ringleader.ranks import process_tree
 from ringleader.ranks.fast_stdlib import signal, suppress
 
-TYPE_CHECKING = False  # see light.py
+TYPE_CHECKING = False  # see fast_stdlib.py
 if TYPE_CHECKING:
     from typing import NoReturn
 

@@ -19,7 +19,7 @@ from ringleader.ranks import job_directory, process_tree
 from ringleader.ranks import minijson as json
 from ringleader.ranks.fast_stdlib import signal, suppress
 
-TYPE_CHECKING = False  # see light.py
+TYPE_CHECKING = False  # see fast_stdlib.py
 if TYPE_CHECKING:
     from typing import Any
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ringleader.ranks import control_protocol
+from ringleader.ranks import protocol
 
 _BUFFER = 4 * 1024 * 1024
 PAUSE_SECONDS = 0.2
@@ -39,7 +39,7 @@ class Peer:
     proven: bool = False
     silent: bool = False
     """Given up because nothing came any more, not even from the other host's kernel."""
-    decoder: control_protocol.Decoder = field(default_factory=control_protocol.Decoder)
+    decoder: protocol.Decoder = field(default_factory=protocol.Decoder)
     handshake: bytes = b""
     waiting: bytearray = field(default_factory=bytearray)
     """Bytes that could not be sent yet."""
@@ -60,7 +60,7 @@ class Control:
         token: str,
         addresses: Sequence[str],
         ranks: int,
-        lost_after: float = control_protocol.LOST_AFTER,
+        lost_after: float = protocol.LOST_AFTER,
     ) -> None:
         """Listen on ``addresses``, all on one port; see ``_listen``.
 
@@ -98,8 +98,8 @@ class Control:
             self.drop(next(iter(self._strangers)))
         with contextlib.suppress(OSError):
             sock.setblocking(False)
-            control_protocol.keep_alive(sock, self._lost_after)
-            peer = Peer(sock=sock, challenge=os.urandom(control_protocol.NONCE))
+            protocol.keep_alive(sock, self._lost_after)
+            peer = Peer(sock=sock, challenge=os.urandom(protocol.NONCE))
             self._peers.add(peer)
             self._strangers[peer] = time.monotonic() + PROOF_SECONDS
             self._selector.register(sock, selectors.EVENT_READ, peer)
@@ -144,24 +144,24 @@ class Control:
             return
         try:
             yield from peer.decoder.feed(data if peer.proven else self._prove(peer, data))
-        except control_protocol.ProtocolError:
+        except protocol.ProtocolError:
             self.drop(peer)
 
     def _prove(self, peer: Peer, data: bytes) -> bytes:
         """Check the agent's answer and answer its challenge; return what came after it."""
-        length = control_protocol.NONCE * 2
+        length = protocol.NONCE * 2
         peer.handshake += data
         if len(peer.handshake) < length:
             return b""
         theirs, answer = (
-            peer.handshake[: control_protocol.NONCE],
-            peer.handshake[control_protocol.NONCE : length],
+            peer.handshake[: protocol.NONCE],
+            peer.handshake[protocol.NONCE : length],
         )
-        if not control_protocol.proves(self._token, "agent", peer.challenge + theirs, answer):
-            raise control_protocol.ProtocolError("a stranger")
+        if not protocol.proves(self._token, "agent", peer.challenge + theirs, answer):
+            raise protocol.ProtocolError("a stranger")
         peer.proven = True
         self._strangers.pop(peer, None)
-        self.send(peer, control_protocol.proof(self._token, "launcher", theirs + peer.challenge))
+        self.send(peer, protocol.proof(self._token, "launcher", theirs + peer.challenge))
         return peer.handshake[length:]
 
     def part_with_strangers(self) -> None:

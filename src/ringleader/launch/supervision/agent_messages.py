@@ -14,13 +14,13 @@ from ringleader.launch.rank_output.lines import STREAMS
 from ringleader.launch.root_cause import Lost
 from ringleader.launch.supervision.agent_connections import Peer
 from ringleader.launch.supervision.rank_state import RankState
-from ringleader.ranks import control_protocol
+from ringleader.ranks import protocol
 from ringleader.render.mpirun_command import same_library
 
 if TYPE_CHECKING:
     from ringleader.launch.supervision.supervisor import Supervisor
 
-_STREAM_OF = {control_protocol.STDOUT: "stdout", control_protocol.STDERR: "stderr"}
+_STREAM_OF = {protocol.STDOUT: "stdout", protocol.STDERR: "stderr"}
 
 
 class Events:
@@ -33,15 +33,15 @@ class Events:
 
     def frame(self, peer: Peer, kind: int, payload: bytes) -> None:
         """Take one frame of an agent that has proven itself."""
-        if kind == control_protocol.MESSAGE:
-            words = control_protocol.read_message(payload)
+        if kind == protocol.MESSAGE:
+            words = protocol.read_message(payload)
             if peer.rank is None:
                 self._hello(peer, words)
             else:
                 self._message(self.run.ranks[peer.rank], words)
         elif peer.rank is not None and kind in _STREAM_OF:
             self._output(self.run.ranks[peer.rank], _STREAM_OF[kind], payload)
-        elif peer.rank is not None and kind == control_protocol.BLOB:
+        elif peer.rank is not None and kind == protocol.BLOB:
             self.run.ranks[peer.rank].result += payload
 
     def _hello(self, peer: Peer, words: dict[str, Any]) -> None:
@@ -50,12 +50,12 @@ class Events:
             self.run.lose(Lost.AGENT, ranks[rank], number=int(words["signal"]))
             return
         if words.get("do") != "hello" or type(rank) is not int:
-            raise control_protocol.ProtocolError("no hello")
+            raise protocol.ProtocolError("no hello")
         if not 0 <= rank < len(ranks) or ranks[rank].hello is not None:
             what = f"{self.run.setting.mpi.mpirun} started a rank {rank} on {words.get('hostname')} "
             what += "that is already there" if 0 <= rank < len(ranks) else f"of {len(ranks)} planned"
             self.run.refuse(Fault(where="mpirun", what=what))
-            raise control_protocol.ProtocolError("an unplanned rank")
+            raise protocol.ProtocolError("an unplanned rank")
         peer.rank = rank
         ranks[rank].peer, ranks[rank].hello = peer, words
         if self.run.cause is not None:

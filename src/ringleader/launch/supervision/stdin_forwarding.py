@@ -6,7 +6,7 @@ import os
 import selectors
 
 from ringleader.launch.supervision.agent_connections import Control, Peer
-from ringleader.ranks import control_protocol
+from ringleader.ranks import protocol
 
 
 class Feed:
@@ -44,9 +44,9 @@ class Feed:
         except OSError:
             data = b""
         if data:
-            self._control.send(self._peer, control_protocol.frame(control_protocol.STDIN, data))
+            self._control.send(self._peer, protocol.frame(protocol.STDIN, data))
         else:
-            self._control.send(self._peer, control_protocol.message(do="end_of_input"))
+            self._control.send(self._peer, protocol.message(do="end_of_input"))
             self._fd = None
 
     def continued(self) -> None:

@@ -31,7 +31,7 @@ from ringleader.launch.supervision.signal_actions import JobControl
 from ringleader.launch.supervision.start_failures import misplaced, mpirun_failed, never_reported
 from ringleader.launch.supervision.stdin_forwarding import Feed
 from ringleader.rank_placement import Plan
-from ringleader.ranks import control_protocol
+from ringleader.ranks import protocol
 from ringleader.render.hostfile import bare_name
 
 LOST_SECONDS = 8.0
@@ -128,7 +128,7 @@ class Supervisor:
             try:
                 for kind, payload in self.control.serve(who, mask):
                     self.events.frame(who, kind, payload)
-            except control_protocol.ProtocolError:
+            except protocol.ProtocolError:
                 self.control.drop(who)  # it holds our token, and is none of the ranks that were planned
             if self.control.lost(who):
                 self.events.lost(who)
@@ -247,12 +247,10 @@ class Supervisor:
         self.listener.progress("")
 
     def _send_payload(self, state: RankState, payload: bytes) -> None:
-        for start in range(0, len(payload), control_protocol.PIECE):
+        for start in range(0, len(payload), protocol.PIECE):
             self.send(
                 state,
-                control_protocol.frame(
-                    control_protocol.BLOB, payload[start : start + control_protocol.PIECE]
-                ),
+                protocol.frame(protocol.BLOB, payload[start : start + protocol.PIECE]),
             )
 
     def refuse(self, *faults: Fault) -> None:
@@ -380,7 +378,7 @@ class Supervisor:
 
     def tell(self, state: RankState, **words: Any) -> None:
         """Send a message to a rank's agent, if it has one."""
-        self.send(state, control_protocol.message(**words))
+        self.send(state, protocol.message(**words))
 
     def send(self, state: RankState, data: bytes) -> None:
         """Send bytes to a rank's agent, if it has one."""

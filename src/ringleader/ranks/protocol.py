@@ -13,7 +13,7 @@ from struct import Struct
 from ringleader.ranks import minijson as json
 from ringleader.ranks.fast_stdlib import blake2b, compare_digest, socket
 
-TYPE_CHECKING = False  # see light.py
+TYPE_CHECKING = False  # see fast_stdlib.py
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any

@@ -1,0 +1,116 @@
+"""The agent's connection to the launcher: made and proven on both sides, then written without blocking."""
+
+from __future__ import annotations
+
+import time
+
+from ringleader.ranks import protocol
+from ringleader.ranks.fast_stdlib import socket, suppress
+
+TYPE_CHECKING = False  # see fast_stdlib.py
+if TYPE_CHECKING:
+    from typing import Any
+
+CONNECT_SECONDS = 3.0
+"""For one address; the launcher may offer several of which only some can be reached from here."""
+ROUNDS = 3
+
+
+class LauncherUnreachableError(Exception):
+    """The launcher cannot be reached, or what answers is not the launcher."""
+
+
+class LauncherConnection:
+    """A connection that never blocks and keeps what could not be sent yet."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        """``sock`` is connected and non-blocking."""
+        self._sock = sock
+        self.fd = sock.fileno()
+        self._waiting = bytearray()
+        self.open = True
+
+    def keep_alive(self, seconds: float) -> None:
+        """Give the connection up after so long a silence."""
+        with suppress(OSError):
+            protocol.keep_alive(self._sock, seconds)
+
+    @property
+    def pending(self) -> int:
+        """Bytes that wait to be sent."""
+        return len(self._waiting)
+
+    def say(self, **words: Any) -> None:
+        """Send a message."""
+        self.add(protocol.message(**words))
+
+    def add(self, data: bytes) -> None:
+        """Send bytes, now as far as possible."""
+        if self.open:
+            self._waiting += data
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what waits, as far as the connection takes it."""
+        try:
+            while self._waiting:
+                sent = self._sock.send(self._waiting)
+                del self._waiting[:sent]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.close()
+
+    def receive(self) -> bytes:
+        """Return what has arrived; at the connection's end it is closed and nothing comes."""
+        try:
+            data = self._sock.recv(protocol.PIECE)
+        except BlockingIOError:
+            return b""
+        except OSError:
+            data = b""
+        if not data:
+            self.close()
+        return data
+
+    def close(self) -> None:
+        """Close the connection; what waits is lost, nobody is there to read it."""
+        self.open = False
+        self._waiting.clear()
+        self._sock.close()
+
+
+def connect(control: str, token: str, *, rounds: int = ROUNDS) -> LauncherConnection:
+    """Return a connection to the launcher, proven on both sides, by the first address that works."""
+    reasons: dict[str, str] = {}
+    for attempt in range(rounds):
+        for entry in control.split(","):
+            address, _, port = entry.rpartition(":")
+            try:
+                sock = _connected(address.strip("[]"), int(port))
+                protocol.introduce(sock, token)
+            except (OSError, ValueError, protocol.ProtocolError) as error:
+                reasons[entry] = str(error)
+                continue
+            protocol.keep_alive(sock)
+            sock.setblocking(False)
+            return LauncherConnection(sock)
+        time.sleep(0.2 * attempt)
+    tried = "; ".join(f"{entry}: {reason}" for entry, reason in reasons.items())
+    raise LauncherUnreachableError(
+        f"{socket.gethostname()} cannot reach the launcher ({tried}). "
+        "Open that port for this host, or name the interface with --network-interface"
+    )
+
+
+def _connected(address: str, port: int) -> socket.socket:
+    """Return a blocking connection; ``address`` is a numeric one."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(CONNECT_SECONDS)
+        sock.connect((address, port))
+    except BaseException:
+        sock.close()
+        raise
+    return sock

@@ -1,0 +1,241 @@
+"""A rank's command and everything below it: started, looked at, told to end, and reaped."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from ringleader.ranks import process_inspection, process_tree, user_command
+from ringleader.ranks.fast_stdlib import signal, socket
+from ringleader.ranks.rank_files import RankFiles
+from ringleader.ranks.rank_pipes import RankPipes
+
+TYPE_CHECKING = False  # see fast_stdlib.py
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from ringleader.ranks.job_directory import JobDirectory
+    from ringleader.ranks.launcher_connection import LauncherConnection
+
+AFTER_END = 2 * 1024 * 1024
+"""Bytes of output that may follow a rank's end at once, whoever reads: what its two pipes can hold."""
+LAUNCHER = "ringleader"
+"""Who stopped a rank that the launcher told to end."""
+FIRST_LOOK, LONGEST_LOOK = 0.1, 30.0
+
+
+class RankProcess:
+    """The command of one rank, from before its start to its end."""
+
+    def __init__(
+        self,
+        *,
+        launcher: LauncherConnection,
+        rank: int,
+        directory: JobDirectory,
+        environ: Mapping[str, str],
+    ) -> None:
+        """Nothing is started yet; a port for rank 0 is taken, so that the launcher can tell it to all."""
+        self.launcher = launcher
+        self.pipes = RankPipes(launcher)
+        self.directory = directory
+        self.environ = dict(environ)
+        self.files = RankFiles(directory.path, rank)
+        self.port = _free_port()
+        self.pid = 0
+        self.started = 0.0
+        self.ended_at: float | None = None
+        self.stopped_by = ""
+        self.orphaned = ""
+        """Why it ends although the launcher did not say so; see ``agent_inner``."""
+        self.failing: dict[str, Any] = {}
+        """What the rank's Python said when an exception left its script; it may still run exit handlers."""
+        self.kill_at: float | None = None
+        self.killed = False
+        self.told_to_stop = False
+        self.paused = False
+        self.libraries: set[str] = set()
+        self.look_every = FIRST_LOOK
+        self.look_at: float | None = None
+
+    # --- start and end ------------------------------------------------------------------------------------
+
+    def start(self, words: dict[str, Any]) -> None:
+        """Start the command as the launcher says."""
+        if self.pid or self.stopped_by:
+            return
+        self.port.close()
+        self.started = time.monotonic()
+        try:
+            started = self._started(words)
+        except OSError as error:  # no room for its files, no descriptor or no process for it
+            what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+            reason = f"cannot be started: {what}"
+            started = user_command.Failure(exit_code=user_command.NOT_EXECUTABLE, reason=reason)
+            self.pipes.give_up()
+        if isinstance(started, user_command.Failure):
+            self._tell_end(exit_code=started.exit_code, reason=started.reason)
+            return
+        self.pid = started
+        self.look_at = time.monotonic() + self.look_every
+        self.launcher.say(do="started", pid=started)
+
+    def _started(self, words: dict[str, Any]) -> int | user_command.Failure:
+        """Make the rank's files and pipes and start its command. Raises OSError where the system refuses."""
+        env = self.files.environment(self.environ, words)
+        ends = self.pipes.make(with_input=bool(words.get("stdin")), window=int(words["window"]))
+        env["RINGLEADER_REPORT_FD"] = str(ends["report"])
+        try:
+            return user_command.start(
+                user_command.Command(
+                    argv=tuple(words["argv"]),
+                    cwd=words["cwd"],
+                    env=env,
+                    cpus=tuple(words.get("cpus", ())),
+                    open_files=int(words.get("open_files", 0)),
+                    **ends,
+                )
+            )
+        finally:
+            self.pipes.close_far_ends()
+
+    def stop(self, by: str, grace: float) -> None:
+        """SIGTERM to everything of the rank now, SIGKILL after ``grace`` seconds.
+
+        Of several deadlines the first counts, but what the launcher says replaces what we decided alone: an
+        MPI that ends its processes because one of them ended does not cut short what the user granted.
+        """
+        if self.ended_at is None and not self.stopped_by:
+            self.stopped_by = by
+            if self.pid == 0:
+                self._tell_end(stopped=by, reason="never started")
+            else:
+                self.look()
+        # One whose script is over has heard enough: its exit handlers get the grace.
+        over = (self.pid, self.failing["pid"]) if self.failing else ()
+        process_tree.ask_to_end(os.getpid(), spared=over)
+        until = time.monotonic() + grace
+        first_word = by == LAUNCHER and not self.told_to_stop
+        self.kill_at = until if self.kill_at is None or first_word else min(self.kill_at, until)
+        self.told_to_stop = self.told_to_stop or first_word
+
+    def kill(self, now: float) -> None:
+        """SIGKILL to everything of the rank, and soon again for one that forked meanwhile."""
+        # Whoever reaps our child must be us: how it ended is to be told.
+        process_tree.send(process_tree.below(os.getpid()), signal.SIGKILL)
+        self.collect()
+        self.killed = True
+        self.kill_at = now + 0.05
+
+    def collect(self) -> None:
+        """Reap what has ended; if the rank's own process is among it, say so at once."""
+        for pid, status in process_tree.reap():
+            if pid == self.pid and self.ended_at is None:
+                self.pipes.read_reports()
+                self.note_failing()
+                self.ended_at = time.monotonic()
+                self.pipes.allow(AFTER_END)
+                self.look_at = None
+                code = os.waitstatus_to_exitcode(status)
+                if self.failing and code in (0, -signal.SIGTERM, -signal.SIGKILL):
+                    code = self.failing["exit_code"]  # ours was the signal
+                self._tell_end(
+                    exit_code=code if code >= 0 else None,
+                    signal=-code if code < 0 else None,
+                    seconds=self.ended_at - self.started,
+                    stopped="" if self.failing else self.stopped_by,
+                    orphaned=self.failing.get("orphaned", bool(self.orphaned)),
+                )
+
+    def _tell_end(
+        self,
+        *,
+        exit_code: int | None = None,
+        signal: int | None = None,
+        seconds: float = 0.0,
+        stopped: str = "",
+        orphaned: bool = False,
+        reason: str = "",
+    ) -> None:
+        """Say how the rank ended, or why it never began."""
+        self.ended_at = self.ended_at or time.monotonic()
+        self.launcher.say(
+            do="ended",
+            exit_code=exit_code,
+            signal=signal,
+            seconds=seconds,
+            stopped=stopped,
+            orphaned=orphaned,
+            reason=reason,
+        )
+
+    def note_failing(self) -> None:
+        """Tell at once that the rank has failed: its end may wait for peers that wait for it.
+
+        Of a Python below the rank's own process only one that uses MPI counts; others may fail as they like.
+        """
+        for words in self.pipes.failing:
+            pid = words["pid"]
+            if not self.failing and (
+                pid == self.pid or process_inspection.mpi_libraries(process_inspection.mapped_files(pid))
+            ):
+                self.failing = words | {"orphaned": bool(self.orphaned)}
+                self.launcher.say(do="failing", exit_code=words["exit_code"])
+        self.pipes.failing.clear()
+
+    # --- looking and showing ------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """See which MPI library and which shared memory files the rank has mapped; ever less often."""
+        paths: set[str] = set()
+        for pid in process_tree.below(os.getpid()):
+            paths |= process_inspection.mapped_files(pid)
+        self.directory.remember(process_inspection.segments(paths))
+        for library in sorted(process_inspection.mpi_libraries(paths) - self.libraries):
+            self.libraries.add(library)
+            self.launcher.say(do="library", path=library)
+        self.look_every = min(self.look_every * 2, LONGEST_LOOK)
+        self.look_at = time.monotonic() + self.look_every
+
+    def deliver(self, number: int) -> None:
+        """Send a signal that the user gave the launcher to those it is meant for.
+
+        That is the command itself or, where it does nothing with it (a shell around the script), whoever
+        started last in line does; workers of these are their business. Without anybody the command gets it,
+        and does what a process does by itself.
+        """
+        table = process_tree.parents()
+        wanted, found = [self.pid], list[int]()
+        for pid in wanted:
+            if process_inspection.takes(pid, number):
+                found.append(pid)
+            else:
+                wanted += [other for other, parent in table.items() if parent == pid]
+        if self.pid and self.ended_at is None:
+            process_tree.send(found or [self.pid], number)
+
+    def print_stacks(self) -> None:
+        """Have every Python of the rank print its stacks; name the processes that can't."""
+        able, mute = process_inspection.without_stacks(process_tree.below(os.getpid()))
+        process_tree.send(able, signal.SIGQUIT)
+        self.launcher.say(do="stacks", printed=len(able), mute=mute)
+
+    def pause(self) -> None:
+        """Stop everything of the rank."""
+        self.paused = True
+        process_tree.stop_below(os.getpid())
+
+    def resume(self) -> None:
+        """Continue what ``pause`` stopped."""
+        if self.paused:
+            self.paused = False
+            process_tree.send(process_tree.below(os.getpid()), signal.SIGCONT)
+
+
+def _free_port() -> socket.socket:
+    """Return a bound socket: its port stays ours until the rank starts, who may then take it."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind(("", 0))
+    return sock
