@@ -23,9 +23,9 @@ from ringleader.controller.decide.policy_order import decide
 from ringleader.kube import rfc3339
 from ringleader.mpijob.model import MPIJob
 from ringleader.mpijob.parser import read
+from ringleader.render.kubernetes.launcher_and_workers import worker_pod
 from ringleader.render.kubernetes.operator_settings import OperatorSettings
 from ringleader.render.kubernetes.ssh_secret import keys
-from ringleader.render.kubernetes.worker import worker_pod
 
 NOW = 1767225600.0
 SETTINGS = OperatorSettings(image="registry.example/ringleader:1")

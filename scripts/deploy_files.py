@@ -15,8 +15,7 @@ from typing import Any
 from ringleader import __version__
 from ringleader.mpijob.crd import crd
 from ringleader.mpijob.yaml_text import text_of
-from ringleader.render.kubernetes.operator_deployment import RESOURCES
-from ringleader.render.kubernetes.operator_manifests import NAME, Installation, manifests
+from ringleader.render.kubernetes.operator_manifests import NAME, RESOURCES, Installation, manifests
 
 DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
 REPOSITORY = "ringleader-operator"

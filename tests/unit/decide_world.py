@@ -29,9 +29,9 @@ from ringleader.kube.api_resources import MPIJOBS, PODS, of_document
 from ringleader.mpijob.model import MPIJob
 from ringleader.mpijob.parser import read
 from ringleader.mpijob.status import Condition
+from ringleader.render.kubernetes.launcher_and_workers import worker_pod
 from ringleader.render.kubernetes.operator_settings import OperatorSettings
 from ringleader.render.kubernetes.ssh_secret import keys
-from ringleader.render.kubernetes.worker import worker_pod
 
 START = 1767225600.0
 """2026-01-01T00:00:00Z."""

@@ -12,9 +12,9 @@ from tests.kube.fake.kinds import Kind, Kinds
 
 from ringleader.mpijob.parser import read
 from ringleader.render.kubernetes import exec_spawn
+from ringleader.render.kubernetes.launcher_and_workers import worker_pod
 from ringleader.render.kubernetes.operator_manifests import Installation, manifests
 from ringleader.render.kubernetes.operator_settings import OperatorSettings
-from ringleader.render.kubernetes.worker import worker_pod
 
 POLICIES = [
     one

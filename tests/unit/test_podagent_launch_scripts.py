@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from ringleader.errors import RefusedError
 from ringleader.podagent import launch_scripts as tools
-from ringleader.podagent.launch_scripts import JobWords, install, install_kubectl
+from ringleader.podagent.launch_scripts import ScriptVariables, install, install_kubectl
 
 SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name)]
 HOSTS = [f"train-worker-{index}.train.team.svc" for index in range(3)]
@@ -111,7 +111,7 @@ def make(root: Path, shell: str, **words: object) -> Launcher:
         folder.mkdir(parents=True)
     hostfile = root / "hostfile"
     hostfile.write_text("".join(f"{host} slots=2\n" for host in HOSTS))
-    install(made.tools, JobWords(hostfile=str(hostfile), slots=2, **words))  # type: ignore[arg-type]
+    install(made.tools, ScriptVariables(hostfile=str(hostfile), slots=2, **words))  # type: ignore[arg-type]
     for name, text in (("ssh", RECORD), ("mpirun", MPIRUN)):
         (root / "bin" / name).write_text(text)
         (root / "bin" / name).chmod(0o755)
@@ -382,7 +382,7 @@ def test_kubectl_comes_with_the_way_to_the_server(tmp_path: Path) -> None:
 
 
 def test_words_of_a_job_cannot_become_commands(tmp_path: Path) -> None:
-    words = JobWords(hostfile="/a b'; touch x; '", slots=1, container="$(touch x)")
+    words = ScriptVariables(hostfile="/a b'; touch x; '", slots=1, container="$(touch x)")
     (tmp_path / "job.sh").write_text(words.text())
     script = '. ./job.sh; printf "%s|%s" "$HOSTFILE" "$CONTAINER"'
     done = subprocess.run(["sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60)

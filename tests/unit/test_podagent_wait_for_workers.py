@@ -17,12 +17,21 @@ from ringleader.errors import RefusedError
 from ringleader.kube.api_errors import ApiError, UnreachableError
 from ringleader.kube.cluster import Cluster
 from ringleader.podagent.__main__ import hosts_of, main
-from ringleader.podagent.answers import Answer, State
-from ringleader.podagent.by_api import PodQuestion
-from ringleader.podagent.wait_for_workers import LONGEST_PAUSE, Limits, Surroundings, wait_for
-from ringleader.podagent.worker_probes import SshQuestion, port_of
+from ringleader.podagent.wait_for_workers import (
+    LONGEST_PAUSE,
+    Limits,
+    ProbeResult,
+    Readiness,
+    WaitContext,
+    wait_for,
+)
+from ringleader.podagent.worker_probes import PodProbe, SshProbe, port_in_ssh_config
 
-READY, NAMELESS, SILENT = Answer(state=State.READY), Answer(state=State.NAMELESS), Answer(state=State.SILENT)
+READY, NO_ADDRESS, NO_ANSWER = (
+    ProbeResult(readiness=Readiness.READY),
+    ProbeResult(readiness=Readiness.NO_ADDRESS),
+    ProbeResult(readiness=Readiness.NO_ANSWER),
+)
 
 
 class Time:
@@ -37,39 +46,39 @@ class Time:
         self.pauses.append(seconds)
         self.now += seconds
 
-    def around(self) -> Surroundings:
-        return Surroundings(clock=lambda: self.now, sleep=self.sleep, say=self.said.append)
+    def around(self) -> WaitContext:
+        return WaitContext(clock=lambda: self.now, sleep=self.sleep, say=self.said.append)
 
 
 def wait(
-    answers: dict[str, Iterable[Answer]],
+    answers: dict[str, Iterable[ProbeResult]],
     *,
     timeout: float = 60.0,
-    whole: float | None = None,
-    knows_where: bool = True,
+    total: float | None = None,
+    knows_port: bool = True,
 ) -> tuple[Time, list[str]]:
     """Wait for hosts that give these answers in turn, the last one for ever."""
     time, asked = Time(), []
     left = {host: list(given) for host, given in answers.items()}
 
-    async def ask(host: str) -> Answer:
+    async def ask(host: str) -> ProbeResult:
         asked.append(host)
         return left[host].pop(0) if len(left[host]) > 1 else left[host][0]
 
-    limits = Limits(timeout=timeout, whole=whole, knows_where=knows_where)
+    limits = Limits(timeout=timeout, total=total, knows_port=knows_port)
     asyncio.run(wait_for(list(answers), ask, limits, time.around()))
     return time, asked
 
 
 def test_hosts_that_are_ready_are_not_asked_again() -> None:
-    time, asked = wait({"a": [READY], "b": [NAMELESS, SILENT, READY]})
+    time, asked = wait({"a": [READY], "b": [NO_ADDRESS, NO_ANSWER, READY]})
     assert asked == ["a", "b", "b", "b"]
     assert len(time.pauses) == 2
     assert time.said[-1].startswith("all 2 workers are ready")
 
 
 def test_pauses_grow_and_people_hear_who_is_missing() -> None:
-    slow = [SILENT] * 40
+    slow = [NO_ANSWER] * 40
     time, _ = wait({"w-0.j": [*slow, READY], "w-1.j": [READY]}, timeout=1000.0)
     assert time.pauses == sorted(time.pauses)
     assert time.pauses[0] < 0.2
@@ -79,51 +88,51 @@ def test_pauses_grow_and_people_hear_who_is_missing() -> None:
 
 
 def test_the_time_is_over_and_every_missing_host_is_named() -> None:
-    hosts = {f"w-{index}": [SILENT if index % 2 else NAMELESS] for index in range(8)} | {"ok": [READY]}
+    hosts = {f"w-{index}": [NO_ANSWER if index % 2 else NO_ADDRESS] for index in range(8)} | {"ok": [READY]}
     with pytest.raises(RefusedError) as raised:
         wait(hosts, timeout=30.0)
     faults = raised.value.faults
     assert faults[0].what == "8 of 9 workers are not ready; 30 s without an answer is too long"
     assert [fault.where for fault in faults[1:]] == [f"w-{index}" for index in range(8)]
     with pytest.raises(RefusedError, match="8 of 9 workers were not ready after 45 s"):
-        wait(hosts, timeout=30.0, whole=45.0)
+        wait(hosts, timeout=30.0, total=45.0)
 
 
 def test_workers_that_are_queued_are_waited_for_as_long_as_it_takes() -> None:
-    hours = [NAMELESS] * 5000  # with 5 s between them: seven hours
-    time, _ = wait({"a": [READY], "b": [*hours, SILENT, READY]}, timeout=900.0)
+    hours = [NO_ADDRESS] * 5000  # with 5 s between them: seven hours
+    time, _ = wait({"a": [READY], "b": [*hours, NO_ANSWER, READY]}, timeout=900.0)
     assert time.now > 6 * 3600
     assert time.said[-1].startswith("all 2 workers are ready")
 
 
 def test_the_time_of_each_worker_begins_with_its_address() -> None:
-    late = [NAMELESS] * 1000
-    slow = [SILENT] * 100  # 500 s of the 900 s
+    late = [NO_ADDRESS] * 1000
+    slow = [NO_ANSWER] * 100  # 500 s of the 900 s
     time, _ = wait(
         {"a": [READY], "b": [*late, *slow, READY], "c": [*late, *late, *slow, READY]}, timeout=900.0
     )
     assert time.said[-1].startswith("all 3 workers are ready")
     with pytest.raises(RefusedError, match="2 of 3"):
-        wait({"a": [READY], "b": [NAMELESS, SILENT], "c": [NAMELESS]}, timeout=900.0)
+        wait({"a": [READY], "b": [NO_ADDRESS, NO_ANSWER], "c": [NO_ADDRESS]}, timeout=900.0)
 
 
 def test_a_worker_that_lost_its_address_begins_anew() -> None:
-    turns = [one for _ in range(5) for one in (*[SILENT] * 100, NAMELESS)]
+    turns = [one for _ in range(5) for one in (*[NO_ANSWER] * 100, NO_ADDRESS)]
     wait({"a": [READY], "b": [*turns, READY]}, timeout=900.0)
 
 
 def test_a_limit_of_the_job_holds_for_workers_without_an_address() -> None:
     with pytest.raises(RefusedError, match="1 of 2 workers were not ready after 60 s"):
-        wait({"a": [READY], "b": [NAMELESS]}, whole=60.0)
-    time, _ = wait({"a": [READY], "b": [*[SILENT] * 100, READY]}, timeout=10.0, whole=3600.0)
+        wait({"a": [READY], "b": [NO_ADDRESS]}, total=60.0)
+    time, _ = wait({"a": [READY], "b": [*[NO_ANSWER] * 100, READY]}, timeout=10.0, total=3600.0)
     assert time.said[-1].startswith("all 2 workers are ready")
 
 
 def test_no_pause_goes_beyond_the_deadline() -> None:
     time = Time()
 
-    async def ask(host: str) -> Answer:
-        return SILENT
+    async def ask(host: str) -> ProbeResult:
+        return NO_ANSWER
 
     with pytest.raises(RefusedError):
         asyncio.run(wait_for(["a"], ask, Limits(timeout=3.0), time.around()))
@@ -133,21 +142,21 @@ def test_no_pause_goes_beyond_the_deadline() -> None:
 @pytest.mark.parametrize(
     ("answers", "goes_on"),
     [
-        ({"a": [SILENT], "b": [SILENT]}, True),
-        ({"a": [SILENT], "b": [*[NAMELESS] * 1000, SILENT]}, True),
-        ({"a": [SILENT], "b": [*[NAMELESS] * 1000, READY]}, False),
-        ({"a": [SILENT], "b": [READY]}, False),
+        ({"a": [NO_ANSWER], "b": [NO_ANSWER]}, True),
+        ({"a": [NO_ANSWER], "b": [*[NO_ADDRESS] * 1000, NO_ANSWER]}, True),
+        ({"a": [NO_ANSWER], "b": [*[NO_ADDRESS] * 1000, READY]}, False),
+        ({"a": [NO_ANSWER], "b": [READY]}, False),
     ],
 )
 def test_where_the_port_is_unknown_only_silence_of_all_is_passed_over(
-    answers: dict[str, list[Answer]], goes_on: bool
+    answers: dict[str, list[ProbeResult]], goes_on: bool
 ) -> None:
     if goes_on:
-        time, _ = wait(answers, knows_where=False)  # type: ignore[arg-type]
+        time, _ = wait(answers, knows_port=False)  # type: ignore[arg-type]
         assert "going on" in time.said[-1]
     else:
         with pytest.raises(RefusedError):
-            wait(answers, knows_where=False)  # type: ignore[arg-type]
+            wait(answers, knows_port=False)  # type: ignore[arg-type]
 
 
 @asynccontextmanager
@@ -165,46 +174,54 @@ async def listener(greeting: bytes) -> AsyncIterator[int]:
 
 
 @pytest.mark.parametrize(
-    ("greeting", "state"),
-    [(b"SSH-2.0-OpenSSH_9.2\r\n", State.READY), (b"HTTP/1.1 400\r\n", State.SILENT), (b"", State.SILENT)],
+    ("greeting", "readiness"),
+    [
+        (b"SSH-2.0-OpenSSH_9.2\r\n", Readiness.READY),
+        (b"HTTP/1.1 400\r\n", Readiness.NO_ANSWER),
+        (b"", Readiness.NO_ANSWER),
+    ],
 )
-def test_only_an_sshd_counts(greeting: bytes, state: State) -> None:
-    async def asked() -> Answer:
+def test_only_an_sshd_counts(greeting: bytes, readiness: Readiness) -> None:
+    async def asked() -> ProbeResult:
         async with listener(greeting) as port:
-            return await SshQuestion([port])("127.0.0.1")
+            return await SshProbe([port])("127.0.0.1")
 
-    assert asyncio.run(asked()).state is state
+    assert asyncio.run(asked()).readiness is readiness
 
 
 def test_where_an_address_is_enough_nothing_is_sent() -> None:
     """Proxies of a mesh with strict mTLS refuse whatever comes from an init container."""
 
-    async def asked() -> Answer:
+    async def asked() -> ProbeResult:
         async with listener(b"") as port:
-            return await SshQuestion([port], by_address=True)("127.0.0.1")
+            return await SshProbe([port], by_address=True)("127.0.0.1")
 
-    assert asyncio.run(asked()).state is State.READY
+    assert asyncio.run(asked()).readiness is Readiness.READY
     running = cast(Cluster, Pods(pod("Running", "False")))
-    assert asyncio.run(PodQuestion(running, "team", by_address=True)("w-0.j")).state is State.READY
+    assert asyncio.run(PodProbe(running, "team", by_address=True)("w-0.j")).readiness is Readiness.READY
     pending = cast(Cluster, Pods(pod("Pending", "False")))
-    assert asyncio.run(PodQuestion(pending, "team", by_address=True)("w-0.j")).state is State.NAMELESS
+    assert asyncio.run(PodProbe(pending, "team", by_address=True)("w-0.j")).readiness is Readiness.NO_ADDRESS
 
 
 def test_the_first_that_answers_tells_the_port_for_all() -> None:
-    async def asked() -> list[Answer]:
+    async def asked() -> list[ProbeResult]:
         async with listener(b"SSH-2.0-x\r\n") as right, listener(b"no") as wrong:
-            question = SshQuestion([wrong, right])
+            question = SshProbe([wrong, right])
             first = await question("127.0.0.1")
-            other = SshQuestion([wrong])
+            other = SshProbe([wrong])
             return [first, await question("127.0.0.1"), await other("127.0.0.1")]
 
     first, second, third = asyncio.run(asked())
-    assert (first.state, second.state, third.state) == (State.READY, State.READY, State.SILENT)
+    assert (first.readiness, second.readiness, third.readiness) == (
+        Readiness.READY,
+        Readiness.READY,
+        Readiness.NO_ANSWER,
+    )
 
 
 def test_a_host_without_a_name() -> None:
-    answer = asyncio.run(SshQuestion([22])("no-such-host.invalid"))
-    assert answer.state is State.NAMELESS
+    answer = asyncio.run(SshProbe([22])("no-such-host.invalid"))
+    assert answer.readiness is Readiness.NO_ADDRESS
     assert "no address" in str(answer)
 
 
@@ -213,7 +230,7 @@ def test_a_host_without_a_name() -> None:
     [("user me\nhostname w\nport 2222\n", (2222,)), ("", ()), ("port x\n", ()), ("sendenv PORT\n", ())],
 )
 def test_the_port_that_the_images_ssh_turns_to(text: str, ports: tuple[int, ...]) -> None:
-    assert port_of(text) == ports
+    assert port_in_ssh_config(text) == ports
 
 
 class Pods:
@@ -235,20 +252,24 @@ def pod(phase: str, ready: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("answer", "state", "text"),
+    ("answer", "readiness", "text"),
     [
-        (pod("Running", "True"), State.READY, "ready"),
-        (pod("Running", "False"), State.SILENT, "is Running, not ready"),
-        ({}, State.NAMELESS, "is Pending, not ready"),
-        (ApiError(status=404, reason="NotFound", message="gone"), State.NAMELESS, "is not there yet"),
-        (ApiError(status=403, reason="Forbidden", message="no"), State.NAMELESS, "cannot be looked at: no"),
-        (UnreachableError("reset"), State.SILENT, "cannot be looked at: reset"),
+        (pod("Running", "True"), Readiness.READY, "ready"),
+        (pod("Running", "False"), Readiness.NO_ANSWER, "is Running, not ready"),
+        ({}, Readiness.NO_ADDRESS, "is Pending, not ready"),
+        (ApiError(status=404, reason="NotFound", message="gone"), Readiness.NO_ADDRESS, "is not there yet"),
+        (
+            ApiError(status=403, reason="Forbidden", message="no"),
+            Readiness.NO_ADDRESS,
+            "cannot be looked at: no",
+        ),
+        (UnreachableError("reset"), Readiness.NO_ANSWER, "cannot be looked at: reset"),
     ],
 )
-def test_pods_are_asked_for_by_name(answer: Any, state: State, text: str) -> None:
+def test_pods_are_asked_for_by_name(answer: Any, readiness: Readiness, text: str) -> None:
     pods = Pods(answer)
-    said = asyncio.run(PodQuestion(cast(Cluster, pods), "team")("train-worker-1.train.team.svc"))
-    assert (said.state, str(said)) == (state, text)
+    said = asyncio.run(PodProbe(cast(Cluster, pods), "team")("train-worker-1.train.team.svc"))
+    assert (said.readiness, str(said)) == (readiness, text)
     assert pods.asked == [("train-worker-1", "team")]
 
 

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ringleader.errors import Fault, RequestError, RingleaderError
-from ringleader.podagent.launch_scripts import JobWords, install, install_kubectl
-from ringleader.podagent.wait_for_workers import Limits, Surroundings, wait_for
-from ringleader.podagent.worker_probes import USUAL_PORTS, SshQuestion, port_of
+from ringleader.podagent.launch_scripts import ScriptVariables, install, install_kubectl
+from ringleader.podagent.wait_for_workers import Limits, WaitContext, wait_for
+from ringleader.podagent.worker_probes import USUAL_PORTS, SshProbe, port_in_ssh_config
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _prepare(options: argparse.Namespace) -> None:
-    words = JobWords(
+    variables = ScriptVariables(
         hostfile=options.hostfile,
         slots=options.slots,
         launcher=options.launcher,
@@ -73,7 +73,7 @@ def _prepare(options: argparse.Namespace) -> None:
         expected=tuple(options.expect),
         ranks_by_default=options.ranks_by_default,
     )
-    install(Path(options.tools), words)
+    install(Path(options.tools), variables)
     if options.spawn == "exec":
         install_kubectl(Path(options.tools), server=_server(), namespace=options.namespace)
 
@@ -91,26 +91,30 @@ def _server() -> str:
 
 def _found_port(path: str) -> tuple[int, ...]:
     found = Path(path)
-    return port_of(found.read_text(encoding="utf-8", errors="replace")) if path and found.is_file() else ()
+    return (
+        port_in_ssh_config(found.read_text(encoding="utf-8", errors="replace"))
+        if path and found.is_file()
+        else ()
+    )
 
 
 async def _wait(options: argparse.Namespace, hosts: Sequence[str]) -> None:
     by_address = options.wait_for == "address"
-    around = Surroundings(clock=time.monotonic, sleep=asyncio.sleep, say=_say)
+    context = WaitContext(clock=time.monotonic, sleep=asyncio.sleep, say=_say)
     if options.spawn == "ssh":
         ports = options.port or [*_found_port(options.ssh_config), *USUAL_PORTS]
-        limits = Limits(timeout=options.timeout, whole=options.limit, knows_where=bool(options.port))
-        ssh = SshQuestion(tuple(dict.fromkeys(ports)), by_address=by_address)
-        await wait_for(hosts, ssh, limits, around)
+        limits = Limits(timeout=options.timeout, total=options.limit, knows_port=bool(options.port))
+        ssh = SshProbe(tuple(dict.fromkeys(ports)), by_address=by_address)
+        await wait_for(hosts, ssh, limits, context)
         return
     from ringleader.kube.client import RestCluster
     from ringleader.kube.credential_sources import credentials
-    from ringleader.podagent.by_api import PodQuestion
+    from ringleader.podagent.worker_probes import PodProbe
 
     cluster = RestCluster(await credentials())
     try:
-        question = PodQuestion(cluster, options.namespace, by_address=by_address)
-        await wait_for(hosts, question, Limits(timeout=options.timeout, whole=options.limit), around)
+        probe = PodProbe(cluster, options.namespace, by_address=by_address)
+        await wait_for(hosts, probe, Limits(timeout=options.timeout, total=options.limit), context)
     finally:
         await cluster.close()
 

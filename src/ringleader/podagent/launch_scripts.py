@@ -21,7 +21,7 @@ ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobWords:
+class ScriptVariables:
     """What the scripts know of their job."""
 
     hostfile: str
@@ -51,17 +51,17 @@ class JobWords:
         return "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items())
 
 
-def install(folder: Path, words: JobWords) -> None:
+def install(folder: Path, variables: ScriptVariables) -> None:
     """Write the scripts of a job into a folder; what a program there is may run by any user."""
     source = files(__package__) / "scripts"
     for name in SCRIPTS:
         _write(folder / name, (source / name).read_text(encoding="utf-8"), 0o755)
-    check = (source / "check.sh").read_text(encoding="utf-8")
+    check = (source / "check_mpirun.sh").read_text(encoding="utf-8")
     for name in CHECKED:
         # A folder for each, so that only names which the image has come into its PATH.
         (folder / "check" / name).mkdir(parents=True, exist_ok=True)
         _write(folder / "check" / name / name, check, 0o755)
-    _write(folder / "job.sh", words.text(), 0o644)
+    _write(folder / "job.sh", variables.text(), 0o644)
     contacted = folder / "contacted"
     contacted.mkdir(exist_ok=True)
     contacted.chmod(0o1777)

@@ -16,8 +16,8 @@ from ringleader.mpijob import object_names
 from ringleader.mpijob.model import MPIJob
 from ringleader.render.kubernetes import exec_spawn, ssh_secret
 from ringleader.render.kubernetes.gang_scheduling import gang_of
+from ringleader.render.kubernetes.gang_scheduling import pod_group as group_document
 from ringleader.render.kubernetes.operator_settings import OperatorSettings
-from ringleader.render.kubernetes.pod_group import pod_group as group_document
 from ringleader.render.kubernetes.service import service
 
 SERVICE_FIELDS = ("selector", "publishNotReadyAddresses")

@@ -33,8 +33,8 @@ from ringleader.kube.cluster import Cluster, Object
 from ringleader.mpijob import object_names
 from ringleader.mpijob.model import KIND, MPIJob
 from ringleader.mpijob.object_metadata import MANAGED_BY, MANAGER
+from ringleader.render.kubernetes.launcher_and_workers import worker_pod
 from ringleader.render.kubernetes.operator_settings import OperatorSettings
-from ringleader.render.kubernetes.worker import worker_pod
 
 REFUSALS = (400, 403, 404, 405, 409, 413, 415, 422)
 """Answers that the same request gets again until somebody changes something."""

@@ -19,9 +19,7 @@ from ringleader.launch.kubernetes.pod_template import literal
 from ringleader.mpijob import object_metadata, object_names
 from ringleader.mpijob.annotations import GANG, ON_WORKER_FAILURE, WAIT_FOR_WORKERS, WAIT_LIMIT, WAIT_OFF
 from ringleader.mpijob.model import ManagedBy, MPIJob
-from ringleader.render.kubernetes import config_map, exec_spawn, service, worker
-from ringleader.render.kubernetes import launcher_and_workers as launcher
-from ringleader.render.kubernetes import ssh_secret as secret
+from ringleader.render.kubernetes import config_map, exec_spawn, launcher_and_workers, service, ssh_secret
 from ringleader.render.kubernetes.operator_settings import OperatorSettings
 
 MANAGER = "ringleader-client"
@@ -100,8 +98,10 @@ def plan(job: MPIJob, settings: OperatorSettings, *, run: str) -> PodsPlan:
     return PodsPlan(
         launcher=_launcher(job, settings, run=run, waits=waits),
         parts=tuple(_ours(part) for part in parts),
-        secret=None if exec_spawn.is_exec(job) else _ours(secret.secret(job)),
-        workers=tuple(_ours(worker.worker_pod(job, index, settings)) for index in range(job.workers)),
+        secret=None if exec_spawn.is_exec(job) else _ours(ssh_secret.secret(job)),
+        workers=tuple(
+            _ours(launcher_and_workers.worker_pod(job, index, settings)) for index in range(job.workers)
+        ),
     )
 
 
@@ -112,7 +112,7 @@ def owned(document: Document, *, name: str, uid: str) -> Document:
 
 
 def _launcher(job: MPIJob, settings: OperatorSettings, *, run: str, waits: bool) -> Document:
-    document = _ours(launcher.launcher_job(job, settings, suspend=True))
+    document = _ours(launcher_and_workers.launcher_job(job, settings, suspend=True))
     meta, spec = document["metadata"], document["spec"]
     meta["labels"] = {**meta["labels"], object_metadata.JOB_NAME: job.metadata.name, ON_PODS: "pods"}
     meta["annotations"] = {

@@ -1,10 +1,25 @@
-"""The launcher's Job: the Pod in which mpirun is called. Pure."""
+"""The launcher's Job and the workers' Pods: the user's templates and what is added to them. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
 from ringleader.mpijob import object_names
 from ringleader.mpijob.model import MPIJob
-from ringleader.mpijob.object_metadata import LAUNCHER, Document, metadata
+from ringleader.mpijob.object_metadata import (
+    JOB_ROLE,
+    LAUNCHER,
+    MANAGED_BY,
+    MANAGER,
+    REPLICA_INDEX,
+    WORKER,
+    Document,
+    metadata,
+    owner,
+    selector,
+)
 from ringleader.render.kubernetes import (
     config_map,
     gang_scheduling,
@@ -13,9 +28,8 @@ from ringleader.render.kubernetes import (
     rdma_annotations,
     ssh_secret,
 )
-from ringleader.render.kubernetes.exec_spawn import account_name, is_exec
+from ringleader.render.kubernetes.exec_spawn import SLEEP, account_name, is_exec
 from ringleader.render.kubernetes.operator_settings import OperatorSettings
-from ringleader.render.kubernetes.pod import add_volume, label_index, pod_of
 
 
 def launcher_job(job: MPIJob, settings: OperatorSettings, *, suspend: bool) -> Document:
@@ -59,11 +73,11 @@ def failure_policy(template: Document) -> Document:
 def launcher_template(job: MPIJob, settings: OperatorSettings) -> Document:
     """Return the template of the launcher's Pods."""
     launcher = job.spec.mpi_replica_specs.launcher
-    pod = pod_of(job, launcher.template, LAUNCHER, object_names.launcher(job.metadata.name))
+    pod = _pod_of(job, launcher.template, LAUNCHER, object_names.launcher(job.metadata.name))
     spec = pod["spec"]
     spec["restartPolicy"] = str(launcher.restart_policy)
     if job.spec.run_launcher_as_worker:
-        label_index(pod, 0)
+        _label_index(pod, 0)
     path = init_containers.agent_path(job, settings)
     first = mpi_environment.of_launcher(spec["containers"][0], job, path)
     spec["containers"][0] = init_containers.checked(first) if path else first
@@ -71,13 +85,92 @@ def launcher_template(job: MPIJob, settings: OperatorSettings) -> Document:
         spec["serviceAccountName"] = account_name(job)
         spec["automountServiceAccountToken"] = True
     else:
-        add_volume(pod, ssh_secret.volume(job, LAUNCHER), ssh_secret.mount(job))
-    add_volume(pod, config_map.volume(job), config_map.mount())
+        _add_volume(pod, ssh_secret.volume(job, LAUNCHER), ssh_secret.mount(job))
+    _add_volume(pod, config_map.volume(job), config_map.mount())
     if path:
-        add_volume(pod, init_containers.volume(), init_containers.mount())
+        _add_volume(pod, init_containers.volume(), init_containers.mount())
         ours = init_containers.init_containers(job, settings, spec)
         spec["initContainers"] = [*(spec.get("initContainers") or ()), *ours]
     gang_scheduling.join(pod, job, settings)
     if job.spec.run_launcher_as_worker or job.spec.mpi_replica_specs.worker is None:
         rdma_annotations.give(pod, job, LAUNCHER)
     return pod
+
+
+def worker_pod(job: MPIJob, index: int, settings: OperatorSettings) -> Document:
+    """Return the Pod of the worker with this index. RequestError where its RDMA profile is unknown."""
+    worker = job.spec.mpi_replica_specs.worker
+    assert worker is not None, "a job without workers has no worker's Pod"
+    name = object_names.worker(job.metadata.name, index)
+    pod = _pod_of(job, worker.template, WORKER, name)
+    spec = pod["spec"]
+    spec["restartPolicy"] = str(worker.restart_policy)
+    _add_search_domain(spec, job, settings)
+    _label_index(pod, index + 1 if job.spec.run_launcher_as_worker else index)
+    first = mpi_environment.of_worker(spec["containers"][0])
+    if not first.get("command") and not first.get("args"):
+        first |= _default_program(job)
+    spec["containers"][0] = first
+    if not is_exec(job):
+        _add_volume(pod, ssh_secret.volume(job, WORKER), ssh_secret.mount(job))
+    gang_scheduling.join(pod, job, settings)
+    rdma_annotations.give(pod, job)
+    pod["metadata"] = {
+        "name": name,
+        "namespace": job.metadata.namespace,
+        **pod["metadata"],
+        "ownerReferences": [owner(job)],
+    }
+    return {"apiVersion": "v1", "kind": "Pod", **pod}
+
+
+def _add_search_domain(spec: Document, job: MPIJob, settings: OperatorSettings) -> None:
+    """Let a worker find the launcher by its host name: that is what Hydra tells its daemons."""
+    dns = dict(spec.get("dnsConfig") or {})
+    domain = (
+        f"{object_names.service(job.metadata.name)}.{job.metadata.namespace}.svc.{settings.search_domain}"
+    )
+    dns["searches"] = [*(dns.get("searches") or ()), domain]
+    spec["dnsConfig"] = dns
+
+
+def _default_program(job: MPIJob) -> Document:
+    """Return what a worker runs that was not told what to run."""
+    if is_exec(job):
+        return {"command": list(SLEEP)}
+    port = rdma_annotations.ssh_port(job)
+    args = [*ssh_secret.sshd_args(job), *(() if port is None else ("-p", str(port)))]
+    return {"command": list(ssh_secret.SSHD), **({"args": args} if args else {})}
+
+
+def _pod_of(job: MPIJob, template: Mapping[str, Any], role: str, hostname: str) -> Document:
+    """Return a new Pod template with labels, host name and restart policy of its role."""
+    meta, spec = template.get("metadata") or {}, deepcopy(dict(template["spec"]))
+    spec["hostname"] = hostname
+    spec["subdomain"] = object_names.service(job.metadata.name)
+    if spec.get("hostNetwork"):
+        # The node's resolver does not know the cluster's names.
+        spec["dnsPolicy"] = "ClusterFirstWithHostNet"
+    labels = {
+        MANAGED_BY: MANAGER,
+        **(meta.get("labels") or {}),
+        **selector(job.metadata.name),
+        JOB_ROLE: role,
+    }
+    found: Document = {"labels": labels}
+    if meta.get("annotations"):
+        found["annotations"] = dict(meta["annotations"])
+    return {"metadata": found, "spec": spec}
+
+
+def _label_index(pod: Document, index: int) -> None:
+    """Give a Pod of ours its place in the hostfile."""
+    pod["metadata"]["labels"][REPLICA_INDEX] = str(index)
+
+
+def _add_volume(pod: Document, volume: Document, mount: Document) -> None:
+    """Add a volume to a Pod of ours, and mount it in its first container."""
+    spec = pod["spec"]
+    spec["volumes"] = [*(spec.get("volumes") or ()), volume]
+    first = spec["containers"][0]
+    first["volumeMounts"] = [*(first.get("volumeMounts") or ()), mount]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ringleader.errors import Fault, RequestError
 from ringleader.mpijob import object_names
@@ -11,7 +12,6 @@ from ringleader.mpijob.crd import crd
 from ringleader.mpijob.object_metadata import Document
 from ringleader.render.kubernetes.gang_scheduling import NONE
 from ringleader.render.kubernetes.operator_admission_policy import policies
-from ringleader.render.kubernetes.operator_deployment import PORT, DeploymentTerms, deployment
 from ringleader.render.kubernetes.operator_rbac import (
     exec_rules,
     job_rules,
@@ -27,6 +27,12 @@ NAMESPACE = "mpi-operator"
 controllers one at most is at work while the one replaces the other."""
 METRICS_LABEL = {"metrics": "enabled"}
 """Label of namespaces whose Pods may read the metrics, as kubebuilder's projects have it."""
+PORT = 8080
+RESOURCES: Mapping[str, Any] = {
+    # No limit of CPU: it would only make many jobs start late.
+    "requests": {"cpu": "100m", "memory": "128Mi"},
+    "limits": {"memory": "512Mi"},
+}
 _APP = "app.kubernetes.io/name"
 _INSTANCE = "app.kubernetes.io/instance"
 _LABELS = {_APP: NAME, "app.kubernetes.io/part-of": "ringleader"}
@@ -110,15 +116,7 @@ def manifests(wish: Installation) -> list[Document]:
     found = [crd()] if wish.has_crd else []
     found += [_namespace(wish)] if wish.has_namespace else []
     found += [*_account(wish), *_policies(wish)]
-    terms = DeploymentTerms(
-        image=wish.image,
-        replicas=wish.replicas,
-        account=wish.name,
-        arguments=tuple(_arguments(wish)),
-        labels=wish.labels,
-        selected=wish.selected,
-    )
-    found += [deployment(_metadata(wish), terms), _metrics_service(wish)]
+    found += [_deployment(wish), _metrics_service(wish)]
     return [*found, *_network_policy(wish), *_budget(wish)]
 
 
@@ -186,6 +184,51 @@ def _arguments(wish: Installation) -> Iterator[str]:
         yield "--exec-spawn"
     if wish.has_log_tails:
         yield "--log-tails"
+
+
+def _deployment(wish: Installation) -> Document:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": _metadata(wish),
+        "spec": {
+            "replicas": wish.replicas,
+            "selector": {"matchLabels": wish.selected},
+            "template": {
+                "metadata": {"labels": wish.labels},
+                "spec": {
+                    "serviceAccountName": wish.name,
+                    "securityContext": {
+                        "runAsNonRoot": True,
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
+                    "containers": [_container(wish)],
+                    "volumes": [{"name": "tmp", "emptyDir": {}}],
+                },
+            },
+        },
+    }
+
+
+def _container(wish: Installation) -> Document:
+    return {
+        "name": "operator",
+        "image": wish.image,
+        "command": ["ringleader", "operator", "run"],
+        "args": list(_arguments(wish)),
+        # Jobs' Pods run it, too: it waits there for their workers.
+        "env": [{"name": "RINGLEADER_OPERATOR_IMAGE", "value": wish.image}],
+        "ports": [{"name": "http", "containerPort": PORT}],
+        "livenessProbe": {"httpGet": {"path": "/healthz", "port": "http"}, "periodSeconds": 20},
+        "readinessProbe": {"httpGet": {"path": "/readyz", "port": "http"}, "periodSeconds": 5},
+        "resources": {name: dict(amounts) for name, amounts in RESOURCES.items()},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+    }
 
 
 def _metrics_service(wish: Installation) -> Document:
