@@ -32,7 +32,7 @@ def arms_for(nbytes: int) -> dict[str, Callable[[], object]]:
     from mpi4py import MPI
 
     count, size = nbytes // 4, hvd.size()
-    engine, board = session().engine, session().board
+    engine, flags = session().engine, session().flags
     transport, region = engine.transport, engine.register(count, "float32")
     registered = hvd.registered_empty(count)
     ordinary, theirs, gloo = torch.zeros(count), torch.zeros(count), torch.zeros(count)
@@ -41,7 +41,7 @@ def arms_for(nbytes: int) -> dict[str, Callable[[], object]]:
 
     def ours() -> None:
         if region.quick is None:  # one call of MPI needs no meeting before it
-            board.barrier()
+            flags.barrier()
         transport.exchange(region, ReduceOp.SUM, 1.0)
 
     arms = {
@@ -140,8 +140,8 @@ def main() -> None:
         medians = {name: f"{statistics.median(values) * 1e6:.0f} µs" for name, values in times.items()}
         print(f"{TENSORS} tensors of 4 kB: {medians}")
         print(verdict("many tensors over a loop of MPI", over, 2.5, at_most=True))
-        choice = getattr(session().engine.transport, "choice", None)
-        result["choice"] = choice.describe() if choice is not None else ""
+        table = getattr(session().engine.transport, "table", None)
+        result["choice"] = table.describe() if table is not None else ""
         print(f"    {result['choice']}\n    {context()}")
         keep("allreduce", {"ranks": args.ranks, "rounds": args.rounds, "pinned": args.pin, "sizes": result})
     part()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringleader.collectives.bucket_plan import BucketPlan, Shape, even_groups, plan_buckets
+from ringleader.collectives.bucket_plan import BucketPlan, ParameterShape, even_groups, plan_buckets
 
 SIZES = {"float32": 4, "float64": 8, "bfloat16": 2}
 SHAPES = st.lists(
     st.builds(
-        lambda dtype, count: Shape(name="p", dtype=dtype, itemsize=SIZES[dtype], dims=(count,)),
+        lambda dtype, count: ParameterShape(name="p", dtype=dtype, itemsize=SIZES[dtype], dims=(count,)),
         st.sampled_from(sorted(SIZES)),
         st.integers(0, 300),
     ),
@@ -21,11 +21,13 @@ CAPS = st.one_of(st.none(), st.integers(1, 4000))
 
 
 def placed(plan: BucketPlan) -> list[int]:
-    return [place.parameter for bucket in plan.buckets for place in bucket.places]
+    return [span.parameter for bucket in plan.buckets for span in bucket.spans]
 
 
 @given(SHAPES, CAPS, st.randoms(use_true_random=False))
-def test_a_plan_in_another_order_fits_the_same_memory(shapes: list[Shape], cap: int | None, random) -> None:
+def test_a_plan_in_another_order_fits_the_same_memory(
+    shapes: list[ParameterShape], cap: int | None, random
+) -> None:
     order = list(range(len(shapes)))
     random.shuffle(order)
     first, second = plan_buckets(shapes, cap_bytes=cap), plan_buckets(shapes, cap_bytes=cap, order=order)
@@ -44,7 +46,7 @@ def test_a_plan_in_another_order_fits_the_same_memory(shapes: list[Shape], cap: 
 
 
 @given(SHAPES, st.data())
-def test_parameters_left_out_have_no_place(shapes: list[Shape], data: st.DataObject) -> None:
+def test_parameters_left_out_have_no_place(shapes: list[ParameterShape], data: st.DataObject) -> None:
     order = data.draw(st.lists(st.sampled_from(range(len(shapes))), unique=True))
     plan = plan_buckets(shapes, cap_bytes=None, order=order)
     assert sorted(placed(plan)) == sorted(order)
@@ -53,27 +55,29 @@ def test_parameters_left_out_have_no_place(shapes: list[Shape], data: st.DataObj
 
 
 @given(SHAPES, CAPS, st.data())
-def test_a_group_is_one_bucket_per_type(shapes: list[Shape], cap: int | None, data: st.DataObject) -> None:
+def test_a_group_is_one_bucket_per_type(
+    shapes: list[ParameterShape], cap: int | None, data: st.DataObject
+) -> None:
     names = list(range(len(shapes)))
     cut = data.draw(st.integers(1, len(shapes)))
     group = names[:cut]
     plan = plan_buckets(shapes, cap_bytes=cap, groups=[group])
-    with_group = [bucket for bucket in plan.buckets if {p.parameter for p in bucket.places} & set(group)]
+    with_group = [bucket for bucket in plan.buckets if {p.parameter for p in bucket.spans} & set(group)]
     assert len(with_group) == len({shapes[at].dtype for at in group})
-    assert sorted(p.parameter for b in with_group for p in b.places) == group
+    assert sorted(p.parameter for b in with_group for p in b.spans) == group
     assert sorted(placed(plan)) == names
     # Buckets come in the order in which their last gradient does.
-    last = [min(p.parameter for p in bucket.places) for bucket in plan.buckets]
+    last = [min(p.parameter for p in bucket.spans) for bucket in plan.buckets]
     assert last == sorted(last, reverse=True)
 
 
 @given(SHAPES, st.integers(1, 8))
-def test_even_groups_hold_everything_once(shapes: list[Shape], number: int) -> None:
+def test_even_groups_hold_everything_once(shapes: list[ParameterShape], number: int) -> None:
     groups = even_groups(shapes, number)
     assert len(groups) <= number
     assert [at for group in groups for at in group] == list(reversed(range(len(shapes))))
 
 
 def test_even_groups_are_even() -> None:
-    shapes = [Shape(name="p", dtype="float32", itemsize=4, dims=(64,)) for _ in range(12)]
+    shapes = [ParameterShape(name="p", dtype="float32", itemsize=4, dims=(64,)) for _ in range(12)]
     assert [len(group) for group in even_groups(shapes, 4)] == [3, 3, 3, 3]

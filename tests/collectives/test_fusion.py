@@ -8,18 +8,18 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringleader.collectives.fusion import ALIGNMENT, Fusing, plan_batches
+from ringleader.collectives.fusion import ALIGNMENT, FusionLimits, plan_batches
 from ringleader.collectives.kernels import ITEMSIZE
-from ringleader.collectives.operations import Call, ReduceOp
+from ringleader.collectives.operations import ReduceOp, Signature
 
-FUSING = Fusing(small_bytes=4096, most_bytes=8192)
-
-
-def add(*shape: int, **more: object) -> Call:
-    return replace(Call(kind="allreduce", dtype="float32", shape=shape), **more)  # type: ignore[arg-type]
+FUSING = FusionLimits(small_bytes=4096, most_bytes=8192)
 
 
-def members(*calls: Call) -> list[tuple[int, ...]]:
+def add(*shape: int, **more: object) -> Signature:
+    return replace(Signature(kind="allreduce", dtype="float32", shape=shape), **more)  # type: ignore[arg-type]
+
+
+def members(*calls: Signature) -> list[tuple[int, ...]]:
     return [batch.members for batch in plan_batches(calls, FUSING)]
 
 
@@ -27,7 +27,7 @@ def test_what_is_alike_and_small_is_packed() -> None:
     assert members(add(3), add(2, 5), add()) == [(0, 1, 2)]
     (batch,) = plan_batches([add(3), add(2, 10), add()], FUSING)
     assert batch.starts == (0, 16, 48)
-    assert batch.call == add(64)
+    assert batch.signature == add(64)
 
 
 def test_what_differs_stays_apart() -> None:
@@ -64,11 +64,11 @@ def test_a_full_batch_is_followed_by_another() -> None:
 
 def test_one_alone_keeps_its_call() -> None:
     call = add(2, 3)
-    assert plan_batches([call], FUSING)[0].call is call
+    assert plan_batches([call], FUSING)[0].signature is call
 
 
 CALLS = st.builds(
-    Call,
+    Signature,
     kind=st.sampled_from(["allreduce", "allreduce", "broadcast"]),
     dtype=st.sampled_from(["float32", "float64", "uint8"]),
     shape=st.lists(st.integers(0, 40), max_size=2).map(tuple),
@@ -77,17 +77,17 @@ CALLS = st.builds(
 
 
 @given(st.lists(CALLS, max_size=40))
-def test_every_operation_has_one_place_of_its_own(calls: list[Call]) -> None:
+def test_every_operation_has_one_place_of_its_own(calls: list[Signature]) -> None:
     batches = plan_batches(calls, FUSING)
     assert sorted(place for batch in batches for place in batch.members) == list(range(len(calls)))
     assert [batch.members[0] for batch in batches] == sorted(batch.members[0] for batch in batches)
     for batch in batches:
         if len(batch.members) == 1:
             continue
-        itemsize, end = ITEMSIZE[batch.call.dtype], 0
+        itemsize, end = ITEMSIZE[batch.signature.dtype], 0
         for place, start in zip(batch.members, batch.starts, strict=True):
             assert start * itemsize % ALIGNMENT == 0
             assert start >= end
             end = start + math.prod(calls[place].shape)
-        assert end <= batch.call.shape[0]
-        assert batch.call.shape[0] * itemsize <= FUSING.most_bytes
+        assert end <= batch.signature.shape[0]
+        assert batch.signature.shape[0] * itemsize <= FUSING.most_bytes

@@ -9,20 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringleader.collectives.negotiation import Decision, Limits, Pending, decide, decode, encode
-from ringleader.collectives.operations import JOIN, Call, ReduceOp
+from ringleader.collectives.operations import JOIN, ReduceOp, Signature
 
-ADD = Call(kind="allreduce", dtype="float32", shape=(3,))
-GATHER = Call(kind="allgather", dtype="float32", shape=(3,))
-JOINING = (JOIN, Call(kind="join"))
-BUCKET = Call(kind="gradients", dtype="float32", shape=(64,), note="plan 1")
+ADD = Signature(kind="allreduce", dtype="float32", shape=(3,))
+GATHER = Signature(kind="allgather", dtype="float32", shape=(3,))
+JOINING = (JOIN, Signature(kind="join"))
+BUCKET = Signature(kind="gradients", dtype="float32", shape=(64,), note="plan 1")
 
 
 def asked(
-    *entries: tuple[str, Call],
+    *entries: tuple[str, Signature],
     blocked: bool = True,
     stuck: float = 0.0,
     ages: tuple[float, ...] = (),
-    offers: tuple[tuple[str, Call], ...] = (),
+    offers: tuple[tuple[str, Signature], ...] = (),
     counted: int = 0,
 ) -> Pending:
     return Pending(
@@ -30,8 +30,8 @@ def asked(
     )
 
 
-def decided(*ranks: Pending, patience: float = 1.0, **limits: float) -> Decision:
-    return decide(ranks, limits=Limits(patience=patience, **limits))
+def decided(*ranks: Pending, mismatch: float = 1.0, **limits: float) -> Decision:
+    return decide(ranks, limits=Limits(mismatch=mismatch, **limits))
 
 
 def test_what_all_have_asked_for_is_ready_in_one_order() -> None:
@@ -46,16 +46,16 @@ def test_what_all_have_asked_for_is_ready_in_one_order() -> None:
 @pytest.mark.parametrize(
     ("other", "subject"),
     [
-        (Call(kind="broadcast", dtype="float32", shape=(3,)), "operations"),
-        (Call(kind="allreduce", dtype="float32", shape=(3,), device="cuda"), "devices"),
-        (Call(kind="allreduce", dtype="int32", shape=(3,)), "data types"),
-        (Call(kind="allreduce", dtype="float32", shape=(4,)), "tensor shapes"),
-        (Call(kind="allreduce", dtype="float32", shape=(3,), op=ReduceOp.MAX), "reduce operations"),
-        (Call(kind="allreduce", dtype="float32", shape=(3,), prescale=2.0), "scale factors"),
-        (Call(kind="allreduce", dtype="float32", shape=(3,), note="plan 1"), "requests"),
+        (Signature(kind="broadcast", dtype="float32", shape=(3,)), "operations"),
+        (Signature(kind="allreduce", dtype="float32", shape=(3,), device="cuda"), "devices"),
+        (Signature(kind="allreduce", dtype="int32", shape=(3,)), "data types"),
+        (Signature(kind="allreduce", dtype="float32", shape=(4,)), "tensor shapes"),
+        (Signature(kind="allreduce", dtype="float32", shape=(3,), op=ReduceOp.MAX), "reduce operations"),
+        (Signature(kind="allreduce", dtype="float32", shape=(3,), prescale=2.0), "scale factors"),
+        (Signature(kind="allreduce", dtype="float32", shape=(3,), note="plan 1"), "requests"),
     ],
 )
-def test_a_mismatch_names_what_differs_and_where(other: Call, subject: str) -> None:
+def test_a_mismatch_names_what_differs_and_where(other: Signature, subject: str) -> None:
     decision = decided(asked(("a", ADD)), asked(("a", other)), asked(("a", ADD)))
     assert decision.ready == ()
     assert decision.mismatched["a"].startswith(f"Mismatched {subject} for 'a': ranks 0, 2: ")
@@ -63,7 +63,7 @@ def test_a_mismatch_names_what_differs_and_where(other: Call, subject: str) -> N
 
 
 def test_a_mismatch_of_roots() -> None:
-    roots = [Call(kind="broadcast", root=root) for root in (0, 1)]
+    roots = [Signature(kind="broadcast", root=root) for root in (0, 1)]
     decision = decided(*(asked(("a", call)) for call in roots))
     assert decision.mismatched["a"].startswith("Mismatched root ranks for 'a': rank 0: broadcast of ")
 
@@ -73,7 +73,7 @@ def test_a_deadlock_needs_all_ranks_blocked_for_long() -> None:
     assert decided(*stuck).deadlocked == (
         "Mismatched operations, and every rank waits: rank 0 for 'a'; rank 1 for 'b'"
     )
-    assert decided(*stuck, patience=1.7).deadlocked == ""
+    assert decided(*stuck, mismatch=1.7).deadlocked == ""
     assert decided(stuck[0], asked(("b", ADD), stuck=9, blocked=False)).deadlocked == ""
     assert decided(stuck[0], asked(("a", ADD), ("b", ADD), stuck=9)).deadlocked == ""
 
@@ -109,7 +109,7 @@ def test_memory_goes_when_no_rank_needs_it() -> None:
 
 
 def test_ranks_that_have_joined_take_part_in_reductions() -> None:
-    barrier = ("barrier.noname", Call(kind="barrier"))
+    barrier = ("barrier.noname", Signature(kind="barrier"))
     decision = decided(asked(JOINING), asked(("a", ADD), barrier), asked(barrier, ("a", ADD), ("b", ADD)))
     assert decision.ready == ("a", "barrier.noname")
     assert decision.absent == {"a": ADD, "barrier.noname": barrier[1]}
@@ -197,13 +197,13 @@ def test_no_stall_is_told_of_ranks_that_have_joined_or_of_joining() -> None:
 
 def test_a_stall_ends_the_engine_also_where_it_is_not_told() -> None:
     ranks = [asked(("a", ADD), ages=(10.0,)), asked(("b", ADD), ages=(1.0,))]
-    assert decided(*ranks, patience=99.0, shutdown=5.0).shutdown == (
+    assert decided(*ranks, mismatch=99.0, shutdown=5.0).shutdown == (
         "Horovod has been shut down: 'a' has waited 10 s for rank 1 to ask for it too."
     )
 
 
 CALLS = st.builds(
-    Call,
+    Signature,
     kind=st.sampled_from(["allreduce", "allgather", "barrier"]),
     dtype=st.sampled_from(["float32", "bool"]),
     shape=st.lists(st.integers(0, 2**40), max_size=3).map(tuple),
@@ -238,7 +238,7 @@ NAMES = st.sampled_from("abcdef")
         max_size=4,
     )
 )
-def test_every_rank_can_do_what_is_decided(ranks: list[tuple[list[tuple[str, Call]], bool]]) -> None:
+def test_every_rank_can_do_what_is_decided(ranks: list[tuple[list[tuple[str, Signature]], bool]]) -> None:
     pending = [
         asked(*dict(entries).items(), *([JOINING] if joins else []), blocked=False)
         for entries, joins in ranks

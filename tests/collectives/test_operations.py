@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from ringleader.collectives.operations import Call, ReduceOp, Work
+from ringleader.collectives.operations import ReduceOp, Signature, Work
 from ringleader.collectives.transports.adasum import power_of_two, weights
 from ringleader.collectives.transports.alltoall import row_counts
 from ringleader.collectives.transports.loopback import LoopbackTransport, UncoupledTransport
@@ -73,8 +73,8 @@ def test_adasum_weights() -> None:
 def _done(transport: LoopbackTransport, kind: str, array: torch.Tensor, **words: Any) -> Work:
     splits = words.pop("splits", None)
     shape = tuple(array.shape[1:] if kind in ("allgather", "alltoall") else array.shape)
-    call = Call(kind=kind, dtype="float32", shape=shape, **words)
-    work = Work(call, 0, name=None, serial=0, array=array, out=torch.empty_like(array), splits=splits)
+    signature = Signature(kind=kind, dtype="float32", shape=shape, **words)
+    work = Work(signature, 0, name=None, serial=0, array=array, out=torch.empty_like(array), splits=splits)
     transport.execute(work, staged=False)
     return work
 

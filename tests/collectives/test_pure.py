@@ -10,22 +10,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringleader.collectives.bucket_plan import ALIGNMENT, Shape, first_difference, plan_buckets
-from ringleader.collectives.digest_barrier import PAGE_BYTES, HostBoard
-from ringleader.collectives.environment import read_surroundings, wrong_library
+from ringleader.collectives.bucket_plan import ALIGNMENT, ParameterShape, first_difference, plan_buckets
+from ringleader.collectives.digest_barrier import PAGE_BYTES, SharedFlags
+from ringleader.collectives.environment import read_settings, wrong_library
 from ringleader.collectives.exceptions import HorovodInternalError
 from ringleader.collectives.liveness import End
-from ringleader.collectives.operations import MASK, Call, ReduceOp, Work, call_digest
-from ringleader.collectives.peer_wait import Watch
+from ringleader.collectives.operations import MASK, ReduceOp, Signature, Work, signature_digest
+from ringleader.collectives.peer_wait import PeerWait
 
-ADD = Call(kind="allreduce", dtype="float32", shape=(3,))
+ADD = Signature(kind="allreduce", dtype="float32", shape=(3,))
 
 
 def test_digests_tell_operations_apart() -> None:
-    def work(call: Call, name: str | None, serial: int = 0) -> int:
-        return Work(call, call_digest(call), name=name, serial=serial, array=None, out=None).digest
+    def work(signature: Signature, name: str | None, serial: int = 0) -> int:
+        return Work(
+            signature, signature_digest(signature), name=name, serial=serial, array=None, out=None
+        ).digest
 
-    other = Call(kind="allreduce", dtype="float32", shape=(3,), op=ReduceOp.MIN)
+    other = Signature(kind="allreduce", dtype="float32", shape=(3,), op=ReduceOp.MIN)
     digests = [
         work(ADD, "a"),
         work(ADD, "b"),
@@ -39,7 +41,7 @@ def test_digests_tell_operations_apart() -> None:
 
 
 SWAPPED = [
-    Call(kind=kind, dtype=dtype, shape=shape, op=op, root=root)
+    Signature(kind=kind, dtype=dtype, shape=shape, op=op, root=root)
     for kind in ("allreduce", "broadcast", "allgather")
     for dtype in ("float32", "int32")
     for shape in ((4,), (6,))
@@ -55,21 +57,21 @@ SWAPPED = [
     st.randoms(use_true_random=False),
 )
 def test_digests_of_a_round_tell_who_has_which_name(
-    calls: list[Call], name: str | None, serial: int, random: Random
+    calls: list[Signature], name: str | None, serial: int, random: Random
 ) -> None:
     """The sum is the same in every order, and for another assignment of calls to names it is another."""
 
-    def digests(calls: list[Call]) -> list[int]:
+    def digests(calls: list[Signature]) -> list[int]:
         works = [
             Work(
-                call,
-                call_digest(call),
+                signature,
+                signature_digest(signature),
                 name=None if name is None else f"{name}_{at}of{len(calls)}",
                 serial=serial + at,
                 array=None,
                 out=None,
             )
-            for at, call in enumerate(calls)
+            for at, signature in enumerate(calls)
         ]
         return [work.digest for work in works]
 
@@ -80,31 +82,31 @@ def test_digests_of_a_round_tell_who_has_which_name(
 
 def test_a_wait_for_ranks_that_live_has_no_end_but_is_told_ever_less_often() -> None:
     times, said = iter(range(0, 100_000, 20)), []
-    watch = Watch(
+    peer_wait = PeerWait(
         rank=1,
-        signs=[],
-        warn_seconds=read_surroundings({}).warn_seconds,
-        deadline_seconds=read_surroundings({}).deadline_seconds,
+        liveness_sources=[],
+        warn_seconds=read_settings({}).warn_seconds,
+        deadline_seconds=read_settings({}).deadline_seconds,
         clock=lambda: next(times),
         say=said.append,
     )
-    watch.subject, looks = "an allreduce", iter(range(400))
-    watch.until(lambda: next(looks) == 399, lambda: [0])
+    peer_wait.subject, looks = "an allreduce", iter(range(400))
+    peer_wait.until(lambda: next(looks) == 399, lambda: [0])
     assert 5 < len(said) < 10
     assert said[0].endswith("s in an allreduce for rank 0")
-    patient = read_surroundings({"RINGLEADER_DEADLINE": "100"})
-    assert (patient.deadline_seconds, patient.stall_seconds) == (100, 100)
-    assert read_surroundings({"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "90"}).deadline_seconds == 90
+    polling = read_settings({"RINGLEADER_DEADLINE": "100"})
+    assert (polling.deadline_seconds, polling.stall_seconds) == (100, 100)
+    assert read_settings({"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "90"}).deadline_seconds == 90
 
 
 def test_who_gave_up_because_of_another_is_not_named_beside_that_one() -> None:
     gone = {0: "has ended with exit code 1", 2: End.BROKEN.words()}
-    watch = Watch(rank=1, signs=[lambda: gone], warn_seconds=9, deadline_seconds=9)
+    peer_wait = PeerWait(rank=1, liveness_sources=[lambda: gone], warn_seconds=9, deadline_seconds=9)
     with pytest.raises(HorovodInternalError, match=r"^rank 0 has ended with exit code 1 while rank 1 waits"):
-        watch.until(lambda: False, lambda: [0, 2])
+        peer_wait.until(lambda: False, lambda: [0, 2])
     gone.pop(0)
     with pytest.raises(HorovodInternalError, match=r"^rank 2 gave up in an operation"):
-        watch.until(lambda: False, lambda: [0, 2])
+        peer_wait.until(lambda: False, lambda: [0, 2])
 
 
 def test_the_digest_of_a_peer_is_read_after_its_turn() -> None:
@@ -119,14 +121,14 @@ def test_the_digest_of_a_peer_is_read_after_its_turn() -> None:
 
     segment: Any = SimpleNamespace(parts=pages, fence=fence)
     idle: Any = None
-    board = HostBoard(segment, me=0, ranks=[0, 1], wire=idle, watch=idle, crowded=False)
-    assert board.arrive(77)
+    flags = SharedFlags(segment, me=0, ranks=[0, 1], mpi_calls=idle, peer_wait=idle, oversubscribed=False)
+    assert flags.agree(77)
 
 
 SIZES = {"float32": 4, "float64": 8, "float16": 2, "uint8": 1}
 SHAPES = st.lists(
     st.builds(
-        lambda dtype, dims: Shape(name="p", dtype=dtype, itemsize=SIZES[dtype], dims=tuple(dims)),
+        lambda dtype, dims: ParameterShape(name="p", dtype=dtype, itemsize=SIZES[dtype], dims=tuple(dims)),
         st.sampled_from(sorted(SIZES)),
         st.lists(st.integers(0, 40), max_size=3),
     ),
@@ -135,12 +137,12 @@ SHAPES = st.lists(
 
 
 @given(SHAPES, st.one_of(st.none(), st.integers(1, 20_000)))
-def test_every_gradient_has_one_place_of_its_own(shapes: list[Shape], cap: int | None) -> None:
+def test_every_gradient_has_one_place_of_its_own(shapes: list[ParameterShape], cap: int | None) -> None:
     plan = plan_buckets(shapes, cap_bytes=cap)
     seen = []
     for bucket in plan.buckets:
         end = 0
-        for place in bucket.places:
+        for place in bucket.spans:
             shape = shapes[place.parameter]
             assert (shape.dtype, shape.count) == (bucket.dtype, place.count)
             assert place.offset * shape.itemsize % ALIGNMENT == 0
@@ -148,10 +150,10 @@ def test_every_gradient_has_one_place_of_its_own(shapes: list[Shape], cap: int |
             end = place.offset + place.count
             seen.append(place.parameter)
         assert end <= bucket.count
-        filled = sum(place.count > 0 for place in bucket.places)
+        filled = sum(place.count > 0 for place in bucket.spans)
         assert cap is None or filled <= 1 or bucket.count * SIZES[bucket.dtype] <= cap
-        assert [place.parameter for place in bucket.places] == sorted(
-            (p.parameter for p in bucket.places), reverse=True
+        assert [place.parameter for place in bucket.spans] == sorted(
+            (p.parameter for p in bucket.spans), reverse=True
         )
     assert sorted(seen) == list(range(len(shapes)))
     if cap is None:
@@ -160,16 +162,16 @@ def test_every_gradient_has_one_place_of_its_own(shapes: list[Shape], cap: int |
 
 
 def test_plans_of_different_models_differ() -> None:
-    def shape(*dims: int) -> Shape:
-        return Shape(name="p", dtype="float32", itemsize=4, dims=dims)
+    def shape(*dims: int) -> ParameterShape:
+        return ParameterShape(name="p", dtype="float32", itemsize=4, dims=dims)
 
     plans = [[shape(4, 8)], [shape(8, 4)], [shape(4, 8), shape(1)], [shape(32)]]
     assert len({plan_buckets(one, cap_bytes=None).digest for one in plans}) == len(plans)
 
 
 def test_where_models_differ() -> None:
-    one = [Shape(name="a", dtype="float32", itemsize=4, dims=(2,))]
-    two = [Shape(name="b", dtype="float32", itemsize=4, dims=(3,))]
+    one = [ParameterShape(name="a", dtype="float32", itemsize=4, dims=(2,))]
+    two = [ParameterShape(name="b", dtype="float32", itemsize=4, dims=(3,))]
     assert first_difference(one, two) == "parameter 0 is a float32[2] and b float32[3]"
     assert first_difference(one, one + two) == "1 and 2 parameters"
     assert first_difference(one + two, one + two) == ""
@@ -186,8 +188,8 @@ def test_where_models_differ() -> None:
     ],
 )
 def test_who_started_this_process(environ: dict[str, str], launched: bool, size: int | None) -> None:
-    surroundings = read_surroundings(environ)
-    assert (surroundings.launched, surroundings.size) == (launched, size)
+    settings = read_settings(environ)
+    assert (settings.launched, settings.size) == (launched, size)
 
 
 @pytest.mark.parametrize(
@@ -206,5 +208,5 @@ def test_who_started_this_process(environ: dict[str, str], launched: bool, size:
 def test_a_library_that_is_not_the_launchers(
     environ: dict[str, str], library: str, size: int, wrong: str
 ) -> None:
-    text = wrong_library(read_surroundings(environ), library=library, size=size)
+    text = wrong_library(read_settings(environ), library=library, size=size)
     assert (wrong in text) if wrong else (text == "")

@@ -84,5 +84,5 @@ def test_a_bucket_is_on_the_wire_before_backward_ends(jobs: Any, tmp_path: Path)
     buckets = [line for name, line in lines.items() if name.startswith("gradients.")]
     assert len(buckets) > 1
     first, last = max(backwards)
-    wire = [(begin, end) for line in buckets for name, begin, end in line if name == "ALLREDUCE"]
-    assert any(first < begin < end < last for begin, end in wire)
+    mpi_calls = [(begin, end) for line in buckets for name, begin, end in line if name == "ALLREDUCE"]
+    assert any(first < begin < end < last for begin, end in mpi_calls)

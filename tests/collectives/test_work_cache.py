@@ -3,13 +3,15 @@
 import pytest
 import torch
 
-from ringleader.collectives.operations import Call, ReduceOp, Work, call_digest
+from ringleader.collectives.operations import ReduceOp, Signature, Work, signature_digest
 from ringleader.torch.ops.work_cache import MOST, Repeated
 
 
 def done(name, tensor, op=ReduceOp.MAX, prescale=1.0):
-    call = Call(kind="allreduce", dtype="float32", shape=tuple(tensor.shape), op=op, prescale=prescale)
-    return Work(call, call_digest(call), name=name, serial=0, array=tensor, out=tensor)
+    signature = Signature(
+        kind="allreduce", dtype="float32", shape=tuple(tensor.shape), op=op, prescale=prescale
+    )
+    return Work(signature, signature_digest(signature), name=name, serial=0, array=tensor, out=tensor)
 
 
 def test_a_like_reduction_gets_the_description_of_the_one_before():

@@ -12,24 +12,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringleader.collectives.operations import Call, ReduceOp, Work, call_digest
-from ringleader.collectives.timeline.chrome_trace import MOST_LANES, Lanes, Turn
+from ringleader.collectives.operations import ReduceOp, Signature, Work, signature_digest
+from ringleader.collectives.timeline.chrome_trace import MOST_TRACKS, ChromeTrace, Stage
 from ringleader.collectives.timeline.recording import (
     Observer,
+    TimelineOptions,
     Timelines,
-    Wish,
     activity_of,
     file_of,
-    read_wish,
+    read_timeline_options,
 )
 from ringleader.collectives.timeline.trace_file import TraceFile
 
-CALL = Call(kind="allreduce", dtype="float32", shape=(4, 2), op=ReduceOp.AVERAGE)
+CALL = Signature(kind="allreduce", dtype="float32", shape=(4, 2), op=ReduceOp.AVERAGE)
 
 
 def work(name: str | None, serial: int = 0, kind: str = "allreduce") -> Work:
-    call = Call(kind=kind, dtype="float32", shape=(4, 2))
-    return Work(call, call_digest(call), name=name, serial=serial, array=None, out=None)
+    signature = Signature(kind=kind, dtype="float32", shape=(4, 2))
+    return Work(signature, signature_digest(signature), name=name, serial=serial, array=None, out=None)
 
 
 def spans_of(events: list[dict[str, Any]]) -> dict[int, list[tuple[str, float, float]]]:
@@ -37,25 +37,25 @@ def spans_of(events: list[dict[str, Any]]) -> dict[int, list[tuple[str, float, f
 
     On one lane any two spans lie in each other or apart; a ``B`` is closed by the ``E`` of its name.
     """
-    lanes: dict[int, list[tuple[str, float, float]]] = defaultdict(list)
+    trace: dict[int, list[tuple[str, float, float]]] = defaultdict(list)
     stacks: dict[int, list[tuple[str, float]]] = defaultdict(list)
     for event in events:
         assert {"name", "ph", "pid"} <= event.keys()
         tid = event.get("tid", 0)
         if event["ph"] == "X":
             assert event["dur"] >= 0
-            lanes[tid].append((event["name"], event["ts"], event["ts"] + event["dur"]))
+            trace[tid].append((event["name"], event["ts"], event["ts"] + event["dur"]))
         elif event["ph"] == "B":
             stacks[tid].append((event["name"], event["ts"]))
         elif event["ph"] == "E":
             name, begin = stacks[tid].pop()
             assert name == event["name"]
-            lanes[tid].append((name, begin, event["ts"]))
+            trace[tid].append((name, begin, event["ts"]))
         else:
             assert event["ph"] in ("M", "i")
     for tid, stack in stacks.items():
-        lanes[tid].extend((name, begin, float("inf")) for name, begin in stack)
-    for spans in lanes.values():
+        trace[tid].extend((name, begin, float("inf")) for name, begin in stack)
+    for spans in trace.values():
         for at, (_, begin, end) in enumerate(spans):
             assert begin <= end
             for _, other_begin, other_end in spans[:at]:
@@ -64,7 +64,7 @@ def spans_of(events: list[dict[str, Any]]) -> dict[int, list[tuple[str, float, f
                     other_begin <= begin and end <= other_end
                 )
                 assert apart or inside
-    return lanes
+    return trace
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -77,12 +77,12 @@ def read(path: Path) -> list[dict[str, Any]]:
 class Engine:
     observer: Observer | None = None
 
-    def watched_by(self, observer: Observer | None) -> None:
+    def set_observer(self, observer: Observer | None) -> None:
         self.observer = observer
 
 
 def timelines(path: Path, *, rank: int = 0, marks: bool = False) -> tuple[Timelines, Engine]:
-    made = Timelines(Wish(path=str(path), dynamic=True, mark_cycles=marks), rank=rank)
+    made = Timelines(TimelineOptions(path=str(path), dynamic=True, mark_cycles=marks), rank=rank)
     engine = Engine()
     made.attach(engine)
     return made, engine
@@ -203,22 +203,25 @@ def test_who_writes(path: str, rank: int, expected: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("environ", "wish"),
+    ("environ", "options"),
     [
-        ({}, Wish()),
-        ({"HOROVOD_TIMELINE": "t"}, Wish(path="t", dynamic=True)),
-        ({"HOROVOD_TIMELINE": "DYNAMIC"}, Wish(dynamic=True)),
-        ({"HOROVOD_TIMELINE": "dynamic"}, Wish(dynamic=True)),
-        ({"HOROVOD_TIMELINE": "t", "RINGLEADER_TIMELINE": "u"}, Wish(path="u", dynamic=True)),
+        ({}, TimelineOptions()),
+        ({"HOROVOD_TIMELINE": "t"}, TimelineOptions(path="t", dynamic=True)),
+        ({"HOROVOD_TIMELINE": "DYNAMIC"}, TimelineOptions(dynamic=True)),
+        ({"HOROVOD_TIMELINE": "dynamic"}, TimelineOptions(dynamic=True)),
+        ({"HOROVOD_TIMELINE": "t", "RINGLEADER_TIMELINE": "u"}, TimelineOptions(path="u", dynamic=True)),
         (
             {"HOROVOD_TIMELINE": "t", "HOROVOD_TIMELINE_MARK_CYCLES": "1"},
-            Wish(path="t", dynamic=True, mark_cycles=True),
+            TimelineOptions(path="t", dynamic=True, mark_cycles=True),
         ),
-        ({"HOROVOD_TIMELINE": "t", "HOROVOD_TIMELINE_MARK_CYCLES": "0"}, Wish(path="t", dynamic=True)),
+        (
+            {"HOROVOD_TIMELINE": "t", "HOROVOD_TIMELINE_MARK_CYCLES": "0"},
+            TimelineOptions(path="t", dynamic=True),
+        ),
     ],
 )
-def test_what_the_environment_asks_for(environ: dict[str, str], wish: Wish) -> None:
-    assert read_wish(environ) == wish
+def test_what_the_environment_asks_for(environ: dict[str, str], options: TimelineOptions) -> None:
+    assert read_timeline_options(environ) == options
 
 
 def test_a_file_that_cannot_be_written_is_said_and_no_error(
@@ -239,53 +242,53 @@ def test_a_write_that_fails_ends_the_file_and_not_the_training(tmp_path: Path) -
     said: list[str] = []
     trace = TraceFile(str(tmp_path / "pipe"), pid=0, process="p", mark_cycles=False, tell=said.append)
     os.close(reader)
-    trace.notes.append((0, Turn.SUBMITTED, "", CALL, "late", 0, ""))
+    trace.notes.append((0, Stage.SUBMITTED, "", CALL, "late", 0, ""))
     trace.close()
     assert "ends early" in said[0]
 
 
 def test_unnamed_operations_share_lanes_and_so_do_names_beyond_the_most() -> None:
-    lanes = Lanes(0, "p")
-    whole = (Turn.SUBMITTED, Turn.NEGOTIATING, Turn.EXECUTING, Turn.FINISHED)
+    trace = ChromeTrace(0, "p")
+    whole = (Stage.SUBMITTED, Stage.NEGOTIATING, Stage.EXECUTING, Stage.FINISHED)
     for serial in range(50):
-        lanes.take([(serial, turn, "", CALL, None, serial, "") for turn in whole])
-        lanes.take([(serial, Turn.SUBMITTED, "", CALL, None, serial, "")])
-        lanes.take([(serial, Turn.FINISHED, "", CALL, None, serial, "")])
-    for at in range(MOST_LANES + 50):
-        lanes.take([(100 + at, Turn.SUBMITTED, "", CALL, f"loss.{at}", at, "")])
-        lanes.take([(100 + at, Turn.FINISHED, "", CALL, f"loss.{at}", at, "")])
-    made = json.loads("[" + ",".join(lanes.events()) + "]")
-    assert len([event for event in made if event["name"] == "thread_name"]) == 1 + 1 + MOST_LANES
+        trace.take([(serial, stage, "", CALL, None, serial, "") for stage in whole])
+        trace.take([(serial, Stage.SUBMITTED, "", CALL, None, serial, "")])
+        trace.take([(serial, Stage.FINISHED, "", CALL, None, serial, "")])
+    for at in range(MOST_TRACKS + 50):
+        trace.take([(100 + at, Stage.SUBMITTED, "", CALL, f"loss.{at}", at, "")])
+        trace.take([(100 + at, Stage.FINISHED, "", CALL, f"loss.{at}", at, "")])
+    made = json.loads("[" + ",".join(trace.events()) + "]")
+    assert len([event for event in made if event["name"] == "thread_name"]) == 1 + 1 + MOST_TRACKS
 
 
 @pytest.mark.parametrize("name", ["test", None])
 def test_an_operation_at_once_has_the_same_events_as_note_by_note(name: str | None) -> None:
     notes = [
-        (500, Turn.SUBMITTED, "", CALL, name, 5, ""),
-        (1000, Turn.NEGOTIATING, "", CALL, name, 5, ""),
-        (3125, Turn.EXECUTING, "", CALL, name, 5, "WINDOW_REDUCE"),
-        (9250, Turn.FINISHED, "", CALL, name, 5, ""),
+        (500, Stage.SUBMITTED, "", CALL, name, 5, ""),
+        (1000, Stage.NEGOTIATING, "", CALL, name, 5, ""),
+        (3125, Stage.EXECUTING, "", CALL, name, 5, "WINDOW_REDUCE"),
+        (9250, Stage.FINISHED, "", CALL, name, 5, ""),
     ]
-    together, apart = Lanes(0, "p"), Lanes(0, "p")
+    together, apart = ChromeTrace(0, "p"), ChromeTrace(0, "p")
     together.take(notes)
     for note in notes:
         apart.take([note])
-    texts = [json.loads("[" + ",".join(lanes.events()) + "]") for lanes in (together, apart)]
+    texts = [json.loads("[" + ",".join(trace.events()) + "]") for trace in (together, apart)]
     assert texts[0] == texts[1]
     assert len(texts[0]) == 2 + 4
 
 
 def test_marks_lie_in_each_other() -> None:
-    lanes = Lanes(0, "p")
-    marks = [(1, Turn.BEGIN, "STEP"), (2, Turn.BEGIN, "BACKWARD"), (3, Turn.END, "BACKWARD")]
+    trace = ChromeTrace(0, "p")
+    marks = [(1, Stage.BEGIN, "STEP"), (2, Stage.BEGIN, "BACKWARD"), (3, Stage.END, "BACKWARD")]
     marks += [
-        (4, Turn.BEGIN, "STEP"),
-        (5, Turn.BEGIN, "BACKWARD"),
-        (6, Turn.END, "STEP"),
-        (7, Turn.END, "STEP"),
+        (4, Stage.BEGIN, "STEP"),
+        (5, Stage.BEGIN, "BACKWARD"),
+        (6, Stage.END, "STEP"),
+        (7, Stage.END, "STEP"),
     ]
-    lanes.take([(time * 1000, turn, "", None, name, 0, "") for time, turn, name in marks])
-    spans = spans_of([json.loads(event) for event in lanes.events()])
+    trace.take([(time * 1000, stage, "", None, name, 0, "") for time, stage, name in marks])
+    spans = spans_of([json.loads(event) for event in trace.events()])
     assert sorted(spans[1]) == [
         ("BACKWARD", 2.0, 3.0),
         ("BACKWARD", 5.0, 6.0),
@@ -298,7 +301,7 @@ def test_marks_lie_in_each_other() -> None:
     st.lists(
         st.tuples(
             st.integers(0, 10_000),
-            st.sampled_from(list(Turn)),
+            st.sampled_from(list(Stage)),
             st.sampled_from(["", "set 1"]),
             st.sampled_from([None, "a", 'b"\\\n', "STEP", "BACKWARD"]),
             st.integers(0, 2),
@@ -309,18 +312,18 @@ def test_marks_lie_in_each_other() -> None:
     )
 )
 def test_any_order_of_turns_gives_a_trace_that_reads(
-    drawn: list[tuple[int, Turn, str, str | None, int, str, bool]],
+    drawn: list[tuple[int, Stage, str, str | None, int, str, bool]],
 ) -> None:
-    lanes = Lanes(3, "p")
-    events = lanes.head(0)
+    trace = ChromeTrace(3, "p")
+    events = trace.head(0)
     time = 0
-    for later, turn, group, name, serial, text, cut in drawn:
+    for later, stage, group, name, serial, text, cut in drawn:
         time += later
-        about = None if turn in (Turn.CYCLE, Turn.BEGIN, Turn.END) else CALL
-        lanes.take([(time, turn, group, about, name, serial, text or "X")])
+        about = None if stage in (Stage.CYCLE, Stage.BEGIN, Stage.END) else CALL
+        trace.take([(time, stage, group, about, name, serial, text or "X")])
         if cut:
-            events += lanes.events()
-    events += lanes.events()
+            events += trace.events()
+    events += trace.events()
     spans_of(json.loads("[" + ",".join(events) + "]"))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from ringleader.collectives.transports.algorithm_table import Table
+from ringleader.collectives.transports.algorithm_table import AlgorithmTable
 from ringleader.collectives.transports.algorithm_table import size_of as size_in_words
 
 STEPS = 5
@@ -85,11 +85,11 @@ def bucket_size(candidate: int | None) -> str:
     return "no limit" if candidate is None else size_in_words(candidate)
 
 
-def refined(trials: Trials[Table]) -> Table:
-    """Return the table that the trials of `Table.moves` speak for; the first candidate is where they began.
+def refined(trials: Trials[AlgorithmTable]) -> AlgorithmTable:
+    """Return the table that the trials of `AlgorithmTable.neighbours` speak for.
 
-    Its numbers govern different sizes. So each of them takes the value that made the step the shortest, if
-    that saved `LEAST_GAIN` at least.
+    The first candidate is where they began. Its numbers govern different sizes. So each of them takes the
+    value that made the step the shortest, if that saved `LEAST_GAIN` at least.
     """
     first, *moved = trials.candidates
     numbers = first.as_list()
@@ -101,7 +101,7 @@ def refined(trials: Trials[Table]) -> Table:
     return type(first).from_list(numbers)
 
 
-def describe_table(trials: Trials[Table]) -> str:
+def describe_table(trials: Trials[AlgorithmTable]) -> str:
     """Say which table was chosen and why."""
     chosen = refined(trials).describe()
     if len(trials.candidates) == 1:
@@ -110,5 +110,5 @@ def describe_table(trials: Trials[Table]) -> str:
     return f"{chosen} (a step took {trials.describe(lambda table: _words(table, first))})"
 
 
-def _words(table: Table, first: Table) -> str:
+def _words(table: AlgorithmTable, first: AlgorithmTable) -> str:
     return f"with {table.difference(first)}" if table != first else "as before"

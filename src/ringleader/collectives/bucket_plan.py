@@ -18,7 +18,7 @@ ALIGNMENT = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class ParameterShape:
     """One parameter, as far as the plan needs it."""
 
     name: str
@@ -56,7 +56,7 @@ class Shape:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class BucketSpan:
     """Where one gradient lies."""
 
     parameter: int
@@ -81,7 +81,7 @@ class Bucket:
     """First element within that piece of memory."""
     count: int
     """Elements in all, gaps included."""
-    places: tuple[Place, ...]
+    spans: tuple[BucketSpan, ...]
     """Gradients in it, in the order of their offsets."""
 
 
@@ -98,7 +98,7 @@ class BucketPlan:
 
 
 def plan_buckets(
-    parameters: Sequence[Shape],
+    parameters: Sequence[ParameterShape],
     *,
     cap_bytes: int | None,
     order: Sequence[int] | None = None,
@@ -120,9 +120,9 @@ def plan_buckets(
     buckets = []
     for piece in pieces:
         first = parameters[piece[0]]
-        start, places, used = room.get(first.memory, 0), [], 0
+        start, spans, used = room.get(first.memory, 0), [], 0
         for index in piece:
-            places.append(Place(parameter=index, offset=used, count=parameters[index].count))
+            spans.append(BucketSpan(parameter=index, offset=used, count=parameters[index].count))
             used += parameters[index].room
         buckets.append(
             Bucket(
@@ -131,19 +131,22 @@ def plan_buckets(
                 memory=first.memory,
                 start=start,
                 count=used,
-                places=tuple(places),
+                spans=tuple(spans),
             )
         )
         room[first.memory] = start + used
     facts = [(shape.dtype, shape.dims) for shape in parameters]
-    layout = [(bucket.dtype, [place.parameter for place in bucket.places]) for bucket in buckets]
+    layout = [(bucket.dtype, [span.parameter for span in bucket.spans]) for bucket in buckets]
     return BucketPlan(
         buckets=tuple(buckets), room=tuple(sorted(room.items())), digest=digest_of(repr((facts, layout)))
     )
 
 
 def _pieces(
-    parameters: Sequence[Shape], order: Sequence[int], group_of: dict[int, int], cap_bytes: int | None
+    parameters: Sequence[ParameterShape],
+    order: Sequence[int],
+    group_of: dict[int, int],
+    cap_bytes: int | None,
 ) -> list[list[int]]:
     """Return which parameters make a bucket, each in the given order."""
     pieces: list[list[int]] = []
@@ -163,7 +166,7 @@ def _pieces(
     return pieces
 
 
-def even_groups(parameters: Sequence[Shape], number: int) -> list[list[int]]:
+def even_groups(parameters: Sequence[ParameterShape], number: int) -> list[list[int]]:
     """Cut parameters into at most ``number`` groups of about equal size, in the order of backward."""
     total = sum(shape.room * shape.itemsize for shape in parameters)
     groups: list[list[int]] = [[] for _ in range(number)]
@@ -177,7 +180,7 @@ def even_groups(parameters: Sequence[Shape], number: int) -> list[list[int]]:
     return [group for group in groups if group]
 
 
-def first_difference(mine: Sequence[Shape], other: Sequence[Shape]) -> str:
+def first_difference(mine: Sequence[ParameterShape], other: Sequence[ParameterShape]) -> str:
     """Say in words where two ranks' parameters differ, with ``mine`` first; empty where they do not."""
     for index, (one, two) in enumerate(zip(mine, other, strict=False)):
         if (one.dtype, one.dims) != (two.dtype, two.dims):

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ringleader.collectives.digest_barrier import PAGE_BYTES, HostBoard
-from ringleader.collectives.mpi_calls import Wire
-from ringleader.collectives.peer_wait import Watch
+from ringleader.collectives.digest_barrier import PAGE_BYTES, SharedFlags
+from ringleader.collectives.mpi_calls import MpiCalls
+from ringleader.collectives.peer_wait import PeerWait
 from ringleader.collectives.shared_memory import Segment, enough_memory
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ranks:
+class RankLayout:
     """Who this rank is."""
 
     rank: int = 0
@@ -41,12 +41,12 @@ class Ranks:
     """Numbers of the ranks on this host."""
     most_local: int = 1
     """Most ranks on any host."""
-    crowded: bool = False
+    oversubscribed: bool = False
     """Whether a host has more ranks than processors that they may use."""
 
 
 @dataclass(kw_only=True)
-class World:
+class Communicators:
     """Communicators and shared memory of one life of an engine, under MPI."""
 
     mpi: Any
@@ -56,7 +56,7 @@ class World:
     """The ranks of this host."""
     cross: Any
     """The ranks with this local rank on all hosts."""
-    ranks: Ranks
+    ranks: RankLayout
     segments: list[Segment] = field(default_factory=list)
     """Everything in shared memory that this world allocated and has not given back."""
     _allocated: int = 0
@@ -91,19 +91,19 @@ class World:
         return kept
 
 
-def open_world(
+def open_communicators(
     mpi: Any,
     comm: Any,
     *,
     number: int | None = None,
     ranks_per_host: int | None = None,
-    crowded: bool | None = None,
-) -> World:
+    oversubscribed: bool | None = None,
+) -> Communicators:
     """Make the communicators of a new world over the ranks of ``comm``. Collective over them.
 
-    ``comm`` goes to the world, which frees it. ``number`` is that of this rank among all, where those of
-    ``comm`` are a part of them. ``ranks_per_host`` cuts a host into several. ``crowded`` is known where there
-    is a world already.
+    ``comm`` goes to the result, which frees it. ``number`` is that of this rank among all, where those of
+    ``comm`` are a part of them. ``ranks_per_host`` cuts a host into several. ``oversubscribed`` is known
+    where there is a group of all ranks already.
     """
     number = comm.rank if number is None else number
     host = comm.Split_type(mpi.COMM_TYPE_SHARED, key=comm.rank)
@@ -112,15 +112,15 @@ def open_world(
         host = whole.Split(color=number // ranks_per_host, key=comm.rank)
         whole.Free()
     cross = comm.Split(color=host.rank, key=comm.rank)
-    members = host.allgather((comm.rank, os.sched_getaffinity(0)))
-    processors: set[int] = set().union(*(own for _, own in members))
+    local_ranks = host.allgather((comm.rank, os.sched_getaffinity(0)))
+    processors: set[int] = set().union(*(own for _, own in local_ranks))
     # One exchange tells the size of every host, and whether one has more ranks than processors.
     facts: Sequence[tuple[int, int, bool]] = comm.allgather(
         (host.rank, host.size, host.size > len(processors))
     )
-    if crowded is None:
-        crowded = any(too_many for _, _, too_many in facts)
-    ranks = Ranks(
+    if oversubscribed is None:
+        oversubscribed = any(too_many for _, _, too_many in facts)
+    ranks = RankLayout(
         rank=comm.rank,
         size=comm.size,
         local_rank=host.rank,
@@ -129,37 +129,39 @@ def open_world(
         cross_size=cross.size,
         hosts=sum(local_rank == 0 for local_rank, _, _ in facts),
         homogeneous=len({size for _, size, _ in facts}) == 1,
-        host_ranks=tuple(rank for rank, _ in members),
+        host_ranks=tuple(rank for rank, _ in local_ranks),
         most_local=max(size for _, size, _ in facts),
-        crowded=crowded,
+        oversubscribed=oversubscribed,
     )
-    return World(mpi=mpi, comm=comm, host=host, cross=cross, ranks=ranks)
+    return Communicators(mpi=mpi, comm=comm, host=host, cross=cross, ranks=ranks)
 
 
-def open_wire(world: World, watch: Watch) -> Wire:
+def open_mpi_calls(comms: Communicators, peer_wait: PeerWait) -> MpiCalls:
     """Return MPI's calls over the whole world."""
-    patient = world.ranks.hosts > 1 or world.ranks.crowded
-    return Wire(world.mpi, world.comm, watch, patient=patient)
+    polling = comms.ranks.hosts > 1 or comms.ranks.oversubscribed
+    return MpiCalls(comms.mpi, comms.comm, peer_wait, polling=polling)
 
 
-def open_board(world: World, watch: Watch, numbers: Sequence[int]) -> HostBoard | None:
+def open_shared_flags(
+    comms: Communicators, peer_wait: PeerWait, numbers: Sequence[int]
+) -> SharedFlags | None:
     """Make the board of this host, None where a host has no room for it. Collective over the world.
 
     ``numbers`` are those of the world's ranks among all: peers are known by them.
     """
-    segment = world.new_segment(PAGE_BYTES)
+    segment = comms.new_segment(PAGE_BYTES)
     if segment is None:
         return None
     # MPI does not promise zeros, and a peer must not see what lay there before.
-    memoryview(segment.parts[world.ranks.local_rank]).cast("B")[:] = bytes(PAGE_BYTES)
+    memoryview(segment.parts[comms.ranks.local_rank]).cast("B")[:] = bytes(PAGE_BYTES)
     segment.fence()
-    world.host.Barrier()
+    comms.host.Barrier()
     segment.fence()
-    return HostBoard(
+    return SharedFlags(
         segment,
-        me=world.ranks.local_rank,
-        ranks=[numbers[rank] for rank in world.ranks.host_ranks],
-        wire=open_wire(world, watch),
-        watch=watch,
-        crowded=world.ranks.crowded,
+        me=comms.ranks.local_rank,
+        ranks=[numbers[rank] for rank in comms.ranks.host_ranks],
+        mpi_calls=open_mpi_calls(comms, peer_wait),
+        peer_wait=peer_wait,
+        oversubscribed=comms.ranks.oversubscribed,
     )

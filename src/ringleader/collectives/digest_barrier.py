@@ -1,6 +1,6 @@
 """The board: where ranks note what they are about to do, and learn that all others have.
 
-`arrive` is a barrier that carries one integer per rank and says whether all of them are equal. It is the
+`agree` is a barrier that carries one integer per rank and says whether all of them are equal. It is the
 whole negotiation of an operation as long as all ranks ask for the same. On one host the board is a line of
 shared memory per rank; between hosts it is an MPI reduction of a few integers.
 """
@@ -11,9 +11,9 @@ from array import array
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from ringleader.collectives.mpi_calls import Wire
+from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.operations import MASK
-from ringleader.collectives.peer_wait import Watch
+from ringleader.collectives.peer_wait import PeerWait
 from ringleader.collectives.shared_memory import Segment
 
 PAGE_BYTES = 4096
@@ -28,10 +28,10 @@ _BROKEN = _ENDED + 1
 _WORDS = 4 * _LINE
 
 
-class Board(Protocol):
+class DigestBarrier(Protocol):
     """Where ranks meet."""
 
-    def arrive(self, digest: int) -> bool:
+    def agree(self, digest: int) -> bool:
         """Wait until all ranks have arrived; return whether all brought the same digest."""
         ...
 
@@ -40,10 +40,10 @@ class Board(Protocol):
         ...
 
 
-class LoneBoard:
+class SingleRankBarrier:
     """The board of a world of one."""
 
-    def arrive(self, digest: int) -> bool:
+    def agree(self, digest: int) -> bool:
         """Agree with oneself."""
         return True
 
@@ -52,7 +52,7 @@ class LoneBoard:
         return [message]
 
 
-class HostBoard:
+class SharedFlags:
     """The board of the ranks on one host: a page of shared memory per rank.
 
     Each rank writes only its own page. Records are written in turn to two lines, so that a fast rank's next
@@ -60,12 +60,19 @@ class HostBoard:
     """
 
     def __init__(
-        self, segment: Segment, *, me: int, ranks: Sequence[int], wire: Wire, watch: Watch, crowded: bool
+        self,
+        segment: Segment,
+        *,
+        me: int,
+        ranks: Sequence[int],
+        mpi_calls: MpiCalls,
+        peer_wait: PeerWait,
+        oversubscribed: bool,
     ) -> None:
         """Take the pages of all local ranks.
 
-        ``ranks`` are their numbers in the world, ``me`` is an index into them, ``wire`` carries messages;
-        ``crowded`` says that there are more ranks than processors.
+        ``ranks`` are their numbers in the job, ``me`` is an index into them, ``mpi_calls`` carries messages.
+        ``oversubscribed`` says that there are more ranks than processors.
         """
         self._lines = [memoryview(part).cast("B").cast("Q") for part in segment.parts]
         self._mine = self._lines[me]
@@ -74,14 +81,14 @@ class HostBoard:
         ]
         self._ranks = tuple(ranks)
         self._fence = segment.fence
-        self._wire = wire
-        self._watch = watch
-        self._spins = SPINS_CROWDED if crowded else SPINS
+        self._mpi_calls = mpi_calls
+        self._peer_wait = peer_wait
+        self._spins = SPINS_CROWDED if oversubscribed else SPINS
         self._round = 0
         self._barriers = 0
         self._word = 0
 
-    def arrive(self, digest: int) -> bool:
+    def agree(self, digest: int) -> bool:
         """Wait for the ranks of this host; return whether all brought the same digest."""
         self._round = turn = self._round + 1
         at = (turn & 1) * _LINE
@@ -137,14 +144,14 @@ class HostBoard:
         for _ in range(self._spins):
             if line[at] >= turn:
                 return
-        self._watch.until(
+        self._peer_wait.until(
             lambda: line[at] >= turn,
             lambda: [rank for other, rank in self._others if other[at] < turn],
         )
 
     def exchange(self, message: bytes) -> list[bytes]:
         """Return the messages of all ranks in rank order."""
-        return self._wire.messages(message)
+        return self._mpi_calls.messages(message)
 
     def announce_end(self, how: int) -> None:
         """Tell the ranks of this host that this one takes part no more; ``how`` is an `End`."""
@@ -171,34 +178,36 @@ class HostBoard:
         self._lines = []
 
 
-class HostsBoard:
+class HostsBarrier:
     """The board of ranks on several hosts, or on one without shared memory.
 
     First the ranks of one host meet in shared memory, if there is any, then each of them meets its peers on
     the other hosts. So every rank hears of every rank, and a host sends as few messages as it has ranks.
     """
 
-    def __init__(self, mpi: Any, *, wire: Wire, cross: Any, host: HostBoard | None, watch: Watch) -> None:
+    def __init__(
+        self, mpi: Any, *, mpi_calls: MpiCalls, cross: Any, host: SharedFlags | None, peer_wait: PeerWait
+    ) -> None:
         """Take the world, the peers to reduce with (without ``host``: the world) and the host's board."""
         self._mpi = mpi
-        self._wire = wire
+        self._mpi_calls = mpi_calls
         self._cross = cross
         self._host = host
-        self._watch = watch
+        self._peer_wait = peer_wait
         self._send = array("Q", [0, 0, 0])
         self._receive = array("Q", [0, 0, 0])
 
-    def arrive(self, digest: int) -> bool:
+    def agree(self, digest: int) -> bool:
         """Wait for all ranks; return whether all brought the same digest."""
-        agreed = self._host.arrive(digest) if self._host else True
+        agreed = self._host.agree(digest) if self._host else True
         send, receive = self._send, self._receive
         # The largest digest equals the smallest exactly when the largest complement is its complement.
         send[0], send[1], send[2] = digest, MASK - digest, int(not agreed)
         word = self._mpi.UINT64_T
         request = self._cross.Iallreduce([send, 3, word], [receive, 3, word], op=self._mpi.MAX)
-        self._watch.until_done(request)
+        self._peer_wait.until_done(request)
         return receive[0] == MASK - receive[1] and not receive[2]
 
     def exchange(self, message: bytes) -> list[bytes]:
         """Return the messages of all ranks in rank order."""
-        return self._wire.messages(message)
+        return self._mpi_calls.messages(message)

@@ -20,17 +20,17 @@ import time
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 
-from ringleader.collectives.communicators import Ranks
-from ringleader.collectives.digest_barrier import Board
+from ringleader.collectives.communicators import RankLayout
+from ringleader.collectives.digest_barrier import DigestBarrier
 from ringleader.collectives.exceptions import HorovodInternalError, is_transport_error, known_to_peers
 from ringleader.collectives.execution import Execution, Several
 from ringleader.collectives.framework_adapter import DeviceTransport
-from ringleader.collectives.fusion_buffer import Packer
+from ringleader.collectives.fusion_buffer import FusionBuffer
 from ringleader.collectives.kernels import Kernels
 from ringleader.collectives.negotiation import Decision, Limits, Pending, decide, decode, encode
-from ringleader.collectives.operations import JOIN, MASK, Call, Work, call_digest
-from ringleader.collectives.peer_wait import Watch
-from ringleader.collectives.progress_thread import Steward
+from ringleader.collectives.operations import JOIN, MASK, Signature, Work, signature_digest
+from ringleader.collectives.peer_wait import PeerWait
+from ringleader.collectives.progress_thread import ProgressThread
 from ringleader.collectives.shared_memory import Segment
 from ringleader.collectives.timeline.recording import Observer
 from ringleader.collectives.transports import Region, Registering, Transport
@@ -52,8 +52,8 @@ NEWS = 0xC2B2AE3D27D4EB4F
 """Added to the digest of a rank that has something to tell beside its operations."""
 _DIGEST = attrgetter("digest")
 _ORDER = attrgetter("order")
-_JOIN_CALL = Call(kind="join")
-_JOIN_DIGEST = call_digest(_JOIN_CALL)
+_JOIN_CALL = Signature(kind="join")
+_JOIN_DIGEST = signature_digest(_JOIN_CALL)
 
 
 class Engine:
@@ -62,13 +62,13 @@ class Engine:
     def __init__(
         self,
         *,
-        ranks: Ranks,
-        board: Board,
+        ranks: RankLayout,
+        barrier: DigestBarrier,
         transport: Transport,
-        watch: Watch,
+        peer_wait: PeerWait,
         kernels: Kernels,
         limits: Limits,
-        packer: Packer | None,
+        fusion_buffer: FusionBuffer | None,
         threads: bool,
         devices: DeviceTransport | None = None,
         announce_broken: Callable[[], None] = lambda: None,
@@ -78,8 +78,8 @@ class Engine:
 
         ``announce_broken`` tells the peers that this engine does nothing any more.
 
-        ``packer`` lets small operations travel together, None keeps them apart. ``threads``: whether MPI may
-        be called from a second thread.
+        ``fusion_buffer`` lets small operations travel together, None keeps them apart. ``threads``: whether
+        MPI may be called from a second thread.
         """
         self.ranks = ranks
         self.transport = transport
@@ -93,15 +93,20 @@ class Engine:
         self._stood = 0.0
         """Part of that wait in which other ranks had not arrived."""
         self.observer: Observer | None = None
-        """Is told what operations go through, where a timeline is written; set by `watched_by`."""
-        self._board = board
-        self._watch = watch
+        """Is told what operations go through, where a timeline is written; set by `set_observer`."""
+        self._barrier = barrier
+        self._peer_wait = peer_wait
         self._limits = limits
         self._announce_broken = announce_broken
         self._clock = clock
         self._lock = threading.Lock()
         self._execution = Execution(
-            board=board, transport=transport, devices=devices, kernels=kernels, packer=packer, watch=watch
+            barrier=barrier,
+            transport=transport,
+            devices=devices,
+            kernels=kernels,
+            fusion_buffer=fusion_buffer,
+            peer_wait=peer_wait,
         )
         # Both are touched without the lock, by operations of dict and list that are one step.
         self._queue = self._execution.queue
@@ -112,9 +117,9 @@ class Engine:
         self._stuck_since: float | None = None
         self._warn_at = 0.0
         self._broken: str = ""
-        self._steward = Steward(self._work_in_background, GRACE_SECONDS) if threads else None
+        self._progress = ProgressThread(self._work_in_background, GRACE_SECONDS) if threads else None
 
-    def watched_by(self, observer: Observer | None) -> None:
+    def set_observer(self, observer: Observer | None) -> None:
         """Tell an observer what operations go through from now on, or nobody."""
         self.observer = self._execution.observer = observer
 
@@ -131,7 +136,7 @@ class Engine:
 
     def submit(self, work: Work) -> None:
         """Ask for an operation and do not wait. A name that is still pending here is a `ValueError`."""
-        if self.observer is not None or work.call.device != "cpu":
+        if self.observer is not None or work.signature.device != "cpu":
             self._enqueue((work,))
         else:
             # The same without what most operations do not need: many small ones may follow each other.
@@ -142,26 +147,26 @@ class Engine:
             work.error, work.done, work.since = None, False, self._clock()
             self._newest = work.since
             self._queue[work.name] = work
-        if self._steward is not None:
-            self._steward.ring()
+        if self._progress is not None:
+            self._progress.wake()
 
     def submit_all(self, works: Sequence[Work]) -> None:
         """Ask for several at once: the ranks see all of them or none. Errors as for `submit`, before any."""
         self._enqueue(works)
-        if self._steward is not None:
-            self._steward.ring()
+        if self._progress is not None:
+            self._progress.wake()
 
     def run(self, work: Work) -> None:
         """Ask for an operation and wait until it is done; raises what went wrong.
 
         The time that gradients take is kept account of.
         """
-        call = work.call
-        gradients = call.kind == "gradients"
+        signature = work.signature
+        gradients = signature.kind == "gradients"
         if gradients:
             before = self._clock()
         busy = self._broken or self._queue or self.observer is not None or self._tells_released
-        if busy or call.device != "cpu" or not self._lock.acquire(blocking=False):
+        if busy or signature.device != "cpu" or not self._lock.acquire(blocking=False):
             if gradients:
                 self._wait_for_gradients((), [work])
             else:
@@ -172,8 +177,8 @@ class Engine:
             work.error = None
             # A rank that did not lay its data out before would meet the others again; gradients lie there.
             staged = not gradients and self.transport.stage(work)
-            self._watch.subject = work
-            if self._board.arrive(work.digest + staged & MASK):
+            self._peer_wait.subject = work
+            if self._barrier.agree(work.digest + staged & MASK):
                 if gradients:
                     met = self._clock()
                     self.waiting_seconds += met - before
@@ -211,7 +216,7 @@ class Engine:
                 self._waiters.pop()
         if work.error is not None:
             raise work.error
-        if work.call.device != "cpu":
+        if work.signature.device != "cpu":
             self._execution.devices_for(work).delivered(work)
 
     def join(self, serial: int) -> tuple[int, int]:
@@ -234,8 +239,8 @@ class Engine:
             return self.devices.register(count, dtype, device)
         # What somebody still looked at when it was released may be free by now.
         self._tells_released = bool(self._released)
-        call = Call(kind="register", dtype=dtype, shape=(count,))
-        work = Work(call, call_digest(call), name=None, serial=0, array=None, out=None)
+        signature = Signature(kind="register", dtype=dtype, shape=(count,))
+        work = Work(signature, signature_digest(signature), name=None, serial=0, array=None, out=None)
         self.run(work)
         region: Region = work.out
         return region
@@ -254,8 +259,8 @@ class Engine:
 
     def adopt(self, numbers: Sequence[int]) -> None:
         """Have the transport go by another table (see `Tunable`), in turn with the operations. Collective."""
-        call = Call(kind="choice", shape=tuple(numbers))
-        self.run(Work(call, call_digest(call), name=None, serial=0, array=None, out=None))
+        signature = Signature(kind="algorithm_table", shape=tuple(numbers))
+        self.run(Work(signature, signature_digest(signature), name=None, serial=0, array=None, out=None))
 
     def cut(self, region: Region, start: int, count: int) -> Region:
         """Return a part of a registered region as a region of its own; nothing is allocated or copied."""
@@ -292,10 +297,10 @@ class Engine:
             self.waiting_seconds += stood
             self.exchange_seconds += waited - stood
 
-    def _arrive(self, digest: int) -> bool:
+    def _agree(self, digest: int) -> bool:
         """Meet the other ranks for what is in the queue; note how long the script stood still for that."""
         began = self._clock()
-        agreed = self._board.arrive(digest)
+        agreed = self._barrier.agree(digest)
         since = self._waits_since
         if since is not None:
             self._stood += max(0.0, self._clock() - max(began, since))
@@ -309,7 +314,7 @@ class Engine:
             if work.name in self._queue:
                 raise _pending_already(work)
             work.error, work.done, work.since = None, False, now
-            if work.call.device != "cpu":
+            if work.signature.device != "cpu":
                 self._execution.devices_for(work).asked(work)
             if self.observer is not None:
                 self.observer.submitted(work)
@@ -331,8 +336,8 @@ class Engine:
         pending = list(asked.values())
         first = pending[0]
         try:
-            staged = len(pending) == 1 and first.call.device == "cpu" and self.transport.stage(first)
-            self._watch.subject = first if len(pending) == 1 else Several(pending)
+            staged = len(pending) == 1 and first.signature.device == "cpu" and self.transport.stage(first)
+            self._peer_wait.subject = first if len(pending) == 1 else Several(pending)
             if self.observer is not None:
                 self.observer.cycle()
                 self.observer.negotiating(first)
@@ -341,7 +346,7 @@ class Engine:
                 # Another change on each rank: they exchange lists also if all have released something.
                 digest = digest + (self.ranks.rank + 1) * NEWS & MASK
             # Who joined last is not in the digests.
-            if self._arrive(digest) and JOIN not in asked:
+            if self._agree(digest) and JOIN not in asked:
                 # Nor is the order, so the ranks take one that they can all tell.
                 pending.sort(key=_ORDER)
                 self._stuck_since = None
@@ -357,7 +362,7 @@ class Engine:
         now = self._clock()
         joins = [work for work in pending if work.name == JOIN]
         mine = Pending(
-            entries=tuple((work.name, work.call) for work in pending),
+            entries=tuple((work.name, work.signature) for work in pending),
             ages=tuple(round(now - work.since, 6) for work in pending),
             blocked=blocked,
             stuck_seconds=now - self._stuck_since if self._stuck_since is not None else 0.0,
@@ -365,7 +370,7 @@ class Engine:
             counted=joins[0].serial if joins else 0,
             unused=self._unused(),
         )
-        everybody = [decode(message) for message in self._board.exchange(encode(mine))]
+        everybody = [decode(message) for message in self._barrier.exchange(encode(mine))]
         return decide(everybody, limits=self._limits)
 
     def _unused(self) -> tuple[int, ...]:
@@ -435,7 +440,7 @@ class Engine:
 
     def _failed(self, error: BaseException) -> BaseException:
         """End the engine, as ranks can no longer be in step, and tell the others; return what to raise."""
-        text = f"{self._watch.subject} failed: {type(error).__name__}: {error}"
+        text = f"{self._peer_wait.subject} failed: {type(error).__name__}: {error}"
         if is_transport_error(error) and not isinstance(error, HorovodInternalError):
             wrapped = HorovodInternalError(text)
             wrapped.__cause__ = error
@@ -458,8 +463,8 @@ class Engine:
         With ``why`` not empty every operation from now on is an error of these words.
         """
         self._lock = threading.Lock()
-        if self._steward is not None:
-            self._steward = Steward(self._work_in_background, GRACE_SECONDS)
+        if self._progress is not None:
+            self._progress = ProgressThread(self._work_in_background, GRACE_SECONDS)
         self._waiters.clear()
         if why:
             self._broken = why
@@ -470,9 +475,9 @@ class Engine:
         Return False where something of MPI's is still under way, so that nothing which the ranks own
         together can be given back.
         """
-        idle = self._steward is None or self._steward.stop(STOP_SECONDS)
+        idle = self._progress is None or self._progress.stop(STOP_SECONDS)
         if not idle or not self._lock.acquire(timeout=STOP_SECONDS):
-            self._watch.cancelled = why
+            self._peer_wait.cancelled = why
             if not self._lock.acquire(timeout=10 * STOP_SECONDS):
                 return False
         try:
@@ -480,11 +485,11 @@ class Engine:
         finally:
             self._lock.release()
         self._execution.close()
-        return not self._watch.abandoned
+        return not self._peer_wait.abandoned
 
 
 def _pending_already(work: Work) -> ValueError:
     return ValueError(
-        f"Requested to {work.call.kind} '{work.name}' while an operation of that name is still pending on "
-        "this rank. Wait for it, or give this one another name."
+        f"Requested to {work.signature.kind} '{work.name}' while an operation of that name is still pending "
+        "on this rank. Wait for it, or give this one another name."
     )

@@ -16,7 +16,7 @@ FAMILIES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Surroundings:
+class EngineSettings:
     """What the launcher left in the environment of this rank."""
 
     launched: bool
@@ -34,7 +34,7 @@ class Surroundings:
     deadline_seconds: float
     """A wait this long is an error, none where it is infinite: one rank may evaluate while the others wait,
     and a peer that has ended is noticed anyway."""
-    patience_seconds: float
+    mismatch_seconds: float
     """How long all ranks may stand still over different operations before it is an error."""
     transport: str = ""
     """Transport to use instead of the best one: ``mpi`` leaves shared memory out. Empty: the best one."""
@@ -49,7 +49,7 @@ class Surroundings:
     """Whether process sets can be added and removed after ``init``."""
 
 
-def read_surroundings(environ: Mapping[str, str]) -> Surroundings:
+def read_settings(environ: Mapping[str, str]) -> EngineSettings:
     """Read the environment of a rank. Horovod's variables count where ours are not set."""
     size = next((int(environ[name]) for name in _SIZES[:2] if environ.get(name, "").isdigit()), None)
     warn = _seconds(environ, "HOROVOD_STALL_CHECK_TIME_SECONDS", 60.0)
@@ -58,7 +58,7 @@ def read_surroundings(environ: Mapping[str, str]) -> Surroundings:
     stall = _seconds(environ, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", float("inf"))
     deadline = _seconds(environ, "RINGLEADER_DEADLINE", stall)
     fusion = environ.get("RINGLEADER_FUSION_THRESHOLD") or environ.get("HOROVOD_FUSION_THRESHOLD") or ""
-    return Surroundings(
+    return EngineSettings(
         launched=any(name in environ for name in _SIGNS) or size is not None,
         size=size,
         family=environ.get("RINGLEADER_MPI_FAMILY", ""),
@@ -66,7 +66,7 @@ def read_surroundings(environ: Mapping[str, str]) -> Surroundings:
         status_file=environ.get("RINGLEADER_STATUS_FILE", ""),
         warn_seconds=_seconds(environ, "RINGLEADER_STALL_WARNING", warn),
         deadline_seconds=deadline,
-        patience_seconds=_seconds(environ, "RINGLEADER_MISMATCH_PATIENCE", 5.0),
+        mismatch_seconds=_seconds(environ, "RINGLEADER_MISMATCH_PATIENCE", 5.0),
         transport=environ.get("RINGLEADER_TRANSPORT", ""),
         ranks_per_host=int(_seconds(environ, "RINGLEADER_RANKS_PER_HOST", 0.0)) or None,
         stall_seconds=min(deadline, stall),
@@ -87,19 +87,19 @@ def _seconds(environ: Mapping[str, str], name: str, default: float) -> float:
     return value if value > 0 else default
 
 
-def wrong_library(surroundings: Surroundings, *, library: str, size: int) -> str:
+def wrong_library(settings: EngineSettings, *, library: str, size: int) -> str:
     """Return why the loaded MPI library cannot be the launcher's; empty where it can.
 
     ``library`` is what the library says of itself, ``size`` the number of ranks it sees.
     """
-    wanted = FAMILIES.get(surroundings.family, "")
+    wanted = FAMILIES.get(settings.family, "")
     name = library.strip().splitlines()[0].split(",")[0] if library.strip() else "an unknown MPI"
     hint = "set MPI4PY_LIBMPI to the libmpi that belongs to the launcher's mpirun"
     if wanted and wanted.lower() not in library.lower():
         return f"the job was started by {wanted} but this rank loaded {name}; {hint}"
-    if surroundings.size is not None and surroundings.size != size and size == 1:
+    if settings.size is not None and settings.size != size and size == 1:
         return (
-            f"the launcher started {surroundings.size} ranks but {name} sees only this one: "
+            f"the launcher started {settings.size} ranks but {name} sees only this one: "
             f"another MPI library than the launcher's was loaded; {hint}"
         )
     return ""

@@ -9,14 +9,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from ringleader.collectives.digest_barrier import Board
+from ringleader.collectives.digest_barrier import DigestBarrier
 from ringleader.collectives.exceptions import HorovodInternalError
 from ringleader.collectives.framework_adapter import DeviceTransport
-from ringleader.collectives.fusion_buffer import Packer, Parcel
+from ringleader.collectives.fusion_buffer import FusedBatch, FusionBuffer
 from ringleader.collectives.kernels import Kernels
 from ringleader.collectives.negotiation import Decision
-from ringleader.collectives.operations import Call, Work
-from ringleader.collectives.peer_wait import Watch
+from ringleader.collectives.operations import Signature, Work
+from ringleader.collectives.peer_wait import PeerWait
 from ringleader.collectives.timeline.recording import Observer, activity_of
 from ringleader.collectives.transports import Phased, Region, Transport
 from ringleader.collectives.transports.algorithm_table import Tunable
@@ -28,12 +28,12 @@ class Execution:
     def __init__(
         self,
         *,
-        board: Board,
+        barrier: DigestBarrier,
         transport: Transport,
         devices: DeviceTransport | None,
         kernels: Kernels,
-        packer: Packer | None,
-        watch: Watch,
+        fusion_buffer: FusionBuffer | None,
+        peer_wait: PeerWait,
     ) -> None:
         """Take the parts: see `ringleader.collectives.engine.Engine`."""
         self.queue: dict[str, Work] = {}
@@ -45,43 +45,43 @@ class Execution:
         self._offered: dict[str, Work] = {}
         self.observer: Observer | None = None
         """Is told what operations go through, where a timeline is written."""
-        self._board = board
+        self._barrier = barrier
         self._transport = transport
         self.devices = devices
         """Carries arrays that are not in host memory."""
         self._kernels = kernels
-        self._packer = packer
-        self._watch = watch
+        self._fusion_buffer = fusion_buffer
+        self._peer_wait = peer_wait
 
     def execute(self, work: Work, *, staged: bool) -> None:
         """Have it carried by the transport for its arrays; who watches is not told."""
-        call = work.call
-        kind = call.kind
-        if call.device != "cpu":
+        signature = work.signature
+        kind = signature.kind
+        if signature.device != "cpu":
             self.devices_for(work).execute(work)
         elif kind == "allreduce":  # first, as what the most frequent operation costs counts
             self._transport.execute(work, staged=staged)
         elif kind == "gradients":
             region: Region = work.array
-            self._transport.exchange(region, call.op, call.postscale)
+            self._transport.exchange(region, signature.op, signature.postscale)
         elif kind == "register":
-            work.out = self._transport.register(call.shape[0], call.dtype)
-        elif kind == "choice":
+            work.out = self._transport.register(signature.shape[0], signature.dtype)
+        elif kind == "algorithm_table":
             if isinstance(self._transport, Tunable):
-                self._transport.adopt(call.shape)
+                self._transport.adopt(signature.shape)
         elif kind not in ("barrier", "join"):
             self._transport.execute(work, staged=staged)
 
     def devices_for(self, work: Work) -> DeviceTransport:
         """Return what carries arrays on devices; `HorovodInternalError` where nothing does."""
         if self.devices is None:
-            raise HorovodInternalError(f"{work}: arrays on {work.call.device} cannot be carried here")
+            raise HorovodInternalError(f"{work}: arrays on {work.signature.device} cannot be carried here")
         return self.devices
 
-    def offers(self) -> tuple[tuple[str, Call], ...]:
+    def offers(self) -> tuple[tuple[str, Signature], ...]:
         """Return the exchanges of gradients that this rank can take part in; they stay for this round."""
         self._offered = self.gradients.copy()
-        return tuple((name, work.call) for name, work in self._offered.items())
+        return tuple((name, work.signature) for name, work in self._offered.items())
 
     def carry_out_ready(self, decision: Decision) -> None:
         """Do what a decision says can be done, also what ranks that have joined did not ask for."""
@@ -91,25 +91,25 @@ class Execution:
         ready = [name for name in decision.ready if name not in decision.copied]
         works = [self.queue.get(name) or self._stand_in(name, decision.absent[name]) for name in ready]
         if any(
-            name in decision.absent and work.call.kind == "gradients"
+            name in decision.absent and work.signature.kind == "gradients"
             for name, work in zip(ready, works, strict=True)
         ):
             # Ranks reduce straight from each other's memory: first all that joined must have put zeros there.
-            self._board.arrive(0)
+            self._barrier.agree(0)
         self._offered = {}
         self.carry_out(works)
 
     def carry_out(self, works: Sequence[Work], *, staged: bool = False) -> None:
         """Do works, in an order that is equal on all ranks; ``staged`` says that the only one is laid out."""
-        if len(works) <= 1 or self._packer is None:
+        if len(works) <= 1 or self._fusion_buffer is None:
             for work in works:
                 self._carry_out_one(work, staged=staged)
             return
-        for parcel in self._packer.parcels(works):
-            if parcel.work is None:
-                self._carry_out_one(works[parcel.batch.members[0]], staged=False)
+        for fused in self._fusion_buffer.batches(works):
+            if fused.work is None:
+                self._carry_out_one(works[fused.batch.members[0]], staged=False)
             else:
-                self._carry_out_packed(parcel, [works[member] for member in parcel.batch.members])
+                self._carry_out_packed(fused, [works[member] for member in fused.batch.members])
 
     def finish(self, work: Work, error: Exception | None) -> None:
         """Mark a work as done, or ended with an error."""
@@ -124,58 +124,58 @@ class Execution:
         """Let go of memory."""
         self.gradients.clear()
         self._offered.clear()
-        if self._packer is not None:
-            self._packer.close()
+        if self._fusion_buffer is not None:
+            self._fusion_buffer.close()
 
-    def _stand_in(self, name: str, call: Call) -> Work:
+    def _stand_in(self, name: str, signature: Signature) -> Work:
         """Return the part of a rank that has joined, in an operation that it did not ask for: zeros."""
-        if call.kind == "gradients":
+        if signature.kind == "gradients":
             work = self._offered[name]
             self._kernels.zero(work.array.mine)
-            if call.device != "cpu":
+            if signature.device != "cpu":
                 self.devices_for(work).asked(work)
             return work
         array = None
-        if call.kind == "allreduce":
-            array = self._kernels.empty(call.shape, call.dtype)
+        if signature.kind == "allreduce":
+            array = self._kernels.empty(signature.shape, signature.dtype)
             self._kernels.zero(array)
-        work = Work(call, 0, name=None, serial=0, array=array, out=array)
+        work = Work(signature, 0, name=None, serial=0, array=array, out=array)
         work.name = name
         return work
 
-    def _reduce_copied(self, name: str, call: Call) -> None:
+    def _reduce_copied(self, name: str, signature: Signature) -> None:
         """Reduce gradients for which a rank that has joined has no memory, as any other array."""
         # The gradients were scaled when they were laid out.
-        plain = replace(call, kind="allreduce", prescale=1.0, note="")
+        plain = replace(signature, kind="allreduce", prescale=1.0, note="")
         asked = self.queue.get(name)
         if asked is None:
             self.execute(self._stand_in(name, plain), staged=False)
             return
         values = asked.array.mine
         work = Work(plain, 0, name=name, serial=0, array=values, out=values)
-        work.marks = asked.marks
-        self._watch.subject = asked
+        work.stream_events = asked.stream_events
+        self._peer_wait.subject = asked
         self.execute(work, staged=False)
         self.finish(asked, None)
 
     def _carry_out_one(self, work: Work, *, staged: bool) -> None:
-        self._watch.subject = work
+        self._peer_wait.subject = work
         if self.observer is None:
             self.execute(work, staged=staged)
         else:
-            carrier = self._transport if work.call.device == "cpu" else self.devices_for(work)
-            with self._shown([work], activity_of(carrier.name, work.call.kind), self.observer):
+            carrier = self._transport if work.signature.device == "cpu" else self.devices_for(work)
+            with self._shown([work], activity_of(carrier.name, work.signature.kind), self.observer):
                 self.execute(work, staged=staged)
         self.finish(work, None)
 
-    def _carry_out_packed(self, parcel: Parcel, works: list[Work]) -> None:
-        assert self._packer is not None
-        self._watch.subject = Several(works)
+    def _carry_out_packed(self, fused: FusedBatch, works: list[Work]) -> None:
+        assert self._fusion_buffer is not None
+        self._peer_wait.subject = Several(works)
         if self.observer is None:
-            self._packer.carry_out(parcel, works, self._execute_packed)
+            self._fusion_buffer.carry_out(fused, works, self._execute_packed)
         else:
             with self._shown(works, activity_of(self._transport.name, "allreduce"), self.observer):
-                self._packer.carry_out(parcel, works, self._execute_packed)
+                self._fusion_buffer.carry_out(fused, works, self._execute_packed)
         queue = self.queue
         for work in works:
             if self.observer is not None:

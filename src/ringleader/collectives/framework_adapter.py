@@ -9,29 +9,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from ringleader.collectives.communicators import Ranks
+from ringleader.collectives.communicators import RankLayout
 from ringleader.collectives.kernels import Kernels
-from ringleader.collectives.mpi_calls import Wire
+from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.operations import Work
-from ringleader.collectives.peer_wait import Watch
+from ringleader.collectives.peer_wait import PeerWait
 from ringleader.collectives.transports import Region, Transport
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class TransportContext:
     """The ranks that a transport is for, and what is there already."""
 
-    ranks: Ranks
+    ranks: RankLayout
     """Who this rank is in the group."""
-    watch: Watch
+    peer_wait: PeerWait
     """How this rank waits."""
     deadline_seconds: float
     """The most that a single operation may last."""
-    wire: Wire | None = None
+    mpi_calls: MpiCalls | None = None
     """MPI's calls over the group, None for a rank that is alone or kept apart."""
     host: Transport
     """Carries the group's arrays in host memory."""
-    wanted: str = ""
+    requested: str = ""
     """Transport that the user asks for, empty for the best one."""
 
 
@@ -71,13 +71,13 @@ class DeviceTransport(Protocol):
         ...
 
 
-class Adapter(Kernels, Protocol):
+class FrameworkAdapter(Kernels, Protocol):
     """All that a framework brings."""
 
-    def host_transport(self, group: Group) -> Transport:
+    def host_transport(self, context: TransportContext) -> Transport:
         """Return the framework's own transport for arrays in host memory, for users who ask for it."""
         ...
 
-    def device_transport(self, group: Group) -> DeviceTransport:
+    def device_transport(self, context: TransportContext) -> DeviceTransport:
         """Return what carries the framework's arrays on devices; nothing is set up before the first one."""
         ...

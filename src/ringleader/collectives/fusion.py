@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ringleader.collectives.kernels import ITEMSIZE
-from ringleader.collectives.operations import Call, ReduceOp
+from ringleader.collectives.operations import ReduceOp, Signature
 
 ALIGNMENT = 64
 """Every packed array starts at a multiple of this many bytes, for the vector kernels."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fusing:
+class FusionLimits:
     """What is packed. Equal on all ranks."""
 
     small_bytes: int = 128 << 10
@@ -35,26 +35,33 @@ class Batch:
     """Places in the list of operations."""
     starts: tuple[int, ...]
     """First element of each in the packed array."""
-    call: Call
+    signature: Signature
     """What is done: for several, the reduction of the packed array; for one, its own call."""
 
 
-def plan_batches(calls: Sequence[Call], fusing: Fusing) -> tuple[Batch, ...]:
+def plan_batches(calls: Sequence[Signature], limits: FusionLimits) -> tuple[Batch, ...]:
     """Cut operations, in the order in which they would be done, into batches."""
     batches: list[_Open] = []
     filling: dict[tuple[object, ...], _Open] = {}
-    for place, call in enumerate(calls):
-        count = math.prod(call.shape)
-        step = max(1, ALIGNMENT // ITEMSIZE.get(call.dtype, 1))
+    for place, signature in enumerate(calls):
+        count = math.prod(signature.shape)
+        step = max(1, ALIGNMENT // ITEMSIZE.get(signature.dtype, 1))
         room = -(-count // step) * step
-        nbytes = room * ITEMSIZE.get(call.dtype, 1)
-        if not _can_be_packed(call) or not 0 < nbytes <= fusing.small_bytes:
-            batches.append(_Open(call, [place], [0], room))
+        nbytes = room * ITEMSIZE.get(signature.dtype, 1)
+        if not _can_be_packed(signature) or not 0 < nbytes <= limits.small_bytes:
+            batches.append(_Open(signature, [place], [0], room))
             continue
-        key = (call.dtype, call.op, call.prescale, call.postscale, call.device, call.note)
+        key = (
+            signature.dtype,
+            signature.op,
+            signature.prescale,
+            signature.postscale,
+            signature.device,
+            signature.note,
+        )
         batch = filling.get(key)
-        if batch is None or batch.room * ITEMSIZE[call.dtype] + nbytes > fusing.most_bytes:
-            batch = filling[key] = _Open(call, [], [], 0)
+        if batch is None or batch.room * ITEMSIZE[signature.dtype] + nbytes > limits.most_bytes:
+            batch = filling[key] = _Open(signature, [], [], 0)
             batches.append(batch)
         batch.members.append(place)
         batch.starts.append(batch.room)
@@ -62,20 +69,20 @@ def plan_batches(calls: Sequence[Call], fusing: Fusing) -> tuple[Batch, ...]:
     return tuple(batch.closed() for batch in batches)
 
 
-def _can_be_packed(call: Call) -> bool:
+def _can_be_packed(signature: Signature) -> bool:
     # Adasum scales each array by its own length and angle. Arrays on devices are carried by others.
-    kind = call.kind == "allreduce" and call.op is not ReduceOp.ADASUM
-    return kind and call.dtype in ITEMSIZE and call.device == "cpu"
+    kind = signature.kind == "allreduce" and signature.op is not ReduceOp.ADASUM
+    return kind and signature.dtype in ITEMSIZE and signature.device == "cpu"
 
 
 @dataclass
 class _Open:
-    call: Call
+    signature: Signature
     members: list[int]
     starts: list[int]
     room: int
 
     def closed(self) -> Batch:
         alone = len(self.members) == 1
-        call = self.call if alone else replace(self.call, shape=(self.room,))
-        return Batch(members=tuple(self.members), starts=tuple(self.starts), call=call)
+        signature = self.signature if alone else replace(self.signature, shape=(self.room,))
+        return Batch(members=tuple(self.members), starts=tuple(self.starts), signature=signature)

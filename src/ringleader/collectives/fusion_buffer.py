@@ -9,9 +9,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ringleader.collectives.fusion import Batch, Fusing, plan_batches
+from ringleader.collectives.fusion import Batch, FusionLimits, plan_batches
 from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
-from ringleader.collectives.operations import Call, Work
+from ringleader.collectives.operations import Signature, Work
 from ringleader.collectives.transports import Transport
 
 MOST_PLANS = 256
@@ -19,7 +19,7 @@ MOST_PLANS = 256
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Parcel:
+class FusedBatch:
     """A batch and the memory in which it travels."""
 
     batch: Batch
@@ -30,59 +30,59 @@ class Parcel:
     """The reduction of the memory, built once; None for a batch of one."""
 
 
-class Packer:
+class FusionBuffer:
     """Plans, packs and unpacks for one engine."""
 
-    def __init__(self, kernels: Kernels, transport: Transport, fusing: Fusing) -> None:
+    def __init__(self, kernels: Kernels, transport: Transport, limits: FusionLimits) -> None:
         """Take the framework's arithmetic and what carries the arrays."""
         self._kernels = kernels
         self._transport = transport
-        self._fusing = fusing
+        self._limits = limits
         self._memory: dict[str, Array] = {}
-        self._plans: dict[tuple[int, ...], tuple[list[Call], list[Parcel]]] = {}
+        self._plans: dict[tuple[int, ...], tuple[list[Signature], list[FusedBatch]]] = {}
 
-    def parcels(self, works: Sequence[Work]) -> list[Parcel]:
+    def batches(self, works: Sequence[Work]) -> list[FusedBatch]:
         """Return how these works are done. All ranks ask for the same works in the same order."""
-        calls = [work.call for work in works]
+        calls = [work.signature for work in works]
         key = tuple(map(id, calls))
         known = self._plans.get(key)
         if known is None:
             if len(self._plans) >= MOST_PLANS:
                 self._plans.clear()
             # The entry holds the calls, so that no other ones get their identities.
-            parcels = [self._parcel(batch, calls) for batch in plan_batches(calls, self._fusing)]
-            known = self._plans[key] = (calls, parcels)
+            batches = [self._fused_batch(batch, calls) for batch in plan_batches(calls, self._limits)]
+            known = self._plans[key] = (calls, batches)
         return known[1]
 
-    def _parcel(self, batch: Batch, calls: Sequence[Call]) -> Parcel:
+    def _fused_batch(self, batch: Batch, calls: Sequence[Signature]) -> FusedBatch:
         if len(batch.members) == 1:
-            return Parcel(batch=batch, views=(), work=None)
-        kernels, call = self._kernels, batch.call
-        memory = kernels.part(self._memory_for(call.dtype), 0, call.shape[0])
+            return FusedBatch(batch=batch, views=(), work=None)
+        kernels, signature = self._kernels, batch.signature
+        memory = kernels.part(self._memory_for(signature.dtype), 0, signature.shape[0])
         # Gaps between arrays are reduced too: whatever lay there, they begin as numbers.
         kernels.zero(memory)
         views = []
         for member, start in zip(batch.members, batch.starts, strict=True):
             shape = calls[member].shape
             views.append(kernels.shaped(kernels.part(memory, start, start + math.prod(shape)), shape))
-        work = Work(call, 0, name="batch", serial=0, array=memory, out=memory)
-        return Parcel(batch=batch, views=views, work=work)
+        work = Work(signature, 0, name="batch", serial=0, array=memory, out=memory)
+        return FusedBatch(batch=batch, views=views, work=work)
 
     def _memory_for(self, dtype: str) -> Array:
         # All ranks come here for the first time with the same works, so that they allocate together.
         memory = self._memory.get(dtype)
         if memory is None:
-            region = self._transport.register(self._fusing.most_bytes // ITEMSIZE[dtype], dtype)
+            region = self._transport.register(self._limits.most_bytes // ITEMSIZE[dtype], dtype)
             memory = self._memory[dtype] = region.mine
         return memory
 
-    def carry_out(self, parcel: Parcel, works: Sequence[Work], execute: Callable[[Work], None]) -> None:
+    def carry_out(self, fused: FusedBatch, works: Sequence[Work], execute: Callable[[Work], None]) -> None:
         """Do a packed batch: ``works`` are its members, ``execute`` reduces the memory they travel in."""
-        assert parcel.work is not None
+        assert fused.work is not None
         copy_all = self._kernels.copy_all
-        copy_all(parcel.views, [work.array for work in works])
-        execute(parcel.work)
-        copy_all([work.out for work in works], parcel.views)
+        copy_all(fused.views, [work.array for work in works])
+        execute(fused.work)
+        copy_all([work.out for work in works], fused.views)
 
     def close(self) -> None:
         """Let go of the memory."""

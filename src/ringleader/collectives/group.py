@@ -1,259 +1,319 @@
-"""A team: ranks that do operations together, with an engine and everything under it that is theirs alone."""
+"""A communicator group: ranks that do operations together, with an engine and everything under it."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
-from ringleader.collectives.communicators import Ranks, World, open_board, open_wire, open_world
-from ringleader.collectives.digest_barrier import Board, HostBoard, HostsBoard, LoneBoard
+from ringleader.collectives.communicators import (
+    Communicators,
+    RankLayout,
+    open_communicators,
+    open_mpi_calls,
+    open_shared_flags,
+)
+from ringleader.collectives.digest_barrier import DigestBarrier, HostsBarrier, SharedFlags, SingleRankBarrier
 from ringleader.collectives.engine import Engine
-from ringleader.collectives.environment import Surroundings
-from ringleader.collectives.framework_adapter import Adapter, Group
-from ringleader.collectives.fusion import Fusing
-from ringleader.collectives.fusion_buffer import Packer
-from ringleader.collectives.liveness import End, Goodbyes
-from ringleader.collectives.mpi_calls import Wire
+from ringleader.collectives.environment import EngineSettings
+from ringleader.collectives.framework_adapter import FrameworkAdapter, TransportContext
+from ringleader.collectives.fusion import FusionLimits
+from ringleader.collectives.fusion_buffer import FusionBuffer
+from ringleader.collectives.liveness import End, EndMessages
+from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.negotiation import Limits
-from ringleader.collectives.peer_wait import Watch
-from ringleader.collectives.process_sets import Member
+from ringleader.collectives.peer_wait import PeerWait
 from ringleader.collectives.shared_memory import Segment
 from ringleader.collectives.transports import Transport
 from ringleader.collectives.transports.loopback import LoopbackTransport, UncoupledTransport
 from ringleader.collectives.transports.one_host import WindowTransport
 from ringleader.collectives.transports.plain_mpi import MpiReducer, MpiTransport
-from ringleader.collectives.transports.staging_buffers import SLOTS_BYTES
+from ringleader.collectives.transports.staging_buffers import STAGING_BYTES
 
-Sign = Callable[[], Mapping[int, str]]
+LivenessSource = Callable[[], Mapping[int, str]]
 """Tells ranks that have ended, and how."""
 LONGEST_SECONDS = 1800.0
 """The most that a framework's own transport, which begins when all ranks are there, may take for one step."""
 BROKEN_SECONDS = 0.2
 """So long an engine that ends by itself sees to it that the other hosts hear of it."""
-HOSTS_FUSING = Fusing(small_bytes=2 << 20, most_bytes=8 << 20)
+HOSTS_FUSION = FusionLimits(small_bytes=2 << 20, most_bytes=8 << 20)
 """Between hosts a meeting costs hundreds of microseconds, so that more is packed."""
 
 
 @dataclass(kw_only=True)
-class Team:
+class Group:
     """One group of ranks: all of them, or a process set."""
 
-    member: Member
-    """This rank's part in it."""
-    watch: Watch
+    engine: Engine
+    """Does the operations of the group, and of no other."""
+    broadcaster: Engine
+    """Does the broadcasts: the same engine, except among uncoupled ranks. These exchange nothing else, but a
+    script cannot go on without what another rank has read or the parameters that it began with."""
+    ranks: RankLayout
+    """Who this rank is within the group: numbers go from 0 to the size of the group."""
+    global_ranks: tuple[int, ...]
+    """Numbers among all ranks of those in the group, ascending: the rank that is i within the group is
+    ``global_ranks[i]`` among all."""
+    peer_wait: PeerWait
     """How this rank waits in it."""
-    world: World | None = None
+    comms: Communicators | None = None
     """Communicators and memory, None where this rank is alone without MPI."""
-    board: HostBoard | None = None
-    """The board of this host, where there is shared memory."""
+    flags: SharedFlags | None = None
+    """The flags of this host, where there is shared memory."""
+
+    @property
+    def engines(self) -> tuple[Engine, ...]:
+        """Return each engine once."""
+        return (self.engine,) if self.broadcaster is self.engine else (self.engine, self.broadcaster)
+
+    @cached_property
+    def _rank_within(self) -> dict[int, int]:
+        return {rank: number for number, rank in enumerate(self.global_ranks)}
+
+    def root(self, global_rank: int) -> int:
+        """Return the number within the group of a rank; `ValueError` where it is not in the group."""
+        number = self._rank_within.get(global_rank)
+        if number is None:
+            raise ValueError(
+                f"Broadcast: root rank {global_rank} is not a member of the provided process set."
+            )
+        return number
 
     def close(self, *, why: str) -> bool:
         """End the engine; return whether it was in the middle of nothing."""
-        return all([engine.close(why=why) for engine in self.member.engines])
+        return all([engine.close(why=why) for engine in self.engines])
 
     def free(self, *, together: bool) -> list[Segment]:
         """Give everything back with the peers, after `close`; return memory that arrays still look at.
 
         Without ``together`` only what is this rank's own is let go.
         """
-        for engine in self.member.engines:
+        for engine in self.engines:
             if engine.devices is not None:
                 engine.devices.close(together=together)
             engine.transport.close(together=together)
-        if self.world is None or not together:
+        if self.comms is None or not together:
             return []
-        if self.board is not None:
-            self.board.close()
-        return self.world.free()
+        if self.flags is not None:
+            self.flags.close()
+        return self.comms.free()
 
 
-def lone_team(kernels: Adapter, surroundings: Surroundings) -> Team:
-    """Make the team of a rank that is alone."""
-    watch = _watch(0, (), surroundings)
+def lone_group(kernels: FrameworkAdapter, settings: EngineSettings) -> Group:
+    """Make the group of a rank that is alone."""
+    peer_wait = _peer_wait(0, (), settings)
     engine = _engine(
-        kernels, surroundings, Ranks(), watch, LoopbackTransport(kernels), LoneBoard(), True, None
+        kernels,
+        settings,
+        RankLayout(),
+        peer_wait,
+        LoopbackTransport(kernels),
+        SingleRankBarrier(),
+        True,
+        None,
     )
-    member = Member(engine=engine, broadcaster=engine, ranks=engine.ranks, global_ranks=(0,))
-    return Team(member=member, watch=watch)
+    return Group(
+        engine=engine, broadcaster=engine, ranks=engine.ranks, global_ranks=(0,), peer_wait=peer_wait
+    )
 
 
-def open_team(
+def open_group(
     mpi: Any,
     comm: Any,
-    kernels: Adapter,
-    surroundings: Surroundings,
+    kernels: FrameworkAdapter,
+    settings: EngineSettings,
     *,
     numbers: Sequence[int],
-    signs: list[Sign],
-    goodbyes: Goodbyes,
+    liveness_sources: list[LivenessSource],
+    end_messages: EndMessages,
     number: int = 0,
-    crowded: bool | None = None,
-) -> Team:
-    """Make the team of the ranks of ``comm``, which goes to it. Collective over them.
+    oversubscribed: bool | None = None,
+) -> Group:
+    """Make the group of the ranks of ``comm``, which goes to it. Collective over them.
 
-    ``numbers`` are the numbers of these ranks among all. ``signs`` are the caller's, who may add to them.
-    ``goodbyes`` go between all ranks; ``number`` is that of the process set.
+    ``numbers`` are the numbers of these ranks among all. ``liveness_sources`` are the caller's, who may add
+    to them.
+    ``end_messages`` go between all ranks; ``number`` is that of the process set.
     """
-    world = open_world(
+    comms = open_communicators(
         mpi,
         comm,
         number=numbers[comm.rank],
-        ranks_per_host=surroundings.ranks_per_host,
-        crowded=crowded,
+        ranks_per_host=settings.ranks_per_host,
+        oversubscribed=oversubscribed,
     )
 
     def ended() -> dict[int, str]:
-        return {rank: how for sign in signs for rank, how in sign().items()}
+        return {rank: how for source in liveness_sources for rank, how in source().items()}
 
-    told: list[Sign] = [lambda: goodbyes.broken(number), ended]
-    watch = _watch(numbers[comm.rank], told, surroundings)
-    board = None
-    if world.ranks.size > 1:
-        board = open_board(world, watch, numbers)
-    if board is not None:
-        flags = board
-        told.insert(0, lambda: dict.fromkeys(flags.broken(), End.BROKEN.words()))
-    here = {numbers[rank] for rank in world.ranks.host_ranks} if board is not None else {numbers[comm.rank]}
+    told: list[LivenessSource] = [lambda: end_messages.broken(number), ended]
+    peer_wait = _peer_wait(numbers[comm.rank], told, settings)
+    flags = None
+    if comms.ranks.size > 1:
+        flags = open_shared_flags(comms, peer_wait, numbers)
+    if flags is not None:
+        shared = flags
+        told.insert(0, lambda: dict.fromkeys(shared.broken(), End.BROKEN.words()))
+    here = {numbers[rank] for rank in comms.ranks.host_ranks} if flags is not None else {numbers[comm.rank]}
     away = [rank for rank in numbers if rank not in here]
 
     def announce_broken() -> None:
-        if board is not None:
-            board.announce_broken()
-        goodbyes.say(End.BROKEN, away, number=number)
-        goodbyes.drain(BROKEN_SECONDS)
+        if flags is not None:
+            flags.announce_broken()
+        end_messages.send(End.BROKEN, away, number=number)
+        end_messages.drain(BROKEN_SECONDS)
 
-    transport, meeting = _choose(world, kernels, watch, board, surroundings)
+    transport, barrier = _choose_transport(comms, kernels, peer_wait, flags, settings)
     threads = mpi.Query_thread() == mpi.THREAD_MULTIPLE
-    wire = open_wire(world, watch)
+    mpi_calls = open_mpi_calls(comms, peer_wait)
     engine = _engine(
-        kernels, surroundings, world.ranks, watch, transport, meeting, threads, wire, announce_broken
+        kernels, settings, comms.ranks, peer_wait, transport, barrier, threads, mpi_calls, announce_broken
     )
     broadcaster = engine
-    if surroundings.uncoupled and world.ranks.size > 1:
-        coupled = replace(surroundings, uncoupled=False, transport="mpi")
-        way, flat = _choose(world, kernels, watch, None, coupled)
-        broadcaster = _engine(kernels, coupled, world.ranks, watch, way, flat, threads, wire, announce_broken)
-    member = Member(engine=engine, broadcaster=broadcaster, ranks=world.ranks, global_ranks=tuple(numbers))
-    return Team(member=member, watch=watch, world=world, board=board)
+    if settings.uncoupled and comms.ranks.size > 1:
+        coupled = replace(settings, uncoupled=False, transport="mpi")
+        way, flat = _choose_transport(comms, kernels, peer_wait, None, coupled)
+        broadcaster = _engine(
+            kernels, coupled, comms.ranks, peer_wait, way, flat, threads, mpi_calls, announce_broken
+        )
+    return Group(
+        engine=engine,
+        broadcaster=broadcaster,
+        ranks=comms.ranks,
+        global_ranks=tuple(numbers),
+        peer_wait=peer_wait,
+        comms=comms,
+        flags=flags,
+    )
 
 
-def _watch(rank: int, signs: Sequence[Sign], surroundings: Surroundings) -> Watch:
-    return Watch(
+def _peer_wait(rank: int, liveness_sources: Sequence[LivenessSource], settings: EngineSettings) -> PeerWait:
+    return PeerWait(
         rank=rank,
-        signs=signs,
-        warn_seconds=surroundings.warn_seconds,
-        deadline_seconds=surroundings.deadline_seconds,
+        liveness_sources=liveness_sources,
+        warn_seconds=settings.warn_seconds,
+        deadline_seconds=settings.deadline_seconds,
     )
 
 
 def _engine(
-    kernels: Adapter,
-    surroundings: Surroundings,
-    ranks: Ranks,
-    watch: Watch,
+    kernels: FrameworkAdapter,
+    settings: EngineSettings,
+    ranks: RankLayout,
+    peer_wait: PeerWait,
     transport: Transport,
-    board: Board,
+    barrier: DigestBarrier,
     threads: bool,
-    wire: Wire | None,
+    mpi_calls: MpiCalls | None,
     announce_broken: Callable[[], None] = lambda: None,
 ) -> Engine:
     limits = Limits(
-        patience=surroundings.patience_seconds,
-        warn=surroundings.warn_seconds,
-        shutdown=surroundings.stall_seconds,
+        mismatch=settings.mismatch_seconds,
+        warn=settings.warn_seconds,
+        shutdown=settings.stall_seconds,
     )
-    fusing = HOSTS_FUSING if ranks.hosts > 1 else Fusing()
-    if surroundings.fusion_bytes is not None:
-        most = min(fusing.most_bytes, surroundings.fusion_bytes)
-        fusing = Fusing(small_bytes=min(fusing.small_bytes, most), most_bytes=most)
-    packs = fusing.most_bytes > 0 and ranks.size > 1 and not surroundings.uncoupled
+    fusion = HOSTS_FUSION if ranks.hosts > 1 else FusionLimits()
+    if settings.fusion_bytes is not None:
+        most = min(fusion.most_bytes, settings.fusion_bytes)
+        fusion = FusionLimits(small_bytes=min(fusion.small_bytes, most), most_bytes=most)
+    packs = fusion.most_bytes > 0 and ranks.size > 1 and not settings.uncoupled
     return Engine(
         ranks=ranks,
-        board=board,
+        barrier=barrier,
         transport=transport,
-        watch=watch,
+        peer_wait=peer_wait,
         kernels=kernels,
         limits=limits,
-        packer=Packer(kernels, transport, fusing) if packs else None,
+        fusion_buffer=FusionBuffer(kernels, transport, fusion) if packs else None,
         threads=threads,
         announce_broken=announce_broken,
-        devices=kernels.device_transport(_group(ranks, watch, surroundings, transport, wire)),
+        devices=kernels.device_transport(
+            _transport_context(ranks, peer_wait, settings, transport, mpi_calls)
+        ),
     )
 
 
-def _choose(
-    world: World,
-    kernels: Adapter,
-    watch: Watch,
-    board: HostBoard | None,
-    surroundings: Surroundings,
-) -> tuple[Transport, Board]:
-    """Return the transport and the board for this world: shared memory wherever ranks share a host."""
-    ranks = world.ranks
-    if surroundings.uncoupled:
-        return UncoupledTransport(kernels, ranks.size, ranks.rank), LoneBoard()
+def _choose_transport(
+    comms: Communicators,
+    kernels: FrameworkAdapter,
+    peer_wait: PeerWait,
+    flags: SharedFlags | None,
+    settings: EngineSettings,
+) -> tuple[Transport, DigestBarrier]:
+    """Return the transport and the barrier of a group: shared memory wherever ranks share a host."""
+    ranks = comms.ranks
+    if settings.uncoupled:
+        return UncoupledTransport(kernels, ranks.size, ranks.rank), SingleRankBarrier()
     if ranks.size == 1:
-        return LoopbackTransport(kernels), LoneBoard()
+        return LoopbackTransport(kernels), SingleRankBarrier()
     one_host = ranks.hosts == 1
-    wire = open_wire(world, watch)
-    plain = MpiTransport(wire, kernels, between_hosts=not one_host)
-    flat = HostsBoard(world.mpi, wire=wire, cross=world.comm, host=None, watch=watch)
-    if surroundings.transport == "distributed":
-        own = kernels.host_transport(_group(ranks, watch, surroundings, plain, wire))
-        return own, (board if board is not None and one_host else flat)
-    if board is None or surroundings.transport == "mpi" or not ranks.homogeneous or ranks.most_local == 1:
+    mpi_calls = open_mpi_calls(comms, peer_wait)
+    plain = MpiTransport(mpi_calls, kernels, between_hosts=not one_host)
+    flat = HostsBarrier(comms.mpi, mpi_calls=mpi_calls, cross=comms.comm, host=None, peer_wait=peer_wait)
+    if settings.transport == "distributed":
+        own = kernels.host_transport(_transport_context(ranks, peer_wait, settings, plain, mpi_calls))
+        return own, (flags if flags is not None and one_host else flat)
+    if flags is None or settings.transport == "mpi" or not ranks.homogeneous or ranks.most_local == 1:
         return plain, flat
-    slots = world.new_segment(SLOTS_BYTES)
+    slots = comms.new_segment(STAGING_BYTES)
     if slots is None:
         _tell_small(ranks)
         return plain, flat
     cross = None
     if not one_host:
-        cross = MpiReducer(Wire(world.mpi, world.cross, watch, patient=True), kernels, between_hosts=True)
+        cross = MpiReducer(
+            MpiCalls(comms.mpi, comms.cross, peer_wait, polling=True), kernels, between_hosts=True
+        )
     window = WindowTransport(
         kernels=kernels,
-        board=board,
-        slots=slots,
+        flags=flags,
+        staging=slots,
         me=ranks.local_rank,
         plain=plain,
         size=ranks.size,
-        new_segment=_told(world),
-        free_segment=world.give_back,
+        new_segment=_told(comms),
+        free_segment=comms.give_back,
         cross=cross,
     )
     if one_host:
-        return window, board
-    return window, HostsBoard(world.mpi, wire=wire, cross=world.cross, host=board, watch=watch)
-
-
-def _group(
-    ranks: Ranks, watch: Watch, surroundings: Surroundings, host: Transport, wire: Wire | None
-) -> Group:
-    return Group(
-        ranks=ranks,
-        watch=watch,
-        deadline_seconds=min(surroundings.deadline_seconds, LONGEST_SECONDS),
-        wire=wire,
-        host=host,
-        wanted=surroundings.transport,
+        return window, flags
+    return window, HostsBarrier(
+        comms.mpi, mpi_calls=mpi_calls, cross=comms.cross, host=flags, peer_wait=peer_wait
     )
 
 
-def _told(world: World) -> Callable[[int], Segment | None]:
+def _transport_context(
+    ranks: RankLayout,
+    peer_wait: PeerWait,
+    settings: EngineSettings,
+    host: Transport,
+    mpi_calls: MpiCalls | None,
+) -> TransportContext:
+    return TransportContext(
+        ranks=ranks,
+        peer_wait=peer_wait,
+        deadline_seconds=min(settings.deadline_seconds, LONGEST_SECONDS),
+        mpi_calls=mpi_calls,
+        host=host,
+        requested=settings.transport,
+    )
+
+
+def _told(comms: Communicators) -> Callable[[int], Segment | None]:
     """Return the world's way to shared memory, with a word to the user where there is none left."""
 
     def new_segment(nbytes: int) -> Segment | None:
-        segment = world.new_segment(nbytes)
+        segment = comms.new_segment(nbytes)
         if segment is None:
-            _tell_small(world.ranks)
+            _tell_small(comms.ranks)
         return segment
 
     return new_segment
 
 
-def _tell_small(ranks: Ranks) -> None:
+def _tell_small(ranks: RankLayout) -> None:
     if ranks.rank == 0:
         print(  # noqa: T201
             "ringleader: /dev/shm is too small on one of the hosts, so gradients go through plain MPI, which "

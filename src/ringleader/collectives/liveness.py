@@ -76,7 +76,7 @@ class StatusFile:
         self._ended.update(dict.fromkeys(ranks, how))
 
 
-class Goodbyes:
+class EndMessages:
     """Messages between hosts: a rank that ends while others go on tells them."""
 
     TAG = 77
@@ -117,7 +117,7 @@ class Goodbyes:
             told = self._broken.setdefault(number, {}) if how is End.BROKEN else self._ended
             told[status.Get_source()] = how.words()
 
-    def say(self, how: End, ranks: Sequence[int], *, number: int = 0) -> None:
+    def send(self, how: End, ranks: Sequence[int], *, number: int = 0) -> None:
         """Tell ``ranks``; does not wait for them. ``number`` is that of a process set, for `End.BROKEN`."""
         word = array("i", [int(how), number])
         self._sent.extend(

@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Any
 
-from ringleader.collectives.peer_wait import Watch
+from ringleader.collectives.peer_wait import PeerWait
 
 MOST_BYTES = 1 << 30
 """One MPI call carries at most this much."""
@@ -22,15 +22,15 @@ Message = tuple[int, Any, int]
 """A peer, memory, and how many bytes of it go to the peer or come from there."""
 
 
-class Wire:
+class MpiCalls:
     """One communicator, on which nothing else may go on at the same time."""
 
     TAG = 11
 
     def __init__(
-        self, mpi: Any, comm: Any, watch: Watch, *, patient: bool, most_bytes: int = MOST_BYTES
+        self, mpi: Any, comm: Any, peer_wait: PeerWait, *, polling: bool, most_bytes: int = MOST_BYTES
     ) -> None:
-        """Use ``comm``; ``patient`` as explained above; at most ``most_bytes`` go in one call.
+        """Use ``comm``; ``polling`` as explained above; at most ``most_bytes`` go in one call.
 
         ``most_bytes`` must be equal on all ranks.
         """
@@ -40,19 +40,19 @@ class Wire:
         """Number of this rank in the communicator."""
         self.size: int = comm.size
         """Ranks in the communicator."""
-        self.patient = patient
+        self.polling = polling
         self.most_bytes = most_bytes
-        self._watch = watch
+        self._peer_wait = peer_wait
 
     def finish(self, requests: Sequence[Any]) -> None:
         """Wait for requests that were begun on this communicator."""
-        if self.patient:
+        if self.polling:
             # Single requests are tested one by one: a list costs mpi4py more.
             for at, request in enumerate(requests):
                 try:
-                    self._watch.until_done(request)
+                    self._peer_wait.until_done(request)
                 except BaseException:
-                    self._watch.abandoned.extend(requests[at + 1 :])
+                    self._peer_wait.abandoned.extend(requests[at + 1 :])
                     raise
         else:
             self.mpi.Request.Waitall(list(requests))
@@ -62,7 +62,7 @@ class Wire:
         everybody = array("q", bytes(8 * self.size))
         word = self.mpi.INT64_T
         send, receive = [array("q", [mine]), 1, word], [everybody, 1, word]
-        if self.patient:
+        if self.polling:
             self.finish([self.comm.Iallgather(send, receive)])
         else:
             self.comm.Allgather(send, receive)
@@ -87,7 +87,7 @@ class Wire:
             return
         byte = self.mpi.BYTE
         send, receive = [mine, counts[self.rank], byte], [out, list(counts), list(starts), byte]
-        if self.patient:
+        if self.polling:
             self.finish([self.comm.Iallgatherv(send, receive)])
         else:
             self.comm.Allgatherv(send, receive)
@@ -95,7 +95,7 @@ class Wire:
     def broadcast_bytes(self, memory: Any, count: int, root: int) -> None:
         """Bring the root's memory to every rank."""
         for message in self._pieces(memory, count):
-            if self.patient:
+            if self.polling:
                 self.finish([self.comm.Ibcast(message, root=root)])
             else:
                 self.comm.Bcast(message, root=root)
@@ -126,7 +126,7 @@ class Wire:
         word = self.mpi.INT64_T
         everybody = array("q", bytes(8 * self.size))
         send, receive = [array("q", mine), 1, word], [everybody, 1, word]
-        if self.patient:
+        if self.polling:
             self.finish([self.comm.Ialltoall(send, receive)])
         else:
             self.comm.Alltoall(send, receive)
@@ -146,7 +146,7 @@ class Wire:
 
     def reduce_in_place(self, message: list[Any], op: Any) -> None:
         """Reduce the elements of an MPI message over all ranks."""
-        if self.patient:
+        if self.polling:
             self.finish([self.comm.Iallreduce(self.mpi.IN_PLACE, message, op=op)])
         else:
             self.comm.Allreduce(self.mpi.IN_PLACE, message, op=op)

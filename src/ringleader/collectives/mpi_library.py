@@ -6,11 +6,11 @@ import os
 import sys
 from typing import Any
 
-from ringleader.collectives.environment import Surroundings, wrong_library
+from ringleader.collectives.environment import EngineSettings, wrong_library
 from ringleader.collectives.exceptions import WorldError
 
 
-def load(surroundings: Surroundings) -> Any:
+def load(settings: EngineSettings) -> Any:
     """Import mpi4py's MPI, initialise it if nobody has, and return it.
 
     Raises `WorldError` where the library that was loaded is not the launcher's.
@@ -19,7 +19,7 @@ def load(surroundings: Surroundings) -> Any:
     os.environ.setdefault("OMPI_MCA_osc", "^ucx")
     # mpirun asks crowded ranks to give way with sched_yield while they wait inside MPI. Seen on Linux 6.18: a
     # rank that has done so many times gets no processor for minutes afterwards, though it could run. Long
-    # waits sleep instead (`watch`); short ones inside MPI may spin.
+    # waits sleep instead (`peer_wait`); short ones inside MPI may spin.
     os.environ.update({"OMPI_MCA_mpi_yield_when_idle": "0"})
     import mpi4py
 
@@ -35,7 +35,7 @@ def load(surroundings: Surroundings) -> Any:
     if not MPI.Is_initialized():
         MPI.Init_thread(MPI.THREAD_MULTIPLE)
         _OURS.append(os.getpid())
-    wrong = wrong_library(surroundings, library=MPI.Get_library_version(), size=MPI.COMM_WORLD.size)
+    wrong = wrong_library(settings, library=MPI.Get_library_version(), size=MPI.COMM_WORLD.size)
     if wrong:
         raise WorldError(wrong)
     return MPI

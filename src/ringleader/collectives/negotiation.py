@@ -13,14 +13,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ringleader.collectives.operations import ANYBODY, JOIN, Call, unnamed_serial
+from ringleader.collectives.operations import ANYBODY, JOIN, Signature, unnamed_serial
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pending:
     """What one rank has asked for and not got yet."""
 
-    entries: tuple[tuple[str, Call], ...]
+    entries: tuple[tuple[str, Signature], ...]
     """Name and call of each operation, in the order in which they were asked for."""
     ages: tuple[float, ...] = ()
     """How long ago each of them was asked for, in seconds. Empty: just now."""
@@ -28,7 +28,7 @@ class Pending:
     """Whether the script on that rank stands still until one of them is done."""
     stuck_seconds: float
     """How long no operation of that rank could be done although all ranks looked."""
-    offers: tuple[tuple[str, Call], ...] = ()
+    offers: tuple[tuple[str, Signature], ...] = ()
     """Exchanges of gradients that the rank has memory for; told only by a rank that has joined."""
     counted: int = 0
     """Operations that the rank has asked for so far; told only by a rank that has joined."""
@@ -40,7 +40,7 @@ class Pending:
 class Limits:
     """How long things may take, in seconds."""
 
-    patience: float
+    mismatch: float
     """All ranks may stand still so long with nothing in common. Then it counts as a mistake of the script
     (until then another thread of it could ask for the missing operation)."""
     warn: float = float("inf")
@@ -59,7 +59,7 @@ class Decision:
     """Name → what differs. These end with an error on all ranks that asked for them."""
     deadlocked: str
     """Not empty: every rank stands still and nothing is common; the text says who waits for what."""
-    absent: dict[str, Call] = field(default_factory=dict)
+    absent: dict[str, Signature] = field(default_factory=dict)
     """Ready operations that ranks which have joined take part in without having asked for them."""
     copied: frozenset[str] = frozenset()
     """Those of them that reduce gradients for which such a rank has no memory: they go as ordinary arrays."""
@@ -81,17 +81,17 @@ def decide(ranks: Sequence[Pending], *, limits: Limits) -> Decision:
     joined = [JOIN in one for one in asked]
     ready: list[str] = []
     mismatched: dict[str, str] = {}
-    absent: dict[str, Call] = {}
+    absent: dict[str, Signature] = {}
     copied: set[str] = set()
     for name in _common(asked, joined):
         calls = [one.get(name) for one in asked]
-        found = [call for call in calls if call is not None]
+        found = [signature for signature in calls if signature is not None]
         refused = ""
         if len(found) < len(calls):
             refused = _refused_with_join(name, found[0], calls)
         if refused:
             mismatched[name] = refused
-        elif all(call == found[0] for call in found):
+        elif all(signature == found[0] for signature in found):
             ready.append(name)
             if len(found) < len(calls):
                 absent[name] = found[0]
@@ -116,7 +116,7 @@ def decide(ranks: Sequence[Pending], *, limits: Limits) -> Decision:
     )
 
 
-def _common(asked: Sequence[Mapping[str, Call]], joined: Sequence[bool]) -> list[str]:
+def _common(asked: Sequence[Mapping[str, Signature]], joined: Sequence[bool]) -> list[str]:
     """Return the names that every rank asked for, ranks that have joined apart, in one order."""
     active = [one for one, away in zip(asked, joined, strict=True) if not away]
     if not active:
@@ -124,7 +124,7 @@ def _common(asked: Sequence[Mapping[str, Call]], joined: Sequence[bool]) -> list
     return [name for name in active[0] if all(name in one for one in active)]
 
 
-def _different_kinds(asked: Sequence[Mapping[str, Call]], joined: Sequence[bool]) -> dict[str, str]:
+def _different_kinds(asked: Sequence[Mapping[str, Signature]], joined: Sequence[bool]) -> dict[str, str]:
     """Return what differs where every rank asked for the same unnamed operation, but of different kinds.
 
     Their names begin with their kinds, so the ranks would wait for each other for ever.
@@ -133,7 +133,7 @@ def _different_kinds(asked: Sequence[Mapping[str, Call]], joined: Sequence[bool]
         return {}  # ranks that have joined count alike again only after it
     counted: list[dict[int, str]] = []
     for one in asked:
-        serials = {name: unnamed_serial(name, call) for name, call in one.items()}
+        serials = {name: unnamed_serial(name, signature) for name, signature in one.items()}
         counted.append({serial: name for name, serial in serials.items() if serial is not None})
     found: dict[str, str] = {}
     for serial in counted[0]:
@@ -145,21 +145,27 @@ def _different_kinds(asked: Sequence[Mapping[str, Call]], joined: Sequence[bool]
     return found
 
 
-def _refused_with_join(name: str, call: Call, calls: Sequence[Call | None]) -> str:
+def _refused_with_join(name: str, signature: Signature, calls: Sequence[Signature | None]) -> str:
     """Return why the operation cannot be done without the ranks that did not ask for it; empty if it can."""
-    if call.kind in ANYBODY:
+    if signature.kind in ANYBODY:
         return ""
     away = [rank for rank, own in enumerate(calls) if own is None]
-    return f"{call.kind.capitalize()} '{name}' is not supported while {_numbered(away)} joined (hvd.join)."
+    return (
+        f"{signature.kind.capitalize()} '{name}' is not supported while {_numbered(away)} joined (hvd.join)."
+    )
 
 
-def _without_memory(name: str, call: Call, ranks: Sequence[Pending], calls: Sequence[Call | None]) -> bool:
+def _without_memory(
+    name: str, signature: Signature, ranks: Sequence[Pending], calls: Sequence[Signature | None]
+) -> bool:
     """Return whether a rank that has joined has no memory for these gradients.
 
     Its optimizer may be gone, or the others may have cut their buckets anew since.
     """
     away = [rank for rank, own in enumerate(calls) if own is None]
-    return call.kind == "gradients" and any(dict(ranks[rank].offers).get(name) != call for rank in away)
+    return signature.kind == "gradients" and any(
+        dict(ranks[rank].offers).get(name) != signature for rank in away
+    )
 
 
 def _last_joined(ranks: Sequence[Pending]) -> int:
@@ -171,10 +177,10 @@ def _last_joined(ranks: Sequence[Pending]) -> int:
     return max(range(len(ages)), key=lambda rank: (-ages[rank], rank))
 
 
-def _deadlock(ranks: Sequence[Pending], asked: Sequence[Mapping[str, Call]], limits: Limits) -> str:
+def _deadlock(ranks: Sequence[Pending], asked: Sequence[Mapping[str, Signature]], limits: Limits) -> str:
     if not all(pending.blocked for pending in ranks):
         return ""
-    if min(pending.stuck_seconds for pending in ranks) < limits.patience:
+    if min(pending.stuck_seconds for pending in ranks) < limits.mismatch:
         return ""
     return "Mismatched operations, and every rank waits: " + "; ".join(
         f"rank {rank} for {', '.join(_quoted(one))}" for rank, one in enumerate(asked)
@@ -183,7 +189,7 @@ def _deadlock(ranks: Sequence[Pending], asked: Sequence[Mapping[str, Call]], lim
 
 def _stalls(
     ranks: Sequence[Pending],
-    asked: Sequence[Mapping[str, Call]],
+    asked: Sequence[Mapping[str, Signature]],
     joined: Sequence[bool],
     limits: Limits,
 ) -> tuple[dict[str, str], str]:
@@ -211,42 +217,42 @@ def _numbered(ranks: Sequence[int], most: int = 8) -> str:
     return f"rank{'s' * (len(ranks) > 1)} {shown}"
 
 
-def _quoted(names: Mapping[str, Call], most: int = 4) -> list[str]:
+def _quoted(names: Mapping[str, Signature], most: int = 4) -> list[str]:
     shown = [f"'{name}'" for name in list(names)[:most]]
     return [*shown, f"{len(names) - most} more"] if len(names) > most else shown
 
 
-def _differences(name: str, calls: Sequence[Call | None]) -> str:
+def _differences(name: str, calls: Sequence[Signature | None]) -> str:
     said: dict[str, list[int]] = {}
-    for rank, call in enumerate(calls):
-        if call is not None:
-            said.setdefault(call.describe(), []).append(rank)
+    for rank, signature in enumerate(calls):
+        if signature is not None:
+            said.setdefault(signature.describe(), []).append(rank)
     parts = [f"{_numbered(ranks)}: {text}" for text, ranks in said.items()]
-    found = [call for call in calls if call is not None]
+    found = [signature for signature in calls if signature is not None]
     return f"Mismatched {_subject(found)} for '{name}': " + "; ".join(parts)
 
 
-def _subject(calls: Sequence[Call]) -> str:
+def _subject(calls: Sequence[Signature]) -> str:
     """Name the first field that differs, in the words that scripts look for."""
     fields = (
-        ("operations", lambda call: call.kind),
-        ("devices", lambda call: call.device),
-        ("data types", lambda call: call.dtype),
-        ("tensor shapes", lambda call: call.shape),
-        ("reduce operations", lambda call: call.op),
-        ("root ranks", lambda call: call.root),
-        ("scale factors", lambda call: (call.prescale, call.postscale)),
+        ("operations", lambda signature: signature.kind),
+        ("devices", lambda signature: signature.device),
+        ("data types", lambda signature: signature.dtype),
+        ("tensor shapes", lambda signature: signature.shape),
+        ("reduce operations", lambda signature: signature.op),
+        ("root ranks", lambda signature: signature.root),
+        ("scale factors", lambda signature: (signature.prescale, signature.postscale)),
     )
     for word, value in fields:
-        if len({value(call) for call in calls}) > 1:
+        if len({value(signature) for signature in calls}) > 1:
             return word
     return "requests"
 
 
 def encode(pending: Pending) -> bytes:
     """Return the list as bytes for the other ranks."""
-    entries = [[name, call.as_list()] for name, call in pending.entries]
-    offers = [[name, call.as_list()] for name, call in pending.offers]
+    entries = [[name, signature.as_list()] for name, signature in pending.entries]
+    offers = [[name, signature.as_list()] for name, signature in pending.offers]
     rest = [pending.ages, pending.blocked, pending.stuck_seconds, offers, pending.counted, pending.unused]
     return json.dumps([entries, *rest]).encode()
 
@@ -255,11 +261,11 @@ def decode(message: bytes) -> Pending:
     """Return the list that another rank encoded."""
     entries, ages, blocked, stuck, offers, counted, unused = json.loads(message)
     return Pending(
-        entries=tuple((name, Call.from_list(fields)) for name, fields in entries),
+        entries=tuple((name, Signature.from_list(fields)) for name, fields in entries),
         ages=tuple(ages),
         blocked=blocked,
         stuck_seconds=stuck,
-        offers=tuple((name, Call.from_list(fields)) for name, fields in offers),
+        offers=tuple((name, Signature.from_list(fields)) for name, fields in offers),
         counted=counted,
         unused=tuple(unused),
     )

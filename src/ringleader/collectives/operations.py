@@ -1,6 +1,6 @@
 """What ranks ask of each other, as values. Pure.
 
-A `Call` says what is to be done (the same for every step of a training, so it is built once and kept); a
+A `Signature` says what is to be done (the same for every step of a training, so it is built once and kept); a
 `Work` is one asking for it: the call, a name, and this rank's arrays. Two ranks mean the same operation
 when names are equal; they agree on it when the calls are equal. Both facts are in one 64-bit digest, so
 that in the usual case a comparison of two integers is the whole negotiation.
@@ -44,17 +44,17 @@ def digest_of(text: str) -> int:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Call:
+class Signature:
     """One operation without its name and data. Every rank must bring an equal one."""
 
     kind: str
     """``allreduce``, ``allgather``, ``broadcast``, ``alltoall``, ``reducescatter``, ``gradients``,
-    ``register``, ``choice``, ``barrier`` or ``join``."""
+    ``register``, ``algorithm_table``, ``barrier`` or ``join``."""
     dtype: str = "uint8"
     """Element type by its framework-neutral name, such as ``float32`` or ``bfloat16``."""
     shape: tuple[int, ...] = ()
     """Elements per dimension; for ``allgather`` and ``alltoall`` without the first one, which may differ
-    between ranks. For ``choice`` the numbers of the table that the transport is to go by."""
+    between ranks. For ``algorithm_table`` the numbers of the table that the transport is to go by."""
     op: ReduceOp = ReduceOp.SUM
     """The reduction, where the kind has one. ``AVERAGE`` divides by the number of ranks."""
     root: int = 0
@@ -96,7 +96,7 @@ class Call:
         ]
 
     @classmethod
-    def from_list(cls, fields: list[Any]) -> Call:
+    def from_list(cls, fields: list[Any]) -> Signature:
         """Build the call that `as_list` described."""
         kind, dtype, shape, op, root, prescale, postscale, note, device = fields
         return cls(
@@ -112,18 +112,18 @@ class Call:
         )
 
 
-ONCE = ("register", "choice", "barrier", "join")
+ONCE = ("register", "algorithm_table", "barrier", "join")
 """Kinds that have one name for ever: a rank may have done more operations than another before them, so that
 the serial number would not do."""
-ANYBODY = ("allreduce", "gradients", "choice", "barrier")
+ANYBODY = ("allreduce", "gradients", "algorithm_table", "barrier")
 """Kinds in which a rank that has joined can take part without being asked."""
 JOIN = "join.noname"
 """The name under which ranks join."""
 
 
-def _bound(call_digest: int, name_digest: int) -> int:
+def _bound(signature_digest: int, name_digest: int) -> int:
     """Return 64 bits that belong to this call under this name: both halves of a 128-bit product."""
-    product = call_digest * name_digest
+    product = signature_digest * name_digest
     return (product ^ product >> 64) & MASK
 
 
@@ -134,8 +134,8 @@ class Work:
     be the same array (in place). For kinds whose result size is known only when all ranks are there,
     ``out`` is set by the transport. ``alltoall`` has two more: ``splits`` are the rows that go to each rank
     (None: equal parts), and the transport sets ``received`` to the rows that came from each. After ``join``,
-    ``out`` is the number of the rank that joined last. ``marks`` is for what carries arrays on devices: where
-    in the order of its device the work stands.
+    ``out`` is the number of the rank that joined last. ``stream_events`` is for what carries arrays on
+    devices: where in the order of its device the work stands.
 
     ``name`` is what peers know it by; ``order`` is equal on all ranks and never the same for two operations
     that are pending, so that ranks that have the same operations pending sort them alike.
@@ -143,25 +143,25 @@ class Work:
 
     __slots__ = (
         "array",
-        "call",
         "digest",
         "done",
         "error",
         "local_name",
-        "marks",
         "name",
         "order",
         "out",
         "received",
         "serial",
+        "signature",
         "since",
         "splits",
+        "stream_events",
     )
 
     def __init__(
         self,
-        call: Call,
-        call_digest: int,
+        signature: Signature,
+        signature_digest: int,
         *,
         name: str | None,
         serial: int,
@@ -170,43 +170,43 @@ class Work:
         splits: tuple[int, ...] | None = None,
     ) -> None:
         """Describe the work. Without a name, the serial number of the call on each rank is the name."""
-        self.call = call
+        self.signature = signature
         self.local_name = name
         self.serial = serial
         self.array = array
         self.out = out
         self.splits = splits
         self.received: tuple[int, ...] = ()
-        self.marks: Any = None
+        self.stream_events: Any = None
         self.done = False
         self.error: Exception | None = None
         self.since = 0.0
         """When it was handed to the engine, on the engine's clock."""
         if name is not None:
-            self.name = f"{call.kind}.{name}"
-            self.digest = _bound(call_digest, digest_of(name))
+            self.name = f"{signature.kind}.{name}"
+            self.digest = _bound(signature_digest, digest_of(name))
             self.order = self.digest | _NAMED
-        elif call.kind in ONCE:
-            self.name = f"{call.kind}.noname"
-            self.digest = call_digest
+        elif signature.kind in ONCE:
+            self.name = f"{signature.kind}.noname"
+            self.digest = signature_digest
             self.order = self.digest | _NAMED
         else:
-            self.name = f"{call.kind}.noname.{serial}"
-            self.digest = _bound(call_digest, (serial + 1) * _ODD & MASK)
+            self.name = f"{signature.kind}.noname.{serial}"
+            self.digest = _bound(signature_digest, (serial + 1) * _ODD & MASK)
             self.order = serial
 
     def __str__(self) -> str:
-        return f"{self.call.kind} '{self.name}'"
+        return f"{self.signature.kind} '{self.name}'"
 
 
-def unnamed_serial(name: str, call: Call) -> int | None:
+def unnamed_serial(name: str, signature: Signature) -> int | None:
     """Return the serial number that is an operation's name, None where the script gave it one."""
-    if call.kind in ONCE:
+    if signature.kind in ONCE:
         return None
-    serial = name.removeprefix(f"{call.kind}.noname.")
+    serial = name.removeprefix(f"{signature.kind}.noname.")
     return int(serial) if serial != name and serial.isdecimal() and serial.isascii() else None
 
 
-def call_digest(call: Call) -> int:
+def signature_digest(signature: Signature) -> int:
     """Return the digest of a call; keep it, it costs microseconds."""
-    return digest_of(repr(call.as_list()))
+    return digest_of(repr(signature.as_list()))

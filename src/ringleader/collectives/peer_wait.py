@@ -27,14 +27,14 @@ GRACE_SECONDS = 1.0
 """After a peer ended, a wait that cannot tell whom it waits for gets this long to be done after all."""
 
 
-class Watch:
+class PeerWait:
     """How this rank waits."""
 
     def __init__(
         self,
         *,
         rank: int,
-        signs: Sequence[Callable[[], Mapping[int, str]]],
+        liveness_sources: Sequence[Callable[[], Mapping[int, str]]],
         warn_seconds: float,
         deadline_seconds: float,
         clock: Callable[[], float] = time.monotonic,
@@ -42,7 +42,7 @@ class Watch:
     ) -> None:
         """Take the signs by which an ended rank is known: each returns rank → how it ended."""
         self._rank = rank
-        self._signs = signs
+        self._liveness_sources = liveness_sources
         self._warn_seconds = warn_seconds
         self._deadline_seconds = deadline_seconds
         self._clock = clock
@@ -58,7 +58,7 @@ class Watch:
     def ended(self) -> dict[int, str]:
         """Return the peers that have ended so far and how."""
         gone: dict[int, str] = {}
-        for sign in self._signs:
+        for sign in self._liveness_sources:
             gone.update(sign())
         gone.pop(self._rank, None)
         return gone

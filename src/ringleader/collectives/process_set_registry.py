@@ -1,4 +1,4 @@
-"""The process sets of one session, and the team of each that this rank is in.
+"""The process sets of one session, and the group of each that this rank is in.
 
 Adding and removing is agreed between all ranks outside of the operations, so that it waits for none of them.
 """
@@ -9,35 +9,34 @@ import json
 from collections.abc import Callable, Sequence
 
 from ringleader.collectives.exceptions import HorovodInternalError
-from ringleader.collectives.group import Team
-from ringleader.collectives.process_sets import SetTable, in_turn
+from ringleader.collectives.group import Group
 from ringleader.collectives.shared_memory import Segment
 
 Ask = Callable[[bytes, str], list[bytes]]
 """Brings everybody's message, in rank order; the words are what is being done."""
 
 
-class Registry:
-    """Number → team."""
+class ProcessSetRegistry:
+    """Number → group."""
 
     def __init__(
-        self, everybody: Team, *, ask: Ask, open_team: Callable[[int, tuple[int, ...]], Team]
+        self, global_group: Group, *, exchange: Ask, open_group: Callable[[int, tuple[int, ...]], Group]
     ) -> None:
-        """Begin with the team of all ranks.
+        """Begin with the group of all ranks.
 
-        ``open_team`` makes the team of a set, given its number and ranks; it is collective over these.
+        ``open_group`` makes the group of a set, given its number and ranks; it is collective over these.
         """
-        self._rank = everybody.member.ranks.rank
-        self._ask = ask
-        self._open_team = open_team
-        self._teams: dict[int, Team] = {0: everybody}
+        self._rank = global_group.ranks.rank
+        self._exchange = exchange
+        self._open_group = open_group
+        self._groups: dict[int, Group] = {0: global_group}
         self._left: list[Segment] = []
-        self.table = SetTable(everybody.member.ranks.size)
+        self.table = SetTable(global_group.ranks.size)
         """Which sets there are."""
 
-    def team(self, number: int) -> Team | None:
-        """Return the team of a set, None where this rank is not in it, or the set is not registered."""
-        return self._teams.get(number)
+    def group(self, number: int) -> Group | None:
+        """Return the group of a set, None where this rank is not in it, or the set is not registered."""
+        return self._groups.get(number)
 
     def begin(self, asked: Sequence[Sequence[int]]) -> None:
         """Register the sets that the script gave to ``init``. Collective; every rank brings as many.
@@ -46,8 +45,8 @@ class Registry:
         no set of ranks, or the ranks do not bring as many.
         """
         mine = json.dumps([sorted(ranks) for ranks in asked]).encode()
-        everybody = [json.loads(message) for message in self._ask(mine, "hvd.init")]
-        for ranks in in_turn([[self.table.checked(one) for one in theirs] for theirs in everybody]):
+        global_group = [json.loads(message) for message in self._exchange(mine, "hvd.init")]
+        for ranks in in_turn([[self.table.checked(one) for one in theirs] for theirs in global_group]):
             if self.table.find(ranks) is None:
                 self._open(ranks)
 
@@ -66,7 +65,7 @@ class Registry:
     def _open(self, ranks: tuple[int, ...]) -> int:
         number = self.table.add(ranks)
         if self._rank in ranks:
-            self._teams[number] = self._open_team(number, ranks)
+            self._groups[number] = self._open_group(number, ranks)
         return number
 
     def remove(self, number: int) -> bool:
@@ -74,36 +73,106 @@ class Registry:
         if number == 0 or self.table.ranks(number) is None:
             return False
         self._agree(["remove", number], "hvd.remove_process_set")
-        team = self._teams.pop(number, None)
+        group = self._groups.pop(number, None)
         self.table.remove(number)
-        clean = team is None or team.close(why="The process set was removed (hvd.remove_process_set).")
+        clean = group is None or group.close(why="The process set was removed (hvd.remove_process_set).")
         together = all(
-            message == b"1" for message in self._ask(b"1" if clean else b"0", "hvd.remove_process_set")
+            message == b"1" for message in self._exchange(b"1" if clean else b"0", "hvd.remove_process_set")
         )
-        if team is not None:
-            self._left.extend(team.free(together=together))
+        if group is not None:
+            self._left.extend(group.free(together=together))
         return True
 
-    def _agree(self, wish: list[object], words: str) -> None:
-        everybody = [json.loads(message) for message in self._ask(json.dumps(wish).encode(), words)]
-        if any(other != everybody[0] for other in everybody):
+    def _agree(self, request: list[object], words: str) -> None:
+        global_group = [
+            json.loads(message) for message in self._exchange(json.dumps(request).encode(), words)
+        ]
+        if any(other != global_group[0] for other in global_group):
             said = "; ".join(
-                f"rank {rank}: {' '.join(map(str, one))}" for rank, one in enumerate(everybody[:8])
+                f"rank {rank}: {' '.join(map(str, one))}" for rank, one in enumerate(global_group[:8])
             )
             raise HorovodInternalError(f"Mismatched process sets: {said}")
 
     def forked(self, why: str) -> None:
         """Go on in a forked child: see `Engine.forked`."""
-        for team in self._teams.values():
-            for engine in team.member.engines:
+        for group in self._groups.values():
+            for engine in group.engines:
                 engine.forked(why)
 
     def close(self, *, why: str) -> bool:
         """End all engines; return whether none was in the middle of an operation."""
-        return all([team.close(why=why) for _, team in sorted(self._teams.items(), reverse=True)])
+        return all([group.close(why=why) for _, group in sorted(self._groups.items(), reverse=True)])
 
     def free(self, *, together: bool) -> list[Segment]:
         """Give everything back with the peers; return memory that arrays still look at."""
-        for number in sorted(self._teams, reverse=True):
-            self._left.extend(self._teams.pop(number).free(together=together))
+        for number in sorted(self._groups, reverse=True):
+            self._left.extend(self._groups.pop(number).free(together=together))
         return self._left
+
+
+class SetTable:
+    """Which sets are registered, by number. Pure; equal on all ranks.
+
+    Number 0 is all ranks. Numbers of removed sets are given out again, the one that was free first at first.
+    """
+
+    def __init__(self, size: int) -> None:
+        """Begin with the set of all ranks."""
+        self._size = size
+        self._sets: dict[int, tuple[int, ...]] = {0: tuple(range(size))}
+        self._free: list[int] = []
+        self._next = 1
+
+    def checked(self, ranks: Sequence[int]) -> tuple[int, ...]:
+        """Return the ranks in order; `ValueError` where they are not some of the ranks."""
+        numbers = tuple(sorted(ranks))
+        if not numbers:
+            raise ValueError("A process set needs at least one rank.")
+        if len(set(numbers)) < len(numbers):
+            raise ValueError(f"A process set has each rank once, not {list(numbers)}.")
+        if numbers[0] < 0 or numbers[-1] >= self._size:
+            raise ValueError(f"Ranks {list(numbers)} are not all among the {self._size} ranks of the job.")
+        return numbers
+
+    def find(self, ranks: tuple[int, ...]) -> int | None:
+        """Return the number of the set with exactly these ranks, None where there is none."""
+        return next((number for number, own in self._sets.items() if own == ranks), None)
+
+    def add(self, ranks: tuple[int, ...]) -> int:
+        """Register a set that `find` does not know; return its number."""
+        if self._free:
+            number = self._free.pop(0)
+        else:
+            number = self._next
+            self._next += 1
+        self._sets[number] = ranks
+        return number
+
+    def remove(self, number: int) -> None:
+        """Forget a set."""
+        del self._sets[number]
+        self._free.append(number)
+
+    def ranks(self, number: int) -> tuple[int, ...] | None:
+        """Return the ranks of a set, None where the number is not registered."""
+        return self._sets.get(number)
+
+    def all(self) -> dict[int, tuple[int, ...]]:
+        """Return number → ranks of all sets, ascending."""
+        return dict(sorted(self._sets.items()))
+
+
+def in_turn(requested: Sequence[Sequence[tuple[int, ...]]]) -> list[tuple[int, ...]]:
+    """Return the sets that ranks asked for at ``init``, in the order in which they get their numbers.
+
+    ``requested`` are the lists of all ranks, in rank order; they have one length. At one place of the list
+    ranks may name different sets: those of a communicator that was split. `ValueError` where the lengths
+    differ.
+    """
+    lengths = {len(one) for one in requested}
+    if len(lengths) > 1:
+        raise ValueError(f"Ranks registered different numbers of process sets: {sorted(lengths)}.")
+    found: dict[tuple[int, ...], None] = {}
+    for place in zip(*requested, strict=True):
+        found.update(dict.fromkeys(place))
+    return list(found)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 
-class Steward:
+class ProgressThread:
     """A thread that sleeps until rung, then works as long as there is something to do."""
 
     def __init__(self, work: Callable[[], float], grace: float) -> None:
@@ -18,25 +18,25 @@ class Steward:
         """
         self._work = work
         self._grace = grace
-        self._bell = threading.Event()
+        self._wakeup = threading.Event()
         self._awake = False
         self._stopping = False
         self._thread: threading.Thread | None = None
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Say that there is something to do."""
         if self._awake:
             return
         self._awake = True
         if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name="ringleader-steward", daemon=True)
+            self._thread = threading.Thread(target=self._serve, name="ringleader-progress", daemon=True)
             self._thread.start()
-        self._bell.set()
+        self._wakeup.set()
 
     def _serve(self) -> None:
         while not self._stopping:
-            self._bell.wait()
-            self._bell.clear()
+            self._wakeup.wait()
+            self._wakeup.clear()
             nap = self._grace
             while nap and not self._stopping:
                 time.sleep(nap)
@@ -50,7 +50,7 @@ class Steward:
     def stop(self, timeout: float) -> bool:
         """End the thread after the piece of work that is going on; return whether it ended in time."""
         self._stopping = True
-        self._bell.set()
+        self._wakeup.set()
         if self._thread is not None:
             self._thread.join(timeout)
             return not self._thread.is_alive()

@@ -14,21 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from ringleader.collectives import mpi_library as mpi_life
-from ringleader.collectives.communicators import Ranks
-from ringleader.collectives.digest_barrier import HostBoard
+from ringleader.collectives.communicators import RankLayout
+from ringleader.collectives.digest_barrier import SharedFlags
 from ringleader.collectives.engine import Engine
-from ringleader.collectives.environment import Surroundings, read_surroundings
+from ringleader.collectives.environment import EngineSettings, read_settings
 from ringleader.collectives.exceptions import NotInitializedError, WorldError
-from ringleader.collectives.framework_adapter import Adapter
-from ringleader.collectives.group import Sign, Team, lone_team, open_team
-from ringleader.collectives.liveness import End, Goodbyes, StatusFile
-from ringleader.collectives.mpi_calls import Wire
-from ringleader.collectives.peer_wait import Watch
-from ringleader.collectives.process_set_registry import Registry
-from ringleader.collectives.process_sets import Member
+from ringleader.collectives.framework_adapter import FrameworkAdapter
+from ringleader.collectives.group import Group, LivenessSource, lone_group, open_group
+from ringleader.collectives.liveness import End, EndMessages, StatusFile
+from ringleader.collectives.mpi_calls import MpiCalls
+from ringleader.collectives.peer_wait import PeerWait
+from ringleader.collectives.process_set_registry import ProcessSetRegistry
 from ringleader.collectives.shared_memory import Segment
-from ringleader.collectives.shutdown import Parting
-from ringleader.collectives.timeline.recording import Timelines, read_wish
+from ringleader.collectives.shutdown import ShutdownBarrier
+from ringleader.collectives.timeline.recording import Timelines, read_timeline_options
 
 
 class Callbacks:
@@ -61,92 +60,89 @@ class Callbacks:
 class Session:
     """What lives between ``init`` and ``shutdown``."""
 
-    everybody: Team
+    group: Group
     """All ranks."""
-    kernels: Adapter
-    surroundings: Surroundings
+    kernels: FrameworkAdapter
+    settings: EngineSettings
     """What the environment said, as all ranks agreed."""
     base: Any = None
     """The communicator that the ranks' numbers are of, None in a world of one."""
-    parting: Parting | None = None
+    shutdown_barrier: ShutdownBarrier | None = None
     """How the ranks part, None in a world of one."""
-    goodbyes: Goodbyes | None = None
+    end_messages: EndMessages | None = None
     """What ranks of several hosts tell each other of their ends, None in a world of one."""
     at_shutdown: Callbacks = field(default_factory=Callbacks)
     """Called before the memory of this session goes: gradients move out of it."""
     at_join: Callbacks = field(default_factory=Callbacks)
     """Called when all ranks have joined: what they count together is not equal any more."""
-    signs: list[Sign] = field(default_factory=list)
+    liveness_sources: list[LivenessSource] = field(default_factory=list)
     """Tell which ranks have ended."""
-    registry: Registry = field(init=False)
+    registry: ProcessSetRegistry = field(init=False)
     """The process sets."""
     timelines: Timelines = field(init=False)
     """What operations go through is written there, where that is asked for; it watches all engines."""
 
     def __post_init__(self) -> None:
-        self.registry = Registry(self.everybody, ask=self._ask(), open_team=self._open_set)
-        self.timelines = Timelines(read_wish(os.environ), rank=self.ranks.rank, host=socket.gethostname())
+        self.registry = ProcessSetRegistry(self.group, exchange=self._exchange(), open_group=self._open_set)
+        self.timelines = Timelines(
+            read_timeline_options(os.environ), rank=self.ranks.rank, host=socket.gethostname()
+        )
         self.timelines.attach(self.engine)
-
-    @property
-    def member(self) -> Member:
-        """Return this rank's part in the group of all ranks."""
-        return self.everybody.member
 
     @property
     def engine(self) -> Engine:
         """Return the engine of all ranks."""
-        return self.everybody.member.engine
+        return self.group.engine
 
     @property
-    def ranks(self) -> Ranks:
+    def ranks(self) -> RankLayout:
         """Return who this rank is among all."""
-        return self.everybody.member.ranks
+        return self.group.ranks
 
     @property
-    def board(self) -> HostBoard | None:
+    def flags(self) -> SharedFlags | None:
         """Return the board of this host, where there is shared memory."""
-        return self.everybody.board
+        return self.group.flags
 
-    def _ask(self) -> Callable[[bytes, str], list[bytes]]:
-        world = self.everybody.world
-        if world is None or self.parting is None:
+    def _exchange(self) -> Callable[[bytes, str], list[bytes]]:
+        comms = self.group.comms
+        if comms is None or self.shutdown_barrier is None:
             return lambda message, words: [message]
-        watch = Watch(
+        peer_wait = PeerWait(
             rank=self.ranks.rank,
-            signs=self.signs,
-            warn_seconds=self.surroundings.warn_seconds,
-            deadline_seconds=self.surroundings.deadline_seconds,
+            liveness_sources=self.liveness_sources,
+            warn_seconds=self.settings.warn_seconds,
+            deadline_seconds=self.settings.deadline_seconds,
         )
-        wire = Wire(world.mpi, self.parting.control, watch, patient=True)
+        mpi_calls = MpiCalls(comms.mpi, self.shutdown_barrier.control, peer_wait, polling=True)
 
-        def ask(message: bytes, words: str) -> list[bytes]:
-            watch.subject = words
-            return wire.messages(message)
+        def exchange(message: bytes, words: str) -> list[bytes]:
+            peer_wait.subject = words
+            return mpi_calls.messages(message)
 
-        return ask
+        return exchange
 
-    def _open_set(self, number: int, ranks: tuple[int, ...]) -> Team:
-        world = self.everybody.world
-        if world is None or self.goodbyes is None:
-            team = lone_team(self.kernels, self.surroundings)
+    def _open_set(self, number: int, ranks: tuple[int, ...]) -> Group:
+        comms = self.group.comms
+        if comms is None or self.end_messages is None:
+            group = lone_group(self.kernels, self.settings)
         else:
-            team = open_team(
-                world.mpi,
+            group = open_group(
+                comms.mpi,
                 _part(self.base, ranks, tag=number),
                 self.kernels,
-                self.surroundings,
+                self.settings,
                 numbers=ranks,
-                signs=self.signs,
-                goodbyes=self.goodbyes,
+                liveness_sources=self.liveness_sources,
+                end_messages=self.end_messages,
                 number=number,
-                crowded=self.ranks.crowded,
+                oversubscribed=self.ranks.oversubscribed,
             )
-        self.timelines.attach(team.member.engine, group=f"set {number}")
-        return team
+        self.timelines.attach(group.engine, group=f"set {number}")
+        return group
 
     def remove_set(self, number: int) -> bool:
-        """Forget a process set; see `Registry.remove`."""
+        """Forget a process set; see `ProcessSetRegistry.remove`."""
         self.timelines.detach(f"set {number}")
         return self.registry.remove(number)
 
@@ -161,7 +157,7 @@ class Session:
 
 
 def open_session(
-    kernels: Adapter, *, environ: Mapping[str, str], comm: Any = None, dynamic: bool = False
+    kernels: FrameworkAdapter, *, environ: Mapping[str, str], comm: Any = None, dynamic: bool = False
 ) -> Session:
     """Make the engine of this process. Collective over the ranks.
 
@@ -169,59 +165,65 @@ def open_session(
     None for all of them. ``dynamic``: process sets can be added later, whatever the environment says.
     `ValueError` where this rank is not among the ranks.
     """
-    surroundings = read_surroundings(environ)
+    settings = read_settings(environ)
     if dynamic:
-        surroundings = replace(surroundings, dynamic_sets=True)
+        settings = replace(settings, dynamic_sets=True)
     chosen = list(comm) if isinstance(comm, Sequence) else None
-    if (comm is None or chosen in ([], [0])) and not surroundings.launched:
-        return Session(everybody=lone_team(kernels, surroundings), kernels=kernels, surroundings=surroundings)
-    mpi = mpi_life.load(surroundings)
+    if (comm is None or chosen in ([], [0])) and not settings.launched:
+        return Session(group=lone_group(kernels, settings), kernels=kernels, settings=settings)
+    mpi = mpi_life.load(settings)
     if chosen:
         base = _part(mpi.COMM_WORLD, _valid(chosen, mpi.COMM_WORLD), tag=0)
     else:
         base = (mpi.COMM_WORLD if comm is None or chosen is not None else comm).Dup()
     control = base.Dup()
-    surroundings = _agreed(surroundings, control)
-    signs: list[Sign] = []
-    goodbyes = Goodbyes(mpi, control)
-    everybody = open_team(
-        mpi, base, kernels, surroundings, numbers=range(base.size), signs=signs, goodbyes=goodbyes
+    settings = _agreed(settings, control)
+    liveness_sources: list[LivenessSource] = []
+    end_messages = EndMessages(mpi, control)
+    group = open_group(
+        mpi,
+        base,
+        kernels,
+        settings,
+        numbers=range(base.size),
+        liveness_sources=liveness_sources,
+        end_messages=end_messages,
     )
-    signs.append(goodbyes)
-    gone: list[Sign] = []
-    if surroundings.status_file:
-        file = StatusFile(Path(surroundings.status_file))
+    liveness_sources.append(end_messages)
+    gone: list[LivenessSource] = []
+    if settings.status_file:
+        file = StatusFile(Path(settings.status_file))
         place = {number: rank for rank, number in enumerate(_numbers(base, mpi.COMM_WORLD))}
         gone.append(lambda: {place[number]: how for number, how in file().items() if number in place})
-    signs.extend(gone)
-    board = everybody.board
-    if board is not None:
-        signs.append(lambda: {rank: End(how).words() for rank, how in board.ended().items()})
-    ranks = everybody.member.ranks
-    watch = Watch(
+    liveness_sources.extend(gone)
+    flags = group.flags
+    if flags is not None:
+        liveness_sources.append(lambda: {rank: End(how).words() for rank, how in flags.ended().items()})
+    ranks = group.ranks
+    peer_wait = PeerWait(
         rank=ranks.rank,
-        signs=gone,
-        warn_seconds=surroundings.warn_seconds,
-        deadline_seconds=surroundings.deadline_seconds,
+        liveness_sources=gone,
+        warn_seconds=settings.warn_seconds,
+        deadline_seconds=settings.deadline_seconds,
     )
     return Session(
-        everybody=everybody,
+        group=group,
         kernels=kernels,
-        surroundings=surroundings,
+        settings=settings,
         base=control,
-        parting=Parting(mpi, control, ranks, goodbyes, watch),
-        goodbyes=goodbyes,
-        signs=signs,
+        shutdown_barrier=ShutdownBarrier(mpi, control, ranks, end_messages, peer_wait),
+        end_messages=end_messages,
+        liveness_sources=liveness_sources,
     )
 
 
-def _valid(ranks: Sequence[int], world: Any) -> list[int]:
+def _valid(ranks: Sequence[int], comms: Any) -> list[int]:
     """Return the ranks in order; `ValueError` where they are not some of the world's, or without this one."""
     numbers = sorted(ranks)
-    if len(set(numbers)) < len(numbers) or numbers[0] < 0 or numbers[-1] >= world.size:
-        raise ValueError(f"hvd.init: {numbers} are not ranks of this job, which has {world.size}.")
-    if world.rank not in numbers:
-        raise ValueError(f"hvd.init: rank {world.rank} of the job is not among the ranks {numbers}.")
+    if len(set(numbers)) < len(numbers) or numbers[0] < 0 or numbers[-1] >= comms.size:
+        raise ValueError(f"hvd.init: {numbers} are not ranks of this job, which has {comms.size}.")
+    if comms.rank not in numbers:
+        raise ValueError(f"hvd.init: rank {comms.rank} of the job is not among the ranks {numbers}.")
     return numbers
 
 
@@ -235,29 +237,29 @@ def _part(comm: Any, ranks: Sequence[int], *, tag: int) -> Any:
     return part
 
 
-def _numbers(comm: Any, world: Any) -> list[int]:
-    """Return the numbers in ``world`` of the communicator's ranks."""
-    ours, theirs = comm.Get_group(), world.Get_group()
+def _numbers(comm: Any, comms: Any) -> list[int]:
+    """Return the numbers in ``comms`` of the communicator's ranks."""
+    ours, theirs = comm.Get_group(), comms.Get_group()
     numbers = list(ours.Translate_ranks(list(range(ours.size)), theirs))
     ours.Free()
     theirs.Free()
     return numbers
 
 
-def _agreed(surroundings: Surroundings, comm: Any) -> Surroundings:
+def _agreed(settings: EngineSettings, comm: Any) -> EngineSettings:
     """Return the surroundings with rank 0's word on all that ranks must decide alike."""
     mine = (
-        surroundings.patience_seconds,
-        surroundings.warn_seconds,
-        surroundings.stall_seconds,
-        surroundings.fusion_bytes,
-        surroundings.transport,
-        surroundings.dynamic_sets,
+        settings.mismatch_seconds,
+        settings.warn_seconds,
+        settings.stall_seconds,
+        settings.fusion_bytes,
+        settings.transport,
+        settings.dynamic_sets,
     )
     patience, warn, stall, fusion, transport, dynamic = comm.bcast(mine, root=0)
     return replace(
-        surroundings,
-        patience_seconds=patience,
+        settings,
+        mismatch_seconds=patience,
         warn_seconds=warn,
         stall_seconds=stall,
         fusion_bytes=fusion,
@@ -273,12 +275,12 @@ def close_session(session: Session, how: End) -> tuple[bool, list[Segment]]:
         why=f"Horovod has been shut down: rank {session.ranks.rank} called hvd.shutdown() or ended."
     )
     session.timelines.stop()
-    if session.parting is None:
+    if session.shutdown_barrier is None:
         return True, []
-    together, give_back = session.parting.farewell(how, session.board, clean=clean)
+    together, give_back = session.shutdown_barrier.meet(how, session.flags, clean=clean)
     left = session.registry.free(together=give_back)
     if give_back:
-        session.parting.free()
+        session.shutdown_barrier.free()
     return together, left
 
 
@@ -299,13 +301,11 @@ class Process:
         self._pid = 0
         self._left_alone = False
 
-    def init(self, kernels: Adapter, comm: Any = None, *, dynamic: bool = False) -> None:
+    def init(self, kernels: FrameworkAdapter, comm: Any = None, *, dynamic: bool = False) -> None:
         """Open a session, unless there is one. See `open_session`."""
         if self.session is not None:
             return
-        if self._pid not in (0, os.getpid()) and (
-            read_surroundings(os.environ).launched or mpi_life.inherited()
-        ):
+        if self._pid not in (0, os.getpid()) and (read_settings(os.environ).launched or mpi_life.inherited()):
             raise WorldError(FORKED)
         if not self._at_exit:
             atexit.register(self._exit)
@@ -332,7 +332,7 @@ class Process:
         session = self.session
         if session is None:
             return
-        alone = session.parting is None
+        alone = session.shutdown_barrier is None
         session.timelines.forked()
         session.registry.forked("" if alone else FORKED)
         if alone:

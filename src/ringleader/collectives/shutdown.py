@@ -7,11 +7,11 @@ import time
 from array import array
 from typing import Any
 
-from ringleader.collectives.communicators import Ranks
-from ringleader.collectives.digest_barrier import HostBoard
+from ringleader.collectives.communicators import RankLayout
+from ringleader.collectives.digest_barrier import SharedFlags
 from ringleader.collectives.exceptions import HorovodInternalError
-from ringleader.collectives.liveness import End, Goodbyes
-from ringleader.collectives.peer_wait import Watch
+from ringleader.collectives.liveness import End, EndMessages
+from ringleader.collectives.peer_wait import PeerWait
 
 FAREWELL_SECONDS = 0.3
 """A rank that ends this much before its peers on other hosts tells them."""
@@ -19,51 +19,55 @@ DRAIN_SECONDS = 0.2
 """So long a rank that does not wait for the others sees to it that they hear of it."""
 
 
-class Parting:
+class ShutdownBarrier:
     """A communicator of all ranks that nothing else uses, so that the end can be told whatever goes on."""
 
-    def __init__(self, mpi: Any, control: Any, ranks: Ranks, goodbyes: Goodbyes, watch: Watch) -> None:
+    def __init__(
+        self, mpi: Any, control: Any, ranks: RankLayout, end_messages: EndMessages, peer_wait: PeerWait
+    ) -> None:
         """Take the communicator, which is freed at the end.
 
-        ``watch`` knows which processes are gone, and by nothing else that ranks have ended.
+        ``peer_wait`` knows which processes are gone, and by nothing else that ranks have ended.
         """
         self.control = control
         """For all that ranks tell each other outside of operations."""
-        self._goodbyes = goodbyes
-        self._watch = watch
+        self._end_messages = end_messages
+        self._peer_wait = peer_wait
         self._mpi = mpi
         self._ranks = ranks
 
-    def farewell(self, how: End, board: HostBoard | None, *, clean: bool) -> tuple[bool, bool]:
+    def meet(self, how: End, flags: SharedFlags | None, *, clean: bool) -> tuple[bool, bool]:
         """Tell the peers and wait until all of them part too.
 
         Return whether all parted, none by raising, and whether what they own together can be given back:
         that is not so if one of them is not ``clean``, as it left in the middle of an operation. A peer that
         has gone without parting is not waited for; standard error tells which.
         """
-        if board:
-            board.announce_end(how)
-        near = self._ranks.host_ranks if board else (self._ranks.rank,)
+        if flags:
+            flags.announce_end(how)
+        near = self._ranks.host_ranks if flags else (self._ranks.rank,)
         away = [rank for rank in range(self._ranks.size) if rank not in near]
         if how is End.RAISED:
-            self._goodbyes.say(how, away)
-            self._goodbyes.drain(DRAIN_SECONDS)
+            self._end_messages.send(how, away)
+            self._end_messages.drain(DRAIN_SECONDS)
             return False, False
         try:
-            return self._meet(how, board, away, clean=clean)
+            return self._meet(how, flags, away, clean=clean)
         except HorovodInternalError as error:
             text = f"ringleader: {error}; rank {self._ranks.rank} ends without the others"
             print(text, file=sys.stderr, flush=True)  # noqa: T201
             return False, False
         except BaseException:
             # An interrupt, or a signal's handler: the others must not wait for this rank inside MPI.
-            if board:
-                board.announce_end(End.RAISED)
-            self._goodbyes.say(End.RAISED, away)
-            self._goodbyes.drain(DRAIN_SECONDS)
+            if flags:
+                flags.announce_end(End.RAISED)
+            self._end_messages.send(End.RAISED, away)
+            self._end_messages.drain(DRAIN_SECONDS)
             raise
 
-    def _meet(self, how: End, board: HostBoard | None, away: list[int], *, clean: bool) -> tuple[bool, bool]:
+    def _meet(
+        self, how: End, flags: SharedFlags | None, away: list[int], *, clean: bool
+    ) -> tuple[bool, bool]:
         barrier, start, told = self.control.Ibarrier(), time.monotonic(), not away
         raised = False
 
@@ -72,30 +76,32 @@ class Parting:
             if barrier.Test():
                 return True
             if not told and time.monotonic() - start > FAREWELL_SECONDS:
-                self._goodbyes.say(how, away)
+                self._end_messages.send(how, away)
                 told = True
             if away and told:
-                self._goodbyes.sent()
-            raised = self._somebody_raised(board)
+                self._end_messages.sent()
+            raised = self._somebody_raised(flags)
             return raised
 
-        self._watch.subject = "its end, which takes all ranks"
-        self._watch.until(over, lambda: self._not_yet(board))
+        self._peer_wait.subject = "its end, which takes all ranks"
+        self._peer_wait.until(over, lambda: self._not_yet(flags))
         if raised:
             return False, False
         mine, least = array("i", [int(clean)]), array("i", [0])
         word = self._mpi.INT
-        self._watch.until_done(self.control.Iallreduce([mine, 1, word], [least, 1, word], op=self._mpi.MIN))
+        self._peer_wait.until_done(
+            self.control.Iallreduce([mine, 1, word], [least, 1, word], op=self._mpi.MIN)
+        )
         return True, bool(least[0])
 
-    def _not_yet(self, board: HostBoard | None) -> list[int]:
+    def _not_yet(self, flags: SharedFlags | None) -> list[int]:
         """Return the ranks that have not told of their end, as far as this rank knows."""
-        ended = {self._ranks.rank, *self._goodbyes(), *(board.ended() if board else ())}
+        ended = {self._ranks.rank, *self._end_messages(), *(flags.ended() if flags else ())}
         return [rank for rank in range(self._ranks.size) if rank not in ended]
 
-    def _somebody_raised(self, board: HostBoard | None) -> bool:
-        flags = board.ended() if board else {}
-        return End.RAISED in flags.values() or End.RAISED.words() in self._goodbyes().values()
+    def _somebody_raised(self, flags: SharedFlags | None) -> bool:
+        announced = flags.ended() if flags else {}
+        return End.RAISED in announced.values() or End.RAISED.words() in self._end_messages().values()
 
     def free(self) -> None:
         """Give the communicator back, together with all peers."""

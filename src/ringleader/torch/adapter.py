@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ringleader.collectives.framework_adapter import DeviceTransport, Group
+from ringleader.collectives.framework_adapter import DeviceTransport, TransportContext
 from ringleader.collectives.transports import Transport
 from ringleader.torch.c10d.distributed_transport import DeviceKernels, DistributedTransport
 from ringleader.torch.c10d.process_group import open_gloo
@@ -15,23 +15,23 @@ from ringleader.torch.kernels import TorchKernels
 class TorchAdapter(TorchKernels):
     """See `ringleader.collectives.framework_adapter.Adapter`."""
 
-    def host_transport(self, group: Group) -> Transport:
+    def host_transport(self, context: TransportContext) -> Transport:
         """Return a transport for CPU tensors over Gloo: the same code that uses NCCL on GPUs."""
-        wire = group.wire
-        if wire is None:
-            return group.host
+        mpi_calls = context.mpi_calls
+        if mpi_calls is None:
+            return context.host
         return DistributedTransport(
-            wire,
+            mpi_calls,
             DeviceKernels(torch.device("cpu")),
             open_group=lambda: open_gloo(
-                wire,
-                group.watch,
-                one_host=group.ranks.hosts == 1,
-                timeout=group.deadline_seconds,
+                mpi_calls,
+                context.peer_wait,
+                one_host=context.ranks.hosts == 1,
+                timeout=context.deadline_seconds,
             ),
-            adasum=group.host,
+            adasum=context.host,
         )
 
-    def device_transport(self, group: Group) -> DeviceTransport:
+    def device_transport(self, context: TransportContext) -> DeviceTransport:
         """Return what carries tensors on GPUs; nothing is set up before the first of them."""
-        return TorchDevices(group)
+        return TorchDevices(context)

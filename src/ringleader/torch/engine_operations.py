@@ -9,7 +9,7 @@ import cloudpickle
 import torch
 
 from ringleader.collectives.engine import Engine
-from ringleader.collectives.operations import Call, ReduceOp, Work, call_digest
+from ringleader.collectives.operations import ReduceOp, Signature, Work, signature_digest
 from ringleader.torch.kernels import dtype_name
 from ringleader.torch.optimizer.bucket_memory import Manner
 
@@ -23,7 +23,7 @@ def reduction(
     postscale: float = 1.0,
 ) -> Work:
     """Return the work that reduces a contiguous tensor in place over the ranks."""
-    call = Call(
+    signature = Signature(
         kind="allreduce",
         dtype=dtype_name(tensor),
         shape=tuple(tensor.shape),
@@ -32,7 +32,7 @@ def reduction(
         postscale=postscale,
         device=tensor.device.type,
     )
-    return Work(call, call_digest(call), name=name, serial=0, array=tensor, out=tensor)
+    return Work(signature, signature_digest(signature), name=name, serial=0, array=tensor, out=tensor)
 
 
 def reduce_all(engine: Engine, works: Sequence[Work]) -> None:
@@ -59,13 +59,13 @@ def anybody(engine: Engine, asks: bool, name: str) -> bool:
 def gather(engine: Engine, tensor: torch.Tensor, name: str) -> torch.Tensor:
     """Return the tensors of all ranks joined along the first dimension, which may differ."""
     tensor = tensor.contiguous()
-    call = Call(
+    signature = Signature(
         kind="allgather",
         dtype=dtype_name(tensor),
         shape=tuple(tensor.shape[1:]),
         device=tensor.device.type,
     )
-    work = Work(call, call_digest(call), name=name, serial=0, array=tensor, out=None)
+    work = Work(signature, signature_digest(signature), name=name, serial=0, array=tensor, out=None)
     engine.run(work)
     result: torch.Tensor = work.out
     return result

@@ -12,7 +12,7 @@ from ringleader.collectives.exceptions import HorovodInternalError
 from ringleader.torch.basics import rank, size
 from ringleader.torch.ops.allgather import allgather, broadcast_, broadcast_async_
 from ringleader.torch.ops.handles import synchronize
-from ringleader.torch.process_sets import ProcessSet, global_process_set, member_of
+from ringleader.torch.process_sets import ProcessSet, global_process_set, group_of
 
 UNPICKLABLE = -1
 """Stands for the length of an object that cannot be pickled."""
@@ -71,7 +71,7 @@ def allgather_object(
     payload, error = _pickled(obj)
     length = torch.tensor([payload.numel() if error is None else UNPICKLABLE])
     lengths = allgather(length, f"{name}.sz", process_set).tolist()
-    _check_pickled(lengths, error, member_of(process_set, "Allgather").global_ranks)
+    _check_pickled(lengths, error, group_of(process_set, "Allgather").global_ranks)
     everything = allgather(payload, f"{name}.t", process_set)
     return [_unpickled(part) for part in torch.split(everything, lengths)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ringleader.collectives.process_sets import Member
+from ringleader.collectives.group import Group
 from ringleader.collectives.session import PROCESS
 from ringleader.torch.ops.handles import count_from
 
@@ -32,7 +32,7 @@ class ProcessSet:
 
         `ValueError` where this rank is not in it.
         """
-        return None if self.process_set_id is None else member_of(self, "ProcessSet.rank").ranks.rank
+        return None if self.process_set_id is None else group_of(self, "ProcessSet.rank").ranks.rank
 
     def included(self) -> bool | None:
         """Return whether this rank is in the set, None before that is registered."""
@@ -52,8 +52,8 @@ _REGISTERED: list[ProcessSet] = []
 """Objects of the script that stand for registered sets; they are told when these go."""
 
 
-def member_of(process_set: ProcessSet, operation: str) -> Member:
-    """Return this rank's part in a set; ``operation`` is whose error it is.
+def group_of(process_set: ProcessSet, operation: str) -> Group:
+    """Return the group of a set; ``operation`` is whose error it is.
 
     Raises `NotInitializedError` before `init`, and `ValueError` where the set is not registered or this rank
     is not in it.
@@ -61,15 +61,15 @@ def member_of(process_set: ProcessSet, operation: str) -> Member:
     session = PROCESS.get()
     number = process_set.process_set_id
     if number == 0:
-        return session.member
+        return session.group
     if number is None or session.registry.table.ranks(number) is None:
         raise ValueError(f"{operation}: the process set provided is not registered, or was removed.")
-    team = session.registry.team(number)
-    if team is None:
+    group = session.registry.group(number)
+    if group is None:
         raise ValueError(
             f"{operation}: Rank {session.ranks.rank} is not a member of the provided process set."
         )
-    return team.member
+    return group
 
 
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
@@ -79,7 +79,7 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
     neither HOROVOD_DYNAMIC_PROCESS_SETS=1 nor ``process_sets="dynamic"`` was given to `init`.
     """
     session = PROCESS.get()
-    if not session.surroundings.dynamic_sets:
+    if not session.settings.dynamic_sets:
         raise ValueError(
             "Process sets can be added after hvd.init() only with HOROVOD_DYNAMIC_PROCESS_SETS=1, or "
             'hvd.init(process_sets="dynamic").'

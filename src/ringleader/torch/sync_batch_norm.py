@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ringleader.torch.mpi_ops import Sum, allgather, allreduce
-from ringleader.torch.process_sets import ProcessSet, global_process_set, member_of
+from ringleader.torch.process_sets import ProcessSet, global_process_set, group_of
 
 NAME = "sync_batch_norm"
 """Names of the exchanges begin so. Layers run one after the other, so they can share them."""
@@ -54,7 +54,7 @@ class SyncBatchNorm(_BatchNorm):
         if tracking and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
         whole = self.training or self.running_mean is None
-        if not whole or member_of(self.process_set, "SyncBatchNorm").ranks.size == 1:
+        if not whole or group_of(self.process_set, "SyncBatchNorm").ranks.size == 1:
             return torch.nn.functional.batch_norm(
                 input,
                 self.running_mean if tracking or not self.training else None,

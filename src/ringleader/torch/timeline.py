@@ -14,7 +14,7 @@ def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
     this); OSError where the file cannot be written.
     """
     timelines = PROCESS.get().timelines
-    if not timelines.wish.dynamic:
+    if not timelines.options.dynamic:
         raise ValueError("Set HOROVOD_TIMELINE=DYNAMIC to enable dynamic timeline usage.")
     timelines.start(file_path, mark_cycles=mark_cycles)
 

@@ -42,7 +42,7 @@ def checked(turn: int) -> None:
 
 
 def segments() -> int:
-    return len(session().everybody.world.segments)
+    return len(session().group.comms.segments)
 
 
 checked(0)

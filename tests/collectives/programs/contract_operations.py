@@ -236,8 +236,8 @@ def sparse(group):
     ranks = members(group)
 
     def bring(rank, dtype):
-        places = torch.tensor([[rank, 1, rank], [0, 3, 0]])
-        return torch.sparse_coo_tensor(places, torch.tensor([1, 2, 4 * rank]).to(dtype), (SIZE + 2, 4))
+        spans = torch.tensor([[rank, 1, rank], [0, 3, 0]])
+        return torch.sparse_coo_tensor(spans, torch.tensor([1, 2, 4 * rank]).to(dtype), (SIZE + 2, 4))
 
     for dtype in (torch.float32, torch.float64, torch.int64, torch.bfloat16):
         for op in (hvd.Sum, hvd.Average):

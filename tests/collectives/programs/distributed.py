@@ -10,10 +10,10 @@ import torch
 
 import ringleader.torch as hvd
 from ringleader.collectives.exceptions import HorovodInternalError
-from ringleader.collectives.framework_adapter import Group
-from ringleader.collectives.mpi_calls import Wire
-from ringleader.collectives.operations import Call, ReduceOp, Work, call_digest
-from ringleader.collectives.peer_wait import Watch
+from ringleader.collectives.framework_adapter import TransportContext
+from ringleader.collectives.mpi_calls import MpiCalls
+from ringleader.collectives.operations import ReduceOp, Signature, Work, signature_digest
+from ringleader.collectives.peer_wait import PeerWait
 from ringleader.torch.basics import session
 from ringleader.torch.c10d.process_group import open_gloo
 from ringleader.torch.cuda.cuda_streams import Streams
@@ -33,9 +33,15 @@ def work_of(kind, array, *, out=None, splits=None, serial=0, **fields):
     names = {torch.bool: "bool"}
     dtype = names.get(array.dtype, str(array.dtype).removeprefix("torch."))
     shape = tuple(array.shape[1:] if kind in ("allgather", "alltoall") else array.shape)
-    call = Call(kind=kind, dtype=dtype, shape=shape, **fields)
+    signature = Signature(kind=kind, dtype=dtype, shape=shape, **fields)
     return Work(
-        call, call_digest(call), name=None, serial=10_000 + serial, array=array, out=out, splits=splits
+        signature,
+        signature_digest(signature),
+        name=None,
+        serial=10_000 + serial,
+        array=array,
+        out=out,
+        splits=splits,
     )
 
 
@@ -130,17 +136,19 @@ def beside_the_scripts_own_group():
     assert hvd.allreduce(torch.ones(2), op=hvd.Sum).tolist() == [SIZE, SIZE]
 
 
-def group_of(*, deadline=60.0, **more):
+def context_of(*, deadline=60.0, **more):
     from mpi4py import MPI
 
     engine = session().engine
-    watch = Watch(rank=RANK, signs=[session().goodbyes], warn_seconds=60.0, deadline_seconds=deadline)
-    wire = Wire(MPI, session().base, watch, patient=True)
-    return Group(
+    peer_wait = PeerWait(
+        rank=RANK, liveness_sources=[session().end_messages], warn_seconds=60.0, deadline_seconds=deadline
+    )
+    mpi_calls = MpiCalls(MPI, session().base, peer_wait, polling=True)
+    return TransportContext(
         ranks=engine.ranks,
-        watch=watch,
+        peer_wait=peer_wait,
         deadline_seconds=deadline,
-        wire=wire,
+        mpi_calls=mpi_calls,
         host=engine.transport,
         **more,
     )
@@ -149,14 +157,18 @@ def group_of(*, deadline=60.0, **more):
 def through_the_host():
     """Where NCCL is not there, tensors of a device go through the host; one word is said about it."""
     said = []
-    devices = TorchDevices(group_of(), usual_device=lambda: CPU, say=said.append)
+    devices = TorchDevices(context_of(), usual_device=lambda: CPU, say=said.append)
     exchanges(devices.execute)
     gather_and_others(devices.execute)
     region = devices.register(100, "float64", "cpu")
 
     def exchange(region, op, factor):
-        call = Call(kind="gradients", dtype=region.dtype, shape=(region.count,), op=op, postscale=factor)
-        devices.execute(Work(call, call_digest(call), name=None, serial=0, array=region, out=region))
+        signature = Signature(
+            kind="gradients", dtype=region.dtype, shape=(region.count,), op=op, postscale=factor
+        )
+        devices.execute(
+            Work(signature, signature_digest(signature), name=None, serial=0, array=region, out=region)
+        )
 
     gradients(lambda count, dtype: devices.register(count, dtype, "cpu"), exchange)
     part = devices.cut(region, 64, 8)
@@ -215,14 +227,16 @@ def through_the_engine():
     engine, gpu = session().engine, Gpu()
     usual = engine.devices
     engine.devices = TorchDevices(
-        group_of(), streams=Streams(gpu), kind="cpu", usual_device=lambda: CPU, say=lambda text: None
+        context_of(), streams=Streams(gpu), kind="cpu", usual_device=lambda: CPU, say=lambda text: None
     )
     works = []
     for at in np.random.default_rng(RANK).permutation(6):
         array = torch.full((at + 1,), float(RANK + at))
         where = "cuda" if at % 2 else "cpu"
-        call = Call(kind="allreduce", dtype="float32", shape=(int(at) + 1,), device=where)
-        works.append(Work(call, call_digest(call), name=f"t{at}", serial=0, array=array, out=array))
+        signature = Signature(kind="allreduce", dtype="float32", shape=(int(at) + 1,), device=where)
+        works.append(
+            Work(signature, signature_digest(signature), name=f"t{at}", serial=0, array=array, out=array)
+        )
         engine.submit(works[-1])
     for work in works:
         engine.wait(work)
@@ -235,10 +249,12 @@ def through_the_engine():
     assert gpu.steps.count("script records") == 3
     assert gpu.steps.count("script waits for lane's event") == 3
     where = "cuda" if RANK == 0 else "cpu"
-    call = Call(kind="allreduce", dtype="float32", shape=(2,), device=where)
+    signature = Signature(kind="allreduce", dtype="float32", shape=(2,), device=where)
     array = torch.ones(2)
     try:
-        engine.run(Work(call, call_digest(call), name="mixed", serial=0, array=array, out=array))
+        engine.run(
+            Work(signature, signature_digest(signature), name="mixed", serial=0, array=array, out=array)
+        )
     except HorovodInternalError as error:
         assert "Mismatched devices" in str(error), error
     else:
@@ -250,8 +266,8 @@ def through_the_engine():
 
 def a_peer_dies():
     """A rank that ends in the middle of an operation is an error on the others, and soon."""
-    group = group_of(deadline=20.0)
-    process_group = open_gloo(group.wire, group.watch, one_host=True, timeout=20.0)
+    context = context_of(deadline=20.0)
+    process_group = open_gloo(context.mpi_calls, context.peer_wait, one_host=True, timeout=20.0)
     flat = torch.ones(1 << 20)
     process_group.reduce(flat, ReduceOp.SUM)
     assert flat[0].item() == SIZE

@@ -46,7 +46,7 @@ def facts():
     """Count mappings of shared memory, open files, segments, and what waits for the end of the session."""
     current = session()
     waiting = current.at_shutdown.count, len(current.engine._execution.gradients)
-    return mapped(), len(os.listdir("/proc/self/fd")), len(current.everybody.world.segments), *waiting
+    return mapped(), len(os.listdir("/proc/self/fd")), len(current.group.comms.segments), *waiting
 
 
 # Nothing keeps the optimizer or its model, whatever the exchange; nothing is left on a model that stays.

@@ -12,9 +12,9 @@ MPI.Init_thread(MPI.THREAD_MULTIPLE)
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
-from ringleader.collectives.mpi_calls import Wire  # noqa: E402
-from ringleader.collectives.operations import Call, ReduceOp, Work  # noqa: E402
-from ringleader.collectives.peer_wait import Watch  # noqa: E402
+from ringleader.collectives.mpi_calls import MpiCalls  # noqa: E402
+from ringleader.collectives.operations import ReduceOp, Signature, Work  # noqa: E402
+from ringleader.collectives.peer_wait import PeerWait  # noqa: E402
 from ringleader.collectives.transports.alltoall import reducescatter  # noqa: E402
 from ringleader.collectives.transports.plain_mpi import MpiTransport  # noqa: E402
 from ringleader.torch.kernels import TorchKernels  # noqa: E402
@@ -23,7 +23,7 @@ PATIENT = sys.argv[1] == "patient"
 COMM = MPI.COMM_WORLD.Dup()
 RANK, SIZE = COMM.rank, COMM.size
 KERNELS = TorchKernels()
-WATCH = Watch(rank=RANK, signs=(), warn_seconds=30, deadline_seconds=60)
+WATCH = PeerWait(rank=RANK, liveness_sources=(), warn_seconds=30, deadline_seconds=60)
 
 
 class CountingComm:
@@ -37,14 +37,14 @@ class CountingComm:
         if name in ("rank", "size"):
             return own
 
-        def call(*arguments, **words):
+        def signature(*arguments, **words):
             self.calls += 1
             for message in arguments:
                 if isinstance(message, list) and isinstance(message[1], int):
                     self.most = max(self.most, message[1] * message[-1].Get_size())
             return own(*arguments, **words)
 
-        return call
+        return signature
 
 
 def bring(rank, dtype=torch.float32, rows=35):
@@ -56,8 +56,8 @@ def check_all(transport):
 
     def do(kind, array, out=None, splits=None, **words):
         shape = tuple(array.shape[1:] if kind in ("allgather", "alltoall") else array.shape)
-        call = Call(kind=kind, dtype=str(array.dtype).removeprefix("torch."), shape=shape, **words)
-        work = Work(call, 0, name=None, serial=0, array=array, out=out, splits=splits)
+        signature = Signature(kind=kind, dtype=str(array.dtype).removeprefix("torch."), shape=shape, **words)
+        work = Work(signature, 0, name=None, serial=0, array=array, out=out, splits=splits)
         transport.execute(work, staged=False)
         return work
 
@@ -82,8 +82,8 @@ def check_all(transport):
         assert torch.equal(reduced.out, want), (dtype, reduced.out, want)
         own = torch.from_numpy(np.array_split(want.float().numpy(), SIZE)[RANK]).to(dtype)
         assert torch.equal(do("reducescatter", arrays[RANK], op=ReduceOp.SUM).out, own)
-        call = Call(kind="reducescatter", dtype=str(dtype).removeprefix("torch."), shape=(35, 2))
-        work = Work(call, 0, name=None, serial=0, array=arrays[RANK], out=None)
+        signature = Signature(kind="reducescatter", dtype=str(dtype).removeprefix("torch."), shape=(35, 2))
+        work = Work(signature, 0, name=None, serial=0, array=arrays[RANK], out=None)
         reducescatter(transport.reducer.owners, KERNELS, work, piece_bytes=50)
         assert torch.equal(work.out, own)
     if SIZE & (SIZE - 1) == 0:
@@ -94,8 +94,8 @@ def check_all(transport):
 calls = []
 for most in (1 << 30, 64):
     comm = CountingComm(COMM)
-    wire = Wire(MPI, comm, WATCH, patient=PATIENT, most_bytes=most)
-    check_all(MpiTransport(wire, KERNELS, between_hosts=PATIENT))
+    mpi_calls = MpiCalls(MPI, comm, WATCH, polling=PATIENT, most_bytes=most)
+    check_all(MpiTransport(mpi_calls, KERNELS, between_hosts=PATIENT))
     assert 0 < comm.most <= most, comm.most
     calls.append(comm.calls)
 assert calls[0] < calls[1]

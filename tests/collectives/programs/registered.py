@@ -5,7 +5,7 @@ import sys
 import torch
 
 import ringleader.torch as hvd
-from ringleader.collectives.transports.one_host import MARKED_BYTES
+from ringleader.collectives.transports.one_host import IN_PLACE_BYTES
 from ringleader.torch.basics import session
 
 hvd.init()
@@ -22,7 +22,7 @@ def filled(tensor):
     return tensor
 
 
-def places():
+def spans():
     """Where the tensor lies on this rank, and whether it can be reduced there on one host."""
     other = torch.empty(COUNT)
     yield "at the beginning", FIRST[:COUNT], True
@@ -41,12 +41,12 @@ def counted():
 
 
 for turn in range(3):
-    for where, tensor, in_place in places():
+    for where, tensor, in_place in spans():
         before = counted()
         assert hvd.allreduce_(filled(tensor), op=hvd.Sum) is tensor
         assert torch.equal(tensor, WANT), (turn, where)
         if turn == 0 and session().engine.transport.name == "window":
-            assert counted() - before == int(in_place and COUNT * 4 >= MARKED_BYTES), where
+            assert counted() - before == int(in_place and COUNT * 4 >= IN_PLACE_BYTES), where
         assert torch.equal(hvd.allreduce(filled(tensor), op=hvd.Sum), WANT), (turn, where)
         hvd.allreduce_(filled(tensor), op=hvd.Sum, prescale_factor=2.0)
         assert torch.equal(tensor, WANT * 2), (turn, where)

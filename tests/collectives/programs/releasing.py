@@ -9,7 +9,7 @@ from ringleader.torch.basics import session
 
 hvd.init()
 rank, size, engine = hvd.rank(), hvd.size(), session().engine
-world = session().everybody.world
+world = session().group.comms
 LAST = size - 1
 
 

@@ -7,7 +7,7 @@ format's words) on which its phases lie in each other:
     NEGOTIATE_ALLREDUCE            ALLREDUCE
        WAIT_FOR_RANKS                 WINDOW_REDUCE
 
-A phase that begins and ends between two calls of `Lanes.events` becomes one complete event (``X``); one
+A phase that begins and ends between two calls of `ChromeTrace.events` becomes one complete event (``X``); one
 that is still going on is opened with ``B``, so that the file of a job that hangs shows where, and closed with
 ``E``.
 """
@@ -22,11 +22,11 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from ringleader.collectives.kernels import ITEMSIZE
-from ringleader.collectives.operations import Call
+from ringleader.collectives.operations import Signature
 
 WAITING = "WAIT_FOR_RANKS"
 CYCLE = "CYCLE_START"
-MOST_LANES = 1000
+MOST_TRACKS = 1000
 """So many names have a lane of their own; later ones share lanes, so that a script that makes up a new name
 in every step does not make the file, and this process, larger and larger."""
 _QUANTUM = 125
@@ -34,7 +34,7 @@ _QUANTUM = 125
 in each other also after a reader has added a begin and a duration."""
 
 
-class Turn(IntEnum):
+class Stage(IntEnum):
     """What was noted."""
 
     SUBMITTED = 0
@@ -47,16 +47,16 @@ class Turn(IntEnum):
     END = 7
 
 
-Note = tuple[int, Turn, str, Call | None, str | None, int, str]
+Note = tuple[int, Stage, str, Signature | None, str | None, int, str]
 """One turn of one operation: a plain tuple costs least to make. It keeps no array alive.
 
 time        nanoseconds since the trace's zero
 turn        what happened
 group       which engine, empty for the one of all ranks
 call        the operation's call, None where it is about no operation
-name        name that the script gave it, or of a phase for `Turn.BEGIN` and `Turn.END`
+name        name that the script gave it, or of a phase for `Stage.BEGIN` and `Stage.END`
 serial      stands for the name where there is none
-text        activity for `Turn.EXECUTING`, error for `Turn.FINISHED`
+text        activity for `Stage.EXECUTING`, error for `Stage.FINISHED`
 """
 
 
@@ -70,7 +70,7 @@ class _Phase:
 
 
 @dataclass(slots=True)
-class _Lane:
+class _Track:
     where: str
     """Process and thread, as every event of it says them."""
     shared: bool
@@ -88,10 +88,10 @@ class _Key(NamedTuple):
     serial: int
 
 
-_WHOLE = (Turn.SUBMITTED, Turn.NEGOTIATING, Turn.EXECUTING, Turn.FINISHED)
+_WHOLE = (Stage.SUBMITTED, Stage.NEGOTIATING, Stage.EXECUTING, Stage.FINISHED)
 
 
-class Lanes:
+class ChromeTrace:
     """The lanes of one process."""
 
     def __init__(self, pid: int, process: str) -> None:
@@ -99,10 +99,10 @@ class Lanes:
         self._pid = pid
         self._process = process
         self._count = 0
-        self._named: dict[_Key, _Lane] = {}
-        self._at_work: dict[_Key, _Lane] = {}
-        self._free: dict[tuple[str, str], list[_Lane]] = {}
-        self._described: dict[int, tuple[Call, str]] = {}
+        self._named: dict[_Key, _Track] = {}
+        self._at_work: dict[_Key, _Track] = {}
+        self._free: dict[tuple[str, str], list[_Track]] = {}
+        self._described: dict[int, tuple[Signature, str]] = {}
         """By identity, as the hash of a call costs more than the description."""
         self._events: list[str] = []
         self._training = self._new("", "training", shared=False)
@@ -123,18 +123,18 @@ class Lanes:
             if self._undisturbed(notes[at : at + 4]):
                 at += 4
                 continue
-            time, turn, group, call, name, serial, text = notes[at]
+            time, stage, group, signature, name, serial, text = notes[at]
             at += 1
-            if turn is Turn.CYCLE:
+            if stage is Stage.CYCLE:
                 self._events.append(
                     f'{{"name":"{CYCLE}","ph":"i","s":"p","pid":{self._pid},"tid":0,"ts":{_micros(time)}}}'
                 )
-            elif call is None:
-                self._mark(time, turn, json.dumps(name or "")[1:-1])
+            elif signature is None:
+                self._mark(time, stage, json.dumps(name or "")[1:-1])
             else:
-                key = _Key(group, call.kind, name, serial if name is None else 0)
-                lane = self._at_work.get(key) or self._occupy(key)
-                self._turn(lane, time, turn, call, key, text)
+                key = _Key(group, signature.kind, name, serial if name is None else 0)
+                track = self._at_work.get(key) or self._occupy_track(key)
+                self._enter_stage(track, time, stage, signature, key, text)
 
     def _undisturbed(self, notes: Sequence[Note]) -> bool:
         """Take an operation that nothing came between, if these notes are one; return whether they were.
@@ -144,127 +144,129 @@ class Lanes:
         if tuple(note[1] for note in notes) != _WHOLE:
             return False
         first, second, third, fourth = notes
-        _, _, group, call, name, serial, _ = first
+        _, _, group, signature, name, serial, _ = first
         same = first[2:6] == second[2:6] == third[2:6] == fourth[2:6]
-        if call is None or not same or fourth[6]:
+        if signature is None or not same or fourth[6]:
             return False
-        key = _Key(group, call.kind, name, serial if name is None else 0)
+        key = _Key(group, signature.kind, name, serial if name is None else 0)
         if key in self._at_work:
             return False
-        lane = self._occupy(key)
-        self._release(lane, key)
+        track = self._occupy_track(key)
+        self._release_track(track, key)
         asked, there, met, end = (note[0] // _QUANTUM / 8 for note in notes)
-        phase, word = f'"ph":"X",{lane.where},"ts":', _word(call)
+        phase, word = f'"ph":"X",{track.where},"ts":', _word(signature)
         self._events.append(
             f'{{"name":"{WAITING}",{phase}{there!r},"dur":{met - there!r}}},\n'
             f'{{"name":"NEGOTIATE_{word}",{phase}{asked!r},"dur":{met - asked!r}}},\n'
             f'{{"name":"{third[6]}",{phase}{met!r},"dur":{end - met!r}}},\n'
             f'{{"name":"{word}",{phase}{met!r},"dur":{end - met!r},'
-            f'"args":{{{self._arguments(key, call)}}}}}'
+            f'"args":{{{self._arguments(key, signature)}}}}}'
         )
         return True
 
     def events(self) -> list[str]:
         """Return the events of the notes taken since the last time, JSON objects, one or more in a text."""
-        for lane in (*self._at_work.values(), self._training):
-            self._open(lane)
+        for track in (*self._at_work.values(), self._training):
+            self._open_phases(track)
         events, self._events = self._events, []
         return events
 
     # operations
 
-    def _turn(self, lane: _Lane, time: int, turn: Turn, call: Call, key: _Key, text: str) -> None:
-        if turn is Turn.FINISHED:
-            self._close_all(lane, time, text)
-            self._release(lane, key)
+    def _enter_stage(
+        self, track: _Track, time: int, stage: Stage, signature: Signature, key: _Key, text: str
+    ) -> None:
+        if stage is Stage.FINISHED:
+            self._close_all(track, time, text)
+            self._release_track(track, key)
             return
-        kind = _word(call)
-        if turn is Turn.SUBMITTED or turn is Turn.NEGOTIATING:
-            if not lane.phases:
-                lane.phases.append(_Phase(f"NEGOTIATE_{kind}", time))
-            if turn is Turn.NEGOTIATING and len(lane.phases) == 1:
-                lane.phases.append(_Phase(WAITING, time))
+        kind = _word(signature)
+        if stage is Stage.SUBMITTED or stage is Stage.NEGOTIATING:
+            if not track.phases:
+                track.phases.append(_Phase(f"NEGOTIATE_{kind}", time))
+            if stage is Stage.NEGOTIATING and len(track.phases) == 1:
+                track.phases.append(_Phase(WAITING, time))
             return
-        if not lane.phases or lane.phases[0].name != kind:
-            self._close_all(lane, time)
-            lane.phases.append(_Phase(kind, time, self._arguments(key, call)))
-        if turn is Turn.EXECUTING:
-            if len(lane.phases) > 1:
-                self._close(lane, time)
-            lane.phases.append(_Phase(text, time))
+        if not track.phases or track.phases[0].name != kind:
+            self._close_all(track, time)
+            track.phases.append(_Phase(kind, time, self._arguments(key, signature)))
+        if stage is Stage.EXECUTING:
+            if len(track.phases) > 1:
+                self._close(track, time)
+            track.phases.append(_Phase(text, time))
 
-    def _arguments(self, key: _Key, call: Call) -> str:
-        known = self._described.get(id(call))
-        if known is None or known[0] is not call:
-            if len(self._described) >= MOST_LANES:
+    def _arguments(self, key: _Key, signature: Signature) -> str:
+        known = self._described.get(id(signature))
+        if known is None or known[0] is not signature:
+            if len(self._described) >= MOST_TRACKS:
                 self._described.clear()
-            known = self._described[id(call)] = (call, _described(call))
+            known = self._described[id(signature)] = (signature, _described(signature))
         name = f"noname.{key.serial}" if key.name is None else json.dumps(key.name)[1:-1]
         return f'"tensor":"{key.kind}.{name}",{known[1]}'
 
-    def _occupy(self, key: _Key) -> _Lane:
+    def _occupy_track(self, key: _Key) -> _Track:
         """Give an operation the lane of its name, or one that it shares with others in turns."""
-        lane = self._named.get(key)
-        if lane is None and key.name is not None and len(self._named) < MOST_LANES:
-            lane = self._named[key] = self._new(key.group, f"{key.kind}.{key.name}", shared=False)
-        if lane is None:
+        track = self._named.get(key)
+        if track is None and key.name is not None and len(self._named) < MOST_TRACKS:
+            track = self._named[key] = self._new(key.group, f"{key.kind}.{key.name}", shared=False)
+        if track is None:
             free = self._free.get((key.group, key.kind))
-            lane = free.pop() if free else self._new(key.group, key.kind, shared=True)
-        self._at_work[key] = lane
-        return lane
+            track = free.pop() if free else self._new(key.group, key.kind, shared=True)
+        self._at_work[key] = track
+        return track
 
-    def _release(self, lane: _Lane, key: _Key) -> None:
+    def _release_track(self, track: _Track, key: _Key) -> None:
         del self._at_work[key]
-        if lane.shared:
-            self._free.setdefault((key.group, key.kind), []).append(lane)
+        if track.shared:
+            self._free.setdefault((key.group, key.kind), []).append(track)
 
-    def _new(self, group: str, name: str, *, shared: bool) -> _Lane:
+    def _new(self, group: str, name: str, *, shared: bool) -> _Track:
         self._count += 1
         self._events.append(self._about("thread_name", self._count, f"{group}: {name}" if group else name))
-        return _Lane(where=f'"pid":{self._pid},"tid":{self._count}', shared=shared)
+        return _Track(where=f'"pid":{self._pid},"tid":{self._count}', shared=shared)
 
     # phases that are no operation's
 
-    def _mark(self, time: int, turn: Turn, name: str) -> None:
+    def _mark(self, time: int, stage: Stage, name: str) -> None:
         """Begin or end a phase of the script. What began in it and did not end, ends with it."""
-        lane = self._training
-        if any(phase.name == name for phase in lane.phases):
-            while lane.phases[-1].name != name:
-                self._close(lane, time)
-            self._close(lane, time)
-        if turn is Turn.BEGIN:
-            lane.phases.append(_Phase(name, time))
+        track = self._training
+        if any(phase.name == name for phase in track.phases):
+            while track.phases[-1].name != name:
+                self._close(track, time)
+            self._close(track, time)
+        if stage is Stage.BEGIN:
+            track.phases.append(_Phase(name, time))
 
     # events
 
-    def _open(self, lane: _Lane) -> None:
-        for phase in lane.phases:
+    def _open_phases(self, track: _Track) -> None:
+        for phase in track.phases:
             if not phase.opened:
                 phase.opened = True
-                self._write(lane, phase.name, "B", phase.begin, phase.arguments)
+                self._write(track, phase.name, "B", phase.begin, phase.arguments)
 
-    def _close_all(self, lane: _Lane, time: int, error: str = "") -> None:
-        while lane.phases:
-            self._close(lane, time, error if len(lane.phases) == 1 else "")
+    def _close_all(self, track: _Track, time: int, error: str = "") -> None:
+        while track.phases:
+            self._close(track, time, error if len(track.phases) == 1 else "")
 
-    def _close(self, lane: _Lane, time: int, error: str = "") -> None:
-        phase = lane.phases.pop()
+    def _close(self, track: _Track, time: int, error: str = "") -> None:
+        phase = track.phases.pop()
         arguments = phase.arguments
         if error:
             said = f'"error":{json.dumps(error)}'
             arguments = f"{arguments},{said}" if arguments and not phase.opened else said
         if phase.opened:
-            self._write(lane, phase.name, "E", time, arguments if error else "")
+            self._write(track, phase.name, "E", time, arguments if error else "")
             return
         begin, took = phase.begin // _QUANTUM / 8, (time // _QUANTUM - phase.begin // _QUANTUM) / 8
         rest = f',"args":{{{arguments}}}' if arguments else ""
         self._events.append(
-            f'{{"name":"{phase.name}","ph":"X",{lane.where},"ts":{begin!r},"dur":{took!r}{rest}}}'
+            f'{{"name":"{phase.name}","ph":"X",{track.where},"ts":{begin!r},"dur":{took!r}{rest}}}'
         )
 
-    def _write(self, lane: _Lane, name: str, sort: str, time: int, arguments: str) -> None:
+    def _write(self, track: _Track, name: str, sort: str, time: int, arguments: str) -> None:
         rest = f',"args":{{{arguments}}}' if arguments else ""
-        self._events.append(f'{{"name":"{name}","ph":"{sort}",{lane.where},"ts":{_micros(time)}{rest}}}')
+        self._events.append(f'{{"name":"{name}","ph":"{sort}",{track.where},"ts":{_micros(time)}{rest}}}')
 
     def _about(self, what: str, tid: int, name: str) -> str:
         return (
@@ -272,14 +274,15 @@ class Lanes:
         )
 
 
-def _word(call: Call) -> str:
+def _word(signature: Signature) -> str:
     """Return the kind of operation in Horovod's words: gradients are reduced."""
-    return "ALLREDUCE" if call.kind == "gradients" else call.kind.upper()
+    return "ALLREDUCE" if signature.kind == "gradients" else signature.kind.upper()
 
 
-def _described(call: Call) -> str:
-    nbytes = math.prod(call.shape) * ITEMSIZE.get(call.dtype, 1)
-    return f'"dtype":"{call.dtype}","shape":{list(call.shape)},"bytes":{nbytes},"op":"{call.op.name.lower()}"'
+def _described(signature: Signature) -> str:
+    nbytes = math.prod(signature.shape) * ITEMSIZE.get(signature.dtype, 1)
+    op = signature.op.name.lower()
+    return f'"dtype":"{signature.dtype}","shape":{list(signature.shape)},"bytes":{nbytes},"op":"{op}"'
 
 
 def _micros(time: int) -> float:

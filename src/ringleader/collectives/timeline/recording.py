@@ -78,15 +78,15 @@ def activity_of(transport: str, kind: str) -> str:
     return _OTHERS.get(transport) or _MPI.get(kind, kind.upper())
 
 
-class Watched(Protocol):
+class Observable(Protocol):
     """An engine, as far as it can be watched."""
 
-    def watched_by(self, observer: Observer | None) -> None:
+    def set_observer(self, observer: Observer | None) -> None:
         """Tell an observer what operations go through from now on, or nobody."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wish:
+class TimelineOptions:
     """What the environment asks for."""
 
     path: str = ""
@@ -97,16 +97,16 @@ class Wish:
     """Whether the file given by ``path`` shows the meetings of the ranks."""
 
 
-def read_wish(environ: Mapping[str, str]) -> Wish:
+def read_timeline_options(environ: Mapping[str, str]) -> TimelineOptions:
     """Read the environment: ``RINGLEADER_TIMELINE`` counts before ``HOROVOD_TIMELINE``."""
     path = environ.get("RINGLEADER_TIMELINE") or environ.get("HOROVOD_TIMELINE") or ""
-    marks = (
+    stream_events = (
         environ.get("RINGLEADER_TIMELINE_MARK_CYCLES") or environ.get("HOROVOD_TIMELINE_MARK_CYCLES") or ""
     )
-    return Wish(
+    return TimelineOptions(
         path="" if path.upper() == DYNAMIC else path,
         dynamic=bool(path),
-        mark_cycles=marks.lower() not in ("", "0", "false"),
+        mark_cycles=stream_events.lower() not in ("", "0", "false"),
     )
 
 
@@ -120,17 +120,17 @@ def file_of(path: str, rank: int) -> str | None:
 class Timelines:
     """The timelines of one session: at most one at a time, of all its engines."""
 
-    def __init__(self, wish: Wish, *, rank: int, host: str = "") -> None:
+    def __init__(self, options: TimelineOptions, *, rank: int, host: str = "") -> None:
         """Begin with nothing written; `attach` engines, then `start`."""
-        self.wish = wish
+        self.options = options
         self._rank = rank
         self._host = host
-        self._engines: dict[str, Watched] = {}
+        self._engines: dict[str, Observable] = {}
         self._trace: TraceFile | None = None
         self.observer: Observer | None = None
         """For phases that are no engine's, such as a training step; None where nothing is written."""
 
-    def attach(self, engine: Watched, *, group: str = "") -> None:
+    def attach(self, engine: Observable, *, group: str = "") -> None:
         """Watch an engine from now on; ``group`` tells its operations from those of other engines."""
         self._engines[group] = engine
         self._look_at(group, engine)
@@ -139,10 +139,10 @@ class Timelines:
         """Watch an engine no more."""
         engine = self._engines.pop(group, None)
         if engine is not None:
-            engine.watched_by(None)
+            engine.set_observer(None)
 
-    def _look_at(self, group: str, engine: Watched) -> None:
-        engine.watched_by(None if self._trace is None else self._recorder(group))
+    def _look_at(self, group: str, engine: Observable) -> None:
+        engine.set_observer(None if self._trace is None else self._recorder(group))
 
     def _recorder(self, group: str) -> Observer:
         assert self._trace is not None
@@ -150,10 +150,10 @@ class Timelines:
 
     def begin(self) -> None:
         """Start what the environment asks for. Where that cannot be written, say so and go on."""
-        if not self.wish.path:
+        if not self.options.path:
             return
         try:
-            self.start(self.wish.path, mark_cycles=self.wish.mark_cycles)
+            self.start(self.options.path, mark_cycles=self.options.mark_cycles)
         except OSError as error:
             tell(f"no timeline is written: {error}")
 
@@ -182,7 +182,7 @@ class Timelines:
         if trace is not None:
             trace.forked()
 
-    def _all(self, engines: Iterable[tuple[str, Watched]]) -> None:
+    def _all(self, engines: Iterable[tuple[str, Observable]]) -> None:
         for group, engine in list(engines):
             self._look_at(group, engine)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ringleader.collectives.operations import Work
-from ringleader.collectives.timeline.chrome_trace import Lanes, Note, Turn
+from ringleader.collectives.timeline.chrome_trace import ChromeTrace, Note, Stage
 
 EVERY_SECONDS = 0.05
 """How often the thread writes; a reader sees what happened at most twice as long ago."""
@@ -22,8 +22,8 @@ HURRY = 20_000
 ZERO_NANOS = 1_735_689_600 * 10**9
 """Start of 2025 (UTC), the zero of all traces: files of several ranks then lie on one line of time, and
 numbers stay small enough for an eighth of a microsecond to be exact."""
-_SUBMITTED, _NEGOTIATING, _READY = Turn.SUBMITTED, Turn.NEGOTIATING, Turn.READY
-_EXECUTING, _FINISHED = Turn.EXECUTING, Turn.FINISHED
+_SUBMITTED, _NEGOTIATING, _READY = Stage.SUBMITTED, Stage.NEGOTIATING, Stage.READY
+_EXECUTING, _FINISHED = Stage.EXECUTING, Stage.FINISHED
 _OFFSET = time.time_ns() - ZERO_NANOS - time.perf_counter_ns()
 
 
@@ -43,9 +43,9 @@ class TraceFile:
         self.mark_cycles = mark_cycles
         self._tell = tell
         self._path = path
-        self._lanes = Lanes(pid, process)
+        self._chrome_trace = ChromeTrace(pid, process)
         self._file = Path(path).open("w", encoding="utf-8")  # noqa: SIM115 (open as long as the trace)
-        self._file.write("[\n" + ",\n".join(self._lanes.head(ZERO_NANOS // 1000)))
+        self._file.write("[\n" + ",\n".join(self._chrome_trace.head(ZERO_NANOS // 1000)))
         self._file.flush()
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="ringleader-timeline", daemon=True)
@@ -67,11 +67,11 @@ class TraceFile:
     def _write(self) -> None:
         count = len(self.notes)  # other threads go on appending: take as many as are there now
         for start in range(0, count, SLICE):
-            self._lanes.take([self.notes.popleft() for _ in range(min(SLICE, count - start))])
+            self._chrome_trace.take([self.notes.popleft() for _ in range(min(SLICE, count - start))])
             if count < HURRY and not self._ending.is_set():
                 # Whoever waits for the interpreter's lock gets it now, and not after its switch interval.
                 time.sleep(PAUSE_SECONDS)
-        events = self._lanes.events()
+        events = self._chrome_trace.events()
         if events:
             self._file.write("".join(f",\n{event}" for event in events))
             self._file.flush()
@@ -98,34 +98,34 @@ class Recorder:
 
     def submitted(self, work: Work) -> None:
         """Note that the script asked for the operation."""
-        self._note((now(), _SUBMITTED, self._group, work.call, work.local_name, work.serial, ""))
+        self._note((now(), _SUBMITTED, self._group, work.signature, work.local_name, work.serial, ""))
 
     def negotiating(self, work: Work) -> None:
         """Note that this rank waits for the others."""
-        self._note((now(), _NEGOTIATING, self._group, work.call, work.local_name, work.serial, ""))
+        self._note((now(), _NEGOTIATING, self._group, work.signature, work.local_name, work.serial, ""))
 
     def ready(self, work: Work) -> None:
         """Note that all ranks agree."""
-        self._note((now(), _READY, self._group, work.call, work.local_name, work.serial, ""))
+        self._note((now(), _READY, self._group, work.signature, work.local_name, work.serial, ""))
 
     def executing(self, work: Work, activity: str) -> None:
         """Note what is being done."""
-        self._note((now(), _EXECUTING, self._group, work.call, work.local_name, work.serial, activity))
+        self._note((now(), _EXECUTING, self._group, work.signature, work.local_name, work.serial, activity))
 
     def finished(self, work: Work) -> None:
         """Note the end."""
         error = "" if work.error is None else str(work.error)
-        self._note((now(), _FINISHED, self._group, work.call, work.local_name, work.serial, error))
+        self._note((now(), _FINISHED, self._group, work.signature, work.local_name, work.serial, error))
 
     def cycle(self) -> None:
         """Note a meeting, where that was asked for."""
         if self._marks:
-            self._note((now(), Turn.CYCLE, self._group, None, None, 0, ""))
+            self._note((now(), Stage.CYCLE, self._group, None, None, 0, ""))
 
     def begin(self, phase: str) -> None:
         """Note the begin of a phase that is no operation's."""
-        self._note((now(), Turn.BEGIN, self._group, None, phase, 0, ""))
+        self._note((now(), Stage.BEGIN, self._group, None, phase, 0, ""))
 
     def end(self, phase: str) -> None:
         """Note its end."""
-        self._note((now(), Turn.END, self._group, None, phase, 0, ""))
+        self._note((now(), Stage.END, self._group, None, phase, 0, ""))

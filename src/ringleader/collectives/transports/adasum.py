@@ -15,7 +15,7 @@ from __future__ import annotations
 from array import array
 
 from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
-from ringleader.collectives.mpi_calls import Message, Wire
+from ringleader.collectives.mpi_calls import Message, MpiCalls
 
 
 def power_of_two(size: int) -> bool:
@@ -35,14 +35,14 @@ def weights(dots: tuple[float, float, float]) -> tuple[float, float]:
 class Adasum:
     """Combines arrays over the ranks of one wire, of which there are a power of two."""
 
-    def __init__(self, wire: Wire, kernels: Kernels) -> None:
-        """Use ``wire``."""
-        self._wire = wire
+    def __init__(self, mpi_calls: MpiCalls, kernels: Kernels) -> None:
+        """Use ``mpi_calls``."""
+        self._mpi_calls = mpi_calls
         self._kernels = kernels
 
     def reduce(self, flat: Array, dtype: str) -> None:
         """Combine the 1-D arrays of all ranks in place; all of them are known to be here."""
-        kernels, size = self._kernels, self._wire.size
+        kernels, size = self._kernels, self._mpi_calls.size
         spans = [(0, kernels.count(flat))]
         distance = 1
         while distance < size:
@@ -58,12 +58,12 @@ class Adasum:
         kernels = self._kernels
         start, stop = span
         middle = (start + stop) // 2
-        lower = not self._wire.rank & distance
+        lower = not self._mpi_calls.rank & distance
         kept = (start, middle) if lower else (middle, stop)
         mine, theirs = kernels.part(flat, *kept), kernels.empty((kept[1] - kept[0],), dtype)
         given = kernels.part(flat, *_rest(span, kept))
-        partner = self._wire.rank ^ distance
-        self._wire.swap([self._message(partner, theirs, dtype)], [self._message(partner, given, dtype)])
+        partner = self._mpi_calls.rank ^ distance
+        self._mpi_calls.swap([self._message(partner, theirs, dtype)], [self._message(partner, given, dtype)])
         first, second = (mine, theirs) if lower else (theirs, mine)
         of_first, of_second = weights(self._add_up(kernels.dots(first, second), distance))
         kernels.blend(mine, first, of_first, second, of_second)
@@ -73,9 +73,9 @@ class Adasum:
         """Return the sums over the group of ``2 * distance`` ranks: the same bits on each of them."""
         total, step = array("d", dots), 1
         while step <= distance:
-            partner = self._wire.rank ^ step
+            partner = self._mpi_calls.rank ^ step
             theirs = array("d", bytes(24))
-            self._wire.swap([(partner, theirs, 24)], [(partner, total, 24)])
+            self._mpi_calls.swap([(partner, theirs, 24)], [(partner, total, 24)])
             # Both partners add the same two numbers, and a sum of two does not depend on their order.
             total = array("d", [one + other for one, other in zip(total, theirs, strict=True)])
             step *= 2
@@ -84,13 +84,13 @@ class Adasum:
     def _swap(
         self, flat: Array, dtype: str, distance: int, *, receive: tuple[int, int], send: tuple[int, int]
     ) -> None:
-        partner, part = self._wire.rank ^ distance, self._kernels.part
+        partner, part = self._mpi_calls.rank ^ distance, self._kernels.part
         receives = [self._message(partner, part(flat, *receive), dtype)]
-        self._wire.swap(receives, [self._message(partner, part(flat, *send), dtype)])
+        self._mpi_calls.swap(receives, [self._message(partner, part(flat, *send), dtype)])
 
     def _message(self, peer: int, flat: Array, dtype: str) -> Message:
         nbytes = self._kernels.count(flat) * ITEMSIZE[dtype]
-        return peer, self._wire.mpi.buffer.fromaddress(self._kernels.address(flat), nbytes), nbytes
+        return peer, self._mpi_calls.mpi.buffer.fromaddress(self._kernels.address(flat), nbytes), nbytes
 
 
 def _rest(span: tuple[int, int], kept: tuple[int, int]) -> tuple[int, int]:

@@ -4,8 +4,8 @@ On one host the table is made from times that were measured once per world; ``--
 next to these during the first steps of a training. There are three ways, and each is the fastest somewhere:
 
 mpi         one call of MPI's own reduction: nothing else costs as little for a few KiB
-everyone    every rank lays its array out in shared memory and reduces all of them: one meeting
-slices      every rank reduces one slice and the others take it from there: least memory traffic
+one-shot    every rank lays its array out in shared memory and reduces all of them: one meeting
+two-shot    every rank reduces one slice and the others take it from there: least memory traffic
 
 Memory that is shared already (gradients, `registered_empty`) is reduced in place, or by MPI where it is
 small. Between hosts the table says which messages are long, and in what pieces gradients travel.
@@ -22,12 +22,12 @@ MEASURED_BYTES = (1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10)
 """Sizes that are measured. Arrays larger than the last one always go in slices."""
 
 
-class Way(Enum):
+class Algorithm(Enum):
     """How an array is reduced on one host."""
 
     MPI = "mpi"
-    EVERYONE = "everyone"
-    SLICES = "slices"
+    ONE_SHOT = "one-shot"
+    TWO_SHOT = "two-shot"
     IN_PLACE = "in place"
     """Only for memory that is shared already."""
 
@@ -39,7 +39,7 @@ MOST_SIZES = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
-class Used:
+class ReducedSizes:
     """Sizes in bytes of what a transport has reduced so far, each once; between hosts those of a slice."""
 
     registered: set[int] = field(default_factory=set)
@@ -54,14 +54,14 @@ class Used:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class AlgorithmTable:
     """Sizes in bytes at which another way begins. Equal on all ranks, or they would wait for each other in
     different calls."""
 
-    ladders: ClassVar[Mapping[str, Sequence[int]]] = {}
+    candidates: ClassVar[Mapping[str, Sequence[int]]] = {}
     """For each field the values that it may have, ascending."""
 
-    def ways(self, used: Used) -> tuple[object, ...]:
+    def algorithms(self, used: ReducedSizes) -> tuple[object, ...]:
         """Return how arrays of these sizes go; equal for two tables that make no difference to them."""
         raise NotImplementedError
 
@@ -69,15 +69,15 @@ class Table:
         """Say it in words."""
         raise NotImplementedError
 
-    def moves(self, used: Used) -> list[Self]:
+    def neighbours(self, used: ReducedSizes) -> list[Self]:
         """Return the tables that differ at one place, by one step of its ladder, and matter to ``used``."""
         moved = []
-        for name, ladder in self.ladders.items():
-            at = max(step for step, value in enumerate(ladder) if value <= getattr(self, name))
+        for name, values in self.candidates.items():
+            at = max(step for step, value in enumerate(values) if value <= getattr(self, name))
             for step in (at - 1, at + 1):
-                if 0 <= step < len(ladder):
-                    moved.append(replace(self, **{name: ladder[step]}))
-        return [other for other in moved if other.ways(used) != self.ways(used)]
+                if 0 <= step < len(values):
+                    moved.append(replace(self, **{name: values[step]}))
+        return [other for other in moved if other.algorithms(used) != self.algorithms(used)]
 
     def as_list(self) -> list[int]:
         """Return the numbers, to be sent to the other ranks; `from_list` is the way back."""
@@ -88,7 +88,7 @@ class Table:
         """Build the table that `as_list` described."""
         return cls(**{one.name: number for one, number in zip(fields(cls), numbers, strict=True)})
 
-    def difference(self, other: Table) -> str:
+    def difference(self, other: AlgorithmTable) -> str:
         """Say where this one differs from another of its kind."""
         pairs = zip(fields(self), self.as_list(), other.as_list(), strict=True)
         return ", ".join(f"{one.name} {size_of(mine)}" for one, mine, theirs in pairs if mine != theirs)
@@ -98,46 +98,47 @@ class Table:
 class Tunable(Protocol):
     """A transport that goes by a table."""
 
-    used: Used
+    used: ReducedSizes
     """What it has reduced so far."""
 
     @property
-    def choice(self) -> Table | None:
+    def table(self) -> AlgorithmTable | None:
         """Return the table in use, None where there is no other way than one."""
         ...
 
     def adopt(self, numbers: Sequence[int]) -> None:
-        """Go by another table, given as `Table.as_list`. All ranks do so between the same two operations."""
+        """Go by another table, given as `AlgorithmTable.as_list`. All ranks do so after the same
+        operation."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice(Table):
+class OneHostTable(AlgorithmTable):
     """The table of one host."""
 
-    ladders: ClassVar[Mapping[str, Sequence[int]]] = dict.fromkeys(
-        ("registered_mpi_bytes", "mpi_bytes", "everyone_bytes"), (0, *MEASURED_BYTES)
+    candidates: ClassVar[Mapping[str, Sequence[int]]] = dict.fromkeys(
+        ("registered_mpi_bytes", "mpi_bytes", "one_shot_bytes"), (0, *MEASURED_BYTES)
     )
 
     registered_mpi_bytes: int = 0
     """Shared memory up to this size is reduced by MPI, longer one in place."""
     mpi_bytes: int = 0
     """Other arrays up to this size are reduced by MPI."""
-    everyone_bytes: int = 64 << 10
-    """Other arrays up to this size are reduced by every rank for itself, longer ones in slices."""
+    one_shot_bytes: int = 64 << 10
+    """Other arrays up to this size are reduced one-shot, longer ones two-shot."""
 
-    def registered(self, nbytes: int) -> Way:
+    def registered(self, nbytes: int) -> Algorithm:
         """Return the way for memory that is shared already."""
-        return Way.MPI if nbytes <= self.registered_mpi_bytes else Way.IN_PLACE
+        return Algorithm.MPI if nbytes <= self.registered_mpi_bytes else Algorithm.IN_PLACE
 
-    def ordinary(self, nbytes: int) -> Way:
+    def ordinary(self, nbytes: int) -> Algorithm:
         """Return the way for any other array."""
         if nbytes <= self.mpi_bytes:
-            return Way.MPI
-        return Way.EVERYONE if nbytes <= self.everyone_bytes else Way.SLICES
+            return Algorithm.MPI
+        return Algorithm.ONE_SHOT if nbytes <= self.one_shot_bytes else Algorithm.TWO_SHOT
 
-    def ways(self, used: Used) -> tuple[object, ...]:
-        """See `Table.ways`."""
+    def algorithms(self, used: ReducedSizes) -> tuple[object, ...]:
+        """See `AlgorithmTable.algorithms`."""
         shared = tuple(self.registered(nbytes) for nbytes in sorted(used.registered))
         return (shared, tuple(self.ordinary(nbytes) for nbytes in sorted(used.ordinary)))
 
@@ -146,15 +147,15 @@ class Choice(Table):
         registered = size_of(self.registered_mpi_bytes)
         return (
             f"MPI up to {size_of(self.mpi_bytes)} ({registered} of registered memory), "
-            f"every rank for itself up to {size_of(self.everyone_bytes)}, slices above"
+            f"one-shot up to {size_of(self.one_shot_bytes)}, two-shot above"
         )
 
 
 @dataclass(frozen=True, kw_only=True)
-class HostsChoice(Table):
+class HierarchicalTable(AlgorithmTable):
     """The table between hosts."""
 
-    ladders: ClassVar[Mapping[str, Sequence[int]]] = {
+    candidates: ClassVar[Mapping[str, Sequence[int]]] = {
         "pairwise_bytes": (8 << 10, 32 << 10, 128 << 10, 512 << 10),
         "piece_bytes": (512 << 10, 1 << 20, 2 << 20, 4 << 20, 8 << 20),
     }
@@ -165,8 +166,8 @@ class HostsChoice(Table):
     """Longer memory goes in pieces of this size: large enough that the network's latency does not count, and
     small enough that several of them are under way at once."""
 
-    def ways(self, used: Used) -> tuple[object, ...]:
-        """See `Table.ways`."""
+    def algorithms(self, used: ReducedSizes) -> tuple[object, ...]:
+        """See `AlgorithmTable.algorithms`."""
         pieces = tuple(-(-nbytes // self.piece_bytes) for nbytes in sorted(used.registered))
         lengths = sorted(used.ordinary | {min(nbytes, self.piece_bytes) for nbytes in used.registered})
         return (pieces, tuple(nbytes >= self.pairwise_bytes for nbytes in lengths))
@@ -177,20 +178,22 @@ class HostsChoice(Table):
 
 
 def choose(
-    registered: Mapping[int, Mapping[Way, float]], ordinary: Mapping[int, Mapping[Way, float]]
-) -> Choice:
+    registered: Mapping[int, Mapping[Algorithm, float]], ordinary: Mapping[int, Mapping[Algorithm, float]]
+) -> OneHostTable:
     """Return the table for measured times: size in bytes → way → seconds."""
-    by_mpi = last_won(ordinary, Way.MPI)
-    return Choice(
-        registered_mpi_bytes=last_won(registered, Way.MPI),
+    by_mpi = last_won(ordinary, Algorithm.MPI)
+    return OneHostTable(
+        registered_mpi_bytes=last_won(registered, Algorithm.MPI),
         mpi_bytes=by_mpi,
-        # Between MPI and slices, not below MPI: `Choice.ordinary` asks in that order.
-        everyone_bytes=max(by_mpi, last_won(ordinary, Way.EVERYONE, over=(Way.SLICES,))),
+        # Between MPI and slices, not below MPI: `OneHostTable.ordinary` asks in that order.
+        one_shot_bytes=max(by_mpi, last_won(ordinary, Algorithm.ONE_SHOT, over=(Algorithm.TWO_SHOT,))),
     )
 
 
-def last_won(times: Mapping[int, Mapping[Way, float]], way: Way, *, over: Sequence[Way] = ()) -> int:
-    """Return the largest size up to which ``way`` won at every size, 0 where it lost at the smallest.
+def last_won(
+    times: Mapping[int, Mapping[Algorithm, float]], algorithm: Algorithm, *, over: Sequence[Algorithm] = ()
+) -> int:
+    """Return the largest size up to which ``algorithm`` won at every size, 0 where it lost at the smallest.
 
     ``over`` are the ways that it must beat, all others by default. One lucky number in the middle of
     losses does not count: times grow with the size, and so does the lead of the better way.
@@ -199,9 +202,9 @@ def last_won(times: Mapping[int, Mapping[Way, float]], way: Way, *, over: Sequen
     for nbytes in sorted(times):
         at = times[nbytes]
         rivals = [
-            seconds for other, seconds in at.items() if other is not way and (not over or other in over)
+            seconds for other, seconds in at.items() if other is not algorithm and (not over or other in over)
         ]
-        if rivals and at[way] > min(rivals):
+        if rivals and at[algorithm] > min(rivals):
             break
         last = nbytes
     return last

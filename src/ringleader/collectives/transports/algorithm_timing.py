@@ -9,13 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from ringleader.collectives.digest_barrier import HostBoard
+from ringleader.collectives.digest_barrier import SharedFlags
 from ringleader.collectives.kernels import Kernels
-from ringleader.collectives.operations import Call, ReduceOp
-from ringleader.collectives.transports.algorithm_table import MEASURED_BYTES, Choice, Way, choose
+from ringleader.collectives.operations import ReduceOp, Signature
+from ringleader.collectives.transports.algorithm_table import MEASURED_BYTES, Algorithm, OneHostTable, choose
 from ringleader.collectives.transports.plain_mpi import MpiTransport
-from ringleader.collectives.transports.registered_memory import Registered
-from ringleader.collectives.transports.staging_buffers import Slots
+from ringleader.collectives.transports.registered_memory import RegisteredMemory
+from ringleader.collectives.transports.staging_buffers import StagingBuffers
 
 TIMED_BYTES = 512 << 10
 """Calls of a way that are timed together reduce about so much in all …"""
@@ -27,37 +27,46 @@ DTYPE = "float32"
 
 
 def measure(
-    *, kernels: Kernels, board: HostBoard, slots: Slots, registered: Registered, plain: MpiTransport
-) -> Choice:
+    *,
+    kernels: Kernels,
+    flags: SharedFlags,
+    staging: StagingBuffers,
+    registered: RegisteredMemory,
+    plain: MpiTransport,
+) -> OneHostTable:
     """Time every way at every size and return the table, equal on all ranks. Collective."""
-    board.barrier()  # what lies in the slots has been read by all
-    in_place: dict[int, Mapping[Way, float]] = {}
-    ordinary: dict[int, Mapping[Way, float]] = {}
+    flags.barrier()  # what lies in the slots has been read by all
+    in_place: dict[int, Mapping[Algorithm, float]] = {}
+    ordinary: dict[int, Mapping[Algorithm, float]] = {}
     for nbytes in MEASURED_BYTES:
         calls = min(MOST_CALLS, max(FEWEST_CALLS, TIMED_BYTES // nbytes))
-        shared, private = _ways(kernels, board, slots, registered, plain, nbytes // 4)
-        in_place[nbytes] = {way: _best(call, board, calls) for way, call in shared.items()}
-        ordinary[nbytes] = {way: _best(call, board, calls) for way, call in private.items()}
-    board.barrier()
-    numbers = [plain.wire.integers(number)[0] for number in choose(in_place, ordinary).as_list()]
-    return Choice.from_list(numbers)
+        shared, private = _candidates(kernels, flags, staging, registered, plain, nbytes // 4)
+        in_place[nbytes] = {
+            algorithm: _best_seconds(call, flags, calls) for algorithm, call in shared.items()
+        }
+        ordinary[nbytes] = {
+            algorithm: _best_seconds(call, flags, calls) for algorithm, call in private.items()
+        }
+    flags.barrier()
+    numbers = [plain.mpi_calls.integers(number)[0] for number in choose(in_place, ordinary).as_list()]
+    return OneHostTable.from_list(numbers)
 
 
-def _ways(
+def _candidates(
     kernels: Kernels,
-    board: HostBoard,
-    slots: Slots,
-    registered: Registered,
+    flags: SharedFlags,
+    staging: StagingBuffers,
+    registered: RegisteredMemory,
     plain: MpiTransport,
     count: int,
-) -> tuple[dict[Way, Callable[[], None]], dict[Way, Callable[[], None]]]:
+) -> tuple[dict[Algorithm, Callable[[], None]], dict[Algorithm, Callable[[], None]]]:
     """Return what is timed for registered memory, and for any other."""
-    call = Call(kind="allreduce", dtype=DTYPE, shape=(count,))
+    call = Signature(kind="allreduce", dtype=DTYPE, shape=(count,))
     array = kernels.empty((count,), DTYPE)
-    shared = slots.views(DTYPE, count)
+    shared = staging.views(DTYPE, count)
     for one in (array, *shared):
         kernels.zero(one)
-    board.barrier()
+    flags.barrier()
     by_mpi, direct = plain.reducer.prepared(array, DTYPE), plain.reducer.one_call(DTYPE, count, ReduceOp.SUM)
     reduce_shared = kernels.everywhere(registered.cut(shared, DTYPE, count))
 
@@ -67,34 +76,34 @@ def _ways(
 
     def in_place() -> None:
         reduce_shared(ReduceOp.SUM, 1.0)
-        board.barrier()
+        flags.barrier()
 
     def met_one_call() -> None:
-        board.barrier()
+        flags.barrier()
         if direct is not None:
             direct(array, array)
 
-    def everyone() -> None:
-        slots.lay_out(array, call, count)
-        board.barrier()
-        slots.reduce_all(array, DTYPE, count, ReduceOp.SUM, 1.0)
+    def one_shot() -> None:
+        staging.stage_one_shot(array, call, count)
+        flags.barrier()
+        staging.reduce_one_shot(array, DTYPE, count, ReduceOp.SUM, 1.0)
 
-    def slices() -> None:
-        slots.lay_first_out(array, call)
-        board.barrier()
-        slots.reduce_slices(array, array, call, ReduceOp.SUM, 1.0)
+    def two_shot() -> None:
+        staging.stage_two_shot(array, call)
+        flags.barrier()
+        staging.reduce_two_shot(array, array, call, ReduceOp.SUM, 1.0)
 
     return (
-        {Way.MPI: one_call, Way.IN_PLACE: in_place},
-        {Way.MPI: met_one_call, Way.EVERYONE: everyone, Way.SLICES: slices},
+        {Algorithm.MPI: one_call, Algorithm.IN_PLACE: in_place},
+        {Algorithm.MPI: met_one_call, Algorithm.ONE_SHOT: one_shot, Algorithm.TWO_SHOT: two_shot},
     )
 
 
-def _best(call: Callable[[], None], board: HostBoard, calls: int) -> float:
+def _best_seconds(call: Callable[[], None], flags: SharedFlags, calls: int) -> float:
     best = float("inf")
     call()
     for _ in range(ROUNDS):
-        board.barrier()
+        flags.barrier()
         start = time.perf_counter()
         for _ in range(calls):
             call()

@@ -6,7 +6,7 @@ pieces follow each other without a pause.
 
 from __future__ import annotations
 
-from ringleader.collectives.digest_barrier import HostBoard
+from ringleader.collectives.digest_barrier import SharedFlags
 from ringleader.collectives.kernels import ITEMSIZE, Kernels
 from ringleader.collectives.operations import ReduceOp, Work
 from ringleader.collectives.transports import Region, Transport
@@ -18,21 +18,21 @@ CARRIER_BYTES = 32 << 20
 class Carrier:
     """Registered memory and the way of arrays through it."""
 
-    def __init__(self, *, kernels: Kernels, board: HostBoard, transport: Transport) -> None:
+    def __init__(self, *, kernels: Kernels, flags: SharedFlags, transport: Transport) -> None:
         """Take the host's board and the transport that registers and exchanges memory."""
         self._kernels = kernels
-        self._board = board
+        self._flags = flags
         self._transport = transport
         self._regions: dict[str, Region] = {}
 
     def reduce(self, work: Work, op: ReduceOp, factor: float) -> bool:
         """Reduce a long array; return False, with nothing done, where there is no shared memory for it."""
-        call, kernels, transport = work.call, self._kernels, self._transport
-        region = self._regions.get(call.dtype)
+        signature, kernels, transport = work.signature, self._kernels, self._transport
+        region = self._regions.get(signature.dtype)
         if region is None:
             # All ranks come here for the first time with the same work, so that they allocate together.
-            region = transport.register(CARRIER_BYTES // ITEMSIZE[call.dtype], call.dtype)
-            self._regions[call.dtype] = region
+            region = transport.register(CARRIER_BYTES // ITEMSIZE[signature.dtype], signature.dtype)
+            self._regions[signature.dtype] = region
         if region.segment is None:
             return False
         source, target = kernels.flat(work.array), kernels.flat(work.out)
@@ -41,9 +41,9 @@ class Carrier:
             stop = min(start + region.count, count)
             used = region if stop - start == region.count else transport.cut(region, 0, stop - start)
             kernels.copy(used.mine, kernels.part(source, start, stop))
-            if call.prescale != 1.0:
-                kernels.scale(used.mine, call.prescale)
-            self._board.barrier()
+            if signature.prescale != 1.0:
+                kernels.scale(used.mine, signature.prescale)
+            self._flags.barrier()
             transport.exchange(used, op, factor)
             kernels.copy(kernels.part(target, start, stop), used.mine)
         return True

@@ -27,29 +27,29 @@ class LoopbackTransport:
 
     def execute(self, work: Work, *, staged: bool) -> None:
         """Copy input to output, and scale it as a reduction over one rank would."""
-        call, kernels, size, rank = work.call, self._kernels, self._size, self._rank
-        if call.kind == "allgather":
+        signature, kernels, size, rank = work.signature, self._kernels, self._size, self._rank
+        if signature.kind == "allgather":
             rows = kernels.length(work.array)
             work.received = (rows,) * size
-            self._copy_rows(work, call.shape, 0, rows, size)
-        elif call.kind == "alltoall":
+            self._copy_rows(work, signature.shape, 0, rows, size)
+        elif signature.kind == "alltoall":
             splits = splits_of(work, kernels, size)
             work.received = (splits[rank],) * size
-            self._copy_rows(work, call.shape, sum(splits[:rank]), splits[rank], size)
-        elif call.kind == "reducescatter":
-            rows_of = row_counts(call.shape[0], size)
-            self._copy_rows(work, call.shape[1:], sum(rows_of[:rank]), rows_of[rank], 1)
-        elif call.kind in ("allreduce", "broadcast") and work.out is not work.array:
+            self._copy_rows(work, signature.shape, sum(splits[:rank]), splits[rank], size)
+        elif signature.kind == "reducescatter":
+            rows_of = row_counts(signature.shape[0], size)
+            self._copy_rows(work, signature.shape[1:], sum(rows_of[:rank]), rows_of[rank], 1)
+        elif signature.kind in ("allreduce", "broadcast") and work.out is not work.array:
             kernels.copy(work.out, work.array)
-        if call.kind in ("allreduce", "reducescatter"):
-            for factor in (call.prescale, call.postscale):
+        if signature.kind in ("allreduce", "reducescatter"):
+            for factor in (signature.prescale, signature.postscale):
                 if factor != 1.0:
                     kernels.scale(work.out, factor)
 
     def _copy_rows(self, work: Work, row: tuple[int, ...], start: int, rows: int, times: int) -> None:
         """Make ``work.out`` of some rows of the input, so many times one after the other."""
         kernels = self._kernels
-        work.out = kernels.empty((rows * times, *row), work.call.dtype)
+        work.out = kernels.empty((rows * times, *row), work.signature.dtype)
         first, count = start * math.prod(row), rows * math.prod(row)
         if count:
             out, source = kernels.flat(work.out), kernels.part(kernels.flat(work.array), first, first + count)
@@ -77,7 +77,7 @@ class UncoupledTransport(LoopbackTransport):
     """Ranks that keep their number and exchange nothing: results have the right shape and local values.
 
     Only broadcasts do not come here: uncoupled ranks, too, go on with what another one has read (see
-    `Member.broadcaster`). A job in this mode costs what sharing the machine costs; the difference to the real
+    `Group.broadcaster`). A job in this mode costs what sharing the machine costs; the difference to the real
     job is the exchange.
     """
 

@@ -5,7 +5,7 @@ everybody's memory, piece by piece, in place, and writes the result back into ev
 piece is still in the cache. Between hosts the slice is reduced with the peers of the same local rank before
 it is written back. On one host, small memory is reduced by MPI.
 
-*Any other array* goes through slots (see `slots`) or, where it is small, through MPI (see `choice`).
+*Any other array* goes through slots (see `staging`) or, where it is small, through MPI (see `table`).
 """
 
 from __future__ import annotations
@@ -13,43 +13,43 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from ringleader.collectives.digest_barrier import HostBoard
+from ringleader.collectives.digest_barrier import SharedFlags
 from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
-from ringleader.collectives.operations import Call, ReduceOp, Work
+from ringleader.collectives.operations import ReduceOp, Signature, Work
 from ringleader.collectives.shared_memory import Segment
 from ringleader.collectives.timeline.recording import CROSS_ALLREDUCE, WINDOW_REDUCE
 from ringleader.collectives.transports import Region
 from ringleader.collectives.transports.algorithm_table import (
     MEASURED_BYTES,
-    Choice,
-    HostsChoice,
-    Table,
-    Used,
-    Way,
+    Algorithm,
+    AlgorithmTable,
+    HierarchicalTable,
+    OneHostTable,
+    ReducedSizes,
 )
 from ringleader.collectives.transports.algorithm_timing import measure
 from ringleader.collectives.transports.carrier import CARRIER_BYTES, Carrier
 from ringleader.collectives.transports.plain_mpi import MpiReducer, MpiTransport, plain_op
-from ringleader.collectives.transports.registered_memory import Registered
-from ringleader.collectives.transports.staging_buffers import SLOT_BYTES, Slots
+from ringleader.collectives.transports.registered_memory import RegisteredMemory
+from ringleader.collectives.transports.staging_buffers import LONG_BUFFER_BYTES, StagingBuffers
 
 CHUNK_BYTES = 256 << 10
 """Piece of registered memory: small enough that the write-back finds it in the cache."""
-MARKED_BYTES = 16 << 10
+IN_PLACE_BYTES = 16 << 10
 """For an array this long it is worth looking whether it lies in shared memory."""
 SMALL_BEFORE_MEASURING = 16
 """So many small arrays are reduced before it is measured which way is the best for them."""
 
 
-class _Known(NamedTuple):
+class _Plan(NamedTuple):
     """How works with one call go."""
 
-    call: Call
+    signature: Signature
     """Held here, so that no other call gets its identity."""
     elements: int
     nbytes: int
-    way: Way
-    marks: bool
+    algorithm: Algorithm
+    may_be_in_place: bool
     """Whether ranks show each other if the array lies in shared memory."""
     op: ReduceOp
     factor: float
@@ -66,8 +66,8 @@ class WindowTransport:
         self,
         *,
         kernels: Kernels,
-        board: HostBoard,
-        slots: Segment,
+        flags: SharedFlags,
+        staging: Segment,
         me: int,
         plain: MpiTransport,
         size: int,
@@ -77,14 +77,14 @@ class WindowTransport:
     ) -> None:
         """Take the host's memory and the rest of the world.
 
-        ``slots`` holds two slots of each local rank, ``me`` is the local rank, ``plain`` carries what shared
-        memory is not for, ``size`` is the number of ranks in the world, ``new_segment`` makes more shared
-        memory on all hosts (None where one of them has no room), ``free_segment`` gives such memory back on
-        all of them, and ``cross`` reduces an array with the
-        peers on other hosts (None on a single host).
+        ``staging`` holds the staging buffers of each local rank, ``me`` is the local rank, ``plain`` carries
+        what shared memory is not for, ``size`` is the number of ranks in the world, ``new_segment`` makes
+        more shared memory on all hosts (None where one of them has no room), ``free_segment`` gives such
+        memory back on all of them, and ``cross`` reduces an array with the peers on other hosts (None on a
+        single host).
         """
         self._kernels = kernels
-        self._board = board
+        self._flags = flags
         self._me = me
         self._plain = plain
         self._size = size
@@ -92,36 +92,38 @@ class WindowTransport:
         self._free_segment = free_segment
         self._cross = cross
         between = None if cross is None else self._between
-        self._slots = Slots(kernels=kernels, board=board, segment=slots, me=me, between=between)
+        self._staging = StagingBuffers(kernels=kernels, flags=flags, segment=staging, me=me, between=between)
         self.tell: Callable[[str], None] | None = None
         """See `Phased`."""
-        self._local = Choice()
-        self._between_hosts = HostsChoice()
+        self._local = OneHostTable()
+        self._between_hosts = HierarchicalTable()
         chunk_bytes = CHUNK_BYTES if cross is None else self._between_hosts.piece_bytes
-        self._local_size = len(slots.parts)
-        self._registered = Registered(kernels, me=me, local_size=self._local_size, chunk_bytes=chunk_bytes)
-        self.used = Used()
+        self._local_size = len(staging.parts)
+        self._registered = RegisteredMemory(
+            kernels, me=me, local_size=self._local_size, chunk_bytes=chunk_bytes
+        )
+        self.used = ReducedSizes()
         """What was reduced so far."""
         # Ranks that share processors must not wait inside MPI, and between hosts there is no choice.
-        self._unmeasured = cross is None and not plain.wire.patient
+        self._unmeasured = cross is None and not plain.mpi_calls.polling
         self._small = 0
-        self._carrier = Carrier(kernels=kernels, board=board, transport=self)
-        self._ways: dict[int, _Known] = {}
+        self._carrier = Carrier(kernels=kernels, flags=flags, transport=self)
+        self._plans: dict[int, _Plan] = {}
         if cross is not None:
             self.name = "hosts"
 
     @property
-    def choice(self) -> Table:
+    def table(self) -> AlgorithmTable:
         """Return the table by which arrays go; equal on all ranks."""
         return self._local if self._cross is None else self._between_hosts
 
     def adopt(self, numbers: Sequence[int]) -> None:
         """Go by another table. See `Tunable`. Regions that were made before keep their ways."""
         if self._cross is None:
-            self._local, self._unmeasured = Choice.from_list(numbers), False
-            self._ways.clear()
+            self._local, self._unmeasured = OneHostTable.from_list(numbers), False
+            self._plans.clear()
             return
-        self._between_hosts = self._cross.table = HostsChoice.from_list(numbers)
+        self._between_hosts = self._cross.table = HierarchicalTable.from_list(numbers)
         self._registered.chunk_bytes = self._between_hosts.piece_bytes
         self._carrier.recut()
 
@@ -129,73 +131,73 @@ class WindowTransport:
 
     def stage(self, work: Work) -> bool:
         """Lay this rank's array out, or note that it lies in shared memory."""
-        known = self._ways.get(id(work.call)) or self._way_of(work)
-        if known.marks:
-            mark = self._mark(work, known)
-            if mark:
-                self._board.note(mark)
+        plan = self._plans.get(id(work.signature)) or self._plan_for(work)
+        if plan.may_be_in_place:
+            location = self._location(work, plan)
+            if location:
+                self._flags.note(location)
                 return True
-        elif known.way is Way.MPI or (self._cross is not None and known.nbytes > SLOT_BYTES):
+        elif plan.algorithm is Algorithm.MPI or (self._cross is not None and plan.nbytes > LONG_BUFFER_BYTES):
             return False
-        self._lay_out(work, known)
+        self._lay_out(work, plan)
         return True
 
-    def _lay_out(self, work: Work, known: _Known) -> None:
-        if known.way is Way.EVERYONE:
-            self._slots.lay_out(work.array, known.call, known.elements)
+    def _lay_out(self, work: Work, plan: _Plan) -> None:
+        if plan.algorithm is Algorithm.ONE_SHOT:
+            self._staging.stage_one_shot(work.array, plan.signature, plan.elements)
         else:
-            self._slots.lay_first_out(self._kernels.flat(work.array), known.call)
+            self._staging.stage_two_shot(self._kernels.flat(work.array), plan.signature)
 
     def execute(self, work: Work, *, staged: bool) -> None:
         """Carry out the work; everything but a reduction is MPI's."""
-        known = self._ways.get(id(work.call)) or self._way_of(work)
-        if known.way is not Way.MPI:
-            self._reduce(work, staged, known)
-        elif known.one_call is not None:
-            known.one_call(work.array, work.out)
-            if known.factor != 1.0:
-                self._kernels.scale(work.out, known.factor)
+        plan = self._plans.get(id(work.signature)) or self._plan_for(work)
+        if plan.algorithm is not Algorithm.MPI:
+            self._reduce(work, staged, plan)
+        elif plan.one_call is not None:
+            plan.one_call(work.array, work.out)
+            if plan.factor != 1.0:
+                self._kernels.scale(work.out, plan.factor)
         else:
             self._plain.execute(work, staged=False)
 
-    def _reduce(self, work: Work, staged: bool, known: _Known) -> None:
-        call, kernels, slots = known.call, self._kernels, self._slots
-        if known.marks:
-            if self._in_place(work, staged, known):
+    def _reduce(self, work: Work, staged: bool, plan: _Plan) -> None:
+        signature, kernels, staging = plan.signature, self._kernels, self._staging
+        if plan.may_be_in_place:
+            if self._in_place(work, staged, plan):
                 return
         elif not staged:
-            between_hosts = self._cross is not None and known.nbytes > SLOT_BYTES
-            if between_hosts and self._carrier.reduce(work, known.op, known.factor):
+            between_hosts = self._cross is not None and plan.nbytes > LONG_BUFFER_BYTES
+            if between_hosts and self._carrier.reduce(work, plan.op, plan.factor):
                 return
-            self._lay_out(work, known)
-            self._board.barrier()
-        if known.way is Way.EVERYONE:
-            slots.reduce_all(work.out, call.dtype, known.elements, known.op, known.factor)
+            self._lay_out(work, plan)
+            self._flags.barrier()
+        if plan.algorithm is Algorithm.ONE_SHOT:
+            staging.reduce_one_shot(work.out, signature.dtype, plan.elements, plan.op, plan.factor)
             self._count_small()
         else:
             source = kernels.flat(work.array)
             target = source if work.out is work.array else kernels.flat(work.out)
-            slots.reduce_slices(source, target, call, known.op, known.factor)
+            staging.reduce_two_shot(source, target, signature, plan.op, plan.factor)
 
-    def _in_place(self, work: Work, staged: bool, known: _Known) -> bool:
+    def _in_place(self, work: Work, staged: bool, plan: _Plan) -> bool:
         """Reduce an array where it is if it is shared memory on all ranks; else see that it is laid out."""
-        board = self._board
+        flags = self._flags
         if staged:
-            everybodys = board.noted()
+            everybodys = flags.noted()
         else:
-            mark = self._mark(work, known)
-            if not mark:
-                self._lay_out(work, known)
-            everybodys = board.show(mark)
+            location = self._location(work, plan)
+            if not location:
+                self._lay_out(work, plan)
+            everybodys = flags.show(location)
         if everybodys:
-            self._registered.at(everybodys, known.call.dtype, known.elements)(known.op, known.factor)
-            board.barrier()
+            self._registered.at(everybodys, plan.signature.dtype, plan.elements)(plan.op, plan.factor)
+            flags.barrier()
             return True
         if everybodys is None:
             # Memory that is shared on some ranks only, or elsewhere on them, goes like any other.
-            if self._mark(work, known):
-                self._lay_out(work, known)
-            board.barrier()
+            if self._location(work, plan):
+                self._lay_out(work, plan)
+            flags.barrier()
         return False
 
     def _count_small(self) -> None:
@@ -204,39 +206,39 @@ class WindowTransport:
             if self._small == SMALL_BEFORE_MEASURING:
                 self._measure()
 
-    def _mark(self, work: Work, known: _Known) -> int:
+    def _location(self, work: Work, plan: _Plan) -> int:
         """Return where in shared memory the work can be done in place, 0 where it can't."""
-        if work.out is not work.array or known.call.prescale != 1.0:
+        if work.out is not work.array or plan.signature.prescale != 1.0:
             return 0
-        return self._registered.mark(work.array, known.nbytes)
+        return self._registered.location(work.array, plan.nbytes)
 
-    def _way_of(self, work: Work) -> _Known:
+    def _plan_for(self, work: Work) -> _Plan:
         """Return how works with this call go. It is kept by the call's identity: a hash would cost more."""
-        call, one_call = work.call, None
-        op, factor = plain_op(call.op, call.postscale, self._size)
+        signature, one_call = work.signature, None
+        op, factor = plain_op(signature.op, signature.postscale, self._size)
         count = nbytes = 0
-        way = Way.MPI
-        if call.kind == "allreduce" and op is not ReduceOp.ADASUM:
+        algorithm = Algorithm.MPI
+        if signature.kind == "allreduce" and op is not ReduceOp.ADASUM:
             count = self._kernels.count(work.array)
-            nbytes = count * ITEMSIZE[call.dtype]
+            nbytes = count * ITEMSIZE[signature.dtype]
             if count:
-                way = Way.SLICES if self._cross is not None else self._local.ordinary(nbytes)
-            if count and way is Way.MPI and call.prescale == 1.0:
-                one_call = self._plain.reducer.one_call(call.dtype, count, op)
+                algorithm = Algorithm.TWO_SHOT if self._cross is not None else self._local.ordinary(nbytes)
+            if count and algorithm is Algorithm.MPI and signature.prescale == 1.0:
+                one_call = self._plain.reducer.one_call(signature.dtype, count, op)
             self._note(nbytes)
-        if len(self._ways) >= 1024:
-            self._ways.clear()
-        marks = self._cross is None and way is not Way.MPI and nbytes >= MARKED_BYTES
-        known = _Known(call, count, nbytes, way, marks, op, factor, one_call)
-        self._ways[id(call)] = known
-        return known
+        if len(self._plans) >= 1024:
+            self._plans.clear()
+        may_be_in_place = self._cross is None and algorithm is not Algorithm.MPI and nbytes >= IN_PLACE_BYTES
+        plan = _Plan(signature, count, nbytes, algorithm, may_be_in_place, op, factor, one_call)
+        self._plans[id(signature)] = plan
+        return plan
 
     def _note(self, nbytes: int) -> None:
         """Remember the length of an ordinary array."""
         used = self.used
         if self._cross is None:
             used.note(used.ordinary, nbytes)
-        elif nbytes > SLOT_BYTES:
+        elif nbytes > LONG_BUFFER_BYTES:
             used.note(used.registered, min(nbytes, CARRIER_BYTES) // self._local_size)
         else:
             used.note(used.ordinary, nbytes // self._local_size)
@@ -288,7 +290,7 @@ class WindowTransport:
         parts = [self._kernels.over(part[edges], dtype, count) for part in segment.parts]
         mine = parts[self._me]
         quick = None
-        if count and self._cross is None and self._local.registered(count * itemsize) is Way.MPI:
+        if count and self._cross is None and self._local.registered(count * itemsize) is Algorithm.MPI:
             quick = self._plain.reducer.prepared(mine, dtype)
         chunks = self._registered.cut(parts, dtype, count)
         in_place = self._kernels.everywhere(chunks) if self._cross is None else None
@@ -314,7 +316,7 @@ class WindowTransport:
             region.in_place(op, factor)
         else:
             self._exchange_between_hosts(region, op, factor)
-        self._board.barrier()
+        self._flags.barrier()
 
     def _exchange_between_hosts(self, region: Region, op: ReduceOp, factor: float) -> None:
         if self._cross is None:
@@ -348,16 +350,16 @@ class WindowTransport:
         self._unmeasured = False
         self._local = measure(
             kernels=self._kernels,
-            board=self._board,
-            slots=self._slots,
+            flags=self._flags,
+            staging=self._staging,
             registered=self._registered,
             plain=self._plain,
         )
-        self._ways.clear()
+        self._plans.clear()
 
     def close(self, *, together: bool) -> None:
         """Drop all views. The segments belong to the world, which frees them with its peers."""
-        self._slots.close()
+        self._staging.close()
         self._carrier.close()
         self._registered.close()
-        self._ways.clear()
+        self._plans.clear()

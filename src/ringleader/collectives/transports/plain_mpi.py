@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
-from ringleader.collectives.mpi_calls import Wire
+from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.operations import ReduceOp, Work
 from ringleader.collectives.transports import Region
 from ringleader.collectives.transports.adasum import Adasum
-from ringleader.collectives.transports.algorithm_table import HostsChoice, Table, Used
+from ringleader.collectives.transports.algorithm_table import AlgorithmTable, HierarchicalTable, ReducedSizes
 from ringleader.collectives.transports.alltoall import alltoall, reducescatter
-from ringleader.collectives.transports.reduce_scatter import Owners
+from ringleader.collectives.transports.reduce_scatter import ReduceScatter
 
 PIECE_BYTES = 4 << 20
 """A pairwise exchange goes in pieces of this size, of which some are under way at once."""
@@ -46,16 +46,16 @@ _BOOL_OPS = {ReduceOp.SUM: "BOR", ReduceOp.MAX: "BOR", ReduceOp.MIN: "BAND", Red
 class MpiReducer:
     """Reduces arrays in place over one communicator."""
 
-    def __init__(self, wire: Wire, kernels: Kernels, *, between_hosts: bool) -> None:
-        """Use ``wire``; long arrays ``between_hosts`` go pairwise."""
-        self._wire = wire
-        self._mpi = wire.mpi
-        self._comm = wire.comm
+    def __init__(self, mpi_calls: MpiCalls, kernels: Kernels, *, between_hosts: bool) -> None:
+        """Use ``mpi_calls``; long arrays ``between_hosts`` go pairwise."""
+        self._mpi_calls = mpi_calls
+        self._mpi = mpi_calls.mpi
+        self._comm = mpi_calls.comm
         self._kernels = kernels
         self._between_hosts = between_hosts
-        self.table = HostsChoice(piece_bytes=PIECE_BYTES)
+        self.table = HierarchicalTable(piece_bytes=PIECE_BYTES)
         """Which arrays between hosts are long, and the pieces that they go in; equal on all ranks."""
-        self.owners = Owners(wire, kernels)
+        self.reduce_scatter = ReduceScatter(mpi_calls, kernels)
 
     def reduce(self, flat: Array, dtype: str, op: ReduceOp) -> None:
         """Reduce the 1-D array over the ranks of the communicator; all of them are known to be here."""
@@ -63,7 +63,7 @@ class MpiReducer:
         if self._comm.size == 1 or count == 0:
             return
         if self._in_one_call(count, dtype):
-            step = max(1, self._wire.most_bytes // ITEMSIZE[dtype])
+            step = max(1, self._mpi_calls.most_bytes // ITEMSIZE[dtype])
             for piece in self._cut(flat, count, step):
                 self._native(piece, dtype, op)
         else:
@@ -90,7 +90,7 @@ class MpiReducer:
         """Finish one step of everything that is under way, and begin the next; yield what is done."""
         for _ in range(len(under_way)):
             array, steps, requests = under_way.popleft()
-            self._wire.finish(requests)
+            self._mpi_calls.finish(requests)
             following = next(steps, None)
             if following is None:
                 yield array
@@ -102,9 +102,9 @@ class MpiReducer:
         if self._comm.size == 1 or count == 0:
             return
         if self._in_one_call(count, dtype):
-            yield self._wire.begin_reduce(*self._message(flat, dtype, op))
+            yield self._mpi_calls.begin_reduce(*self._message(flat, dtype, op))
         else:
-            yield from self.owners.steps(flat, dtype, op)
+            yield from self.reduce_scatter.steps(flat, dtype, op)
 
     def _in_one_call(self, count: int, dtype: str) -> bool:
         long = self._between_hosts and count * ITEMSIZE[dtype] >= self.table.pairwise_bytes
@@ -115,7 +115,7 @@ class MpiReducer:
             yield flat if count <= step else self._kernels.part(flat, start, min(count, start + step))
 
     def _native(self, flat: Array, dtype: str, op: ReduceOp) -> None:
-        self._wire.reduce_in_place(*self._message(flat, dtype, op))
+        self._mpi_calls.reduce_in_place(*self._message(flat, dtype, op))
 
     def _message(self, flat: Array, dtype: str, op: ReduceOp) -> tuple[list[Any], Any]:
         """Return an array as MPI takes it, and the operation."""
@@ -131,7 +131,7 @@ class MpiReducer:
         None where there is no such call, or where it must not be waited for inside MPI.
         """
         nbytes = count * ITEMSIZE[dtype]
-        if self._wire.patient or dtype not in _MPI_TYPES or nbytes > self._wire.most_bytes:
+        if self._mpi_calls.polling or dtype not in _MPI_TYPES or nbytes > self._mpi_calls.most_bytes:
             return None
         memory, address = self._mpi.buffer.fromaddress, self._kernels.address
         kind = getattr(self._mpi, _MPI_TYPES[dtype])
@@ -149,7 +149,7 @@ class MpiReducer:
 
     def prepared(self, flat: Array, dtype: str) -> Callable[[ReduceOp, float], None] | None:
         """Return one MPI call that reduces this memory and scales it, None where there is no such call."""
-        if self._wire.patient or dtype not in _MPI_TYPES:
+        if self._mpi_calls.polling or dtype not in _MPI_TYPES:
             return None
         mpi, kernels = self._mpi, self._kernels
         count = kernels.count(flat)
@@ -172,24 +172,24 @@ class MpiTransport:
 
     name = "mpi"
 
-    def __init__(self, wire: Wire, kernels: Kernels, *, between_hosts: bool) -> None:
-        """Use ``wire``; long arrays ``between_hosts`` go pairwise."""
-        self.wire = self._wire = wire
-        self._mpi = wire.mpi
+    def __init__(self, mpi_calls: MpiCalls, kernels: Kernels, *, between_hosts: bool) -> None:
+        """Use ``mpi_calls``; long arrays ``between_hosts`` go pairwise."""
+        self.mpi_calls = self._mpi_calls = mpi_calls
+        self._mpi = mpi_calls.mpi
         self._kernels = kernels
         self._between_hosts = between_hosts
-        self.reducer = MpiReducer(wire, kernels, between_hosts=between_hosts)
-        self.used = Used()
+        self.reducer = MpiReducer(mpi_calls, kernels, between_hosts=between_hosts)
+        self.used = ReducedSizes()
         """Lengths of the arrays reduced between hosts."""
 
     @property
-    def choice(self) -> Table | None:
+    def table(self) -> AlgorithmTable | None:
         """Return which arrays between hosts are long, None on a single host."""
         return self.reducer.table if self._between_hosts else None
 
     def adopt(self, numbers: Sequence[int]) -> None:
         """Go by another table. See `Tunable`."""
-        self.reducer.table = HostsChoice.from_list(numbers)
+        self.reducer.table = HierarchicalTable.from_list(numbers)
 
     def _reduce(self, flat: Array, dtype: str, op: ReduceOp) -> None:
         if self._between_hosts:
@@ -202,7 +202,7 @@ class MpiTransport:
 
     def execute(self, work: Work, *, staged: bool) -> None:
         """Carry out the work."""
-        kind = work.call.kind
+        kind = work.signature.kind
         if kind == "allreduce":
             self._allreduce(work)
         elif kind == "allgather":
@@ -210,46 +210,46 @@ class MpiTransport:
         elif kind == "broadcast":
             self._broadcast(work)
         elif kind == "alltoall":
-            alltoall(self._wire, self._kernels, work)
+            alltoall(self._mpi_calls, self._kernels, work)
         elif kind == "reducescatter":
-            reducescatter(self.reducer.owners, self._kernels, work)
+            reducescatter(self.reducer.reduce_scatter, self._kernels, work)
 
     def _allreduce(self, work: Work) -> None:
-        call, kernels = work.call, self._kernels
+        signature, kernels = work.signature, self._kernels
         if work.out is not work.array:
             kernels.copy(work.out, work.array)
         flat = kernels.flat(work.out)
-        if call.prescale != 1.0:
-            kernels.scale(flat, call.prescale)
-        op, factor = plain_op(call.op, call.postscale, self._wire.size)
+        if signature.prescale != 1.0:
+            kernels.scale(flat, signature.prescale)
+        op, factor = plain_op(signature.op, signature.postscale, self._mpi_calls.size)
         if op is ReduceOp.ADASUM:
-            Adasum(self._wire, kernels).reduce(flat, call.dtype)
+            Adasum(self._mpi_calls, kernels).reduce(flat, signature.dtype)
         else:
-            self._reduce(flat, call.dtype, op)
+            self._reduce(flat, signature.dtype, op)
         if factor != 1.0:
             kernels.scale(flat, factor)
 
     def _allgather(self, work: Work) -> None:
-        call, kernels, buffer = work.call, self._kernels, self._mpi.buffer
-        rows = self._wire.integers(kernels.length(work.array))
+        signature, kernels, buffer = work.signature, self._kernels, self._mpi.buffer
+        rows = self._mpi_calls.integers(kernels.length(work.array))
         work.received = tuple(rows)
-        work.out = kernels.empty((sum(rows), *call.shape), call.dtype)
-        row_bytes = math.prod(call.shape) * ITEMSIZE[call.dtype]
+        work.out = kernels.empty((sum(rows), *signature.shape), signature.dtype)
+        row_bytes = math.prod(signature.shape) * ITEMSIZE[signature.dtype]
         counts = [length * row_bytes for length in rows]
-        total, mine = sum(counts), counts[self._wire.rank]
+        total, mine = sum(counts), counts[self._mpi_calls.rank]
         if total:
             out = buffer.fromaddress(kernels.address(work.out), total)
             own = buffer.fromaddress(kernels.address(work.array), mine) if mine else bytearray(0)
             starts = [0, *itertools.accumulate(counts)][:-1]
-            self._wire.gather_bytes(own, out, counts, starts)
+            self._mpi_calls.gather_bytes(own, out, counts, starts)
 
     def _broadcast(self, work: Work) -> None:
-        call, kernels = work.call, self._kernels
-        if work.out is not work.array and self._wire.rank == call.root:
+        signature, kernels = work.signature, self._kernels
+        if work.out is not work.array and self._mpi_calls.rank == signature.root:
             kernels.copy(work.out, work.array)
-        nbytes = kernels.count(work.out) * ITEMSIZE[call.dtype]
+        nbytes = kernels.count(work.out) * ITEMSIZE[signature.dtype]
         memory = self._mpi.buffer.fromaddress(kernels.address(work.out), nbytes)
-        self._wire.broadcast_bytes(memory, nbytes, call.root)
+        self._mpi_calls.broadcast_bytes(memory, nbytes, signature.root)
 
     def register(self, count: int, dtype: str) -> Region:
         """Make memory of this rank's own."""

@@ -17,7 +17,7 @@ _OFFSET_BITS = 44
 """A mark is the number of the segment above so many bits of offset."""
 
 
-class Registered:
+class RegisteredMemory:
     """All segments in which arrays of the script may lie."""
 
     def __init__(self, kernels: Kernels, *, me: int, local_size: int, chunk_bytes: int) -> None:
@@ -52,7 +52,7 @@ class Registered:
         self._starts = [start for start, _stop, _number in self._ranges]
         self.forget_views()
 
-    def mark(self, array: Array, nbytes: int) -> int:
+    def location(self, array: Array, nbytes: int) -> int:
         """Return the mark of an array's memory, 0 where it is not wholly in one of the segments."""
         address = self._kernels.address(array)
         at = bisect_right(self._starts, address) - 1
@@ -63,16 +63,16 @@ class Registered:
             return 0
         return (number + 1) << _OFFSET_BITS | (address - start)
 
-    def at(self, mark: int, dtype: str, count: int) -> Callable[[ReduceOp, float], None]:
+    def at(self, location: int, dtype: str, count: int) -> Callable[[ReduceOp, float], None]:
         """Return what reduces this rank's slice of the memory at a mark, in everybody's memory."""
-        key = (mark, dtype, count)
+        key = (location, dtype, count)
         known = self._at.get(key)
         if known is None:
             if len(self._at) >= 256:
                 self._at.clear()
-            segment = self._segments[(mark >> _OFFSET_BITS) - 1]
+            segment = self._segments[(location >> _OFFSET_BITS) - 1]
             assert segment is not None
-            start = mark & ((1 << _OFFSET_BITS) - 1)
+            start = location & ((1 << _OFFSET_BITS) - 1)
             stop = start + count * ITEMSIZE[dtype]
             parts = [self._kernels.over(part[start:stop], dtype, count) for part in segment.parts]
             known = self._at[key] = self._kernels.everywhere(self.cut(parts, dtype, count))

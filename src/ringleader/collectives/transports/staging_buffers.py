@@ -18,17 +18,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ringleader.collectives.digest_barrier import HostBoard
+from ringleader.collectives.digest_barrier import SharedFlags
 from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
-from ringleader.collectives.operations import Call, ReduceOp
+from ringleader.collectives.operations import ReduceOp, Signature
 from ringleader.collectives.shared_memory import Segment
 from ringleader.collectives.transports.algorithm_table import MEASURED_BYTES
 
-SLOT_BYTES = 1 << 20
+LONG_BUFFER_BYTES = 1 << 20
 """A long slot, and so the longest piece."""
-SHORT_BYTES = MEASURED_BYTES[-1]
+SHORT_BUFFER_BYTES = MEASURED_BYTES[-1]
 """A short slot."""
-SLOTS_BYTES = 2 * (SLOT_BYTES + SHORT_BYTES)
+STAGING_BYTES = 2 * (LONG_BUFFER_BYTES + SHORT_BUFFER_BYTES)
 """Memory of each rank for all its slots."""
 LINE_BYTES = 64
 
@@ -57,47 +57,47 @@ class _Layout:
     """Every other slice that is not empty: its edges, its spot in this rank's slot, and its result."""
 
 
-class Slots:
+class StagingBuffers:
     """The slots of all local ranks."""
 
     def __init__(
-        self, *, kernels: Kernels, board: HostBoard, segment: Segment, me: int, between: Between | None
+        self, *, kernels: Kernels, flags: SharedFlags, segment: Segment, me: int, between: Between | None
     ) -> None:
         """Take the memory. ``me`` is the local rank; ``between`` is None on a single host."""
         self._kernels = kernels
-        self._board = board
+        self._flags = flags
         self._parts = segment.parts
         self._size = len(segment.parts)
         self._me = me
         self._between = between
-        self._spot_bytes = SLOT_BYTES // self._size // LINE_BYTES * LINE_BYTES
-        self._turn = 0
+        self._section_bytes = LONG_BUFFER_BYTES // self._size // LINE_BYTES * LINE_BYTES
+        self._parity = 0
         self._views: dict[tuple[int, str, int], list[Array]] = {}
         self._layouts: dict[tuple[int, str, int], _Layout] = {}
 
     # short arrays
 
-    def lay_out(self, array: Array, call: Call, count: int) -> None:
+    def stage_one_shot(self, array: Array, signature: Signature, count: int) -> None:
         """Copy a short array into this rank's slot. May happen before the ranks meet."""
         kernels = self._kernels
-        mine = self.views(call.dtype, count)[self._me]
+        mine = self.views(signature.dtype, count)[self._me]
         kernels.copy(mine, array)
-        if call.prescale != 1.0:
-            kernels.scale(mine, call.prescale)
+        if signature.prescale != 1.0:
+            kernels.scale(mine, signature.prescale)
 
-    def reduce_all(self, out: Array, dtype: str, count: int, op: ReduceOp, factor: float) -> None:
+    def reduce_one_shot(self, out: Array, dtype: str, count: int, op: ReduceOp, factor: float) -> None:
         """Reduce what all local ranks have laid out into ``out``; they have met since."""
         self._kernels.reduce(out, self.views(dtype, count), op, factor)
-        self._turn ^= 1
+        self._parity ^= 1
 
     def views(self, dtype: str, count: int) -> list[Array]:
         """Return this turn's slots of all local ranks as arrays of ``count`` elements."""
-        key = (self._turn, dtype, count)
+        key = (self._parity, dtype, count)
         views = self._views.get(key)
         if views is None:
             if len(self._views) >= 256:
                 self._views.clear()
-            start, nbytes = 2 * SLOT_BYTES + self._turn * SHORT_BYTES, count * ITEMSIZE[dtype]
+            start, nbytes = 2 * LONG_BUFFER_BYTES + self._parity * SHORT_BUFFER_BYTES, count * ITEMSIZE[dtype]
             over = self._kernels.over
             views = [over(part[start : start + nbytes], dtype, count) for part in self._parts]
             self._views[key] = views
@@ -105,80 +105,89 @@ class Slots:
 
     # long arrays
 
-    def lay_first_out(self, source: Array, call: Call) -> None:
+    def stage_two_shot(self, source: Array, signature: Signature) -> None:
         """Copy the first piece's slices for others into this rank's slot, perhaps before the ranks meet."""
-        count = min(self._kernels.count(source), self._step(call.dtype))
-        self._hand_out(source, 0, self._layout(0, call.dtype, count), call)
+        count = min(self._kernels.count(source), self._step(signature.dtype))
+        self._scatter(source, 0, self._layout(0, signature.dtype, count), signature)
 
-    def reduce_slices(self, source: Array, target: Array, call: Call, op: ReduceOp, factor: float) -> None:
+    def reduce_two_shot(
+        self, source: Array, target: Array, signature: Signature, op: ReduceOp, factor: float
+    ) -> None:
         """Reduce a long array, whose first piece was laid out before the ranks met, into ``target``."""
-        count, step = self._kernels.count(source), self._step(call.dtype)
+        count, step = self._kernels.count(source), self._step(signature.dtype)
         starts = range(0, count, step)
         layouts = [
-            self._layout(at & 1, call.dtype, min(step, count - start)) for at, start in enumerate(starts)
+            self._layout(at & 1, signature.dtype, min(step, count - start)) for at, start in enumerate(starts)
         ]
         for at, start in enumerate(starts):
             if at + 1 < len(starts):
-                self._hand_out(source, starts[at + 1], layouts[at + 1], call)
-            self._sum_mine(source, target, start, layouts[at], call, op, factor)
+                self._scatter(source, starts[at + 1], layouts[at + 1], signature)
+            self._reduce_own(source, target, start, layouts[at], signature, op, factor)
             if at:
-                self._collect(target, starts[at - 1], layouts[at - 1])
-            self._board.barrier()
-        self._collect(target, starts[-1], layouts[-1])
+                self._gather(target, starts[at - 1], layouts[at - 1])
+            self._flags.barrier()
+        self._gather(target, starts[-1], layouts[-1])
 
-    def _hand_out(self, source: Array, at: int, layout: _Layout, call: Call) -> None:
+    def _scatter(self, source: Array, at: int, layout: _Layout, signature: Signature) -> None:
         kernels = self._kernels
-        for start, stop, spot, _result in layout.others:
-            kernels.copy(spot, kernels.part(source, at + start, at + stop))
-            if call.prescale != 1.0:
-                kernels.scale(spot, call.prescale)
+        for start, stop, section, _result in layout.others:
+            kernels.copy(section, kernels.part(source, at + start, at + stop))
+            if signature.prescale != 1.0:
+                kernels.scale(section, signature.prescale)
 
-    def _sum_mine(
-        self, source: Array, target: Array, at: int, layout: _Layout, call: Call, op: ReduceOp, factor: float
+    def _reduce_own(
+        self,
+        source: Array,
+        target: Array,
+        at: int,
+        layout: _Layout,
+        signature: Signature,
+        op: ReduceOp,
+        factor: float,
     ) -> None:
         kernels = self._kernels
         start, stop = at + layout.start, at + layout.stop
         if stop == start:
             return
         own = place = kernels.part(source, start, stop)
-        if call.prescale != 1.0:
-            own = kernels.empty((stop - start,), call.dtype)
+        if signature.prescale != 1.0:
+            own = kernels.empty((stop - start,), signature.dtype)
             kernels.copy(own, place)
-            kernels.scale(own, call.prescale)
+            kernels.scale(own, signature.prescale)
         parts = [*layout.before, own, *layout.after]
         if self._between is None:
             kernels.reduce(layout.result, parts, op, factor)
         else:
             kernels.reduce(layout.result, parts, op, 1.0)
-            self._between(layout.result, call.dtype, op, factor)
+            self._between(layout.result, signature.dtype, op, factor)
         kernels.copy(place if source is target else kernels.part(target, start, stop), layout.result)
 
-    def _collect(self, target: Array, at: int, layout: _Layout) -> None:
+    def _gather(self, target: Array, at: int, layout: _Layout) -> None:
         kernels = self._kernels
         for start, stop, _spot, result in layout.others:
             kernels.copy(kernels.part(target, at + start, at + stop), result)
 
     def _step(self, dtype: str) -> int:
         """Return the elements of the longest piece."""
-        return self._spot_bytes // ITEMSIZE[dtype] * self._size
+        return self._section_bytes // ITEMSIZE[dtype] * self._size
 
-    def _layout(self, turn: int, dtype: str, count: int) -> _Layout:
+    def _layout(self, parity: int, dtype: str, count: int) -> _Layout:
         """Return where the slices of a piece lie. They begin at whole cache lines."""
-        known = self._layouts.get((turn, dtype, count))
+        known = self._layouts.get((parity, dtype, count))
         if known is None:
             if len(self._layouts) >= 64:
                 self._layouts.clear()
-            known = self._layouts[(turn, dtype, count)] = self._new_layout(turn, dtype, count)
+            known = self._layouts[(parity, dtype, count)] = self._new_layout(parity, dtype, count)
         return known
 
-    def _new_layout(self, turn: int, dtype: str, count: int) -> _Layout:
+    def _new_layout(self, parity: int, dtype: str, count: int) -> _Layout:
         itemsize, me, size = ITEMSIZE[dtype], self._me, self._size
         line = LINE_BYTES // itemsize
         length = -(-count // (line * size)) * line
         edges = [(min(count, at * length), min(count, (at + 1) * length)) for at in range(size)]
 
-        def spot(owner: int, rank: int) -> Array:
-            first = turn * SLOT_BYTES + rank * self._spot_bytes
+        def section(owner: int, rank: int) -> Array:
+            first = parity * LONG_BUFFER_BYTES + rank * self._section_bytes
             elements = edges[rank][1] - edges[rank][0]
             memory = self._parts[owner][first : first + elements * itemsize]
             return self._kernels.over(memory, dtype, elements)
@@ -187,10 +196,10 @@ class Slots:
         return _Layout(
             start=edges[me][0],
             stop=edges[me][1],
-            result=spot(me, me),
-            before=[spot(owner, me) for owner in range(me)],
-            after=[spot(owner, me) for owner in range(me + 1, size)],
-            others=[(*edges[rank], spot(me, rank), spot(rank, rank)) for rank in others],
+            result=section(me, me),
+            before=[section(owner, me) for owner in range(me)],
+            after=[section(owner, me) for owner in range(me + 1, size)],
+            others=[(*edges[rank], section(me, rank), section(rank, rank)) for rank in others],
         )
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from ringleader.collectives.exceptions import HorovodInternalError
-from ringleader.collectives.mpi_calls import Wire
+from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.operations import ReduceOp, Work
 from ringleader.collectives.transports import Region, Transport
 from ringleader.collectives.transports.alltoall import row_counts, splits_of
@@ -45,7 +45,7 @@ class DistributedTransport:
 
     def __init__(
         self,
-        wire: Wire,
+        mpi_calls: MpiCalls,
         kernels: DeviceKernels,
         *,
         open_group: Callable[[], ProcessGroup],
@@ -53,10 +53,10 @@ class DistributedTransport:
     ) -> None:
         """Use ``open_group``, which is collective, when the first operation is there.
 
-        ``wire`` carries row counts, which are the host's business. ``adasum`` carries out reductions with
-        Adasum, which no backend has.
+        ``mpi_calls`` carries row counts, which are the host's business. ``adasum`` carries out reductions
+        with Adasum, which no backend has.
         """
-        self._wire = wire
+        self._mpi_calls = mpi_calls
         self._kernels = kernels
         self._open_group = open_group
         self._adasum = adasum
@@ -87,15 +87,15 @@ class DistributedTransport:
 
     def execute(self, work: Work, *, staged: bool) -> None:
         """Carry out the work."""
-        carry = self._kinds.get(work.call.kind)
+        carry = self._kinds.get(work.signature.kind)
         if carry is not None:
             carry(work)
 
     # kinds
 
     def _allreduce(self, work: Work) -> None:
-        call, kernels = work.call, self._kernels
-        if call.op is ReduceOp.ADASUM:
+        signature, kernels = work.signature, self._kernels
+        if signature.op is ReduceOp.ADASUM:
             if self._adasum is None:
                 raise HorovodInternalError(f"Adasum is not defined for tensors on {kernels.device}")
             self._adasum.execute(work, staged=False)
@@ -103,29 +103,29 @@ class DistributedTransport:
         if work.out is not work.array:
             kernels.copy(work.out, work.array)
         flat = kernels.flat(work.out)
-        if call.prescale != 1.0:
-            kernels.scale(flat, call.prescale)
-        self._reduce(flat, call.op, call.postscale)
+        if signature.prescale != 1.0:
+            kernels.scale(flat, signature.prescale)
+        self._reduce(flat, signature.op, signature.postscale)
 
     def _allgather(self, work: Work) -> None:
-        call, kernels = work.call, self._kernels
-        rows = self._wire.integers(kernels.length(work.array))
+        signature, kernels = work.signature, self._kernels
+        rows = self._mpi_calls.integers(kernels.length(work.array))
         work.received = tuple(rows)
-        work.out = kernels.empty((sum(rows), *call.shape), call.dtype)
-        width = math.prod(call.shape)
+        work.out = kernels.empty((sum(rows), *signature.shape), signature.dtype)
+        width = math.prod(signature.shape)
         self._gather(kernels.flat(work.out), kernels.flat(work.array), [count * width for count in rows])
 
     def _broadcast(self, work: Work) -> None:
-        if work.out is not work.array and self._wire.rank == work.call.root:
+        if work.out is not work.array and self._mpi_calls.rank == work.signature.root:
             self._kernels.copy(work.out, work.array)
-        self._group.broadcast([(self._kernels.flat(work.out), work.call.root)])
+        self._group.broadcast([(self._kernels.flat(work.out), work.signature.root)])
 
     def _alltoall(self, work: Work) -> None:
-        call, kernels = work.call, self._kernels
-        splits = splits_of(work, kernels, self._wire.size)
-        work.received = tuple(self._wire.swap_integers(splits))
-        work.out = kernels.empty((sum(work.received), *call.shape), call.dtype)
-        width = math.prod(call.shape)
+        signature, kernels = work.signature, self._kernels
+        splits = splits_of(work, kernels, self._mpi_calls.size)
+        work.received = tuple(self._mpi_calls.swap_integers(splits))
+        work.out = kernels.empty((sum(work.received), *signature.shape), signature.dtype)
+        width = math.prod(signature.shape)
         if width == 0:
             return
         sent, received = [width * rows for rows in splits], [width * rows for rows in work.received]
@@ -133,18 +133,23 @@ class DistributedTransport:
         self._group.swap(kernels.flat(work.out), own, received, sent)
 
     def _reducescatter(self, work: Work) -> None:
-        call, kernels, size, me = work.call, self._kernels, self._wire.size, self._wire.rank
-        rows = row_counts(call.shape[0], size)
-        work.out = kernels.empty((rows[me], *call.shape[1:]), call.dtype)
+        signature, kernels, size, me = (
+            work.signature,
+            self._kernels,
+            self._mpi_calls.size,
+            self._mpi_calls.rank,
+        )
+        rows = row_counts(signature.shape[0], size)
+        work.out = kernels.empty((rows[me], *signature.shape[1:]), signature.dtype)
         own = kernels.flat(work.array)
         if kernels.count(own) == 0:
             return
-        if call.prescale != 1.0:
+        if signature.prescale != 1.0:
             own = own.clone()
-            kernels.scale(own, call.prescale)
+            kernels.scale(own, signature.prescale)
         out = kernels.flat(work.out)
-        op, factor = plain_op(call.op, call.postscale, size)
-        width = math.prod(call.shape[1:])
+        op, factor = plain_op(signature.op, signature.postscale, size)
+        width = math.prod(signature.shape[1:])
         counts = [count * width for count in rows]
         even = op is ReduceOp.SUM and len(set(rows)) == 1 and out.dtype in NATIVE
         if even and self._group.scatters:
@@ -155,7 +160,7 @@ class DistributedTransport:
             self._swap_and_reduce(out, own, counts, op, factor)
 
     def _gradients(self, work: Work) -> None:
-        self.exchange(work.array, work.call.op, work.call.postscale)
+        self.exchange(work.array, work.signature.op, work.signature.postscale)
 
     # gradients
 
@@ -179,7 +184,7 @@ class DistributedTransport:
         """Reduce a 1-D tensor over all ranks in place, and scale the result."""
         if flat.numel() == 0:
             return
-        op, factor = plain_op(wanted, postscale, self._wire.size)
+        op, factor = plain_op(wanted, postscale, self._mpi_calls.size)
         if flat.dtype == torch.bool:
             # Bytes of 0 and 1: "or" is their maximum and "and" their minimum.
             either = op in (ReduceOp.SUM, ReduceOp.MAX)
@@ -187,7 +192,7 @@ class DistributedTransport:
         elif flat.dtype in NATIVE:
             self._group.reduce(flat, op)
         else:
-            size, me = self._wire.size, self._wire.rank
+            size, me = self._mpi_calls.size, self._mpi_calls.rank
             edges = [flat.numel() * rank // size for rank in range(size + 1)]
             counts = [edges[rank + 1] - edges[rank] for rank in range(size)]
             total = torch.empty_like(flat[edges[me] : edges[me + 1]])
@@ -200,7 +205,7 @@ class DistributedTransport:
         self, out: torch.Tensor, own: torch.Tensor, counts: Sequence[int], op: ReduceOp, factor: float
     ) -> None:
         """Reduce this rank's part of everybody's tensor into ``out``; ``counts`` are elements per rank."""
-        size, mine = self._wire.size, counts[self._wire.rank]
+        size, mine = self._mpi_calls.size, counts[self._mpi_calls.rank]
         room = torch.empty(size * mine, dtype=own.dtype, device=own.device)
         self._group.swap(room, own, [mine] * size, counts)
         if mine:
@@ -214,7 +219,7 @@ class DistributedTransport:
             self._group.gather(out, own)
             return
         parts = list(torch.split(out, list(counts)))
-        parts[self._wire.rank].copy_(own)
+        parts[self._mpi_calls.rank].copy_(own)
         self._group.broadcast([(part, rank) for rank, part in enumerate(parts)])
 
     def close(self, *, together: bool) -> None:

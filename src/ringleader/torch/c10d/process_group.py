@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from ringleader.collectives.exceptions import HorovodInternalError
-from ringleader.collectives.mpi_calls import Wire
+from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.operations import ReduceOp
-from ringleader.collectives.peer_wait import Watch
+from ringleader.collectives.peer_wait import PeerWait
 from ringleader.torch.c10d.rendezvous import agree, in_thread, meet
 
 NATIVE = frozenset(
@@ -45,7 +45,7 @@ def missing(backend: str) -> str:
 class ProcessGroup:
     """All ranks of one wire, able to exchange tensors of one kind of device."""
 
-    def __init__(self, backend: str, raw: Any, store: Any, watch: Watch) -> None:
+    def __init__(self, backend: str, raw: Any, store: Any, peer_wait: PeerWait) -> None:
         """Take a backend of `torch.distributed` and the store that it was made with."""
         from torch.distributed import distributed_c10d
 
@@ -55,7 +55,7 @@ class ProcessGroup:
         self._raw = raw
         self._store = store
         """Kept as long as the group, because NCCL goes on to use it."""
-        self._watch = watch
+        self._peer_wait = peer_wait
         self._on_host = backend == "gloo"
         self.scatters = backend == "nccl"
         """Whether `scatter_sum` may be used. Gloo's moves twice the bytes and has no end that can be seen."""
@@ -108,7 +108,7 @@ class ProcessGroup:
     def _finish(self, works: Sequence[Any]) -> None:
         for work in works:
             if self._on_host:
-                self._watch.until(work.is_completed, _nobody_known)
+                self._peer_wait.until(work.is_completed, _nobody_known)
             try:
                 # On a GPU this makes the current stream wait, not this thread.
                 work.wait()
@@ -116,9 +116,9 @@ class ProcessGroup:
                 raise self._broken(error) from error
 
     def _broken(self, error: RuntimeError) -> HorovodInternalError:
-        gone = self._watch.ended()
+        gone = self._peer_wait.ended()
         who = " and ".join(f"rank {rank} {how}" for rank, how in sorted(gone.items())[:4])
-        said = f"{who}; " * bool(who) + f"{self.backend} in {self._watch.subject}: {error}"
+        said = f"{who}; " * bool(who) + f"{self.backend} in {self._peer_wait.subject}: {error}"
         return HorovodInternalError(said)
 
     def close(self, *, together: bool) -> None:
@@ -137,13 +137,13 @@ def as_bytes(flat: torch.Tensor) -> torch.Tensor:
     return flat.view(torch.uint8)
 
 
-def open_gloo(wire: Wire, watch: Watch, *, one_host: bool, timeout: float) -> ProcessGroup:
+def open_gloo(mpi_calls: MpiCalls, peer_wait: PeerWait, *, one_host: bool, timeout: float) -> ProcessGroup:
     """Make a group for tensors on the CPU. Collective; raises `HorovodInternalError` on every rank.
 
     ``timeout`` in seconds bounds an operation inside Gloo.
     """
-    agree(wire, missing("gloo"))
-    meeting = meet(wire, watch, one_host=one_host)
+    agree(mpi_calls, missing("gloo"))
+    meeting = meet(mpi_calls, peer_wait, one_host=one_host)
 
     def connect() -> Any:
         from torch.distributed import ProcessGroupGloo
@@ -154,20 +154,20 @@ def open_gloo(wire: Wire, watch: Watch, *, one_host: bool, timeout: float) -> Pr
         options._devices = [group.create_device(hostname=meeting.own_address)]
         options._timeout = timedelta(seconds=timeout)
         options._threads = 2
-        return group(meeting.store, wire.rank, wire.size, options)
+        return group(meeting.store, mpi_calls.rank, mpi_calls.size, options)
 
-    return _connected("gloo", wire, watch, meeting.store, connect)
+    return _connected("gloo", mpi_calls, peer_wait, meeting.store, connect)
 
 
 def open_nccl(
-    wire: Wire, watch: Watch, *, one_host: bool, timeout: float, device: torch.device
+    mpi_calls: MpiCalls, peer_wait: PeerWait, *, one_host: bool, timeout: float, device: torch.device
 ) -> ProcessGroup:
     """Make a group for tensors on this rank's GPU. Collective; raises `HorovodInternalError` on every rank.
 
     ``timeout`` in seconds bounds an operation on the GPU; PyTorch ends the process when it has passed.
     """
-    agree(wire, missing("nccl"))
-    meeting = meet(wire, watch, one_host=one_host)
+    agree(mpi_calls, missing("nccl"))
+    meeting = meet(mpi_calls, peer_wait, one_host=one_host)
 
     def connect() -> Any:
         from torch.distributed import ProcessGroupNCCL
@@ -175,24 +175,26 @@ def open_nccl(
         options = ProcessGroupNCCL.Options()
         options._timeout = timedelta(seconds=timeout)
         torch.cuda.set_device(device)  # of this thread: NCCL's set-up looks at the current one
-        raw = ProcessGroupNCCL(meeting.store, wire.rank, wire.size, options)
+        raw = ProcessGroupNCCL(meeting.store, mpi_calls.rank, mpi_calls.size, options)
         # The communicator is made now, while a failure can still be answered by all ranks together.
         raw.eager_connect_single_device(device)
         return raw
 
-    return _connected("nccl", wire, watch, meeting.store, connect)
+    return _connected("nccl", mpi_calls, peer_wait, meeting.store, connect)
 
 
-def _connected(backend: str, wire: Wire, watch: Watch, store: Any, connect: Any) -> ProcessGroup:
+def _connected(
+    backend: str, mpi_calls: MpiCalls, peer_wait: PeerWait, store: Any, connect: Any
+) -> ProcessGroup:
     raw, problem = None, ""
     try:
-        raw = in_thread(watch, connect)
+        raw = in_thread(peer_wait, connect)
     except HorovodInternalError:
         raise
     except (RuntimeError, TypeError, AttributeError) as error:
         problem = f"{backend} could not connect: {error}"
-    agree(wire, problem)
-    return ProcessGroup(backend, raw, store, watch)
+    agree(mpi_calls, problem)
+    return ProcessGroup(backend, raw, store, peer_wait)
 
 
 def _nobody_known() -> None:

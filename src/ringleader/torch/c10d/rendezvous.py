@@ -25,8 +25,8 @@ from typing import Any, TypeVar
 import torch
 
 from ringleader.collectives.exceptions import HorovodInternalError
-from ringleader.collectives.mpi_calls import Wire
-from ringleader.collectives.peer_wait import Watch
+from ringleader.collectives.mpi_calls import MpiCalls
+from ringleader.collectives.peer_wait import PeerWait
 
 PROBE_SECONDS = 3.0
 """How long an address of rank 0's host may take to answer before it counts as out of reach."""
@@ -49,41 +49,41 @@ class Meeting:
     """Address of this rank on the network on which all reach rank 0."""
 
 
-def meet(wire: Wire, watch: Watch, *, one_host: bool) -> Meeting:
-    """Open a store that all ranks of ``wire`` share. Collective; raises `HorovodInternalError` on every rank.
+def meet(mpi_calls: MpiCalls, peer_wait: PeerWait, *, one_host: bool) -> Meeting:
+    """Open a store that all ranks share. Collective; raises `HorovodInternalError` on every rank.
 
     ``one_host`` says that all ranks share a host, which needs no network.
     """
-    candidates = [LOOPBACK] if one_host else _shared_addresses(wire)
+    candidates = [LOOPBACK] if one_host else _shared_addresses(mpi_calls)
     reached = {LOOPBACK: LOOPBACK}
     if not one_host:
-        candidates, reached = _probe_all(wire, candidates)
+        candidates, reached = _probe_all(mpi_calls, candidates)
     address = candidates[0]
-    token = secrets.token_hex(16) if wire.rank == 0 else ""
+    token = secrets.token_hex(16) if mpi_calls.rank == 0 else ""
     store, problem = None, ""
-    if wire.rank == 0:
+    if mpi_calls.rank == 0:
         try:
             store = _store(address, 0, serves=True)
             store.set(_TOKEN, token)
         except RuntimeError as error:
             problem = f"rank 0 could not open a store: {error}"
     port = store.port if store is not None else 0
-    port, token, problem = json.loads(wire.messages(json.dumps([port, token, problem]).encode())[0])
-    if not problem and wire.rank:
-        store, problem = in_thread(watch, lambda: _joined(address, port, token))
-    agree(wire, problem)
+    port, token, problem = json.loads(mpi_calls.messages(json.dumps([port, token, problem]).encode())[0])
+    if not problem and mpi_calls.rank:
+        store, problem = in_thread(peer_wait, lambda: _joined(address, port, token))
+    agree(mpi_calls, problem)
     return Meeting(store=store, own_address=reached[address])
 
 
-def agree(wire: Wire, problem: str) -> None:
-    """Raise on every rank of ``wire`` if one of them has a problem. Collective."""
-    problems = [message.decode() for message in wire.messages(problem.encode())]
+def agree(mpi_calls: MpiCalls, problem: str) -> None:
+    """Raise on every rank of ``mpi_calls`` if one of them has a problem. Collective."""
+    problems = [message.decode() for message in mpi_calls.messages(problem.encode())]
     for rank, text in enumerate(problems):
         if text:
             raise HorovodInternalError(f"torch.distributed cannot be used: {text} (rank {rank})")
 
 
-def in_thread(watch: Watch, call: Callable[[], T]) -> T:
+def in_thread(peer_wait: PeerWait, call: Callable[[], T]) -> T:
     """Return what the call returns, or raise what it raises.
 
     The call may block inside a library; the wait for it ends by the deadline, or when a peer has ended.
@@ -99,7 +99,7 @@ def in_thread(watch: Watch, call: Callable[[], T]) -> T:
 
     thread = Thread(target=work, name="ringleader-meeting", daemon=True)
     thread.start()
-    watch.until(lambda: not thread.is_alive(), lambda: None)
+    peer_wait.until(lambda: not thread.is_alive(), lambda: None)
     if raised:
         raise raised[0]
     return result[0]
@@ -122,27 +122,27 @@ def _joined(address: str, port: int, token: str) -> tuple[Any, str]:
     return None, f"another program answers at {address}:{port}"
 
 
-def _shared_addresses(wire: Wire) -> list[str]:
+def _shared_addresses(mpi_calls: MpiCalls) -> list[str]:
     """Return the addresses of rank 0's host, on every rank."""
-    mine = addresses(os.environ) if wire.rank == 0 else []
-    found: list[str] = json.loads(wire.messages(json.dumps(mine).encode())[0])
+    mine = addresses(os.environ) if mpi_calls.rank == 0 else []
+    found: list[str] = json.loads(mpi_calls.messages(json.dumps(mine).encode())[0])
     return found
 
 
-def _probe_all(wire: Wire, candidates: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+def _probe_all(mpi_calls: MpiCalls, candidates: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """Return the addresses that every rank reaches, and this rank's own address on the way to each."""
     listener = None
-    if wire.rank == 0:
+    if mpi_calls.rank == 0:
         listener = socket.create_server(("", 0), backlog=4096)
     port = listener.getsockname()[1] if listener else 0
-    port = wire.integers(port)[0]
-    if wire.rank == 0:
+    port = mpi_calls.integers(port)[0]
+    if mpi_calls.rank == 0:
         reached = {address: address for address in candidates}
     else:
         with ThreadPoolExecutor(max(1, len(candidates))) as pool:
             ways = list(pool.map(lambda address: _way(address, port), candidates))
         reached = {address: way for address, way in zip(candidates, ways, strict=True) if way}
-    everybody = [json.loads(one) for one in wire.messages(json.dumps(list(reached)).encode())]
+    everybody = [json.loads(one) for one in mpi_calls.messages(json.dumps(list(reached)).encode())]
     if listener:
         listener.close()
     common = [address for address in candidates if all(address in one for one in everybody)]

@@ -112,9 +112,9 @@ class PowerSgdReducer:
     def _sum_all(self, tensors: dict[int, torch.Tensor], what: str) -> None:
         """Sum tensors over the ranks, those of one type at once, and replace them by the result."""
         assert self._engine is not None
-        places = list(tensors)
-        for number, those in enumerate(alike([tensors[at] for at in places])):
-            mine = [places[one] for one in those]
+        spans = list(tensors)
+        for number, those in enumerate(alike([tensors[at] for at in spans])):
+            mine = [spans[one] for one in those]
             flat = torch.cat([tensors[at].reshape(-1) for at in mine])
             sum_over_ranks(self._engine, flat, f"{self._name}.{number}.{what}", self._factor)
             parts = torch.split(flat, [tensors[at].numel() for at in mine])

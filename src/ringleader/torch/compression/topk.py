@@ -48,11 +48,11 @@ class TopKReducer:
 
     def reduce(self, parameters: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]) -> None:
         """Send the largest elements of what is kept and what is new."""
-        places = alike(gradients)
-        owners = [[parameters[at] for at in those] for those in places]
+        spans = alike(gradients)
+        owners = [[parameters[at] for at in those] for those in spans]
         if [list(map(id, one)) for one in owners] != [list(map(id, one)) for one, _flat in self._kept]:
             self._open(owners)
-        for number, (those, (_owners, total)) in enumerate(zip(places, self._kept, strict=True)):
+        for number, (those, (_owners, total)) in enumerate(zip(spans, self._kept, strict=True)):
             mine = [gradients[at] for at in those]
             total.add_(torch.cat([gradient.reshape(-1) for gradient in mine]))
             self._send(number, mine, total)

@@ -41,30 +41,30 @@ class Streams:
 
     def asked(self, work: Work, device: torch.device) -> None:
         """Note the calling thread's place in the order of its stream."""
-        work.marks = Marks(device=device, produced=self._cuda.current_stream(device).record_event())
+        work.stream_events = Marks(device=device, produced=self._cuda.current_stream(device).record_event())
 
     @contextmanager
     def turn(self, work: Work) -> Iterator[None]:
         """Within it the current stream is the lane, after the input and before the result of the work."""
-        marks: Marks | None = work.marks
-        if marks is None:
+        stream_events: Marks | None = work.stream_events
+        if stream_events is None:
             # No script here asked for it: a rank that has joined takes part with zeros.
             yield
             return
-        lane = self._lane(marks.device)
-        lane.wait_event(marks.produced)
+        lane = self._lane(stream_events.device)
+        lane.wait_event(stream_events.produced)
         with self._cuda.stream(lane):
             yield
-        marks.finished = lane.record_event()
+        stream_events.finished = lane.record_event()
         # The memory may be given back by the script before the lane has got to it.
         _keep(tensors_of(work), lane)
 
     def delivered(self, work: Work) -> None:
         """Have the calling thread's stream wait for the result."""
-        marks: Marks | None = work.marks
-        if marks is not None and marks.finished is not None:
-            stream = self._cuda.current_stream(marks.device)
-            stream.wait_event(marks.finished)
+        stream_events: Marks | None = work.stream_events
+        if stream_events is not None and stream_events.finished is not None:
+            stream = self._cuda.current_stream(stream_events.device)
+            stream.wait_event(stream_events.finished)
             _keep(tensors_of(work), stream)
 
     def _lane(self, device: torch.device) -> Any:
@@ -76,8 +76,8 @@ class Streams:
 
 def tensors_of(work: Work) -> list[torch.Tensor]:
     """Return the tensors that an operation reads and writes."""
-    found = work.array.mine if work.call.kind == "gradients" else work.array
-    out = None if work.call.kind == "gradients" else work.out
+    found = work.array.mine if work.signature.kind == "gradients" else work.array
+    out = None if work.signature.kind == "gradients" else work.out
     return [tensor for tensor in (found, out) if isinstance(tensor, torch.Tensor)]
 
 

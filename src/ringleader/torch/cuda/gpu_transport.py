@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 import torch
 
 from ringleader.collectives.exceptions import HorovodInternalError
-from ringleader.collectives.framework_adapter import Group
+from ringleader.collectives.framework_adapter import TransportContext
 from ringleader.collectives.operations import Work
 from ringleader.collectives.transports import Region, Transport
 from ringleader.collectives.transports.loopback import LoopbackTransport, UncoupledTransport
@@ -57,7 +57,7 @@ class TorchDevices:
 
     def __init__(
         self,
-        group: Group,
+        context: TransportContext,
         *,
         streams: Streams | None = None,
         kind: str = "cuda",
@@ -68,7 +68,7 @@ class TorchDevices:
 
         ``usual_device`` is where a rank takes part that brings no tensor of its own.
         """
-        self._group = group
+        self._context = context
         self._streams = streams or Streams()
         self._kind = kind
         self._usual_device = usual_device
@@ -129,20 +129,20 @@ class TorchDevices:
         stranger = self._strangers.get(device)
         if stranger is None:
             stranger = self._strangers[device] = StagedTransport(
-                self._route, DeviceKernels(device), self._group.watch, inner_device=self._device
+                self._route, DeviceKernels(device), self._context.peer_wait, inner_device=self._device
             )
         return stranger
 
     def _settle(self, device: torch.device) -> Transport:
-        group, kernels = self._group, DeviceKernels(device)
-        if group.host.name == "uncoupled":
-            return UncoupledTransport(kernels, group.ranks.size, group.ranks.rank)
-        if group.wire is None or group.ranks.size == 1:
+        context, kernels = self._context, DeviceKernels(device)
+        if context.host.name == "uncoupled":
+            return UncoupledTransport(kernels, context.ranks.size, context.ranks.rank)
+        if context.mpi_calls is None or context.ranks.size == 1:
             return LoopbackTransport(kernels)
         facts = json.dumps(asdict(self._facts(device))).encode()
-        everybody = [Facts(**json.loads(message)) for message in group.wire.messages(facts)]
+        everybody = [Facts(**json.loads(message)) for message in context.mpi_calls.messages(facts)]
         obstacle = obstacle_to_nccl(everybody)
-        staged = StagedTransport(group.host, kernels, group.watch, inner_device=CPU)
+        staged = StagedTransport(context.host, kernels, context.peer_wait, inner_device=CPU)
         if not obstacle:
             nccl = self._nccl(kernels, staged)
             try:
@@ -150,7 +150,7 @@ class TorchDevices:
                 return nccl
             except HorovodInternalError as error:
                 obstacle = str(error)
-        if group.ranks.rank == 0:
+        if context.ranks.rank == 0:
             self._say(
                 "ringleader: tensors on GPUs travel through host memory, which is slower than NCCL: "
                 f"{obstacle}."
@@ -158,16 +158,16 @@ class TorchDevices:
         return staged
 
     def _nccl(self, kernels: DeviceKernels, staged: StagedTransport) -> DistributedTransport:
-        group, wire = self._group, self._group.wire
-        assert wire is not None
+        context, mpi_calls = self._context, self._context.mpi_calls
+        assert mpi_calls is not None
         return DistributedTransport(
-            wire,
+            mpi_calls,
             kernels,
             open_group=lambda: open_nccl(
-                wire,
-                group.watch,
-                one_host=group.ranks.hosts == 1,
-                timeout=group.deadline_seconds,
+                mpi_calls,
+                context.peer_wait,
+                one_host=context.ranks.hosts == 1,
+                timeout=context.deadline_seconds,
                 device=kernels.device,
             ),
             adasum=staged,
@@ -175,7 +175,7 @@ class TorchDevices:
 
     def _facts(self, device: torch.device) -> Facts:
         obstacle = missing("nccl")
-        if self._group.wanted == "mpi":
+        if self._context.requested == "mpi":
             obstacle = "RINGLEADER_TRANSPORT=mpi asks for it"
         gpu = str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else ""
         return Facts(gpu=gpu, obstacle=obstacle)

@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import torch
 
-from ringleader.collectives.operations import Call, ReduceOp, Work
-from ringleader.collectives.peer_wait import Watch
+from ringleader.collectives.operations import ReduceOp, Signature, Work
+from ringleader.collectives.peer_wait import PeerWait
 from ringleader.collectives.transports import Region, Transport
 from ringleader.torch.c10d.distributed_transport import DeviceKernels
 
@@ -24,12 +24,12 @@ class StagedTransport:
     name = "staged"
 
     def __init__(
-        self, inner: Transport, kernels: DeviceKernels, watch: Watch, *, inner_device: torch.device
+        self, inner: Transport, kernels: DeviceKernels, peer_wait: PeerWait, *, inner_device: torch.device
     ) -> None:
         """Use ``inner`` on ``inner_device``; ``kernels`` make tensors of the device that is served."""
         self._inner = inner
         self._kernels = kernels
-        self._watch = watch
+        self._peer_wait = peer_wait
         self._device = inner_device
         self._pinned = inner_device.type == "cpu" and kernels.device.type == "cuda"
 
@@ -39,8 +39,8 @@ class StagedTransport:
 
     def execute(self, work: Work, *, staged: bool) -> None:
         """Carry out the work."""
-        if work.call.kind == "gradients":
-            self.exchange(work.array, work.call.op, work.call.postscale)
+        if work.signature.kind == "gradients":
+            self.exchange(work.array, work.signature.op, work.signature.postscale)
             return
         twin = copy.copy(work)
         twin.array = self._there(work.array)
@@ -51,7 +51,7 @@ class StagedTransport:
         self._inner.execute(twin, staged=False)
         work.received = twin.received
         if work.out is None:
-            work.out = self._kernels.empty(tuple(twin.out.shape), work.call.dtype)
+            work.out = self._kernels.empty(tuple(twin.out.shape), work.signature.dtype)
         work.out.copy_(twin.out, non_blocking=True)
 
     def register(self, count: int, dtype: str) -> Region:
@@ -70,10 +70,12 @@ class StagedTransport:
         Memory that the inner transport registers would have to be filled before the ranks meet. Here they
         have met, so the region goes as any other tensor.
         """
-        call = Call(kind="allreduce", dtype=region.dtype, shape=(region.count,), op=op, postscale=factor)
+        signature = Signature(
+            kind="allreduce", dtype=region.dtype, shape=(region.count,), op=op, postscale=factor
+        )
         memory = self._there(region.mine)
         self._arrived()
-        twin = Work(call, 0, name=None, serial=0, array=memory, out=memory)
+        twin = Work(signature, 0, name=None, serial=0, array=memory, out=memory)
         self._inner.execute(twin, staged=False)
         region.mine.copy_(memory, non_blocking=True)
 
@@ -92,7 +94,7 @@ class StagedTransport:
         """Wait until the copies on the current stream are done; between devices the stream orders them."""
         if self._pinned:
             copied: Callable[[], bool] = torch.cuda.current_stream(self._kernels.device).record_event().query
-            self._watch.until(copied, lambda: [])
+            self._peer_wait.until(copied, lambda: [])
 
     def close(self, *, together: bool) -> None:
         """Hold nothing: the inner transport is closed by whoever made it."""

@@ -11,14 +11,14 @@ from ringleader.collectives.operations import Work
 from ringleader.torch.ops.allreduce import Average, allreduce_now
 from ringleader.torch.ops.handles import begin, next_serial, run
 from ringleader.torch.ops.submit import laid_out, work_for, written_back
-from ringleader.torch.process_sets import ProcessSet, global_process_set, member_of
+from ringleader.torch.process_sets import ProcessSet, global_process_set, group_of
 
 
 def gathering(
     tensor: torch.Tensor, name: str | None, serial: int, process_set: ProcessSet, note: str = ""
 ) -> tuple[Engine, Work]:
     """Describe the allgather of a tensor; return it and who does it. ``note`` must be equal on all ranks."""
-    member = member_of(process_set, "Allgather")
+    member = group_of(process_set, "Allgather")
     if tensor.dim() == 0:
         raise ValueError("a tensor without dimensions cannot be gathered; use tensor.reshape(1)")
     work = work_for("allgather", laid_out(tensor), None, name=name, serial=serial, note=note)
@@ -35,7 +35,7 @@ def allgather_now(
 
 def own_rows(grad: torch.Tensor, rows: tuple[int, ...], process_set: ProcessSet) -> torch.Tensor:
     """Return this rank's part of a tensor that was joined from so many rows of each rank."""
-    rank = member_of(process_set, "Allgather").ranks.rank
+    rank = group_of(process_set, "Allgather").ranks.rank
     return grad.narrow(0, sum(rows[:rank]), rows[rank])
 
 
@@ -89,7 +89,7 @@ def _broadcasting(
     in_place: bool,
 ) -> tuple[Engine, Work]:
     """Describe the broadcast of a tensor; ``root_rank`` counts among all ranks, whatever the set."""
-    member = member_of(process_set, "Broadcast")
+    member = group_of(process_set, "Broadcast")
     root = member.root(root_rank)
     data = laid_out(tensor)
     out = data if in_place else torch.empty_like(data)
@@ -121,7 +121,7 @@ class HorovodBroadcast(torch.autograd.Function):
         """Average the gradient."""
         root_rank, process_set = ctx.facts
         mean = allreduce_now(grads[0], Average, None, (1.0, 1.0), process_set)
-        member = member_of(process_set, "Broadcast")
+        member = group_of(process_set, "Broadcast")
         is_root = member.ranks.rank == member.root(root_rank)
         return mean if is_root else torch.zeros_like(mean), None, None, None
 

@@ -8,15 +8,15 @@ from typing import Any
 import torch
 
 from ringleader.collectives.engine import Engine
+from ringleader.collectives.group import Group
 from ringleader.collectives.operations import ReduceOp, Work
-from ringleader.collectives.process_sets import Member
 from ringleader.collectives.transports.adasum import power_of_two
 from ringleader.torch.compression.compressor import Compression, Compressor
 from ringleader.torch.kernels import dtype_name
 from ringleader.torch.ops.handles import begin, begin_in_place, next_serial, run
 from ringleader.torch.ops.submit import call_for, laid_out, written_back
 from ringleader.torch.ops.work_cache import REPEATED
-from ringleader.torch.process_sets import ProcessSet, global_process_set, member_of
+from ringleader.torch.process_sets import ProcessSet, global_process_set, group_of
 
 Average = ReduceOp.AVERAGE
 Sum = ReduceOp.SUM
@@ -38,7 +38,7 @@ def handle_average_backwards_compatibility(op: ReduceOp | None, average: bool | 
     return Average if op is None else ReduceOp(op)
 
 
-def check_reduction(op: ReduceOp, tensor: torch.Tensor, member: Member, process_set: ProcessSet) -> None:
+def check_reduction(op: ReduceOp, tensor: torch.Tensor, member: Group, process_set: ProcessSet) -> None:
     """Refuse what has no meaning: before any rank is asked for anything."""
     if op is Average:
         if tensor.dtype is torch.bool:
@@ -64,7 +64,7 @@ def reduction(
 ) -> tuple[Engine, Work]:
     """Describe the allreduce of a tensor; return it and who does it."""
     data = laid_out(tensor)
-    member = member_of(process_set, "Allreduce")
+    member = group_of(process_set, "Allreduce")
     check_reduction(op, data, member, process_set)
     device = "cpu" if data.is_cpu else data.device.type
     # Not `work_for`: what the most frequent operation costs besides the exchange counts.
@@ -207,7 +207,7 @@ def allreduce_async_(
     work = REPEATED.take(name, tensor, chosen, prescale_factor, postscale_factor)
     if work is not None:
         work.serial = serial
-        return begin_in_place(member_of(process_set, "Allreduce").engine, work)
+        return begin_in_place(group_of(process_set, "Allreduce").engine, work)
     engine, work = reduction(
         tensor,
         in_place=True,

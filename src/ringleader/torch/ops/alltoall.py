@@ -15,7 +15,7 @@ from ringleader.torch.ops.allgather import allgather_now
 from ringleader.torch.ops.allreduce import Average, Sum, check_reduction
 from ringleader.torch.ops.handles import begin, next_serial, run
 from ringleader.torch.ops.submit import laid_out, work_for
-from ringleader.torch.process_sets import ProcessSet, global_process_set, member_of
+from ringleader.torch.process_sets import ProcessSet, global_process_set, group_of
 
 Splits = torch.Tensor | Sequence[int] | None
 
@@ -44,7 +44,7 @@ def _checked_splits(tensor: torch.Tensor, splits: Splits, size: int) -> tuple[in
 def _exchange(
     tensor: torch.Tensor, splits: Splits, name: str | None, serial: int, process_set: ProcessSet
 ) -> tuple[Engine, Work]:
-    member = member_of(process_set, "Alltoall")
+    member = group_of(process_set, "Alltoall")
     counts = _checked_splits(tensor, splits, member.ranks.size)
     data = laid_out(tensor)
     work = work_for("alltoall", data, None, name=name, serial=serial, splits=counts)
@@ -128,7 +128,7 @@ def scattering(
     scales: tuple[float, float],
 ) -> tuple[Engine, Work]:
     """Describe the reducescatter of a tensor; return it and who does it."""
-    member = member_of(process_set, "Reducescatter")
+    member = group_of(process_set, "Reducescatter")
     if op not in (Average, Sum):
         raise HorovodInternalError(f"reducescatter is for Average and Sum, not {ReduceOp(op).name.title()}")
     check_reduction(ReduceOp(op), tensor, member, process_set)
@@ -165,7 +165,7 @@ def scaled_gradient(
 
     As in Horovod a sum has the number of ranks times the gradient of an average.
     """
-    size = member_of(process_set, "Reducescatter").ranks.size if op == Sum else 1
+    size = group_of(process_set, "Reducescatter").ranks.size if op == Sum else 1
     return grad * (size * scales[0] * scales[1])
 
 

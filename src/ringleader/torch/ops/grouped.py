@@ -19,7 +19,7 @@ from ringleader.torch.ops.allreduce import Average, handle_average_backwards_com
 from ringleader.torch.ops.alltoall import scaled_gradient, scattering
 from ringleader.torch.ops.handles import begin, next_serial, synchronize
 from ringleader.torch.ops.submit import written_back
-from ringleader.torch.process_sets import ProcessSet, global_process_set, member_of
+from ringleader.torch.process_sets import ProcessSet, global_process_set, group_of
 
 Tensors = Sequence[torch.Tensor]
 Results = tuple[torch.Tensor, ...]
@@ -35,7 +35,7 @@ def _begin(
 ) -> int:
     """Describe each member by its name and the group's number, begin all, and return the handle."""
     serial = next_serial(process_set.process_set_id)
-    engine = member_of(process_set, operation).engine
+    engine = group_of(process_set, operation).engine
     base = f"noname.{serial}" if name is None else name
     works = [
         describe(tensor, f"{base}_{at}of{len(tensors)}", serial)[1] for at, tensor in enumerate(tensors, 1)

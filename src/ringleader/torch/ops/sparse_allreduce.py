@@ -11,7 +11,7 @@ from ringleader.torch.kernels import TorchKernels
 from ringleader.torch.ops.allgather import gathering
 from ringleader.torch.ops.allreduce import Average, Sum, handle_average_backwards_compatibility
 from ringleader.torch.ops.handles import begin, next_serial, synchronize
-from ringleader.torch.process_sets import ProcessSet, global_process_set, member_of
+from ringleader.torch.process_sets import ProcessSet, global_process_set, group_of
 
 
 def sparse_allreduce_async(
@@ -35,7 +35,7 @@ def sparse_allreduce_async(
     size, dense = tuple(tensor.shape), tensor.dense_dim()
     own = tensor.detach().coalesce()
     serial = next_serial(process_set.process_set_id)
-    member = member_of(process_set, "Allgather")
+    member = group_of(process_set, "Allgather")
     base = f"noname.{serial}" if name is None else name
     note = f"entries of a sparse tensor of size {list(size)} with {dense} dense dimensions"
     _engine, indices = gathering(own.indices().t(), f"{base}.indices", serial, process_set, note)
@@ -44,8 +44,8 @@ def sparse_allreduce_async(
     handle = begin(member.engine, both, lambda: tuple(work.out for work in both))
 
     def wait() -> torch.Tensor:
-        places, values = synchronize(handle)
-        total = torch.sparse_coo_tensor(places.t(), values, size, check_invariants=False).coalesce()
+        spans, values = synchronize(handle)
+        total = torch.sparse_coo_tensor(spans.t(), values, size, check_invariants=False).coalesce()
         if chosen is Average:
             TorchKernels().scale(total.values(), 1.0 / member.ranks.size)
         return total

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import torch
 
-from ringleader.collectives.operations import Call, ReduceOp, Work, call_digest
+from ringleader.collectives.operations import ReduceOp, Signature, Work, signature_digest
 from ringleader.torch.kernels import dtype_name
 
 _STRIDED = torch.strided
@@ -23,9 +23,9 @@ def call_for(
     prescale: float,
     postscale: float,
     note: str,
-) -> tuple[Call, int]:
+) -> tuple[Signature, int]:
     """Return a call and its digest. Kept, as most operations of a training come again in every step."""
-    call = Call(
+    signature = Signature(
         kind=kind,
         dtype=dtype,
         shape=tuple(shape),
@@ -36,7 +36,7 @@ def call_for(
         postscale=postscale,
         note=note,
     )
-    return call, call_digest(call)
+    return signature, signature_digest(signature)
 
 
 def work_for(
@@ -56,8 +56,8 @@ def work_for(
     """Describe an operation on a tensor that `laid_out` returned."""
     shape = tensor.shape[1:] if kind in ("allgather", "alltoall") else tensor.shape
     device = "cpu" if tensor.is_cpu else tensor.device.type
-    call, digest = call_for(kind, dtype_name(tensor), shape, device, op, root, prescale, postscale, note)
-    return Work(call, digest, name=name, serial=serial, array=tensor, out=out, splits=splits)
+    signature, digest = call_for(kind, dtype_name(tensor), shape, device, op, root, prescale, postscale, note)
+    return Work(signature, digest, name=name, serial=serial, array=tensor, out=out, splits=splits)
 
 
 def laid_out(tensor: torch.Tensor) -> torch.Tensor:
@@ -85,5 +85,5 @@ def written_back(out: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
 
 def meeting(kind: str, serial: int) -> Work:
     """Describe an operation without data."""
-    call, digest = call_for(kind, "uint8", (), "cpu", ReduceOp.SUM, 0, 1.0, 1.0, "")
-    return Work(call, digest, name=None, serial=serial, array=None, out=None)
+    signature, digest = call_for(kind, "uint8", (), "cpu", ReduceOp.SUM, 0, 1.0, 1.0, "")
+    return Work(signature, digest, name=None, serial=serial, array=None, out=None)

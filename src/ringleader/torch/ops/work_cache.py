@@ -30,16 +30,16 @@ class Repeated:
         work = self._works.pop(name, None)  # type: ignore[arg-type]
         if work is None:
             return None
-        call = work.call
+        signature = work.signature
         if (
             tensor.layout is not _STRIDED
             or not tensor.is_cpu
             or tensor.requires_grad
-            or op is not call.op
-            or DTYPES.get(tensor.dtype) != call.dtype
-            or tensor.shape != call.shape
-            or prescale != call.prescale
-            or postscale != call.postscale
+            or op is not signature.op
+            or DTYPES.get(tensor.dtype) != signature.dtype
+            or tensor.shape != signature.shape
+            or prescale != signature.prescale
+            or postscale != signature.postscale
             or not tensor.is_contiguous()
             or tensor.is_neg()
         ):
@@ -51,7 +51,7 @@ class Repeated:
         """Keep the description of a reduction in place that is done and that nobody asks about any more."""
         name = work.local_name
         # Whether Adasum can be had depends on more than the tensor, and is checked each time.
-        if name is None or work.call.op is ReduceOp.ADASUM:
+        if name is None or work.signature.op is ReduceOp.ADASUM:
             return
         if len(self._works) >= MOST:
             self._works.clear()

@@ -23,7 +23,7 @@ from ringleader.torch.optimizer.optimizer_arguments import Settings
 from ringleader.torch.optimizer.optimizer_mixin import Front
 from ringleader.torch.optimizer.step_metrics import StepReport
 from ringleader.torch.optimizer.trained_parameters import Participants
-from ringleader.torch.process_sets import global_process_set, member_of
+from ringleader.torch.process_sets import global_process_set, group_of
 
 _SERIAL = itertools.count()
 
@@ -41,7 +41,7 @@ class AdasumFront(Front):
     def prepare(self) -> None:
         """Meet the other ranks; `ValueError` where they have other parameters. Collective."""
         current = session()
-        member = member_of(global_process_set, "Allreduce")
+        member = group_of(global_process_set, "Allreduce")
         size = member.ranks.size
         if size & (size - 1):
             raise NotImplementedError("Running Adasum with non-power of 2 ranks is not supported yet.")

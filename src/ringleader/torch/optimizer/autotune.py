@@ -12,7 +12,7 @@ import torch
 
 from ringleader.collectives.autotune_trials import Trials, describe_buckets, describe_table, refined
 from ringleader.collectives.engine import Engine
-from ringleader.collectives.transports.algorithm_table import Table, Tunable
+from ringleader.collectives.transports.algorithm_table import AlgorithmTable, Tunable
 from ringleader.torch.engine_operations import sum_over_ranks
 
 CANDIDATES = (8 << 20, 2 << 20, 25 << 20, None)
@@ -35,7 +35,7 @@ class Autotune:
         self.engine = engine
         """The engine of the ranks that try."""
         self._sizes: Trials[int | None] = Trials(candidates=sizes)
-        self._tables: Trials[Table] | None = None
+        self._tables: Trials[AlgorithmTable] | None = None
         self._clock = clock
         self._before: float | None = None
         self.over = False
@@ -47,10 +47,10 @@ class Autotune:
         return self._sizes.current
 
     @property
-    def table(self) -> Table | None:
+    def table(self) -> AlgorithmTable | None:
         """Return the table that arrays go by now, None where there is none."""
         transport = self.engine.transport
-        return transport.choice if isinstance(transport, Tunable) else None
+        return transport.table if isinstance(transport, Tunable) else None
 
     def step(self, name: str) -> bool:
         """Note that a step is over; return whether buckets are to be cut anew, by `cap_bytes` and `table`.
@@ -88,7 +88,7 @@ class Autotune:
                 self._say("" if self.table is None else self.table.describe())
         return self.cap_bytes != used
 
-    def _neighbours(self, name: str) -> Trials[Table] | None:
+    def _neighbours(self, name: str) -> Trials[AlgorithmTable] | None:
         """Return the tables to try, as rank 0 lists them; the one in use first. None where there is none."""
         table, transport = self.table, self.engine.transport
         if table is None or not isinstance(transport, Tunable):
@@ -96,12 +96,12 @@ class Autotune:
         width = len(table.as_list())
         numbers = torch.zeros(MOST_TABLES, width + 1, dtype=torch.int64)
         if self.engine.ranks.rank == 0:
-            for row, one in enumerate([table, *table.moves(transport.used)][:MOST_TABLES]):
+            for row, one in enumerate([table, *table.neighbours(transport.used)][:MOST_TABLES]):
                 numbers[row] = torch.tensor([1, *one.as_list()])
         sum_over_ranks(self.engine, numbers, f"{name}.tables")
         return Trials(candidates=[table.from_list(row[1:]) for row in numbers.tolist() if row[0]])
 
-    def _next_table(self, tables: Trials[Table], seconds: float) -> bool:
+    def _next_table(self, tables: Trials[AlgorithmTable], seconds: float) -> bool:
         last = tables.agree(seconds)
         following = refined(tables) if last else tables.current
         self.engine.adopt(following.as_list())

@@ -12,20 +12,20 @@ from typing import Any
 
 import torch
 
-from ringleader.collectives.bucket_plan import Bucket, BucketPlan, Shape, plan_buckets
+from ringleader.collectives.bucket_plan import Bucket, BucketPlan, ParameterShape, plan_buckets
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.kernels import ITEMSIZE
-from ringleader.collectives.operations import Call, ReduceOp, Work, call_digest
+from ringleader.collectives.operations import ReduceOp, Signature, Work, signature_digest
 from ringleader.collectives.transports import Region
 from ringleader.torch.kernels import DTYPES, dtype_name
 
 Named = Sequence[tuple[str, torch.Tensor]]
 
 
-def shapes_of(parameters: Named) -> list[Shape]:
+def shapes_of(parameters: Named) -> list[ParameterShape]:
     """Return what a plan needs to know of named parameters."""
     return [
-        Shape(
+        ParameterShape(
             name=name,
             dtype=dtype,
             itemsize=ITEMSIZE[dtype],
@@ -130,12 +130,12 @@ class Placement:
     @property
     def order(self) -> list[int]:
         """Return the parameters that have a place, in the order of the places."""
-        return [place.parameter for bucket in self._plan.buckets for place in bucket.places]
+        return [span.parameter for bucket in self._plan.buckets for span in bucket.spans]
 
     @property
     def members(self) -> list[int]:
         """Return the number of gradients in each bucket."""
-        return [len(bucket.places) for bucket in self._plan.buckets]
+        return [len(bucket.spans) for bucket in self._plan.buckets]
 
     def at_home(self, at: int) -> bool:
         """Return whether a parameter's gradient lies in its place."""
@@ -190,16 +190,16 @@ class Placement:
         self.bucket_of = {}
         self.views = [None] * len(self.parameters)
         for index, (bucket, home) in enumerate(zip(plan.buckets, self.homes, strict=True)):
-            for place in bucket.places:
-                flat = home.values[place.offset : place.offset + place.count]
-                self.bucket_of[place.parameter] = index
-                self.views[place.parameter] = _shaped(flat, self.parameters[place.parameter])
+            for span in bucket.spans:
+                flat = home.values[span.offset : span.offset + span.count]
+                self.bucket_of[span.parameter] = index
+                self.views[span.parameter] = _shaped(flat, self.parameters[span.parameter])
 
     def _allocate(self, dtype: str, device: str, count: int) -> tuple[Region, torch.Tensor]:
         own = next(one for one, name in DTYPES.items() if name == dtype)
-        wire = self._manner.wire_dtype
-        squeezed = wire is not None and own.is_floating_point and own != wire
-        wire_name = DTYPES[wire] if squeezed and wire else dtype
+        mpi_calls = self._manner.wire_dtype
+        squeezed = mpi_calls is not None and own.is_floating_point and own != mpi_calls
+        wire_name = DTYPES[mpi_calls] if squeezed and mpi_calls else dtype
         region = self._engine.register(count, wire_name, device)
         region.mine.zero_()
         return region, (torch.zeros(count, dtype=own, device=device) if squeezed else region.mine)
@@ -212,7 +212,7 @@ class Placement:
             memory[bucket.start : bucket.start + bucket.count] if memory is not whole.mine else region.mine
         )
         average = manner.op is ReduceOp.AVERAGE
-        call = Call(
+        signature = Signature(
             kind="gradients",
             dtype=region.dtype,
             shape=(bucket.count,),
@@ -223,8 +223,15 @@ class Placement:
             device=torch.device(bucket.device).type,
         )
         work, asking = (
-            Work(one, call_digest(one), name=f"{manner.serial}.{index}", serial=0, array=region, out=region)
-            for one in (call, replace(call, note=f"{call.note}?"))
+            Work(
+                one,
+                signature_digest(one),
+                name=f"{manner.serial}.{index}",
+                serial=0,
+                array=region,
+                out=region,
+            )
+            for one in (signature, replace(signature, note=f"{signature.note}?"))
         )
         return Home(region=region, values=values, work=work, asking=asking)
 

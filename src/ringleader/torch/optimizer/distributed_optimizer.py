@@ -39,7 +39,7 @@ from ringleader.torch.optimizer.optimizer_mixin import Front, remove_hooks, wrap
 from ringleader.torch.optimizer.sparse_gradients import sum_sparse
 from ringleader.torch.optimizer.step_metrics import StepReport
 from ringleader.torch.optimizer.trained_parameters import Participants
-from ringleader.torch.process_sets import ProcessSet, global_process_set, member_of
+from ringleader.torch.process_sets import ProcessSet, global_process_set, group_of
 
 BUCKET_BYTES = 8 << 20
 """Bucket size where buckets travel while backward goes on; on one host all gradients are one bucket."""
@@ -94,7 +94,7 @@ class DistributedFront(Front):
         current.at_shutdown.add(self.part)
         if not everywhere and settings.process_set.included() is False:
             return
-        member = member_of(settings.process_set, "Allreduce")
+        member = group_of(settings.process_set, "Allreduce")
         self._engine: Engine = member.engine
         if self._autotune is None or self._autotune.engine is not member.engine:
             self._autotune = autotune(member.engine, settings.cap_bytes)
