@@ -16,7 +16,7 @@ from ringleader.controller.decide.decision import (
     CreateWorker,
     Decision,
     Delete,
-    Note,
+    JobEvent,
     Observed,
     Patch,
     PodFacts,
@@ -86,7 +86,7 @@ class World:
     rejections: tuple[Rejection, ...] = ()
     logs: dict[str, str] = field(default_factory=dict)
     """What a log would end with."""
-    notes: list[Note] = field(default_factory=list)
+    events: list[JobEvent] = field(default_factory=list)
     writes: int = 0
     """How often the status was written."""
     applied: list[Action] = field(default_factory=list)
@@ -123,7 +123,7 @@ class World:
         if found.status is not None:
             self.writes += 1
             self.job = replace(self.job, status=status_of({"status": deepcopy(dict(found.status))}))
-        self.notes += found.notes
+        self.events += found.events
         return found
 
     def settle(self, passes: int = 12) -> World:
@@ -132,7 +132,7 @@ class World:
             found = self.step()
             has_changed = self.vanish()
             if not has_changed and not found.stages and found.status is None:
-                assert not found.notes
+                assert not found.events
                 return self
         raise AssertionError(f"does not come to rest: {found}")
 
@@ -299,7 +299,7 @@ class World:
     @property
     def reasons(self) -> list[str]:
         """Reasons of the events so far."""
-        return [note.reason for note in self.notes]
+        return [note.reason for note in self.events]
 
     def workers(self) -> list[int]:
         """Indices of the workers that are there."""

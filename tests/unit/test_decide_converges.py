@@ -192,5 +192,5 @@ def test_every_state_of_an_undisturbed_life_is_at_rest_after_one_pass(policy: st
         turn()
         world.settle()
         found = world.decide()
-        assert (found.stages, found.status, found.notes, found.logs) == ((), None, (), ())
+        assert (found.stages, found.status, found.events, found.logs) == ((), None, (), ())
     assert world.state == "Succeeded"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from tests.unit.decide_world import World, make_job
 
-from ringleader.controller.decide.decision_builder import Draft
-from ringleader.controller.decide.failure_policy import annotations_of
+from ringleader.controller.decide.decision_builder import DecisionBuilder
 from ringleader.controller.decide.restarts import COUNT
 from ringleader.controller.decide.startup_policy import job_document
 from ringleader.controller.runtime.projections import pod_facts
 from ringleader.kube import rfc3339
+from ringleader.kube.metadata import annotations_of
 from ringleader.mpijob.annotations import ON_WORKER_FAILURE, RESTART_LIMIT
 
 DRAINED = "EvictionByEvictionAPI"
@@ -66,8 +66,8 @@ def test_a_drained_launcher_is_no_failure_where_kubernetes_can_tell(
     world = World(job=make_job(annotations={ON_WORKER_FAILURE: policy} if policy else {}))
     specs = world.job.spec.mpi_replica_specs
     object.__setattr__(specs.launcher, "restart_policy", restart_policy)
-    draft = Draft(job=world.job, now=world.now, status=world.job.status)
-    spec = job_document(draft, world.settings, suspend=False)["spec"]
+    builder = DecisionBuilder(job=world.job, now=world.now, status=world.job.status)
+    spec = job_document(builder, world.settings, suspend=False)["spec"]
     assert spec.get("podFailurePolicy") == (IGNORE if ignores else None)
 
 

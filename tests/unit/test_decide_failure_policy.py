@@ -92,7 +92,7 @@ def test_the_condition_names_the_first_pod_that_failed_and_its_last_words() -> N
         f"{LIMIT_TEXT}; first failure: worker pi-worker-1: container main:"
         " exit code 137 (SIGKILL, OOMKilled)\nits log ends:\nstep 100\nCUDA out of memory"
     )
-    assert world.notes[-1].message == failed.message
+    assert world.events[-1].message == failed.message
 
 
 def test_a_failed_launcher_whose_pod_is_gone_is_still_explained() -> None:
@@ -153,7 +153,7 @@ def test_no_log_is_read_and_none_shown_unless_the_operator_was_told_to() -> None
     assert not decide(world.job, world.observed(), world.now, settings).logs
     world.settle()
     assert "pi-worker-0: container main: exit code 7" in world.condition("Failed").message
-    assert "hunter2" not in repr((world.job.status, world.notes, world.objects))
+    assert "hunter2" not in repr((world.job.status, world.events, world.objects))
 
 
 # --- eviction ---
@@ -199,7 +199,7 @@ def test_a_failed_worker_is_replaced_and_the_job_runs_again() -> None:
     assert (world.state, world.condition("Running").status) == ("Restarting", "False")
     message = "worker pi-worker-1: container main: exit code 139 (SIGSEGV); it is made anew (1 of 6)"
     assert world.condition("Restarting").message == message
-    assert (world.notes[-1].type, world.notes[-1].reason) == ("Warning", "MPIJobRestarting")
+    assert (world.events[-1].type, world.events[-1].reason) == ("Warning", "MPIJobRestarting")
     assert record(world)[COUNT] == "1"
     world.run().settle()
     assert world.state == "Running"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ringleader.controller.decide.decision import ContainerFacts, LogWish, PodFacts
+from ringleader.controller.decide.decision import ContainerFacts, LogRequest, PodFacts
 from ringleader.controller.decide.first_failure import (
     FIRST_FAILURE,
     Failure,
@@ -15,9 +15,9 @@ from ringleader.controller.decide.first_failure import (
     first_failure,
     is_to_be_kept,
     kept_failure,
-    told,
+    with_first_failure,
 )
-from ringleader.controller.decide.replicas import Pods
+from ringleader.controller.decide.ownership import JobPods
 
 
 def ended(code: int | None, reason: str = "Error", *, at: str = "", **more: object) -> ContainerFacts:
@@ -30,10 +30,10 @@ def pod(name: str, *containers: ContainerFacts, phase: str = "Failed", **more: s
     return PodFacts(name=name, uid=name, role=role, phase=phase, containers=containers, **more)  # type: ignore
 
 
-def pods(*found: PodFacts) -> Pods:
+def pods(*found: PodFacts) -> JobPods:
     workers = {i: one for i, one in enumerate(one for one in found if one.role == "worker")}
     launchers = tuple(one for one in found if one.role == "launcher")
-    return Pods(workers=workers, surplus=(), launchers=launchers, remains=(), missing=())
+    return JobPods(workers=workers, surplus=(), launchers=launchers, remains=(), missing=())
 
 
 RUNNING = ContainerFacts(name="main", state="running")
@@ -188,33 +188,33 @@ def test_an_annotation_that_somebody_broke_is_no_failure(text: str) -> None:
 
 
 def test_the_log_that_says_more() -> None:
-    assert failure().wish == LogWish(pod="w-1", container="main")
-    assert failure(container="").wish is None
+    assert failure().log_request == LogRequest(pod="w-1", container="main")
+    assert failure(container="").log_request is None
     restarted = failure_of(pod("w", AGAIN, phase="Running"))
     assert restarted is not None
-    assert restarted.wish == LogWish(pod="w", container="main", previous=True)
+    assert restarted.log_request == LogRequest(pod="w", container="main", previous=True)
 
 
 def test_what_is_told() -> None:
-    text = told("Job failed", failure(log="Traceback\nRuntimeError: NCCL\n"))
+    text = with_first_failure("Job failed", failure(log="Traceback\nRuntimeError: NCCL\n"))
     first = "Job failed; first failure: worker w-1: container main: exit code 1"
     assert text == f"{first}\nits log ends:\nTraceback\nRuntimeError: NCCL"
-    assert told("Job failed", failure()) == first
-    assert told("Job failed", None) == "Job failed"
+    assert with_first_failure("Job failed", failure()) == first
+    assert with_first_failure("Job failed", None) == "Job failed"
 
 
 def test_a_long_log_keeps_its_last_whole_lines_and_fits() -> None:
-    text = told("Job failed", failure(log="".join(f"line {n}\n" for n in range(1000))))
+    text = with_first_failure("Job failed", failure(log="".join(f"line {n}\n" for n in range(1000))))
     assert len(text) <= 1024
     assert text.endswith("line 999")
     assert text.splitlines()[2].startswith("line ")
 
 
 def test_one_long_line_keeps_its_end() -> None:
-    text = told("Job failed", failure(log="a" * 5000 + "END"))
+    text = with_first_failure("Job failed", failure(log="a" * 5000 + "END"))
     assert len(text) <= 1024
     assert text.endswith("END")
 
 
 def test_a_head_that_fills_the_message_leaves_no_room_for_a_log() -> None:
-    assert "its log ends" not in told("x" * 1000, failure(log="line"))
+    assert "its log ends" not in with_first_failure("x" * 1000, failure(log="line"))

@@ -10,8 +10,7 @@ import pytest
 from tests.unit.decide_world import START, World, make_job
 
 from ringleader.controller.decide.decision import Decision
-from ringleader.controller.decide.invalid_spec import status_of
-from ringleader.controller.decide.policy_order import decide_invalid
+from ringleader.controller.decide.invalid_spec import decide_invalid, status_of
 from ringleader.errors import RequestError
 from ringleader.mpijob.parser import read
 from ringleader.mpijob.serializer import write
@@ -54,7 +53,7 @@ def test_an_invalid_spec_is_a_condition_and_one_event() -> None:
             f"spec.mpiReplicaSpecs[Worker].{'template.spec.' * (field == 'containers')}{field}: "
             in said["message"]
         )
-    (note,) = decision.notes
+    (note,) = decision.events
     assert (note.type, note.reason, note.message) == ("Warning", "ValidationError", said["message"])
     assert not decision.stages
     again = found | {"status": dict(decision.status)}
@@ -71,7 +70,7 @@ def test_another_mistake_is_another_message() -> None:
     assert second.status is not None
     assert "metadata.name: " in second.status["conditions"][0]["message"]
     assert second.status["conditions"][0]["lastTransitionTime"] == "2026-01-01T00:00:00Z"
-    assert len(second.notes) == 1
+    assert len(second.events) == 1
     assert decide_invalid(other | {"status": dict(second.status)}, error(other), START + 90) == Decision()
 
 
@@ -146,7 +145,7 @@ def test_documents_that_are_no_jobs_at_all(nonsense: dict[str, Any]) -> None:
 
 def test_a_long_list_of_faults_fits() -> None:
     decision = decide_invalid(document(), RequestError("x" * 5000), START)
-    assert len(decision.notes[0].message) == 1024
+    assert len(decision.events[0].message) == 1024
 
 
 def edited(path: str, value: Any, **metadata: Any) -> dict[str, Any]:
@@ -214,7 +213,7 @@ def test_every_rule_of_the_api_ends_in_a_condition(found: dict[str, Any], field:
     last = decision.status["conditions"][-1]
     assert (last["type"], last["reason"]) == ("Created", "ValidationError")
     assert f"{field}: " in last["message"]
-    assert [note.reason for note in decision.notes] == ["ValidationError"]
+    assert [note.reason for note in decision.events] == ["ValidationError"]
 
 
 @pytest.mark.parametrize("path", ["spec/sshAuthMountPath", "spec/mpiImplementation", "spec/slotsPerWorker"])

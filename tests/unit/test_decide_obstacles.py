@@ -91,14 +91,14 @@ def test_what_was_refused_is_said_once_and_tried_again(
     found = world.settle().decide()
     assert said(world) == (reason, text)
     assert world.state == "Created"
-    assert (world.notes[-1].type, world.notes[-1].reason, world.notes[-1].message) == (
+    assert (world.events[-1].type, world.events[-1].reason, world.events[-1].message) == (
         "Warning",
         "MPIJobFailed",
         text,
     )
     assert found.is_blocked
     assert found.again_after == 2.0
-    notes = len(world.notes)
+    notes = len(world.events)
     world.now += 2
     tried = [one for stage in world.decide().stages for one in stage]
     assert len(tried) == 1, "tried again after the pause"
@@ -106,7 +106,7 @@ def test_what_was_refused_is_said_once_and_tried_again(
     world.rejections = ()
     world.settle()
     assert said(world) == CREATED
-    assert len(world.notes) == notes
+    assert len(world.events) == notes
 
 
 @pytest.mark.parametrize(("attempts", "pause"), [(1, 2.0), (3, 8.0), (5, 32.0), (6, 60.0), (5000, 60.0)])
@@ -199,7 +199,7 @@ def test_an_object_of_somebody_else_is_said_and_not_touched(kind: str, name: str
     assert found == Decision(is_blocked=True)
     text = f'Resource "{name}" of Kind "{kind}" already exists and is not managed by MPIJob'
     assert said(world) == ("ErrResourceExists", text)
-    assert (world.notes[-1].type, world.notes[-1].reason, world.notes[-1].message) == (
+    assert (world.events[-1].type, world.events[-1].reason, world.events[-1].message) == (
         "Warning",
         "ErrResourceExists",
         text,
@@ -288,7 +288,7 @@ def test_what_a_pod_waits_for_is_said_in_created(facts: dict[str, Any], reason: 
     world.run("pi-worker-0").change("pi-worker-1", **facts).settle()
     assert said(world) == (reason, text)
     assert world.state == "Created"
-    assert (world.notes[-1].reason, world.notes[-1].message) == (reason, text)
+    assert (world.events[-1].reason, world.events[-1].message) == (reason, text)
     assert world.reasons.count(reason) == 1
     world.change("pi-worker-1", phase="Pending", containers=(), unschedulable="").settle()
     assert said(world) == CREATED

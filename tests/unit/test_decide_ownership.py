@@ -9,9 +9,8 @@ import pytest
 from tests.unit.decide_world import START, World, make_job
 
 from ringleader.controller.decide.decision import CreateWorker, Delete, Observed, Patch, PodFacts, Rejection
-from ringleader.controller.decide.ownership import only_ours
-from ringleader.controller.decide.prerequisites import EXEC_RIGHTS
-from ringleader.controller.decide.replicas import pods_of
+from ringleader.controller.decide.exec_rights import EXEC_RIGHTS
+from ringleader.controller.decide.ownership import only_ours, pods_of
 from ringleader.controller.runtime.projections import kept, pod_facts
 from ringleader.kube.api_resources import PODS
 from ringleader.mpijob.annotations import SPAWN

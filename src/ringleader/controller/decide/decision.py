@@ -6,12 +6,13 @@ remembered between passes but what the cluster keeps and, as ``Rejection``, what
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ringleader.kube.api_resources import Resource
+from ringleader.kube.api_resources import PODS, Resource, of_document
 from ringleader.kube.cluster import Object
+from ringleader.kube.metadata import is_deleting, uid_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +124,11 @@ class Create:
     resource: Resource
     document: Object
 
+    @classmethod
+    def of(cls, document: Object) -> Create:
+        """Make this object."""
+        return cls(resource=of_document(document), document=document)
+
 
 @dataclass(frozen=True, kw_only=True)
 class CreateWorker:
@@ -157,6 +163,17 @@ class Patch:
     uid: str = ""
     """Only that very one; empty: whatever has the name."""
 
+    @classmethod
+    def of(cls, present: Object, patch: Object, subresource: str = "") -> Patch:
+        """Change this very object."""
+        return cls(
+            resource=of_document(present),
+            name=present["metadata"]["name"],
+            patch=patch,
+            subresource=subresource,
+            uid=uid_of(present),
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Delete:
@@ -169,12 +186,24 @@ class Delete:
     grace: int | None = None
     """Seconds; ``None``: its own."""
 
+    @classmethod
+    def of(cls, document: Object | None) -> list[Delete]:
+        """Delete this very object, unless that is under way or there is none."""
+        if document is None or is_deleting(document):
+            return []
+        return [cls(resource=of_document(document), name=document["metadata"]["name"], uid=uid_of(document))]
+
+    @classmethod
+    def of_pods(cls, pods: Iterable[PodFacts]) -> list[Delete]:
+        """Delete Pods, but those that are being deleted."""
+        return [cls(resource=PODS, name=pod.name, uid=pod.uid) for pod in pods if not pod.is_deleting]
+
 
 Action = Create | CreateWorker | CreateKeys | Patch | Delete
 
 
 @dataclass(frozen=True, kw_only=True)
-class Note:
+class JobEvent:
     """An event for ``kubectl describe``."""
 
     type: Literal["Normal", "Warning"]
@@ -183,7 +212,7 @@ class Note:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogWish:
+class LogRequest:
     """A log whose end the next decision needs, to say why something failed."""
 
     pod: str
@@ -201,9 +230,9 @@ class Decision:
     status: Mapping[str, Any] | None = None
     """The whole status to write after the stages, in one write, also where an action was refused.
     ``None``: it has not changed."""
-    notes: tuple[Note, ...] = ()
+    events: tuple[JobEvent, ...] = ()
     """Events in the order of their causes, sent after the status has been written."""
-    logs: tuple[LogWish, ...] = ()
+    logs: tuple[LogRequest, ...] = ()
     """Logs to fetch; then decide again at once, before anything else of this decision is applied."""
     again_after: float | None = None
     """Look again after so many seconds even if nothing happens; ``None``: only when something does."""

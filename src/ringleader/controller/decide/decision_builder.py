@@ -1,4 +1,4 @@
-"""A decision in the making. Pure: it is made and finished within one call of ``decide``."""
+"""A decision while it is being built, within one call of ``decide``. Pure."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ringleader.controller.decide.decision import (
     CreateWorker,
     Decision,
     Delete,
-    LogWish,
-    Note,
+    JobEvent,
+    LogRequest,
     Patch,
 )
 from ringleader.kube import rfc3339
@@ -31,7 +31,7 @@ MESSAGE_LASTS = 60.0
 
 
 @dataclass(kw_only=True)
-class Draft:
+class DecisionBuilder:
     """What is decided so far."""
 
     job: MPIJob
@@ -42,8 +42,8 @@ class Draft:
     pauses: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """What was refused lately and is not to be tried for so many seconds, by kind and name."""
     stages: list[tuple[Action, ...]] = field(default_factory=list)
-    notes: list[Note] = field(default_factory=list)
-    logs: list[LogWish] = field(default_factory=list)
+    events: list[JobEvent] = field(default_factory=list)
+    logs: list[LogRequest] = field(default_factory=list)
     annotations: dict[str, str | None] = field(default_factory=dict)
     """Changes of the ConfigMap's annotations; ``None`` removes one."""
     again: float | None = None
@@ -81,9 +81,9 @@ class Draft:
         """Decide again after so many seconds at the latest."""
         self.again = min(max(seconds, 0.0), LONGEST_WAIT if self.again is None else self.again)
 
-    def note(self, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
-        """Add an event."""
-        self.notes.append(Note(type=type_, reason=reason, message=shortened(message)))
+    def event(self, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+        """Add an event for ``kubectl describe``."""
+        self.events.append(JobEvent(type=type_, reason=reason, message=shortened(message)))
 
     def set(self, type_: ConditionType, truth: Truth, reason: str, message: str) -> bool:
         """Set a condition; say whether that changed anything."""
@@ -122,7 +122,7 @@ class Draft:
         return Decision(
             stages=tuple(self.stages),
             status=None if self.status == self.job.status else fields_of(self.status),
-            notes=tuple(self.notes),
+            events=tuple(self.events),
             again_after=self.again,
             is_blocked=self.is_blocked,
         )

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ringleader.controller.decide.conditions import LONGEST_MESSAGE
-from ringleader.controller.decide.decision import ContainerFacts, LogWish, PodFacts
-from ringleader.controller.decide.replicas import Pods
+from ringleader.controller.decide.decision import ContainerFacts, LogRequest, PodFacts
+from ringleader.controller.decide.ownership import JobPods
 from ringleader.kube import rfc3339
 
 FIRST_FAILURE = "ringleader/first-failure"
@@ -64,14 +64,14 @@ class Failure:
         return f"{self.role} {self.pod}: {place}{self.how}"
 
     @property
-    def wish(self) -> LogWish | None:
+    def log_request(self) -> LogRequest | None:
         """The log that says more, or ``None`` where nothing has run."""
         if not self.container:
             return None
-        return LogWish(pod=self.pod, container=self.container, previous=self.was_restarted)
+        return LogRequest(pod=self.pod, container=self.container, previous=self.was_restarted)
 
 
-def first_failure(pods: Pods) -> Failure | None:
+def first_failure(pods: JobPods) -> Failure | None:
     """Return the failure that the present ones began with, or ``None``.
 
     That is the first in time, leaving out what is older than the latest by ``EPISODE``; of those of one
@@ -178,7 +178,7 @@ def _is_old(at: str, latest: str) -> bool:
     return then is not None and last is not None and last - then > EPISODE
 
 
-def told(head: str, failure: Failure | None) -> str:
+def with_first_failure(head: str, failure: Failure | None) -> str:
     """Return a message with the first failure and as much of the log's end as there is room for."""
     if failure is None:
         return head

@@ -8,12 +8,11 @@ runs, and else not more often than every few seconds.
 from __future__ import annotations
 
 from ringleader.controller.decide.decision import Create, Patch
-from ringleader.controller.decide.decision_builder import Draft
-from ringleader.controller.decide.failure_policy import annotations_of
-from ringleader.controller.decide.replicas import Pods, uid_of
+from ringleader.controller.decide.decision_builder import DecisionBuilder
+from ringleader.controller.decide.ownership import JobPods
 from ringleader.kube import rfc3339
-from ringleader.kube.api_resources import CONFIG_MAPS
 from ringleader.kube.cluster import Object
+from ringleader.kube.metadata import annotations_of, metadata_of
 from ringleader.render.kubernetes.config_map import config_map
 from ringleader.render.kubernetes.operator_settings import OperatorSettings
 
@@ -25,43 +24,42 @@ DISCOVERY = "discover_hosts.sh"
 
 
 def write_hosts(
-    draft: Draft, present: Object | None, pods: Pods, settings: OperatorSettings
+    builder: DecisionBuilder, present: Object | None, pods: JobPods, settings: OperatorSettings
 ) -> list[Create | Patch]:
-    """Return what makes the ConfigMap what it is to be, with the annotations that the draft changes."""
+    """Return what makes the ConfigMap what it is to be, with the annotations that the builder changes."""
     running = pods.running_workers
-    wanted = config_map(draft.job, running, settings)
+    wanted = config_map(builder.job, running, settings)
     if present is None:
-        return [_creation(draft, wanted)]
+        return [_creation(builder, wanted)]
     patch: Object = {}
-    if wanted["data"] != present.get("data") and _is_due(draft, present, wanted, len(running)):
+    if wanted["data"] != present.get("data") and _is_due(builder, present, wanted, len(running)):
         gone: Object = dict.fromkeys(set(present.get("data") or {}) - set(wanted["data"]))
         patch["data"] = {**gone, **wanted["data"]}
-        draft.annotations[WRITTEN] = draft.at
-    if draft.annotations:
-        patch["metadata"] = {"annotations": dict(draft.annotations)}
+        builder.annotations[WRITTEN] = builder.at
+    if builder.annotations:
+        patch["metadata"] = {"annotations": dict(builder.annotations)}
     if not patch:
         return []
-    name = wanted["metadata"]["name"]
-    return [Patch(resource=CONFIG_MAPS, name=name, patch=patch, uid=uid_of(present))]
+    return [Patch.of(present, patch)]
 
 
-def _creation(draft: Draft, wanted: Object) -> Create:
-    kept = {name: text for name, text in draft.annotations.items() if text is not None}
-    kept[WRITTEN] = draft.at
+def _creation(builder: DecisionBuilder, wanted: Object) -> Create:
+    kept = {name: text for name, text in builder.annotations.items() if text is not None}
+    kept[WRITTEN] = builder.at
     meta = wanted["metadata"]
     notes = {**(meta.get("annotations") or {}), **kept}
-    return Create(resource=CONFIG_MAPS, document={**wanted, "metadata": {**meta, "annotations": notes}})
+    return Create.of({**wanted, "metadata": {**meta, "annotations": notes}})
 
 
-def _is_due(draft: Draft, present: Object, wanted: Object, running: int) -> bool:
+def _is_due(builder: DecisionBuilder, present: Object, wanted: Object, running: int) -> bool:
     """Say whether data that differs is to be written now; if not, when to look again is noted."""
     data = present.get("data") or {}
     others = {key: text for key, text in wanted["data"].items() if key != DISCOVERY}
-    if running == draft.job.workers or {key: data.get(key) for key in others} != others:
+    if running == builder.job.workers or {key: data.get(key) for key in others} != others:
         return True
-    meta = present.get("metadata", {})
-    written = rfc3339.seconds_of(annotations_of(present).get(WRITTEN) or meta.get("creationTimestamp") or "")
-    left = 0.0 if written is None else written + SETTLING - draft.now
+    made = metadata_of(present).get("creationTimestamp") or ""
+    written = rfc3339.seconds_of(annotations_of(present).get(WRITTEN) or made)
+    left = 0.0 if written is None else written + SETTLING - builder.now
     if left > 0:
-        draft.look_again(left)
+        builder.look_again(left)
     return left <= 0

@@ -14,7 +14,7 @@ from ringleader.controller.decide.conditions import (
     with_condition,
     with_reason,
 )
-from ringleader.controller.decide.decision import Decision, Note
+from ringleader.controller.decide.decision import Decision, JobEvent
 from ringleader.controller.decide.status import is_finished
 from ringleader.errors import RequestError
 from ringleader.kube import rfc3339
@@ -59,7 +59,7 @@ def invalid(status: Status, error: RequestError, now: float) -> Decision:
         return Decision()
     return Decision(
         status=fields_of(replace(status, conditions=changed)),
-        notes=() if changed is kept else (Note(type="Warning", reason=INVALID, message=message),),
+        events=() if changed is kept else (JobEvent(type="Warning", reason=INVALID, message=message),),
     )
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from ringleader.controller.decide.conditions import FOREIGN
 from ringleader.controller.decide.decision import Observed, PodFacts, Rejection
-from ringleader.controller.decide.ownership import documents, is_going, taken_text
-from ringleader.controller.decide.replicas import Pods
-from ringleader.controller.decide.status import job_condition
+from ringleader.controller.decide.ownership import JobPods, documents, taken_text
+from ringleader.controller.decide.status import has_ended
 from ringleader.kube import rfc3339
 from ringleader.kube.api_resources import JOBS, PODS
+from ringleader.kube.metadata import is_deleting
 
 IMAGE_REASONS = ("ImagePullBackOff", "ErrImagePull")
 """The kubelet says the one and the other by turns: told as the first."""
@@ -104,7 +104,7 @@ def pauses(observed: Observed, now: float) -> dict[tuple[str, str], float]:
     return found
 
 
-def obstacle(observed: Observed, pods: Pods, now: float) -> tuple[Obstacle | None, float | None]:
+def obstacle(observed: Observed, pods: JobPods, now: float) -> tuple[Obstacle | None, float | None]:
     """Return what keeps a job from running, and in how many seconds that may be another thing."""
     refused = _refused(observed.rejections)
     if refused is not None:
@@ -115,7 +115,7 @@ def obstacle(observed: Observed, pods: Pods, now: float) -> tuple[Obstacle | Non
     return found, again
 
 
-def stuck_terminating(pods: Pods, now: float) -> tuple[Obstacle | None, float | None]:
+def stuck_terminating(pods: JobPods, now: float) -> tuple[Obstacle | None, float | None]:
     """Return the Pod that is being deleted and does not go, as on a dead node, and when to look for it again.
 
     Nothing can be made in its place: it may still run.
@@ -216,11 +216,11 @@ def _reason(pod: PodFacts) -> tuple[str, str]:
     return "", ""
 
 
-def _no_launcher(observed: Observed, pods: Pods, now: float) -> tuple[Obstacle | None, float | None]:
+def _no_launcher(observed: Observed, pods: JobPods, now: float) -> tuple[Obstacle | None, float | None]:
     job = observed.launcher
-    if job is None or pods.launchers or is_going(job) or job.get("spec", {}).get("suspend"):
+    if job is None or pods.launchers or is_deleting(job) or job.get("spec", {}).get("suspend"):
         return None, None
-    if any(job_condition(job, type_) is not None for type_ in ("Complete", "Failed")):
+    if has_ended(job):
         return None, None
     born = rfc3339.seconds_of(str(job.get("status", {}).get("startTime") or ""))
     left = 0.0 if born is None else born + LAUNCHER_PATIENCE - now

@@ -1,14 +1,15 @@
-"""Whose an object is. What is not ours is never touched. Pure."""
+"""Whose an object is, and a job's own Pods by their roles. What is not ours is never touched. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ringleader.controller.decide.decision import Observed, PodFacts
 from ringleader.kube import rfc3339
 from ringleader.kube.cluster import Object
+from ringleader.kube.metadata import controller_of, is_deleting, metadata_of, uid_of
 from ringleader.mpijob import object_names
 from ringleader.mpijob.model import KIND, MPIJob
 
@@ -16,23 +17,10 @@ PATIENCE = 60.0
 """Seconds that the remains of an earlier job of the same name may take to vanish."""
 
 
-def owner_of(document: Object) -> dict[str, str]:
-    """Return the owner reference of an object's controller; empty where it has none."""
-    for reference in document.get("metadata", {}).get("ownerReferences") or ():
-        if reference.get("controller"):
-            return dict(reference)
-    return {}
-
-
 def is_ours(job: MPIJob, document: Object) -> bool:
     """Say whether this very job controls an object."""
-    owner = owner_of(document)
+    owner = controller_of(document)
     return owner.get("kind") == KIND and owner.get("uid") == job.metadata.uid
-
-
-def is_going(document: Object | None) -> bool:
-    """Say whether an object is being deleted."""
-    return document is not None and bool(document.get("metadata", {}).get("deletionTimestamp"))
 
 
 def foreign(job: MPIJob, observed: Observed, now: float) -> tuple[list[tuple[str, str]], bool]:
@@ -61,9 +49,9 @@ def _others(job: MPIJob, observed: Observed) -> Iterator[tuple[str, str, bool]]:
     """Yield name, kind and whether it may be the remains of an earlier job."""
     for kind, document in documents(observed):
         if document is not None and not is_ours(job, document):
-            owner = owner_of(document)
+            owner = controller_of(document)
             same = owner.get("kind") == KIND and owner.get("name") == job.metadata.name
-            yield document.get("metadata", {}).get("name", ""), kind, same or is_going(document)
+            yield metadata_of(document).get("name", ""), kind, same or is_deleting(document)
     wanted = {object_names.worker(job.metadata.name, index) for index in range(job.workers)}
     for pod in observed.pods:
         if pod.name in wanted and not is_worker_of(job, pod):
@@ -109,3 +97,70 @@ def is_worker_of(job: MPIJob, pod: PodFacts) -> bool:
 def is_launcher_of(job: MPIJob, pod: PodFacts) -> bool:
     """Say whether a Pod is of a launcher's Job of this name: the present one's uid tells which."""
     return pod.role == "launcher" and pod.owner_name == object_names.launcher(job.metadata.name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobPods:
+    """The Pods of one job."""
+
+    workers: Mapping[int, PodFacts]
+    """Those that are wanted, by index."""
+    surplus: tuple[PodFacts, ...]
+    """Workers beyond the number that is wanted."""
+    launchers: tuple[PodFacts, ...]
+    """Pods of the launcher's present Job, oldest first."""
+    remains: tuple[PodFacts, ...]
+    """Pods of an earlier launcher's Job of this name that is being cleared away: left alone."""
+    missing: tuple[int, ...]
+    """Indices of workers that are wanted and not there."""
+
+    @property
+    def running_workers(self) -> tuple[int, ...]:
+        """Indices of the wanted workers that run and are to stay."""
+        return tuple(
+            index
+            for index, pod in sorted(self.workers.items())
+            if pod.phase == "Running" and not pod.is_deleting
+        )
+
+    @property
+    def are_ready(self) -> bool:
+        """Every wanted worker is ready and is to stay."""
+        return not self.missing and all(pod.is_ready and not pod.is_deleting for pod in self.workers.values())
+
+    @property
+    def has_launched(self) -> bool:
+        """A launcher has ended well: that its Job is complete is only a matter of time."""
+        return any(pod.phase == "Succeeded" for pod in self.launchers)
+
+    @property
+    def all_workers(self) -> tuple[PodFacts, ...]:
+        """Workers, wanted or not, in the order of their indices."""
+        return (*(pod for _, pod in sorted(self.workers.items())), *self.surplus)
+
+
+def pods_of(job: MPIJob, observed: Observed) -> JobPods:
+    """Sort a job's Pods; those of others are left out."""
+    workers: dict[int, PodFacts] = {}
+    surplus: list[PodFacts] = []
+    launchers: list[PodFacts] = []
+    remains: list[PodFacts] = []
+    launcher_uid = uid_of(observed.launcher)
+    for pod in observed.pods:
+        if is_worker_of(job, pod):
+            if pod.index is not None and 0 <= pod.index < job.workers:
+                workers[pod.index] = pod
+            else:
+                surplus.append(pod)
+        elif is_launcher_of(job, pod):
+            (launchers if pod.owner_uid == launcher_uid else remains).append(pod)
+    launchers.sort(key=lambda pod: (pod.created_at, pod.name))
+    surplus.sort(key=lambda pod: (pod.index or 0, pod.name))
+    missing = tuple(index for index in range(job.workers) if index not in workers)
+    return JobPods(
+        workers=workers,
+        surplus=tuple(surplus),
+        launchers=tuple(launchers),
+        remains=tuple(remains),
+        missing=missing,
+    )

@@ -1,4 +1,4 @@
-"""What follows when a worker or the launcher fails: replace it, start the job anew, or end it. Pure.
+"""How a job goes on after a failure: workers are replaced, or the whole job starts anew. Pure.
 
 How often that was done, when, and for which Pods is kept in annotations of the job's ConfigMap, so that a
 controller that was restarted counts on. A failed Pod is counted once: its uid is kept while it is there.
@@ -7,11 +7,18 @@ controller that was restarted counts on. A failed Pod is counted once: its uid i
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from ringleader.controller.decide.decision import PodFacts
+from ringleader.controller.decide import conditions
+from ringleader.controller.decide.decision import Action, Delete, Observed, PodFacts
+from ringleader.controller.decide.decision_builder import DecisionBuilder
+from ringleader.controller.decide.first_failure import FIRST_FAILURE, Failure, failure_of
+from ringleader.controller.decide.ownership import JobPods
+from ringleader.controller.decide.status import job_condition
 from ringleader.kube import rfc3339
+from ringleader.kube.api_resources import CONFIG_MAPS
+from ringleader.mpijob import object_names
 from ringleader.mpijob.annotations import (
     KEEP,
     KNOWN,
@@ -22,6 +29,7 @@ from ringleader.mpijob.annotations import (
     RESTARTS,
 )
 from ringleader.mpijob.model import MPIJob
+from ringleader.mpijob.status import Condition, ConditionType, Truth
 
 COUNT = "ringleader/restarts"
 """How often workers were replaced or the job was started anew."""
@@ -37,11 +45,10 @@ DEFAULT_LIMIT = 6
 FIRST_PAUSE = 10.0
 """Seconds between the first and the second time; they double with each further one, as a Job's do."""
 LONGEST_PAUSE = 360.0
-EVICTED = "Evicted"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record:
+class RestartRecord:
     """What the ConfigMap keeps of a job's restarts."""
 
     count: int = 0
@@ -58,13 +65,13 @@ class Record:
         return self.last + min(FIRST_PAUSE * 2.0 ** min(self.count - 1, 10), LONGEST_PAUSE)
 
 
-def record_of(annotations: Mapping[str, str]) -> Record:
+def record_of(notes: Mapping[str, str]) -> RestartRecord:
     """Read what the ConfigMap's annotations keep; what is no number counts as nothing."""
-    return Record(
-        count=_number(annotations.get(COUNT, "")) or 0,
-        last=rfc3339.seconds_of(annotations.get(LAST, "")),
-        counted=frozenset(annotations.get(COUNTED, "").split()),
-        cause=annotations.get(CAUSE, ""),
+    return RestartRecord(
+        count=_number(notes.get(COUNT, "")) or 0,
+        last=rfc3339.seconds_of(notes.get(LAST, "")),
+        counted=frozenset(notes.get(COUNTED, "").split()),
+        cause=notes.get(CAUSE, ""),
     )
 
 
@@ -79,6 +86,11 @@ def policy(job: MPIJob) -> str:
     return asked if asked in KNOWN[ON_WORKER_FAILURE] else REPLACE
 
 
+def restarts_whole(job: MPIJob) -> bool:
+    """Say whether the whole job starts anew where one of its Pods fails."""
+    return policy(job) == RESTART
+
+
 def limit(job: MPIJob) -> int:
     """Return how often that may be done."""
     asked = _number(job.metadata.annotations.get(RESTART_LIMIT, ""))
@@ -90,34 +102,123 @@ def _number(text: str) -> int | None:
     return int(text) if re.fullmatch(RESTARTS, text) else None
 
 
-def evicted(job: MPIJob, workers: Collection[PodFacts]) -> list[PodFacts]:
-    """Return the evicted workers that end the job: where nobody asked for another thing, any does."""
-    if job.metadata.annotations.get(ON_WORKER_FAILURE, "") in (REPLACE, RESTART):
-        return []
-    return [pod for pod in workers if pod.phase == "Failed" and pod.reason == EVICTED]
+def may_restart(job: MPIJob, failed: Condition, record: RestartRecord) -> bool:
+    """Say whether a job whose launcher failed is to start anew."""
+    if not restarts_whole(job) or failed.reason == conditions.DEADLINE:
+        return False
+    return bool(record.cause) or record.count < limit(job)
 
 
-def disrupted(job: MPIJob, workers: Collection[PodFacts], record: Record) -> list[PodFacts]:
-    """Return the workers that the cluster took away, by a drain or for somebody else: none of them failed."""
-    return [pod for pod in _uncounted(job, workers, record) if pod.disruption]
+def failed_workers(
+    job: MPIJob, workers: Collection[PodFacts], record: RestartRecord, *, disrupted: bool = False
+) -> list[PodFacts]:
+    """Return failed workers that something is to be done about and that are not counted yet.
 
-
-def failed(job: MPIJob, workers: Collection[PodFacts], record: Record) -> list[PodFacts]:
-    """Return failed workers that something is to be done about and that are not counted yet."""
-    return [pod for pod in _uncounted(job, workers, record) if not pod.disruption]
-
-
-def _uncounted(job: MPIJob, workers: Collection[PodFacts], record: Record) -> list[PodFacts]:
+    ``disrupted``: those that the cluster took away instead, by a drain or for somebody else: none of them
+    failed by itself.
+    """
     if policy(job) == KEEP:
         return []
     return [
         pod
         for pod in workers
-        if pod.phase == "Failed" and not pod.is_deleting and short(pod.uid) not in record.counted
+        if pod.phase == "Failed"
+        and not pod.is_deleting
+        and short(pod.uid) not in record.counted
+        and bool(pod.disruption) == disrupted
     ]
 
 
-def counted_now(record: Record, new: Collection[PodFacts], there: Collection[PodFacts]) -> str:
+def counted_now(record: RestartRecord, new: Collection[PodFacts], there: Collection[PodFacts]) -> str:
     """Return the annotation that names the counted Pods: the new ones and those that are still there."""
     left = {short(pod.uid) for pod in there} & record.counted
     return " ".join(sorted(left | {short(pod.uid) for pod in new}))
+
+
+def replace_failed(
+    builder: DecisionBuilder,
+    observed: Observed,
+    pods: JobPods,
+    record: RestartRecord,
+    first_failure: Failure | None,
+) -> list[Action]:
+    """Return the deletions of failed workers, or of everything where the job starts anew.
+
+    The count in the ConfigMap goes up in the stage before them; while it cannot nothing is replaced,
+    nor when the launcher has ended well.
+    """
+    job = builder.job
+    cannot_count = (CONFIG_MAPS.kind, object_names.config(job.metadata.name)) in builder.pauses
+    if observed.config_map is None or cannot_count or pods.has_launched:
+        return []
+    if record.cause:
+        return _start_anew(builder, observed, pods)
+    workers, is_whole = tuple(pods.workers.values()), restarts_whole(job)
+    counted = [pod for pod in workers if pod.phase == "Failed" and short(pod.uid) in record.counted]
+    new = failed_workers(job, workers, record)
+    disrupted = failed_workers(job, workers, record, disrupted=True)
+    if disrupted and is_whole:
+        cause = f"worker {disrupted[0].name} was disrupted ({disrupted[0].disruption})"
+        _forget_failures(builder, cause)
+        _say_restarting(builder, f"{cause}; the job starts from its beginning, which counts as no failure")
+        return _start_anew(builder, observed, pods)
+    failed = job_condition(observed.launcher, "Failed")
+    if not new and (failed is None or not may_restart(job, failed, record)):
+        _forget_counted(builder, pods, record)
+    elif builder.now < record.pause_over:
+        builder.look_again(record.pause_over - builder.now)
+    else:
+        cause = _cause(new, first_failure)
+        _count(builder, pods, record, cause, new)
+        if is_whole:
+            return _start_anew(builder, observed, pods)
+        counted += new
+    return [*Delete.of_pods((*counted, *disrupted))]
+
+
+def is_starting_anew(builder: DecisionBuilder, record: RestartRecord) -> bool:
+    """Say whether old Pods are being cleared away before the job starts from its beginning."""
+    return bool(builder.annotations.get(CAUSE, record.cause))
+
+
+def _count(
+    builder: DecisionBuilder, pods: JobPods, record: RestartRecord, cause: str, new: Sequence[PodFacts]
+) -> None:
+    """Count one restart, and say so."""
+    number = record.count + 1
+    builder.annotations |= {COUNT: str(number), LAST: builder.at}
+    if restarts_whole(builder.job):
+        _forget_failures(builder, cause)
+        what = "the job starts from its beginning"
+    else:
+        builder.annotations[COUNTED] = counted_now(record, new, pods.all_workers)
+        what = "it is made anew" if len(new) == 1 else f"it and {len(new) - 1} more workers are made anew"
+    _say_restarting(builder, f"{cause}; {what} ({number} of {limit(builder.job)})")
+
+
+def _forget_failures(builder: DecisionBuilder, cause: str) -> None:
+    builder.annotations |= {CAUSE: cause, FIRST_FAILURE: None}
+
+
+def _say_restarting(builder: DecisionBuilder, message: str) -> None:
+    builder.set(ConditionType.RESTARTING, Truth.TRUE, conditions.RESTARTING, message)
+    builder.event("Warning", conditions.RESTARTING, message)
+
+
+def _cause(new: Sequence[PodFacts], first_failure: Failure | None) -> str:
+    found = first_failure or (failure_of(new[0]) if new else None)
+    return "the launcher failed" if found is None else found.sentence
+
+
+def _start_anew(builder: DecisionBuilder, observed: Observed, pods: JobPods) -> list[Action]:
+    """Return the deletion of all old Pods; once they are gone the cause is forgotten and the job starts."""
+    if observed.launcher is None and not (*pods.all_workers, *pods.remains, *pods.launchers):
+        builder.annotations[CAUSE] = None
+    return [*Delete.of(observed.launcher), *Delete.of_pods(pods.all_workers)]
+
+
+def _forget_counted(builder: DecisionBuilder, pods: JobPods, record: RestartRecord) -> None:
+    """Forget counted Pods that are gone."""
+    left = counted_now(record, (), pods.all_workers)
+    if record.counted and left != " ".join(sorted(record.counted)):
+        builder.annotations[COUNTED] = left or None

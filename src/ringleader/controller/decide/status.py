@@ -1,4 +1,4 @@
-"""The turns of a job's life as its status tells them: taken up, running, ended. Pure."""
+"""A job's status: created, running, succeeded, failed, and how many Pods of each kind there are. Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from ringleader.controller.decide.conditions import (
     holds,
 )
 from ringleader.controller.decide.decision import Observed
-from ringleader.controller.decide.decision_builder import Draft
-from ringleader.kube import rfc3339
+from ringleader.controller.decide.decision_builder import DecisionBuilder
+from ringleader.controller.decide.ownership import JobPods
 from ringleader.kube.cluster import Object
+from ringleader.kube.metadata import is_deleting
 from ringleader.mpijob.status import Condition, ConditionType, ReplicaStatus, Status, Truth
 
 
@@ -30,23 +31,23 @@ def is_finished(status: Status) -> bool:
     return has_failed or holds(status.conditions, ConditionType.SUCCEEDED)
 
 
-def begin(draft: Draft) -> None:
+def set_created(builder: DecisionBuilder) -> None:
     """Take a job up: Created, its start time; and an invalid spec that is valid now is forgotten."""
-    if not holds(draft.status.conditions, ConditionType.CREATED):
-        message = f"{draft.title} is created."
-        draft.set(ConditionType.CREATED, Truth.TRUE, CREATED, message)
-        draft.note("Normal", CREATED, message)
-    if holds(draft.status.conditions, ConditionType.FAILED):
-        draft.set(ConditionType.FAILED, Truth.FALSE, CORRECTED, "The spec is valid now.")
-    if not draft.status.start_time and not draft.job.spec.run_policy.suspend:
-        draft.status = replace(draft.status, start_time=draft.at)
+    if not holds(builder.status.conditions, ConditionType.CREATED):
+        message = f"{builder.title} is created."
+        builder.set(ConditionType.CREATED, Truth.TRUE, CREATED, message)
+        builder.event("Normal", CREATED, message)
+    if holds(builder.status.conditions, ConditionType.FAILED):
+        builder.set(ConditionType.FAILED, Truth.FALSE, CORRECTED, "The spec is valid now.")
+    if not builder.status.start_time and not builder.job.spec.run_policy.suspend:
+        builder.status = replace(builder.status, start_time=builder.at)
 
 
-def run(draft: Draft) -> None:
+def set_running(builder: DecisionBuilder) -> None:
     """Say, once, that the job runs."""
-    message = f"{draft.title} is running."
-    if draft.set(ConditionType.RUNNING, Truth.TRUE, RUNNING, message):
-        draft.note("Normal", RUNNING, message)
+    message = f"{builder.title} is running."
+    if builder.set(ConditionType.RUNNING, Truth.TRUE, RUNNING, message):
+        builder.event("Normal", RUNNING, message)
 
 
 def job_condition(launcher: Object | None, type_: str) -> Condition | None:
@@ -64,56 +65,71 @@ def job_condition(launcher: Object | None, type_: str) -> Condition | None:
     return None
 
 
-def succeed(draft: Draft, launcher: Object) -> None:
+def has_ended(launcher: Object | None) -> bool:
+    """Say whether the launcher's Job is complete or failed."""
+    return any(job_condition(launcher, type_) is not None for type_ in ("Complete", "Failed"))
+
+
+def set_succeeded(builder: DecisionBuilder, launcher: Object) -> None:
     """End a job whose launcher's Job is complete."""
     done = str(launcher.get("status", {}).get("completionTime") or "")
     failed = int(launcher.get("status", {}).get("failed") or 0)
-    draft.count(launcher=ReplicaStatus(succeeded=1, failed=failed), worker=ReplicaStatus())
-    message = f"{draft.title} successfully completed."
-    _complete(draft, done or draft.at)
-    draft.set(ConditionType.SUCCEEDED, Truth.TRUE, SUCCEEDED, message)
-    draft.note("Normal", SUCCEEDED, message)
+    builder.count(launcher=ReplicaStatus(succeeded=1, failed=failed), worker=ReplicaStatus())
+    message = f"{builder.title} successfully completed."
+    _complete(builder, done or builder.at)
+    builder.set(ConditionType.SUCCEEDED, Truth.TRUE, SUCCEEDED, message)
+    builder.event("Normal", SUCCEEDED, message)
 
 
-def fail(draft: Draft, observed: Observed, reason: str, message: str) -> None:
+def set_failed(builder: DecisionBuilder, observed: Observed, reason: str, message: str) -> None:
     """End a job as failed."""
     launcher = observed.launcher
     failed = int((launcher or {}).get("status", {}).get("failed") or 0)
     counted = None if launcher is None else ReplicaStatus(failed=failed)
-    draft.count(launcher=counted, worker=ReplicaStatus())
-    _complete(draft, draft.at)
-    draft.set(ConditionType.FAILED, Truth.TRUE, reason, message)
-    draft.note("Warning", reason, message)
+    builder.count(launcher=counted, worker=ReplicaStatus())
+    _complete(builder, builder.at)
+    builder.set(ConditionType.FAILED, Truth.TRUE, reason, message)
+    builder.event("Warning", reason, message)
 
 
-def _complete(draft: Draft, at: str) -> None:
+def _complete(builder: DecisionBuilder, at: str) -> None:
     """Set when the job ended, and say so where it was never seen running."""
-    at = draft.status.completion_time or at
-    draft.status = replace(draft.status, completion_time=at)
-    if find(draft.status.conditions, ConditionType.RUNNING) is None:
+    at = builder.status.completion_time or at
+    builder.status = replace(builder.status, completion_time=at)
+    if find(builder.status.conditions, ConditionType.RUNNING) is None:
         never = Condition(
             type=str(ConditionType.RUNNING),
             status=Truth.FALSE,
             reason=RUNNING,
-            message=f"{draft.title} is finished but Running condition was never set.",
+            message=f"{builder.title} is finished but Running condition was never set.",
             last_update_time=at,
             last_transition_time=at,
         )
-        draft.status = replace(draft.status, conditions=(never, *draft.status.conditions))
-    draft.look_again(0.0)
+        builder.status = replace(builder.status, conditions=(never, *builder.status.conditions))
+    builder.look_again(0.0)
 
 
-def deadline(draft: Draft, *, counts_here: bool) -> str:
-    """Return why a job has run for too long; empty where it has not.
+def workers_status(pods: JobPods) -> ReplicaStatus:
+    """Count workers by phase; those that are pending count nowhere."""
+    phases = [pod.phase for pod in pods.workers.values()]
+    return ReplicaStatus(
+        active=phases.count("Running"), succeeded=phases.count("Succeeded"), failed=phases.count("Failed")
+    )
 
-    The launcher's Job has a deadline of its own; this one counts where there is no Job yet, or not the first.
-    """
-    limit = draft.job.spec.run_policy.active_deadline_seconds
-    start = rfc3339.seconds_of(draft.status.start_time)
-    if limit is None or start is None or not counts_here:
-        return ""
-    left = start + limit - draft.now
-    if left > 0:
-        draft.look_again(left)
-        return ""
-    return "Job was active longer than specified deadline"
+
+def launcher_status(launcher: Object, pods: JobPods) -> ReplicaStatus:
+    """Count the launcher's Pods: those that run by the Pods, every failed attempt by the Job."""
+    failed = int(launcher.get("status", {}).get("failed") or 0)
+    return ReplicaStatus(active=running_launchers(pods), failed=failed)
+
+
+def running_launchers(pods: JobPods) -> int:
+    """Return how many of the launcher's Pods run."""
+    return sum(pod.phase == "Running" for pod in pods.launchers)
+
+
+def is_running(launcher: Object | None, pods: JobPods) -> bool:
+    """Say whether the launcher and all workers run."""
+    if launcher is None or is_deleting(launcher) or pods.missing:
+        return False
+    return running_launchers(pods) >= 1 and all(pod.phase == "Running" for pod in pods.workers.values())

@@ -23,13 +23,13 @@ from ringleader.controller.decide.decision import (
     Patch,
     Rejection,
 )
-from ringleader.controller.decide.prerequisites import narrowed
+from ringleader.controller.decide.exec_rights import narrowed
 from ringleader.controller.runtime.caches import Caches
-from ringleader.controller.runtime.projections import controller_of
 from ringleader.errors import Fault, RefusedError
 from ringleader.kube.api_errors import ApiError, UnreachableError
 from ringleader.kube.api_resources import JOBS, PODS, ROLES, SECRETS, SERVICES, Resource
 from ringleader.kube.cluster import Cluster, Object
+from ringleader.kube.metadata import controller_of
 from ringleader.mpijob import object_names
 from ringleader.mpijob.model import KIND, MPIJob
 from ringleader.mpijob.object_metadata import MANAGED_BY, MANAGER
@@ -174,7 +174,7 @@ class Applier:
                 what = f"{resource.kind} {name} was there a moment ago"
                 raise InTheWayError(Fault(where=f"{space}/{name}", what=what)) from None
             raise
-        owner = controller_of(found["metadata"])
+        owner = controller_of(found)
         if owner.get("uid") == job.metadata.uid:
             return await self._adopted(resource, found)
         if resource != PODS:  # a foreign Pod is in no view: the refusal tells of it
@@ -195,7 +195,7 @@ class Applier:
         if job.status.replica_statuses.launcher is None or self._caches.launchers.get(space, launcher):
             return
         found = await self._caches.named.get(JOBS, space, launcher, name)
-        if found is not None and controller_of(found["metadata"]).get("uid") == job.metadata.uid:
+        if found is not None and controller_of(found).get("uid") == job.metadata.uid:
             self._caches.wrote(JOBS, await self._adopted(JOBS, found), name)
 
     async def narrow_rights(self, document: Object) -> None:
@@ -209,7 +209,7 @@ class Applier:
         if not self._settings.has_exec_spawn:
             return
         role = await self._caches.named.get(ROLES, space, object_names.launcher(name), name)
-        if role is None or controller_of(role["metadata"]).get("uid") != uid:
+        if role is None or controller_of(role).get("uid") != uid:
             return
         pods = (kept.value for kept in self._caches.pods.of_job(space, name))
         own = {pod.name for pod in pods if pod.owner_uid == uid and not pod.is_deleting}

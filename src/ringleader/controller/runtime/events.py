@@ -15,7 +15,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ringleader.controller.decide.decision import Note
+from ringleader.controller.decide.decision import JobEvent
 from ringleader.errors import RefusedError
 from ringleader.kube.api_errors import ApiError
 from ringleader.kube.api_resources import EVENTS
@@ -55,12 +55,12 @@ class EventSender:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def submit(self, job: Object, notes: Iterable[Note]) -> None:
-        """Queue the notes of a decision on a job, given as the document that was decided on."""
+    def submit(self, job: Object, events: Iterable[JobEvent]) -> None:
+        """Queue the events of a decision on a job, given as the document that was decided on."""
         uid = job["metadata"]["uid"]
-        for note in notes:
-            event = event_of(job, note, self._clock())
-            name = event["metadata"]["name"]
+        for event in events:
+            document = event_document(job, event, self._clock())
+            name = document["metadata"]["name"]
             if name in self._sent:
                 continue
             self._sent[name] = None
@@ -68,9 +68,9 @@ class EventSender:
                 self._sent.popitem(last=False)
             self._idle.clear()
             if uid in self._waiting:
-                self._waiting[uid].append(event)
+                self._waiting[uid].append(document)
             else:
-                self._waiting[uid] = deque([event])
+                self._waiting[uid] = deque([document])
                 self._turns.put_nowait(uid)
 
     async def run(self) -> None:
@@ -112,17 +112,17 @@ class EventSender:
         _log.warning("event %s of %s was not sent: %s", event["reason"], where, fault)
 
 
-def event_of(job: Object, note: Note, now: float) -> Object:
-    """Return the event that says a note of a job: field by field as the reference controller writes it."""
+def event_document(job: Object, event: JobEvent, now: float) -> Object:
+    """Return an event of a job field by field as the reference controller writes it."""
     meta = job["metadata"]
-    message = note.message
+    message = event.message
     if len(message) > LONGEST_MESSAGE:
         message = message[: LONGEST_MESSAGE - 1] + "…"
     stamp = text_of(now)
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": _name(job, note), "namespace": meta["namespace"]},
+        "metadata": {"name": _name(job, event), "namespace": meta["namespace"]},
         "involvedObject": {
             "apiVersion": API_VERSION,
             "kind": KIND,
@@ -131,8 +131,8 @@ def event_of(job: Object, note: Note, now: float) -> Object:
             "uid": meta["uid"],
             "resourceVersion": meta.get("resourceVersion", ""),
         },
-        "type": note.type,
-        "reason": note.reason,
+        "type": event.type,
+        "reason": event.reason,
         "message": message,
         "source": {"component": COMPONENT},
         "reportingComponent": COMPONENT,
@@ -143,8 +143,8 @@ def event_of(job: Object, note: Note, now: float) -> Object:
     }
 
 
-def _name(job: Object, note: Note) -> str:
+def _name(job: Object, event: JobEvent) -> str:
     conditions = (job.get("status") or {}).get("conditions") or []
-    cause = [job["metadata"]["uid"], conditions, note.type, note.reason, note.message]
+    cause = [job["metadata"]["uid"], conditions, event.type, event.reason, event.message]
     digest = hashlib.sha256(json.dumps(cause, sort_keys=True).encode()).hexdigest()
     return f"{job['metadata']['name']}.{digest[:16]}"

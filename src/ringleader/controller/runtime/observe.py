@@ -6,12 +6,11 @@ import asyncio
 from collections.abc import Iterator, Mapping
 
 from ringleader.controller.decide.decision import Observed, PodFacts, Rejection
-from ringleader.controller.decide.failure_policy import annotations_of
-from ringleader.controller.decide.prerequisites import EXEC_RIGHTS
+from ringleader.controller.decide.exec_rights import EXEC_RIGHTS
 from ringleader.controller.decide.status import is_finished
 from ringleader.controller.runtime.caches import Caches
 from ringleader.controller.runtime.informer_cache import View
-from ringleader.controller.runtime.projections import controller_of, pod_facts
+from ringleader.controller.runtime.projections import pod_facts
 from ringleader.kube.api_errors import ApiError
 from ringleader.kube.api_resources import (
     CONFIG_MAPS,
@@ -28,6 +27,7 @@ from ringleader.kube.api_resources import (
     Resource,
 )
 from ringleader.kube.cluster import Object
+from ringleader.kube.metadata import annotations_of, controller_of, is_deleting
 from ringleader.mpijob import object_names
 from ringleader.mpijob.model import MPIJob
 from ringleader.render.kubernetes.exec_spawn import is_exec
@@ -116,8 +116,7 @@ async def _read(caches: Caches, resource: Resource, name: str, job: MPIJob) -> O
 
 def _is_settled(document: Object, job: MPIJob) -> bool:
     """Say whether an object is the job's own and stays: others come and go without our doing."""
-    meta = document["metadata"]
-    return controller_of(meta).get("uid") == job.metadata.uid and "deletionTimestamp" not in meta
+    return controller_of(document).get("uid") == job.metadata.uid and not is_deleting(document)
 
 
 def _wanted(job: MPIJob, gang: str) -> dict[str, tuple[Resource, str]]:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from contextlib import aclosing
 
-from ringleader.controller.decide.decision import LogWish
+from ringleader.controller.decide.decision import LogRequest
 from ringleader.errors import RefusedError
 from ringleader.kube.cluster import Cluster
 
@@ -20,14 +20,14 @@ PATIENCE = 5.0
 """Seconds for a log: a node that is gone must not hold up the word that the job failed."""
 
 
-async def fetch_tails(cluster: Cluster, namespace: str, wishes: Iterable[LogWish]) -> dict[str, str]:
+async def fetch_tails(cluster: Cluster, namespace: str, wishes: Iterable[LogRequest]) -> dict[str, str]:
     """Return the end of each log by Pod name; empty text where there is none to be had."""
     wanted = list(wishes)
     found = await asyncio.gather(*(_tail(cluster, namespace, wish) for wish in wanted))
     return {wish.pod: text for wish, text in zip(wanted, found, strict=True)}
 
 
-async def _tail(cluster: Cluster, namespace: str, wish: LogWish) -> str:
+async def _tail(cluster: Cluster, namespace: str, wish: LogRequest) -> str:
     parts = []
     try:
         async with asyncio.timeout(PATIENCE):

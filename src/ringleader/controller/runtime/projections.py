@@ -12,6 +12,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from ringleader.controller.decide.decision import ContainerFacts, PodFacts
 from ringleader.kube.cluster import Object
+from ringleader.kube.metadata import controller_of
 from ringleader.mpijob import object_names
 from ringleader.mpijob.model import KIND
 
@@ -43,7 +44,7 @@ def kept(document: Object, value: T) -> Kept[T]:
     """Return what is kept of an object beside its value."""
     meta = document.get("metadata") or {}
     labels = meta.get("labels") or {}
-    owner = controller_of(meta)
+    owner = controller_of(document)
     owner_job = str(owner.get("name", "")) if owner.get("kind") == KIND else ""
     return Kept(
         uid=meta.get("uid", ""),
@@ -56,18 +57,10 @@ def kept(document: Object, value: T) -> Kept[T]:
     )
 
 
-def controller_of(meta: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the owner reference of an object's controller; empty where it has none."""
-    for owner in meta.get("ownerReferences") or ():
-        if owner.get("controller"):
-            return dict(owner)
-    return {}
-
-
 def pod_facts(document: Object) -> PodFacts:
     """Return what is kept of a Pod."""
     meta, spec, status = (document.get(part) or {} for part in ("metadata", "spec", "status"))
-    owner = controller_of(meta)
+    owner = controller_of(document)
     conditions = {one.get("type"): one for one in status.get("conditions") or ()}
     scheduled = conditions.get("PodScheduled") or {}
     disrupted = conditions.get("DisruptionTarget") or {}

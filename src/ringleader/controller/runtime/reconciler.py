@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ringleader.controller.decide.conditions import API_WARNING
-from ringleader.controller.decide.decision import Decision, Note, Observed, Rejection
-from ringleader.controller.decide.policy_order import decide, decide_invalid
+from ringleader.controller.decide.decision import Decision, JobEvent, Observed, Rejection
+from ringleader.controller.decide.invalid_spec import decide_invalid
+from ringleader.controller.decide.policy_order import decide
 from ringleader.controller.decide.status import is_finished
 from ringleader.controller.runtime.apply import Applier, Outcome, rejection
 from ringleader.controller.runtime.caches import Caches, StoredJob
@@ -218,7 +219,7 @@ class Reconciler:
                 memory.warned.add((resource, text))
                 message = f"{resource.kind} {name}: {text}"
                 _log.warning("the API server warns: %s", message)
-                self._events.submit(document, [Note(type="Warning", reason=API_WARNING, message=message)])
+                self._events.submit(document, [JobEvent(type="Warning", reason=API_WARNING, message=message)])
 
     async def _invalid(self, key: Key, document: Object, error: RequestError, run: _Pass) -> Verdict | None:
         await self._applier.narrow_rights(document)
@@ -234,7 +235,7 @@ class Reconciler:
             run.progressed = True
             before = true_conditions(document.get("status") or {})
             self._metrics.conditions(before, true_conditions(decision.status))
-        self._events.submit(document, decision.notes)
+        self._events.submit(document, decision.events)
         return True
 
     def _memory(self, key: Key, kept: Kept[StoredJob]) -> _Memory:
