@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 import cloudpickle
 
 from ringleader.errors import Fault, RankError, RequestError, StoppedError
+from ringleader.horovod_run import accepts_horovod
 from ringleader.host_list import parse_host_list
 from ringleader.job import Host, Job, Placement, Ssh
 from ringleader.launch.launcher import launch
 from ringleader.launch.outcome import Listener, Outcome, RankEnd
 from ringleader.launch.rank_output.lines import Prefixed
 from ringleader.launch.rank_output.standard_streams import StandardOutlets
-from ringleader.runner.keywords import accepts_horovod
 
 R = TypeVar("R")
 
@@ -105,7 +105,7 @@ def run(
     ``hosts`` is ``"h1:2,h2:2"`` or a list of such words or ``Host``s; without it the ranks run here. The
     other options are those of ``ringleader run``; see ``ringleader.job.Job``. Function, arguments and
     results travel pickled (cloudpickle: lambdas and functions of ``__main__`` work). The keywords of
-    ``horovod.run`` are understood too: see ``ringleader.runner.keywords``.
+    ``horovod.run`` are understood too: see ``ringleader.horovod_run``.
 
     The exception of the rank that failed first is raised here again, with the rank's traceback as its cause.
     Raises RankError where a rank ended otherwise (a signal, ``sys.exit``, a time-out, a result that cannot

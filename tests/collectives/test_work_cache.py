@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ringleader.collectives.operations import ReduceOp, Signature, Work, signature_digest
-from ringleader.torch.ops.work_cache import MOST, Repeated
+from ringleader.torch.ops.work_cache import CAPACITY, WorkCache
 
 
 def done(name, tensor, op=ReduceOp.MAX, prescale=1.0):
@@ -15,13 +15,13 @@ def done(name, tensor, op=ReduceOp.MAX, prescale=1.0):
 
 
 def test_a_like_reduction_gets_the_description_of_the_one_before():
-    repeated, work = Repeated(), done("w", torch.zeros(3))
-    repeated.lay_by(work)
+    cache, work = WorkCache(), done("w", torch.zeros(3))
+    cache.put(work)
     assert work.array is None and work.out is None  # the tensor may go
     tensor = torch.ones(3)
-    assert repeated.take("w", tensor, ReduceOp.MAX, 1.0, 1.0) is work
+    assert cache.take("w", tensor, ReduceOp.MAX, 1.0, 1.0) is work
     assert work.array is tensor and work.out is tensor
-    assert repeated.take("w", tensor, ReduceOp.MAX, 1.0, 1.0) is None, "it is under way"
+    assert cache.take("w", tensor, ReduceOp.MAX, 1.0, 1.0) is None, "it is under way"
 
 
 @pytest.mark.parametrize(
@@ -43,19 +43,19 @@ def test_a_like_reduction_gets_the_description_of_the_one_before():
     ],
 )  # fmt: skip
 def test_whatever_differs_is_described_anew(tensor, op, prescale, postscale):
-    repeated = Repeated()
-    repeated.lay_by(done("w", torch.zeros(3)))
-    assert repeated.take("w", tensor, op, prescale, postscale) is None
+    cache = WorkCache()
+    cache.put(done("w", torch.zeros(3)))
+    assert cache.take("w", tensor, op, prescale, postscale) is None
 
 
 def test_only_named_ones_are_kept_and_not_too_many():
-    repeated = Repeated()
+    cache = WorkCache()
     for work in (done(None, torch.zeros(3)), done("a", torch.zeros(3), op=ReduceOp.ADASUM)):
-        repeated.lay_by(work)
+        cache.put(work)
         assert work.array is not None
-    assert repeated.take(None, torch.zeros(3), ReduceOp.MAX, 1.0, 1.0) is None
-    assert repeated.take("a", torch.zeros(3), ReduceOp.ADASUM, 1.0, 1.0) is None
-    for number in range(MOST + 1):
-        repeated.lay_by(done(f"w{number}", torch.zeros(3)))
-    assert repeated.take("w0", torch.zeros(3), ReduceOp.MAX, 1.0, 1.0) is None
-    assert repeated.take(f"w{MOST}", torch.zeros(3), ReduceOp.MAX, 1.0, 1.0) is not None
+    assert cache.take(None, torch.zeros(3), ReduceOp.MAX, 1.0, 1.0) is None
+    assert cache.take("a", torch.zeros(3), ReduceOp.ADASUM, 1.0, 1.0) is None
+    for number in range(CAPACITY + 1):
+        cache.put(done(f"w{number}", torch.zeros(3)))
+    assert cache.take("w0", torch.zeros(3), ReduceOp.MAX, 1.0, 1.0) is None
+    assert cache.take(f"w{CAPACITY}", torch.zeros(3), ReduceOp.MAX, 1.0, 1.0) is not None

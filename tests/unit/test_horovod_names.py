@@ -12,7 +12,6 @@ import torch
 import ringleader.torch as hvd
 from ringleader.common import util
 from ringleader.common.basics import HorovodBasics
-from ringleader.torch import built
 
 PATHS = (
     "common",
@@ -37,7 +36,7 @@ for path in {PATHS!r}:
     theirs, ours = importlib.import_module("horovod." + path), importlib.import_module("ringleader." + path)
     assert theirs is ours, path
 from horovod.common.process_sets import ProcessSet
-import ringleader.torch.process_sets as sets
+import ringleader.common.process_sets as sets
 assert ProcessSet is sets.ProcessSet
 print(sum(name.endswith("torch.mpi_ops") for name in sys.modules))
 """
@@ -65,9 +64,9 @@ def test_nccl_tells_its_version_in_its_own_code(
     monkeypatch.setattr(torch.version, "cuda", "12.8")
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
     monkeypatch.setattr(torch.cuda.nccl, "version", lambda: version)
-    assert built.nccl_built() == code
+    assert util.nccl_built() == code
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: False)
-    assert built.nccl_built() == 0
+    assert util.nccl_built() == 0
 
 
 def test_basics_are_the_adapters_functions() -> None:

@@ -11,8 +11,8 @@ import pytest
 import ringleader.runner
 from ringleader import api
 from ringleader.errors import RequestError
+from ringleader.horovod_run import IGNORED, NAMES, accepts_horovod, translate
 from ringleader.job import Ssh
-from ringleader.runner.keywords import IGNORED, NAMES, accepts_horovod, translate
 from ringleader.torch import mpi_ops
 
 

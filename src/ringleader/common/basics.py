@@ -1,12 +1,15 @@
-"""The class that Horovod's adapters are made of, for scripts that hold one.
+"""Who this rank is, and the object that Horovod's adapters are made of. Path and names are Horovod's.
 
-Path and names are Horovod's. The functions are those of the framework's adapter.
+Nothing here needs a framework: adapters offer these functions as their own.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import Any
+
+from ringleader.collectives.session import PROCESS
+from ringleader.common.process_sets import end_sets
 
 __all__ = ["HorovodBasics"]
 
@@ -26,3 +29,73 @@ class HorovodBasics:
         if name.startswith("_") or not hasattr(adapter, name):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name)
         return getattr(adapter, name)
+
+
+def shutdown() -> None:
+    """Part from the other ranks; `init` may follow. Gradients move into memory of this rank's own."""
+    PROCESS.shutdown()
+    end_sets()
+
+
+def is_initialized() -> bool:
+    """Return whether this process has joined the others."""
+    return PROCESS.session is not None
+
+
+def rank() -> int:
+    """Return the number of this rank among all."""
+    return PROCESS.get().ranks.rank
+
+
+def size() -> int:
+    """Return the number of ranks."""
+    return PROCESS.get().ranks.size
+
+
+def local_rank() -> int:
+    """Return the number of this rank among those of its host."""
+    return PROCESS.get().ranks.local_rank
+
+
+def local_size() -> int:
+    """Return the number of ranks on this host."""
+    return PROCESS.get().ranks.local_size
+
+
+def cross_rank() -> int:
+    """Return the number of this host among those that have this local rank."""
+    return PROCESS.get().ranks.cross_rank
+
+
+def cross_size() -> int:
+    """Return the number of hosts that have this local rank."""
+    return PROCESS.get().ranks.cross_size
+
+
+def is_homogeneous() -> bool:
+    """Return whether every host has the same number of ranks."""
+    return PROCESS.get().ranks.homogeneous
+
+
+def mpi_threads_supported() -> bool:
+    """Return whether MPI may be called from several threads."""
+    return PROCESS.get().engine.threads
+
+
+def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
+    """Write what operations go through from now on to a file, a Chrome trace, in place of what it held.
+
+    Rank 0 writes alone, or each rank its own where the name has ``{rank}`` in it. ``mark_cycles`` shows each
+    meeting of the ranks. A timeline that is being written ends first. Raises `ValueError` before `init`, and
+    where HOROVOD_TIMELINE or RINGLEADER_TIMELINE was not set at that time (``DYNAMIC`` writes nothing before
+    this); OSError where the file cannot be written.
+    """
+    timelines = PROCESS.get().timelines
+    if not timelines.options.dynamic:
+        raise ValueError("Set HOROVOD_TIMELINE=DYNAMIC to enable dynamic timeline usage.")
+    timelines.start(file_path, mark_cycles=mark_cycles)
+
+
+def stop_timeline() -> None:
+    """End the timeline that is being written, if there is one; `ValueError` before `init`."""
+    PROCESS.get().timelines.stop()

@@ -1,16 +1,176 @@
-"""Process sets under the path from which scripts import them."""
+"""Process sets: groups of ranks that do operations on their own. Path, names and meanings are Horovod's."""
 
 from __future__ import annotations
 
-from importlib import import_module
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-_WHERE = "ringleader.torch.process_sets"
-__all__ = ["ProcessSet", "add_process_set", "global_process_set", "remove_process_set"]  # noqa: F822
+from ringleader.collectives.group import Group
+from ringleader.collectives.session import PROCESS
 
 
-def __getattr__(name: str) -> Any:
-    """Return one of the names above. They are imported when asked for, as a framework comes with them."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
-    return getattr(import_module(_WHERE), name)
+class ProcessSet:
+    """Some of the ranks. `init` or `add_process_set` registers it, then operations take it."""
+
+    def __init__(self, ranks_or_comm: Iterable[int] | Any) -> None:
+        """Describe the set by the numbers of its ranks, or by an mpi4py communicator over them."""
+        self.process_set_id: int | None = None
+        self.ranks: list[int] | None = None
+        self.mpi_comm: Any = None
+        if hasattr(ranks_or_comm, "Get_group"):
+            self.mpi_comm = ranks_or_comm
+        else:
+            self.ranks = sorted(int(rank) for rank in ranks_or_comm)
+
+    def size(self) -> int | None:
+        """Return the number of ranks in the set, None before it is registered."""
+        return None if self.process_set_id is None else len(self.ranks or ())
+
+    def rank(self) -> int | None:
+        """Return this rank's number within the set, None before that is registered.
+
+        `ValueError` where this rank is not in it.
+        """
+        return None if self.process_set_id is None else group_of(self, "ProcessSet.rank").ranks.rank
+
+    def included(self) -> bool | None:
+        """Return whether this rank is in the set, None before that is registered."""
+        return None if self.process_set_id is None else PROCESS.get().ranks.rank in (self.ranks or ())
+
+    def __str__(self) -> str:
+        return (
+            f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks}, mpi_comm={self.mpi_comm})"
+        )
+
+
+global_process_set = ProcessSet([])
+"""All ranks."""
+global_process_set.process_set_id = 0
+
+_REGISTERED: list[ProcessSet] = []
+"""Objects of the script that stand for registered sets; they are told when these go."""
+
+_COUNTED: dict[int | None, int] = {}
+"""Number of a process set → operations of it that this rank has asked for."""
+
+
+def next_serial(process_set_id: int | None) -> int:
+    """Count an operation of a process set; the number names it where the script does not.
+
+    Every set counts for itself: ranks that are in different sets do not ask for the same ones. Every
+    operation of every kind is counted before anything else is looked at, also one that fails then: where
+    ranks differ in what fails, they count alike.
+    """
+    serial = _COUNTED.get(process_set_id, 0)
+    _COUNTED[process_set_id] = serial + 1
+    return serial
+
+
+def count_from(serial: int, process_set_id: int = 0) -> None:
+    """Go on counting a set's operations from a number: after a join, or where a number gets a new set."""
+    _COUNTED[process_set_id] = serial
+
+
+def group_of(process_set: ProcessSet, operation: str) -> Group:
+    """Return this rank's part in a set; ``operation`` is whose error it is.
+
+    Raises `NotInitializedError` before `init`, and `ValueError` where the set is not registered or this rank
+    is not in it.
+    """
+    session = PROCESS.get()
+    number = process_set.process_set_id
+    if number == 0:
+        return session.group
+    if number is None or session.registry.table.ranks(number) is None:
+        raise ValueError(f"{operation}: the process set provided is not registered, or was removed.")
+    group = session.registry.group(number)
+    if group is None:
+        raise ValueError(
+            f"{operation}: Rank {session.ranks.rank} is not a member of the provided process set."
+        )
+    return group
+
+
+def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
+    """Register a set after `init` and return it. All ranks call this, in the same order.
+
+    `ValueError` where there is a set of the same ranks, where they are not ranks of this job, and where
+    neither HOROVOD_DYNAMIC_PROCESS_SETS=1 nor ``process_sets="dynamic"`` was given to `init`.
+    """
+    session = PROCESS.get()
+    if not session.settings.dynamic_sets:
+        raise ValueError(
+            "Process sets can be added after hvd.init() only with HOROVOD_DYNAMIC_PROCESS_SETS=1, or "
+            'hvd.init(process_sets="dynamic").'
+        )
+    chosen = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
+    if chosen.process_set_id is not None:
+        raise ValueError(f"{chosen} is registered already.")
+    _look_up_ranks(chosen)
+    chosen.process_set_id = session.registry.add(chosen.ranks or [])
+    count_from(0, chosen.process_set_id)
+    _REGISTERED.append(chosen)
+    return chosen
+
+
+def remove_process_set(process_set: ProcessSet) -> bool:
+    """Forget a set; True where that was done. All ranks call this, in the same order.
+
+    The set of all ranks stays, and what is not registered cannot be removed: False.
+    """
+    session = PROCESS.get()
+    number = process_set.process_set_id
+    if number is None or number == 0 or not session.remove_set(number):
+        return False
+    _forget([known for known in _REGISTERED if known.process_set_id == number])
+    process_set.process_set_id = None
+    return True
+
+
+def begin_sets(process_sets: Sequence[ProcessSet], *, comm: Any, fresh: bool) -> None:
+    """Register what `init` was given; ``fresh`` unless `init` was called before.
+
+    `ValueError` where two of them, or one and the set of all ranks, have the same ranks; then those before it
+    are registered, and so is the set of all ranks.
+    """
+    session = PROCESS.get()
+    if fresh:
+        _forget(list(_REGISTERED))
+        _COUNTED.clear()
+        global_process_set.ranks = list(range(session.ranks.size))
+        global_process_set.mpi_comm = comm if hasattr(comm, "Get_group") else None
+    for one in process_sets:
+        _look_up_ranks(one)
+    if fresh:
+        session.registry.begin([one.ranks or [] for one in process_sets])
+    taken = {0}
+    for one in process_sets:
+        number = session.registry.table.find(tuple(one.ranks or ()))
+        if number is None:
+            raise ValueError(f"{one} is not registered: hvd.init() was called before, without it.")
+        if number in taken:
+            raise ValueError(f"{one} has the same ranks as another process set.")
+        taken.add(number)
+        one.process_set_id = number
+        _REGISTERED.append(one)
+
+
+def end_sets() -> None:
+    """Have all objects of the script stand for no set any more."""
+    _forget(list(_REGISTERED))
+
+
+def process_set_ids_and_ranks() -> dict[int, list[int]]:
+    """Return number → ranks of all registered sets."""
+    return {number: list(ranks) for number, ranks in PROCESS.get().registry.table.all().items()}
+
+
+def _look_up_ranks(process_set: ProcessSet) -> None:
+    if process_set.mpi_comm is not None:
+        process_set.ranks = sorted(PROCESS.get().ranks_of(process_set.mpi_comm))
+
+
+def _forget(process_sets: Sequence[ProcessSet]) -> None:
+    for one in process_sets:
+        one.process_set_id = None
+        _REGISTERED.remove(one)

@@ -92,10 +92,21 @@ def gloo_built(verbose: bool = False) -> bool:
 
 
 def nccl_built(verbose: bool = False) -> int:
-    """Return the version code of the NCCL that PyTorch brings for tensors of a GPU, else 0."""
+    """Return the version code of the NCCL that PyTorch brings for tensors of a GPU, 0 where there is none.
+
+    The code is NCCL's own (``NCCL_VERSION`` of nccl.h): 22304 for 2.23.4, and 2708 for 2.7.8.
+    """
     if not extension_available("torch"):
         return 0
-    return int(import_module("ringleader.torch.built").nccl_built())
+    torch = import_module("torch")
+    if torch.version.cuda is None or not torch.distributed.is_available():
+        return 0
+    if not torch.distributed.is_nccl_available():
+        return 0
+    major, minor, patch = (*torch.cuda.nccl.version(), 0, 0)[:3]
+    if (major, minor) <= (2, 8):
+        return int(major * 1000 + minor * 100 + patch)
+    return int(major * 10000 + minor * 100 + patch)
 
 
 def ddl_built(verbose: bool = False) -> bool:

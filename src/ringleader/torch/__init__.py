@@ -5,31 +5,6 @@ The words, signatures and meanings are Horovod's.
 
 from __future__ import annotations
 
-from ringleader.collectives.exceptions import HorovodInternalError
-from ringleader.torch.basics import (
-    cross_rank,
-    cross_size,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    mpi_threads_supported,
-    rank,
-    shutdown,
-    size,
-)
-from ringleader.torch.built import (
-    ccl_built,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    mpi_built,
-    mpi_enabled,
-    nccl_built,
-    rocm_built,
-)
 from ringleader.torch.compression import Compression
 from ringleader.torch.functions import (
     allgather_object,
@@ -40,10 +15,13 @@ from ringleader.torch.functions import (
 from ringleader.torch.mpi_ops import (
     Adasum,
     Average,
+    HorovodInternalError,
     Max,
     Min,
+    ProcessSet,
     Product,
     Sum,
+    add_process_set,
     allgather,
     allgather_async,
     allreduce,
@@ -57,6 +35,14 @@ from ringleader.torch.mpi_ops import (
     broadcast_,
     broadcast_async,
     broadcast_async_,
+    ccl_built,
+    cross_rank,
+    cross_size,
+    cuda_built,
+    ddl_built,
+    global_process_set,
+    gloo_built,
+    gloo_enabled,
     grouped_allgather,
     grouped_allgather_async,
     grouped_allreduce,
@@ -65,18 +51,32 @@ from ringleader.torch.mpi_ops import (
     grouped_allreduce_async_,
     grouped_reducescatter,
     grouped_reducescatter_async,
+    init,
+    is_homogeneous,
+    is_initialized,
     join,
+    local_rank,
+    local_size,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
     poll,
+    rank,
     reducescatter,
     reducescatter_async,
+    remove_process_set,
+    rocm_built,
+    shutdown,
+    size,
     sparse_allreduce_async,
+    start_timeline,
+    stop_timeline,
     synchronize,
 )
 from ringleader.torch.optimizer import DistributedOptimizer
-from ringleader.torch.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from ringleader.torch.registered_memory import registered_empty
 from ringleader.torch.sync_batch_norm import SyncBatchNorm
-from ringleader.torch.timeline import start_timeline, stop_timeline
 
 __all__ = [
     "Adasum",

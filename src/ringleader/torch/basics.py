@@ -1,14 +1,17 @@
-"""Life of the engine, and who this rank is."""
+"""Life of the engine under PyTorch, and what this PyTorch brings for GPUs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from ringleader.collectives.session import PROCESS, Session
+from ringleader.common.process_sets import ProcessSet, begin_sets
+from ringleader.common.util import gloo_built, mpi_built
 from ringleader.torch.adapter import TorchAdapter
 from ringleader.torch.ops.handles import forget_handles
-from ringleader.torch.process_sets import ProcessSet, begin_sets, end_sets
 
 
 def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | str | None = None) -> None:
@@ -34,57 +37,26 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | 
         begin_sets(given, comm=comm, fresh=fresh)
 
 
-def shutdown() -> None:
-    """Part from the other ranks; `init` may follow. Gradients move into memory of this rank's own."""
-    PROCESS.shutdown()
-    end_sets()
-
-
 def session() -> Session:
     """Return what lives between `init` and `shutdown`; `ValueError` before `init`."""
     return PROCESS.get()
 
 
-def is_initialized() -> bool:
-    """Return whether this process has joined the others."""
-    return PROCESS.session is not None
+def mpi_enabled() -> bool:
+    """Return whether ranks find each other by MPI: always, where it is installed."""
+    return mpi_built()
 
 
-def rank() -> int:
-    """Return the number of this rank among all."""
-    return PROCESS.get().ranks.rank
+def gloo_enabled() -> bool:
+    """Return whether ranks find each other by Gloo: never."""
+    return gloo_built()
 
 
-def size() -> int:
-    """Return the number of ranks."""
-    return PROCESS.get().ranks.size
+def cuda_built() -> bool:
+    """Return whether this PyTorch has tensors on GPUs of Nvidia."""
+    return torch.version.cuda is not None
 
 
-def local_rank() -> int:
-    """Return the number of this rank among those of its host."""
-    return PROCESS.get().ranks.local_rank
-
-
-def local_size() -> int:
-    """Return the number of ranks on this host."""
-    return PROCESS.get().ranks.local_size
-
-
-def cross_rank() -> int:
-    """Return the number of this host among those that have this local rank."""
-    return PROCESS.get().ranks.cross_rank
-
-
-def cross_size() -> int:
-    """Return the number of hosts that have this local rank."""
-    return PROCESS.get().ranks.cross_size
-
-
-def is_homogeneous() -> bool:
-    """Return whether every host has the same number of ranks."""
-    return PROCESS.get().ranks.homogeneous
-
-
-def mpi_threads_supported() -> bool:
-    """Return whether MPI may be called from several threads."""
-    return PROCESS.get().engine.threads
+def rocm_built() -> bool:
+    """Return whether this PyTorch has tensors on GPUs of AMD."""
+    return torch.version.hip is not None

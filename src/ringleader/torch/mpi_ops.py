@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from ringleader.collectives.exceptions import HorovodInternalError
-from ringleader.common.basics import HorovodBasics
-from ringleader.torch.basics import (
+from ringleader.common.basics import (
+    HorovodBasics,
     cross_rank,
     cross_size,
-    init,
     is_homogeneous,
     is_initialized,
     local_rank,
@@ -16,28 +15,24 @@ from ringleader.torch.basics import (
     rank,
     shutdown,
     size,
+    start_timeline,
+    stop_timeline,
 )
-from ringleader.torch.built import (
-    ccl_built,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    mpi_built,
-    mpi_enabled,
-    nccl_built,
-    rocm_built,
+from ringleader.common.process_sets import (
+    ProcessSet,
+    add_process_set,
+    global_process_set,
+    remove_process_set,
 )
+from ringleader.common.util import ccl_built, ddl_built, gloo_built, mpi_built, nccl_built
+from ringleader.torch.basics import cuda_built, gloo_enabled, init, mpi_enabled, rocm_built
 from ringleader.torch.compression import Compression
 from ringleader.torch.ops.allgather import (
     HorovodAllgather,
-    HorovodBroadcast,
     allgather,
     allgather_async,
-    broadcast,
-    broadcast_,
-    broadcast_async,
-    broadcast_async_,
+    grouped_allgather,
+    grouped_allgather_async,
 )
 from ringleader.torch.ops.allreduce import (
     Adasum,
@@ -51,40 +46,34 @@ from ringleader.torch.ops.allreduce import (
     allreduce_,
     allreduce_async,
     allreduce_async_,
-    handle_average_backwards_compatibility,
-)
-from ringleader.torch.ops.alltoall import (
-    HorovodAlltoall,
-    HorovodReducescatter,
-    alltoall,
-    alltoall_async,
-    reducescatter,
-    reducescatter_async,
-)
-from ringleader.torch.ops.grouped import (
-    HorovodGroupedAllgather,
-    HorovodGroupedAllreduce,
-    HorovodGroupedReducescatter,
-    grouped_allgather,
-    grouped_allgather_async,
     grouped_allreduce,
     grouped_allreduce_,
     grouped_allreduce_async,
     grouped_allreduce_async_,
-    grouped_reducescatter,
-    grouped_reducescatter_async,
+    handle_average_backwards_compatibility,
+)
+from ringleader.torch.ops.alltoall import HorovodAlltoall, alltoall, alltoall_async
+from ringleader.torch.ops.broadcast import (
+    HorovodBroadcast,
+    broadcast,
+    broadcast_,
+    broadcast_async,
+    broadcast_async_,
 )
 from ringleader.torch.ops.handles import poll, synchronize
 from ringleader.torch.ops.join_barrier import barrier, join
-from ringleader.torch.ops.sparse_allreduce import sparse_allreduce_async
-from ringleader.torch.process_sets import (
-    ProcessSet,
-    add_process_set,
-    global_process_set,
-    remove_process_set,
+from ringleader.torch.ops.reducescatter import (
+    HorovodReducescatter,
+    grouped_reducescatter,
+    grouped_reducescatter_async,
+    reducescatter,
+    reducescatter_async,
 )
-from ringleader.torch.timeline import start_timeline, stop_timeline
+from ringleader.torch.ops.sparse_allreduce import sparse_allreduce_async
 
+HorovodGroupedAllreduce = HorovodAllreduce
+HorovodGroupedAllgather = HorovodAllgather
+HorovodGroupedReducescatter = HorovodReducescatter
 _basics = HorovodBasics()
 """Horovod's object of ``rank``, ``size`` and so on, which scripts take from here."""
 

@@ -13,8 +13,9 @@ import torch
 from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ringleader.torch.mpi_ops import Sum, allgather, allreduce
-from ringleader.torch.process_sets import ProcessSet, global_process_set, group_of
+from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
+from ringleader.torch.ops.allgather import allgather
+from ringleader.torch.ops.allreduce import Sum, allreduce
 
 NAME = "sync_batch_norm"
 """Names of the exchanges begin so. Layers run one after the other, so they can share them."""

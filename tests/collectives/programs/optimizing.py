@@ -14,9 +14,9 @@ from torch.nn.functional import mse_loss
 
 import ringleader.torch as hvd
 from ringleader.collectives.exceptions import HorovodInternalError
+from ringleader.common.process_sets import global_process_set
 from ringleader.torch.basics import session
 from ringleader.torch.mpi_ops import Adasum
-from ringleader.torch.process_sets import global_process_set
 
 hvd.init(process_sets="dynamic")
 RANK, SIZE = hvd.rank(), hvd.size()

@@ -6,7 +6,7 @@ import time
 import torch
 
 import ringleader.torch as hvd
-from ringleader.torch.process_sets import process_set_ids_and_ranks
+from ringleader.common.process_sets import process_set_ids_and_ranks
 
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()

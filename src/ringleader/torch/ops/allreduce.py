@@ -1,22 +1,30 @@
-"""allreduce and its relatives. Signatures and their order are Horovod's."""
+"""allreduce, of one tensor and of groups. Signatures and their order are Horovod's."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
-from ringleader.collectives.engine import Engine
 from ringleader.collectives.group import Group
 from ringleader.collectives.operations import ReduceOp, Work
+from ringleader.collectives.session import PROCESS
 from ringleader.collectives.transports.adasum import power_of_two
-from ringleader.torch.compression.compressor import Compression, Compressor
+from ringleader.common.process_sets import ProcessSet, global_process_set, group_of, next_serial
+from ringleader.torch.compression import Compression, Compressor
 from ringleader.torch.kernels import dtype_name
-from ringleader.torch.ops.handles import begin, begin_in_place, next_serial, run
-from ringleader.torch.ops.submit import call_for, laid_out, written_back
-from ringleader.torch.ops.work_cache import REPEATED
-from ringleader.torch.process_sets import ProcessSet, global_process_set, group_of
+from ringleader.torch.ops.handles import new_handle
+from ringleader.torch.ops.submit import (
+    DifferentiableOperation,
+    Operation,
+    contiguous,
+    into_tensor,
+    signature_for,
+)
+from ringleader.torch.ops.work_cache import WORK_CACHE
 
 Average = ReduceOp.AVERAGE
 Sum = ReduceOp.SUM
@@ -38,83 +46,86 @@ def handle_average_backwards_compatibility(op: ReduceOp | None, average: bool | 
     return Average if op is None else ReduceOp(op)
 
 
-def check_reduction(op: ReduceOp, tensor: torch.Tensor, member: Group, process_set: ProcessSet) -> None:
-    """Refuse what has no meaning: before any rank is asked for anything."""
+def check_reduction(op: ReduceOp, tensor: torch.Tensor, group: Group) -> None:
+    """Refuse what has no meaning, before any rank is asked for anything."""
     if op is Average:
         if tensor.dtype is torch.bool:
             raise ValueError("bool tensors have no average; op=hvd.Max or hvd.Min tell any and all")
     elif op is Adasum:
-        if process_set is not global_process_set:
+        if group is not PROCESS.get().group:
             raise NotImplementedError("Adasum does not support non-global process sets.")
-        if not power_of_two(member.ranks.size):
+        if not power_of_two(group.ranks.size):
             raise NotImplementedError("Running Adasum with non-power of 2 ranks is not supported.")
         if not tensor.is_floating_point():
             raise ValueError(f"Adasum is for floating-point tensors, and this one is {tensor.dtype}")
 
 
-def reduction(
-    tensor: torch.Tensor,
-    *,
+def _describe(
     in_place: bool,
+    group: Group,
+    tensor: torch.Tensor,
     name: str | None,
     serial: int,
     op: ReduceOp,
-    scales: tuple[float, float],
-    process_set: ProcessSet,
-) -> tuple[Engine, Work]:
-    """Describe the allreduce of a tensor; return it and who does it."""
-    data = laid_out(tensor)
-    member = group_of(process_set, "Allreduce")
-    check_reduction(op, data, member, process_set)
+    prescale: float,
+    postscale: float,
+) -> Work:
+    data = contiguous(tensor)
+    check_reduction(op, data, group)
     device = "cpu" if data.is_cpu else data.device.type
     # Not `work_for`: what the most frequent operation costs besides the exchange counts.
-    call, digest = call_for("allreduce", dtype_name(data), data.shape, device, op, 0, *scales, "")
-    out = data if in_place else torch.empty_like(data)
-    return member.engine, Work(call, digest, name=name, serial=serial, array=data, out=out)
-
-
-def allreduce_now(
-    tensor: torch.Tensor,
-    op: ReduceOp,
-    name: str | None,
-    scales: tuple[float, float],
-    process_set: ProcessSet,
-) -> torch.Tensor:
-    """Reduce the tensor into a new one, apart from autograd."""
-    serial = next_serial(process_set.process_set_id)
-    engine, work = reduction(
-        tensor,
-        in_place=False,
-        name=name,
-        serial=serial,
-        op=op,
-        scales=scales,
-        process_set=process_set,
+    signature, digest = signature_for(
+        "allreduce", dtype_name(data), data.shape, device, op, 0, prescale, postscale, ""
     )
-    return run(engine, work)
+    out = data if in_place else torch.empty_like(data)
+    return Work(signature, digest, name=name, serial=serial, array=data, out=out)
 
 
-class HorovodAllreduce(torch.autograd.Function):
-    """An allreduce whose gradient is the same allreduce of the gradient."""
+ALLREDUCE = Operation("Allreduce", partial(_describe, False))
+"""Arguments: reduction, factor before it, factor after it."""
+ALLREDUCE_IN_PLACE = Operation("Allreduce", partial(_describe, True), result=into_tensor)
+"""The same, with the result in the script's tensor."""
+
+
+class HorovodAllreduce(DifferentiableOperation):
+    """Allreduces whose gradients are the same allreduces of the gradients."""
+
+    operation = ALLREDUCE
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        tensor: torch.Tensor,
-        op: ReduceOp,
-        name: str | None,
-        scales: tuple[float, float],
+    def gradients(
+        grads: list[torch.Tensor],
+        received: list[tuple[int, ...]],
         process_set: ProcessSet,
-    ) -> torch.Tensor:
-        """Reduce."""
-        ctx.facts = (op, scales, process_set)
-        return allreduce_now(tensor, op, name, scales, process_set)
+        arguments: tuple[Any, ...],
+        grouped: bool,
+    ) -> Sequence[torch.Tensor]:
+        """Reduce the gradients."""
+        return reduced_gradients(grads, process_set, arguments, grouped=grouped)
 
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        """Reduce the gradient."""
-        op, scales, process_set = ctx.facts
-        return allreduce_now(grads[0], op, None, scales, process_set), None, None, None, None
+
+def reduced_gradients(
+    grads: list[torch.Tensor],
+    process_set: ProcessSet,
+    arguments: tuple[Any, ...] = (Average, 1.0, 1.0),
+    *,
+    grouped: bool,
+) -> list[torch.Tensor]:
+    """Return the reductions of gradients over the ranks of a process set, their means if nothing is said."""
+    return [work.out for work in ALLREDUCE.works(grads, None, process_set, arguments, grouped=grouped)]
+
+
+def run_compressed(
+    compression: type[Compressor],
+    tensors: Sequence[torch.Tensor],
+    run: Callable[[list[torch.Tensor]], list[torch.Tensor]],
+) -> list[torch.Tensor]:
+    """Do an operation on several tensors in their compressed form."""
+    pairs = [compression.compress(tensor) for tensor in tensors]
+    results = run([small for small, _context in pairs])
+    return [
+        compression.decompress(one, context) for one, (_small, context) in zip(results, pairs, strict=True)
+    ]
 
 
 def allreduce(
@@ -134,12 +145,9 @@ def allreduce(
     `ValueError` for what this rank sees to be wrong, `HorovodInternalError` on all ranks where they differ.
     """
     chosen = handle_average_backwards_compatibility(op, average)
-    scales = (prescale_factor, postscale_factor)
     small, context = compression.compress(tensor)
-    if small.requires_grad and torch.is_grad_enabled():
-        result: torch.Tensor = HorovodAllreduce.apply(small, chosen, name, scales, process_set)  # type: ignore[no-untyped-call]
-    else:
-        result = allreduce_now(small, chosen, name, scales, process_set)
+    operation = HorovodAllreduce if small.requires_grad else ALLREDUCE
+    result = operation.run(small, name, process_set, chosen, prescale_factor, postscale_factor)
     return compression.decompress(result, context)
 
 
@@ -154,18 +162,10 @@ def allreduce_(
 ) -> torch.Tensor:
     """Reduce the tensor over the ranks of a process set in place, and return it. See `allreduce`."""
     chosen = handle_average_backwards_compatibility(op, average)
-    serial = next_serial(process_set.process_set_id)
-    engine, work = reduction(
-        tensor,
-        in_place=True,
-        name=name,
-        serial=serial,
-        op=chosen,
-        scales=(prescale_factor, postscale_factor),
-        process_set=process_set,
+    result: torch.Tensor = ALLREDUCE_IN_PLACE.run(
+        tensor, name, process_set, chosen, prescale_factor, postscale_factor
     )
-    run(engine, work)
-    return written_back(work.array, tensor)
+    return result
 
 
 def allreduce_async(
@@ -179,17 +179,7 @@ def allreduce_async(
 ) -> int:
     """Begin an allreduce and return a handle for `synchronize`; leave the tensor alone until then."""
     chosen = handle_average_backwards_compatibility(op, average)
-    serial = next_serial(process_set.process_set_id)
-    engine, work = reduction(
-        tensor,
-        in_place=False,
-        name=name,
-        serial=serial,
-        op=chosen,
-        scales=(prescale_factor, postscale_factor),
-        process_set=process_set,
-    )
-    return begin(engine, (work,), lambda: work.out)
+    return ALLREDUCE.begin(tensor, name, process_set, chosen, prescale_factor, postscale_factor)
 
 
 def allreduce_async_(
@@ -203,20 +193,81 @@ def allreduce_async_(
 ) -> int:
     """Begin an allreduce in place and return a handle; `synchronize` returns the tensor."""
     chosen = handle_average_backwards_compatibility(op, average)
+    # Not `Operation.begin`: there may be hundreds of these in a step, of which most are in the cache.
     serial = next_serial(process_set.process_set_id)
-    work = REPEATED.take(name, tensor, chosen, prescale_factor, postscale_factor)
+    group = group_of(process_set, "Allreduce")
+    work = WORK_CACHE.take(name, tensor, chosen, prescale_factor, postscale_factor)
     if work is not None:
         work.serial = serial
-        return begin_in_place(group_of(process_set, "Allreduce").engine, work)
-    engine, work = reduction(
-        tensor,
-        in_place=True,
-        name=name,
-        serial=serial,
-        op=chosen,
-        scales=(prescale_factor, postscale_factor),
-        process_set=process_set,
-    )
+    else:
+        work = _describe(True, group, tensor, name, serial, chosen, prescale_factor, postscale_factor)
+    engine = group.engine
+    engine.submit(work)
     if work.out is tensor:
-        return begin_in_place(engine, work)
-    return begin(engine, (work,), lambda: written_back(work.out, tensor))
+        return new_handle(engine, (work,), None)
+    return new_handle(engine, (work,), lambda: into_tensor(work, tensor))
+
+
+def grouped_allreduce(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    compression: type[Compressor] = Compression.none,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> list[torch.Tensor]:
+    """Return the reductions of several tensors over the ranks of a process set; see `allreduce`."""
+    chosen = handle_average_backwards_compatibility(op, average)
+
+    def run(small: list[torch.Tensor]) -> list[torch.Tensor]:
+        return HorovodAllreduce.run_group(small, name, process_set, chosen, prescale_factor, postscale_factor)
+
+    return run_compressed(compression, tensors, run)
+
+
+def grouped_allreduce_async(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Begin allreduces of several tensors; `synchronize` of the handle returns a tuple."""
+    chosen = handle_average_backwards_compatibility(op, average)
+    return ALLREDUCE.begin_group(tensors, name, process_set, chosen, prescale_factor, postscale_factor)
+
+
+def grouped_allreduce_(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> list[torch.Tensor]:
+    """Reduce several tensors in place, and return them."""
+    chosen = handle_average_backwards_compatibility(op, average)
+    return list(
+        ALLREDUCE_IN_PLACE.run_group(tensors, name, process_set, chosen, prescale_factor, postscale_factor)
+    )
+
+
+def grouped_allreduce_async_(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Begin allreduces of several tensors in place; `synchronize` of the handle returns a tuple of them."""
+    chosen = handle_average_backwards_compatibility(op, average)
+    return ALLREDUCE_IN_PLACE.begin_group(
+        tensors, name, process_set, chosen, prescale_factor, postscale_factor
+    )

@@ -1,4 +1,4 @@
-"""alltoall and reducescatter: operations after which every rank has rows of its own."""
+"""alltoall: every rank sends rows to every other one. Signatures and their order are Horovod's."""
 
 from __future__ import annotations
 
@@ -7,15 +7,10 @@ from typing import Any
 
 import torch
 
-from ringleader.collectives.engine import Engine
-from ringleader.collectives.exceptions import HorovodInternalError
-from ringleader.collectives.operations import ReduceOp, Work
-from ringleader.torch.compression.compressor import Compression, Compressor
-from ringleader.torch.ops.allgather import allgather_now
-from ringleader.torch.ops.allreduce import Average, Sum, check_reduction
-from ringleader.torch.ops.handles import begin, next_serial, run
-from ringleader.torch.ops.submit import laid_out, work_for
-from ringleader.torch.process_sets import ProcessSet, global_process_set, group_of
+from ringleader.collectives.group import Group
+from ringleader.collectives.operations import Work
+from ringleader.common.process_sets import ProcessSet, global_process_set
+from ringleader.torch.ops.submit import Operation, contiguous, work_for
 
 Splits = torch.Tensor | Sequence[int] | None
 
@@ -41,28 +36,19 @@ def _checked_splits(tensor: torch.Tensor, splits: Splits, size: int) -> tuple[in
     return counts
 
 
-def _exchange(
-    tensor: torch.Tensor, splits: Splits, name: str | None, serial: int, process_set: ProcessSet
-) -> tuple[Engine, Work]:
-    member = group_of(process_set, "Alltoall")
-    counts = _checked_splits(tensor, splits, member.ranks.size)
-    data = laid_out(tensor)
-    work = work_for("alltoall", data, None, name=name, serial=serial, splits=counts)
-    return member.engine, work
+def _describe(group: Group, tensor: torch.Tensor, name: str | None, serial: int, splits: Splits) -> Work:
+    counts = _checked_splits(tensor, splits, group.ranks.size)
+    return work_for("alltoall", contiguous(tensor), None, name=name, serial=serial, splits=counts)
 
 
-def _pair(work: Work) -> tuple[torch.Tensor, torch.Tensor]:
+def _received(work: Work, _tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the rows that came, and how many from each rank."""
     output: torch.Tensor = work.out
     return output, torch.tensor(work.received, dtype=torch.int32, device=output.device)
 
 
-def _alltoall_now(
-    tensor: torch.Tensor, splits: Splits, name: str | None, process_set: ProcessSet
-) -> tuple[torch.Tensor, torch.Tensor]:
-    engine, work = _exchange(tensor, splits, name, next_serial(process_set.process_set_id), process_set)
-    run(engine, work)
-    return _pair(work)
+ALLTOALL = Operation("Alltoall", _describe, result=_received)
+"""Argument: the splits."""
 
 
 class HorovodAlltoall(torch.autograd.Function):
@@ -73,7 +59,8 @@ class HorovodAlltoall(torch.autograd.Function):
         ctx: Any, tensor: torch.Tensor, splits: Splits, name: str | None, process_set: ProcessSet
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Exchange."""
-        output, received = _alltoall_now(tensor, splits, name, process_set)
+        output: torch.Tensor
+        output, received = ALLTOALL.run(tensor, name, process_set, splits)
         ctx.facts = (received.cpu(), tensor.size(0), process_set)
         ctx.mark_non_differentiable(received)
         return output, received
@@ -82,7 +69,7 @@ class HorovodAlltoall(torch.autograd.Function):
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
         """Exchange the gradient; rows that went nowhere have none."""
         received, rows, process_set = ctx.facts
-        grad = _alltoall_now(grads[0], received, None, process_set)[0]
+        grad, _counts = ALLTOALL.run(grads[0], None, process_set, received)
         if grad.size(0) < rows:
             grad = torch.cat([grad, grad.new_zeros(rows - grad.size(0), *grad.shape[1:])])
         return grad, None, None, None
@@ -103,7 +90,7 @@ def alltoall(
     if tensor.requires_grad and torch.is_grad_enabled():
         output, received = HorovodAlltoall.apply(tensor, splits, name, process_set)  # type: ignore[no-untyped-call]
     else:
-        output, received = _alltoall_now(tensor, splits, name, process_set)
+        output, received = ALLTOALL.run(tensor, name, process_set, splits)
     return output if splits is None else (output, received)
 
 
@@ -114,118 +101,4 @@ def alltoall_async(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Begin an alltoall and return a handle; `synchronize` returns the pair, with splits or without."""
-    serial = next_serial(process_set.process_set_id)
-    engine, work = _exchange(tensor, splits, name, serial, process_set)
-    return begin(engine, (work,), lambda: _pair(work))
-
-
-def scattering(
-    tensor: torch.Tensor,
-    name: str | None,
-    serial: int,
-    op: ReduceOp,
-    process_set: ProcessSet,
-    scales: tuple[float, float],
-) -> tuple[Engine, Work]:
-    """Describe the reducescatter of a tensor; return it and who does it."""
-    member = group_of(process_set, "Reducescatter")
-    if op not in (Average, Sum):
-        raise HorovodInternalError(f"reducescatter is for Average and Sum, not {ReduceOp(op).name.title()}")
-    check_reduction(ReduceOp(op), tensor, member, process_set)
-    if tensor.dim() == 0:
-        raise ValueError("a tensor without dimensions cannot be scattered; use tensor.reshape(1)")
-    work = work_for(
-        "reducescatter",
-        laid_out(tensor),
-        None,
-        name=name,
-        serial=serial,
-        op=ReduceOp(op),
-        prescale=scales[0],
-        postscale=scales[1],
-    )
-    return member.engine, work
-
-
-def _reducescatter_now(
-    tensor: torch.Tensor,
-    name: str | None,
-    op: ReduceOp,
-    process_set: ProcessSet,
-    scales: tuple[float, float],
-) -> torch.Tensor:
-    engine, work = scattering(tensor, name, next_serial(process_set.process_set_id), op, process_set, scales)
-    return run(engine, work)
-
-
-def scaled_gradient(
-    grad: torch.Tensor, op: ReduceOp, process_set: ProcessSet, scales: tuple[float, float]
-) -> torch.Tensor:
-    """Return the gradient of a reducescatter before it is gathered.
-
-    As in Horovod a sum has the number of ranks times the gradient of an average.
-    """
-    size = group_of(process_set, "Reducescatter").ranks.size if op == Sum else 1
-    return grad * (size * scales[0] * scales[1])
-
-
-class HorovodReducescatter(torch.autograd.Function):
-    """A reducescatter whose gradient is gathered."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        tensor: torch.Tensor,
-        name: str | None,
-        op: ReduceOp,
-        process_set: ProcessSet,
-        scales: tuple[float, float],
-    ) -> torch.Tensor:
-        """Reduce and scatter."""
-        ctx.facts = (op, process_set, scales)
-        return _reducescatter_now(tensor, name, op, process_set, scales)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        """Gather the gradient."""
-        op, process_set, scales = ctx.facts
-        grad = scaled_gradient(grads[0], op, process_set, scales)
-        return allgather_now(grad, None, process_set)[0], None, None, None, None
-
-
-def reducescatter(
-    tensor: torch.Tensor,
-    name: str | None = None,
-    compression: type[Compressor] = Compression.none,
-    op: ReduceOp = Average,
-    process_set: ProcessSet = global_process_set,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-) -> torch.Tensor:
-    """Reduce the tensor over the ranks of a process set and return this rank's rows of it; differentiable.
-
-    The first ``rows % size`` ranks get one row more than the others. ``op`` is Average or Sum;
-    `HorovodInternalError` for any other.
-    """
-    small, context = compression.compress(tensor)
-    scales = (prescale_factor, postscale_factor)
-    if small.requires_grad and torch.is_grad_enabled():
-        result: torch.Tensor = HorovodReducescatter.apply(small, name, op, process_set, scales)  # type: ignore[no-untyped-call]
-    else:
-        result = _reducescatter_now(small, name, op, process_set, scales)
-    return compression.decompress(result, context)
-
-
-def reducescatter_async(
-    tensor: torch.Tensor,
-    name: str | None = None,
-    op: ReduceOp = Average,
-    process_set: ProcessSet = global_process_set,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-) -> int:
-    """Begin a reducescatter and return a handle."""
-    serial = next_serial(process_set.process_set_id)
-    scales = (prescale_factor, postscale_factor)
-    engine, work = scattering(tensor, name, serial, op, process_set, scales)
-    return begin(engine, (work,), lambda: work.out)
+    return ALLTOALL.begin(tensor, name, process_set, splits)

@@ -1,17 +1,25 @@
-"""Meetings without data: `barrier`, and `join` for ranks that have no more of it."""
+"""Operations without data: `barrier`, and `join` for ranks that have no more of it."""
 
 from __future__ import annotations
 
-from ringleader.torch.basics import session
-from ringleader.torch.ops.handles import count_from, next_serial
-from ringleader.torch.ops.submit import meeting
-from ringleader.torch.process_sets import ProcessSet, global_process_set, group_of
+from ringleader.collectives.operations import ReduceOp, Work
+from ringleader.collectives.session import PROCESS
+from ringleader.common.process_sets import (
+    ProcessSet,
+    count_from,
+    global_process_set,
+    group_of,
+    next_serial,
+)
+from ringleader.torch.ops.submit import signature_for
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Wait until all ranks of a process set have called this."""
     serial = next_serial(process_set.process_set_id)
-    group_of(process_set, "Barrier").engine.run(meeting("barrier", serial))
+    signature, digest = signature_for("barrier", "uint8", (), "cpu", ReduceOp.SUM, 0, 1.0, 1.0, "")
+    work = Work(signature, digest, name=None, serial=serial, array=None, out=None)
+    group_of(process_set, "Barrier").engine.run(work)
 
 
 def join(device: int = -1) -> int:
@@ -22,5 +30,5 @@ def join(device: int = -1) -> int:
     serial = next_serial(global_process_set.process_set_id)
     last, counted = group_of(global_process_set, "Join").engine.join(serial)
     count_from(counted + 1)
-    session().at_join.call()
+    PROCESS.get().at_join.call()
     return last

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import torch
 
 from ringleader.collectives.operations import ReduceOp
+from ringleader.common.process_sets import ProcessSet, global_process_set, group_of, next_serial
 from ringleader.torch.kernels import TorchKernels
-from ringleader.torch.ops.allgather import gathering
+from ringleader.torch.ops.allgather import describe_allgather
 from ringleader.torch.ops.allreduce import Average, Sum, handle_average_backwards_compatibility
-from ringleader.torch.ops.handles import begin, next_serial, synchronize
-from ringleader.torch.process_sets import ProcessSet, global_process_set, group_of
+from ringleader.torch.ops.handles import new_handle, synchronize
 
 
 def sparse_allreduce_async(
@@ -35,19 +35,21 @@ def sparse_allreduce_async(
     size, dense = tuple(tensor.shape), tensor.dense_dim()
     own = tensor.detach().coalesce()
     serial = next_serial(process_set.process_set_id)
-    member = group_of(process_set, "Allgather")
+    group = group_of(process_set, "Allgather")
     base = f"noname.{serial}" if name is None else name
     note = f"entries of a sparse tensor of size {list(size)} with {dense} dense dimensions"
-    _engine, indices = gathering(own.indices().t(), f"{base}.indices", serial, process_set, note)
-    _engine, values = gathering(own.values(), f"{base}.values", serial, process_set, note)
-    both = (indices, values)
-    handle = begin(member.engine, both, lambda: tuple(work.out for work in both))
+    works = (
+        describe_allgather(group, own.indices().t(), f"{base}.indices", serial, note),
+        describe_allgather(group, own.values(), f"{base}.values", serial, note),
+    )
+    group.engine.submit_all(works)
+    handle = new_handle(group.engine, works, lambda: tuple(work.out for work in works))
 
     def wait() -> torch.Tensor:
-        spans, values = synchronize(handle)
-        total = torch.sparse_coo_tensor(spans.t(), values, size, check_invariants=False).coalesce()
+        indices, values = synchronize(handle)
+        total = torch.sparse_coo_tensor(indices.t(), values, size, check_invariants=False).coalesce()
         if chosen is Average:
-            TorchKernels().scale(total.values(), 1.0 / member.ranks.size)
+            TorchKernels().scale(total.values(), 1.0 / group.ranks.size)
         return total
 
     return wait

@@ -1,7 +1,7 @@
-"""Reductions that come again in every step under their name: what describes one is made once.
+"""A cache of works: the description of a reduction that comes again in every step is made once.
 
 Describing an operation costs more than a few KiB cost to reduce. So the description of a reduction that is
-done is laid by, without its tensor, until a like one is asked for under the same name.
+done is kept, without its tensor, until a like one is submitted under the same name.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import torch
 from ringleader.collectives.operations import ReduceOp, Work
 from ringleader.torch.kernels import DTYPES
 
-MOST = 4096
+CAPACITY = 4096
 """Descriptions that are kept."""
 _STRIDED = torch.strided
 
 
-class Repeated:
+class WorkCache:
     """Works that are done, by the name that the script gave them."""
 
     def __init__(self) -> None:
@@ -47,13 +47,13 @@ class Repeated:
         work.array = work.out = tensor
         return work
 
-    def lay_by(self, work: Work) -> None:
+    def put(self, work: Work) -> None:
         """Keep the description of a reduction in place that is done and that nobody asks about any more."""
         name = work.local_name
         # Whether Adasum can be had depends on more than the tensor, and is checked each time.
         if name is None or work.signature.op is ReduceOp.ADASUM:
             return
-        if len(self._works) >= MOST:
+        if len(self._works) >= CAPACITY:
             self._works.clear()
         work.array = work.out = None
         self._works[name] = work
@@ -63,5 +63,5 @@ class Repeated:
         self._works.clear()
 
 
-REPEATED = Repeated()
-"""Those of this process."""
+WORK_CACHE = WorkCache()
+"""That of this process."""

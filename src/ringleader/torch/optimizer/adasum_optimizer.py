@@ -16,6 +16,7 @@ from typing import Any, Self
 import torch
 
 from ringleader.collectives.operations import ReduceOp
+from ringleader.common.process_sets import global_process_set, group_of
 from ringleader.torch.basics import session
 from ringleader.torch.compression.compressor import PowerSGD, TopK
 from ringleader.torch.engine_operations import anybody, everybody, reduce_all, reduction
@@ -23,7 +24,6 @@ from ringleader.torch.optimizer.optimizer_arguments import Settings
 from ringleader.torch.optimizer.optimizer_mixin import Front
 from ringleader.torch.optimizer.step_metrics import StepReport
 from ringleader.torch.optimizer.trained_parameters import Participants
-from ringleader.torch.process_sets import global_process_set, group_of
 
 _SERIAL = itertools.count()
 
@@ -41,11 +41,11 @@ class AdasumFront(Front):
     def prepare(self) -> None:
         """Meet the other ranks; `ValueError` where they have other parameters. Collective."""
         current = session()
-        member = group_of(global_process_set, "Allreduce")
-        size = member.ranks.size
+        group = group_of(global_process_set, "Allreduce")
+        size = group.ranks.size
         if size & (size - 1):
             raise NotImplementedError("Running Adasum with non-power of 2 ranks is not supported yet.")
-        self._engine = member.engine
+        self._engine = group.engine
         self._report = StepReport.from_environment(current.engine, timelines=current.timelines)
         inside = self._participants.choose(self.param_groups)
         everything = [p for group in self.param_groups for p in group["params"]]

@@ -14,7 +14,9 @@ import torch
 from ringleader.collectives.bucket_plan import first_difference
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.operations import ReduceOp
-from ringleader.torch.basics import session, size
+from ringleader.common.basics import size
+from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
+from ringleader.torch.basics import session
 from ringleader.torch.compression.compressor import (
     Compression,
     Compressor,
@@ -23,7 +25,7 @@ from ringleader.torch.compression.compressor import (
     wire_dtype_of,
 )
 from ringleader.torch.engine_operations import everybody, reduce_all, reduction, sum_over_ranks
-from ringleader.torch.mpi_ops import Average
+from ringleader.torch.ops.allreduce import Average
 from ringleader.torch.optimizer.adasum_optimizer import AdasumFront
 from ringleader.torch.optimizer.autotune import Autotune, autotune
 from ringleader.torch.optimizer.bucket_memory import Manner, Named, shapes_of
@@ -39,7 +41,6 @@ from ringleader.torch.optimizer.optimizer_mixin import Front, remove_hooks, wrap
 from ringleader.torch.optimizer.sparse_gradients import sum_sparse
 from ringleader.torch.optimizer.step_metrics import StepReport
 from ringleader.torch.optimizer.trained_parameters import Participants
-from ringleader.torch.process_sets import ProcessSet, global_process_set, group_of
 
 BUCKET_BYTES = 8 << 20
 """Bucket size where buckets travel while backward goes on; on one host all gradients are one bucket."""
@@ -94,13 +95,13 @@ class DistributedFront(Front):
         current.at_shutdown.add(self.part)
         if not everywhere and settings.process_set.included() is False:
             return
-        member = group_of(settings.process_set, "Allreduce")
-        self._engine: Engine = member.engine
-        if self._autotune is None or self._autotune.engine is not member.engine:
-            self._autotune = autotune(member.engine, settings.cap_bytes)
+        group = group_of(settings.process_set, "Allreduce")
+        self._engine: Engine = group.engine
+        if self._autotune is None or self._autotune.engine is not group.engine:
+            self._autotune = autotune(group.engine, settings.cap_bytes)
             if self._autotune is not None:
                 current.at_join.add(self._autotune.end)
-        if member.ranks.size == 1 or member.engine.transport.name == "uncoupled":
+        if group.ranks.size == 1 or group.engine.transport.name == "uncoupled":
             return
         names = {**dict(_turned(default_names(self.param_groups))), **self._parameter_names}
         everything = [(names[p], p) for group in self.param_groups for p in group["params"]]
@@ -109,7 +110,7 @@ class DistributedFront(Front):
         for other in [other for other in _EXCHANGING if other.holds(mine)]:
             other.part()
         _EXCHANGING.add(self)
-        manner = self._manner(self._named, member.ranks.hosts)
+        manner = self._manner(self._named, group.ranks.hosts)
         self._exchanger = self._new_exchanger(self._named, manner)
         self._hook([parameter for _name, parameter in self._named])
 

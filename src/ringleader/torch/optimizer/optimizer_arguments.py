@@ -12,9 +12,9 @@ import torch
 
 from ringleader.collectives.bucket_plan import even_groups
 from ringleader.collectives.operations import ReduceOp
+from ringleader.common.process_sets import ProcessSet
 from ringleader.torch.compression.compressor import Compressor
 from ringleader.torch.optimizer.bucket_memory import Named, shapes_of
-from ringleader.torch.process_sets import ProcessSet
 
 Groups = int | Sequence[Sequence[torch.Tensor]] | None
 
