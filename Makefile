@@ -6,13 +6,19 @@ BIN := $(VENV)/bin
 # With a CPU wheel of this version at hand pip takes it; elsewhere pip may bring the CUDA build, which works too.
 TORCH ?= torch==2.13.0
 PYTEST := $(BIN)/pytest -q
-# What starts processes, hosts and servers is run once more where it fails, and said to have been (RERUN): a
+# What starts processes, hosts and servers is run once more where it fails, and listed at the end (--reruns): a
 # busy machine can end any deadline. What fails twice has failed. Pure tests get no second chance.
-SYSTEM_PYTEST := $(PYTEST) --reruns 1 -rR
+SHORT := -m "not long"
+LONG := --reruns 1 -m long
+SYSTEM := --reruns 1 $(SHORT)
+# Lines of stages run beside each other, two of them: what counts on the processors, and what mostly waits.
+BESIDE := $(MAKE) --no-print-directory --jobs 2 --output-sync=line
 STAGE := scripts/stage
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup system demo test test-quick test-images lint types floors unit ssh mpi collectives examples lab browser bench bench-controller campaign-inputs campaign-faults clean
+.PHONY: help setup system demo needs test test-all test-quick test-images lint types imports unit mpi collectives lab \
+	line-checks line-unit line-ranks line-hosts line-long-ranks line-long-hosts \
+	bench bench-controller campaign-inputs campaign-faults clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -45,29 +51,63 @@ system:  ## what tests and lab need from the system (as root with apt-get)
 demo: setup  ## train a real model on 1 and 2 ranks; a table and a page come out
 	@examples/demo.sh
 
-test: setup  ## everything: lint, types, floors, unit, MPI, lab, images, examples, browser
+test: needs  ## everything but the long campaigns, in about 12 minutes on two cores
 	@$(STAGE) --begin
-	@$(STAGE) system $(MAKE) --no-print-directory system
-	@$(STAGE) mpi-intel $(MAKE) --no-print-directory .mpi/intel/.ready
-	@$(STAGE) kubectl $(MAKE) --no-print-directory .tools/kubectl/.ready
-	@$(STAGE) lint $(MAKE) --no-print-directory lint
-	@$(STAGE) types $(MAKE) --no-print-directory types
-	@$(STAGE) floors $(MAKE) --no-print-directory floors
-	@$(STAGE) unit $(PYTEST) tests/unit
-	@$(STAGE) ssh $(SYSTEM_PYTEST) tests/ssh
-	@$(STAGE) mpi $(SYSTEM_PYTEST) tests/mpi
-	@$(STAGE) collectives $(SYSTEM_PYTEST) tests/collectives
-	@$(STAGE) examples $(SYSTEM_PYTEST) tests/examples
-	@$(STAGE) lab $(SYSTEM_PYTEST) tests/lab
-	@$(STAGE) images $(SYSTEM_PYTEST) tests/images
-	@$(STAGE) report $(SYSTEM_PYTEST) tests/report
-	@$(STAGE) kube $(SYSTEM_PYTEST) tests/kube
-	@$(STAGE) controller $(SYSTEM_PYTEST) tests/controller
-	@$(STAGE) docs $(PYTEST) tests/docs
+	@$(BESIDE) line-checks line-unit
+	@$(BESIDE) line-ranks line-hosts
 	@$(STAGE) --summary
 
-test-quick: setup lint types floors  ## what you run all day: lint, types, floors, unit tests
-	@$(PYTEST) tests/unit
+test-all: needs  ## `make test`, then the long campaigns: about 40 minutes more
+	@$(STAGE) --begin
+	@$(BESIDE) line-checks line-unit
+	@$(BESIDE) line-ranks line-hosts
+	@$(BESIDE) line-long-ranks line-long-hosts
+	@$(STAGE) --summary
+
+test-quick: setup  ## what you run all day: lint, types, imports, and every test that starts nothing
+	@$(STAGE) --begin
+	@$(BESIDE) line-checks line-unit
+	@$(STAGE) --summary
+
+needs: setup
+	@mkdir -p build
+	@$(MAKE) --no-print-directory system .mpi/intel/.ready .tools/kubectl/.ready
+
+line-checks:
+	@$(STAGE) lint $(BIN)/ruff check
+	@$(STAGE) format $(BIN)/ruff format --check
+	@$(STAGE) imports $(BIN)/lint-imports --no-logo
+	@$(STAGE) types $(BIN)/mypy
+	@$(STAGE) docs $(PYTEST) tests/docs
+
+line-unit:
+	@$(STAGE) unit $(PYTEST) -n 2 -m "not process" tests/unit
+
+line-ranks:
+	@$(STAGE) collectives $(PYTEST) $(SYSTEM) tests/collectives
+	@$(STAGE) examples $(PYTEST) $(SYSTEM) tests/examples
+	@$(STAGE) processes $(PYTEST) --reruns 1 -m process tests/unit
+
+line-hosts:
+	@$(STAGE) mpi $(PYTEST) $(SYSTEM) -n 3 --dist loadfile tests/mpi
+	@$(STAGE) kube $(PYTEST) $(SYSTEM) -n 2 --dist loadfile tests/kube
+	@$(STAGE) controller $(PYTEST) $(SYSTEM) -n 2 --dist loadfile tests/controller
+	@$(STAGE) ssh $(PYTEST) $(SYSTEM) -n 2 --dist loadfile tests/ssh
+	@$(STAGE) lab $(PYTEST) $(SYSTEM) tests/lab
+	@$(STAGE) report $(PYTEST) $(SYSTEM) tests/report
+	@$(STAGE) images $(PYTEST) $(SYSTEM) tests/images
+
+line-long-ranks:
+	@$(STAGE) long-collectives $(PYTEST) $(LONG) tests/collectives
+	@$(STAGE) long-mpi $(PYTEST) $(LONG) tests/mpi
+	@$(STAGE) long-examples $(PYTEST) $(LONG) tests/examples
+
+line-long-hosts:
+	@$(STAGE) long-images $(PYTEST) $(LONG) tests/images
+	@$(STAGE) long-kube $(PYTEST) $(LONG) tests/kube tests/controller tests/ssh
+	@$(STAGE) long-lab $(PYTEST) $(LONG) tests/lab tests/report
+	@$(STAGE) campaign-inputs $(BIN)/python tests/campaigns/bad_input.py --sample 150
+	@$(STAGE) campaign-faults $(BIN)/python tests/campaigns/faults.py --trials 40
 
 lint: setup
 	@$(BIN)/ruff check
@@ -76,11 +116,11 @@ lint: setup
 types: setup
 	@$(BIN)/mypy
 
-floors: setup  ## imports go down only; pure rooms stay pure
+imports: setup  ## imports go down only; pure modules stay pure
 	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
 
 unit: setup
-	@$(PYTEST) tests/unit
+	@$(PYTEST) -n 2 tests/unit
 
 mpi: setup system .mpi/intel/.ready
 	@$(PYTEST) tests/mpi

@@ -36,6 +36,25 @@ for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, signal.default_int_handler if _number is signal.SIGINT else signal.SIG_DFL)
 
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where a stage asks for it (`scripts/stage`), keep every test's time, and who needed a second try."""
+    # Workers of pytest-xdist tell their controller, which tells the stage.
+    if (file := os.environ.get("PYTEST_OUTCOMES")) and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Outcomes(Path(file)))
+
+
+class Outcomes:
+    """Writes a line per phase of a test: its outcome, its seconds, its name."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        with self._file.open("a") as file:
+            file.write(f"{report.outcome}\t{report.duration:.3f}\t{report.nodeid}\n")
+
+
 ROOT = Path(__file__).resolve().parents[1]
 INTEL = ROOT / ".mpi/intel"
 # kubectl as `make test` brings it, behind the machine's own.

@@ -1,4 +1,4 @@
-"""Ranks for the tests of the engine: programs under tests/collectives/programs, started by a real mpirun."""
+"""Ranks for the tests of the engine: programs under tests/collectives/programs, in ranks of a real mpirun."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.rank_pool import RankPools
 
 NOISE = "tcp_peer_recv_connect_ack: invalid header type"
 """mpirun itself prints this when a daemon of some other job on the machine knocks at its port."""
@@ -44,15 +45,25 @@ def clean_environment(**more: str) -> dict[str, str]:
 
 
 class Jobs:
-    """Starts programs on ranks of this machine under the embedded MPI."""
+    """Carries out programs on ranks of this machine under the embedded MPI."""
 
     programs = PROGRAMS
     environment = staticmethod(clean_environment)
 
+    def __init__(self, place: Path) -> None:
+        self._pools = RankPools(place, clean_environment())
+
     def __call__(
         self, program: str, *arguments: str, ranks: int, timeout: float = 120, **environ: str
     ) -> Finished:
-        """Run a program and wait for its end; a hang fails the test."""
+        """Carry out a program on living ranks; a hang fails the test."""
+        done = self._pools.of(ranks).run(PROGRAMS / program, *arguments, timeout=timeout, **environ)
+        return Finished(code=done.code, out="".join(done.outs), err="".join(done.errs))
+
+    def fresh(
+        self, program: str, *arguments: str, ranks: int, timeout: float = 120, **environ: str
+    ) -> Finished:
+        """Start ranks for a program that is about a process's own start or end, and wait for its end."""
         mpirun = str(Path(sys.executable).with_name("mpirun"))
         command = [mpirun, "--oversubscribe", "-n", str(ranks), sys.executable, str(PROGRAMS / program)]
         return self.run([*command, *arguments], timeout=timeout, **environ)
@@ -69,11 +80,23 @@ class Jobs:
         )
         return Finished(code=result.returncode, out=result.stdout, err=result.stderr)
 
+    def close(self) -> None:
+        """Let living ranks end."""
+        self._pools.close()
+
+
+@pytest.fixture(scope="session")
+def living(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
+    """The ranks that live through all tests."""
+    jobs = Jobs(tmp_path_factory.mktemp("ranks"))
+    yield jobs
+    jobs.close()
+
 
 @pytest.fixture
-def jobs() -> Iterator[Jobs]:
-    """Start programs, and see afterwards that they left nothing of ours in shared memory."""
+def jobs(living: Jobs) -> Iterator[Jobs]:
+    """Carry out programs, and see afterwards that they left nothing of ours in shared memory."""
     before = set(os.listdir("/dev/shm"))
-    yield Jobs()
+    yield living
     # Other jobs of the machine come and go; the engine's windows have "osc" in their names.
     assert not [name for name in set(os.listdir("/dev/shm")) - before if "osc" in name]

@@ -33,7 +33,7 @@ def test_training_on_several_hosts(jobs: Any, size: int, per_host: int) -> None:
     ],
 )
 def test_a_rank_leaves_while_another_waits(jobs: Any, how: str, word: str, per_host: str) -> None:
-    job = jobs("ending.py", how, ranks=2, timeout=60, RINGLEADER_RANKS_PER_HOST=per_host)
+    job = jobs.fresh("ending.py", how, ranks=2, timeout=60, RINGLEADER_RANKS_PER_HOST=per_host)
     if how == "raises":
         # mpirun may end the waiting rank before it can say anything: either is an end without a hang.
         assert job.code != 0
@@ -44,16 +44,16 @@ def test_a_rank_leaves_while_another_waits(jobs: Any, how: str, word: str, per_h
 
 
 def test_a_rank_is_killed_while_another_waits(jobs: Any) -> None:
-    assert jobs("ending.py", "is killed", ranks=2, timeout=60).code != 0
+    assert jobs.fresh("ending.py", "is killed", ranks=2, timeout=60).code != 0
 
 
 def test_a_rank_that_is_late_to_its_end_is_waited_for(jobs: Any) -> None:
-    job = jobs("ending.py", "is late", ranks=2, timeout=60)
+    job = jobs.fresh("ending.py", "is late", ranks=2, timeout=60)
     assert (job.code, job.err) == (0, "")
 
 
 def test_ranks_that_call_different_operations(jobs: Any) -> None:
-    job = jobs("ending.py", "calls something else", ranks=3, RINGLEADER_MISMATCH_PATIENCE="0.5")
+    job = jobs.fresh("ending.py", "calls something else", ranks=3, RINGLEADER_MISMATCH_PATIENCE="0.5")
     assert job.code == 0, job.err
     assert job.out.count("rank done") == 3
     assert job.out.count("Mismatched operations, and every rank waits") == 3
@@ -64,12 +64,14 @@ def test_the_launcher_tells_of_an_end(jobs: Any, tmp_path: Path) -> None:
     """A rank that never joins, and of which only the launcher's file tells, does not hold up the others."""
     status = tmp_path / "status"
     status.write_text('not json\n{"ended": [[1, 1]], "exit_code": 7}\n{"ended": ')
-    job = jobs("silent.py", ranks=2, timeout=60, RINGLEADER_STATUS_FILE=str(status))
+    job = jobs.fresh("silent.py", ranks=2, timeout=60, RINGLEADER_STATUS_FILE=str(status))
     assert "rank 1 has ended with exit code 7 while rank 0 waits in barrier" in job.out, job.err
 
 
 def test_a_deadline_ends_every_wait(jobs: Any) -> None:
-    job = jobs("silent.py", ranks=2, timeout=60, RINGLEADER_DEADLINE="1.5", RINGLEADER_STALL_WARNING="0.5")
+    job = jobs.fresh(
+        "silent.py", ranks=2, timeout=60, RINGLEADER_DEADLINE="1.5", RINGLEADER_STALL_WARNING="0.5"
+    )
     assert "rank 0 waited" in job.out
     assert "in barrier 'barrier.noname' for rank 1" in job.out
     assert "ringleader: rank 0 has waited" in job.err
@@ -128,7 +130,7 @@ def test_forked_children_are_not_ranks(jobs: Any, size: int, per_host: str, tmp_
     """Their ends are their own: nothing of the parent's is told, parted from or finalised."""
     trace = tmp_path / "trace"
     environ = {"RINGLEADER_RANKS_PER_HOST": per_host, "HOROVOD_TIMELINE": str(trace)}
-    jobs("forking.py", ranks=size, timeout=90, **environ).passed(size)
+    jobs.fresh("forking.py", ranks=size, timeout=90, **environ).passed(size)
     assert json.loads(trace.read_text())
     if size == 1:  # without MPI a child is as good as its parent
         jobs.run([sys.executable, str(jobs.programs / "forking.py")]).passed(1)
@@ -138,7 +140,7 @@ def test_forked_children_are_not_ranks(jobs: Any, size: int, per_host: str, tmp_
 def test_a_rank_that_gives_up_alone(jobs: Any, size: int, per_host: str, tmp_path: Path) -> None:
     """The others do not wait for it as long as it lives, and its exception is what was raised."""
     environ = {"RINGLEADER_RANKS_PER_HOST": per_host}
-    jobs("giving_up.py", str(tmp_path), ranks=size, **environ).passed(size)
+    jobs.fresh("giving_up.py", str(tmp_path), ranks=size, **environ).passed(size)
 
 
 @pytest.mark.parametrize("starter", ["ringleader", "mpi4py"])
