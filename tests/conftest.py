@@ -149,13 +149,13 @@ class Workplace:
             except OSError:
                 continue
             ours = f"RINGLEADER_TEST={self.mark}".encode() in environ.split(b"\0")
-            # The keeper has next to no environment of its own; its parent is known by ours.
-            if (ours or (b"mpirun_supervisor" in words and self._is_keeper(entry))) and words:
+            # mpirun's supervisor has next to no environment of its own; its parent is known by ours.
+            if (ours or (b"mpirun_supervisor" in words and self._is_mpirun_supervisor(entry))) and words:
                 found[int(entry.name)] = words.replace(b"\0", b" ").decode(errors="replace").strip()
         return found
 
-    def _is_keeper(self, entry: Path) -> bool:
-        """True for the keeper of a launcher that was started here, also after that one's end."""
+    def _is_mpirun_supervisor(self, entry: Path) -> bool:
+        """True for the mpirun supervisor of a launcher that was started here, also after that one's end."""
         try:
             return f"{self.tmp}/" in " ".join(str(fd.readlink()) for fd in (entry / "fd").iterdir())
         except OSError:
@@ -188,9 +188,9 @@ class Workplace:
         return True
 
     def mpirun(self) -> int:
-        """Return mpirun's process id: the keeper's child."""
-        keeper = self.wait_for("mpirun_supervisor", 1)[0]
-        return int(Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()[0])
+        """Return mpirun's process id: its supervisor's child."""
+        supervisor = self.wait_for("mpirun_supervisor", 1)[0]
+        return int(Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()[0])
 
     def gone_within(self, seconds: float) -> dict[int, str]:
         """Wait until no process of this test lives; return those that still do after so long."""

@@ -17,8 +17,8 @@ from ringleader.host_list import parse_host_list
 from ringleader.job import Host, Job, Placement, Ssh
 from ringleader.launch.launcher import launch
 from ringleader.launch.outcome import Listener, Outcome, RankEnd
-from ringleader.launch.rank_output.lines import Prefixed
-from ringleader.launch.rank_output.standard_streams import StandardOutlets
+from ringleader.launch.rank_output.lines import PrefixedLines
+from ringleader.launch.rank_output.standard_streams import StandardStreams
 
 R = TypeVar("R")
 
@@ -35,8 +35,8 @@ class Printer:
 
     def __init__(self, *, size: int, prefix: bool = True) -> None:
         """``size`` decides how wide a prefix is."""
-        self._outlets = StandardOutlets(sys.stdout, sys.stderr)
-        self._lines = Prefixed(self._outlets.stdout, self._outlets.stderr, size=size, prefix=prefix)
+        self._outlets = StandardStreams(sys.stdout, sys.stderr)
+        self._lines = PrefixedLines(self._outlets.stdout, self._outlets.stderr, size=size, prefix=prefix)
 
     def output(self, rank: int, stream: str, line: bytes) -> None:
         """Print a line."""

@@ -71,6 +71,12 @@ class Mpi:
     embedded: bool = False
     """True for the wheel in our own environment."""
 
+    @property
+    def name(self) -> str:
+        """What to call it in a sentence: ``Open MPI 5.0.11``."""
+        names = {Family.MPICH: "MPICH", Family.INTEL: "Intel MPI"}
+        return f"{names.get(self.family, 'Open MPI')} {self.version}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Ssh:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "int": signal.SIGINT, "segv": signal.SIGSEGV}
 PHASES = ("start-up", "training", "end")
-LOCAL = ("rank", "agent", "guard", "keeper", "mpirun", "launcher")
-"""Processes of every job; ``guard``: the agent's outer process, ``agent``: its inner one."""
+LOCAL = ("rank", "agent", "agent_outer", "supervisor", "mpirun", "launcher")
+"""Processes of every job; ``agent_outer``: the agent's outer process, ``agent``: its inner one."""
 REMOTE = ("prted", "sshd")
 """Processes on the hosts of a lab: the MPI's daemon, and the ssh session that started it."""
 STOP = "stop 2 s"
@@ -78,8 +78,8 @@ def expected(row: Row) -> Expected:
 
 WHOSE = {
     "agent": r"^agent of rank {rank}: ",
-    "guard": r"^agent of rank {rank}: ",
-    "keeper": "^keeper: ",
+    "agent_outer": r"^agent of rank {rank}: ",
+    "supervisor": "^mpirun's supervisor: ",
     "mpirun": "^mpirun: ",
     "prted": r"^host {host}: .*daemon",
     "sshd": r"^host {host}: .*ssh",

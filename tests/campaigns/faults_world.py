@@ -146,12 +146,12 @@ class Trial:
         for entry in Path("/proc").glob("[0-9]*"):
             pid = int(entry.name)
             ours = _variable(pid, "RINGLEADER_TEST") == self.mark or f"{self.tmp}/" in command_line(pid)
-            if pid != os.getpid() and (ours or self._is_keeper(pid)):
+            if pid != os.getpid() and (ours or self._is_mpirun_supervisor(pid)):
                 found.append(pid)
         self.jobs |= {job for pid in found if (job := _variable(pid, "RINGLEADER_JOB_DIR"))}
         return sorted({pid for pid in found if command_line(pid)})
 
-    def _is_keeper(self, pid: int) -> bool:
+    def _is_mpirun_supervisor(self, pid: int) -> bool:
         if "mpirun_supervisor" not in command_line(pid):
             return False
         if _parent(pid) == self.launcher.pid:
@@ -165,7 +165,7 @@ class Trial:
         if target == "launcher":
             return [self.launcher.pid] if self.launcher.poll() is None else []
         there = {pid: command_line(pid) for pid in self.processes()}
-        if target == "keeper":
+        if target == "supervisor":
             return [pid for pid, words in there.items() if "mpirun_supervisor" in words]
         if target == "mpirun":
             return [pid for pid in there if "mpirun_supervisor" in there.get(_parent(pid), "")]

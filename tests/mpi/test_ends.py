@@ -57,13 +57,13 @@ def test_rank_killed_by_a_signal_is_reported_as_that(workplace, python):
     assert "SIGKILL" in outcome.reason
 
 
-@pytest.mark.parametrize("which", ["guard", "warden"])
+@pytest.mark.parametrize("which", ["outer", "inner"])
 def test_sigkill_of_an_agent_ends_its_rank_and_the_job(workplace, python, which):
     launcher = sleeping(workplace, python)
     mpirun = workplace.mpirun()  # its command line names the agent's path as well
     agents = [pid for pid in workplace.wait_for("ranks/agent.py", 5) if pid != mpirun]
     wardens = [pid for pid in agents if os.getsid(pid) == pid]
-    chosen = wardens if which == "warden" else [pid for pid in agents if pid not in wardens]
+    chosen = wardens if which == "inner" else [pid for pid in agents if pid not in wardens]
     assert len(chosen) == 2
     os.kill(chosen[0], 9)
     assert not workplace.gone_within(5.0)

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from ringleader.launch.supervision import supervisor
+from ringleader.launch.supervision import running_job
 
 pytestmark = pytest.mark.mpi
 
@@ -62,7 +62,7 @@ def test_a_short_grace_ends_in_sigkill(workplace, python):
     _, err = launcher.communicate(timeout=60)
     assert launcher.returncode == 143, err
     assert not (workplace.tmp / "saved0").exists() and not (workplace.tmp / "saved1").exists()
-    assert time.monotonic() - began < 1 + supervisor.LOST_SECONDS
+    assert time.monotonic() - began < 1 + running_job.LOST_SECONDS
     assert not workplace.gone_within(1.0)
 
 
@@ -100,10 +100,10 @@ def test_second_interrupt_does_not_wait(workplace, python):
     assert not (workplace.tmp / "saved0").exists()
 
 
-@pytest.mark.parametrize("stopped", ["keeper", "mpirun"])
+@pytest.mark.parametrize("stopped", ["supervisor", "mpirun"])
 def test_a_helper_that_is_stopped_does_not_keep_the_launcher(stopped, workplace, python):
     launcher = start(workplace, python, savers="")
-    pid = workplace.wait_for("mpirun_supervisor", 1)[0] if stopped == "keeper" else workplace.mpirun()
+    pid = workplace.wait_for("mpirun_supervisor", 1)[0] if stopped == "supervisor" else workplace.mpirun()
     os.kill(pid, signal.SIGSTOP)
     launcher.send_signal(signal.SIGTERM)
     _, err = launcher.communicate(timeout=60)

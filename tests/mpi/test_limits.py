@@ -118,7 +118,7 @@ def test_shared_memory_that_cannot_be_written_is_named(workplace, python):
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become a user whose processes are counted")
 @pytest.mark.parametrize(("most", "code"), [(1, 3), (3, 2), (6, 3)])
 def test_a_limit_on_processes_ends_in_words(workplace, most, code):
-    """Where launcher, keeper, mpirun or agents get no process, somebody says so and all of it ends.
+    """Where launcher, supervisor, mpirun or agents get no process, somebody says so and all of it ends.
 
     Three are enough to look and too few for two ranks, which is known before anything starts.
     """

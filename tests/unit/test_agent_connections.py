@@ -8,21 +8,21 @@ import time
 
 import pytest
 
-from ringleader.launch.supervision import agent_connections as control_module
-from ringleader.launch.supervision.agent_connections import Control
+from ringleader.launch.supervision import agent_connections
+from ringleader.launch.supervision.agent_connections import AgentServer
 from ringleader.ranks import protocol
 
 TOKEN = "secret"
 
 
-def turn(selector: selectors.BaseSelector, control: Control) -> None:
+def turn(selector: selectors.BaseSelector, server: AgentServer) -> None:
     """Serve what has happened."""
     for key, mask in selector.select(0.05):
-        if isinstance(key.data, Control):
-            control.accept()
+        if isinstance(key.data, AgentServer):
+            server.accept()
         else:
-            list(control.serve(key.data, mask))
-    control.part_with_strangers()
+            list(server.serve(key.data, mask))
+    server.tick()
 
 
 def ended(sock: socket.socket) -> bool:
@@ -37,45 +37,45 @@ def ended(sock: socket.socket) -> bool:
 
 
 def test_strangers_neither_hang_nor_starve_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control_module, "PROOF_SECONDS", 1.0)
+    monkeypatch.setattr(agent_connections, "PROOF_SECONDS", 1.0)
     selector = selectors.PollSelector()
-    control = Control(selector, token=TOKEN, addresses=("127.0.0.1",), ranks=1)
+    server = AgentServer(selector, token=TOKEN, addresses=("127.0.0.1",), ranks=1)
     strangers = []
     for _ in range(80):  # more than have a place
-        strangers.append(socket.create_connection(("127.0.0.1", control.port)))
-        turn(selector, control)
+        strangers.append(socket.create_connection(("127.0.0.1", server.port)))
+        turn(selector, server)
     assert ended(strangers[0]) and not ended(strangers[-1])
 
-    agent = socket.create_connection(("127.0.0.1", control.port))
+    agent = socket.create_connection(("127.0.0.1", server.port))
     for _ in range(3):
-        turn(selector, control)
+        turn(selector, server)
     challenge = protocol.exactly(agent, protocol.NONCE)
     nonce = bytes(protocol.NONCE)
     agent.sendall(nonce + protocol.proof(TOKEN, "agent", challenge + nonce))
     for _ in range(3):
-        turn(selector, control)
+        turn(selector, server)
     assert protocol.proves(TOKEN, "launcher", nonce + challenge, protocol.exactly(agent, protocol.PROOF))
 
     until = time.monotonic() + 20
     while not ended(strangers[-1]):
-        turn(selector, control)
+        turn(selector, server)
         assert time.monotonic() < until, "a stranger without a proof is let go"
     assert not ended(agent)
-    control.close()
+    server.close()
     for sock in (*strangers, agent):
         sock.close()
 
 
 def test_it_listens_where_agents_are_told_to_look_and_nowhere_else() -> None:
-    control = Control(selectors.PollSelector(), token=TOKEN, addresses=("127.0.0.1", "127.0.0.2"), ranks=1)
+    server = AgentServer(selectors.PollSelector(), token=TOKEN, addresses=("127.0.0.1", "127.0.0.2"), ranks=1)
     for address in ("127.0.0.1", "127.0.0.2"):
-        socket.create_connection((address, control.port), timeout=5).close()
+        socket.create_connection((address, server.port), timeout=5).close()
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.3", control.port), timeout=5)
-    control.close()
+        socket.create_connection(("127.0.0.3", server.port), timeout=5)
+    server.close()
 
 
 def test_none_of_the_addresses_is_ours() -> None:
-    control = Control(selectors.PollSelector(), token=TOKEN, addresses=("192.0.2.1",), ranks=1)
-    socket.create_connection(("127.0.0.1", control.port), timeout=5).close()
-    control.close()
+    server = AgentServer(selectors.PollSelector(), token=TOKEN, addresses=("192.0.2.1",), ranks=1)
+    socket.create_connection(("127.0.0.1", server.port), timeout=5).close()
+    server.close()

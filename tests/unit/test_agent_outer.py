@@ -12,18 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from ringleader.launch.supervision.agent_connections import Control
+from ringleader.launch.supervision.agent_connections import AgentServer
 from ringleader.ranks import agent, job_directory, protocol
 
 TOKEN = "secret"
 
 
-def said(selector: selectors.BaseSelector, control: Control, what: str) -> dict[str, object]:
+def said(selector: selectors.BaseSelector, control: AgentServer, what: str) -> dict[str, object]:
     """Serve until an agent says so."""
     until = time.monotonic() + 60.0
     while time.monotonic() < until:
         for key, mask in selector.select(0.05):
-            if isinstance(key.data, Control):
+            if isinstance(key.data, AgentServer):
                 control.accept()
                 continue
             for kind, payload in control.serve(key.data, mask):
@@ -35,7 +35,7 @@ def said(selector: selectors.BaseSelector, control: Control, what: str) -> dict[
 
 def test_a_killed_inner_process_leaves_nothing_on_its_host(tmp_path: Path) -> None:
     selector = selectors.PollSelector()
-    control = Control(selector, token=TOKEN, addresses=("127.0.0.1",), ranks=1)
+    control = AgentServer(selector, token=TOKEN, addresses=("127.0.0.1",), ranks=1)
     job = tmp_path / "ringleader-1" / f"guard-{os.getpid()}"
     shared = Path(job_directory.backing_directory(job.name))
     environ = {

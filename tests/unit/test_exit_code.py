@@ -10,15 +10,11 @@ from ringleader.job import Family, Mpi
 from ringleader.launch.exit_code import (
     Cause,
     Why,
-    abort_code,
-    aborts_in,
-    daemons_lost_in,
     how_it_ended,
     judge,
-    named,
     ranks_named,
-    relevant,
 )
+from ringleader.launch.mpirun.mpirun_output import abort_code, aborts_in, daemons_lost_in, relevant_lines
 from ringleader.launch.outcome import RankEnd
 
 MPI = Mpi(family=Family.OPENMPI5, version="5.0.8", mpirun="/m/bin/mpirun", library="", prefix="/m")
@@ -82,7 +78,7 @@ def test_whose_code_it_is(
     aborts: dict[int, int],
     expected: tuple[int, str],
 ) -> None:
-    found = judge(ends=ends, cause=cause, mpirun_code=mpirun_code, noise="", aborts=aborts, mpi=MPI)
+    found = judge(ends=ends, cause=cause, mpirun_code=mpirun_code, output="", aborts=aborts, mpi=MPI)
     assert (found.exit_code, found.whose) == expected
     assert (found.first_failure is not None) == found.whose.startswith("rank")
     assert bool(found.reason) == bool(found.exit_code)
@@ -97,8 +93,8 @@ def test_daemons_that_mpirun_lost() -> None:
 
 
 def test_reasons() -> None:
-    def reason(ends: list[RankEnd], cause: Cause, code: int | None = None, noise: str = "") -> str:
-        return judge(ends=ends, cause=cause, mpirun_code=code, noise=noise, aborts={}, mpi=MPI).reason
+    def reason(ends: list[RankEnd], cause: Cause, code: int | None = None, output: str = "") -> str:
+        return judge(ends=ends, cause=cause, mpirun_code=code, output=output, aborts={}, mpi=MPI).reason
 
     stopped = [end(0, **STOPPED)]
     assert reason(stopped, SIGNAL) == "stopped by SIGTERM"
@@ -149,7 +145,7 @@ def test_words() -> None:
     assert ranks_named([3]) == "rank 3"
     assert ranks_named(range(3)) == "ranks 0, 1, 2"
     assert ranks_named(range(10)) == "ranks 0, 1, 2, 3, 4, 5, 6, 7, …"
-    assert relevant("-----\n\n a\n a\n b \n=====") == "    a\n    b"
-    long = relevant("\n".join(f"line {number}" for number in range(100))).splitlines()
+    assert relevant_lines("-----\n\n a\n a\n b \n=====") == "    a\n    b"
+    long = relevant_lines("\n".join(f"line {number}" for number in range(100))).splitlines()
     assert (len(long), long[0], long[10], long[-1]) == (21, "    line 0", "    …", "    line 99")
-    assert named(MPI) == "Open MPI 5.0.8"
+    assert MPI.name == "Open MPI 5.0.8"

@@ -18,10 +18,11 @@ import pytest
 
 from ringleader.errors import LaunchError
 from ringleader.job import Family, Job, Mpi
-from ringleader.launch.supervision import agent_connections as control_module
-from ringleader.launch.supervision.agent_connections import Control
+from ringleader.launch.supervision import agent_connections
+from ringleader.launch.supervision.agent_connections import AgentServer
 from ringleader.launch.supervision.end_notices import ranges
-from ringleader.launch.supervision.supervisor import Setting, Supervisor
+from ringleader.launch.supervision.running_job import RunContext, RunningJob
+from ringleader.launch.supervision.supervisor import Supervisor
 from ringleader.rank_placement import HostFacts, place
 from ringleader.ranks import protocol
 
@@ -67,7 +68,7 @@ class Mpirun:
     def ended(self) -> bool:
         return self.exit_code is not None
 
-    def noise(self) -> str:
+    def output(self) -> str:
         return ""
 
     def watch(self) -> None: ...
@@ -128,7 +129,7 @@ def supervised(
     """Return a function that supervises agents of these ranks, ``size`` of which are planned."""
     with selectors.PollSelector() as selector:
 
-        def run(size: int, ranks: list[int]) -> tuple[Supervisor, Agents, Listening]:
+        def run(size: int, ranks: list[int]) -> tuple[RunningJob, Agents, Listening]:
             job = Job(command=("x",), np=size, oversubscribe=True)
             listener, mpirun = Listening(), Mpirun()
             given: dict[str, Any] = {
@@ -139,25 +140,25 @@ def supervised(
                 "start": lambda rank, port: {},
                 "early": 60.0,
             }
-            words = {field.name: given.get(field.name) for field in fields(Setting)}
+            words = {field.name: given.get(field.name) for field in fields(RunContext)}
             if "sessions_lost" in words:
                 words["sessions_lost"] = tuple
-            control = control_on(selector, size)
-            supervisor = Supervisor(Setting(**words), selector, control, mpirun)  # type: ignore[arg-type]
-            agents = Agents(control.port, ranks, mpirun)
+            server = control_on(selector, size)
+            supervisor = Supervisor(RunContext(**words), selector, server, mpirun)  # type: ignore[arg-type]
+            agents = Agents(server.port, ranks, mpirun)
             agents.start()
             try:
                 supervisor.run(None)
             finally:
-                control.close()
+                server.close()
             agents.join(30)
-            return supervisor, agents, listener
+            return supervisor.job, agents, listener
 
         yield run
 
 
-def control_on(selector: selectors.BaseSelector, ranks: int) -> Control:
-    return Control(selector, token=TOKEN, addresses=("127.0.0.1",), ranks=ranks)
+def control_on(selector: selectors.BaseSelector, ranks: int) -> AgentServer:
+    return AgentServer(selector, token=TOKEN, addresses=("127.0.0.1",), ranks=ranks)
 
 
 @contextmanager
@@ -177,8 +178,8 @@ def test_what_is_sent_grows_with_the_ranks_not_with_their_square(supervised: Any
     sys.setswitchinterval(0.0005)  # two threads that answer each other, in one interpreter
     with descriptors(2 * MANY + 100), ExitStack() as stack:
         stack.callback(sys.setswitchinterval, before)
-        supervisor, agents, listener = supervised(MANY, list(range(MANY)))
-    assert all(end.exit_code == 0 for end in supervisor.ends()) and supervisor.cause is None
+        job, agents, listener = supervised(MANY, list(range(MANY)))
+    assert all(end.exit_code == 0 for end in job.ends()) and job.cause is None
     assert listener.lines == MANY
     assert agents.messages["start"] == agents.messages["bye"] == MANY
     # Every rank hears of the others' ends in a few rounds.
@@ -194,24 +195,24 @@ def test_a_rank_that_was_not_planned_ends_the_start_in_words(supervised: Any, ra
 
 def test_without_descriptors_agents_wait_and_nothing_spins(monkeypatch: pytest.MonkeyPatch) -> None:
     with selectors.PollSelector() as selector:
-        control = control_on(selector, 2)
-        sock = socket.create_connection(("127.0.0.1", control.port), 5)
+        server = control_on(selector, 2)
+        sock = socket.create_connection(("127.0.0.1", server.port), 5)
         highest = max(int(name) for name in os.listdir("/proc/self/fd"))
         with descriptors(highest + 1):
             blocked = all_descriptors()
             (key, _) = selector.select(5)[0]
-            assert key.data is control
-            control.accept()
+            assert key.data is server
+            server.accept()
             assert selector.select(0) == []
-            assert "Too many open files" in control.trouble() and control.trouble() == ""
+            assert "Too many open files" in server.tick() and server.tick() == ""
             for fd in blocked:
                 os.close(fd)
-        monkeypatch.setattr(control_module.time, "monotonic", lambda: float("inf"))
-        control.resume()
-        control.accept()
+        monkeypatch.setattr(agent_connections.time, "monotonic", lambda: float("inf"))
+        server.tick()
+        server.accept()
         assert len(sock.recv(protocol.NONCE)) == protocol.NONCE
         sock.close()
-        control.close()
+        server.close()
 
 
 def all_descriptors() -> list[int]:

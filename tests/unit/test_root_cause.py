@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ringleader.launch.root_cause import Loss, Lost, Root, Surroundings, outweighs, root
+from ringleader.launch.root_cause import JobHosts, Loss, Lost, Root, outweighs, root
 
-AROUND = Surroundings(
+AROUND = JobHosts(
     ranks_of={"here": [0, 1], "h2": [2, 3], "h3": [4]},
     remote=frozenset({"h2", "h3"}),
     lost_after=10.0,
@@ -25,7 +25,11 @@ def lost(what: Lost, rank: int | None = None, at: float = 5.0, number: int = 0, 
     [
         # mpirun dies, and with it the daemons and agents, whose news is faster.
         ([lost(Lost.DAEMON, 2), lost(Lost.MPI, 0), lost(Lost.MPIRUN, at=5.4, number=9)], "mpirun", "SIGKILL"),
-        ([lost(Lost.MPIRUN, number=9), lost(Lost.KEEPER, at=5.1, number=9)], "keeper", "keeps mpirun"),
+        (
+            [lost(Lost.MPIRUN, number=9), lost(Lost.SUPERVISOR, at=5.1, number=9)],
+            "mpirun's supervisor",
+            "supervises mpirun",
+        ),
         # A daemon dies; mpirun then ends the ranks of the others.
         ([lost(Lost.DAEMON, 3), lost(Lost.MPI, 0, at=5.2), lost(Lost.MPI, 4, at=5.2)], "host h2", "daemon"),
         ([lost(Lost.MPI, 0), lost(Lost.DAEMON, 2, at=5.1), lost(Lost.SESSION, host="h2")], "host h2", "ssh"),

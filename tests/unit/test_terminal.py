@@ -11,7 +11,7 @@ from ringleader.cli.outcome_file import outcome_json
 from ringleader.cli.run.terminal import Terminal, last_words
 from ringleader.job import Family, Job, Mpi
 from ringleader.launch.outcome import Outcome, RankEnd
-from ringleader.launch.rank_output.lines import Direct
+from ringleader.launch.rank_output.standard_streams import DirectOutlet
 from ringleader.rank_placement import HostFacts, place
 
 Make = Callable[..., HostFacts]
@@ -45,7 +45,7 @@ def make_outcome(make_facts: Make, make_mpi: MakeMpi) -> Callable[..., Outcome]:
 
 def screen(*, is_tty: bool = False, **words: bool) -> tuple[Terminal, io.BytesIO, io.BytesIO]:
     out, err = io.BytesIO(), io.BytesIO()
-    return Terminal(stdout=Direct(out), stderr=Direct(err), is_tty=is_tty, **words), out, err
+    return Terminal(stdout=DirectOutlet(out), stderr=DirectOutlet(err), is_tty=is_tty, **words), out, err
 
 
 def test_lines_go_where_the_rank_sent_them() -> None:

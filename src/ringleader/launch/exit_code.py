@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from ringleader.job import Family, Mpi
+from ringleader.job import Mpi
+from ringleader.launch.mpirun.mpirun_output import relevant_lines
 from ringleader.launch.outcome import RankEnd
 from ringleader.launch.root_cause import Lost, Root, outweighs
 
@@ -16,13 +16,6 @@ TIMED_OUT = 124
 """Exit code of a job that was stopped by ``--timeout``, as ``timeout(1)`` has it."""
 MACHINE = 3
 """Exit code of a job that lost a host, or a process that it stands on: no rank's, no signal's."""
-_LINES = 20
-_FAMILY_NAMES = {
-    Family.OPENMPI5: "Open MPI",
-    Family.OPENMPI4: "Open MPI",
-    Family.MPICH: "MPICH",
-    Family.INTEL: "Intel MPI",
-}
 
 
 class Why(StrEnum):
@@ -63,17 +56,12 @@ class Verdict:
     first_failure: RankEnd | None
 
 
-def named(mpi: Mpi) -> str:
-    """Return how to call an MPI in a sentence."""
-    return f"{_FAMILY_NAMES[mpi.family]} {mpi.version}"
-
-
 def judge(
     *,
     ends: Sequence[RankEnd],
     cause: Cause | None,
     mpirun_code: int | None,
-    noise: str,
+    output: str,
     aborts: Mapping[int, int],
     mpi: Mpi,
     root: Root | None = None,
@@ -82,7 +70,7 @@ def judge(
 
     ``root``: what was lost, where anything was; ranks that failed because of that are not to blame.
 
-    ``mpirun_code`` is negative for a signal, ``noise`` what mpirun wrote itself, ``aborts`` rank → what it
+    ``mpirun_code`` is negative for a signal, ``output`` what mpirun wrote itself, ``aborts`` rank → what it
     gave MPI_Abort. A rank that failed before the job was being stopped decides; of several the first in time.
     """
     failed = sorted((end for end in ends if end.failed), key=lambda end: end.at)
@@ -123,7 +111,7 @@ def judge(
     if cause.why is Why.SIGNAL:
         reason = f"stopped by {signal.Signals(cause.number).name}"
         return Verdict(exit_code=128 + cause.number, whose="ringleader", reason=reason, first_failure=None)
-    return _blame_mpirun(cause, mpirun_code, noise, mpi)
+    return _blame_mpirun(cause, mpirun_code, output, mpi)
 
 
 def _strange(end: RankEnd, mpirun_code: int | None) -> bool:
@@ -131,42 +119,18 @@ def _strange(end: RankEnd, mpirun_code: int | None) -> bool:
     return end.orphaned and end.code != mpirun_code
 
 
-def _blame_mpirun(cause: Cause, code: int | None, noise: str, mpi: Mpi) -> Verdict:
+def _blame_mpirun(cause: Cause, code: int | None, output: str, mpi: Mpi) -> Verdict:
     """No rank failed by itself: mpirun, or something that killed one of its processes, ended the job."""
     if code is not None and code < 0:
-        reason = f"mpirun of {named(mpi)} was killed by {signal.Signals(-code).name}"
+        reason = f"mpirun of {mpi.name} was killed by {signal.Signals(-code).name}"
         return Verdict(exit_code=MACHINE, whose="mpirun", reason=reason, first_failure=None)
     reason = cause.text
     if code:
-        reason += f"; mpirun of {named(mpi)} ended with exit code {code}"
-    said = relevant(noise)
+        reason += f"; mpirun of {mpi.name} ended with exit code {code}"
+    said = relevant_lines(output)
     if said:
         reason += f" and said:\n{said}"
     return Verdict(exit_code=MACHINE, whose="mpirun", reason=reason, first_failure=None)
-
-
-_OPEN_MPI_ABORT = re.compile(r"MPI_ABORT was invoked on rank (\d+) in.*?[Ee]rrorcode:? (-?\d+)", re.DOTALL)
-_LOST_DAEMON = re.compile(
-    r"Remote daemon:\s*\S+ on node (?P<node>\S+)|Remote host:\s*(?P<host>\S+)\s+Daemon exit status:"
-)
-_HYDRA_ABORT = re.compile(r"Abort\((-?\d+)\) on node \d+ \(rank \d+ in comm \d+\)")
-
-
-def abort_code(line: str) -> int | None:
-    """Return the code in the line that a rank of MPICH or Intel MPI writes when it calls MPI_Abort."""
-    found = _HYDRA_ABORT.match(line)
-    return int(found[1]) if found else None
-
-
-def aborts_in(noise: str) -> dict[int, int]:
-    """Return rank → code of the MPI_Abort that Open MPI's mpirun tells of."""
-    found = _OPEN_MPI_ABORT.search(noise)
-    return {int(found[1]): int(found[2])} if found else {}
-
-
-def daemons_lost_in(noise: str) -> list[str]:
-    """Return the nodes whose daemon Open MPI's mpirun says to have lost, by their own or our names."""
-    return list(dict.fromkeys(found["node"] or found["host"] for found in _LOST_DAEMON.finditer(noise)))
 
 
 def _aborted(end: RankEnd, code: int) -> RankEnd:
@@ -202,16 +166,3 @@ def ranks_named(ranks: Iterable[int], most: int = 8) -> str:
     listed = list(ranks)
     words = ", ".join(str(rank) for rank in listed[:most]) + (", …" if len(listed) > most else "")
     return f"rank{'s' if len(listed) > 1 else ''} {words}"
-
-
-def relevant(noise: str) -> str:
-    """Return the lines of mpirun's own output that say something, indented: no rulers, no repetitions."""
-    seen: dict[str, None] = {}
-    for line in noise.splitlines():
-        text = line.strip()
-        if text and not set(text) <= set("-=*+#"):
-            seen.setdefault(text, None)
-    lines = list(seen)
-    if len(lines) > _LINES:
-        lines = [*lines[: _LINES // 2], "…", *lines[-_LINES // 2 :]]
-    return "\n".join(f"    {line}" for line in lines)

@@ -14,12 +14,13 @@ from ringleader.job import Job
 from ringleader.launch import open_files_limit, signals
 from ringleader.launch.exit_code import judge
 from ringleader.launch.host_probe.probe import probe
-from ringleader.launch.mpirun.mpirun_process import Engine, Standby
+from ringleader.launch.mpirun.mpirun_process import MpirunProcess, MpirunStandby
 from ringleader.launch.outcome import Listener, Outcome
 from ringleader.launch.prepare import Prepared, Prober, prepare
-from ringleader.launch.rank_output.lines import RankFiles
-from ringleader.launch.supervision.agent_connections import Control
-from ringleader.launch.supervision.supervisor import Setting, Supervisor
+from ringleader.launch.rank_output.output_files import OutputFiles
+from ringleader.launch.supervision.agent_connections import AgentServer
+from ringleader.launch.supervision.running_job import RunContext
+from ringleader.launch.supervision.supervisor import Supervisor
 from ringleader.ranks import job_directory
 
 EARLY_SECONDS = 10.0
@@ -44,7 +45,7 @@ def launch(
     runs, and LaunchError where the MPI started nothing, or something else than the plan.
     """
     began = time.monotonic()
-    with signals.caught() as caught, contextlib.closing(Standby()) as standby:
+    with signals.caught() as caught, contextlib.closing(MpirunStandby()) as standby:
         prepared = prepare(
             job,
             environ=environ,
@@ -57,15 +58,16 @@ def launch(
             supervisor = _supervise(
                 prepared, standby, listener, stdin=stdin, payload=payload, early=early, caught=caught
             )
-    ends = supervisor.ends()
+    run = supervisor.job
+    ends = run.ends()
     verdict = judge(
         ends=ends,
-        cause=supervisor.cause,
-        mpirun_code=supervisor.engine.exit_code,
-        noise=supervisor.engine.noise(),
+        cause=run.cause,
+        mpirun_code=run.mpirun.exit_code,
+        output=run.mpirun.output(),
         mpi=prepared.mpi,
-        aborts=supervisor.aborts(),
-        root=supervisor.root(),
+        aborts=run.aborts(),
+        root=supervisor.losses.root(),
     )
     return Outcome(
         exit_code=verdict.exit_code,
@@ -76,15 +78,13 @@ def launch(
         plan=prepared.plan,
         mpi=prepared.mpi,
         seconds=time.monotonic() - began,
-        results=tuple(bytes(state.result) or None for state in supervisor.ranks)
-        if payload is not None
-        else (),
+        results=tuple(bytes(state.result) or None for state in run.ranks) if payload is not None else (),
     )
 
 
 def _supervise(
     prepared: Prepared,
-    standby: Standby,
+    standby: MpirunStandby,
     listener: Listener,
     *,
     stdin: int | None,
@@ -104,25 +104,25 @@ def _supervise(
         selector = stack.enter_context(selectors.PollSelector())  # epoll refuses a regular file as stdin
         job_directory.sweep(prepared.directory.rpartition("/")[0], prepared.key)
         stack.callback(_job_directory(prepared).leave)
-        control = Control(
+        server = AgentServer(
             selector,
             token=token,
             addresses=prepared.addresses,
             ranks=plan.size,
             lost_after=job.lost_after,
         )
-        engine = Engine(
+        mpirun = MpirunProcess(
             selector,
             standby,
             argv=call.argv,
-            environment=prepared.mpirun_environment(port=control.port, token=token),
+            environment=prepared.mpirun_environment(port=server.port, token=token),
             directory=prepared.directory,
             key=prepared.key,
             grace=job.grace,
         )
-        stack.callback(engine.close)
-        stack.callback(control.close)
-        setting = Setting(
+        stack.callback(mpirun.close)
+        stack.callback(server.close)
+        context = RunContext(
             job=job,
             plan=plan,
             mpi=prepared.mpi,
@@ -136,11 +136,11 @@ def _supervise(
             early=early,
             sessions_lost=prepared.ssh.lost if prepared.ssh is not None else tuple,
         )
-        supervisor = Supervisor(setting, selector, control, engine)
+        supervisor = Supervisor(context, selector, server, mpirun)
         with signals.caught(signals.WHILE_RUNNING) as others:
             supervisor.run(caught, others)
-        if job.extra_mpirun_args and engine.noise():
-            listener.warning(engine.noise().rstrip())
+        if job.extra_mpirun_args and mpirun.output():
+            listener.warning(mpirun.output().rstrip())
         return supervisor
 
 
@@ -159,17 +159,17 @@ def _job_directory(prepared: Prepared) -> job_directory.JobDirectory:
     return directory
 
 
-def _close(files: RankFiles, listener: Listener) -> None:
+def _close(files: OutputFiles, listener: Listener) -> None:
     """Close the files of ``--output-dir`` and say what did not fit into them."""
     if lost := files.close():
         listener.warning(lost)
 
 
-def _files(job: Job, ranks: int) -> RankFiles | None:
+def _files(job: Job, ranks: int) -> OutputFiles | None:
     if job.output_dir is None:
         return None
     try:
-        return RankFiles(job.output_dir, ranks)
+        return OutputFiles(job.output_dir, ranks)
     except OSError as error:
         what = f"cannot make {error.filename}: {error.strerror}"
         raise RequestError(Fault(where="--output-dir", what=what))

@@ -20,8 +20,8 @@ RACE = 0.3
 class Lost(IntEnum):
     """What was seen to end; of several within ``WINDOW`` the lowest number is the cause of the others."""
 
-    KEEPER = 1
-    """The process of ours that keeps mpirun."""
+    SUPERVISOR = 1
+    """The process of ours that stays with mpirun."""
     MPIRUN = 2
     """mpirun, killed by a signal."""
     SILENT = 3
@@ -54,8 +54,8 @@ class Loss:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Surroundings:
-    """What a judgement needs to know besides."""
+class JobHosts:
+    """What is to be known of the job's hosts."""
 
     ranks_of: Mapping[str, Sequence[int]]
     """Host → its ranks."""
@@ -76,9 +76,9 @@ class Root:
     reason: str
 
 
-def root(losses: Sequence[Loss], around: Surroundings) -> Root | None:
+def root(losses: Sequence[Loss], job_hosts: JobHosts) -> Root | None:
     """Return the loss that brought the others with it; ``None`` where nobody knows why the MPI ended."""
-    seen = _understood(losses, around)
+    seen = _understood(losses, job_hosts)
     # An ssh connection may end because nobody uses it any more: then nothing else ends with it.
     firsts = [loss.at for loss in seen if loss.what is not Lost.SESSION]
     if not firsts:
@@ -94,11 +94,11 @@ def root(losses: Sequence[Loss], around: Surroundings) -> Root | None:
         return None
     cause = min(together, key=lambda loss: (loss.what, loss.at))
     hosts = [loss.host for loss in together if loss.what is cause.what and loss.host]
-    whose, reason = _words(cause, list(dict.fromkeys(hosts)), around)
+    whose, reason = _words(cause, list(dict.fromkeys(hosts)), job_hosts)
     return Root(what=cause.what, at=min(first, cause.at), whose=whose, reason=reason)
 
 
-def _understood(losses: Sequence[Loss], around: Surroundings) -> list[Loss]:
+def _understood(losses: Sequence[Loss], job_hosts: JobHosts) -> list[Loss]:
     """Return the losses with those of agents that vanished turned into what they mean."""
     told = {loss.rank for loss in losses if loss.what is Lost.AGENT}
     silent = {loss.host for loss in losses if loss.what is Lost.SILENT}
@@ -108,29 +108,32 @@ def _understood(losses: Sequence[Loss], around: Surroundings) -> list[Loss]:
         if loss.what is not Lost.VANISHED:
             found.append(loss)
             continue
-        there = set(around.ranks_of[loss.host])
+        there = set(job_hosts.ranks_of[loss.host])
         if loss.rank in told or loss.host in silent:
             continue
-        whole = loss.host in around.remote and there <= vanished and not there & told
+        whole = loss.host in job_hosts.remote and there <= vanished and not there & told
         what = Lost.HOST if whole else Lost.AGENT
         found.append(Loss(what=what, at=loss.at, host=loss.host, rank=loss.rank, signal=signal.SIGKILL))
     return found
 
 
-def _words(cause: Loss, hosts: list[str], around: Surroundings) -> tuple[str, str]:
+def _words(cause: Loss, hosts: list[str], job_hosts: JobHosts) -> tuple[str, str]:
     """Return whose it is, and a sentence."""
     how = _how(cause.signal)
-    if cause.what is Lost.KEEPER:
-        return "keeper", f"the launcher's process that keeps mpirun {how}, and mpirun with it"
+    if cause.what is Lost.SUPERVISOR:
+        return (
+            "mpirun's supervisor",
+            f"the launcher's process that supervises mpirun {how}, and mpirun with it",
+        )
     if cause.what is Lost.MPIRUN:
-        return "mpirun", f"mpirun of {around.mpi} {how}"
+        return "mpirun", f"mpirun of {job_hosts.mpi} {how}"
     if cause.what is Lost.AGENT:
         return f"agent of rank {cause.rank}", f"the agent of rank {cause.rank} on {cause.host} {how}"
     whose = f"host{'s' if len(hosts) > 1 else ''} {', '.join(hosts)}"
     if cause.what is Lost.SILENT:
-        return whose, _silence(hosts, around)
+        return whose, _silence(hosts, job_hosts)
     name = hosts[0] if len(hosts) == 1 else ", ".join(hosts)
-    lost = _with_it(hosts, around)
+    lost = _with_it(hosts, job_hosts)
     if cause.what is Lost.HOST:
         return whose, f"{name} was lost: everything on it that belongs to the job ended at once{lost}"
     if cause.what is Lost.SESSION:
@@ -138,16 +141,16 @@ def _words(cause: Loss, hosts: list[str], around: Surroundings) -> tuple[str, st
     return whose, f"the MPI's daemon on {name} {how}{lost}"
 
 
-def _silence(hosts: list[str], around: Surroundings) -> str:
-    long = f"nothing came from {', '.join(hosts)} for {around.lost_after:g} s (--lost-after)"
-    if len(hosts) > 1 and set(hosts) == around.remote:
+def _silence(hosts: list[str], job_hosts: JobHosts) -> str:
+    long = f"nothing came from {', '.join(hosts)} for {job_hosts.lost_after:g} s (--lost-after)"
+    if len(hosts) > 1 and set(hosts) == job_hosts.remote:
         return f"{long}: as that is every other host, this machine's own network may be down"
     they = "it is" if len(hosts) == 1 else "they are"
-    return f"{long}: {they} down, or the network is{_with_it(hosts, around)}"
+    return f"{long}: {they} down, or the network is{_with_it(hosts, job_hosts)}"
 
 
-def _with_it(hosts: Sequence[str], around: Surroundings) -> str:
-    ranks = sorted(rank for host in hosts for rank in around.ranks_of.get(host, ()))
+def _with_it(hosts: Sequence[str], job_hosts: JobHosts) -> str:
+    ranks = sorted(rank for host in hosts for rank in job_hosts.ranks_of.get(host, ()))
     named = ", ".join(map(str, ranks[:8])) + (", …" if len(ranks) > 8 else "")
     return f"; lost with it: rank{'s' if len(ranks) > 1 else ''} {named}" if ranks else ""
 

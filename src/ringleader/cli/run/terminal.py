@@ -7,8 +7,8 @@ import sys
 from typing import Any
 
 from ringleader.launch.outcome import Outcome
-from ringleader.launch.rank_output.lines import Outlet, Prefixed
-from ringleader.launch.rank_output.standard_streams import StandardOutlets
+from ringleader.launch.rank_output.lines import PrefixedLines
+from ringleader.launch.rank_output.standard_streams import Outlet, StandardStreams
 
 _CLEAR = b"\r\x1b[K"
 
@@ -24,14 +24,14 @@ class Terminal:
         is_tty: bool,
         prefix: bool = True,
         quiet: bool = False,
-        outlets: StandardOutlets | None = None,
+        outlets: StandardStreams | None = None,
     ) -> None:
         """``is_tty``: standard error is a terminal, which gets a line of progress.
 
         ``outlets``: what ``stdout`` and ``stderr`` belong to, where they are this process's own.
         """
         # A prefix is as wide as its rank: how many ranks there will be is not known yet.
-        self._lines = Prefixed(stdout, stderr, size=1, prefix=prefix)
+        self._lines = PrefixedLines(stdout, stderr, size=1, prefix=prefix)
         self._stderr = stderr
         self._is_tty = is_tty
         self._quiet = quiet
@@ -102,7 +102,7 @@ class Terminal:
 
 def terminal(*, prefix: bool, quiet: bool) -> Terminal:
     """Return a listener on this process's own streams."""
-    outlets = StandardOutlets(sys.stdout, sys.stderr)
+    outlets = StandardStreams(sys.stdout, sys.stderr)
     return Terminal(
         stdout=outlets.stdout,
         stderr=outlets.stderr,

@@ -1,4 +1,4 @@
-"""The MPI's own launcher as the launcher sees it: started through the keeper, its noise kept for later."""
+"""The MPI's own launcher as we see it: started through its supervisor, what it writes kept for later."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from pathlib import Path
 from ringleader.launch.mpirun import mpirun_supervisor
 
 STOP_SECONDS = mpirun_supervisor.GRACE + 3.0
-"""From our word to the keeper until mpirun's end; a keeper that takes longer is killed, mpirun with it."""
+"""From our word to the supervisor until mpirun's end; if it takes longer it is killed, mpirun with it."""
 OUTPUT_SECONDS = 2.0
 """From mpirun's end to the end of its output, which somebody else may hold open."""
 WORD_SECONDS = 10.0
-"""For a keeper to take our words out of its pipe."""
+"""For the supervisor to take our words out of its pipe."""
 _PROGRAM = (
     f"import sys; sys.path.append({str(Path(mpirun_supervisor.__file__).parents[3])!r}); "
     f"from {mpirun_supervisor.__name__} import main; main()"
@@ -31,8 +31,8 @@ _KEPT = 64 * 1024
 """Bytes of mpirun's own output that are kept: its beginning and its end, each half."""
 
 
-class Standby:
-    """A keeper that starts while the launcher still looks at the hosts, and waits for its order."""
+class MpirunStandby:
+    """mpirun's supervisor: it starts while the launcher still asks the hosts, and waits for its order."""
 
     def __init__(self) -> None:
         """Start it; nothing of the job is known yet."""
@@ -96,13 +96,13 @@ def _ended_within(process: subprocess.Popen[bytes], seconds: float) -> bool:
         os.close(fd)
 
 
-class Engine:
+class MpirunProcess:
     """A running mpirun. Register it, feed it what happens on its descriptors, ask how it is."""
 
     def __init__(
         self,
         selector: selectors.BaseSelector,
-        standby: Standby,
+        standby: MpirunStandby,
         *,
         argv: tuple[str, ...],
         environment: Mapping[str, str],
@@ -110,19 +110,19 @@ class Engine:
         key: str,
         grace: float,
     ) -> None:
-        """Tell the keeper to start mpirun. ``grace``: what ranks are given to end, in seconds."""
+        """Tell the supervisor to start mpirun. ``grace``: what ranks are given to end, in seconds."""
         self._selector = selector
         self.exit_code: int | None = None
         """mpirun's exit code once it has ended, negative for a signal."""
-        self.keeper_lost = False
-        """The keeper was killed, and mpirun with it."""
-        self.keeper_signalled: float | None = None
-        """When (``time.monotonic``) somebody told the keeper to end."""
+        self.supervisor_lost = False
+        """mpirun's supervisor was killed, and mpirun with it."""
+        self.supervisor_signalled: float | None = None
+        """When (``time.monotonic``) somebody told the supervisor to end."""
         self.failure = ""
         """Why mpirun could not even be started."""
-        self._noise = bytearray()
+        self._written = bytearray()
         self._ended_at = 0.0
-        self._kill_keeper_at: float | None = None
+        self._kill_at: float | None = None
         self._standby = standby
         self._status = standby.status
         self._status_text = b""
@@ -145,7 +145,7 @@ class Engine:
             selector.register(fd, selectors.EVENT_READ, self)
 
     def serve(self, fd: int) -> None:
-        """Read what mpirun or its keeper wrote."""
+        """Read what mpirun or its supervisor wrote."""
         try:
             data = os.read(fd, 65536)
         except BlockingIOError:
@@ -154,7 +154,7 @@ class Engine:
             self._selector.unregister(fd)
             self._open.discard(fd)
             if fd == self._status and self.exit_code is None:
-                self.keeper_lost = True
+                self.supervisor_lost = True
                 self._end(-signal.SIGKILL)
         elif fd == self._status:
             self._status_text += data
@@ -163,23 +163,23 @@ class Engine:
                 words = json.loads(line)
                 self.failure = words.get("failed", self.failure)
                 if "signalled" in words:
-                    self.keeper_signalled = time.monotonic()
+                    self.supervisor_signalled = time.monotonic()
                 if "ended" in words:
                     self._end(words["ended"])
         else:
-            self._noise += data
-            if len(self._noise) > 2 * _KEPT:
-                del self._noise[_KEPT // 2 : -_KEPT // 2]
+            self._written += data
+            if len(self._written) > 2 * _KEPT:
+                del self._written[_KEPT // 2 : -_KEPT // 2]
 
     def _end(self, code: int) -> None:
         self.exit_code = code
         self._ended_at = time.monotonic()
 
     def watch(self) -> None:
-        """Wait for nobody too long: not for a keeper that does not answer, nor for an output held open."""
+        """Wait for nobody too long: neither a supervisor that does not answer nor an output held open."""
         now = time.monotonic()
-        if self._kill_keeper_at is not None and self.exit_code is None and now > self._kill_keeper_at:
-            self._kill_keeper_at = None
+        if self._kill_at is not None and self.exit_code is None and now > self._kill_at:
+            self._kill_at = None
             self._standby.process.kill()
         if (
             self.exit_code is not None
@@ -194,18 +194,18 @@ class Engine:
         """True when mpirun has ended and all it wrote is here."""
         return self.exit_code is not None and (self._output not in self._open)
 
-    def noise(self) -> str:
+    def output(self) -> str:
         """Return what mpirun itself wrote."""
-        return self._noise.decode(errors="replace")
+        return self._written.decode(errors="replace")
 
     def stop(self, *, hard: bool = False) -> None:
         """End mpirun: SIGTERM and soon SIGKILL, or SIGKILL at once; see ``watch`` for who does not obey."""
-        if self._kill_keeper_at is None:
-            self._kill_keeper_at = time.monotonic() + STOP_SECONDS
+        if self._kill_at is None:
+            self._kill_at = time.monotonic() + STOP_SECONDS
         self._standby.say(b"kill\n" if hard else b"stop\n")
 
     def close(self) -> None:
-        """Let go of the keeper, which ends what is left, and wait for it."""
+        """Let go of the supervisor, which ends what is left, and wait for it."""
         for fd in list(self._open):
             self._selector.unregister(fd)
         self._open.clear()

@@ -1,4 +1,4 @@
-"""Keeps mpirun on the launching host, in an interpreter of its own.
+"""Stays with mpirun on the launching host, in an interpreter of its own.
 
 Standard library only, and of that as little as the agents take: it stands between us and mpirun's start.
 
@@ -31,7 +31,7 @@ comes on top while the launcher is there, for it is what the launcher gives the 
 
 
 def main() -> None:
-    """Read the order and keep mpirun until it has ended. Without an order there is nothing to keep."""
+    """Read the order and stay with mpirun until it has ended. Without an order there is nothing to do."""
     line = b""
     while not line.endswith(b"\n"):
         more = os.read(0, 65536)
@@ -39,11 +39,11 @@ def main() -> None:
             return
         line += more
     order, _, rest = line.partition(b"\n")
-    Keeper(json.loads(order), rest).keep()
+    MpirunSupervisor(json.loads(order), rest).run()
     os._exit(0)  # the launcher waits for our end
 
 
-class Keeper:
+class MpirunSupervisor:
     """One mpirun and its end."""
 
     def __init__(self, order: dict[str, Any], rest: bytes) -> None:
@@ -67,7 +67,7 @@ class Keeper:
 
     def _start(self) -> int:
         """Start mpirun, in a session of its own and mortal with us; return its pid, 0 where that failed."""
-        keeper, argv = os.getpid(), self.order["argv"]
+        ours, argv = os.getpid(), self.order["argv"]
         pid = os.fork()
         if pid:
             nothing = os.open(os.devnull, os.O_RDWR)
@@ -77,7 +77,7 @@ class Keeper:
             return pid
         try:
             os.setsid()
-            process_tree.die_with_parent(signal.SIGKILL, keeper)
+            process_tree.die_with_parent(signal.SIGKILL, ours)
             signal.set_wakeup_fd(-1)
             for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
                 signal.signal(number, signal.SIG_DFL)
@@ -88,7 +88,7 @@ class Keeper:
             self._tell(failed=f"cannot start {argv[0]}: {error.strerror}")
         os._exit(127)
 
-    def keep(self) -> None:
+    def run(self) -> None:
         """Wait for mpirun's end, or for the launcher's word or end; leave nothing."""
         status: int | None = None
         while status is None:

@@ -20,7 +20,7 @@ Piece = tuple[int, int | None, bytes]
 """Descriptor, the rank whose bytes these are (``None``: our own words), the bytes."""
 
 
-class Losses:
+class LostOutput:
     """What could not be written, by rank."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ def _counted(size: int, lines: int) -> str:
     return f"{size:,} bytes ({lines:,} line{'' if lines == 1 else 's'})"
 
 
-class Writer:
+class BackgroundWriter:
     """Writes to descriptors in the order in which bytes come. Bytes are put by one thread only.
 
     Putting takes no lock unless the writing thread sleeps: the queue's own operations are atomic.
@@ -59,7 +59,7 @@ class Writer:
 
     def __init__(self) -> None:
         """Begin with nothing to write; the thread starts with the first bytes."""
-        self.losses = Losses()
+        self.losses = LostOutput()
         self.failures: dict[int, OSError] = {}
         """Descriptor → the first thing that went wrong there."""
         self._queue: deque[Piece] = deque()

@@ -3,22 +3,72 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Protocol
 
-from ringleader.launch.rank_output.background_writer import Writer
-from ringleader.launch.rank_output.lines import Descriptor, Direct, Outlet
+from ringleader.launch.rank_output.background_writer import BackgroundWriter
 
 LAST_SECONDS = 1.0
 """At the end, for a reader that takes nothing: by then the launch has waited for it already."""
 
 
-class StandardOutlets:
+class Sink(Protocol):
+    """Where bytes can be written: a binary stream, or what stands for one."""
+
+    def write(self, data: bytes, /) -> Any:
+        """Write all of it."""
+
+    def flush(self) -> Any:
+        """Let it be seen."""
+
+
+class Outlet(Protocol):
+    """Where lines of ranks and words of ours go."""
+
+    def put(self, data: bytes, rank: int | None = None) -> None:
+        """Take bytes: a rank's, or with ``None`` our own. Raises BrokenPipeError where nobody reads."""
+
+
+class DirectOutlet:
+    """An outlet that writes at once, for streams that are no descriptors (a notebook, a test)."""
+
+    def __init__(self, sink: Sink) -> None:
+        """Each put is flushed."""
+        self._sink = sink
+
+    def put(self, data: bytes, rank: int | None = None) -> None:
+        """Write it."""
+        self._sink.write(data)
+        self._sink.flush()
+
+
+class DescriptorOutlet:
+    """An outlet that a writer's thread empties."""
+
+    def __init__(self, fd: int, writer: BackgroundWriter, name: str) -> None:
+        """``name`` is what people call it: ``standard output``."""
+        self._fd = fd
+        self.writer = writer
+        self.name = name
+
+    @property
+    def failure(self) -> OSError | None:
+        """What went wrong with it first."""
+        return self.writer.failures.get(self._fd)
+
+    def put(self, data: bytes, rank: int | None = None) -> None:
+        """Have it written; a rank's bytes raise BrokenPipeError where nobody reads any more."""
+        if rank is not None and isinstance(self.failure, BrokenPipeError):
+            raise self.failure
+        self.writer.put(self._fd, data, rank)
+
+
+class StandardStreams:
     """Standard output and standard error; one writer for both where they are the same file."""
 
     def __init__(self, stdout: Any, stderr: Any) -> None:
         """Take text streams such as ``sys.stdout``; what has no descriptor is written to directly."""
-        self._writers: list[Writer] = []
-        self._descriptors: list[Descriptor] = []
+        self._writers: list[BackgroundWriter] = []
+        self._descriptors: list[DescriptorOutlet] = []
         self._told: set[str] = set()
         self.stdout = self._outlet(stdout, "standard output", None)
         self.stderr = self._outlet(stderr, "standard error", stdout)
@@ -28,11 +78,11 @@ class StandardOutlets:
         binary = getattr(stream, "buffer", None)
         fd = _descriptor(stream) if binary is not None else None
         if fd is None:
-            return Direct(binary if binary is not None else _Encoded(stream))
+            return DirectOutlet(binary if binary is not None else _Encoded(stream))
         twin = _descriptor(other) if other is not None and self._writers else None
         if twin is None or not os.path.sameopenfile(fd, twin):
-            self._writers.append(Writer())
-        self._descriptors.append(Descriptor(fd, self._writers[-1], name))
+            self._writers.append(BackgroundWriter())
+        self._descriptors.append(DescriptorOutlet(fd, self._writers[-1], name))
         return self._descriptors[-1]
 
     @property

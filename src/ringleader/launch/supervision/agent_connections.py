@@ -18,7 +18,7 @@ _BUFFER = 4 * 1024 * 1024
 PAUSE_SECONDS = 0.2
 """For which no connection is taken after one could not be: for lack of descriptors or memory."""
 _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-_STRANGERS = 64
+_UNPROVEN = 64
 """Connections at most, besides one for each rank, that have not proven themselves."""
 PROOF_SECONDS = 5.0
 """For a connection to prove itself."""
@@ -29,7 +29,7 @@ _SILENCE = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTD
 
 
 @dataclass(eq=False)
-class Peer:
+class AgentConnection:
     """One connection."""
 
     sock: socket.socket
@@ -50,7 +50,7 @@ class Peer:
         return self.sock.fileno()
 
 
-class Control:
+class AgentServer:
     """A listening socket and the agents connected to it."""
 
     def __init__(
@@ -68,13 +68,13 @@ class Control:
         """
         self._selector = selector
         self._token = token
-        self._peers: set[Peer] = set()
+        self._connections: set[AgentConnection] = set()
         self._resume_at: float | None = None
         self._shortage, self._told = "", False
         self._lost_after = lost_after
-        self._most_strangers = ranks + _STRANGERS
-        self._strangers: dict[Peer, float] = {}
-        self._listeners = _listen(addresses, backlog=ranks + _STRANGERS)
+        self._most_unproven = ranks + _UNPROVEN
+        self._unproven: dict[AgentConnection, float] = {}
+        self._listeners = _listen(addresses, backlog=ranks + _UNPROVEN)
         for listener in self._listeners:
             listener.setblocking(False)
             selector.register(listener, selectors.EVENT_READ, self)
@@ -93,17 +93,17 @@ class Control:
             self._take(sock)
 
     def _take(self, sock: socket.socket) -> None:
-        """Challenge a connection; of too many strangers the one that has been silent longest has to go."""
-        if len(self._strangers) >= self._most_strangers:
-            self.drop(next(iter(self._strangers)))
+        """Challenge a connection; of too many unproven ones the oldest has to go."""
+        if len(self._unproven) >= self._most_unproven:
+            self.drop(next(iter(self._unproven)))
         with contextlib.suppress(OSError):
             sock.setblocking(False)
             protocol.keep_alive(sock, self._lost_after)
-            peer = Peer(sock=sock, challenge=os.urandom(protocol.NONCE))
-            self._peers.add(peer)
-            self._strangers[peer] = time.monotonic() + PROOF_SECONDS
-            self._selector.register(sock, selectors.EVENT_READ, peer)
-            self.send(peer, peer.challenge)
+            connection = AgentConnection(sock=sock, challenge=os.urandom(protocol.NONCE))
+            self._connections.add(connection)
+            self._unproven[connection] = time.monotonic() + PROOF_SECONDS
+            self._selector.register(sock, selectors.EVENT_READ, connection)
+            self.send(connection, connection.challenge)
 
     def _pause(self, error: OSError) -> None:
         """Take no connections for a while: the one that waits would be reported again and again."""
@@ -113,110 +113,109 @@ class Control:
         if not self._told:
             self._shortage = f"agents cannot connect for now: {error.strerror} (see `ulimit -n`)"
 
-    def resume(self) -> None:
-        """Take connections again once a pause is over."""
-        if self._resume_at is not None and time.monotonic() > self._resume_at:
+    def tick(self) -> str:
+        """Do what is due; return why no agent could connect, once, else the empty text.
+
+        Connections that have not proven themselves in time are closed: each must answer one challenge.
+        """
+        now = time.monotonic()
+        if self._resume_at is not None and now > self._resume_at:
             self._resume_at = None
             for listener in self._listeners:
                 self._selector.register(listener, selectors.EVENT_READ, self)
-
-    def trouble(self) -> str:
-        """Return why no agent could connect, once; else the empty text."""
+        for connection in [one for one, until in self._unproven.items() if now > until]:
+            self.drop(connection)
         self._told = self._told or bool(self._shortage)
         text, self._shortage = self._shortage, ""
         return text
 
-    def serve(self, peer: Peer, mask: int) -> Iterator[tuple[int, bytes]]:
+    def serve(self, connection: AgentConnection, mask: int) -> Iterator[tuple[int, bytes]]:
         """Send and receive on a connection; yield the frames that arrived. ``lost`` tells when it ended."""
-        if peer in self._peers and mask & selectors.EVENT_WRITE:
-            self._flush(peer)
-        if peer not in self._peers or not mask & selectors.EVENT_READ:
+        if connection in self._connections and mask & selectors.EVENT_WRITE:
+            self._flush(connection)
+        if connection not in self._connections or not mask & selectors.EVENT_READ:
             return
         try:
-            data = peer.sock.recv(_BUFFER)
+            data = connection.sock.recv(_BUFFER)
         except BlockingIOError:
             return
         except OSError as error:
-            peer.silent = peer.silent or error.errno in _SILENCE
+            connection.silent = connection.silent or error.errno in _SILENCE
             data = b""
         if not data:
-            self.drop(peer)
+            self.drop(connection)
             return
         try:
-            yield from peer.decoder.feed(data if peer.proven else self._prove(peer, data))
+            yield from connection.decoder.feed(data if connection.proven else self._prove(connection, data))
         except protocol.ProtocolError:
-            self.drop(peer)
+            self.drop(connection)
 
-    def _prove(self, peer: Peer, data: bytes) -> bytes:
+    def _prove(self, connection: AgentConnection, data: bytes) -> bytes:
         """Check the agent's answer and answer its challenge; return what came after it."""
         length = protocol.NONCE * 2
-        peer.handshake += data
-        if len(peer.handshake) < length:
+        connection.handshake += data
+        if len(connection.handshake) < length:
             return b""
         theirs, answer = (
-            peer.handshake[: protocol.NONCE],
-            peer.handshake[protocol.NONCE : length],
+            connection.handshake[: protocol.NONCE],
+            connection.handshake[protocol.NONCE : length],
         )
-        if not protocol.proves(self._token, "agent", peer.challenge + theirs, answer):
+        if not protocol.proves(self._token, "agent", connection.challenge + theirs, answer):
             raise protocol.ProtocolError("a stranger")
-        peer.proven = True
-        self._strangers.pop(peer, None)
-        self.send(peer, protocol.proof(self._token, "launcher", theirs + peer.challenge))
-        return peer.handshake[length:]
+        connection.proven = True
+        self._unproven.pop(connection, None)
+        self.send(connection, protocol.proof(self._token, "launcher", theirs + connection.challenge))
+        return connection.handshake[length:]
 
-    def part_with_strangers(self) -> None:
-        """Close connections that have not proven themselves in time: each must answer one challenge."""
-        now = time.monotonic()
-        for peer in [peer for peer, until in self._strangers.items() if now > until]:
-            self.drop(peer)
-
-    def lost(self, peer: Peer) -> bool:
+    def lost(self, connection: AgentConnection) -> bool:
         """Say whether a connection has ended."""
-        return peer not in self._peers
+        return connection not in self._connections
 
-    def send(self, peer: Peer, data: bytes) -> None:
+    def send(self, connection: AgentConnection, data: bytes) -> None:
         """Send bytes, now as far as possible, the rest when the connection takes it."""
-        if peer in self._peers:
-            peer.waiting += data
-            self._flush(peer)
+        if connection in self._connections:
+            connection.waiting += data
+            self._flush(connection)
 
-    def _flush(self, peer: Peer) -> None:
+    def _flush(self, connection: AgentConnection) -> None:
         try:
-            while peer.waiting:
-                sent = peer.sock.send(peer.waiting)
-                del peer.waiting[:sent]
+            while connection.waiting:
+                sent = connection.sock.send(connection.waiting)
+                del connection.waiting[:sent]
         except BlockingIOError:
             pass
         except OSError as error:
             # Reading still brings what it had sent; the end shows there.
-            peer.silent = peer.silent or error.errno in _SILENCE
-            peer.waiting.clear()
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if peer.waiting else 0)
-        self._selector.modify(peer.sock, events, peer)
+            connection.silent = connection.silent or error.errno in _SILENCE
+            connection.waiting.clear()
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.waiting else 0)
+        self._selector.modify(connection.sock, events, connection)
 
     def flush_all(self, seconds: float) -> None:
-        """Send what waits for any peer, as far as the connections take it within so long."""
+        """Send what waits for any connection, as far as the connections take it within so long."""
         until = time.monotonic() + seconds
-        while time.monotonic() < until and (late := [peer for peer in self._peers if peer.waiting]):
+        while time.monotonic() < until and (
+            late := [connection for connection in self._connections if connection.waiting]
+        ):
             poll = select.poll()
-            for peer in late:
-                poll.register(peer.fd, select.POLLOUT)
+            for connection in late:
+                poll.register(connection.fd, select.POLLOUT)
             poll.poll(50)
-            for peer in late:
-                self._flush(peer)
+            for connection in late:
+                self._flush(connection)
 
-    def drop(self, peer: Peer) -> None:
+    def drop(self, connection: AgentConnection) -> None:
         """Close one connection."""
-        if peer in self._peers:
-            self._peers.discard(peer)
-            self._strangers.pop(peer, None)
-            self._selector.unregister(peer.sock)
-            peer.sock.close()
+        if connection in self._connections:
+            self._connections.discard(connection)
+            self._unproven.pop(connection, None)
+            self._selector.unregister(connection.sock)
+            connection.sock.close()
 
     def close(self) -> None:
         """Close every connection and stop listening: agents that are still there end their ranks."""
-        for peer in list(self._peers):
-            self.drop(peer)
+        for connection in list(self._connections):
+            self.drop(connection)
         for listener in self._listeners:
             if self._resume_at is None:
                 self._selector.unregister(listener)

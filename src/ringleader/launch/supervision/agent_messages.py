@@ -5,77 +5,108 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ringleader.errors import Fault
-from ringleader.launch.exit_code import Cause, Why, abort_code, named
+from ringleader.launch.exit_code import Cause, Why
+from ringleader.launch.mpirun.mpirun_output import abort_code
 from ringleader.launch.outcome import RankEnd
 from ringleader.launch.rank_output.lines import STREAMS
 from ringleader.launch.root_cause import Lost
-from ringleader.launch.supervision.agent_connections import Peer
+from ringleader.launch.supervision.agent_connections import AgentConnection
+from ringleader.launch.supervision.loss_detection import LossDetection
+from ringleader.launch.supervision.output_flow import OutputFlow
 from ringleader.launch.supervision.rank_state import RankState
+from ringleader.launch.supervision.running_job import RunningJob
+from ringleader.launch.supervision.start_failures import misplaced
+from ringleader.launch.supervision.stdin_forwarding import StdinForwarding
 from ringleader.ranks import protocol
 from ringleader.render.mpirun_command import same_library
-
-if TYPE_CHECKING:
-    from ringleader.launch.supervision.supervisor import Supervisor
 
 _STREAM_OF = {protocol.STDOUT: "stdout", protocol.STDERR: "stderr"}
 
 
-class Events:
+class AgentMessages:
     """Turns frames into changes of the ranks' states and words to the listener."""
 
-    def __init__(self, supervisor: Supervisor) -> None:
-        """Everything the events change belongs to ``supervisor``."""
-        self.run = supervisor
+    def __init__(
+        self, job: RunningJob, losses: LossDetection, stdin: StdinForwarding, flow: OutputFlow
+    ) -> None:
+        """Everything that the messages change belongs to these."""
+        self.job = job
+        self._losses = losses
+        self._stdin = stdin
+        self._flow = flow
         self._reported = 0
 
-    def frame(self, peer: Peer, kind: int, payload: bytes) -> None:
+    def frame(self, connection: AgentConnection, kind: int, payload: bytes) -> None:
         """Take one frame of an agent that has proven itself."""
+        if connection.rank is None:
+            if kind == protocol.MESSAGE:
+                self._hello(connection, protocol.read_message(payload))
+            return
+        state = self.job.ranks[connection.rank]
         if kind == protocol.MESSAGE:
-            words = protocol.read_message(payload)
-            if peer.rank is None:
-                self._hello(peer, words)
-            else:
-                self._message(self.run.ranks[peer.rank], words)
-        elif peer.rank is not None and kind in _STREAM_OF:
-            self._output(self.run.ranks[peer.rank], _STREAM_OF[kind], payload)
-        elif peer.rank is not None and kind == protocol.BLOB:
-            self.run.ranks[peer.rank].result += payload
+            self._message(state, protocol.read_message(payload))
+        elif kind in _STREAM_OF:
+            self._output(state, _STREAM_OF[kind], payload)
+        elif kind == protocol.BLOB:
+            state.result += payload
 
-    def _hello(self, peer: Peer, words: dict[str, Any]) -> None:
-        rank, ranks = words.get("rank"), self.run.ranks
+    # --- starting -----------------------------------------------------------------------------------------
+
+    def _hello(self, connection: AgentConnection, words: dict[str, Any]) -> None:
+        job, rank, ranks = self.job, words.get("rank"), self.job.ranks
         if words.get("do") == "agent_killed" and type(rank) is int and 0 <= rank < len(ranks):
-            self.run.lose(Lost.AGENT, ranks[rank], number=int(words["signal"]))
+            self._losses.lose(Lost.AGENT, ranks[rank], number=int(words["signal"]))
             return
         if words.get("do") != "hello" or type(rank) is not int:
             raise protocol.ProtocolError("no hello")
         if not 0 <= rank < len(ranks) or ranks[rank].hello is not None:
-            what = f"{self.run.setting.mpi.mpirun} started a rank {rank} on {words.get('hostname')} "
+            what = f"{job.context.mpi.mpirun} started a rank {rank} on {words.get('hostname')} "
             what += "that is already there" if 0 <= rank < len(ranks) else f"of {len(ranks)} planned"
-            self.run.refuse(Fault(where="mpirun", what=what))
+            job.refuse(Fault(where="mpirun", what=what))
             raise protocol.ProtocolError("an unplanned rank")
-        peer.rank = rank
-        ranks[rank].peer, ranks[rank].hello = peer, words
-        if self.run.cause is not None:
-            self.run.tell(ranks[rank], do="stop", grace=0.0)
+        connection.rank = rank
+        ranks[rank].connection, ranks[rank].hello = connection, words
+        if job.cause is not None:
+            job.tell(ranks[rank], do="stop", grace=0.0)
             return
         self._reported += 1
         if self._reported < len(ranks):
-            self.run.listener.progress(f"{self._reported} of {len(ranks)} ranks have reported")
+            job.listener.progress(f"{self._reported} of {len(ranks)} ranks have reported")
         else:
-            self.run.all_reported()
+            self._start_all()
+
+    def _start_all(self) -> None:
+        """Check every agent against the plan, then start the ranks: the last one has reported."""
+        job, context = self.job, self.job.context
+        found = [misplaced(state, context.mpi, len(job.ranks)) for state in job.ranks]
+        if wrong := [fault for fault in found if fault is not None]:
+            job.refuse(*wrong)
+            return
+        first = job.ranks[0].hello
+        assert first is not None
+        payload = context.payload or b""
+        for state in job.ranks:
+            for start in range(0, len(payload), protocol.PIECE):
+                piece = payload[start : start + protocol.PIECE]
+                job.send(state, protocol.frame(protocol.BLOB, piece))
+            job.tell(state, do="start", **context.start(state.rank, int(first["free_port"])))
+        job.started_at = job.clock()
+        job.listener.progress("")
+
+    # --- while it runs ------------------------------------------------------------------------------------
 
     def _message(self, state: RankState, words: dict[str, Any]) -> None:
         what = words.get("do")
         if what == "started":
             state.running = True
         elif what == "report":
-            self.run.listener.report(state.rank, words["report"])
+            self.job.listener.report(state.rank, words["report"])
         elif what == "failing":
-            state.failed_at, state.failing_code = self.run.clock(), words["exit_code"]
-            self.run.stop(Cause(why=Why.RANK, at=state.failed_at))
+            state.failed_at, state.failing_code = self.job.clock(), words["exit_code"]
+            self.job.stop(Cause(why=Why.RANK, at=state.failed_at))
         elif what == "lost":
             self._lost_there(state, words["what"])
         elif what == "ended":
@@ -87,116 +118,103 @@ class Events:
         elif what == "stacks":
             self._stacks(state, words)
         elif what == "more_input":
-            self.run.feed.asked(state.peer)
-
-    # --- output -------------------------------------------------------------------------------------------
+            self._stdin.asked(state.connection)
 
     def _output(self, state: RankState, stream: str, data: bytes) -> None:
-        if self.run.setting.files is not None:
-            self.run.setting.files.write(state.rank, stream, data)
+        if self.job.context.files is not None:
+            self.job.context.files.write(state.rank, stream, data)
         self._show(state, stream, state.cutters[stream].feed(data))
-        self.run.delivery.took(state, len(data))
+        self._flow.took(state, len(data))
 
     def _show(self, state: RankState, stream: str, lines: Iterable[bytes]) -> None:
         """Pass lines on; where their reader has gone the job ends, as a program does by SIGPIPE."""
-        run = self.run
+        job = self.job
         for line in lines:
             if line.startswith(b"Abort("):
                 state.abort_code = abort_code(line.decode(errors="replace"))
-            if not run.job.quiet:
-                run.listener.output(state.rank, stream, line)
+            if not job.options.quiet:
+                job.listener.output(state.rank, stream, line)
         try:
-            run.listener.flush()
+            job.listener.flush()
         except BrokenPipeError:
-            run.stop(Cause(why=Why.SIGNAL, at=run.clock(), number=signal.SIGPIPE))
+            job.stop(Cause(why=Why.SIGNAL, at=job.clock(), number=signal.SIGPIPE))
 
-    def _flush(self, state: RankState) -> None:
-        for stream in STREAMS:
-            if rest := state.cutters[stream].rest():
-                self._show(state, stream, (rest,))
+    def _library(self, state: RankState, path: str) -> None:
+        """A rank has loaded an MPI library: it must be the one that goes with its mpirun."""
+        mpi = self.job.context.mpi
+        if not mpi.library:
+            return
+        planned = str(Path(mpi.library).resolve())
+        if not same_library(path, planned) and not same_library(path, mpi.library):
+            what = f"it loaded {path}, but {mpi.mpirun} ({mpi.name}) started it, "
+            what += f"whose library is {mpi.library}"
+            hint = "give the mpirun of the library that the program was built for with --mpi, "
+            hint += "or take its own setting of MPI4PY_LIBMPI or LD_LIBRARY_PATH away"
+            self.job.refuse(Fault(where=state.name, what=what, hint=hint))
+
+    def _stacks(self, state: RankState, words: dict[str, Any]) -> None:
+        state.stacks_requested = False
+        for process in words["mute"]:
+            where = f" in {process['waits_in']}" if process["waits_in"] else ""
+            self.job.listener.warning(
+                f"{state.name}: process {process['pid']} ({process['name']}) prints no Python stack; "
+                f"its state is {process['state']}{where}"
+            )
 
     # --- ends ---------------------------------------------------------------------------------------------
 
     def _ended(self, state: RankState, words: dict[str, Any]) -> None:
-        run = self.run
+        job = self.job
         state.end = RankEnd(
             rank=state.rank,
             host=state.host.host.name,
             exit_code=words["exit_code"],
             signal=words["signal"],
             seconds=words["seconds"],
-            at=run.clock() if state.failed_at is None else state.failed_at,
+            at=job.clock() if state.failed_at is None else state.failed_at,
             stopped=words["stopped"],
             orphaned=words.get("orphaned", False),
             reason=words["reason"],
-            log=run.log_of(state.rank),
+            log=job.log_of(state.rank),
         )
         if state.rank == 0:
-            run.feed.close()
-        self.run.notices.add(state)
+            self._stdin.close()
+        job.notices.add(state)
         if state.end.failed:
-            run.stop(Cause(why=Why.RANK, at=state.end.at))
+            job.stop(Cause(why=Why.RANK, at=state.end.at))
         elif state.end.stopped:
-            run.stop(Cause(why=Why.MPI, at=state.end.at, text=f"{state.name}: {state.end.stopped}"))
-        elif any(other.end is None for other in run.ranks):
-            run.expect_early_end()
+            job.stop(Cause(why=Why.MPI, at=state.end.at, text=f"{state.name}: {state.end.stopped}"))
+        elif job.warn_at is None and any(other.end is None for other in job.ranks):
+            job.warn_at = job.clock() + job.context.early
 
     def _done(self, state: RankState) -> None:
+        """All output of a rank is here: pass on its last line, which may lack its line feed."""
         state.done = True
-        self._flush(state)
+        for stream in STREAMS:
+            if rest := state.cutters[stream].rest():
+                self._show(state, stream, (rest,))
 
-    def lost(self, peer: Peer) -> None:
+    def lost(self, connection: AgentConnection) -> None:
         """A connection has ended: fine after the agent's last word, else its rank is lost."""
-        if peer.rank is None or self.run.ranks[peer.rank].peer is not peer:
+        job = self.job
+        if connection.rank is None or job.ranks[connection.rank].connection is not connection:
             return
-        state = self.run.ranks[peer.rank]
-        state.peer = None
+        state = job.ranks[connection.rank]
+        state.connection = None
         if state.done:
             return
-        state.done = True
-        self._flush(state)
+        self._done(state)
         if state.end is None:
-            reason = "its host is silent" if peer.silent else "its agent is gone without a word"
-            state.end = self.run.unknown_end(state, reason, stopped=self._who_stopped_it())
-            self.run.notices.add(state)
-        self.run.lose(Lost.SILENT if peer.silent else Lost.VANISHED, state)
+            reason = "its host is silent" if connection.silent else "its agent is gone without a word"
+            # Who ends because the job does is no failure; otherwise its silence is one.
+            ours = job.cause is not None and job.cause.why not in (Why.MPI, Why.LOST)
+            state.end = job.unknown_end(state, reason, stopped="ringleader" if ours else "")
+            job.notices.add(state)
+        self._losses.lose(Lost.SILENT if connection.silent else Lost.VANISHED, state)
 
     def _lost_there(self, state: RankState, what: str) -> None:
         """An agent says that it is being ended, and what it knows of why."""
         if what == "daemon" and state.hello is not None and not state.hello["daemon"]:
-            what = "mpirun"  # its own parent, on this machine: the keeper tells
+            what = "mpirun"  # its own parent, on this machine: mpirun's supervisor tells
         kind = {"daemon": Lost.DAEMON, "agent": Lost.AGENT}.get(what, Lost.MPI)
-        self.run.lose(kind, state)
-
-    def _who_stopped_it(self) -> str:
-        """Return why a silent rank is no failure; empty where its silence is the failure."""
-        cause = self.run.cause
-        return "" if cause is None or cause.why in (Why.MPI, Why.LOST) else "ringleader"
-
-    # --- what agents see ----------------------------------------------------------------------------------
-
-    def _library(self, state: RankState, path: str) -> None:
-        """A rank has loaded an MPI library: it must be the one that goes with its mpirun."""
-        mpi = self.run.setting.mpi
-        if not mpi.library:
-            return
-        planned = str(Path(mpi.library).resolve())
-        if not same_library(path, planned) and not same_library(path, mpi.library):
-            self.run.refuse(
-                Fault(
-                    where=state.name,
-                    what=f"it loaded {path}, but {mpi.mpirun} ({named(mpi)}) started it, "
-                    f"whose library is {mpi.library}",
-                    hint="give the mpirun of the library that the program was built for with --mpi, "
-                    "or take its own setting of MPI4PY_LIBMPI or LD_LIBRARY_PATH away",
-                )
-            )
-
-    def _stacks(self, state: RankState, words: dict[str, Any]) -> None:
-        state.stacks_asked = False
-        for process in words["mute"]:
-            where = f" in {process['waits_in']}" if process["waits_in"] else ""
-            self.run.listener.warning(
-                f"{state.name}: process {process['pid']} ({process['name']}) prints no Python stack; "
-                f"its state is {process['state']}{where}"
-            )
+        self._losses.lose(kind, state)

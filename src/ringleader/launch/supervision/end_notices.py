@@ -43,7 +43,7 @@ class EndNotices:
         lines = [{"ended": ranges(ranks), "exit_code": code} for code, ranks in _by_code(self._new).items()]
         self._new.clear()
         for state in self._ranks:
-            if state.end is None and state.peer is not None:
+            if state.end is None and state.connection is not None:
                 self._tell(state, do="status", lines=lines)
 
 

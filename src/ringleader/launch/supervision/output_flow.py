@@ -12,7 +12,7 @@ from typing import Any
 
 from ringleader.launch.exit_code import Cause, Why
 from ringleader.launch.outcome import Listener
-from ringleader.launch.rank_output.lines import RankFiles
+from ringleader.launch.rank_output.output_files import OutputFiles
 from ringleader.launch.supervision.rank_state import RankState
 
 MOST = 8 * 1024 * 1024
@@ -30,11 +30,11 @@ def window(ranks: int) -> int:
     return max(SMALLEST_WINDOW, min(LARGEST_WINDOW, _ALL_WINDOWS // ranks))
 
 
-class Delivery:
+class OutputFlow:
     """Grants agents more as the listener and the files take what came."""
 
     def __init__(
-        self, listener: Listener, files: RankFiles | None, ranks: int, tell: Callable[..., Any]
+        self, listener: Listener, files: OutputFiles | None, ranks: int, tell: Callable[..., Any]
     ) -> None:
         """``tell(state, do=…)`` sends a message to a rank's agent."""
         self._listener = listener

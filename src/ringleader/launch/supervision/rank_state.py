@@ -7,7 +7,7 @@ from typing import Any
 
 from ringleader.launch.outcome import RankEnd
 from ringleader.launch.rank_output.lines import STREAMS, LineCutter
-from ringleader.launch.supervision.agent_connections import Peer
+from ringleader.launch.supervision.agent_connections import AgentConnection
 from ringleader.rank_placement import HostFacts, RankPlace
 
 
@@ -17,7 +17,7 @@ class RankState:
 
     place: RankPlace
     host: HostFacts
-    peer: Peer | None = None
+    connection: AgentConnection | None = None
     """Its agent's connection, once it has reported."""
     hello: dict[str, Any] | None = None
     """What its agent said about itself."""
@@ -31,8 +31,8 @@ class RankState:
     """How it ended, once it has."""
     done: bool = False
     """All its output has arrived."""
-    stacks_asked: bool = False
-    """Its stacks were asked for and the answer has not come yet."""
+    stacks_requested: bool = False
+    """Its stacks were requested and the answer has not come yet."""
     cutters: dict[str, LineCutter] = field(default_factory=lambda: {name: LineCutter() for name in STREAMS})
     to_grant: int = 0
     """Bytes of output that it has sent and not been granted again."""

@@ -1,55 +1,73 @@
-"""Signals that do not end a job: those passed on to the ranks, and those that stop and continue it."""
+"""What each signal to the launcher does to a running job: end it, suspend it, tell its ranks, show stacks."""
 
 from __future__ import annotations
 
 import signal
 import time
-from typing import TYPE_CHECKING
 
 from ringleader.launch import signals
-
-if TYPE_CHECKING:
-    from ringleader.launch.supervision.supervisor import Supervisor
+from ringleader.launch.exit_code import Cause, Why
+from ringleader.launch.supervision.output_flow import OutputFlow
+from ringleader.launch.supervision.running_job import RunningJob
+from ringleader.launch.supervision.stdin_forwarding import StdinForwarding
 
 FLUSH_SECONDS = 1.0
 """For words to the agents to leave this process before it stops."""
 
 
-class JobControl:
-    """What Ctrl-Z, ``fg``, SIGUSR1 and SIGUSR2 do to a job."""
+class SignalActions:
+    """Serves the signals of ``launch.signals``, one after the other."""
 
-    def __init__(self, supervisor: Supervisor) -> None:
-        """Everything that changes belongs to ``supervisor``."""
-        self.run = supervisor
+    def __init__(self, job: RunningJob, stdin: StdinForwarding, flow: OutputFlow) -> None:
+        """Everything that changes belongs to these."""
+        self.job = job
+        self._stdin = stdin
+        self._flow = flow
         self.turned_at = time.monotonic()
         """When the loop last came round: from then on a process that SIGSTOP stopped did not run."""
 
-    def forward(self, number: int) -> None:
+    def serve(self, number: int) -> None:
+        """Serve a signal to the launcher; those that end the job do so at once a second time."""
+        if number == signal.SIGQUIT:
+            self.job.show_stacks()
+        elif number in signals.FORWARDED:
+            self._forward(number)
+        elif number == signal.SIGTSTP:
+            self._suspend()
+        elif number == signal.SIGCONT:
+            self._continued()
+        elif self.job.cause is None:
+            self.job.stop(Cause(why=Why.SIGNAL, at=self.job.clock(), number=number))
+        elif number in (signal.SIGINT, signal.SIGTERM):
+            self._flow.hurry()
+            self.job.send_stop(0.0)
+
+    def _forward(self, number: int) -> None:
         """Pass a signal on to the command of every rank that runs."""
-        told = [state for state in self.run.ranks if state.running and state.end is None]
+        told = [state for state in self.job.ranks if state.running and state.end is None]
         for state in told:
-            self.run.tell(state, do="signal", number=number)
+            self.job.tell(state, do="signal", number=number)
         if not told:
             name = signal.Signals(number).name
-            self.run.listener.warning(f"{name} came while no rank ran: nobody was told")
+            self.job.listener.warning(f"{name} came while no rank ran: nobody was told")
 
-    def suspend(self) -> None:
+    def _suspend(self) -> None:
         """Stop all ranks on all hosts, then ourselves; when we are continued, they are too.
 
         Ranks that are told to end are left alone: their agents count how long they may take.
         """
-        if self.run.cause is None:
-            for state in self.run.ranks:
-                self.run.tell(state, do="pause")
-            self.run.control.flush_all(FLUSH_SECONDS)
+        if self.job.cause is None:
+            for state in self.job.ranks:
+                self.job.tell(state, do="pause")
+            self.job.server.flush_all(FLUSH_SECONDS)
         signals.suspend_ourselves()
-        self.continued()
-        for state in self.run.ranks:
-            self.run.tell(state, do="continue")
+        self._continued()
+        for state in self.job.ranks:
+            self.job.tell(state, do="continue")
 
-    def continued(self) -> None:
+    def _continued(self) -> None:
         """After a time in which we did not run: it counts for no deadline."""
         now = time.monotonic()
-        self.run.began += now - self.turned_at
+        self.job.began += now - self.turned_at
         self.turned_at = now
-        self.run.feed.continued()
+        self._stdin.continued()

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from ringleader.errors import Fault
 from ringleader.job import Job, Mpi
-from ringleader.launch.exit_code import named, ranks_named, relevant
-from ringleader.launch.mpirun.mpirun_process import Engine
+from ringleader.launch.exit_code import ranks_named
+from ringleader.launch.mpirun.mpirun_output import relevant_lines
+from ringleader.launch.mpirun.mpirun_process import MpirunProcess
 from ringleader.launch.supervision.rank_state import RankState
 
 
@@ -15,7 +16,7 @@ def misplaced(state: RankState, mpi: Mpi, size: int) -> Fault | None:
     """Return what is wrong with where, or among how many, a rank that has reported was started."""
     hello = state.hello
     assert hello is not None
-    who = f"{mpi.mpirun} ({named(mpi)})"
+    who = f"{mpi.mpirun} ({mpi.name})"
     if hello["host"] != state.host.identity:
         return Fault(
             where=f"rank {state.rank}",
@@ -27,21 +28,21 @@ def misplaced(state: RankState, mpi: Mpi, size: int) -> Fault | None:
     return None
 
 
-def mpirun_failed(engine: Engine, mpi: Mpi, missing: Sequence[RankState]) -> Fault:
+def mpirun_failed(mpirun: MpirunProcess, mpi: Mpi, missing: Sequence[RankState]) -> Fault:
     """Return the fault of an mpirun that ended before the ranks ``missing`` had reported."""
-    code = engine.exit_code
+    code = mpirun.exit_code
     how = f"was killed by signal {-code}" if code and code < 0 else f"ended with exit code {code}"
-    said = relevant(engine.noise())
-    what = engine.failure or (
-        f"{mpi.mpirun} ({named(mpi)}) {how} before {ranks_named(state.rank for state in missing)} had started"
+    said = relevant_lines(mpirun.output())
+    what = mpirun.failure or (
+        f"{mpi.mpirun} ({mpi.name}) {how} before {ranks_named(state.rank for state in missing)} had started"
     )
     return Fault(where="mpirun", what=what + (f"; it said:\n{said}" if said else ""))
 
 
-def never_reported(engine: Engine, job: Job, missing: Sequence[RankState]) -> Fault:
+def never_reported(mpirun: MpirunProcess, job: Job, missing: Sequence[RankState]) -> Fault:
     """Return the fault of ranks that had not reported when the time for a start was over."""
     hosts = ", ".join(dict.fromkeys(state.host.host.name for state in missing))
-    said = relevant(engine.noise())
+    said = relevant_lines(mpirun.output())
     return Fault(
         where="start",
         what=f"{ranks_named(state.rank for state in missing)} on {hosts} did not report within "

@@ -5,24 +5,24 @@ from __future__ import annotations
 import os
 import selectors
 
-from ringleader.launch.supervision.agent_connections import Control, Peer
+from ringleader.launch.supervision.agent_connections import AgentConnection, AgentServer
 from ringleader.ranks import protocol
 
 
-class Feed:
+class StdinForwarding:
     """Reads a descriptor only when the rank has taken what was read before."""
 
-    def __init__(self, selector: selectors.BaseSelector, control: Control, fd: int | None) -> None:
+    def __init__(self, selector: selectors.BaseSelector, server: AgentServer, fd: int | None) -> None:
         """``fd``: what to read; ``None``: nothing."""
         self._selector = selector
-        self._control = control
+        self._server = server
         self._fd = fd
-        self._peer: Peer | None = None
+        self._connection: AgentConnection | None = None
         self._registered = False
 
-    def asked(self, peer: Peer | None) -> None:
+    def asked(self, connection: AgentConnection | None) -> None:
         """Rank 0's agent has room for more."""
-        self._peer = peer
+        self._connection = connection
         if self._fd is not None and not self._registered and not self._belongs_to_somebody_else(self._fd):
             self._selector.register(self._fd, selectors.EVENT_READ, self)
             self._registered = True
@@ -34,26 +34,26 @@ class Feed:
 
     def serve(self) -> None:
         """Something can be read: pass it on, and wait to be asked again."""
-        assert self._fd is not None and self._peer is not None
+        assert self._fd is not None and self._connection is not None
         self._unregister()
         try:
             data = os.read(self._fd, 65536)
         except BlockingIOError:
-            self.asked(self._peer)
+            self.asked(self._connection)
             return
         except OSError:
             data = b""
         if data:
-            self._control.send(self._peer, protocol.frame(protocol.STDIN, data))
+            self._server.send(self._connection, protocol.frame(protocol.STDIN, data))
         else:
-            self._control.send(self._peer, protocol.message(do="end_of_input"))
+            self._server.send(self._connection, protocol.message(do="end_of_input"))
             self._fd = None
 
     def continued(self) -> None:
         """We were stopped and run again, perhaps in the background of the terminal, or no more there."""
         self._unregister()
-        if self._peer is not None:
-            self.asked(self._peer)
+        if self._connection is not None:
+            self.asked(self._connection)
 
     def _unregister(self) -> None:
         if self._registered and self._fd is not None:
