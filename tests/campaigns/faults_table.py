@@ -79,7 +79,7 @@ def expected(row: Row) -> Expected:
 WHOSE = {
     "agent": r"^agent of rank {rank}: ",
     "agent_outer": r"^agent of rank {rank}: ",
-    "supervisor": "^mpirun's supervisor: ",
+    "supervisor": "^supervisor of mpirun: ",
     "mpirun": "^mpirun: ",
     "prted": r"^host {host}: .*daemon",
     "sshd": r"^host {host}: .*ssh",

@@ -62,8 +62,8 @@ def test_sigkill_of_an_agent_ends_its_rank_and_the_job(workplace, python, which)
     launcher = sleeping(workplace, python)
     mpirun = workplace.mpirun()  # its command line names the agent's path as well
     agents = [pid for pid in workplace.wait_for("ranks/agent.py", 5) if pid != mpirun]
-    wardens = [pid for pid in agents if os.getsid(pid) == pid]
-    chosen = wardens if which == "inner" else [pid for pid in agents if pid not in wardens]
+    inner = [pid for pid in agents if os.getsid(pid) == pid]
+    chosen = inner if which == "inner" else [pid for pid in agents if pid not in inner]
     assert len(chosen) == 2
     os.kill(chosen[0], 9)
     assert not workplace.gone_within(5.0)

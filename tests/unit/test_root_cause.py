@@ -27,7 +27,7 @@ def lost(what: Lost, rank: int | None = None, at: float = 5.0, number: int = 0, 
         ([lost(Lost.DAEMON, 2), lost(Lost.MPI, 0), lost(Lost.MPIRUN, at=5.4, number=9)], "mpirun", "SIGKILL"),
         (
             [lost(Lost.MPIRUN, number=9), lost(Lost.SUPERVISOR, at=5.1, number=9)],
-            "mpirun's supervisor",
+            "supervisor of mpirun",
             "supervises mpirun",
         ),
         # A daemon dies; mpirun then ends the ranks of the others.

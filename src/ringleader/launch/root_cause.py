@@ -122,7 +122,7 @@ def _words(cause: Loss, hosts: list[str], job_hosts: JobHosts) -> tuple[str, str
     how = _how(cause.signal)
     if cause.what is Lost.SUPERVISOR:
         return (
-            "mpirun's supervisor",
+            "supervisor of mpirun",
             f"the launcher's process that supervises mpirun {how}, and mpirun with it",
         )
     if cause.what is Lost.MPIRUN:
