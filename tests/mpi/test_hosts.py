@@ -169,5 +169,5 @@ def test_a_host_whose_link_is_cut_is_named_and_ends_the_job(workplace, mended, p
 
 
 def parent_of(pid):
-    """Return a process's parent: a rank's is its inner agent, that one's the outer one, whose is the daemon."""
+    """Return a process's parent: a rank's is its inner agent, that one's the outer one's, then the daemon."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
