@@ -30,7 +30,7 @@ from ringleader.kube.client import RestCluster
 from ringleader.kube.credential_sources import credentials
 from ringleader.kube.credentials import Credentials, Fixed
 from ringleader.kube.informer import Informer
-from ringleader.kube.retry import Backoff, with_retries
+from ringleader.kube.retry import Backoff, Outage, with_retries
 
 SPACE = "default"
 
@@ -501,7 +501,7 @@ def test_an_informer_and_a_kind_that_is_not_there(tmp_path: Path) -> None:
 # --- a server that is away --------------------------------------------------------------------------------
 
 
-def test_patience_with_a_server_that_is_away(fake: FakeCluster, kubeconfig: Path) -> None:
+def test_retries_while_a_server_is_away(fake: FakeCluster, kubeconfig: Path) -> None:
     told: list[str] = []
 
     async def test() -> None:
@@ -514,12 +514,12 @@ def test_patience_with_a_server_that_is_away(fake: FakeCluster, kubeconfig: Path
 
             backoff = Backoff(first=0.01, longest=0.05)
             found = await with_retries(
-                lambda: cluster.create(PODS, pod("p")), within=50, told=tell, backoff=backoff
+                lambda: cluster.create(PODS, pod("p")), within=50, outage=Outage(tell), backoff=backoff
             )
             assert found["metadata"]["name"] == "p"
 
     run(test)
-    assert len(told) == 1 and told[0].startswith("waiting up to 50 s for the API server: ")
+    assert "the API server does not answer" in told[0] and told[1:] == ["the API server answers again"]
 
 
 def test_a_certificate_file_that_is_not_there(fake: FakeCluster, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from ringleader.launch.kubernetes.job_request import Request
-from ringleader.launch.kubernetes.mpirun_command import call
+from ringleader.launch.kubernetes.launcher_command import launcher_program
 from ringleader.launch.mpirun.mpi_discovery import find_mpi
 from ringleader.mpijob.model import MpiImplementation
 
@@ -40,7 +40,7 @@ def as_the_kubelet(text: str) -> str:
 def test_ranks_get_their_numbers_and_arguments_unharmed(mpi, python, request, tmp_path):
     found = find_mpi(mpi, environ=os.environ)
     implementation = MpiImplementation(OF[request.node.callspec.params["mpi"]])
-    made = call(
+    made = launcher_program(
         Request(
             name="train",
             command=(python, "-c", SCRIPT, *HARD),
@@ -75,7 +75,7 @@ def test_a_failing_rank_gives_its_code(mpi, python, request):
     found = find_mpi(mpi, environ=os.environ)
     implementation = MpiImplementation(OF[request.node.callspec.params["mpi"]])
     script = "import sys; sys.exit(7)"
-    made = call(
+    made = launcher_program(
         Request(
             name="train",
             command=(python, "-c", script),

@@ -1,4 +1,4 @@
-"""When requests go out: the limiter, the backoff between attempts, patience."""
+"""When requests go out: the rate limit, the pauses between attempts, calls that are made again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as some
 
 from ringleader.kube.api_errors import ApiError, UnreachableError
 from ringleader.kube.rate_limit import Limiter
-from ringleader.kube.retry import Backoff, with_retries
+from ringleader.kube.retry import Backoff, Outage, with_retries
 
 
 class Clock:
@@ -90,7 +90,7 @@ def test_pauses_double_up_to_a_limit() -> None:
     assert [backoff.after(attempt) for attempt in (1, 2, 5)] == [0.25, 0.5, 2.5]
 
 
-# --- patience ---------------------------------------------------------------------------------------------
+# --- calls that are made again ----------------------------------------------------------------------------
 
 AWAY = UnreachableError("away")
 BUSY = ApiError(status=429, reason="TooManyRequests", message="busy", retry_after=3)
@@ -98,8 +98,9 @@ BROKEN = ApiError(status=503, reason="ServiceUnavailable", message="")
 WRONG = ApiError(status=422, reason="Invalid", message="spec: wrong")
 
 
-def be_patient(*answers: Exception | str, within: float = 60) -> tuple[str | Exception, Clock, list[str]]:
-    clock, told, left = Clock(), [], list(answers)
+def retried(*answers: Exception | str, within: float = 60) -> tuple[str | Exception, Clock, list[str]]:
+    clock, left = Clock(), list(answers)
+    told: list[str] = []
 
     async def call() -> str:
         answer = left.pop(0) if len(left) > 1 else left[0]
@@ -107,11 +108,16 @@ def be_patient(*answers: Exception | str, within: float = 60) -> tuple[str | Exc
             raise answer
         return answer
 
-    backoff = Backoff(first=1, longest=8, dice=lambda: 0.0)
+    outage, backoff = Outage(told.append), Backoff(first=1, longest=8, dice=lambda: 0.0)
     try:
         found: str | Exception = asyncio.run(
             with_retries(
-                call, within=within, told=told.append, backoff=backoff, clock=clock, sleep=clock.sleep
+                call,
+                within=within,
+                outage=outage,
+                backoff=backoff,
+                clock=clock,
+                sleep=clock.sleep,
             )
         )
     except (ApiError, UnreachableError) as error:
@@ -131,18 +137,18 @@ def be_patient(*answers: Exception | str, within: float = 60) -> tuple[str | Exc
         ((AWAY,), AWAY, [1, 2, 4, 8, 8, 8, 8, 8, 8, 5]),
     ],
 )
-def test_patience(answers: tuple[Exception | str, ...], end: Exception | str, slept: list[float]) -> None:
-    found, clock, told = be_patient(*answers)
+def test_retries(answers: tuple[Exception | str, ...], end: Exception | str, slept: list[float]) -> None:
+    found, clock, told = retried(*answers)
     assert found is end or found == end
     assert clock.slept == slept
-    assert len(told) == (1 if slept else 0)
+    assert len(told) == (0 if not slept else 2 if end == "here" else 1)
 
 
 def test_one_is_told_whom_we_wait_for() -> None:
-    _, _, told = be_patient(AWAY, "here")
-    assert told == ["waiting up to 60 s for the API server: away"]
+    _, _, told = retried(AWAY, "here")
+    assert "the API server does not answer (away)" in told[0] and told[1] == "the API server answers again"
 
 
-def test_a_pause_that_is_longer_than_our_patience() -> None:
-    found, clock, _ = be_patient(BUSY, "here", within=2)
+def test_a_pause_that_is_longer_than_our_deadline() -> None:
+    found, clock, _ = retried(BUSY, "here", within=2)
     assert found is BUSY and clock.slept == []

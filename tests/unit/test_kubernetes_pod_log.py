@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringleader.launch.kubernetes.pod_log import REMEMBERED, Shown
+from ringleader.launch.kubernetes.pod_log import REMEMBERED, LogPosition
 
 
 def pieces(text: bytes, cuts: list[int]) -> list[bytes]:
@@ -22,7 +22,7 @@ def pieces(text: bytes, cuts: list[int]) -> list[bytes]:
     cuts=st.lists(st.integers(0, 60), max_size=6),
 )
 def test_each_byte_once_over_any_interruptions(text: bytes, breaks: list[int], cuts: list[int]) -> None:
-    shown, out = Shown(), b""
+    shown, out = LogPosition(), b""
     for end in (*sorted(breaks), len(text)):  # each attempt gets a little further
         shown.restart()
         for piece in pieces(text[:end], cuts):
@@ -33,7 +33,7 @@ def test_each_byte_once_over_any_interruptions(text: bytes, breaks: list[int], c
 
 @pytest.mark.parametrize("size", [10, REMEMBERED, 3 * REMEMBERED])
 def test_a_log_that_was_cut_on_its_node_is_noticed(size: int) -> None:
-    shown = Shown()
+    shown = LogPosition()
     before = bytes(index % 251 for index in range(size))
     assert shown.new(before) == before
     shown.restart()

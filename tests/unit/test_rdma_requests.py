@@ -17,7 +17,7 @@ from ringleader.cli.options.host_options import Faults
 from ringleader.cli.options.kubernetes_options import JobWords
 from ringleader.errors import RequestError
 from ringleader.launch.kubernetes.mpijob_builder import mpijob
-from ringleader.launch.kubernetes.single import single_pod
+from ringleader.launch.kubernetes.pod_template import single_pod
 from ringleader.render.rdma.advice import remarks
 from ringleader.render.rdma.allocation import settle
 from ringleader.render.rdma.pod_nics import NETWORKS, give

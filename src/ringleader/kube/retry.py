@@ -35,35 +35,61 @@ class Backoff:
         return whole * (1.0 - self.spread * self.dice())
 
 
+class Outage:
+    """Tells once that the server is away, and once that it is back."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        """``tell`` takes a sentence."""
+        self._tell = tell
+        self._is_on = False
+
+    def began(self, error: Exception) -> None:
+        """Note that a request failed in a way that may pass."""
+        if not self._is_on:
+            self._is_on = True
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            self._tell(
+                f"the API server does not answer ({reason}); the job goes on, and so do we once it does"
+            )
+
+    def over(self) -> None:
+        """Note that a request succeeded."""
+        if self._is_on:
+            self._is_on = False
+            self._tell("the API server answers again")
+
+
+def may_pass(error: ApiError | UnreachableError) -> bool:
+    """Say whether the same request may succeed later: no answer, 429, 5xx."""
+    return error.is_passing if isinstance(error, ApiError) else True
+
+
 async def with_retries(
     call: Callable[[], Awaitable[R]],
     *,
     within: float,
-    told: Callable[[str], None] = lambda text: None,
+    outage: Outage,
     backoff: Backoff = Backoff(),
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> R:
-    """Call until it succeeds, with growing pauses while what fails may pass: no answer, 429, 5xx.
+    """Call until it succeeds, with growing pauses while what fails may pass.
 
-    ``within`` is in seconds: no attempt begins later, and the last error is raised. ``told`` hears once, in
-    one sentence, whom we wait for. A write that got no answer may have been carried out all the same: one
-    that is repeated must take AlreadyExists, or that the object is gone, for success.
+    ``within`` is in seconds: no attempt begins later, and the last error is raised. A write that got no
+    answer may have been carried out all the same: one that is repeated must take AlreadyExists, or that the
+    object is gone, for success.
     """
     ends = clock() + within
     for attempt in itertools.count(1):
         try:
-            return await call()
-        except UnreachableError as error:
-            fault, pause = f"{error.faults[0].where} {error.faults[0].what}".strip(), 0.0
-            if clock() >= ends:
+            found = await call()
+        except (ApiError, UnreachableError) as error:
+            wanted = (error.retry_after or 0.0) if isinstance(error, ApiError) else 0.0
+            if not may_pass(error) or clock() + wanted >= ends:
                 raise
-        except ApiError as error:
-            fault, pause = str(error.faults[0]), error.retry_after or 0.0
-            if not error.is_passing or clock() + pause >= ends:
-                raise
-        if attempt == 1:
-            told(f"waiting up to {within:g} s for the API server: {fault}")
-        pause = max(pause, backoff.after(attempt))
-        await sleep(min(pause, max(0.0, ends - clock())))
+            outage.began(error)
+            await sleep(min(max(wanted, backoff.after(attempt)), max(0.0, ends - clock())))
+        else:
+            outage.over()
+            return found
     raise AssertionError("counting has no end")

@@ -79,9 +79,9 @@ command = LogsCommand(
 async def _pod(place: Place, name: str, worker: int | None, *, waits: bool) -> tuple[str, str]:
     """Return the Pod and the container that are meant; wait for them with ``waits``."""
     from ringleader.kube.api_errors import ApiError, UnreachableError
+    from ringleader.kube.retry import Outage
     from ringleader.launch.kubernetes.job_lookup import gather
     from ringleader.launch.kubernetes.progress_line import progress
-    from ringleader.launch.kubernetes.watch_cache import Outage
 
     outage, told = Outage(_tell), ""
     while True:
@@ -146,8 +146,8 @@ async def _show(place: Place, pod: str, container: str, *, tail: int | None, pre
 
 
 async def _follow(place: Place, pod: str, container: str) -> None:
+    from ringleader.kube.retry import Outage
     from ringleader.launch.kubernetes.pod_log import follow_log
-    from ringleader.launch.kubernetes.watch_cache import Outage
 
     async for data in follow_log(
         place.cluster, pod, place.namespace, container=container, outage=Outage(_tell), warn=_tell

@@ -169,12 +169,12 @@ def check_alone(job: MPIJob, follow: FollowWords) -> None:
 
 def _work(on: Where, place: Place, job: MPIJob, follow: FollowWords, tell: Callable[[str], None]) -> Work:
     if on == "pods":
-        from ringleader.launch.kubernetes.operatorless_job import PodsWork
+        from ringleader.launch.kubernetes.operatorless_job import OperatorlessSubmission
 
-        return PodsWork(place.cluster, job, _settings(follow), tell=tell)
-    from ringleader.launch.kubernetes.work import MpiJobWork
+        return OperatorlessSubmission(place.cluster, job, _settings(follow), tell=tell)
+    from ringleader.launch.kubernetes.mpijob_submission import MpiJobSubmission
 
-    return MpiJobWork(place.cluster, job, tell=tell)
+    return MpiJobSubmission(place.cluster, job, tell=tell)
 
 
 def _settings(follow: FollowWords) -> OperatorSettings:

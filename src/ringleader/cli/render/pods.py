@@ -93,7 +93,7 @@ def single(ctx: click.Context) -> str:
     with needs_kubernetes():
         from ringleader.cli.kubernetes.job_request import job_of
         from ringleader.cli.kubernetes.run_job import tell
-        from ringleader.launch.kubernetes.single import single_pod
+        from ringleader.launch.kubernetes.pod_template import single_pod
     faults = Faults()
     for one in given(ctx):
         if one.name in _OF_MPI:

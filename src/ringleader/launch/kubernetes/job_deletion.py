@@ -9,22 +9,32 @@ from ringleader.errors import Fault, RefusedError
 from ringleader.kube.api_errors import ApiError, UnreachableError
 from ringleader.kube.api_resources import JOBS, MPIJOBS, PODS
 from ringleader.kube.cluster import Cluster
+from ringleader.kube.retry import Outage, with_retries
 from ringleader.launch.kubernetes.job_snapshot import JobView
 from ringleader.launch.kubernetes.job_view import selector
 from ringleader.launch.kubernetes.refusal_messages import refused
 from ringleader.mpijob import object_names
 
+PATIENCE = 60.0
+"""Seconds for which callers that clean up after themselves try again."""
 LOOK_AGAIN = 0.5
 """Seconds between looks at what is left."""
 
 
-async def remove(cluster: Cluster, job: JobView) -> None:
-    """Delete a job; the cluster's garbage collector takes what it owned. One that is gone is no error."""
-    resource, name = MPIJOBS, job.name
-    if job.on == "pods":
-        resource, name = JOBS, object_names.launcher(job.name)
+async def remove(
+    cluster: Cluster, job: JobView, *, within: float = 0.0, tell: Callable[[str], None] = lambda text: None
+) -> None:
+    """Delete a job; the cluster's garbage collector takes what it owned. One that is gone is no error.
+
+    ``within``: seconds that it is tried again while the server does not answer, of which ``tell`` is told.
+    """
+    resource, name = (JOBS, object_names.launcher(job.name)) if job.on == "pods" else (MPIJOBS, job.name)
     try:
-        await cluster.delete(resource, name, job.namespace, uid=job.uid)
+        await with_retries(
+            lambda: cluster.delete(resource, name, job.namespace, uid=job.uid),
+            within=within,
+            outage=Outage(tell),
+        )
     except ApiError as error:
         if error.status not in (404, 409):  # 409: another job of this name took its place
             raise refused(

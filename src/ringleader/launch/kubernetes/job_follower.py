@@ -12,6 +12,7 @@ from ringleader.errors import Fault, RefusedError
 from ringleader.kube.api_errors import ApiError, UnreachableError
 from ringleader.kube.api_resources import JOBS, MPIJOBS, PODS
 from ringleader.kube.cluster import Cluster
+from ringleader.kube.retry import Outage
 from ringleader.launch.kubernetes.exit_status import End, end_of, main_container
 from ringleader.launch.kubernetes.job_diagnosis import explain
 from ringleader.launch.kubernetes.job_lookup import age, events_of
@@ -20,7 +21,7 @@ from ringleader.launch.kubernetes.job_view import mpijob_view, pod_view, pods_jo
 from ringleader.launch.kubernetes.pod_log import follow_log
 from ringleader.launch.kubernetes.progress_line import Progress, is_about_to_end, progress
 from ringleader.launch.kubernetes.refusal_messages import refused
-from ringleader.launch.kubernetes.watch_cache import Outage, Watched
+from ringleader.launch.kubernetes.watch_cache import Watched
 from ringleader.mpijob import object_names
 
 LOG_PATIENCE = 30.0

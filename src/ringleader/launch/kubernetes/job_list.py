@@ -9,10 +9,11 @@ from collections.abc import AsyncIterator, Callable
 from ringleader.kube.api_errors import ApiError
 from ringleader.kube.api_resources import JOBS, MPIJOBS
 from ringleader.kube.cluster import Cluster
+from ringleader.kube.retry import Outage
 from ringleader.launch.kubernetes.job_snapshot import JobView
 from ringleader.launch.kubernetes.job_view import ON_PODS, mpijob_view, pods_job_view
 from ringleader.launch.kubernetes.refusal_messages import is_unknown_kind, refused
-from ringleader.launch.kubernetes.watch_cache import Outage, Watched
+from ringleader.launch.kubernetes.watch_cache import Watched
 from ringleader.mpijob import object_names
 
 

@@ -1,10 +1,13 @@
-"""An MPIJob is sent to a cluster."""
+"""An MPIJob is sent to a cluster whose operator looks after it, and taken away again."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from ringleader.kube.api_errors import ApiError
 from ringleader.kube.api_resources import MPIJOBS
 from ringleader.kube.cluster import Cluster
+from ringleader.launch.kubernetes.job_deletion import PATIENCE, remove
 from ringleader.launch.kubernetes.job_snapshot import JobView
 from ringleader.launch.kubernetes.job_view import mpijob_view
 from ringleader.launch.kubernetes.refusal_messages import refused
@@ -13,14 +16,30 @@ from ringleader.mpijob.parser import request
 from ringleader.mpijob.serializer import write
 
 
-async def send(cluster: Cluster, job: MPIJob) -> JobView:
-    """Create a job and return it as the cluster stored it.
+class MpiJobSubmission:
+    """An MPIJob on its way to a cluster."""
 
-    Raises RequestError where the server finds the job invalid, RefusedError where it takes none.
-    """
-    metadata = job.metadata
-    try:
-        return mpijob_view(await cluster.create(MPIJOBS, write(request(job))))
-    except ApiError as error:
-        name, space = metadata.name or metadata.generate_name, metadata.namespace
-        raise refused(error, doing="create", resource=MPIJOBS, name=name, namespace=space) from error
+    cleans_up = False
+
+    def __init__(self, cluster: Cluster, job: MPIJob, *, tell: Callable[[str], None]) -> None:
+        """``tell`` takes a sentence about a server that is away."""
+        self._cluster, self._job, self._tell = cluster, job, tell
+        self._sent: JobView | None = None
+
+    async def send(self) -> JobView:
+        """Create the job and return it as the cluster stored it.
+
+        Raises RequestError where the server finds the job invalid, RefusedError where it takes none.
+        """
+        metadata = self._job.metadata
+        try:
+            self._sent = mpijob_view(await self._cluster.create(MPIJOBS, write(request(self._job))))
+        except ApiError as error:
+            name, space = metadata.name or metadata.generate_name, metadata.namespace
+            raise refused(error, doing="create", resource=MPIJOBS, name=name, namespace=space) from error
+        return self._sent
+
+    async def remove(self) -> None:
+        """Delete it, if it was created."""
+        if self._sent is not None:
+            await remove(self._cluster, self._sent, within=PATIENCE, tell=self._tell)

@@ -7,16 +7,16 @@ import base64
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 
-from ringleader.errors import Fault, RefusedError
-from ringleader.kube.api_errors import ApiError, UnreachableError
+from ringleader.errors import Fault, RefusedError, RingleaderError
+from ringleader.kube.api_errors import ApiError
 from ringleader.kube.api_resources import JOBS, of_document
 from ringleader.kube.cluster import Cluster, Object
+from ringleader.kube.retry import Outage, with_retries
+from ringleader.launch.kubernetes.job_deletion import PATIENCE, remove
 from ringleader.launch.kubernetes.job_snapshot import JobView
 from ringleader.launch.kubernetes.job_view import pods_job_view
 from ringleader.launch.kubernetes.operatorless_objects import RUN, Document, PodsPlan, owned, plan
 from ringleader.launch.kubernetes.refusal_messages import refused
-from ringleader.launch.kubernetes.watch_cache import PAUSES, Outage
-from ringleader.launch.kubernetes.work import PATIENCE, remove_surely
 from ringleader.mpijob import object_names
 from ringleader.mpijob.model import MPIJob
 from ringleader.render.kubernetes.operator_settings import OperatorSettings
@@ -26,7 +26,7 @@ AT_ONCE = 32
 """Objects that are created side by side."""
 
 
-class PodsWork:
+class OperatorlessSubmission:
     """The objects of one job."""
 
     cleans_up = True
@@ -47,7 +47,7 @@ class PodsWork:
         launcher = await self._create(made.launcher, owner="")
         uid = str(launcher["metadata"]["uid"])
         await self._create_all(self._parts(made), uid)
-        await self._again(
+        await self._answered(
             lambda: self._cluster.patch(
                 JOBS, self._name, {"spec": {"suspend": False}}, self._job.metadata.namespace
             ),
@@ -61,22 +61,18 @@ class PodsWork:
         """Delete the launcher's Job if this call made it; all else goes with it."""
         if not self._has_begun:
             return
-        loop, space = asyncio.get_running_loop(), self._job.metadata.namespace
-        end, attempt = loop.time() + PATIENCE, 0
-        while True:
-            try:
-                found = await self._cluster.get(JOBS, self._name, space)
-                break
-            except (ApiError, UnreachableError) as error:
-                if isinstance(error, ApiError) and error.is_missing:
-                    return
-                if loop.time() >= end or not _may_pass(error):
-                    raise
-                self._outage.began(error)
-            await asyncio.sleep(PAUSES[min(attempt, len(PAUSES) - 1)])
-            attempt += 1
+        try:
+            found = await with_retries(
+                lambda: self._cluster.get(JOBS, self._name, self._job.metadata.namespace),
+                within=PATIENCE,
+                outage=self._outage,
+            )
+        except ApiError as error:
+            if error.is_missing:
+                return
+            raise
         if self._is_ours(found):
-            await remove_surely(self._cluster, pods_job_view(found), tell=self._tell)
+            await remove(self._cluster, pods_job_view(found), within=PATIENCE, tell=self._tell)
 
     @property
     def _name(self) -> str:
@@ -112,28 +108,30 @@ class PodsWork:
     async def _create(self, document: Document, *, owner: str) -> Object:
         """Create an object, or find that a request whose answer was lost has done so."""
         whole = owned(document, name=self._name, uid=owner) if owner else document
-        resource = of_document(document)
-        return await self._again(lambda: self._cluster.create(resource, whole), whole, "create")
+        attempts = 0
 
-    async def _again(self, ask: Callable[[], Awaitable[Object]], document: Document, doing: str) -> Object:
-        """Ask until the server answers, for a minute. Raises RefusedError where it says no."""
-        loop = asyncio.get_running_loop()
-        end, attempt = loop.time() + PATIENCE, 0
-        while True:
+        async def create() -> Object:
+            nonlocal attempts
+            attempts += 1
             try:
-                found = await ask()
-                self._outage.over()
-                return found
-            except (ApiError, UnreachableError) as error:
-                if isinstance(error, ApiError) and error.is_there_already and attempt:
-                    mine = await self._made_before(document)
+                return await self._cluster.create(of_document(whole), whole)
+            except ApiError as error:
+                if error.is_there_already and attempts > 1:
+                    mine = await self._made_before(whole)
                     if mine is not None:
                         return mine
-                if not _may_pass(error) or loop.time() >= end:
-                    raise self._refused(error, document, doing) from error
-                self._outage.began(error)
-            await asyncio.sleep(PAUSES[min(attempt, len(PAUSES) - 1)])
-            attempt += 1
+                raise
+
+        return await self._answered(create, whole, "create")
+
+    async def _answered(
+        self, call: Callable[[], Awaitable[Object]], document: Document, doing: str
+    ) -> Object:
+        """Call until the server answers, for a minute. Raises RefusedError where it says no."""
+        try:
+            return await with_retries(call, within=PATIENCE, outage=self._outage)
+        except ApiError as error:
+            raise self._refused(error, document, doing) from error
 
     async def _made_before(self, document: Document) -> Object | None:
         """Return the object of this name if an earlier attempt of ours made it."""
@@ -143,18 +141,11 @@ class PodsWork:
         is_ours = found["metadata"].get("ownerReferences") == owners if owners else self._is_ours(found)
         return found if is_ours else None
 
-    def _refused(self, error: Exception, document: Document, doing: str) -> Exception:
-        if not isinstance(error, ApiError):
-            return error
-        metadata, resource = document["metadata"], of_document(document)
+    def _refused(self, error: ApiError, document: Document, doing: str) -> RingleaderError:
+        resource = of_document(document)
+        name, space = document["metadata"]["name"], document["metadata"]["namespace"]
         if error.is_there_already:
             hint = f"--name another, or ringleader delete {self._job.metadata.name}"
             what = f"a {resource.kind} of this name exists and belongs to somebody else"
-            where = f"{resource.kind} {metadata['namespace']}/{metadata['name']}"
-            return RefusedError(Fault(where=where, what=what, hint=hint))
-        name, space = metadata["name"], metadata["namespace"]
+            return RefusedError(Fault(where=f"{resource.kind} {space}/{name}", what=what, hint=hint))
         return refused(error, doing=doing, resource=resource, name=name, namespace=space)
-
-
-def _may_pass(error: Exception) -> bool:
-    return isinstance(error, UnreachableError) or (isinstance(error, ApiError) and error.is_passing)

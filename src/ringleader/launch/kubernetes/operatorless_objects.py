@@ -15,7 +15,7 @@ from typing import Any
 from ringleader.errors import Fault, RequestError
 from ringleader.launch.kubernetes.job_view import MPI, ON_PODS, SLOTS, WORKERS
 from ringleader.launch.kubernetes.mpijob_builder import KUEUE_QUEUE
-from ringleader.launch.kubernetes.pod_template import literal
+from ringleader.launch.kubernetes.pod_template import unexpanded
 from ringleader.mpijob import object_metadata, object_names
 from ringleader.mpijob.annotations import GANG, ON_WORKER_FAILURE, WAIT_FOR_WORKERS, WAIT_LIMIT, WAIT_OFF
 from ringleader.mpijob.model import ManagedBy, MPIJob
@@ -132,7 +132,7 @@ def _launcher(job: MPIJob, settings: OperatorSettings, *, run: str, waits: bool)
 
 def _waiting(job: MPIJob) -> str:
     seconds = job.metadata.annotations.get(WAIT_LIMIT)
-    return literal(
+    return unexpanded(
         _WAIT.format(
             start=_START.format(seconds=seconds) if seconds else "",
             give_up=_GIVE_UP.format(seconds=seconds) if seconds else "",

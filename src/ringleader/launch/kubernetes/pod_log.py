@@ -8,15 +8,15 @@ from collections.abc import AsyncIterator, Callable
 from ringleader.kube.api_errors import ApiError, UnreachableError
 from ringleader.kube.api_resources import PODS
 from ringleader.kube.cluster import Cluster
+from ringleader.kube.retry import Backoff, Outage, may_pass
 from ringleader.launch.kubernetes.exit_status import main_container
 from ringleader.launch.kubernetes.job_view import pod_view
-from ringleader.launch.kubernetes.watch_cache import PAUSES, Outage
 
 REMEMBERED = 4096
 """Bytes of the end that are compared where a log goes on after an interruption."""
 
 
-class Shown:
+class LogPosition:
     """How much of a log has been shown, so that what is read again is shown once."""
 
     def __init__(self) -> None:
@@ -53,37 +53,35 @@ async def follow_log(
 
     Raises ApiError where the server refuses for good; a Pod that is gone is an end.
     """
-    shown, attempt = Shown(), 0
+    position, backoff, attempt = LogPosition(), Backoff(), 0
     while True:
         try:
-            shown.restart()
+            position.restart()
             async for data in cluster.logs(pod, namespace, container=container, follow=True):
                 attempt = 0
                 outage.over()
-                new = shown.new(data)
-                if shown.is_cut:
-                    shown.is_cut = False
+                new = position.new(data)
+                if position.is_cut:
+                    position.is_cut = False
                     warn(f"the log of {pod} was cut on its node; some of it may be missing here")
                 if new:
                     yield new
             if await has_ended(cluster, pod, namespace, container):
                 return
-        except ApiError as error:
-            if error.status == 404:
+        except (ApiError, UnreachableError) as error:
+            if isinstance(error, ApiError) and error.is_missing:
                 return
-            if not (error.is_passing or _is_early(error)):
-                raise
-            if error.is_passing:
+            if may_pass(error):
                 outage.began(error)
-        except UnreachableError as error:
-            outage.began(error)
-        await asyncio.sleep(PAUSES[min(attempt, len(PAUSES) - 1)])
+            elif not _is_early(error):
+                raise
         attempt += 1
+        await asyncio.sleep(backoff.after(attempt))
 
 
-def _is_early(error: ApiError) -> bool:
+def _is_early(error: ApiError | UnreachableError) -> bool:
     """Say whether the container only has to start first."""
-    return error.status == 400 and "waiting to start" in error.message
+    return isinstance(error, ApiError) and error.status == 400 and "waiting to start" in error.message
 
 
 async def has_ended(cluster: Cluster, pod: str, namespace: str, container: str) -> bool:

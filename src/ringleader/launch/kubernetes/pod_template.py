@@ -1,17 +1,138 @@
-"""Text that Kubernetes must not expand. Pure.
-
-In a container's ``command``, ``args`` and values of ``env`` the kubelet replaces ``$(NAME)`` and turns ``$$``
-into ``$`` (https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables/).
-What a user typed shall arrive byte for byte.
-"""
+"""A job's options become Pod templates: containers, volumes, resources, where the Pods may run. Pure."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, replace
+from typing import Any
 
+from ringleader.launch.kubernetes.job_request import Pairs, Request, Toleration
+from ringleader.mpijob.annotations import PREFIX
+from ringleader.render.rdma.pod_nics import give
+from ringleader.render.rdma.profile import Spread
+
+CONTAINER = "train"
 _EXPANDED = re.compile(r"\${2,}|\$(?=\()")
 
 
-def literal(text: str) -> str:
-    """Return what must be written so that ``text`` arrives."""
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """What a container runs; without a command: what its image starts."""
+
+    command: tuple[str, ...]
+    args: tuple[str, ...]
+    env: tuple[tuple[str, str], ...]
+    """Variables of the container, in order."""
+
+
+def unexpanded(text: str) -> str:
+    """Return what must be written so that ``text`` arrives byte for byte.
+
+    In a container's ``command``, ``args`` and values of ``env`` the kubelet replaces ``$(NAME)`` and turns
+    ``$$`` into ``$`` (https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables/).
+    """
     return _EXPANDED.sub(lambda match: match.group() * 2, text)
+
+
+def pod_template(request: Request, role: str, program: Program, resources: Pairs) -> dict[str, Any]:
+    """Return the Pod template of a role (``launcher``, ``worker``) that runs a program, without NICs."""
+    metadata: dict[str, Any] = {}
+    if request.labels:
+        metadata["labels"] = dict(request.labels)
+    annotations = {name: text for name, text in request.annotations if not name.startswith(PREFIX)}
+    if annotations:
+        metadata["annotations"] = annotations
+    template: dict[str, Any] = {"metadata": metadata} if metadata else {}
+    return template | {"spec": _pod(request, _container(request, role, program, resources), role)}
+
+
+def _pod(request: Request, container: dict[str, Any], role: str) -> dict[str, Any]:
+    spec: dict[str, Any] = {"containers": [container]}
+    volumes = [{"name": _volume(index), **mount.volume} for index, mount in enumerate(request.mounts)]
+    if _has_ranks(request, role) and request.shm_size is not None:
+        limit = {"sizeLimit": request.shm_size} if request.shm_size else {}
+        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", **limit}})
+    if volumes:
+        spec["volumes"] = volumes
+    if request.pull_secrets:
+        spec["imagePullSecrets"] = [{"name": name} for name in request.pull_secrets]
+    if request.node_selector:
+        spec["nodeSelector"] = dict(request.node_selector)
+    if request.tolerations:
+        spec["tolerations"] = [_toleration(one) for one in request.tolerations]
+    if request.priority_class:
+        spec["priorityClassName"] = request.priority_class
+    if request.service_account:
+        spec["serviceAccountName"] = request.service_account
+    return spec
+
+
+def _container(request: Request, role: str, program: Program, resources: Pairs) -> dict[str, Any]:
+    container: dict[str, Any] = {"name": role, "image": request.image}
+    if request.pull_policy:
+        container["imagePullPolicy"] = request.pull_policy
+    if program.command:
+        container |= {"command": list(program.command), "args": list(program.args)}
+    if request.workdir:
+        container["workingDir"] = request.workdir
+    if program.env or (program.command and request.secret_env):
+        container["env"] = [{"name": name, "value": value} for name, value in program.env] + [
+            {"name": one.name, "valueFrom": {"secretKeyRef": {"name": one.secret, "key": one.key}}}
+            for one in request.secret_env
+        ]
+    if resources:
+        # Requested and limited alike: what a rank gets does not depend on its neighbours.
+        container["resources"] = {"requests": dict(resources), "limits": dict(resources)}
+    mounts = [
+        {
+            "name": _volume(index),
+            "mountPath": mount.path,
+            **({"readOnly": True} if mount.read_only else {}),
+        }
+        for index, mount in enumerate(request.mounts)
+    ]
+    if _has_ranks(request, role) and request.shm_size is not None:
+        mounts.append({"name": "shm", "mountPath": "/dev/shm"})
+    return container | ({"volumeMounts": mounts} if mounts else {})
+
+
+def _has_ranks(request: Request, role: str) -> bool:
+    return role == "worker" or request.run_launcher_as_worker
+
+
+def _volume(index: int) -> str:
+    return f"volume-{index}"
+
+
+def _toleration(toleration: Toleration) -> dict[str, Any]:
+    found = {"key": toleration.key} if toleration.key else {}
+    if toleration.value is None:
+        found["operator"] = "Exists"
+    else:
+        found |= {"operator": "Equal", "value": toleration.value}
+    return found | ({"effect": toleration.effect} if toleration.effect else {})
+
+
+def single_pod(request: Request) -> dict[str, Any]:
+    """Return the Pod that runs a request's command once, with the GPUs and NICs of one worker."""
+    env = ({} if request.rdma is None else dict(request.rdma.env)) | dict(request.env)
+    program = Program(
+        command=tuple(map(unexpanded, request.command[:1])),
+        args=tuple(map(unexpanded, request.command[1:])),
+        env=tuple((name, unexpanded(value)) for name, value in env.items()),
+    )
+    pod = pod_template(request, "worker", program, request.resources)
+    if request.rdma is not None:
+        # There is nobody to be kept apart from, and nobody comes by ssh.
+        nics = replace(request.rdma, ssh_port=None, spread=Spread.NONE)
+        give(pod, nics, job=request.name, role="")
+    spec = pod["spec"]
+    spec["containers"][0]["name"] = CONTAINER
+    deadline = {} if request.timeout is None else {"activeDeadlineSeconds": request.timeout}
+    space = {"namespace": request.namespace} if request.namespace else {}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": request.name, **space, **pod.get("metadata", {})},
+        "spec": {"restartPolicy": "Never", **deadline, **spec},
+    }

@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 from ringleader.kube.api_errors import ApiError, UnreachableError
 from ringleader.kube.api_resources import Resource
 from ringleader.kube.cluster import Cluster, Object
+from ringleader.kube.retry import Outage
 
 View = TypeVar("View")
 
@@ -17,30 +18,6 @@ PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
 
 WATCH = 60.0
 """Seconds of one watch: one that has gone silent on the way is noticed when it should have ended."""
-
-
-class Outage:
-    """Tells once that the server is away, and once that it is back."""
-
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        """``tell`` takes a sentence."""
-        self._tell = tell
-        self._is_on = False
-
-    def began(self, error: Exception) -> None:
-        """Note that a request failed in a way that may pass."""
-        if not self._is_on:
-            self._is_on = True
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            self._tell(
-                f"the API server does not answer ({reason}); the job goes on, and so do we once it does"
-            )
-
-    def over(self) -> None:
-        """Note that a request succeeded."""
-        if self._is_on:
-            self._is_on = False
-            self._tell("the API server answers again")
 
 
 class Watched(Generic[View]):

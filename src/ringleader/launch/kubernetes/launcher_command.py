@@ -6,10 +6,8 @@ Here is said how many ranks there are, what they run, and which variables they g
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ringleader.launch.kubernetes.job_request import Request
-from ringleader.launch.kubernetes.pod_template import literal
+from ringleader.launch.kubernetes.pod_template import Program, unexpanded
 from ringleader.mpijob import object_names
 from ringleader.mpijob.model import MpiImplementation
 from ringleader.render.kubernetes.mpi_environment import SSH_ARGS, SSH_ARGS_OF
@@ -28,17 +26,7 @@ _RANK = (
 """What torchrun would tell a rank, from what the MPI tells it: scripts for torchrun run unchanged."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Call:
-    """The launcher container's program."""
-
-    command: tuple[str, ...]
-    args: tuple[str, ...]
-    env: tuple[tuple[str, str], ...]
-    """Variables of the launcher's container, in order."""
-
-
-def call(request: Request) -> Call:
+def launcher_program(request: Request) -> Program:
     """Return how the launcher starts the ranks."""
     env = _environment(request)
     ranks = ("sh", "-c", _RANK, "sh", *request.command)
@@ -56,10 +44,10 @@ def call(request: Request) -> Call:
         args = ("-n", str(request.np), *(("-ppn", "1") if request.by_node else ()))
         args += ("-bind-to", "none") if request.mpi is MpiImplementation.MPICH else ()
     words = (*args, *request.mpirun_args, *ranks)
-    return Call(
-        command=tuple(map(literal, (*_port(request), *command))),
-        args=tuple(map(literal, words)),
-        env=tuple((name, literal(value)) for name, value in env),
+    return Program(
+        command=tuple(map(unexpanded, (*_port(request), *command))),
+        args=tuple(map(unexpanded, words)),
+        env=tuple((name, unexpanded(value)) for name, value in env),
     )
 
 
