@@ -248,6 +248,8 @@ def answer(question: Answer, environ: Any, root: Path = Path("/")) -> Answer:
     """
     import shutil
 
+    if not sys.platform.startswith("linux"):  # nothing below could be asked there, nor a rank be started
+        return {"platform": sys.platform}
     # SSH_CONNECTION is "client port server port"
     client, _, server = (*environ.get("SSH_CONNECTION", "").split(), "", "", "")[:3]
     found = interfaces(root)

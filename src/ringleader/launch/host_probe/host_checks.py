@@ -6,7 +6,7 @@ Every host is compared with the one that launches: same Python, Ringleader, MPI 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from ringleader.errors import Fault
@@ -41,6 +41,21 @@ def faults_of(job: Job, reports: Sequence[HostReport], ours: HostReport) -> tupl
             )
         )
     return tuple(found)
+
+
+def platform_faults(platforms: Mapping[str, str]) -> tuple[Fault, ...]:
+    """Return what is wrong with places (a host, this machine) by their ``sys.platform``: ranks need Linux."""
+    names = {"darwin": "macOS", "win32": "Windows"}
+    return tuple(
+        Fault(
+            where=where,
+            what=f"this is {names.get(platform, platform)}; ranks need Linux",
+            hint="use a Linux machine, virtual machine or container, or start the job from here with "
+            "--on kubernetes; image, render, report and the Kubernetes commands work here too",
+        )
+        for where, platform in platforms.items()
+        if not platform.startswith("linux")
+    )
 
 
 def _where(report: HostReport) -> str:

@@ -15,6 +15,7 @@ from ringleader.launch.host_probe.host_checks import (
     faults_of,
     interpreted_script,
     is_python,
+    platform_faults,
     script_of,
     wanted_interfaces,
 )
@@ -62,6 +63,8 @@ def probe(
     ProbeError with the faults of all hosts at once; then, and on any other exception, every connection is
     closed.
     """
+    if faults := platform_faults({"this machine": sys.platform}):
+        raise ProbeError(faults)
     job = replace(job, workdir=str(Path(job.workdir or ".").absolute()))
     hosts = job.hosts or (Host(name="localhost"),)
     here = own_names(socket.gethostname(), host_facts_script.interfaces())
@@ -76,9 +79,12 @@ def probe(
     question |= remote_question(job, hosts, here, mpi)
     ssh = SshSession(job.ssh, hosts, environ=environ, base=ssh_base)
     try:
-        answers, ours, faults = _ask(
+        answers, ours, silent = _ask(
             job, question, remote, ssh, environ=environ, progress=progress, stop=stop
         )
+        elsewhere = {host: answer["platform"] for host, answer in answers.items() if "platform" in answer}
+        faults = [*silent, *platform_faults({f"host {host.name}": name for host, name in elsewhere.items()})]
+        answers = {host: answer for host, answer in answers.items() if host not in elsewhere}
         answers |= {host: ours for host in hosts if host not in remote}
         return _judge(job, hosts, answers, ours, ssh=ssh, faults=faults)
     except BaseException:
