@@ -63,8 +63,8 @@ def probe(
     ProbeError with the faults of all hosts at once; then, and on any other exception, every connection is
     closed.
     """
-    if faults := platform_faults({"this machine": sys.platform}):
-        raise ProbeError(faults)
+    if here_faults := platform_faults({"this machine": sys.platform}):
+        raise ProbeError(here_faults)
     job = replace(job, workdir=str(Path(job.workdir or ".").absolute()))
     hosts = job.hosts or (Host(name="localhost"),)
     here = own_names(socket.gethostname(), host_facts_script.interfaces())
