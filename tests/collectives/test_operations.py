@@ -10,8 +10,8 @@ import torch
 
 from ringleader.collectives.operations import ReduceOp, Signature, Work
 from ringleader.collectives.transports.adasum import power_of_two, weights
-from ringleader.collectives.transports.alltoall import row_counts
 from ringleader.collectives.transports.loopback import LoopbackTransport, UncoupledTransport
+from ringleader.collectives.transports.reduce_scatter import row_counts
 from ringleader.torch.kernels import TorchKernels
 
 real_ranks = pytest.mark.mpi

@@ -14,7 +14,7 @@ from ringleader.collectives.bucket_plan import ALIGNMENT, ParameterShape, first_
 from ringleader.collectives.digest_barrier import PAGE_BYTES, SharedFlags
 from ringleader.collectives.environment import read_settings, wrong_library
 from ringleader.collectives.exceptions import HorovodInternalError
-from ringleader.collectives.liveness import End
+from ringleader.collectives.liveness import End, PeerEnd
 from ringleader.collectives.operations import MASK, ReduceOp, Signature, Work, signature_digest
 from ringleader.collectives.peer_wait import PeerWait
 
@@ -100,7 +100,7 @@ def test_a_wait_for_ranks_that_live_has_no_end_but_is_told_ever_less_often() -> 
 
 
 def test_who_gave_up_because_of_another_is_not_named_beside_that_one() -> None:
-    gone = {0: "has ended with exit code 1", 2: End.BROKEN.words()}
+    gone = {0: PeerEnd(End.FINISHED, 1), 2: PeerEnd(End.BROKEN)}
     peer_wait = PeerWait(rank=1, liveness_sources=[lambda: gone], warn_seconds=9, deadline_seconds=9)
     with pytest.raises(HorovodInternalError, match=r"^rank 0 has ended with exit code 1 while rank 1 waits"):
         peer_wait.until(lambda: False, lambda: [0, 2])

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 from ringleader.collectives.operations import ReduceOp, Signature, Work, signature_digest
 from ringleader.collectives.timeline.chrome_trace import MOST_TRACKS, ChromeTrace, Stage
+from ringleader.collectives.timeline.observer import Observer, activity_of
 from ringleader.collectives.timeline.recording import (
-    Observer,
     TimelineOptions,
     Timelines,
-    activity_of,
     file_of,
     read_timeline_options,
 )

@@ -1,8 +1,8 @@
-"""The board: where ranks note what they are about to do, and learn that all others have.
+"""A barrier that also says whether all ranks are about to do the same.
 
-`agree` is a barrier that carries one integer per rank and says whether all of them are equal. It is the
-whole negotiation of an operation as long as all ranks ask for the same. On one host the board is a line of
-shared memory per rank; between hosts it is an MPI reduction of a few integers.
+`DigestBarrier.agree` carries one integer per rank and says whether all of them are equal. It is the
+whole negotiation of an operation as long as all ranks ask for the same. On one host it works by flags in
+shared memory, a line per rank; between hosts it is an MPI reduction of a few integers.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from ringleader.collectives.liveness import End, PeerEnd
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.operations import MASK
 from ringleader.collectives.peer_wait import PeerWait
@@ -19,7 +20,7 @@ from ringleader.collectives.shared_memory import Segment
 PAGE_BYTES = 4096
 SPINS = 6000
 """Looks at a peer's line before the wait gives the processor away (about 0.3 ms)."""
-SPINS_CROWDED = 200
+SPINS_OVERSUBSCRIBED = 200
 """The same where a host has more ranks than processors, so that a peer may wait for this one's (10 µs)."""
 _LINE = 8  # words of 8 bytes in a cache line
 _BARRIER = 2 * _LINE
@@ -29,7 +30,7 @@ _WORDS = 4 * _LINE
 
 
 class DigestBarrier(Protocol):
-    """Where ranks meet."""
+    """Where ranks meet with what each of them is about to do."""
 
     def agree(self, digest: int) -> bool:
         """Wait until all ranks have arrived; return whether all brought the same digest."""
@@ -41,7 +42,7 @@ class DigestBarrier(Protocol):
 
 
 class SingleRankBarrier:
-    """The board of a world of one."""
+    """The barrier of a rank that is alone."""
 
     def agree(self, digest: int) -> bool:
         """Agree with oneself."""
@@ -53,7 +54,7 @@ class SingleRankBarrier:
 
 
 class SharedFlags:
-    """The board of the ranks on one host: a page of shared memory per rank.
+    """The barrier of the ranks on one host, and what else they tell each other: a page of shared memory each.
 
     Each rank writes only its own page. Records are written in turn to two lines, so that a fast rank's next
     record does not overwrite one that a slow rank has still to read.
@@ -83,7 +84,7 @@ class SharedFlags:
         self._fence = segment.fence
         self._mpi_calls = mpi_calls
         self._peer_wait = peer_wait
-        self._spins = SPINS_CROWDED if oversubscribed else SPINS
+        self._spins = SPINS_OVERSUBSCRIBED if oversubscribed else SPINS
         self._round = 0
         self._barriers = 0
         self._word = 0
@@ -109,12 +110,12 @@ class SharedFlags:
                 agreed = False
         return agreed
 
-    def note(self, word: int) -> None:
-        """Bring a word to the next meeting; without a note it is 0."""
+    def attach(self, word: int) -> None:
+        """Bring a word to the next `agree`; without one it is 0."""
         self._word = word
 
-    def noted(self) -> int | None:
-        """Return the word that all ranks of this host brought to the last meeting, None if they differed."""
+    def attached(self) -> int | None:
+        """Return the word that all ranks of this host brought to the last `agree`, None if they differed."""
         at = (self._round & 1) * _LINE + 2
         word = self._mine[at]
         for line, _rank in self._others:
@@ -132,7 +133,7 @@ class SharedFlags:
                 self._wait(line, _BARRIER, turn)
         self._fence()
 
-    def show(self, word: int) -> int | None:
+    def compare(self, word: int) -> int | None:
         """Wait as `barrier` does; return the word that all local ranks brought, None if they differed."""
         # Words too are written in turn to two places: others may write the next one's before all have read.
         at = _WORDS + (self._barriers + 1 & 1) * _LINE
@@ -153,21 +154,21 @@ class SharedFlags:
         """Return the messages of all ranks in rank order."""
         return self._mpi_calls.messages(message)
 
-    def announce_end(self, how: int) -> None:
-        """Tell the ranks of this host that this one takes part no more; ``how`` is an `End`."""
+    def announce_end(self, how: End) -> None:
+        """Tell the ranks of this host that this one takes part no more."""
         self._mine[_ENDED] = how
 
-    def ended(self) -> dict[int, int]:
+    def ended(self) -> dict[int, PeerEnd]:
         """Return the ranks of this host that announced their end."""
-        return {rank: line[_ENDED] for line, rank in self._others if line[_ENDED]}
+        return {rank: PeerEnd(End(line[_ENDED])) for line, rank in self._others if line[_ENDED]}
 
     def announce_broken(self) -> None:
         """Tell the ranks of this host that the engine of this one does nothing any more."""
         self._mine[_BROKEN] = 1
 
-    def broken(self) -> list[int]:
+    def broken(self) -> dict[int, PeerEnd]:
         """Return the ranks of this host whose engines do nothing any more."""
-        return [rank for line, rank in self._others if line[_BROKEN]]
+        return {rank: PeerEnd(End.BROKEN) for line, rank in self._others if line[_BROKEN]}
 
     def close(self) -> None:
         """Let go of the memory."""
@@ -179,7 +180,7 @@ class SharedFlags:
 
 
 class HostsBarrier:
-    """The board of ranks on several hosts, or on one without shared memory.
+    """The barrier of ranks on several hosts, or on one without shared memory.
 
     First the ranks of one host meet in shared memory, if there is any, then each of them meets its peers on
     the other hosts. So every rank hears of every rank, and a host sends as few messages as it has ranks.
@@ -188,7 +189,7 @@ class HostsBarrier:
     def __init__(
         self, mpi: Any, *, mpi_calls: MpiCalls, cross: Any, host: SharedFlags | None, peer_wait: PeerWait
     ) -> None:
-        """Take the world, the peers to reduce with (without ``host``: the world) and the host's board."""
+        """Take the peers to reduce with (without ``host``: all ranks) and the host's flags."""
         self._mpi = mpi
         self._mpi_calls = mpi_calls
         self._cross = cross

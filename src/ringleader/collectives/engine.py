@@ -32,8 +32,9 @@ from ringleader.collectives.operations import JOIN, MASK, Signature, Work, signa
 from ringleader.collectives.peer_wait import PeerWait
 from ringleader.collectives.progress_thread import ProgressThread
 from ringleader.collectives.shared_memory import Segment
-from ringleader.collectives.timeline.recording import Observer
-from ringleader.collectives.transports import Region, Registering, Transport
+from ringleader.collectives.timeline.observer import Observer
+from ringleader.collectives.transports.regions import Region, SharedRegion
+from ringleader.collectives.transports.transport import Registering, Transport
 
 PAUSE_SECONDS = 0.001
 LONGEST_PAUSE_SECONDS = 0.01
@@ -253,7 +254,7 @@ class Engine:
         with the next operation after a release, or the next `register`. Memory of this rank's own goes with
         its last array, as any does.
         """
-        if region.segment is not None and isinstance(self.transport, Registering):
+        if isinstance(region, SharedRegion) and isinstance(self.transport, Registering):
             self._released[region.segment.number] = region.segment
             self._tells_released = True
 
@@ -378,13 +379,13 @@ class Engine:
         self._tells_released = False
         if not self._released or not isinstance(self.transport, Registering):
             return ()
-        return tuple(self.transport.unused(list(self._released.copy().values())))
+        return tuple(self.transport.registered.unused(list(self._released.copy().values())))
 
     def _give_back(self, numbers: Sequence[int]) -> None:
         for number in numbers:
             segment = self._released.pop(number)
             if isinstance(self.transport, Registering):
-                self.transport.give_back(segment)
+                self.transport.registered.give_back(segment)
 
     def _carry_out(self, decision: Decision) -> None:
         if decision.shutdown:

@@ -17,9 +17,9 @@ from ringleader.collectives.kernels import Kernels
 from ringleader.collectives.negotiation import Decision
 from ringleader.collectives.operations import Signature, Work
 from ringleader.collectives.peer_wait import PeerWait
-from ringleader.collectives.timeline.recording import Observer, activity_of
-from ringleader.collectives.transports import Phased, Region, Transport
-from ringleader.collectives.transports.algorithm_table import Tunable
+from ringleader.collectives.timeline.observer import Observer, activity_of
+from ringleader.collectives.transports.regions import Region
+from ringleader.collectives.transports.transport import Phased, Transport, Tunable
 
 
 class Execution:

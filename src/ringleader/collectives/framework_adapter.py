@@ -14,7 +14,8 @@ from ringleader.collectives.kernels import Kernels
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.operations import Work
 from ringleader.collectives.peer_wait import PeerWait
-from ringleader.collectives.transports import Region, Transport
+from ringleader.collectives.transports.regions import Region
+from ringleader.collectives.transports.transport import Transport
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ringleader.collectives.fusion import Batch, FusionLimits, plan_batches
 from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
 from ringleader.collectives.operations import Signature, Work
-from ringleader.collectives.transports import Transport
+from ringleader.collectives.transports.transport import Transport
 
 MOST_PLANS = 256
 """Plans that are kept. A training asks for the same few again and again."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -21,19 +21,20 @@ from ringleader.collectives.environment import EngineSettings
 from ringleader.collectives.framework_adapter import FrameworkAdapter, TransportContext
 from ringleader.collectives.fusion import FusionLimits
 from ringleader.collectives.fusion_buffer import FusionBuffer
-from ringleader.collectives.liveness import End, EndMessages
+from ringleader.collectives.liveness import End, EndMessages, LivenessSource, PeerEnd
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.negotiation import Limits
 from ringleader.collectives.peer_wait import PeerWait
 from ringleader.collectives.shared_memory import Segment
-from ringleader.collectives.transports import Transport
+from ringleader.collectives.transports.algorithm_table import HierarchicalTable
+from ringleader.collectives.transports.hierarchical import HierarchicalTransport
 from ringleader.collectives.transports.loopback import LoopbackTransport, UncoupledTransport
-from ringleader.collectives.transports.one_host import WindowTransport
+from ringleader.collectives.transports.one_host import CHUNK_BYTES, OneHostTransport
 from ringleader.collectives.transports.plain_mpi import MpiReducer, MpiTransport
+from ringleader.collectives.transports.registered_memory import RegisteredMemory
 from ringleader.collectives.transports.staging_buffers import STAGING_BYTES
+from ringleader.collectives.transports.transport import Transport
 
-LivenessSource = Callable[[], Mapping[int, str]]
-"""Tells ranks that have ended, and how."""
 LONGEST_SECONDS = 1800.0
 """The most that a framework's own transport, which begins when all ranks are there, may take for one step."""
 BROKEN_SECONDS = 0.2
@@ -145,7 +146,7 @@ def open_group(
         oversubscribed=oversubscribed,
     )
 
-    def ended() -> dict[int, str]:
+    def ended() -> dict[int, PeerEnd]:
         return {rank: how for source in liveness_sources for rank, how in source().items()}
 
     told: list[LivenessSource] = [lambda: end_messages.broken(number), ended]
@@ -154,8 +155,7 @@ def open_group(
     if comms.ranks.size > 1:
         flags = open_shared_flags(comms, peer_wait, numbers)
     if flags is not None:
-        shared = flags
-        told.insert(0, lambda: dict.fromkeys(shared.broken(), End.BROKEN.words()))
+        told.insert(0, flags.broken)
     here = {numbers[rank] for rank in comms.ranks.host_ranks} if flags is not None else {numbers[comm.rank]}
     away = [rank for rank in numbers if rank not in here]
 
@@ -257,31 +257,31 @@ def _choose_transport(
         return own, (flags if flags is not None and one_host else flat)
     if flags is None or settings.transport == "mpi" or not ranks.homogeneous or ranks.most_local == 1:
         return plain, flat
-    slots = comms.new_segment(STAGING_BYTES)
-    if slots is None:
+    staging = comms.new_segment(STAGING_BYTES)
+    if staging is None:
         _tell_small(ranks)
         return plain, flat
-    cross = None
-    if not one_host:
-        cross = MpiReducer(
-            MpiCalls(comms.mpi, comms.cross, peer_wait, polling=True), kernels, between_hosts=True
-        )
-    window = WindowTransport(
-        kernels=kernels,
-        flags=flags,
-        staging=slots,
+    registered = RegisteredMemory(
+        kernels,
         me=ranks.local_rank,
-        plain=plain,
-        size=ranks.size,
+        local_size=ranks.local_size,
+        chunk_bytes=CHUNK_BYTES if one_host else HierarchicalTable().piece_bytes,
         new_segment=_told(comms),
         free_segment=comms.give_back,
-        cross=cross,
     )
     if one_host:
-        return window, flags
-    return window, HostsBarrier(
-        comms.mpi, mpi_calls=mpi_calls, cross=comms.cross, host=flags, peer_wait=peer_wait
-    )
+        return OneHostTransport(
+            kernels=kernels, flags=flags, staging=staging, registered=registered, plain=plain
+        ), flags
+    cross_calls = MpiCalls(comms.mpi, comms.cross, peer_wait, polling=True)
+    return HierarchicalTransport(
+        kernels=kernels,
+        flags=flags,
+        staging=staging,
+        registered=registered,
+        plain=plain,
+        cross=MpiReducer(cross_calls, kernels, between_hosts=True),
+    ), HostsBarrier(comms.mpi, mpi_calls=mpi_calls, cross=comms.cross, host=flags, peer_wait=peer_wait)
 
 
 def _transport_context(

@@ -1,7 +1,7 @@
-"""The signs by which a rank learns that a peer has ended.
+"""How a rank learns that a peer has ended.
 
-Three of them: a flag on the board of the host, a message from a rank of another host, and the file in which
-Ringleader's launcher notes every end. Under a plain ``mpirun`` the first two do.
+There are three sources: a flag in the shared memory of the host, a message from a rank of another host, and
+the file in which Ringleader's launcher notes every end. Under a plain ``mpirun`` the first two do.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import json
 import threading
 import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 NAP_SECONDS = 0.001
 
@@ -28,14 +28,29 @@ class End(IntEnum):
     """It lives, but an operation of one of its engines ended with an error, so that this engine does nothing
     any more."""
 
-    def words(self) -> str:
-        """Return the end as part of a sentence."""
-        return {
-            1: "has ended",
-            2: "ended with an exception",
-            3: "was shut down (hvd.shutdown)",
-            4: "gave up in an operation (see its own error)",
-        }[int(self)]
+
+_IN_WORDS = {
+    End.FINISHED: "has ended",
+    End.RAISED: "ended with an exception",
+    End.SHUT_DOWN: "was shut down (hvd.shutdown)",
+    End.BROKEN: "gave up in an operation (see its own error)",
+}
+
+
+class PeerEnd(NamedTuple):
+    """What is known of a rank that takes part no more."""
+
+    end: End
+    exit_code: int | None = None
+    """Of its process, where the launcher told it."""
+
+    def __str__(self) -> str:
+        code = "" if self.exit_code is None else f" with exit code {self.exit_code}"
+        return _IN_WORDS[self.end] + code
+
+
+LivenessSource = Callable[[], Mapping[int, PeerEnd]]
+"""Returns the ranks that have ended so far, and how."""
 
 
 class StatusFile:
@@ -48,9 +63,9 @@ class StatusFile:
         """Remember the file; it need not exist yet."""
         self._path = path
         self._read = 0
-        self._ended: dict[int, str] = {}
+        self._ended: dict[int, PeerEnd] = {}
 
-    def __call__(self) -> dict[int, str]:
+    def __call__(self) -> dict[int, PeerEnd]:
         """Return every rank that the file says has ended."""
         try:
             with self._path.open("rb") as file:
@@ -72,8 +87,7 @@ class StatusFile:
             ranks = [rank for first, last in pairs for rank in range(first, last + 1)]
         except (ValueError, TypeError, AttributeError):
             return
-        how = "has ended" + (f" with exit code {code}" if code is not None else "")
-        self._ended.update(dict.fromkeys(ranks, how))
+        self._ended.update(dict.fromkeys(ranks, PeerEnd(End.FINISHED, code)))
 
 
 class EndMessages:
@@ -82,20 +96,20 @@ class EndMessages:
     TAG = 77
 
     def __init__(self, mpi: Any, control: Any) -> None:
-        """Use a communicator of its own, so that no other message can be taken for a goodbye."""
+        """Use a communicator of its own, so that no other message can be taken for one of these."""
         self._mpi = mpi
         self._control = control
-        self._ended: dict[int, str] = {}
-        self._broken: dict[int, dict[int, str]] = {}
+        self._ended: dict[int, PeerEnd] = {}
+        self._broken: dict[int, dict[int, PeerEnd]] = {}
         self._sent: list[Any] = []
         self._looking = threading.Lock()
 
-    def __call__(self) -> dict[int, str]:
+    def __call__(self) -> dict[int, PeerEnd]:
         """Return every rank that has said so far that it ends."""
         self._listen()
         return dict(self._ended)
 
-    def broken(self, number: int) -> dict[int, str]:
+    def broken(self, number: int) -> dict[int, PeerEnd]:
         """Return every rank that has said so far that its engine of a process set is broken."""
         self._listen()
         return dict(self._broken.get(number, {}))
@@ -115,7 +129,7 @@ class EndMessages:
             self._control.Recv([word, 2, self._mpi.INT], source=status.Get_source(), tag=self.TAG)
             how, number = End(word[0]), word[1]
             told = self._broken.setdefault(number, {}) if how is End.BROKEN else self._ended
-            told[status.Get_source()] = how.words()
+            told[status.Get_source()] = PeerEnd(how)
 
     def send(self, how: End, ranks: Sequence[int], *, number: int = 0) -> None:
         """Tell ``ranks``; does not wait for them. ``number`` is that of a process set, for `End.BROKEN`."""

@@ -1,4 +1,4 @@
-"""Waiting for peers: asleep in short naps, always with an eye on who has ended.
+"""Waiting for peers: polling with back-off, which also looks for peers that have ended.
 
 A wait lasts as long as its peers live. One that has ended or given up makes it a `HorovodInternalError` that
 names the ranks and the operation, and so does the deadline, where the user set one: no time is too long for
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ringleader.collectives.exceptions import HorovodInternalError, known_to_peers
-from ringleader.collectives.liveness import End
+from ringleader.collectives.liveness import End, LivenessSource, PeerEnd
 
 NAP_SECONDS = 0.00002
 """One sleep. A rank that sleeps leaves its processor to whoever has work, and is woken at once when the time
@@ -34,13 +34,13 @@ class PeerWait:
         self,
         *,
         rank: int,
-        liveness_sources: Sequence[Callable[[], Mapping[int, str]]],
+        liveness_sources: Sequence[LivenessSource],
         warn_seconds: float,
         deadline_seconds: float,
         clock: Callable[[], float] = time.monotonic,
         say: Callable[[str], None] = lambda text: print(text, file=sys.stderr, flush=True),  # noqa: T201
     ) -> None:
-        """Take the signs by which an ended rank is known: each returns rank → how it ended."""
+        """Take the sources that tell which ranks have ended."""
         self._rank = rank
         self._liveness_sources = liveness_sources
         self._warn_seconds = warn_seconds
@@ -55,9 +55,9 @@ class PeerWait:
         """Requests of MPI's whose wait ended with an error. MPI may still write to their memory, so they are
         kept for ever, and what they belong to is not given back."""
 
-    def ended(self) -> dict[int, str]:
+    def ended(self) -> dict[int, PeerEnd]:
         """Return the peers that have ended so far and how."""
-        gone: dict[int, str] = {}
+        gone: dict[int, PeerEnd] = {}
         for sign in self._liveness_sources:
             gone.update(sign())
         gone.pop(self._rank, None)
@@ -112,7 +112,7 @@ class PeerWait:
         elif now < (grace_end or now + GRACE_SECONDS):
             return grace_end or now + GRACE_SECONDS
         # Who gave up because of another is not the cause where that one is known too.
-        gone = {rank: how for rank, how in gone.items() if how != End.BROKEN.words()} or gone
+        gone = {rank: how for rank, how in gone.items() if how.end is not End.BROKEN} or gone
         # A rank may arrive and then end, so its arrival is looked for once more after its end was seen.
         if not gone or ready():
             return None

@@ -20,8 +20,8 @@ from ringleader.collectives.engine import Engine
 from ringleader.collectives.environment import EngineSettings, read_settings
 from ringleader.collectives.exceptions import NotInitializedError, WorldError
 from ringleader.collectives.framework_adapter import FrameworkAdapter
-from ringleader.collectives.group import Group, LivenessSource, lone_group, open_group
-from ringleader.collectives.liveness import End, EndMessages, StatusFile
+from ringleader.collectives.group import Group, lone_group, open_group
+from ringleader.collectives.liveness import End, EndMessages, LivenessSource, StatusFile
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.peer_wait import PeerWait
 from ringleader.collectives.process_set_registry import ProcessSetRegistry
@@ -198,7 +198,7 @@ def open_session(
     liveness_sources.extend(gone)
     flags = group.flags
     if flags is not None:
-        liveness_sources.append(lambda: {rank: End(how).words() for rank, how in flags.ended().items()})
+        liveness_sources.append(flags.ended)
     ranks = group.ranks
     peer_wait = PeerWait(
         rank=ranks.rank,

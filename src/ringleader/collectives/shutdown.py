@@ -100,8 +100,8 @@ class ShutdownBarrier:
         return [rank for rank in range(self._ranks.size) if rank not in ended]
 
     def _somebody_raised(self, flags: SharedFlags | None) -> bool:
-        announced = flags.ended() if flags else {}
-        return End.RAISED in announced.values() or End.RAISED.words() in self._end_messages().values()
+        ends = [*(flags.ended() if flags else {}).values(), *self._end_messages().values()]
+        return any(one.end is End.RAISED for one in ends)
 
     def free(self) -> None:
         """Give the communicator back, together with all peers."""

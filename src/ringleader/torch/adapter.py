@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ringleader.collectives.framework_adapter import DeviceTransport, TransportContext
-from ringleader.collectives.transports import Transport
+from ringleader.collectives.transports.transport import Transport
 from ringleader.torch.c10d.distributed_transport import DeviceKernels, DistributedTransport
 from ringleader.torch.c10d.process_group import open_gloo
 from ringleader.torch.cuda.gpu_transport import TorchDevices

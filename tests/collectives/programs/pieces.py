@@ -16,8 +16,8 @@ import torch  # noqa: E402
 from ringleader.collectives.mpi_calls import MpiCalls  # noqa: E402
 from ringleader.collectives.operations import ReduceOp, Signature, Work  # noqa: E402
 from ringleader.collectives.peer_wait import PeerWait  # noqa: E402
-from ringleader.collectives.transports.alltoall import reducescatter  # noqa: E402
 from ringleader.collectives.transports.plain_mpi import MpiTransport  # noqa: E402
+from ringleader.collectives.transports.reduce_scatter import reducescatter  # noqa: E402
 from ringleader.torch.kernels import TorchKernels  # noqa: E402
 
 PATIENT = sys.argv[1] == "patient"

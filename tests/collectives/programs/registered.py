@@ -22,7 +22,7 @@ def filled(tensor):
     return tensor
 
 
-def spans():
+def places():
     """Where the tensor lies on this rank, and whether it can be reduced there on one host."""
     other = torch.empty(COUNT)
     yield "at the beginning", FIRST[:COUNT], True
@@ -36,12 +36,12 @@ def spans():
 
 def counted():
     """Count the reductions in place."""
-    registered = getattr(session().engine.transport, "_registered", None)
-    return len(registered._at) if registered is not None else None
+    registered = getattr(session().engine.transport, "registered", None)
+    return len(registered._reducers) if registered is not None else None
 
 
 for turn in range(3):
-    for where, tensor, in_place in spans():
+    for where, tensor, in_place in places():
         before = counted()
         assert hvd.allreduce_(filled(tensor), op=hvd.Sum) is tensor
         assert torch.equal(tensor, WANT), (turn, where)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
-from typing import ClassVar, Protocol, Self, runtime_checkable
+from typing import ClassVar, Self
 
 MEASURED_BYTES = (1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10)
 """Sizes that are measured. Arrays larger than the last one always go in slices."""
@@ -92,24 +92,6 @@ class AlgorithmTable:
         """Say where this one differs from another of its kind."""
         pairs = zip(fields(self), self.as_list(), other.as_list(), strict=True)
         return ", ".join(f"{one.name} {size_of(mine)}" for one, mine, theirs in pairs if mine != theirs)
-
-
-@runtime_checkable
-class Tunable(Protocol):
-    """A transport that goes by a table."""
-
-    used: ReducedSizes
-    """What it has reduced so far."""
-
-    @property
-    def table(self) -> AlgorithmTable | None:
-        """Return the table in use, None where there is no other way than one."""
-        ...
-
-    def adopt(self, numbers: Sequence[int]) -> None:
-        """Go by another table, given as `AlgorithmTable.as_list`. All ranks do so after the same
-        operation."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,9 @@ import math
 
 from ringleader.collectives.kernels import Kernels
 from ringleader.collectives.operations import ReduceOp, Work
-from ringleader.collectives.transports import Region
-from ringleader.collectives.transports.alltoall import row_counts, splits_of
+from ringleader.collectives.transports.alltoall import splits_of
+from ringleader.collectives.transports.reduce_scatter import row_counts
+from ringleader.collectives.transports.regions import Region, part_of, private_region
 
 
 class LoopbackTransport:
@@ -58,13 +59,11 @@ class LoopbackTransport:
 
     def register(self, count: int, dtype: str) -> Region:
         """Make plain memory."""
-        memory = self._kernels.empty((count,), dtype)
-        return Region(dtype=dtype, count=count, mine=memory, chunks=(), segment=None)
+        return private_region(self._kernels, count, dtype)
 
     def cut(self, region: Region, start: int, count: int) -> Region:
         """Return a part of the memory."""
-        mine = self._kernels.part(region.mine, start, start + count)
-        return Region(dtype=region.dtype, count=count, mine=mine, chunks=(), segment=None)
+        return part_of(self._kernels, region, start, count)
 
     def exchange(self, region: Region, op: ReduceOp, factor: float) -> None:
         """Do nothing: the sum and the average over one rank are what is there."""

@@ -17,11 +17,11 @@ from typing import Any
 from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.operations import ReduceOp, Work
-from ringleader.collectives.transports import Region
 from ringleader.collectives.transports.adasum import Adasum
 from ringleader.collectives.transports.algorithm_table import AlgorithmTable, HierarchicalTable, ReducedSizes
-from ringleader.collectives.transports.alltoall import alltoall, reducescatter
-from ringleader.collectives.transports.reduce_scatter import ReduceScatter
+from ringleader.collectives.transports.alltoall import alltoall
+from ringleader.collectives.transports.reduce_scatter import ReduceScatter, reducescatter
+from ringleader.collectives.transports.regions import Region, part_of, private_region
 
 PIECE_BYTES = 4 << 20
 """A pairwise exchange goes in pieces of this size, of which some are under way at once."""
@@ -104,7 +104,7 @@ class MpiReducer:
         if self._in_one_call(count, dtype):
             yield self._mpi_calls.begin_reduce(*self._message(flat, dtype, op))
         else:
-            yield from self.reduce_scatter.steps(flat, dtype, op)
+            yield from self.reduce_scatter.allreduce_steps(flat, dtype, op)
 
     def _in_one_call(self, count: int, dtype: str) -> bool:
         long = self._between_hosts and count * ITEMSIZE[dtype] >= self.table.pairwise_bytes
@@ -253,13 +253,11 @@ class MpiTransport:
 
     def register(self, count: int, dtype: str) -> Region:
         """Make memory of this rank's own."""
-        memory = self._kernels.empty((count,), dtype)
-        return Region(dtype=dtype, count=count, mine=memory, chunks=(), segment=None)
+        return private_region(self._kernels, count, dtype)
 
     def cut(self, region: Region, start: int, count: int) -> Region:
         """Return a part of the memory."""
-        mine = self._kernels.part(region.mine, start, start + count)
-        return Region(dtype=region.dtype, count=count, mine=mine, chunks=(), segment=None)
+        return part_of(self._kernels, region, start, count)
 
     def exchange(self, region: Region, op: ReduceOp, factor: float) -> None:
         """Reduce the region in place."""

@@ -1,4 +1,4 @@
-"""Reductions in which every rank owns a part of the result.
+"""Reduce-scatter, alone or followed by an allgather: every rank owns a part of the result.
 
 Each rank receives its part of everybody's array and reduces it in rank order with the framework's kernels, in
 the element type itself. So every element is computed once, on its owner.
@@ -6,16 +6,21 @@ the element type itself. So every element is computed once, on its owner.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
 from ringleader.collectives.mpi_calls import Message, MpiCalls
-from ringleader.collectives.operations import ReduceOp
+from ringleader.collectives.operations import ReduceOp, Work
+
+PIECE_BYTES = 32 << 20
+"""A reducescatter receives so much from all ranks together at once, which bounds the memory it needs."""
 
 
 class ReduceScatter:
-    """The ranks of one wire as owners of parts."""
+    """Reductions over the ranks of one communicator."""
 
     def __init__(self, mpi_calls: MpiCalls, kernels: Kernels) -> None:
         """Use ``mpi_calls``."""
@@ -30,7 +35,7 @@ class ReduceScatter:
         for requests in self._gather_mine(pieces, total, dtype, op):
             self.mpi_calls.finish(requests)
 
-    def steps(self, flat: Array, dtype: str, op: ReduceOp) -> Iterator[list[Any]]:
+    def allreduce_steps(self, flat: Array, dtype: str, op: ReduceOp) -> Iterator[list[Any]]:
         """Reduce a 1-D array in place in two steps; yield the requests of each, to be finished first.
 
         Other arrays may be in between, in the same order on all ranks.
@@ -65,3 +70,46 @@ class ReduceScatter:
     def _memory(self, flat: Array, dtype: str) -> tuple[object, int]:
         nbytes = self._kernels.count(flat) * ITEMSIZE[dtype]
         return self.mpi_calls.mpi.buffer.fromaddress(self._kernels.address(flat), nbytes), nbytes
+
+
+def row_counts(rows: int, size: int) -> list[int]:
+    """Return how many rows each rank gets of a result of ``rows``: the first ones get one more."""
+    return [rows // size + (rank < rows % size) for rank in range(size)]
+
+
+def starts_of(counts: Sequence[int]) -> list[int]:
+    """Return where each part begins when parts lie one after the other, and where the last one ends."""
+    return [0, *itertools.accumulate(counts)]
+
+
+def reducescatter(
+    reduce_scatter: ReduceScatter, kernels: Kernels, work: Work, *, piece_bytes: int = PIECE_BYTES
+) -> None:
+    """Reduce ``work.array`` over all ranks and leave this rank's rows of the result in ``work.out``.
+
+    ``piece_bytes`` must be equal on all ranks.
+    """
+    signature, size, me = work.signature, reduce_scatter.mpi_calls.size, reduce_scatter.mpi_calls.rank
+    rows = row_counts(signature.shape[0], size)
+    row = math.prod(signature.shape[1:])
+    edges = [start * row for start in starts_of(rows)]
+    source = kernels.flat(work.array)
+    if signature.prescale != 1.0:
+        source = kernels.empty((edges[-1],), signature.dtype)
+        kernels.copy(source, work.array)
+        kernels.scale(source, signature.prescale)
+    work.out = kernels.empty((rows[me], *signature.shape[1:]), signature.dtype)
+    out = kernels.flat(work.out)
+    step = max(1, piece_bytes // ITEMSIZE[signature.dtype] // size)
+    # Every rank makes as many exchanges as the longest part needs; shorter parts end with empty pieces.
+    for start in range(0, rows[0] * row, step):
+        spans = [
+            (min(edges[rank] + start, edges[rank + 1]), min(edges[rank] + start + step, edges[rank + 1]))
+            for rank in range(size)
+        ]
+        pieces = [kernels.part(source, *span) for span in spans]
+        total = kernels.part(out, spans[me][0] - edges[me], spans[me][1] - edges[me])
+        reduce_scatter.reduce(pieces, total, signature.dtype, ReduceOp.SUM)
+    factor = signature.postscale / size if signature.op is ReduceOp.AVERAGE else signature.postscale
+    if factor != 1.0:
+        kernels.scale(work.out, factor)

@@ -17,9 +17,11 @@ import torch
 from ringleader.collectives.exceptions import HorovodInternalError
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.operations import ReduceOp, Work
-from ringleader.collectives.transports import Region, Transport
-from ringleader.collectives.transports.alltoall import row_counts, splits_of
+from ringleader.collectives.transports.alltoall import splits_of
 from ringleader.collectives.transports.plain_mpi import plain_op
+from ringleader.collectives.transports.reduce_scatter import row_counts
+from ringleader.collectives.transports.regions import Region
+from ringleader.collectives.transports.transport import Transport
 from ringleader.torch.c10d.process_group import NATIVE, ProcessGroup
 from ringleader.torch.kernels import DTYPES, TorchKernels
 
@@ -167,12 +169,12 @@ class DistributedTransport:
     def register(self, count: int, dtype: str) -> Region:
         """Make memory of this rank's own on the device."""
         memory = self._kernels.empty((count,), dtype)
-        return Region(dtype=dtype, count=count, mine=memory, chunks=(), segment=None)
+        return Region(dtype=dtype, count=count, mine=memory)
 
     def cut(self, region: Region, start: int, count: int) -> Region:
         """Return a part of the memory."""
         mine = self._kernels.part(region.mine, start, start + count)
-        return Region(dtype=region.dtype, count=count, mine=mine, chunks=(), segment=None)
+        return Region(dtype=region.dtype, count=count, mine=mine)
 
     def exchange(self, region: Region, op: ReduceOp, factor: float) -> None:
         """Reduce the region in place."""

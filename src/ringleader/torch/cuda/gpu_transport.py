@@ -16,8 +16,9 @@ import torch
 from ringleader.collectives.exceptions import HorovodInternalError
 from ringleader.collectives.framework_adapter import TransportContext
 from ringleader.collectives.operations import Work
-from ringleader.collectives.transports import Region, Transport
 from ringleader.collectives.transports.loopback import LoopbackTransport, UncoupledTransport
+from ringleader.collectives.transports.regions import Region
+from ringleader.collectives.transports.transport import Transport
 from ringleader.torch.c10d.distributed_transport import DeviceKernels, DistributedTransport
 from ringleader.torch.c10d.process_group import missing, open_nccl
 from ringleader.torch.cuda.cuda_streams import Streams, tensors_of
@@ -104,7 +105,7 @@ class TorchDevices:
     def register(self, count: int, dtype: str, place: str) -> Region:
         """Make memory on the GPU; it is PyTorch's plain memory."""
         memory = DeviceKernels(torch.device(place)).empty((count,), dtype)
-        return Region(dtype=dtype, count=count, mine=memory, chunks=(), segment=None, device=place)
+        return Region(dtype=dtype, count=count, mine=memory, device=place)
 
     def cut(self, region: Region, start: int, count: int) -> Region:
         """Return a part of the memory."""

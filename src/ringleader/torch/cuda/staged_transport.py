@@ -14,7 +14,8 @@ import torch
 
 from ringleader.collectives.operations import ReduceOp, Signature, Work
 from ringleader.collectives.peer_wait import PeerWait
-from ringleader.collectives.transports import Region, Transport
+from ringleader.collectives.transports.regions import Region
+from ringleader.collectives.transports.transport import Transport
 from ringleader.torch.c10d.distributed_transport import DeviceKernels
 
 
@@ -57,12 +58,12 @@ class StagedTransport:
     def register(self, count: int, dtype: str) -> Region:
         """Make memory on the device that is served."""
         memory = self._kernels.empty((count,), dtype)
-        return Region(dtype=dtype, count=count, mine=memory, chunks=(), segment=None)
+        return Region(dtype=dtype, count=count, mine=memory)
 
     def cut(self, region: Region, start: int, count: int) -> Region:
         """Return a part of the memory."""
         mine = self._kernels.part(region.mine, start, start + count)
-        return Region(dtype=region.dtype, count=count, mine=mine, chunks=(), segment=None)
+        return Region(dtype=region.dtype, count=count, mine=mine)
 
     def exchange(self, region: Region, op: ReduceOp, factor: float) -> None:
         """Reduce the region over all ranks in place.

@@ -12,7 +12,8 @@ import torch
 
 from ringleader.collectives.autotune_trials import Trials, describe_buckets, describe_table, refined
 from ringleader.collectives.engine import Engine
-from ringleader.collectives.transports.algorithm_table import AlgorithmTable, Tunable
+from ringleader.collectives.transports.algorithm_table import AlgorithmTable
+from ringleader.collectives.transports.transport import Tunable
 from ringleader.torch.engine_operations import sum_over_ranks
 
 CANDIDATES = (8 << 20, 2 << 20, 25 << 20, None)

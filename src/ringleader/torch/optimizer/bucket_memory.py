@@ -16,7 +16,7 @@ from ringleader.collectives.bucket_plan import Bucket, BucketPlan, ParameterShap
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.kernels import ITEMSIZE
 from ringleader.collectives.operations import ReduceOp, Signature, Work, signature_digest
-from ringleader.collectives.transports import Region
+from ringleader.collectives.transports.regions import Region
 from ringleader.torch.kernels import DTYPES, dtype_name
 
 Named = Sequence[tuple[str, torch.Tensor]]

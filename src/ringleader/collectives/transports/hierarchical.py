@@ -1,0 +1,194 @@
+"""Several hosts with equally many ranks: shared memory within each, one slice per local rank between them.
+
+Registered memory and long arrays: every rank reduces its slice of its host's memory, then with the peers of
+the same local rank on the other hosts, and writes it back, in pieces that follow each other without a pause.
+Long arrays of the script travel in registered memory too, as staging buffers would make every piece wait for
+its way over the network. Shorter arrays go through staging buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from ringleader.collectives.digest_barrier import SharedFlags
+from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
+from ringleader.collectives.operations import ReduceOp, Work
+from ringleader.collectives.shared_memory import Segment
+from ringleader.collectives.timeline.observer import CROSS_ALLREDUCE, WINDOW_REDUCE
+from ringleader.collectives.transports.algorithm_table import HierarchicalTable, ReducedSizes
+from ringleader.collectives.transports.plain_mpi import MpiReducer, MpiTransport, plain_op
+from ringleader.collectives.transports.regions import Region, SharedRegion, SlicedRegion
+from ringleader.collectives.transports.registered_memory import RegisteredMemory
+from ringleader.collectives.transports.staging_buffers import LONG_BUFFER_BYTES, StagingBuffers
+
+LONG_ARRAY_BYTES = 32 << 20
+"""Registered memory in which long arrays travel: for each element type that is used, per rank."""
+
+
+class HierarchicalTransport:
+    """The transport of hosts that have equally many ranks."""
+
+    name = "hosts"
+
+    def __init__(
+        self,
+        *,
+        kernels: Kernels,
+        flags: SharedFlags,
+        staging: Segment,
+        registered: RegisteredMemory,
+        plain: MpiTransport,
+        cross: MpiReducer,
+    ) -> None:
+        """Take the host's memory: ``staging`` of `STAGING_BYTES` per rank; ``plain`` carries the rest.
+
+        ``cross`` reduces an array with the peers on other hosts.
+        """
+        self._kernels = kernels
+        self._flags = flags
+        self._plain = plain
+        self._cross = cross
+        self._staging = StagingBuffers(
+            kernels=kernels, flags=flags, segment=staging, me=registered.me, between=self._between
+        )
+        self.registered = registered
+        """See `Registering`."""
+        self.tell: Callable[[str], None] | None = None
+        """See `Phased`."""
+        self.table = HierarchicalTable()
+        """Which messages are long and the pieces that they travel in; equal on all ranks."""
+        self.used = ReducedSizes()
+        """What was reduced so far."""
+        self._long_arrays: dict[str, Region] = {}
+
+    def adopt(self, numbers: Sequence[int]) -> None:
+        """Go by another table. See `Tunable`. Regions that were made before keep their pieces."""
+        self.table = self._cross.table = HierarchicalTable.from_list(numbers)
+        self.registered.chunk_bytes = self.table.piece_bytes
+        for dtype, region in self._long_arrays.items():
+            self._long_arrays[dtype] = self.cut(region, 0, region.count)
+
+    # arrays of the script
+
+    def stage(self, work: Work) -> bool:
+        """Lay this rank's array out, unless it is long."""
+        if not 0 < self._shared_bytes(work) <= LONG_BUFFER_BYTES:
+            return False
+        self._staging.stage_two_shot(self._kernels.flat(work.array), work.signature)
+        return True
+
+    def _shared_bytes(self, work: Work) -> int:
+        """Return the size of an array that goes through shared memory, 0 where the work is MPI's."""
+        signature = work.signature
+        if signature.kind != "allreduce" or signature.op is ReduceOp.ADASUM:
+            return 0
+        return self._kernels.count(work.array) * ITEMSIZE[signature.dtype]
+
+    def execute(self, work: Work, *, staged: bool) -> None:
+        """Carry out the work; everything but a reduction is MPI's."""
+        signature, kernels, nbytes = work.signature, self._kernels, self._shared_bytes(work)
+        if not nbytes:
+            self._plain.execute(work, staged=False)
+            return
+        used, ranks = self.used, self.registered.local_size
+        long = nbytes > LONG_BUFFER_BYTES
+        if long:
+            used.note(used.registered, min(nbytes, LONG_ARRAY_BYTES) // ranks)
+        else:
+            used.note(used.ordinary, nbytes // ranks)
+        op, factor = plain_op(signature.op, signature.postscale, self._plain.mpi_calls.size)
+        source = kernels.flat(work.array)
+        target = source if work.out is work.array else kernels.flat(work.out)
+        if not staged:
+            if long and self._reduce_long(work, source, target, op, factor):
+                return
+            self._staging.stage_two_shot(source, signature)
+            self._flags.barrier()
+        self._staging.reduce_two_shot(source, target, signature, op, factor)
+
+    def _reduce_long(self, work: Work, source: Array, target: Array, op: ReduceOp, factor: float) -> bool:
+        """Reduce a long array; return False, with nothing done, where there is no shared memory for it."""
+        signature, kernels = work.signature, self._kernels
+        region = self._long_arrays.get(signature.dtype)
+        if region is None:
+            # All ranks come here for the first time with the same work, so that they allocate together.
+            region = self.register(LONG_ARRAY_BYTES // ITEMSIZE[signature.dtype], signature.dtype)
+            self._long_arrays[signature.dtype] = region
+        if not isinstance(region, SharedRegion):
+            return False
+        count = kernels.count(source)
+        for start in range(0, count, region.count):
+            stop = min(start + region.count, count)
+            used = region if stop - start == region.count else self.cut(region, 0, stop - start)
+            kernels.copy(used.mine, kernels.part(source, start, stop))
+            if signature.prescale != 1.0:
+                kernels.scale(used.mine, signature.prescale)
+            self._flags.barrier()
+            self.exchange(used, op, factor)
+            kernels.copy(kernels.part(target, start, stop), used.mine)
+        return True
+
+    def _between(self, array: Array, dtype: str, op: ReduceOp, factor: float) -> None:
+        """Reduce a host's sum with those of the other hosts, and scale it."""
+        self._enter(CROSS_ALLREDUCE)
+        self._cross.reduce(array, dtype, op)
+        self._enter(WINDOW_REDUCE)
+        if factor != 1.0:
+            self._kernels.scale(array, factor)
+
+    # registered memory
+
+    def register(self, count: int, dtype: str) -> Region:
+        """Make shared memory for ``count`` elements; plain memory where a host has no room for it."""
+        segment = self.registered.allocate(max(count * ITEMSIZE[dtype], 64))
+        if segment is None:
+            return self._plain.register(count, dtype)
+        return self._region(segment, dtype, 0, count)
+
+    def cut(self, region: Region, start: int, count: int) -> Region:
+        """Return a part of registered memory, to be exchanged for itself."""
+        if not isinstance(region, SharedRegion):
+            return self._plain.cut(region, start, count)
+        self.used.note(self.used.registered, count * ITEMSIZE[region.dtype] // self.registered.local_size)
+        return self._region(region.segment, region.dtype, start, count)
+
+    def _region(self, segment: Segment, dtype: str, begin: int, count: int) -> Region:
+        """Describe the elements from ``begin`` on of everybody's memory."""
+        parts = self.registered.parts(segment, begin * ITEMSIZE[dtype], dtype, count)
+        chunks = self.registered.cut(parts, dtype, count)
+        mine = parts[self.registered.me]
+        return SlicedRegion(dtype=dtype, count=count, mine=mine, segment=segment, chunks=chunks)
+
+    def exchange(self, region: Region, op: ReduceOp, factor: float) -> None:
+        """Reduce the region in place; all ranks have arrived with their values in it."""
+        if not isinstance(region, SlicedRegion):
+            self._plain.exchange(region, op, factor)
+            return
+        kernels, chunks = self._kernels, iter(region.chunks)
+        for total in self._cross.reduce_stream(self._host_sums(region, op), region.dtype, op):
+            self._enter(WINDOW_REDUCE)
+            if factor != 1.0:
+                kernels.scale(total, factor)
+            for view in next(chunks)[1:]:
+                kernels.copy(view, total)
+            self._enter(CROSS_ALLREDUCE)
+        self._enter(WINDOW_REDUCE)
+        self._flags.barrier()
+
+    def _host_sums(self, region: SlicedRegion, op: ReduceOp) -> Iterator[Array]:
+        for views in region.chunks:
+            self._enter(WINDOW_REDUCE)
+            self._kernels.reduce(views[0], views, op, 1.0)
+            self._enter(CROSS_ALLREDUCE)
+            yield views[0]
+
+    def _enter(self, phase: str) -> None:
+        tell = self.tell  # another thread may end the timeline meanwhile
+        if tell is not None:
+            tell(phase)
+
+    def close(self, *, together: bool) -> None:
+        """Drop all views. The segments belong to the group, which frees them with its peers."""
+        self._staging.close()
+        self._long_arrays.clear()
+        self.registered.close()

@@ -1,0 +1,68 @@
+"""Memory in which gradients live, so that exchanging them needs no packing: one class for each way it is
+reduced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ringleader.collectives.kernels import Array, Kernels
+from ringleader.collectives.operations import ReduceOp
+from ringleader.collectives.shared_memory import Segment
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Region:
+    """Memory of this rank alone, and what every region has."""
+
+    dtype: str
+    """Element type."""
+    count: int
+    """Elements."""
+    mine: Array
+    """This rank's values, 1-D."""
+    device: str = "cpu"
+    """Where it lies, in the framework's words."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SharedRegion(Region):
+    """Memory at one place of a segment that all ranks of a host see."""
+
+    segment: Segment
+    """The shared memory underneath."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class InPlaceRegion(SharedRegion):
+    """Shared by all ranks of the group: each reduces its slice of everybody's memory."""
+
+    reduce: Callable[[ReduceOp, float], None]
+    """Reduces and scales this rank's slice in everybody's memory."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MpiRegion(SharedRegion):
+    """Small enough that MPI's own reduction was measured to be faster."""
+
+    reduce: Callable[[ReduceOp, float], None]
+    """Reduces and scales the whole in one call of MPI."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SlicedRegion(SharedRegion):
+    """Shared within each host: the slice that this rank reduces also travels between hosts."""
+
+    chunks: Sequence[Sequence[Array]]
+    """The slice, cut into pieces: per piece one view into every local rank's memory."""
+
+
+def private_region(kernels: Kernels, count: int, dtype: str) -> Region:
+    """Make memory of this rank's own."""
+    return Region(dtype=dtype, count=count, mine=kernels.empty((count,), dtype))
+
+
+def part_of(kernels: Kernels, region: Region, start: int, count: int) -> Region:
+    """Return a part of a rank's own memory; nothing is allocated or copied."""
+    mine = kernels.part(region.mine, start, start + count)
+    return Region(dtype=region.dtype, count=count, mine=mine, device=region.device)

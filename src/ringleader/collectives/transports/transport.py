@@ -1,0 +1,81 @@
+"""The port behind which arrays are carried between ranks, and what some transports can do beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
+
+from ringleader.collectives.operations import ReduceOp, Work
+from ringleader.collectives.transports.algorithm_table import AlgorithmTable, ReducedSizes
+from ringleader.collectives.transports.regions import Region
+from ringleader.collectives.transports.registered_memory import RegisteredMemory
+
+
+class Transport(Protocol):
+    """Carries out operations that all ranks are known to have arrived at, and agree on."""
+
+    name: str
+    """As `ringleader.collectives.transports` lists it."""
+
+    def stage(self, work: Work) -> bool:
+        """Lay this rank's data out for the others before the ranks meet; return whether that was possible.
+
+        Called for at most one work, right before a barrier. What was laid out may turn out not to be wanted.
+        """
+        ...
+
+    def execute(self, work: Work, *, staged: bool) -> None:
+        """Carry out the work and leave the result in ``work.out``."""
+        ...
+
+    def register(self, count: int, dtype: str) -> Region:
+        """Make memory for ``count`` elements that `exchange` can reduce in place. Collective."""
+        ...
+
+    def cut(self, region: Region, start: int, count: int) -> Region:
+        """Return ``count`` elements of a registered region, from ``start`` on, as a region of its own.
+
+        Nothing is allocated or copied. ``start`` is at a multiple of 64 bytes.
+        """
+        ...
+
+    def exchange(self, region: Region, op: ReduceOp, factor: float) -> None:
+        """Reduce the region over all ranks in place and scale the result by ``factor``."""
+        ...
+
+    def close(self, *, together: bool) -> None:
+        """Let go of memory. Without ``together`` the peers are not there to do it with, and it is left."""
+        ...
+
+
+@runtime_checkable
+class Registering(Protocol):
+    """A transport whose registered memory is shared, so that the ranks give it back together."""
+
+    registered: RegisteredMemory
+    """That memory."""
+
+
+@runtime_checkable
+class Phased(Protocol):
+    """A transport whose operations have phases that a timeline can show."""
+
+    tell: Callable[[str], None] | None
+    """Called with the name of each phase that begins within an operation; None: nobody wants to know."""
+
+
+@runtime_checkable
+class Tunable(Protocol):
+    """A transport that goes by a table."""
+
+    used: ReducedSizes
+    """What it has reduced so far."""
+
+    @property
+    def table(self) -> AlgorithmTable | None:
+        """Return the table in use, None where there is no other way than one."""
+        ...
+
+    def adopt(self, numbers: Sequence[int]) -> None:
+        """Go by another table, given as `AlgorithmTable.as_list`. All ranks do so after the same work."""
+        ...
