@@ -57,6 +57,22 @@ def test_rank_killed_by_a_signal_is_reported_as_that(workplace, python):
     assert "SIGKILL" in outcome.reason
 
 
+def test_an_interrupt_while_a_rank_waits_at_its_end_for_the_others_ends_the_job(workplace, python):
+    script = (
+        "import atexit, os, signal, threading, time, ringleader.torch as hvd\n"
+        "hvd.init()\n"
+        "def interrupt():\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "if hvd.rank() == 1:\n"
+        "    atexit.register(threading.Timer(0.5, interrupt).start)\n"
+        "else:\n"
+        "    time.sleep(120)\n"
+    )
+    outcome, _ = workplace.launch(python, "-c", script)
+    assert (outcome.exit_code, outcome.whose) == (130, "rank 1")
+    assert "SIGINT" in outcome.reason
+
+
 @pytest.mark.parametrize("which", ["outer", "inner"])
 def test_sigkill_of_an_agent_ends_its_rank_and_the_job(workplace, python, which):
     launcher = sleeping(workplace, python)

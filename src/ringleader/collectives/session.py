@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
 import socket
 import sys
 import weakref
@@ -300,6 +301,7 @@ class Process:
         self._at_exit = False
         self._pid = 0
         self._left_alone = False
+        self._interrupted = False
 
     def init(self, kernels: FrameworkAdapter, comm: Any = None, *, dynamic: bool = False) -> None:
         """Open a session, unless there is one. See `open_session`."""
@@ -352,6 +354,9 @@ class Process:
                 text = f"ringleader: rank {session.ranks.rank} ends without the others: {error}"
                 print(text, file=sys.stderr, flush=True)  # noqa: T201
                 together = False
+            except KeyboardInterrupt:
+                # An exit handler's exception changes no exit code, but the others wait for this rank.
+                together, self._interrupted = False, True
             self._left_alone = not raised and not together
             raised = raised or not together
         # A rank that raised, or was left by one, does not wait in MPI for peers that will not come.
@@ -364,6 +369,9 @@ class Process:
             for stream in (sys.stdout, sys.stderr):
                 with suppress(AttributeError, OSError, ValueError):
                     stream.flush()
+            if self._interrupted:  # the end of a process that SIGINT ends: the launcher stops the others
+                signal.signal(signal.SIGINT, signal.SIG_DFL)
+                os.kill(os.getpid(), signal.SIGINT)
             os._exit(0)
 
 
