@@ -75,7 +75,7 @@ def page() -> str:
         "",
     ]
     for kind in KINDS:
-        parts += [f"## {kind.name}\n", f"{about(kind.arguments)}\n", *table(kind.arguments), ""]
+        parts += [f"## {kind.table}\n", f"{about(kind)}\n", *table(kind), ""]
     return "\n".join([*parts, *sorts()])
 
 

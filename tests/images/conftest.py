@@ -17,7 +17,7 @@ from tests.conftest import ROOT, installable
 from tests.images import root_fs, wheels
 
 from ringleader.errors import RefusedError
-from ringleader.images.tables.bases import find_base
+from ringleader.images.base_image import find_base
 from ringleader.lab import requirements, saved_state
 from ringleader.lab.saved_state import Lab
 

@@ -138,7 +138,7 @@ def test_labels_of_the_recipe_win_and_a_mirror_is_in_none() -> None:
     ],
 )
 def test_what_blocks_know_of_their_image(text: str, python: str, cuda: str) -> None:
-    found = image_assembly.setting_of(recipe_parser.recipe(f'name = "x"\n{text}', "recipe.toml"))
+    found = image_assembly.context_of(recipe_parser.recipe(f'name = "x"\n{text}', "recipe.toml"))
     assert (found.python, found.cuda) == (python, cuda)
     assert found.base.has_apt
 
@@ -151,4 +151,4 @@ def test_the_order_of_a_recipe_does_not_matter() -> None:
 
 
 def test_every_kind_has_a_name_of_its_own() -> None:
-    assert len({kind.name for kind in KINDS}) == len(KINDS)
+    assert len({kind.table for kind in KINDS}) == len(KINDS)

@@ -10,8 +10,9 @@ import pytest
 
 from ringleader.errors import RequestError
 from ringleader.images import bundled_recipes, image_assembly, recipe_parser
-from ringleader.images.blocks import downloads
+from ringleader.images.blocks import KINDS, mpi
 from ringleader.images.blocks.account import Account
+from ringleader.images.blocks.downloads import Project, fetched
 from ringleader.images.blocks.ringleader import DEPENDENCIES, EXTRAS, OWN_MPI
 from ringleader.images.check import Level, check, selection_of
 from ringleader.images.instructions import Command, Copy, Env, Expose, Image, Run, User, Workdir
@@ -312,24 +313,27 @@ def test_a_base_whose_name_tells_nothing_may_have_a_compiler() -> None:
 # --- what is fetched -------------------------------------------------------------------------------------
 
 
+PROJECTS = [project for kind in KINDS for project in kind.projects]
+
+
 def test_every_checksum_is_one_and_no_two_are_the_same() -> None:
-    sums = [one for row in downloads.downloads() for _, one in row.sha256]
+    sums = [one for row in PROJECTS for one in row.sha256.values()]
     assert all(re.fullmatch(r"[0-9a-f]{64}", one) for one in sums)
     assert len(sums) == len(set(sums))
-    assert all(row.source and (row.sha256 or row.versions) for row in downloads.downloads())
+    assert all(row.source and (row.sha256 or row.versions) for row in PROJECTS)
 
 
-@pytest.mark.parametrize("row", downloads.downloads(), ids=lambda row: row.name)
-def test_every_release_has_an_address(row: downloads.Download) -> None:
-    for version in (*dict(row.sha256), *row.versions):
-        one = downloads.release(row.name, version, system="ubuntu22.04")
+@pytest.mark.parametrize("row", PROJECTS, ids=lambda row: row.name)
+def test_every_release_has_an_address(row: Project) -> None:
+    for version in row.known:
+        one = row.release(version, system="ubuntu22.04")
         assert re.fullmatch(r"https://[a-z0-9.-]+/[A-Za-z0-9._/+-]+", one.url)
         assert version in one.url
-        assert ("sha256sum" in "\n".join(downloads.fetched(one, "/opt/build/x"))) == bool(dict(row.sha256))
+        assert ("sha256sum" in "\n".join(fetched(one, "/opt/build/x"))) == bool(row.sha256)
 
 
 def test_without_a_version_the_newest_is_taken() -> None:
-    assert downloads.release("openmpi").version == "5.0.9"
+    assert mpi.OPENMPI.release().version == "5.0.9"
 
 
 UNKNOWN = (

@@ -26,7 +26,7 @@ from ringleader.images.instructions import (
     Step,
     User,
     Workdir,
-    words,
+    shell,
     write,
 )
 from ringleader.images.recipe_fields import CONTEXT_PATH, LINE, PATH, REQUIREMENT, TEXT, Sort
@@ -161,11 +161,11 @@ def test_a_reference_to_an_earlier_variable_stays_one() -> None:
 def test_written_lines_come_out_of_a_shell(lines: list[str]) -> None:
     lines = [line for line in lines if fits(LINE, line)]
     text = rendered(
-        Run(commands=("true", write("/dev/stdout", lines), words("true", *lines))), User(name="u")
+        Run(commands=("true", write("/dev/stdout", lines), shell("true", *lines))), User(name="u")
     )
     assert [one.cmd for one in docker_commands(text)] == ["FROM", "RUN", "USER"]
-    (shell,) = only(text, "RUN")[0]
-    done = subprocess.run(["sh", "-c", shell], capture_output=True, timeout=60, check=True)
+    (script,) = only(text, "RUN")[0]
+    done = subprocess.run(["sh", "-c", script], capture_output=True, timeout=60, check=True)
     assert done.stdout == "".join(f"{line}\n" for line in lines or [""]).encode()
 
 
@@ -193,9 +193,9 @@ def test_a_path_of_the_image_comes_back(value: str) -> None:
 @example("a[b]>=1,<2")
 def test_a_requirement_is_one_word_of_pip(value: str) -> None:
     if fits(REQUIREMENT, value):
-        text = rendered(Run(commands=(words("printf", "%s", value),)))
-        (shell,) = only(text, "RUN")[0]
-        done = subprocess.run(["sh", "-c", shell], capture_output=True, timeout=60, check=True)
+        text = rendered(Run(commands=(shell("printf", "%s", value),)))
+        (script,) = only(text, "RUN")[0]
+        done = subprocess.run(["sh", "-c", script], capture_output=True, timeout=60, check=True)
         assert done.stdout.decode() == value
         assert not value.startswith("-")
 
@@ -242,7 +242,7 @@ def test_a_chain_stops_at_the_first_failure(commands: tuple[str, ...], code: int
 
 
 def test_a_long_command_is_told_in_lines(tmp_path: Path) -> None:
-    lines = chain((words("echo", *(f"package-{number}" for number in range(60)), "#x", "%y"),))
+    lines = chain((shell("echo", *(f"package-{number}" for number in range(60)), "#x", "%y"),))
     assert len(lines) > 4
     assert all(len(line) < 115 for line in lines)
     assert not any(line.strip()[0] in "#%" for line in lines)

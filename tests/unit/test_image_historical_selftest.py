@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from ringleader.images import bundled_recipes, image_assembly, recipe_parser
-from ringleader.images.blocks.historical import selftest
+from ringleader.images.blocks import historical_selftest
 from ringleader.images.instructions import Run
-from ringleader.images.stage_steps import Setting
+from ringleader.images.stage_steps import ImageContext
 
 HISTORICAL = ("tensorflow-1.12-verbs", "horovod-0.11", "all-frameworks-2019")
 PROGRAMS = {
@@ -28,16 +28,16 @@ PROGRAMS = {
 MODULES = {"tensorflow": "1.12.0", "torch": "1.3.0+cu92", "torchvision": "0.4.1+cu92", "mxnet": "1.4.1"}
 
 
-def setting(name: str, *settings: str) -> Setting:
-    return image_assembly.setting_of(recipe_parser.recipe(bundled_recipes.text(name), name, settings))
+def context(name: str, *settings: str) -> ImageContext:
+    return image_assembly.context_of(recipe_parser.recipe(bundled_recipes.text(name), name, settings))
 
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
     """The script of the image with all frameworks, for this Python."""
-    found = replace(setting("all-frameworks-2019"), python=sys.executable)
+    found = replace(context("all-frameworks-2019"), python=sys.executable)
     path = tmp_path / "image-selftest"
-    path.write_text("\n".join(selftest.lines(found)) + "\n", encoding="utf-8")
+    path.write_text("\n".join(historical_selftest.lines(found)) + "\n", encoding="utf-8")
     return path
 
 
@@ -118,19 +118,19 @@ def test_nothing_is_left_behind(script: Path, stand_ins: Path) -> None:
 
 @pytest.mark.parametrize("name", HISTORICAL)
 def test_the_layer_writes_the_script_as_it_is(name: str, tmp_path: Path) -> None:
-    found = setting(name)
+    found = context(name)
     target = tmp_path / "image-selftest"
-    step = selftest.step(found)
+    step = historical_selftest.step(found)
     assert isinstance(step, Run)
-    command = step.commands[0].replace(selftest.PLACE, str(target))
+    command = step.commands[0].replace(historical_selftest.PLACE, str(target))
     subprocess.run(["/bin/sh", "-c", command], check=True, timeout=60)
-    assert target.read_text(encoding="utf-8").splitlines() == list(selftest.lines(found))
+    assert target.read_text(encoding="utf-8").splitlines() == list(historical_selftest.lines(found))
 
 
 @pytest.mark.parametrize("name", HISTORICAL)
 def test_only_what_the_image_has_is_tried(name: str) -> None:
-    found = setting(name)
-    lines = selftest.lines(found)
+    found = context(name)
+    lines = historical_selftest.lines(found)
     modules = {line.split()[1] for line in lines if line.startswith("module ") and "{" not in line}
     expected = {
         "tensorflow-1.12-verbs": {"tensorflow"},
@@ -146,8 +146,8 @@ def test_only_what_the_image_has_is_tried(name: str) -> None:
 @pytest.mark.parametrize("name", HISTORICAL)
 @pytest.mark.parametrize("keys", ["in-image", "mounted"])
 def test_shellcheck_has_nothing_to_say(name: str, keys: str) -> None:
-    settings = (f"sshd.keys={keys}",) if "sshd" in setting(name).blocks else ()
-    text = "\n".join(selftest.lines(setting(name, *settings))) + "\n"
+    settings = (f"sshd.keys={keys}",) if "sshd" in context(name).blocks else ()
+    text = "\n".join(historical_selftest.lines(context(name, *settings))) + "\n"
     done = subprocess.run(
         ["shellcheck", "--shell=sh", "-"], input=text, capture_output=True, text=True, timeout=60, check=False
     )

@@ -15,7 +15,8 @@ from tests.unit.test_image_dockerfile import VALUES, toml
 
 from ringleader.errors import RequestError
 from ringleader.images import apptainer, dockerfile
-from ringleader.images.blocks import KINDS, Kind
+from ringleader.images.blocks import KINDS
+from ringleader.images.blocks.block import Block
 from ringleader.images.instructions import Env, Image
 from ringleader.images.recipe import Recipe
 from ringleader.images.recipe_fields import Sort
@@ -25,7 +26,7 @@ from ringleader.images.values import is_needed
 KEYS = [
     (kind, field)
     for kind in (None, *KINDS)
-    for field in fields(kind.arguments if kind else Recipe)
+    for field in fields(kind if kind else Recipe)
     if "sort" in field.metadata
 ]
 NEEDED = {"name": "x", "base": "debian:12", "user_space": "rdma-core"}
@@ -45,20 +46,20 @@ def written(field: Field[Any], value: str, name: str) -> str:
     return f"[{toml(value)}]" if kind == "tuple[str, ...]" else f"{{ {json.dumps(name)} = {toml(value)} }}"
 
 
-def recipe_with(kind: Kind | None, field: Field[Any], value: str, *, historical: bool) -> str:
+def recipe_with(kind: type[Block] | None, field: Field[Any], value: str, *, historical: bool) -> str:
     """A recipe in which one key has a value, and all that is needed has one."""
     name = "a" if field.name == "labels" else "src/x" if field.name == "copy" else "A"
     head = {one.name: toml(NEEDED[one.name]) for one in fields(Recipe) if one.name in ("name", "base")}
     head["historical"] = str(historical).lower()
     body: dict[str, str] = {}
     if kind is not None:
-        for one in fields(kind.arguments):
+        for one in fields(kind):
             if is_needed(one):
                 body[one.name] = toml(NEEDED.get(one.name, one.metadata["sort"].example))
     (head if kind is None else body)[field.name] = written(field, value, name)
     lines = [f"{key_of(key)} = {one}" for key, one in head.items()]
     if kind is not None:
-        lines += [f"[{kind.name}]", *(f"{key_of(key)} = {one}" for key, one in body.items())]
+        lines += [f"[{kind.table}]", *(f"{key_of(key)} = {one}" for key, one in body.items())]
     return "\n".join(lines)
 
 
@@ -79,9 +80,9 @@ def kinds(image: Image) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "field"), KEYS, ids=[f"{kind.name if kind else ''}.{field.name}" for kind, field in KEYS]
+    ("kind", "field"), KEYS, ids=[f"{kind.table if kind else ''}.{field.name}" for kind, field in KEYS]
 )
-def test_no_value_becomes_an_instruction(kind: Kind | None, field: Field[Any]) -> None:
+def test_no_value_becomes_an_instruction(kind: type[Block] | None, field: Field[Any]) -> None:
     @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
     @given(any_value(field.metadata["sort"]), some.booleans())
     def check(value: str, historical: bool) -> None:

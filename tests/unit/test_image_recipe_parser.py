@@ -42,7 +42,7 @@ def test_a_recipe() -> None:
 
 def test_blocks_stand_in_the_order_in_which_they_take_effect() -> None:
     found = list(recipe(HEAD + '[account]\n[torch]\nversion = "2.8.0"\n[mpi]\n').blocks)
-    assert found == [kind.name for kind in KINDS if kind.name in found]
+    assert found == [kind.table for kind in KINDS if kind.table in found]
 
 
 @pytest.mark.parametrize(
@@ -320,10 +320,10 @@ def test_changes_that_are_none(setting: str, where: str, what: str) -> None:
     assert any(one[0] == where and one[1].startswith(what) for one in found), found
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.table)
 def test_every_argument_has_a_type_that_is_read_and_a_docstring(kind: object) -> None:
     known = {"str", "bool", "int", "tuple[str, ...]", "tuple[tuple[str, str], ...]"}
-    for field in fields(kind.arguments):  # type: ignore[attr-defined]
+    for field in fields(kind):  # type: ignore[attr-defined]
         assert str(field.type) in known
         if str(field.type) not in ("bool", "int"):
             assert "sort" in field.metadata

@@ -23,7 +23,7 @@ from ringleader.images.instructions import (
     Stage,
     User,
     Workdir,
-    words,
+    shell,
 )
 from ringleader.images.rendered_files import heading
 from ringleader.images.shell_lines import layer
@@ -96,20 +96,20 @@ def _place(copy: Copy, number: int, path: str) -> str:
 def _copied(copy: Copy, number: int) -> Iterator[str]:
     """Yield what Docker's COPY does: a directory's content is copied, and only it gets owner and mode."""
     is_direct = _is_direct(copy)
-    what = words(copy.target if is_direct else f"{WAITING}/{number}")
+    what = shell(copy.target if is_direct else f"{WAITING}/{number}")
     if copy.owner or copy.mode or not is_direct:
         yield ""
     if copy.owner:
-        yield f"    chown -R {words(copy.owner)} {what}"
+        yield f"    chown -R {shell(copy.owner)} {what}"
     if copy.mode:
         yield f"    chmod -R {copy.mode} {what}"
     if is_direct:
         return
-    target = words(copy.target)
+    target = shell(copy.target)
     directory = copy.target if copy.target.endswith("/") else copy.target.rpartition("/")[0] or "/"
-    yield f"    mkdir -p {words(directory)}"
+    yield f"    mkdir -p {shell(directory)}"
     for path in copy.sources:
-        source = words(_place(copy, number, path))
+        source = shell(_place(copy, number, path))
         yield f"    if [ -d {source} ]; then"
         yield f"        mkdir -p {target}"
         yield f"        cp -a {source}/. {target}"
@@ -130,7 +130,7 @@ def _ending(image: Image, stage: Stage) -> Iterator[str]:
         yield from (f"    {name} {value}" for name, value in labels)
     yield from _runscript(stage)
     if image.test:
-        yield from ("", "%test", f"    {words(*image.test)}")
+        yield from ("", "%test", f"    {shell(*image.test)}")
 
 
 def _without_counterpart(stage: Stage) -> Iterator[str]:
@@ -142,12 +142,12 @@ def _without_counterpart(stage: Stage) -> Iterator[str]:
             case Expose():
                 yield f"# Docker's EXPOSE {step.port}: Apptainer shares the host's network."
             case Workdir():
-                yield f"# Docker's WORKDIR {step.path}: apptainer run --pwd {words(step.path)}"
+                yield f"# Docker's WORKDIR {step.path}: apptainer run --pwd {shell(step.path)}"
 
 
 def _runscript(stage: Stage) -> Iterator[str]:
-    entry = next((words(*step.argv) for step in stage.steps if isinstance(step, Entrypoint)), "")
-    command = next((words(*step.argv) for step in stage.steps if isinstance(step, Command)), "")
+    entry = next((shell(*step.argv) for step in stage.steps if isinstance(step, Entrypoint)), "")
+    command = next((shell(*step.argv) for step in stage.steps if isinstance(step, Command)), "")
     if not entry and not command:
         return
     yield from ("", "%runscript")

@@ -1,4 +1,4 @@
-"""A recipe becomes an image: its blocks' halves in order, hardened as today's images are. Pure."""
+"""A recipe becomes an image: its blocks' blocks in order, hardened as today's images are. Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Any
 
 from ringleader import __version__
 from ringleader.images import image_record
-from ringleader.images.base_image import base_of
-from ringleader.images.blocks import KINDS
-from ringleader.images.blocks.historical import selftest
+from ringleader.images.base_image import find_base, find_cuda_image
+from ringleader.images.blocks import historical_selftest, steps_of
 from ringleader.images.instructions import (
     Command,
     Copy,
@@ -23,12 +22,11 @@ from ringleader.images.instructions import (
     Step,
     User,
     Workdir,
-    words,
+    shell,
 )
 from ringleader.images.mirrors import mirrored
 from ringleader.images.recipe import Recipe
-from ringleader.images.stage_steps import BUILD, VENV, Half, Halves, PipInstall, Setting
-from ringleader.images.tables.bases import find_cuda_image
+from ringleader.images.stage_steps import BUILD, VENV, BlockSteps, ImageContext, PipInstall, StageSteps
 
 ENDINGS = (Expose, Workdir, User, Entrypoint, Command)
 """What an image ends with, in this order; the last step of each kind counts."""
@@ -40,28 +38,30 @@ WHEELS = "/tmp/wheels"
 
 def image(recipe: Recipe) -> Image:
     """Return the image that a recipe describes."""
-    setting = setting_of(recipe)
-    halves = [kind.halves(recipe.blocks[kind.name], setting) for kind in KINDS if kind.name in recipe.blocks]
+    context = context_of(recipe)
+    blocks = steps_of(context)
     stages = []
-    build = _stage_steps([one.build for one in halves], setting)
+    build = _stage_steps([one.build for one in blocks], context)
     if build:
         stages.append(Stage(name=BUILD, base=recipe.build_base or recipe.base, steps=build))
-    steps = _final(recipe, halves, setting)
+    steps = _final(recipe, blocks, context)
     stages.append(Stage(name="image", base=recipe.base, steps=steps))
     made = Image(
         name=recipe.name,
         about=recipe.about,
         stages=tuple(stages),
         context=tuple(_context(stages)),
-        test=_test(setting),
+        test=_test(context),
     )
-    return mirrored(made, recipe.mirrors, setting.base.family)
+    return mirrored(made, recipe.mirrors, context.base.family)
 
 
-def setting_of(recipe: Recipe) -> Setting:
+def context_of(recipe: Recipe) -> ImageContext:
     """Return what the blocks of a recipe may know of their image."""
-    return Setting(
-        base=base_of(recipe),
+    base = find_base(recipe.base_like or recipe.base)
+    assert base is not None, "a recipe that was read has a known base"
+    return ImageContext(
+        base=base,
         blocks=recipe.blocks,
         historical=recipe.historical,
         python=_python(recipe),
@@ -85,28 +85,28 @@ def _cuda(recipe: Recipe) -> str:
     return str(block.version) if block is not None else found.version if found is not None else ""
 
 
-def _final(recipe: Recipe, halves: Sequence[Halves], setting: Setting) -> tuple[Step, ...]:
-    steps = _stage_steps([one.runtime for one in halves], setting)
+def _final(recipe: Recipe, blocks: Sequence[BlockSteps], context: ImageContext) -> tuple[Step, ...]:
+    steps = _stage_steps([one.runtime for one in blocks], context)
     body: list[Step] = [step for step in steps if not isinstance(step, ENDINGS)]
     if "ringleader" in recipe.blocks:
         body.append(image_record.step(recipe))
         if not recipe.historical:
-            body.append(_sbom(setting))
+            body.append(_sbom(context))
     body.append(Label(labels=tuple(_labels(recipe))))
     for kind in ENDINGS:
         body += [step for step in steps if isinstance(step, kind)][-1:]
     return tuple(body)
 
 
-def _stage_steps(halves: Sequence[Half], setting: Setting) -> tuple[Step, ...]:
-    steps = [step for half in halves for step in half.before]
-    apt = sorted({package for half in halves for package in half.apt})
+def _stage_steps(blocks: Sequence[StageSteps], context: ImageContext) -> tuple[Step, ...]:
+    steps = [step for stage in blocks for step in stage.before]
+    apt = sorted({package for stage in blocks for package in stage.apt})
     if apt:
-        options = {option: None for half in halves for option in half.apt_options}
+        options = {option: None for stage in blocks for option in stage.apt_options}
         steps.append(_apt(apt, tuple(options)))
-    steps += [step for half in halves for step in half.steps]
-    steps += _pip([one for half in halves for one in half.pip], setting)
-    return tuple(steps + [step for half in halves for step in half.last])
+    steps += [step for stage in blocks for step in stage.steps]
+    steps += _pip([one for stage in blocks for one in stage.pip], context)
+    return tuple(steps + [step for stage in blocks for step in stage.last])
 
 
 def _apt(packages: Sequence[str], options: Sequence[str]) -> Run:
@@ -114,14 +114,14 @@ def _apt(packages: Sequence[str], options: Sequence[str]) -> Run:
     return Run(
         commands=(
             "apt-get update",
-            f"DEBIAN_FRONTEND=noninteractive {words(*install)}",
+            f"DEBIAN_FRONTEND=noninteractive {shell(*install)}",
             "apt-get clean",
             "rm -rf /var/lib/apt/lists/*",
         )
     )
 
 
-def _pip(installs: Iterable[PipInstall], setting: Setting) -> Iterator[Step]:
+def _pip(installs: Iterable[PipInstall], context: ImageContext) -> Iterator[Step]:
     """Yield one call for the installs that agree in everything but their packages."""
     ordered = sorted(installs, key=_call)
     directories = list(dict.fromkeys(one.find_links for one in ordered if one.find_links))
@@ -129,35 +129,35 @@ def _pip(installs: Iterable[PipInstall], setting: Setting) -> Iterator[Step]:
     yield from (Copy(sources=(directory,), target=f"{place}/") for directory, place in places.items())
     for (_, index, find_links, options, env), group in groupby(ordered, key=_call):
         wanted = tuple(dict.fromkeys(requirement for one in group for requirement in one.requirements))
-        argv = [setting.python, "-m", "pip", "install", "--no-cache-dir", "--disable-pip-version-check"]
+        argv = [context.python, "-m", "pip", "install", "--no-cache-dir", "--disable-pip-version-check"]
         argv += ["--index-url", index] if index else []
         argv += ["--no-index", "--find-links", places[find_links]] if find_links else []
-        call = words(*argv, *options, *wanted)
-        yield Run(commands=(" ".join([*(f"{name}={words(value)}" for name, value in env), call]),))
+        call = shell(*argv, *options, *wanted)
+        yield Run(commands=(" ".join([*(f"{name}={shell(value)}" for name, value in env), call]),))
     if places:
-        yield Run(commands=(words("rm", "-rf", WHEELS),))
+        yield Run(commands=(shell("rm", "-rf", WHEELS),))
 
 
 def _call(one: PipInstall) -> tuple[int, str, str, tuple[str, ...], tuple[tuple[str, str], ...]]:
     return one.order, one.index, one.find_links, one.options, one.env
 
 
-def _test(setting: Setting) -> tuple[str, ...]:
+def _test(context: ImageContext) -> tuple[str, ...]:
     """Return the self-test's argv. Historical images have a program of their own."""
-    if setting.historical:
-        return (selftest.PLACE,)
-    return _doctor(setting) if "ringleader" in setting.blocks else ()
+    if context.historical:
+        return (historical_selftest.PLACE,)
+    return _doctor(context) if "ringleader" in context.blocks else ()
 
 
-def _doctor(setting: Setting) -> tuple[str, ...]:
-    return (setting.python.rpartition("/")[0] + "/ringleader", "doctor", "--image")
+def _doctor(context: ImageContext) -> tuple[str, ...]:
+    return (context.python.rpartition("/")[0] + "/ringleader", "doctor", "--image")
 
 
-def _sbom(setting: Setting) -> Run:
+def _sbom(context: ImageContext) -> Run:
     return Run(
         commands=(
-            words("mkdir", "-p", SBOM.rpartition("/")[0]),
-            words(*_doctor(setting)[:-1], "--sbom", SBOM),
+            shell("mkdir", "-p", SBOM.rpartition("/")[0]),
+            shell(*_doctor(context)[:-1], "--sbom", SBOM),
         ),
         why="What is in this image, for those who look for known faults.",
     )

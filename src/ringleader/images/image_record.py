@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ringleader import __version__
-from ringleader.images.instructions import Run, words, write
+from ringleader.images.instructions import Run, shell, write
 from ringleader.images.recipe import Recipe
 
 PLACE = "/usr/share/ringleader/image.json"
@@ -18,7 +18,7 @@ PLACE = "/usr/share/ringleader/image.json"
 def step(recipe: Recipe) -> Run:
     """Return the step that writes the file; it is the same for the same recipe."""
     directory = PLACE.rpartition("/")[0]
-    return Run(commands=(words("mkdir", "-p", directory), write(PLACE, text(recipe).splitlines())))
+    return Run(commands=(shell("mkdir", "-p", directory), write(PLACE, text(recipe).splitlines())))
 
 
 def text(recipe: Recipe) -> str:

@@ -12,7 +12,7 @@ class Run:
     """Commands that must all succeed, in one layer."""
 
     commands: tuple[str, ...]
-    """Lines of POSIX shell, each complete; values of users come into them through ``words`` and ``write``."""
+    """Lines of POSIX shell, each complete; values of users come into them through ``shell`` and ``write``."""
     why: str = ""
     """A comment above them; empty: they speak for themselves."""
 
@@ -110,7 +110,7 @@ class Image:
     """The self-test's argv inside the image; empty: it carries none."""
 
 
-def words(*argv: str) -> str:
+def shell(*argv: str) -> str:
     """Return a command line with every word quoted for the shell."""
     return shlex.join(argv)
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ringleader.errors import Fault, RefusedError, RequestError
-from ringleader.images.blocks import KINDS
-from ringleader.images.image_assembly import setting_of
+from ringleader.images.blocks import steps_of
+from ringleader.images.image_assembly import context_of
 from ringleader.images.image_record import digest
 from ringleader.images.mirrors import places_of
 from ringleader.images.recipe import Recipe
@@ -71,9 +71,8 @@ def question(recipe: Recipe, *, platform: str = "") -> Question:
     if getattr(blocks.get("packages"), "lock", ""):
         blocks["packages"] = replace(blocks["packages"], lock="")
     unlocked = replace(recipe, blocks=blocks)
-    setting = setting_of(unlocked)
-    halves = [kind.halves(blocks[kind.name], setting) for kind in KINDS if kind.name in blocks]
-    installs = [one for half in halves for one in (*half.build.pip, *half.runtime.pip)]
+    context = context_of(unlocked)
+    installs = [one for block in steps_of(context) for one in (*block.build.pip, *block.runtime.pip)]
     places = places_of(recipe.mirrors)
     return Question(
         requirements=requirements_of(installs),
@@ -81,8 +80,8 @@ def question(recipe: Recipe, *, platform: str = "") -> Question:
         mirrors=places.fetch,
         index=places.pip,
         wheels=tuple(sorted({one.find_links for one in installs if one.find_links})),
-        python=_python(unlocked),
-        glibc=setting.base.glibc,
+        python=context.python_version,
+        glibc=context.base.glibc,
         machine=machine or "",
         recipe=digest(recipe),
         name=recipe.name,
@@ -93,12 +92,6 @@ def requirements_of(installs: Iterable[PipInstall]) -> tuple[str, ...]:
     """Return every requirement once; wheels of the build context, such as our own, cannot be locked."""
     every = {requirement for one in installs for requirement in one.requirements}
     return tuple(sorted(requirement for requirement in every if not requirement.startswith("/")))
-
-
-def _python(recipe: Recipe) -> str:
-    block = recipe.blocks.get("python")
-    version = getattr(block, "version", "") or setting_of(recipe).base.python
-    return ".".join(version.split(".")[:2])
 
 
 def argv(asked: Question, *, python: str, target: str, directory: str) -> tuple[str, ...]:

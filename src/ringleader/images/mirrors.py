@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from urllib.parse import urlsplit
 
-from ringleader.images.instructions import Image, Run, Stage, Step, words, write
+from ringleader.images.instructions import Image, Run, Stage, Step, shell, write
 from ringleader.images.recipe import Mirrors
 from ringleader.images.tables.toml_rows import read, rows
 
@@ -131,9 +131,9 @@ def _step(step: Step, places: Places, rules: tuple[str, ...]) -> Step:
     commands = [_urls(command, places) for command in step.commands]
     head: list[str] = []
     if places.pip and any(USES_PIP.search(one) and "--no-index" not in one for one in commands):
-        head.append(f"export PIP_INDEX_URL={words(places.pip)}")
+        head.append(f"export PIP_INDEX_URL={shell(places.pip)}")
     if places.conda and any(USES_CONDA.search(command) for command in commands):
-        head.append(f"export CONDA_CHANNEL_ALIAS={words(places.conda)}")
+        head.append(f"export CONDA_CHANNEL_ALIAS={shell(places.conda)}")
         commands.append(_forgotten(places.conda))
     first = next((number for number, one in enumerate(commands) if USES_APT.search(one)), None)
     if first is not None and rules:
@@ -170,18 +170,18 @@ def _put(rules: tuple[str, ...], suffix: str) -> str:
         f"--in-place={suffix}" if suffix else "--in-place",
         *(f"--expression={rule}" for rule in rules),
     )
-    return words(*SOURCES, *edit, "{}", "+")
+    return shell(*SOURCES, *edit, "{}", "+")
 
 
 def _taken_back() -> str:
     back = f'for kept do mv "$kept" "${{kept%{KEPT}}}" || exit 1; done'
-    return words("find", "/etc/apt", "-name", f"*{KEPT}", "-exec", "sh", "-c", back, "sh", "{}", "+")
+    return shell("find", "/etc/apt", "-name", f"*{KEPT}", "-exec", "sh", "-c", back, "sh", "{}", "+")
 
 
 def _forgotten(conda: str) -> str:
     """Return the command after which conda's notes on packages name the usual channels."""
     edit = ("sed", "--in-place", f"s#{_literal(conda)}/#{CHANNELS}/#g")
-    return words("find", "/opt", "-path", "*/conda-meta/*", "-type", "f", "-exec", *edit, "{}", "+")
+    return shell("find", "/opt", "-path", "*/conda-meta/*", "-type", "f", "-exec", *edit, "{}", "+")
 
 
 def _kept(places: Places, rules: tuple[str, ...]) -> Iterator[Run]:

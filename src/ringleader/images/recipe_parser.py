@@ -11,9 +11,7 @@ from typing import Any
 
 from ringleader.errors import Fault, RequestError
 from ringleader.images.base_image import base_faults
-from ringleader.images.blocks import KINDS
-from ringleader.images.blocks.conflicts import at_odds
-from ringleader.images.blocks.historical import together as historical_together
+from ringleader.images.blocks import KINDS, conflicts
 from ringleader.images.mirrors import names as sets_of_mirrors
 from ringleader.images.recipe import Mirrors, Recipe
 from ringleader.images.toml_lines import Lines
@@ -21,7 +19,7 @@ from ringleader.images.values import UnfitError, is_needed, shown, typed, value_
 
 DEFAULT_BLOCKS = ("python", "ringleader", "account")
 """What every modern image has, with defaults where a recipe does not say otherwise."""
-BLOCKS = {kind.name: kind for kind in KINDS}
+BLOCKS: dict[str, type[Any]] = {kind.table: kind for kind in KINDS}
 
 
 def recipe(
@@ -59,10 +57,10 @@ def changed(recipe_: Recipe, settings: Iterable[str], mirrors: Iterable[str] = (
 
 def as_document(recipe_: Recipe) -> dict[str, Any]:
     """Return a recipe as TOML's values, without what has its default; reading it gives the same recipe."""
-    found = _table(recipe_, [field for field in fields(Recipe) if field.name not in NOT_KEYS])
+    found = table_of(recipe_)
     for name, block in recipe_.blocks.items():
-        found[name] = _table(block, list(fields(block)))
-    mirrors = _table(recipe_.mirrors, list(fields(Mirrors)))
+        found[name] = table_of(block)
+    mirrors = table_of(recipe_.mirrors)
     return {**found, "mirrors": mirrors} if mirrors else found
 
 
@@ -74,9 +72,12 @@ def key_of(name: str) -> str:
     return name.replace("_", "-")
 
 
-def _table(value: Any, known: list[Field[Any]]) -> dict[str, Any]:
+def table_of(value: Any) -> dict[str, Any]:
+    """Return a block, or a recipe's own keys, as TOML's values, without what has its default."""
     found: dict[str, Any] = {}
-    for field in known:
+    for field in fields(value):
+        if field.name in NOT_KEYS:
+            continue
         one = getattr(value, field.name)
         if one == field.default:
             continue
@@ -114,9 +115,9 @@ class _Reader:
         blocks = self._blocks(document, historical)
         self.faults += base_faults(head, self.lines)
         if not self.faults:
-            rules = historical_together.at_odds if historical else at_odds
-            for odd in rules(blocks, head.get("build_base") or head["base"]):
-                self._fault(odd.path, odd.what, odd.hint)
+            compiled_in = head.get("build_base") or head["base"]
+            for one in conflicts(blocks, compiled_in, historical=historical):
+                self._fault(one.path, one.what, one.hint)
         if self.faults:
             raise RequestError(self.faults)
         return Recipe(**head, mirrors=mirrors, blocks=blocks, where=where)
@@ -127,9 +128,7 @@ class _Reader:
             defaults = (*DEFAULT_BLOCKS, "sshd") if "mpi" in wanted else DEFAULT_BLOCKS
             wanted = {**{name: {} for name in defaults}, **wanted}
         return {
-            name: self._values(wanted[name], kind.arguments, name)
-            for name, kind in BLOCKS.items()
-            if name in wanted
+            name: self._values(wanted[name], kind, name) for name, kind in BLOCKS.items() if name in wanted
         }
 
     def _values(self, found: Any, kind: type[Any], name: str) -> Any:
@@ -206,7 +205,7 @@ class _Reader:
 
 def _field(keys: tuple[str, ...]) -> Field[Any] | None:
     """Return the field of a key; None where there is none."""
-    kinds: dict[str, type[Any]] = {"mirrors": Mirrors, **{name: BLOCKS[name].arguments for name in BLOCKS}}
+    kinds: dict[str, type[Any]] = {"mirrors": Mirrors, **BLOCKS}
     kind = Recipe if len(keys) == 1 else kinds.get(keys[0]) if len(keys) == 2 else None
     return next((one for one in fields(kind) if key_of(one.name) == keys[-1]), None) if kind else None
 

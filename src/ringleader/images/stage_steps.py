@@ -1,9 +1,9 @@
-"""What a block gives to an image: a build half and a run-time half. Pure."""
+"""What a block gives to an image: steps of the stage that builds, and of the image itself. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ringleader.images.instructions import Step
@@ -12,7 +12,7 @@ from ringleader.images.tables.bases import Base
 BUILD = "build"
 """Name of the stage that compiles and installs; nothing of it but what is copied reaches the image."""
 VENV = "/opt/venv"
-"""The virtual environment of modern images: made in the build half, copied whole into the image."""
+"""The virtual environment of modern images: made in the build stage, copied whole into the image."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class PipInstall:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Half:
+class StageSteps:
     """What one block does in one stage."""
 
     apt: tuple[str, ...] = ()
@@ -49,24 +49,66 @@ class Half:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Halves:
-    """A block's two halves. A block that only installs packages has an empty build half."""
+class BlockSteps:
+    """What one block does. One that only installs packages does nothing in the stage that builds."""
 
-    build: Half = field(default_factory=Half)
-    runtime: Half = field(default_factory=Half)
+    build: StageSteps = field(default_factory=StageSteps)
+    runtime: StageSteps = field(default_factory=StageSteps)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class ImageContext:
     """What a block may know of the image that it becomes part of."""
 
     base: Base
     """The operating system below, by the tables."""
     blocks: Mapping[str, Any]
-    """Name → arguments, of every block of the recipe, with defaults filled in."""
+    """Name → block, of every block of the recipe, with defaults filled in."""
     historical: bool = False
     """True: an image as it was then. Packages go into the system's Python, in one root account."""
     python: str = f"{VENV}/bin/python"
     """The interpreter whose pip installs, and that runs training scripts."""
     cuda: str = ""
     """CUDA version of the image, such as ``12.8``; empty: none, or only what wheels bring."""
+
+    @property
+    def compiles_apart(self) -> bool:
+        """Whether a historical image has a stage that only compiles."""
+        return any(block.compiles_apart for block in self.blocks.values())
+
+    @property
+    def python_version(self) -> str:
+        """Major and minor version of the interpreter."""
+        block = self.blocks.get("python")
+        version = block.version if block is not None else ""
+        return ".".join((version or self.base.python).split(".")[:2])
+
+    def wheels(self, own: str = "") -> str:
+        """Return the directory of wheels for a block: its own, else the one with every wheel of the image.
+
+        So an image can be made without any index.
+        """
+        packages = self.blocks.get("packages")
+        return own or (str(packages.wheels) if packages is not None else "")
+
+    def install(
+        self, *requirements: str, order: int, index: str = "", wheels: str = ""
+    ) -> tuple[PipInstall, ...]:
+        """Return the install of some packages; nothing where a lock file already names every package."""
+        packages = self.blocks.get("packages")
+        if packages is not None and packages.lock:
+            return ()
+        links = self.wheels(wheels)
+        index = "" if links else index
+        return (PipInstall(requirements=requirements, index=index, find_links=links, order=order),)
+
+    def installed(self, pip: tuple[PipInstall, ...], runtime: StageSteps | None = None) -> BlockSteps:
+        """Return these installs in the build stage, in historical images in the image itself."""
+        runtime = runtime or StageSteps()
+        if not self.historical:
+            return BlockSteps(build=StageSteps(pip=pip), runtime=runtime)
+        return BlockSteps(runtime=replace(runtime, pip=pip))
+
+    def in_both_stages(self, image: StageSteps, build: StageSteps | None = None) -> BlockSteps:
+        """Return a historical image's steps, and ``build`` (or the same) for a stage that only compiles."""
+        return BlockSteps(build=(build or image) if self.compiles_apart else StageSteps(), runtime=image)

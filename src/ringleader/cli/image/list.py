@@ -56,8 +56,8 @@ def _row(recipe: Recipe) -> dict[str, Any]:
 
 def _cuda(recipe: Recipe) -> str:
     """Return the CUDA of an image, as 12.8: the base's, else the one that its wheels bring; empty: none."""
+    from ringleader.images.check import selection_of
     from ringleader.images.check.version_lookup import Seen
-    from ringleader.images.selection import selection_of
     from ringleader.images.tables import load
 
     selection = selection_of(recipe)

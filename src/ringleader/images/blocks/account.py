@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
-from ringleader.images.instructions import Run, Step, User, Workdir, words
+from ringleader.images.blocks.block import Block, Conflict
+from ringleader.images.instructions import Run, Step, User, Workdir, shell
 from ringleader.images.recipe_fields import NAME, number, text
-from ringleader.images.stage_steps import Half, Halves, Setting
+from ringleader.images.selection import Selection
+from ringleader.images.stage_steps import BlockSteps, ImageContext, StageSteps
 
 ROOT = "root"
 UBUNTU_UID = 1000
@@ -20,10 +23,14 @@ utmp uucp video voice www-data
 TAKEN = frozenset(NAMES.split())
 """Accounts and groups that Debian and Ubuntu have, or get with the packages of an image."""
 
+WHY = "The account of the containers, without a password. Others may read its home, but not its keys."
+
 
 @dataclass(frozen=True, kw_only=True)
-class Account:
+class Account(Block):
     """Arguments of the block. Without it modern images make ``trainer`` with number 1000."""
+
+    table = "account"
 
     name: str = text(NAME, "trainer")
     """``root``: no account is made. Locked memory by IPC_LOCK works for root only, unless the runtime's limit
@@ -44,41 +51,58 @@ class Account:
         """Who owns a user's files: ``uid:gid``, as files may come before the account; empty: root."""
         return "" if self.is_root else f"{self.uid}:{self.uid}"
 
+    def steps(self, image: ImageContext) -> BlockSteps:
+        """Return what makes the account, and what containers run as."""
+        files = image.blocks.get("files")
+        place: tuple[Step, ...] = ()
+        if files is None or not files.workdir:
+            place = (Workdir(path=self.home),)
+        if self.is_root:
+            return BlockSteps(runtime=StageSteps(last=place))
+        # First of all: files that are copied later may lie in its home.
+        last = (*place, User(name=self.owner))
+        return BlockSteps(runtime=StageSteps(before=(self._made(),), last=last))
 
-def account_of(setting: Setting) -> Account:
+    def _made(self) -> Run:
+        number, home = str(self.uid), self.home
+        mine = ("-o", number, "-g", number)
+        # Ubuntu's images have an account of their own, which nobody uses.
+        in_the_way = self.uid == UBUNTU_UID or self.name == "ubuntu"
+        removed = ("if id ubuntu > /dev/null 2>&1; then userdel --remove ubuntu; fi",) if in_the_way else ()
+        return Run(
+            commands=(
+                *removed,
+                shell("groupadd", "--gid", number, self.name),
+                shell(
+                    *("useradd", "--uid", number, "--gid", number, "--create-home"),
+                    *("--shell", "/bin/bash", "--password", "*", self.name),
+                ),
+                shell("install", "-d", "-m", "0755", *mine, home),
+                shell("install", "-d", "-m", "0700", *mine, f"{home}/.ssh"),
+            ),
+            why=WHY,
+        )
+
+    def conflicts(self, blocks: Mapping[str, object], compiled_in: str) -> Iterator[Conflict]:
+        """Yield a name that the system has already."""
+        if self.name in TAKEN:
+            what = f"{self.name} is an account or a group of the system already"
+            yield Conflict(path=("account", "name"), what=what, hint="another name, such as trainer")
+
+    def historical_conflicts(self, blocks: Mapping[str, object], compiled_in: str) -> Iterator[Conflict]:
+        """Yield every account but root."""
+        if not self.is_root:
+            what = "historical images have one account, root"
+            yield Conflict(path=("account", "name"), what=what, hint="leave the block out")
+
+    def choose(self, selection: Selection) -> Selection:
+        """Choose root or not."""
+        return replace(selection, is_root=self.is_root)
+
+
+def account_of(image: ImageContext) -> Account:
     """Return the account of an image; images of before had root alone."""
-    found = setting.blocks.get("account")
+    found = image.blocks.get("account")
     if isinstance(found, Account):
         return found
-    return Account(name=ROOT if setting.historical else "trainer")
-
-
-def halves(block: Account, setting: Setting) -> Halves:
-    """Return what the block gives to the build and to the image."""
-    files = setting.blocks.get("files")
-    place: tuple[Step, ...] = () if files is not None and files.workdir else (Workdir(path=block.home),)
-    if block.is_root:
-        return Halves(runtime=Half(last=place))
-    # First of all: files that are copied later may lie in its home.
-    return Halves(runtime=Half(before=(_made(block),), last=(*place, User(name=block.owner))))
-
-
-def _made(block: Account) -> Run:
-    number, home = str(block.uid), block.home
-    mine = ("-o", number, "-g", number)
-    # Ubuntu's images have an account of their own, which nobody uses.
-    in_the_way = block.uid == UBUNTU_UID or block.name == "ubuntu"
-    away = ("if id ubuntu > /dev/null 2>&1; then userdel --remove ubuntu; fi",) if in_the_way else ()
-    return Run(
-        commands=(
-            *away,
-            words("groupadd", "--gid", number, block.name),
-            words(
-                *("useradd", "--uid", number, "--gid", number, "--create-home"),
-                *("--shell", "/bin/bash", "--password", "*", block.name),
-            ),
-            words("install", "-d", "-m", "0755", *mine, home),
-            words("install", "-d", "-m", "0700", *mine, f"{home}/.ssh"),
-        ),
-        why="The account of the containers, without a password. Others may read its home, but not its keys.",
-    )
+    return Account(name=ROOT if image.historical else "trainer")

@@ -2,31 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
-from ringleader.images.blocks import historical
+from ringleader.images.blocks.block import Block
+from ringleader.images.blocks.nvidia_repository import historical_repositories
 from ringleader.images.instructions import Env, Step
 from ringleader.images.recipe_fields import VERSION, needed
-from ringleader.images.stage_steps import Halves, Setting
+from ringleader.images.selection import Selection
+from ringleader.images.stage_steps import BlockSteps, ImageContext, StageSteps
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cuda:
+class Cuda(Block):
     """Arguments of the block. The base is then one of NVIDIA's images of the same version."""
+
+    table = "cuda"
 
     version: str = needed(VERSION)
 
+    def steps(self, image: ImageContext) -> BlockSteps:
+        """Return nothing: libraries, paths and variables are in NVIDIA's images already."""
+        return BlockSteps()
 
-def halves(block: Cuda, setting: Setting) -> Halves:
-    """Return nothing: libraries, paths and variables are in NVIDIA's images already."""
-    if setting.historical:
-        return historical.cuda(block, setting)
-    return Halves()
+    def historical_steps(self, image: ImageContext) -> BlockSteps:
+        """Return the repositories of NVIDIA with the keys that sign them now, before every other package."""
+        return image.in_both_stages(StageSteps(before=historical_repositories(self.table, image)))
+
+    def choose(self, selection: Selection) -> Selection:
+        """Choose its version, whatever the base's tag says."""
+        return replace(selection, cuda=self.version)
+
+    @classmethod
+    def chosen(cls, selection: Selection) -> Self | None:
+        """Return the version that the base is for."""
+        return cls(version=selection.cuda) if selection.cuda else None
 
 
-def gpu_access(setting: Setting) -> tuple[Step, ...]:
+def gpu_access(image: ImageContext) -> tuple[Step, ...]:
     """Return what asks NVIDIA's runtime for GPUs and driver, where the base does not ask yet."""
-    if setting.cuda or "cuda" in setting.blocks:
+    if image.cuda or "cuda" in image.blocks:
         return ()
     wanted = (("NVIDIA_VISIBLE_DEVICES", "all"), ("NVIDIA_DRIVER_CAPABILITIES", "compute,utility"))
     return (Env(variables=wanted),)

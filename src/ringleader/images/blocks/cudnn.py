@@ -2,45 +2,63 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
-from ringleader.images.blocks import historical
+from ringleader.images.blocks.block import Block, Conflict
+from ringleader.images.blocks.nvidia_repository import historical_packages, no_cuda, revision_of
 from ringleader.images.recipe_fields import VERSION, needed
-from ringleader.images.stage_steps import Half, Halves, Setting
+from ringleader.images.selection import Selection
+from ringleader.images.stage_steps import BlockSteps, ImageContext, StageSteps
 
 BEFORE_CUDA_NAMES = ("5", "6", "7", "8")
 """Majors whose versions end with ``+cuda11.8``. Since 9 the packages' names tell CUDA's major."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cudnn:
+class Cudnn(Block):
     """Arguments of the block."""
+
+    table = "cudnn"
 
     version: str = needed(VERSION)
     dev: bool = False
     """With headers, in the image too."""
 
+    @property
+    def major(self) -> str:
+        """First number of its version: what is in the names of its packages and files."""
+        return self.version.partition(".")[0]
 
-def halves(block: Cudnn, setting: Setting) -> Halves:
-    """Return what the block gives to the build and to the image: headers only where something is compiled.
+    def steps(self, image: ImageContext) -> BlockSteps:
+        """Return its packages: headers only where something is compiled.
 
-    NVIDIA's images, which have the repository, are the base: `image check` says where they are not.
-    """
-    if setting.historical:
-        return historical.cudnn(block, setting)
-    library, headers = _packages(block, setting)
-    if block.dev:
-        return Halves(runtime=Half(apt=(library, headers)))
-    compiled = "horovod" in setting.blocks
-    return Halves(build=Half(apt=(library, headers) if compiled else ()), runtime=Half(apt=(library,)))
+        NVIDIA's images, which have the repository, are the base: `image check` says where they are not.
+        """
+        library, headers = self._packages(image)
+        if self.dev:
+            return BlockSteps(runtime=StageSteps(apt=(library, headers)))
+        compiled = (library, headers) if "horovod" in image.blocks else ()
+        return BlockSteps(build=StageSteps(apt=compiled), runtime=StageSteps(apt=(library,)))
 
+    def historical_steps(self, image: ImageContext) -> BlockSteps:
+        """Return ``libcudnn7``, with its headers where something is compiled with them."""
+        names = (f"libcudnn{self.major}", f"libcudnn{self.major}-dev")
+        return historical_packages(self.table, self.version, names, image, with_headers=self.dev)
 
-def _packages(block: Cudnn, setting: Setting) -> tuple[str, str]:
-    """Return the packages of the library and of its headers."""
-    major = block.version.partition(".")[0]
-    revision = block.version if "-" in block.version else f"{block.version}-1"
-    if major not in BEFORE_CUDA_NAMES:
-        cuda = setting.cuda.partition(".")[0]
-        return f"libcudnn{major}-cuda-{cuda}={revision}", f"libcudnn{major}-dev-cuda-{cuda}={revision}"
-    cuda = ".".join(setting.cuda.split(".")[:2])
-    return f"libcudnn{major}={revision}+cuda{cuda}", f"libcudnn{major}-dev={revision}+cuda{cuda}"
+    def _packages(self, image: ImageContext) -> tuple[str, str]:
+        """Return the packages of the library and of its headers."""
+        major, revision = self.major, revision_of(self.version)
+        if major not in BEFORE_CUDA_NAMES:
+            cuda = image.cuda.partition(".")[0]
+            return f"libcudnn{major}-cuda-{cuda}={revision}", f"libcudnn{major}-dev-cuda-{cuda}={revision}"
+        cuda = ".".join(image.cuda.split(".")[:2])
+        return f"libcudnn{major}={revision}+cuda{cuda}", f"libcudnn{major}-dev={revision}+cuda{cuda}"
+
+    def historical_conflicts(self, blocks: Mapping[str, object], compiled_in: str) -> Iterator[Conflict]:
+        """Yield that the base has no CUDA."""
+        yield from no_cuda(self.table, blocks, compiled_in)
+
+    def choose(self, selection: Selection) -> Selection:
+        """Choose its version."""
+        return replace(selection, cudnn=self.version)

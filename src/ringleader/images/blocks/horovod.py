@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ringleader.images.blocks.pip_installs import install
-from ringleader.images.instructions import Run, Step, words
+from ringleader.images.blocks.block import Block
+from ringleader.images.instructions import Run, shell
 from ringleader.images.recipe_fields import NAME, VERSION, needed, text
-from ringleader.images.stage_steps import Half, Halves, PipInstall, Setting
+from ringleader.images.selection import Selection
+from ringleader.images.stage_steps import BlockSteps, ImageContext, PipInstall, StageSteps
 
-FRAMEWORKS = (
-    ("TENSORFLOW", ("tensorflow", "tensorflow-source")),
-    ("PYTORCH", ("torch",)),
-    ("MXNET", ("mxnet",)),
-)
+FRAMEWORKS = {
+    "tensorflow": "HOROVOD_WITH_TENSORFLOW",
+    "torch": "HOROVOD_WITH_PYTORCH",
+    "mxnet": "HOROVOD_WITH_MXNET",
+}
+"""Framework → the variable by which Horovod's build is told to compile for it."""
 STUBS = "/usr/local/cuda/lib64/stubs"
 """A libcuda.so.1 without a driver behind it: frameworks load it to be asked for their flags."""
 BUILD_TOOLS = ("packaging", "setuptools<81", "wheel")
@@ -26,80 +29,75 @@ OPERATIONS = (0, 20)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Horovod:
+class Horovod(Block):
     """Arguments of the block."""
+
+    table = "horovod"
+    installed_by_pip = True
+    python_packages = (("horovod", "horovod"),)
 
     version: str = needed(VERSION)
     gpu_operations: str = text(NAME, "", one_of=("nccl", "mpi"))
     """What carries GPU tensors; empty: tensors go through the CPU."""
 
+    @property
+    def series(self) -> tuple[int, ...]:
+        """The first two numbers of its version."""
+        return tuple(int(part) for part in re.findall(r"\d+", self.version)[:2])
 
-def halves(block: Horovod, setting: Setting) -> Halves:
-    """Return what the block gives to the build and to the image. It is compiled where the frameworks are."""
-    series = _series(block.version)
-    modern = not setting.historical
-    apt = ("build-essential", "cmake") if series >= OPERATIONS else ("build-essential",)
-    with_stubs = bool(block.gpu_operations) and bool(setting.cuda)
-    half = Half(
-        apt=(*apt, _python_headers(setting), *_mpi_headers(setting)) if modern else apt,
-        pip=_installs(block, setting),
-        steps=(_stubs(),) if with_stubs else (),
-        last=(_no_stubs(),) if with_stubs else (),
-    )
-    return Halves(build=half) if modern else Halves(runtime=half)
+    def steps(self, image: ImageContext) -> BlockSteps:
+        """Return its compilation in the build stage, against the frameworks of the environment there."""
+        here = tuple(
+            replace(one, options=(*one.options, "--no-build-isolation")) for one in self._installs(image)
+        )
+        build = self._compilation(image, (*image.install(*BUILD_TOOLS, order=40), *here))
+        return BlockSteps(build=replace(build, apt=(*build.apt, *_headers(image))))
+
+    def historical_steps(self, image: ImageContext) -> BlockSteps:
+        """Return its compilation in the image itself."""
+        return BlockSteps(runtime=self._compilation(image, self._installs(image)))
+
+    def _compilation(self, image: ImageContext, pip: tuple[PipInstall, ...]) -> StageSteps:
+        apt = ("build-essential", "cmake") if self.series >= OPERATIONS else ("build-essential",)
+        if not (self.gpu_operations and image.cuda):
+            return StageSteps(apt=apt, pip=pip)
+        why = "A machine that builds has no driver: CUDA's stubs stand in while Horovod asks the frameworks."
+        stubs = Run(commands=(shell("ldconfig", STUBS),), why=why)
+        without = Run(commands=("ldconfig",), why="The driver's own libcuda comes with the container.")
+        return StageSteps(apt=apt, pip=pip, steps=(stubs,), last=(without,))
+
+    def _installs(self, image: ImageContext) -> tuple[PipInstall, ...]:
+        """Return its install with what its build asks for, by the names of its version."""
+        variables = []
+        if self.gpu_operations:
+            name = "HOROVOD_GPU_OPERATIONS" if self.series >= OPERATIONS else "HOROVOD_GPU_ALLREDUCE"
+            variables.append((name, self.gpu_operations.upper()))
+        if self.series >= WITH:
+            variables += [(FRAMEWORKS[one], "1") for one in _frameworks(image)]
+        found = image.install(f"horovod=={self.version}", order=50)
+        return tuple(replace(one, env=tuple(variables)) for one in found)
+
+    def choose(self, selection: Selection) -> Selection:
+        """Choose its version and what carries GPU tensors."""
+        return replace(selection, horovod=self.version, horovod_gpu=self.gpu_operations)
+
+    def shell_checks(self, image: ImageContext) -> Iterator[str]:
+        """Import it, and what it was compiled for."""
+        yield f"module horovod {self.version}"
+        for module in _frameworks(image):
+            yield f'check horovod.{module} {{python}} -c "import horovod.{module}"'
 
 
-def _installs(block: Horovod, setting: Setting) -> tuple[PipInstall, ...]:
-    """Return its install in the environment itself: it is compiled against the frameworks there."""
-    variables = _variables(block, setting)
-    found = install(setting, f"horovod=={block.version}", order=50)
-    if setting.historical:
-        return tuple(replace(one, env=variables) for one in found)
-    here = tuple(replace(one, env=variables, options=(*one.options, "--no-build-isolation")) for one in found)
-    return (*install(setting, *BUILD_TOOLS, order=40), *here)
+def _frameworks(image: ImageContext) -> tuple[str, ...]:
+    """Return the frameworks of the image that Horovod knows."""
+    found = {block.framework for block in image.blocks.values()}
+    return tuple(one for one in FRAMEWORKS if one in found)
 
 
-def _python_headers(setting: Setting) -> str:
-    """Return the package of the interpreter's headers; historical images have them anyway."""
-    python = setting.blocks.get("python")
+def _headers(image: ImageContext) -> tuple[str, ...]:
+    """Return the packages of the interpreter's and the MPI's headers; historical images have them anyway."""
+    python, mpi = image.blocks.get("python"), image.blocks.get("mpi")
     version = python.version if python is not None else ""
-    own = version in ("", setting.base.python)
-    return "python3-dev" if own else f"python{version}-dev"
-
-
-def _mpi_headers(setting: Setting) -> tuple[str, ...]:
-    mpi = setting.blocks.get("mpi")
-    if mpi is None or mpi.source != "base":
-        return ()
-    return (f"lib{mpi.kind}-dev",)
-
-
-def _series(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
-
-
-def _variables(block: Horovod, setting: Setting) -> tuple[tuple[str, str], ...]:
-    """Return what Horovod's build asks for, by the names of its version."""
-    series = _series(block.version)
-    variables = []
-    if block.gpu_operations:
-        name = "HOROVOD_GPU_OPERATIONS" if series >= OPERATIONS else "HOROVOD_GPU_ALLREDUCE"
-        variables.append((name, block.gpu_operations.upper()))
-    if series >= WITH:
-        variables += [
-            (f"HOROVOD_WITH_{name}", "1")
-            for name, blocks in FRAMEWORKS
-            if any(one in setting.blocks for one in blocks)
-        ]
-    return tuple(variables)
-
-
-def _stubs() -> Step:
-    return Run(
-        commands=(words("ldconfig", STUBS),),
-        why="A machine that builds has no driver: CUDA's stubs stand in while Horovod asks the frameworks.",
-    )
-
-
-def _no_stubs() -> Step:
-    return Run(commands=("ldconfig",), why="The driver's own libcuda comes with the container.")
+    own = version in ("", image.base.python)
+    headers = "python3-dev" if own else f"python{version}-dev"
+    return (headers, f"lib{mpi.kind}-dev") if mpi is not None and mpi.source == "base" else (headers,)

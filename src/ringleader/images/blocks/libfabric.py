@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
-from ringleader.images.blocks import downloads
-from ringleader.images.instructions import Env, Run, words
+from ringleader.images.blocks.block import Block, Conflict
+from ringleader.images.blocks.compilation import CUDA, compiled
+from ringleader.images.blocks.downloads import Project, Release
 from ringleader.images.recipe_fields import NAME, SHA256, VERSION, text
-from ringleader.images.stage_steps import Half, Halves, Setting
+from ringleader.images.selection import Selection
+from ringleader.images.stage_steps import BlockSteps, ImageContext, StageSteps
 
 PREFIX = "/opt/libfabric"
+LIBFABRIC = Project(
+    name="libfabric",
+    url="https://github.com/ofiwg/libfabric/releases/download/v{version}/libfabric-{version}.tar.bz2",
+    source="spack/spack-packages libfabric/package.py",
+    sha256={
+        "2.4.0": "13f508e1d770c44f872c4117d9bcbfc102dc9d7532d3292455e0e0e5ef7b3bba",
+        "2.3.1": "2e939f17ce4d30a999d0445f741d3055b19dfd894eff70450e23470fe774f35a",
+        "2.1.0": "97df312779e2d937246d2f46385b700e0958ed796d6fed7aae77e2d18923e19f",
+        "1.22.0": "485e6cafa66c9e4f6aa688d2c9526e274c47fda3a783cf1dd8f7c69a07e2d5fe",
+    },
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Libfabric:
+class Libfabric(Block):
     """Arguments of the block."""
+
+    table = "libfabric"
+    projects = (LIBFABRIC,)
+    libraries = ("libfabric.so.1",)
 
     version: str = text(VERSION)
     """Empty: what the base packages; for ``build`` the newest that the tables have."""
@@ -22,42 +40,36 @@ class Libfabric:
     sha256: str = text(SHA256)
     """Of the release, for a version that the tables lack."""
 
-    @property
-    def prefix(self) -> str:
-        """Where it is installed when it is built."""
-        return PREFIX
+    def steps(self, image: ImageContext) -> BlockSteps:
+        """Return the base's packages, or what compiles it."""
+        if self.source == "base":
+            pin = f"={self.version}*" if self.version else ""
+            return BlockSteps(runtime=StageSteps(apt=(f"libfabric1{pin}", f"libfabric-bin{pin}")))
+        verbs = "--enable-verbs" if "rdma" in image.blocks else "--disable-verbs"
+        cuda = (f"--with-cuda={CUDA}", "--enable-cuda-dlopen") if "cuda" in image.blocks else ()
+        release = LIBFABRIC.release(self.version, sha256=self.sha256)
+        return compiled(release, PREFIX, ("--disable-static", verbs, *cuda), apt=("bzip2",))
 
+    def releases(self) -> tuple[Release, ...]:
+        """Return the release that is compiled."""
+        return (LIBFABRIC.release(self.version, sha256=self.sha256),) if self.source == "build" else ()
 
-def halves(block: Libfabric, setting: Setting) -> Halves:
-    """Return what the block gives to the build and to the image."""
-    if block.source == "base":
-        pin = f"={block.version}*" if block.version else ""
-        return Halves(runtime=Half(apt=(f"libfabric1{pin}", f"libfabric-bin{pin}")))
-    path = Env(variables=(("PATH", f"{PREFIX}/bin:${{PATH}}"),))
-    return Halves(
-        build=Half(
-            apt=("build-essential", "bzip2", *downloads.TOOLS),
-            steps=(_compiled(block, setting), downloads.linked(PREFIX)),
-            last=(downloads.trimmed(PREFIX),),
-        ),
-        runtime=Half(steps=(downloads.here(PREFIX), downloads.linked(PREFIX), path)),
-    )
+    def bin_directories(self) -> tuple[str, ...]:
+        """Return the prefix's, where it is compiled."""
+        return (f"{PREFIX}/bin",) if self.source == "build" else ()
 
+    def uses_verbs(self) -> bool:
+        """Tell whether it is compiled."""
+        return self.source == "build"
 
-def _compiled(block: Libfabric, setting: Setting) -> Run:
-    release = downloads.release("libfabric", block.version, sha256=block.sha256)
-    place = downloads.source_of(release)
-    options = [f"--prefix={PREFIX}", "--disable-static"]
-    options += ["--enable-verbs"] if "rdma" in setting.blocks else ["--disable-verbs"]
-    if "cuda" in setting.blocks:
-        options += ["--with-cuda=/usr/local/cuda", "--enable-cuda-dlopen"]
-    return Run(
-        commands=(
-            *downloads.unpacked(release),
-            words("env", f"--chdir={place}", "./configure", *options),
-            f'make -j "$(nproc)" -C {place}',
-            f"make -C {place} install",
-            words("rm", "-rf", place),
-        ),
-        why=release.why,
-    )
+    def needs_nvcc(self, blocks: Mapping[str, object]) -> tuple[str, ...]:
+        """Return itself, where it is compiled beside CUDA."""
+        return ("libfabric",) if "cuda" in blocks and self.source == "build" else ()
+
+    def conflicts(self, blocks: Mapping[str, object], compiled_in: str) -> Iterator[Conflict]:
+        """Yield a checksum of what is not compiled."""
+        yield from self.unused_checksum(bool(self.sha256) and self.source != "build")
+
+    def choose(self, selection: Selection) -> Selection:
+        """Choose its version and where it comes from."""
+        return replace(selection, has_libfabric=True, libfabric=self.version, libfabric_source=self.source)

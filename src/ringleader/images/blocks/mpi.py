@@ -2,23 +2,86 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Self
 
-from ringleader.images.blocks import downloads, historical
 from ringleader.images.blocks.account import account_of
-from ringleader.images.instructions import Env, Run, Step, words
+from ringleader.images.blocks.block import Block, Conflict
+from ringleader.images.blocks.compilation import CUDA, compiled, on_path
+from ringleader.images.blocks.downloads import PLACE, TOOLS, Project, Release, unpacked
+from ringleader.images.instructions import Env, Run, Step, shell, write
 from ringleader.images.recipe_fields import NAME, SHA256, VERSION, text
-from ringleader.images.stage_steps import Half, Halves, Setting
+from ringleader.images.selection import Selection
+from ringleader.images.stage_steps import BlockSteps, ImageContext, StageSteps
 
 AS_ROOT = (("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"))
 """Open MPI refuses to run as root unless both say so."""
 PACKAGES = {"openmpi": "openmpi-bin", "mpich": "mpich"}
-CUDA = "/usr/local/cuda"
+HISTORICAL_PREFIX = "/usr/local"
+PARAMETERS = (
+    "hwloc_base_binding_policy = none",
+    "rmaps_base_mapping_policy = slot",
+    "btl_tcp_if_exclude = lo,docker0",
+)
+"""One process per GPU, not bound to one core; and no network that only one host has."""
+WRAPPER = ("#!/bin/sh", f'exec {HISTORICAL_PREFIX}/bin/mpirun.real --allow-run-as-root "$@"')
+OPENMPI = Project(
+    name="openmpi",
+    title="Open MPI",
+    url="https://download.open-mpi.org/release/open-mpi/v{series}/openmpi-{version}.tar.bz2",
+    source="spack/spack-packages openmpi/package.py; 5.0.9: Homebrew's formula open-mpi",
+    sha256={
+        "5.0.9": "dfb72762531170847af3e4a0f21d77d7b23cf36f67ce7ce9033659273677d80b",
+        "5.0.8": "53131e1a57e7270f645707f8b0b65ba56048f5b5ac3f68faabed3eb0d710e449",
+        "5.0.7": "119f2009936a403334d0df3c0d74d5595a32d99497f9b1d41e90019fee2fc2dd",
+        "5.0.6": "bd4183fcbc43477c254799b429df1a6e576c042e74a2d2f8b37d537b2ff98157",
+        "5.0.5": "6588d57c0a4bd299a24103f4e196051b29e8b55fbda49e11d5b3d32030a32776",
+        "5.0.3": "990582f206b3ab32e938aa31bbf07c639368e4405dca196fabe7f0f76eeda90b",
+        "5.0.0": "9d845ca94bc1aeb445f83d98d238cd08f6ec7ad0f73b0f79ec1668dbfdacd613",
+        "4.1.8": "466f68e3132a1dc02710cc2011fafced8336d98359fa2dae4dddcfd5719f12a9",
+        "4.1.7": "54a33cb7ad81ff0976f15a6cc8003c3922f0f3d8ceed14e1813ef3603f22cd34",
+        "4.1.6": "f740994485516deb63b5311af122c265179f5328a0d857a567b85db00b11e415",
+        "4.1.5": "a640986bc257389dd379886fdae6264c8cfa56bc98b71ce3ae3dfbd8ce61dbe3",
+        "4.1.4": "92912e175fd1234368c8730c03f4996fe5942e7479bb1d10059405e7f2b3930d",
+        "4.1.2": "9b78c7cf7fc32131c5cf43dd2ab9740149d9d87cadb2e2189f02685749a6b527",
+        "4.1.0": "73866fb77090819b6a8c85cb8539638d37d6877455825b74e289d647a39fd5b5",
+        "4.0.7": "7d3ecc8389161eb721982c855f89c25dca289001577a01a439ae97ce872be997",
+        "4.0.3": "1402feced8c3847b3ab8252165b90f7d1fa28c23b6b2ca4632b6e4971267fd03",
+        "4.0.0": "2f0b8a36cfeb7354b45dda3c5425ef8393c9b04115570b615213faaa3f97366b",
+        "3.1.6": "50131d982ec2a516564d74d5616383178361c2f08fdd7d1202b80bdf66a0d279",
+        "3.1.2": "c654ed847f34a278c52a15c98add40402b4a90f0c540779f1ae6c489af8a76c5",
+        "3.0.0": "f699bff21db0125d8cccfe79518b77641cd83628725a1e1ed3e45633496a82d7",
+    },
+)
+MPICH = Project(
+    name="mpich",
+    title="MPICH",
+    url="https://www.mpich.org/static/downloads/{version}/mpich-{version}.tar.gz",
+    source="spack/spack-packages mpich/package.py",
+    sha256={
+        "5.0.1": "8c1832a13ddacf071685069f5fadfd1f2877a29e1a628652892c65211b1f3327",
+        "4.3.2": "47d774587a7156a53752218c811c852e70ac44db9c502dc3f399b4cb817e3818",
+        "4.3.1": "acc11cb2bdc69678dc8bba747c24a28233c58596f81f03785bf2b7bb7a0ef7dc",
+        "4.2.3": "7a019180c51d1738ad9c5d8d452314de65e828ee240bcb2d1f80de9a65be88a8",
+        "4.2.1": "23331b2299f287c3419727edc2df8922d7e7abbb9fd0ac74e03b9966f9ad42d7",
+        "4.2.0": "a64a66781b9e5312ad052d32689e23252f745b27ee8818ac2ac0c8209bc0b90e",
+        "4.0.2": "5a42f1a889d4a2d996c26e48cbf9c595cbf4316c6814f7c181e3320d21dedd42",
+        "4.0": "df7419c96e2a943959f7ff4dc87e606844e736e30135716971aba58524fbff64",
+        "3.4.1": "8836939804ef6d492bcee7d54abafd6477d2beca247157d92688654d13779727",
+        "3.3.2": "4bfaf8837a54771d3e4922c84071ef80ffebddbb6971a006038d91ee7ef959b9",
+        "3.2": "0778679a6b693d7b7caff37ff9d2856dc2bfc51318bf8373859bfa74253da3dc",
+    },
+)
+PROJECTS = {"openmpi": OPENMPI, "mpich": MPICH}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mpi:
+class Mpi(Block):
     """Arguments of the block."""
+
+    table = "mpi"
+    projects = (OPENMPI, MPICH)
 
     kind: str = text(NAME, "openmpi", one_of=("openmpi", "mpich"))
     version: str = text(VERSION)
@@ -33,106 +96,158 @@ class Mpi:
         """Where it is installed when it is built."""
         return f"/opt/{self.kind}"
 
+    def steps(self, image: ImageContext) -> BlockSteps:
+        """Return the base's package, or what compiles it."""
+        root = self.kind == "openmpi" and account_of(image).is_root
+        as_root: tuple[Step, ...] = (Env(variables=AS_ROOT),) if root else ()
+        if self.source == "base":
+            name = PACKAGES[self.kind]
+            exact = f"{name}={self.version}*" if self.version else name
+            return BlockSteps(runtime=StageSteps(apt=(exact,), steps=as_root))
+        release = PROJECTS[self.kind].release(self.version, sha256=self.sha256)
+        options = _openmpi(release.version, image) if self.kind == "openmpi" else _mpich(image)
+        built = compiled(release, self.prefix, options, apt=("bzip2", *_headers(image)))
+        path = on_path(self.prefix)
+        return BlockSteps(
+            build=replace(built.build, steps=(*built.build.steps, path)),
+            runtime=replace(built.runtime, steps=(*built.runtime.steps, *as_root)),
+        )
 
-def halves(block: Mpi, setting: Setting) -> Halves:
-    """Return what the block gives to the build and to the image."""
-    if setting.historical:
-        return historical.mpi(block, setting)
-    return _built(block, setting) if block.source == "build" else _packaged(block, setting)
-
-
-def _as_root(block: Mpi, setting: Setting) -> tuple[Step, ...]:
-    root = block.kind == "openmpi" and account_of(setting).is_root
-    return (Env(variables=AS_ROOT),) if root else ()
-
-
-def _packaged(block: Mpi, setting: Setting) -> Halves:
-    name = PACKAGES[block.kind]
-    exact = f"{name}={block.version}*" if block.version else name
-    return Halves(runtime=Half(apt=(exact,), steps=_as_root(block, setting)))
-
-
-def _built(block: Mpi, setting: Setting) -> Halves:
-    release = downloads.release(block.kind, block.version, sha256=block.sha256)
-    options = _openmpi(release.version, setting) if block.kind == "openmpi" else _mpich(setting)
-    place = downloads.source_of(release)
-    compiled = Run(
-        commands=(
-            *downloads.unpacked(release),
-            words("env", f"--chdir={place}", "./configure", f"--prefix={block.prefix}", *options),
-            f'make -j "$(nproc)" -C {place}',
-            f"make -C {place} install",
-            words("rm", "-rf", place),
-        ),
-        why=release.why,
-    )
-    path = Env(variables=(("PATH", f"{block.prefix}/bin:${{PATH}}"),))
-    return Halves(
-        build=Half(
-            apt=("build-essential", "bzip2", *downloads.TOOLS, *_headers(setting)),
-            steps=(compiled, downloads.linked(block.prefix), path),
-            last=(downloads.trimmed(block.prefix),),
-        ),
-        runtime=Half(
-            steps=(
-                downloads.here(block.prefix),
-                downloads.linked(block.prefix),
-                path,
-                *_as_root(block, setting),
+    def historical_steps(self, image: ImageContext) -> BlockSteps:
+        """Return Open MPI in /usr/local; its ``mpirun`` runs as root and tells hosts where it lies."""
+        if self.source != "build":
+            names = ("openmpi-bin", "libopenmpi-dev")
+            exact = tuple(f"{name}={self.version}*" if self.version else name for name in names)
+            return BlockSteps(runtime=StageSteps(apt=exact))
+        release = OPENMPI.release(self.version, sha256=self.sha256)
+        return BlockSteps(
+            runtime=StageSteps(
+                apt=("build-essential", "bzip2", *TOOLS),
+                steps=(_compiled_in_place(release), _runs_as_root()),
             )
-        ),
-    )
+        )
+
+    def releases(self) -> tuple[Release, ...]:
+        """Return the release that is compiled."""
+        if self.source != "build":
+            return ()
+        return (PROJECTS[self.kind].release(self.version, sha256=self.sha256),)
+
+    def bin_directories(self) -> tuple[str, ...]:
+        """Return the prefix's, where it is compiled."""
+        return (f"{self.prefix}/bin",) if self.source == "build" else ()
+
+    def uses_verbs(self) -> bool:
+        """Tell whether it is compiled."""
+        return self.source == "build"
+
+    def needs_nvcc(self, blocks: Mapping[str, object]) -> tuple[str, ...]:
+        """Return itself, where it is compiled beside CUDA."""
+        return ("the MPI",) if "cuda" in blocks and self.source == "build" else ()
+
+    def conflicts(self, blocks: Mapping[str, object], compiled_in: str) -> Iterator[Conflict]:
+        """Yield a checksum of what is not compiled."""
+        yield from self.unused_checksum(bool(self.sha256) and self.source != "build")
+
+    def historical_conflicts(self, blocks: Mapping[str, object], compiled_in: str) -> Iterator[Conflict]:
+        """Yield what only modern images can have, and a release that is not named."""
+        if self.kind != "openmpi":
+            what = "historical images have Open MPI only"
+            yield Conflict(path=("mpi", "kind"), what=what, hint="leave it out")
+        if self.source == "build" and not self.version:
+            what = "which release is compiled is not said"
+            yield Conflict(path=("mpi", "version"), what=what, hint='version = "3.0.0"')
+        yield from self.unused_checksum(bool(self.sha256) and self.source != "build")
+
+    def choose(self, selection: Selection) -> Selection:
+        """Choose its kind, its version and where it comes from."""
+        return replace(selection, mpi=self.kind, mpi_version=self.version, mpi_source=self.source)
+
+    @classmethod
+    def chosen(cls, selection: Selection) -> Self | None:
+        """Return the base's, or the release that is compiled."""
+        if not selection.mpi:
+            return None
+        source = "build" if selection.mpi_version else "base"
+        return cls(kind=selection.mpi, version=selection.mpi_version, source=source)
+
+    def shell_checks(self, image: ImageContext) -> Iterator[str]:
+        """Start two processes."""
+        yield "check mpirun timeout {deadline} mpirun -np 2 --oversubscribe hostname"
 
 
-def _headers(setting: Setting) -> tuple[str, ...]:
+def _headers(image: ImageContext) -> tuple[str, ...]:
     """Return the packages with headers of transport libraries that the base packages."""
     wanted = {"ucx": "libucx-dev", "libfabric": "libfabric-dev"}
-    blocks = ((setting.blocks.get(name), package) for name, package in wanted.items())
+    blocks = ((image.blocks.get(name), package) for name, package in wanted.items())
     return tuple(package for block, package in blocks if block is not None and block.source == "base")
 
 
-def transport(name: str, setting: Setting) -> str:
+def _transport(name: str, image: ImageContext) -> str:
     """Return where a transport library lies: its prefix, ``yes`` for the base's, empty for none."""
-    block = setting.blocks.get(name)
+    block = image.blocks.get(name)
     if block is None:
-        rdma = setting.blocks.get("rdma")
+        rdma = image.blocks.get("rdma")
         amazon = name == "libfabric" and rdma is not None and rdma.user_space == "efa"
         return "/opt/amazon/efa" if amazon else ""
     return f"/opt/{name}" if block.source == "build" else "yes"
 
 
-def _openmpi(version: str, setting: Setting) -> tuple[str, ...]:
+def _openmpi(version: str, image: ImageContext) -> tuple[str, ...]:
     """Return configure's options.
 
     With a prefix by default remote daemons are found without PATH. Libraries that it brings are taken from
     it, so that the image needs no package besides.
     """
     new = int(version.partition(".")[0]) >= 5
-    ucx, ofi = transport("ucx", setting), transport("libfabric", setting)
-    options = [
+    ucx, ofi = _transport("ucx", image), _transport("libfabric", image)
+    cuda = (f"--with-cuda={CUDA}", *([f"--with-cuda-libdir={CUDA}/lib64/stubs"] if new else []))
+    return (
         "--enable-prte-prefix-by-default" if new else "--enable-orterun-prefix-by-default",
         "--enable-mpi-fortran=no",
         *(f"--with-{name}=internal" for name in ("hwloc", "libevent", "pmix")),
         f"--with-ucx={ucx}" if ucx else "--without-ucx",
         f"--with-ofi={ofi}" if ofi else "--without-ofi",
-    ]
-    if new:
-        options.append("--with-prrte=internal")
-    else:
-        options.append("--without-verbs")
-    if "cuda" in setting.blocks:
-        options.append(f"--with-cuda={CUDA}")
-        options += [f"--with-cuda-libdir={CUDA}/lib64/stubs"] if new else []
-    return tuple(options)
+        "--with-prrte=internal" if new else "--without-verbs",
+        *(cuda if "cuda" in image.blocks else ()),
+    )
 
 
-def _mpich(setting: Setting) -> tuple[str, ...]:
+def _mpich(image: ImageContext) -> tuple[str, ...]:
     """Return configure's options: UCX, else libfabric, else the one that MPICH brings."""
-    ucx, ofi = transport("ucx", setting), transport("libfabric", setting)
+    ucx, ofi = _transport("ucx", image), _transport("libfabric", image)
     options = ["--disable-fortran", "--with-hwloc=embedded"]
     if ucx:
         options += ["--with-device=ch4:ucx", *([f"--with-ucx={ucx}"] if ucx != "yes" else [])]
     else:
-        options += ["--with-device=ch4:ofi", f"--with-libfabric={ofi}" if "/" in ofi else ""]
-    options.append(f"--with-cuda={CUDA}" if "cuda" in setting.blocks else "--without-cuda")
-    return tuple(option for option in options if option)
+        options += ["--with-device=ch4:ofi", *([f"--with-libfabric={ofi}"] if "/" in ofi else [])]
+    return (*options, f"--with-cuda={CUDA}" if "cuda" in image.blocks else "--without-cuda")
+
+
+def _compiled_in_place(release: Release) -> Run:
+    place = shell(release.directory)
+    configure = shell("./configure", f"--prefix={HISTORICAL_PREFIX}", "--enable-orterun-prefix-by-default")
+    return Run(
+        commands=(
+            *unpacked(release),
+            f"(cd {place} && {configure})",
+            f'make -C {place} -j "$(nproc)" all',
+            f"make -C {place} install",
+            "ldconfig",
+            shell("rm", "-rf", PLACE),
+        ),
+        why=f"{release.why} Hosts find each other's orted by its prefix, not by PATH.",
+    )
+
+
+def _runs_as_root() -> Run:
+    mpirun = f"{HISTORICAL_PREFIX}/bin/mpirun"
+    return Run(
+        commands=(
+            shell("mv", mpirun, f"{mpirun}.real"),
+            write(mpirun, WRAPPER),
+            shell("chmod", "0755", mpirun),
+            write(f"{HISTORICAL_PREFIX}/etc/openmpi-mca-params.conf", PARAMETERS, append=True),
+        ),
+        why="All is root here, and Open MPI refuses that unless told.",
+    )

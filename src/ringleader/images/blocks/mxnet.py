@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ringleader.images.blocks.pip_installs import halves_of, install
+from ringleader.images.blocks.block import Block
 from ringleader.images.recipe_fields import VARIANT, VERSION, needed, text
-from ringleader.images.stage_steps import Halves, Setting
+from ringleader.images.selection import Selection
+from ringleader.images.stage_steps import BlockSteps, ImageContext
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mxnet:
+class Mxnet(Block):
     """Arguments of the block."""
+
+    table = "mxnet"
+    framework = "mxnet"
+    installed_by_pip = True
+    python_packages = (("mxnet", "mxnet", "mxnet-cu90", "mxnet-cu112"),)
 
     version: str = needed(VERSION)
     variant: str = text(VARIANT)
     """``cu90``: the package ``mxnet-cu90``; empty: the one for CPUs."""
 
+    def steps(self, image: ImageContext) -> BlockSteps:
+        """Return its wheel."""
+        name = f"mxnet-{self.variant}" if self.variant else "mxnet"
+        return image.installed(image.install(f"{name}=={self.version}", order=10))
 
-def halves(block: Mxnet, setting: Setting) -> Halves:
-    """Return what the block gives to the build and to the image."""
-    name = f"mxnet-{block.variant}" if block.variant else "mxnet"
-    return halves_of(setting, install(setting, f"{name}=={block.version}", order=10))
+    def choose(self, selection: Selection) -> Selection:
+        """Choose its version and its variant."""
+        return replace(selection, mxnet=self.version, mxnet_variant=self.variant)

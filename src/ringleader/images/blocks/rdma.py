@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Self
 
-from ringleader.images.blocks import downloads, historical
-from ringleader.images.instructions import Env, Run, Step, words
+from ringleader.images.blocks.block import Block, Conflict
+from ringleader.images.blocks.compilation import on_path
+from ringleader.images.blocks.downloads import PLACE, TOOLS, Project, Release, repository, unpacked
+from ringleader.images.instructions import Run, Step, shell
 from ringleader.images.recipe_fields import NAME, SHA256, VERSION, needed, text
-from ringleader.images.stage_steps import Half, Halves, Setting
+from ringleader.images.selection import Selection
+from ringleader.images.stage_steps import BlockSteps, ImageContext, StageSteps
 
 USER_SPACES = ("rdma-core", "doca-ofed", "mlnx-ofed", "efa", "erdma")
 
 LIBRARIES = ("libibverbs1", "ibverbs-providers", "libibumad3")
 HEADERS = ("libibverbs-dev", "librdmacm-dev", "libibumad-dev")
-TOOLS = ("ibverbs-utils", "rdmacm-utils", "perftest", "infiniband-diags")
+PROGRAMS = ("ibverbs-utils", "rdmacm-utils", "perftest", "infiniband-diags")
 BEFORE_TIME64 = (
     *("debian:11", "debian:12"),
     *("ubuntu:16.04", "ubuntu:18.04", "ubuntu:20.04", "ubuntu:22.04"),
@@ -22,11 +27,62 @@ BEFORE_TIME64 = (
 MELLANOX = "https://linux.mellanox.com/public/repo/doca"
 ALIBABA = "https://mirrors.aliyun.com/erdma"
 AMAZON = "/opt/amazon/efa"
+DOCA = Project(
+    name="doca",
+    title="DOCA",
+    url="https://linux.mellanox.com/public/repo/doca/{version}/{system}/x86_64/",
+    source="NVIDIA/hpc-container-maker doca_ofed block (layout); 3.3.0 and 2.10.0 there, "
+    "the others in the Dockerfiles of third parties",
+    versions=(
+        "3.3.0",
+        "3.2.0",
+        "3.1.0",
+        "2.10.0",
+        "2.9.2",
+    ),
+    is_repository=True,
+)
+MLNX_OFED = Project(
+    name="mlnx-ofed",
+    title="MLNX_OFED",
+    url="https://content.mellanox.com/ofed/MLNX_OFED-{version}/MLNX_OFED_LINUX-{version}-{system}-x86_64.tgz",
+    source="NVIDIA's download page of MLNX_OFED; 24.10 is its last series, DOCA-OFED follows it",
+    versions=(
+        "24.10-3.2.5.0",
+        "4.5-1.0.1.0",
+    ),
+)
+"""No checksums of it are public."""
+EFA = Project(
+    name="efa",
+    title="EFA installer",
+    url="https://efa-installer.amazonaws.com/aws-efa-installer-{version}.tar.gz",
+    source="ai-dynamo/dynamo, recipes/nemotron-3.5-lightning",
+    sha256={
+        "1.49.0": "cf2e9281a2328a243c76f911a490faed43ca0fecfe4733c25e34b2e92a32c309",
+    },
+)
+PROJECTS = {"efa": EFA, "mlnx-ofed": MLNX_OFED, "doca-ofed": DOCA}
+"""User space → what is fetched for it."""
+
+HISTORICAL_OFED = "4.5-1.0.1.0"
+"""Of 2018, for Ubuntu 16.04 and 18.04 alike."""
+HISTORICAL_LIBRARIES = {"ubuntu:16.04": ("libibverbs1", "libmlx4-1", "libmlx5-1", "librdmacm1")}
+"""Before rdma-core was packaged as one, each provider had its own package."""
+PROVIDERS = ("ibverbs-providers", "libibverbs1", "librdmacm1")
+INSTALLER_NEEDS = (
+    *(*TOOLS, "ethtool", "libnl-3-200", "libnl-route-3-200", "libnuma1", "lsb-release"),
+    *("pciutils", "perl", "python", "python-libxml2"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rdma:
+class Rdma(Block):
     """Arguments of the block. Kernel modules are the host's; an image carries the user space only."""
+
+    table = "rdma"
+    projects = tuple(PROJECTS.values())
+    libraries = ("libibverbs.so.1", "librdmacm.so.1")
 
     user_space: str = needed(NAME, one_of=USER_SPACES)
     version: str = text(VERSION)
@@ -36,91 +92,143 @@ class Rdma:
     sha256: str = text(SHA256)
     """Of the installer of ``mlnx-ofed`` or ``efa``, for a version that the tables lack."""
 
+    def steps(self, image: ImageContext) -> BlockSteps:
+        """Return the user space; with headers in the build stage where a block compiles against them."""
+        is_compiled_with = any(block.uses_verbs() for block in image.blocks.values())
+        if self.user_space in ("efa", "mlnx-ofed"):
+            installed = self._efa(image) if self.user_space == "efa" else self._mlnx_ofed(image)
+            build = replace(installed, steps=installed.steps[:1], apt=self._installer_needs())
+            return BlockSteps(build=build if is_compiled_with else StageSteps(), runtime=installed)
+        first, over = self._repository(image)
+        return BlockSteps(
+            build=StageSteps(before=first, apt=HEADERS if is_compiled_with else ()),
+            runtime=StageSteps(before=over, apt=self._packages(image)),
+        )
 
-def halves(block: Rdma, setting: Setting) -> Halves:
-    """Return what the block gives to the build and to the image."""
-    if setting.historical:
-        return historical.rdma(block, setting)
-    if block.user_space == "efa":
-        return _efa(block, setting)
-    if block.user_space == "mlnx-ofed":
-        return _mlnx_ofed(block, setting)
-    headers = HEADERS if downloads.headers_needed(setting) else ()
-    first, over = _repository(block, setting)
-    return Halves(
-        build=Half(before=first, apt=headers),
-        runtime=Half(before=over, apt=_packages(block, setting)),
-    )
+    def _packages(self, image: ImageContext) -> tuple[str, ...]:
+        distribution = self.user_space == "rdma-core"
+        time64 = distribution and image.base.name not in BEFORE_TIME64
+        manager = "librdmacm1t64" if time64 else "librdmacm1"
+        libraries: tuple[str, ...] = (*LIBRARIES, manager)
+        if distribution and self.version:
+            libraries = tuple(f"{name}={self.version}*" for name in libraries)
+        return (*libraries, *(PROGRAMS if self.tools else ()))
 
-
-def _packages(block: Rdma, setting: Setting) -> tuple[str, ...]:
-    distribution = block.user_space == "rdma-core"
-    time64 = distribution and setting.base.name not in BEFORE_TIME64
-    manager = "librdmacm1t64" if time64 else "librdmacm1"
-    libraries: tuple[str, ...] = (*LIBRARIES, manager)
-    if distribution and block.version:
-        libraries = tuple(f"{name}={block.version}*" for name in libraries)
-    return (*libraries, *(TOOLS if block.tools else ()))
-
-
-def _repository(block: Rdma, setting: Setting) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
-    """Return what adds the vendor's repository in each half; nothing for the distribution's own packages."""
-    if block.user_space == "rdma-core":
-        return (), ()
-    base = setting.base
-    if block.user_space == "doca-ofed":
-        name, key = "doca", f"{MELLANOX}/GPG-KEY-Mellanox.pub"
-        release = downloads.release("doca", block.version, system=f"{base.family}{base.version}")
-        line = f"deb [signed-by={{key}}] {release.url} ./"
-    else:
-        name, key = "erdma", f"{ALIBABA}/GPGKEY"
+    def _repository(self, image: ImageContext) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
+        """Return what adds the vendor's repository in each stage; nothing for the distribution's packages."""
+        base = image.base
+        if self.user_space == "rdma-core":
+            return (), ()
+        if self.user_space == "doca-ofed":
+            url = DOCA.release(self.version, system=f"{base.family}{base.version}").url
+            return repository("doca", f"{MELLANOX}/GPG-KEY-Mellanox.pub", f"deb [signed-by={{key}}] {url} ./")
         line = f"deb [signed-by={{key}} arch=amd64] {ALIBABA}/apt/{base.family} {base.codename}/erdma main"
-    added = downloads.repository(name, key, (line,))
-    over = downloads.handed_over(f"{downloads.KEYRINGS}/{name}.asc", downloads.list_of(name))
-    return (downloads.tools_first(), added), over
+        return repository("erdma", f"{ALIBABA}/GPGKEY", line)
+
+    def _installer_needs(self) -> tuple[str, ...]:
+        return (*TOOLS, "pciutils") if self.user_space == "efa" else (*TOOLS, "lsb-release", "perl")
+
+    def _efa(self, image: ImageContext) -> StageSteps:
+        """Return Amazon's libfabric, rdma-core and plugin for NCCL.
+
+        The kernel module and the limits are the host's. Where the recipe has an MPI, Amazon's stays out.
+        """
+        release = EFA.release(self.version, sha256=self.sha256)
+        options = ["-y", "--skip-kmod", "--skip-limit-conf", "--no-verify"]
+        options += ["--skip-mpi"] if "mpi" in image.blocks else []
+        install = shell("env", f"--chdir={release.directory}", "./efa_installer.sh", *options)
+        why = f"EFA's user space by Amazon's installer. {release.why}"
+        installed = Run(commands=(*_by_installer(release, install), "ldconfig"), why=why)
+        apt = (*self._installer_needs(), *(PROGRAMS if self.tools else ()))
+        return StageSteps(apt=apt, steps=(installed, on_path(AMAZON)))
+
+    def _mlnx_ofed(self, image: ImageContext) -> StageSteps:
+        """Return MLNX_OFED's user space by its installer."""
+        release = _ofed_release(self.version, self.sha256, image)
+        installer = f"{release.directory}/mlnxofedinstall"
+        install = shell(installer, "--user-space-only", "--without-fw-update", "--force")
+        why = f"MLNX_OFED's user space by its installer. {release.why}"
+        installed = Run(commands=_by_installer(release, install), why=why)
+        return StageSteps(apt=self._installer_needs(), steps=(installed,))
+
+    def historical_steps(self, image: ImageContext) -> BlockSteps:
+        """Return the libraries; with headers in a stage that compiles. One user space in both."""
+        if self.user_space == "mlnx-ofed":
+            return image.in_both_stages(self._historical_ofed(image))
+        names = HISTORICAL_LIBRARIES.get(image.base.name, PROVIDERS)
+        libraries = (*names, *(PROGRAMS[:3] if self.tools else ()))
+        headers = StageSteps(apt=(*libraries, *HEADERS[:2]))
+        return image.in_both_stages(StageSteps(apt=libraries), headers)
+
+    def _historical_ofed(self, image: ImageContext) -> StageSteps:
+        release = _ofed_release(self.version or HISTORICAL_OFED, self.sha256, image)
+        options = ("--user-space-only", "--without-fw-update", "--force", "-q")
+        installed = Run(
+            commands=(
+                *unpacked(release),
+                "apt-get update",
+                f"DEBIAN_FRONTEND=noninteractive {shell(f'{release.directory}/mlnxofedinstall', *options)}",
+                shell("rm", "-rf", PLACE),
+                "rm -rf /var/lib/apt/lists/*",
+            ),
+            why=f"In place of the base's libraries; the kernel's part is the host's. {release.why}",
+        )
+        return StageSteps(apt=INSTALLER_NEEDS, steps=(installed,))
+
+    def releases(self) -> tuple[Release, ...]:
+        """Return the vendor's installer, or its repository."""
+        project = PROJECTS.get(self.user_space)
+        return (project.release(self.version, sha256=self.sha256),) if project is not None else ()
+
+    def bin_directories(self) -> tuple[str, ...]:
+        """Return Amazon's."""
+        return (f"{AMAZON}/bin",) if self.user_space == "efa" else ()
+
+    def conflicts(self, blocks: Mapping[str, object], compiled_in: str) -> Iterator[Conflict]:
+        """Yield versions and checksums that mean nothing, and a second libfabric."""
+        yield from self.unused_checksum(
+            bool(self.sha256) and self.user_space not in ("efa", "mlnx-ofed"),
+            hint="it goes with efa and mlnx-ofed",
+        )
+        if self.version and self.user_space == "erdma":
+            what = "Alibaba's repository has one version"
+            yield Conflict(path=("rdma", "version"), what=what, hint="leave it out")
+        if self.user_space == "efa" and "libfabric" in blocks:
+            what = "EFA brings a libfabric of its own"
+            yield Conflict(path=("libfabric",), what=what, hint="leave the block out")
+
+    def historical_conflicts(self, blocks: Mapping[str, object], compiled_in: str) -> Iterator[Conflict]:
+        """Yield user spaces and versions that the bases of then had not."""
+        if self.user_space not in ("rdma-core", "mlnx-ofed"):
+            what = f"there was no {self.user_space} for the bases of historical images"
+            yield Conflict(path=("rdma", "user-space"), what=what, hint="rdma-core or mlnx-ofed")
+        elif self.user_space == "rdma-core":
+            for key in ("version", "sha256"):
+                if getattr(self, key):
+                    what = "the distribution has one version of it"
+                    yield Conflict(path=("rdma", key), what=what, hint="it goes with mlnx-ofed")
+
+    def choose(self, selection: Selection) -> Selection:
+        """Choose the user space and its version."""
+        return replace(selection, rdma=self.user_space, rdma_version=self.version)
+
+    @classmethod
+    def chosen(cls, selection: Selection) -> Self | None:
+        """Return the user space."""
+        return cls(user_space=selection.rdma) if selection.rdma else None
 
 
-def _efa(block: Rdma, setting: Setting) -> Halves:
-    """Return Amazon's libfabric, rdma-core and plugin for NCCL, in each half that needs them.
-
-    The kernel module and the limits are the host's. Where the recipe has an MPI, Amazon's stays out.
-    """
-    release = downloads.release("efa", block.version, sha256=block.sha256)
-    place = f"{downloads.PLACE}/efa"
-    options = ["-y", "--skip-kmod", "--skip-limit-conf", "--no-verify"]
-    if "mpi" in setting.blocks:
-        options.append("--skip-mpi")
-    install = words("env", f"--chdir={place}", "./efa_installer.sh", *options)
-    why = f"EFA's user space by Amazon's installer. {release.why}"
-    installed = Run(commands=(*_by_installer(release, install), "ldconfig"), why=why)
-    needs = (*downloads.TOOLS, "pciutils")
-    path = Env(variables=(("PATH", f"{AMAZON}/bin:${{PATH}}"),))
-    build = Half(apt=needs, steps=(installed,)) if downloads.headers_needed(setting) else Half()
-    return Halves(
-        build=build, runtime=Half(apt=(*needs, *(TOOLS if block.tools else ())), steps=(installed, path))
-    )
+def _ofed_release(version: str, sha256: str, image: ImageContext) -> Release:
+    return MLNX_OFED.release(version, sha256=sha256, system=f"{image.base.family}{image.base.version}")
 
 
-def _mlnx_ofed(block: Rdma, setting: Setting) -> Halves:
-    """Return MLNX_OFED's user space by its installer: in each half that needs it."""
-    base = setting.base
-    system = f"{base.family}{base.version}"
-    release = downloads.release("mlnx-ofed", block.version, sha256=block.sha256, system=system)
-    place = downloads.source_of(release)
-    install = words(f"{place}/mlnxofedinstall", "--user-space-only", "--without-fw-update", "--force")
-    why = f"MLNX_OFED's user space by its installer. {release.why}"
-    installed = Run(commands=_by_installer(release, install), why=why)
-    half = Half(apt=(*downloads.TOOLS, "lsb-release", "perl"), steps=(installed,))
-    return Halves(build=half if downloads.headers_needed(setting) else Half(), runtime=half)
-
-
-def _by_installer(release: downloads.Release, install: str) -> tuple[str, ...]:
+def _by_installer(release: Release, install: str) -> tuple[str, ...]:
     """Return the commands that fetch a vendor's installer, run it, and leave only what it installs."""
     return (
-        *downloads.unpacked(release),
+        *unpacked(release),
         "apt-get update",
         f"DEBIAN_FRONTEND=noninteractive {install}",
-        words("rm", "-rf", downloads.PLACE),
+        shell("rm", "-rf", PLACE),
         "apt-get clean",
         "rm -rf /var/lib/apt/lists/*",
     )

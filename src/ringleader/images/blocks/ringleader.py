@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ringleader.images import ringleader_wheel
-from ringleader.images.blocks.pip_installs import install
-from ringleader.images.instructions import Copy, Run, words
+from ringleader.images.blocks.block import Block
+from ringleader.images.instructions import Copy, Run, shell
 from ringleader.images.recipe_fields import CONTEXT_PATH, NAME, text, texts
-from ringleader.images.stage_steps import Half, Halves, Setting
+from ringleader.images.selection import Selection
+from ringleader.images.stage_steps import BlockSteps, ImageContext, StageSteps
 
 DEPENDENCIES = (
     "click>=8.1,<9",
@@ -30,34 +31,32 @@ WHEELS = "/opt/build/"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ringleader:
+class Ringleader(Block):
     """Arguments of the block."""
+
+    table = "ringleader"
+    python_packages = (("mpi4py", "mpi4py"), ("numpy", "numpy"))
 
     wheel: str = text(CONTEXT_PATH)
     """The wheel in the build context; empty: the one that ``ringleader image build`` makes of itself and puts
     there (``ringleader-VERSION-py3-none-any.whl``)."""
     extras: tuple[str, ...] = texts(NAME, (), one_of=("torch", "report", "kubernetes"))
 
+    def steps(self, image: ImageContext) -> BlockSteps:
+        """Return its dependencies and the wheel.
 
-def halves(block: Ringleader, setting: Setting) -> Halves:
-    """Return what the block gives to the build and to the image.
+        The wheel comes last: when it changes, the layers of the frameworks stay.
+        """
+        wheel = self.wheel or ringleader_wheel.name()
+        options = ("--no-cache-dir", "--disable-pip-version-check", "--no-deps", "--no-index")
+        call = shell(image.python, "-m", "pip", "install", *options, WHEELS + wheel.rpartition("/")[2])
+        last = (Copy(sources=(wheel,), target=WHEELS), Run(commands=(call,)))
+        wanted = [*DEPENDENCIES, *(() if "mpi" in image.blocks else (OWN_MPI,))]
+        for extra in self.extras:
+            if extra != "torch" or "torch" not in image.blocks:
+                wanted += EXTRAS[extra]
+        return BlockSteps(build=StageSteps(pip=image.install(*sorted(wanted), order=50), last=last))
 
-    The wheel comes last: when it changes, the layers of the frameworks stay.
-    """
-    wheel = block.wheel or ringleader_wheel.name()
-    place = WHEELS + wheel.rpartition("/")[2]
-    options = ("--no-cache-dir", "--disable-pip-version-check", "--no-deps", "--no-index")
-    call = words(setting.python, "-m", "pip", "install", *options, place)
-    last = (Copy(sources=(wheel,), target=WHEELS), Run(commands=(call,)))
-    pip = install(setting, *_dependencies(block, setting), order=50)
-    return Halves(build=Half(pip=pip, last=last))
-
-
-def _dependencies(block: Ringleader, setting: Setting) -> tuple[str, ...]:
-    wanted = [*DEPENDENCIES]
-    if "mpi" not in setting.blocks:
-        wanted.append(OWN_MPI)
-    for extra in block.extras:
-        if extra != "torch" or "torch" not in setting.blocks:
-            wanted += EXTRAS[extra]
-    return tuple(sorted(wanted))
+    def choose(self, selection: Selection) -> Selection:
+        """Choose the self-test and the list of packages, which Ringleader makes."""
+        return replace(selection, has_ringleader=True)

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
-from ringleader.images.blocks import historical
+from ringleader.images.blocks.block import Block
 from ringleader.images.blocks.cuda import gpu_access
-from ringleader.images.blocks.pip_installs import halves_of, install
 from ringleader.images.instructions import Run, Step
 from ringleader.images.recipe_fields import CONTEXT_PATH, VERSION, needed, text
-from ringleader.images.stage_steps import VENV, Half, Halves, Setting
+from ringleader.images.selection import Selection
+from ringleader.images.stage_steps import VENV, BlockSteps, ImageContext, PipInstall, StageSteps
 
 LISTED = "/etc/ld.so.conf.d/nvidia-wheels.conf"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tensorflow:
+class Tensorflow(Block):
     """Arguments of the block."""
+
+    table = "tensorflow"
+    framework = "tensorflow"
+    installed_by_pip = True
+    python_packages = (("tensorflow", "tensorflow", "tensorflow-cpu", "tensorflow-gpu"),)
 
     version: str = needed(VERSION)
     gpu: bool = True
@@ -24,19 +30,36 @@ class Tensorflow:
     wheels: str = text(CONTEXT_PATH)
     """Directory of the build context with the wheels; no index is asked for TensorFlow then."""
 
+    def steps(self, image: ImageContext) -> BlockSteps:
+        """Return its wheel, and what makes GPUs and CUDA's libraries known to it."""
+        name = "tensorflow[and-cuda]" if self.gpu else "tensorflow-cpu"
+        pip = image.install(f"{name}=={self.version}", order=10, wheels=self.wheels)
+        torch = image.blocks.get("torch")
+        asked = torch is not None and torch.brings_cuda
+        steps: tuple[Step, ...] = ()
+        if self.gpu:
+            steps = (*(() if asked else gpu_access(image)), _libraries_known())
+        return image.installed(pip, StageSteps(last=steps))
 
-def halves(block: Tensorflow, setting: Setting) -> Halves:
-    """Return what the block gives to the build and to the image."""
-    if setting.historical:
-        return historical.tensorflow(block, setting)
-    name = "tensorflow[and-cuda]" if block.gpu else "tensorflow-cpu"
-    pip = install(setting, f"{name}=={block.version}", order=10, wheels=block.wheels)
-    torch = setting.blocks.get("torch")
-    asked = torch is not None and torch.brings_cuda
-    steps: tuple[Step, ...] = ()
-    if block.gpu:
-        steps = (*(() if asked else gpu_access(setting)), _libraries_known())
-    return halves_of(setting, pip, runtime=Half(last=steps))
+    def historical_steps(self, image: ImageContext) -> BlockSteps:
+        """Return ``tensorflow-gpu``: until 2.1 GPUs had a package of their own."""
+        name = "tensorflow-gpu" if self.gpu else "tensorflow"
+        links = image.wheels(self.wheels)
+        pip = PipInstall(requirements=(f"{name}=={self.version}",), find_links=links, order=10)
+        return image.installed((pip,))
+
+    def choose(self, selection: Selection) -> Selection:
+        """Choose its version, unless it is compiled."""
+        if selection.tensorflow_compiled:
+            return selection
+        return replace(selection, tensorflow=self.version, tensorflow_gpu=self.gpu)
+
+    @classmethod
+    def chosen(cls, selection: Selection) -> Self | None:
+        """Return the version, with CUDA or without."""
+        if not selection.tensorflow:
+            return None
+        return cls(version=selection.tensorflow, gpu=selection.tensorflow_gpu)
 
 
 def _libraries_known() -> Run:

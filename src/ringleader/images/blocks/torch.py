@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Self
 
-from ringleader.images.blocks import historical
+from ringleader.images.blocks.block import Block
 from ringleader.images.blocks.cuda import gpu_access
-from ringleader.images.blocks.pip_installs import halves_of, install
 from ringleader.images.recipe_fields import CONTEXT_PATH, VARIANT, VERSION, needed, text
-from ringleader.images.stage_steps import Half, Halves, Setting
+from ringleader.images.selection import Selection
+from ringleader.images.stage_steps import BlockSteps, ImageContext, PipInstall, StageSteps
 
 INDEX = "https://download.pytorch.org/whl/"
+HISTORICAL_PAGE = "https://download.pytorch.org/whl/torch_stable.html"
+"""Where PyTorch before 1.10 has its wheels for other CUDA versions than PyPI's: a page of links, no index."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Torch:
+class Torch(Block):
     """Arguments of the block."""
+
+    table = "torch"
+    framework = "torch"
+    installed_by_pip = True
+    python_packages = (("torch", "torch"),)
 
     version: str = needed(VERSION)
     variant: str = text(VARIANT)
@@ -30,18 +39,44 @@ class Torch:
         """Tell whether the wheel comes with CUDA's libraries."""
         return self.variant == "" or self.variant.startswith("cu")
 
+    def _requirements(self, local: str = "") -> tuple[str, ...]:
+        names = (("torch", self.version), ("torchvision", self.torchvision))
+        return tuple(f"{name}=={version}{local}" for name, version in names if version)
 
-def halves(block: Torch, setting: Setting) -> Halves:
-    """Return what the block gives to the build and to the image.
+    def steps(self, image: ImageContext) -> BlockSteps:
+        """Return its wheel.
 
-    PyTorch's index has all that PyTorch needs: asking it alone keeps PyPI's wheel, with another CUDA, out.
-    """
-    if setting.historical:
-        return historical.torch(block, setting)
-    wanted = [f"torch=={block.version}"]
-    if block.torchvision:
-        wanted.append(f"torchvision=={block.torchvision}")
-    index = f"{INDEX}{block.variant}" if block.variant else ""
-    pip = install(setting, *wanted, order=10, index=index, wheels=block.wheels)
-    env = gpu_access(setting) if block.brings_cuda else ()
-    return halves_of(setting, pip, runtime=Half(steps=env))
+        PyTorch's index has all that it needs: asking it alone keeps PyPI's wheel, with another CUDA, out.
+        """
+        index = f"{INDEX}{self.variant}" if self.variant else ""
+        pip = image.install(*self._requirements(), order=10, index=index, wheels=self.wheels)
+        env = gpu_access(image) if self.brings_cuda else ()
+        return image.installed(pip, StageSteps(steps=env))
+
+    def historical_steps(self, image: ImageContext) -> BlockSteps:
+        """Return PyTorch and torchvision of the same variant."""
+        wanted = self._requirements(f"+{self.variant}" if self.variant else "")
+        links = image.wheels(self.wheels)
+        options = ("--find-links", HISTORICAL_PAGE) if self.variant and not links else ()
+        pip = PipInstall(requirements=wanted, find_links=links, order=10, options=options)
+        return image.installed((pip,))
+
+    def choose(self, selection: Selection) -> Selection:
+        """Choose its version, its variant and torchvision."""
+        return replace(
+            selection, torch=self.version, torch_variant=self.variant, torchvision=self.torchvision
+        )
+
+    @classmethod
+    def chosen(cls, selection: Selection) -> Self | None:
+        """Return the version with its variant."""
+        if not selection.torch:
+            return None
+        return cls(
+            version=selection.torch, variant=selection.torch_variant, torchvision=selection.torchvision
+        )
+
+    def shell_checks(self, image: ImageContext) -> Iterator[str]:
+        """Import torchvision."""
+        if self.torchvision:
+            yield f"module torchvision {self.torchvision}"

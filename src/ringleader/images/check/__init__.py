@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ringleader.images.base_image import find_cuda_image
+from ringleader.images.blocks import unverified
 from ringleader.images.check.base_image import systems
 from ringleader.images.check.building import building
 from ringleader.images.check.findings import Finding, Level
@@ -16,7 +18,9 @@ from ringleader.images.check.network import transport
 from ringleader.images.check.secrets import secrets
 from ringleader.images.check.suggestions import BAD, nearest
 from ringleader.images.check.version_lookup import Seen
-from ringleader.images.selection import Selection, selection_of
+from ringleader.images.mirrors import places_of
+from ringleader.images.recipe import Recipe
+from ringleader.images.selection import Selection
 from ringleader.images.tables import Tables
 
 __all__ = ["BAD", "NOTHING_NEAR", "Finding", "Level", "Selection", "check", "clashes", "selection_of"]
@@ -26,6 +30,27 @@ ORDER = tuple(Level)
 NOTHING_NEAR = (
     "nothing near fits all of this: an image for each part of it, or `image solve` with fewer wishes"
 )
+
+
+def selection_of(recipe: Recipe) -> Selection:
+    """Return what a recipe and its blocks choose."""
+    cuda_image = find_cuda_image(recipe.base)
+    selection = Selection(
+        base=recipe.base,
+        base_like=recipe.base_like,
+        build_base=recipe.build_base,
+        gpus=recipe.gpus,
+        driver=recipe.driver,
+        network=recipe.network,
+        historical=recipe.historical,
+        cuda=cuda_image.version if cuda_image else "",
+        is_root=recipe.historical,
+        unverified=() if recipe.historical else unverified(recipe.blocks),
+        apt_mirror=places_of(recipe.mirrors).apt,
+    )
+    for block in recipe.blocks.values():
+        selection = block.choose(selection)
+    return selection
 
 
 def check(selection: Selection, tables: Tables) -> tuple[Finding, ...]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ringleader.images.base_image import find_base, find_cuda_image
 from ringleader.images.check.findings import Finding, fault, gone, note, warning
 from ringleader.images.check.version_lookup import Seen
-from ringleader.images.tables.bases import find_base, find_cuda_image
 from ringleader.images.tables.version_order import at_least, matches, series
 
 KEY_FETCHED = "historical recipes fetch 3bf863cc.pub, and trust it, before anything is installed"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ringleader.images.base_image import find_base, find_cuda_image, name_and_tag
 from ringleader.images.check.findings import Finding, fault, warning
 from ringleader.images.check.version_lookup import Seen
-from ringleader.images.tables.bases import find_base, find_cuda_image, parted
 
 BARE = ("debian", "ubuntu")
 """Public images without the package ca-certificates. NVIDIA's have it: their lists of apt are on https."""
@@ -52,7 +52,7 @@ def _certificates(seen: Seen) -> Iterator[Finding]:
     mirror = seen.selection.apt_mirror
     if not mirror.startswith("https:"):
         return
-    name = parted(seen.selection.base)[0].removeprefix("docker.io/").removeprefix("library/")
+    name = name_and_tag(seen.selection.base)[0].removeprefix("docker.io/").removeprefix("library/")
     if name in BARE:
         what = f"apt asks {mirror} over https, and {seen.selection.base} has no certificates to check it by"
         works = "http: apt checks the signatures of what it fetches; or a base with ca-certificates"

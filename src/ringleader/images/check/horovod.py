@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ringleader.images.base_image import find_cuda_image
 from ringleader.images.check.findings import Finding, fault, note, warning
 from ringleader.images.check.version_lookup import Seen
-from ringleader.images.tables.bases import find_cuda_image
 from ringleader.images.tables.frameworks import HorovodSet
 from ringleader.images.tables.version_order import key, matches
 

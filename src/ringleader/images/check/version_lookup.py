@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from ringleader.images.selection import Selection, system_of
+from ringleader.images.base_image import CudaImage, find_base, find_cuda_image
+from ringleader.images.selection import Selection
 from ringleader.images.tables import Base, Packaged, Tables
-from ringleader.images.tables.bases import CudaImage, find_cuda_image
 from ringleader.images.tables.frameworks import MxnetWheel, TensorflowRelease, TorchRelease, TorchWheel
 from ringleader.images.tables.toml_rows import Cited
 from ringleader.images.tables.version_order import newest
@@ -34,7 +34,8 @@ class Seen:
 
     @cached_property
     def base(self) -> Base | None:
-        return self.tables.base(system_of(self.selection))
+        found = find_base(self.selection.base_like or self.selection.base)
+        return self.tables.base(found.name) if found else None
 
     @cached_property
     def packaged(self) -> Packaged | None:

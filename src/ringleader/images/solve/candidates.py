@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from ringleader.images.blocks.downloads import verified
+from ringleader.images.base_image import find_base
+from ringleader.images.blocks.mpi import PROJECTS
 from ringleader.images.selection import Selection
 from ringleader.images.solve.constraints import NEWEST, NONE, Wishes
 from ringleader.images.tables import Base, Tables
-from ringleader.images.tables.bases import find_base
 from ringleader.images.tables.frameworks import TensorflowRelease
 from ringleader.images.tables.version_order import at_least, key, matches, newest, series
 
@@ -173,4 +173,4 @@ def _newest_mpi(tables: Tables, kind: str, wish: str) -> str:
     """Return the newest release that can be built: one whose checksum is known, if there is any."""
     listed = [one for row in tables.mpi if row.kind == kind for one in row.versions]
     known = [one for one in listed if matches(one, wish)]
-    return newest([one for one in known if one in verified(kind)] or known)
+    return newest([one for one in known if one in PROJECTS[kind].sha256] or known)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ringleader.errors import Fault, RequestError
-from ringleader.images.blocks.downloads import verified
+from ringleader.images.base_image import find_base
+from ringleader.images.blocks.mpi import PROJECTS
 from ringleader.images.tables import Tables
-from ringleader.images.tables.bases import find_base
 from ringleader.images.tables.version_order import key, matches, nearest, newest
 
 NEWEST = "newest"
@@ -142,7 +142,7 @@ def _mpi(value: str, tables: Tables) -> Problem:
     if kind not in kinds:
         return (f"unknown MPI {kind!r}", f"known: {', '.join(kinds)}, with a version: openmpi-5.0")
     # What is packaged nowhere is compiled: only releases whose checksum is known.
-    had = {*verified(kind), *(row.version(kind) for row in tables.packaged)}
+    had = {*PROJECTS[kind].sha256, *(row.version(kind) for row in tables.packaged)}
     known = [one for row in tables.mpi if row.kind == kind for one in row.versions if one in had]
     return _version(kind, version, known) if version else None
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from ringleader.images.blocks import KINDS
 from ringleader.images.check.version_lookup import Seen
+from ringleader.images.recipe_parser import table_of
 from ringleader.images.selection import Selection
 from ringleader.images.tables import Tables
 from ringleader.images.tables.toml_rows import Cited
@@ -87,28 +89,15 @@ def _transport(seen: Seen) -> list[Part]:
 def recipe_text(selection: Selection, wishes: str) -> str:
     """Return a recipe with the set, as TOML that ``ringleader image check`` accepts."""
     lines = [f"# ringleader image solve {wishes}", *_head(selection)]
-    tables: list[tuple[str, dict[str, str | bool]]] = []
-    if selection.python or selection.python_source != "base":
-        source = {"source": selection.python_source} if selection.python_source != "base" else {}
-        tables.append(("python", {"version": selection.python, **source}))
-    if selection.cuda:
-        tables.append(("cuda", {"version": selection.cuda}))
-    if selection.torch:
-        vision = {"torchvision": selection.torchvision} if selection.torchvision else {}
-        variant = {"variant": selection.torch_variant} if selection.torch_variant else {}
-        tables.append(("torch", {"version": selection.torch, **variant, **vision}))
-    if selection.tensorflow:
-        gpu: dict[str, str | bool] = {} if selection.tensorflow_gpu else {"gpu": False}
-        tables.append(("tensorflow", {"version": selection.tensorflow, **gpu}))
-    if selection.mpi:
-        built = {"version": selection.mpi_version, "source": "build"} if selection.mpi_version else {}
-        tables.append(("mpi", {"kind": selection.mpi, **built}))
-    if selection.has_ucx:
-        tables.append(("ucx", {}))
-    if selection.rdma:
-        tables.append(("rdma", {"user-space": selection.rdma}))
-    for name, values in tables:
-        lines += ["", f"[{name}]", *(f"{one} = {json.dumps(value)}" for one, value in values.items())]
+    for kind in KINDS:
+        block = kind.chosen(selection)
+        if block is not None:
+            values = table_of(block)
+            lines += [
+                "",
+                f"[{kind.table}]",
+                *(f"{key} = {json.dumps(value)}" for key, value in values.items()),
+            ]
     return "\n".join(lines) + "\n"
 
 
