@@ -36,7 +36,7 @@ def two_hosts(job, **options):
     here = found.facts[0]
     there = replace(here, host=Host(name="far", slots=1), identity="another machine", is_local=False)
     here = replace(here, host=Host(name="near", slots=1))
-    return Probe(facts=(here, there), ssh=None, reports=found.reports)
+    return Probe(facts=(here, there), ssh=None)
 
 
 def test_mpirun_that_ignores_the_hostfile_makes_the_run_fail(workplace, python):

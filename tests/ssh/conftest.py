@@ -47,7 +47,7 @@ class Bench:
 
     @property
     def base(self) -> Path:
-        """Where rooms are made: short, so that sockets fit."""
+        """Where control directories are made: short, so that sockets fit."""
         return self.directory
 
 
@@ -64,7 +64,7 @@ def bench() -> Iterator[Bench]:
             found.stop()
         left = list(directory.glob("rl-ssh-*"))
         shutil.rmtree(directory)
-        assert not left, f"rooms left behind: {left}"
+        assert not left, f"directories left behind: {left}"
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ringleader.job import Host, Ssh
-from ringleader.launch.ssh.connections import TIMED_OUT, SshSession
+from ringleader.launch.ssh.connections import TIMED_OUT, SshConnections
 
 ECHO = "import json, sys; print(json.dumps(sys.argv[1:]))"
 HOSTILE = (
@@ -41,7 +41,7 @@ HOSTILE = (
 def session(bench, environ):
     bench.sshd("h1")
     hosts = (Host(name="h1"),)
-    with SshSession(Ssh(config=bench.config), hosts, environ=environ, base=bench.base) as made:
+    with SshConnections(Ssh(config=bench.config), hosts, environ=environ, base=bench.base) as made:
         yield made
 
 
@@ -77,7 +77,7 @@ def test_a_command_that_outlives_its_deadline_is_given_up(session):
 
 def test_close_ends_commands_connections_and_files(bench, session):
     session.run(Host(name="h1"), ("true",), deadline=60)
-    room = session.config.parent
+    directory = session.config.parent
     replies, started = [], bench.directory / "started"
     command = ("sh", "-c", f"touch {started}; exec sleep 60")
     thread = threading.Thread(
@@ -88,35 +88,35 @@ def test_close_ends_commands_connections_and_files(bench, session):
     session.close()
     thread.join(20)
     assert replies and replies[0].exit_code != 0
-    assert not room.exists()
-    assert not masters_of(room)
+    assert not directory.exists()
+    assert not masters_of(directory)
     session.close()
 
 
-def test_room_of_a_killed_job_is_swept_by_the_next(bench, environ):
+def test_the_directory_of_a_killed_job_is_swept_by_the_next(bench, environ):
     bench.sshd("h1")
     config = bench.config
     program = (
         "import os, signal, sys; from pathlib import Path\n"
-        "from ringleader.job import Host, Ssh; from ringleader.launch.ssh.connections import SshSession\n"
+        "from ringleader.job import Host, Ssh; from ringleader.launch.ssh.connections import SshConnections\n"
         "host = Host(name='h1')\n"
         f"ssh, base = Ssh(config={config!r}), Path({str(bench.base)!r})\n"
-        "made = SshSession(ssh, (host,), environ=os.environ, base=base)\n"
+        "made = SshConnections(ssh, (host,), environ=os.environ, base=base)\n"
         "assert made.run(host, ('true',), deadline=60).exit_code == 0\n"
         "print(made.config.parent, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     died = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, timeout=60)
-    room = Path(died.stdout.strip())
-    assert room.is_dir() and died.returncode == -9
-    with SshSession(Ssh(config=config), (Host(name="h1"),), environ=environ, base=bench.base) as other:
-        assert not room.exists()
+    directory = Path(died.stdout.strip())
+    assert directory.is_dir() and died.returncode == -9
+    with SshConnections(Ssh(config=config), (Host(name="h1"),), environ=environ, base=bench.base) as other:
+        assert not directory.exists()
         assert other.config.exists()
-    assert not masters_of(room)
+    assert not masters_of(directory)
 
 
-def test_room_of_a_running_job_is_left_alone(bench, environ, session):
-    with SshSession(Ssh(config=bench.config), (Host(name="h1"),), environ=environ, base=bench.base):
+def test_the_directory_of_a_running_job_is_left_alone(bench, environ, session):
+    with SshConnections(Ssh(config=bench.config), (Host(name="h1"),), environ=environ, base=bench.base):
         pass
     assert session.run(Host(name="h1"), ("true",), deadline=60).exit_code == 0
 
@@ -128,14 +128,14 @@ def wait_for(condition) -> None:
         time.sleep(0.01)
 
 
-def masters_of(room: Path) -> list[str]:
-    """Command lines of ssh processes that still serve a room."""
+def masters_of(directory: Path) -> list[str]:
+    """Command lines of ssh processes that still serve a directory."""
     found = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             line = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             continue
-        if "ssh" in line and str(room) in line:
+        if "ssh" in line and str(directory) in line:
             found.append(line)
     return found

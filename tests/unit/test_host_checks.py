@@ -10,7 +10,7 @@ import pytest
 from ringleader.errors import RequestError
 from ringleader.job import Host, Job, Ssh
 from ringleader.launch.host_probe.host_checks import faults_of, interpreted_script, script_of
-from ringleader.launch.host_probe.host_report import HostReport, cores_granted, facts_of, report_of
+from ringleader.launch.host_probe.host_query import HostReport, cores_granted, report_of
 from ringleader.launch.host_probe.probe import is_this_machine, own_names, reached_by_ssh
 from ringleader.launch.host_probe.ssh_query import dropped, reached
 from ringleader.launch.ssh.connections import remote_command
@@ -179,9 +179,9 @@ def report(name: str, **values: object) -> HostReport:
         "python": "/opt/py/bin/python", "python_version": "3.11.7",
         "agent": "/opt/r/agent.py", "ringleader_version": "1.0", "ringleader_checksum": "c",
         "mpirun": "/opt/mpi/bin/mpirun", "mpi_version": "5.0.11",
-        "cores": ((0,),), "cpu_limit": None, "gpus": (), "interfaces": {"eth0": ("10.0.0.1",), "eth1": ()},
+        "cpus": (0,), "cpusets": ((0,),), "gpus": (), "interfaces": {"eth0": ("10.0.0.1",), "eth1": ()},
         "addresses": ("10.0.0.1",), "reached_from": "", "names": {}, "script": "a" * 64,
-        "program": "/bin/python", "workdir": True, "shm": (0, 0), "memlock": -1,
+        "program": "/bin/python", "workdir": True,
     }  # fmt: skip
     return HostReport(**{**base, **values})
 
@@ -243,26 +243,25 @@ def test_our_own_name_that_does_not_resolve():
 def test_one_machine_under_two_names_is_one_host():
     hosts = (report("a"), report("b", identity="a"), report("c"), report("d", identity="a"))
     assert faults_of(JOB, hosts, OURS) == ()
-    facts = tuple(facts_of(host) for host in hosts)
-    assert twins(facts) == (("b", "a"), ("d", "a"))
-    plan = place(dataclasses.replace(JOB, np=8), facts)
+    assert twins(hosts) == (("b", "a"), ("d", "a"))
+    plan = place(dataclasses.replace(JOB, np=8), hosts)
     assert [host.host.name for host in plan.hosts] == ["a", "c"]
     assert plan.counts() == (6, 2)
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("localhost", "b"), ("b", "127.0.0.1")])
 def test_several_names_that_are_all_one_machine_are_refused(names):
-    facts = tuple(facts_of(report(name, identity="x", hostname="vm")) for name in names)
+    facts = tuple(report(name, identity="x", hostname="vm") for name in names)
     with pytest.raises(RequestError) as caught:
         place(JOB, facts)
     assert f"{', '.join(names)} are 2 names of one machine, vm" in str(caught.value)
-    own = tuple(facts_of(report(name, identity="x", hostname="vm")) for name in ("localhost", "vm.here"))
+    own = tuple(report(name, identity="x", hostname="vm") for name in ("localhost", "vm.here"))
     assert len(place(JOB, own).hosts) == 1
 
 
 def test_a_port_that_is_taken_where_rank_0_goes():
     job = dataclasses.replace(JOB, np=2, master_port=29500)
-    free, taken = facts_of(report("a")), facts_of(report("b", port_taken="Address already in use"))
+    free, taken = report("a"), report("b", port_taken="Address already in use")
     with pytest.raises(RequestError) as caught:
         place(job, (taken, free))
     assert "port 29500 cannot be used on b: Address already in use" in str(caught.value)
@@ -330,7 +329,8 @@ def test_cores_granted(limit, cpus, cpusets):
 
 
 def test_ranks_are_bound_to_whole_cores():
-    facts = facts_of(report("h1", cores=CORES))
+    cpus, cpusets = cores_granted(CORES, None)
+    facts = report("h1", cpus=cpus, cpusets=cpusets)
     plan = place(Job(command=("x",), np=2), (facts,))
     assert [rank.cpus for rank in plan.ranks] == [(0, 1, 4, 5), (2, 3, 6, 7)]
     assert [rank.threads for rank in plan.ranks] == [2, 2]
@@ -344,7 +344,7 @@ def test_report_lacks_nothing_of_an_answer():
         "workdir": True, "ringleader": {"agent": "/a"},
     }  # fmt: skip
     found = report_of(Host(name="n"), answer, local_identity="i")
-    assert found.is_local and found.cores == ((0, 1),) and found.agent == "/a" and found.script is None
+    assert found.is_local and found.cpusets == ((0, 1),) and found.agent == "/a" and found.script is None
     with pytest.raises(KeyError):
         report_of(Host(name="n"), {}, local_identity="i")
 

@@ -7,7 +7,8 @@ import pytest
 from ringleader.errors import ProbeError
 from ringleader.job import Host, Job
 from ringleader.launch.host_probe.host_checks import platform_faults
-from ringleader.launch.host_probe.probe import MOST_NAMES, probe, remote_question, some_names
+from ringleader.launch.host_probe.host_query import MOST_NAMES, HostQuestion, some_names
+from ringleader.launch.host_probe.probe import probe, remote_question
 from ringleader.ranks import host_facts_script
 
 
@@ -22,8 +23,9 @@ def test_what_resolvers_are_asked_grows_with_the_hosts_only() -> None:
     asked = some_names(names)
     assert asked[0] == "h0" and len(asked) <= MOST_NAMES
     hosts = tuple(Host(name=name) for name in names)
-    question = remote_question(Job(command=("x",), hosts=hosts), hosts, frozenset(), None)
-    assert len(question["names"]) <= MOST_NAMES + 1
+    job = Job(command=("x",), hosts=hosts)
+    question = remote_question(HostQuestion(workdir="/"), job, hosts, frozenset(), None)
+    assert len(question.names) <= MOST_NAMES + 1
 
 
 def test_ranks_need_linux_on_every_machine() -> None:

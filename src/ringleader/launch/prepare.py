@@ -28,7 +28,7 @@ from ringleader.render import mpirun_command as render_mpi
 from ringleader.render.rank_environment import Master, is_forwarded, master_address, rank_environment
 
 if TYPE_CHECKING:
-    from ringleader.launch.ssh.connections import SshSession
+    from ringleader.launch.ssh.connections import SshConnections
 
 ROOM = 1024 * 1024
 """Bytes that a job's directory should have at least: lists of hosts and of ends, an MPI's session files."""
@@ -46,7 +46,7 @@ class Prepared:
     """The caller's environment."""
     mpi: Mpi
     plan: Plan
-    ssh: SshSession | None
+    ssh: SshConnections | None
     """Open connections to the remote hosts; ``close`` ends them."""
     job_id: str
     directory: str

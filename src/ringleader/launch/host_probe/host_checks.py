@@ -5,13 +5,16 @@ Every host is compared with the one that launches: same Python, Ringleader, MPI 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import PurePosixPath
 
 from ringleader.errors import Fault
 from ringleader.job import Job
-from ringleader.launch.host_probe.host_report import HostReport
+from ringleader.launch.host_probe.host_query import (
+    HostReport,
+    interpreted_script,
+    script_of,
+    wanted_interfaces,
+)
 from ringleader.render.hostfile import bare_name
 
 OLDEST_PYTHON = (3, 11)
@@ -58,10 +61,6 @@ def platform_faults(platforms: Mapping[str, str]) -> tuple[Fault, ...]:
     )
 
 
-def _where(report: HostReport) -> str:
-    return f"host {report.host.name}"
-
-
 def _minor(version: str) -> str:
     return ".".join(version.split(".")[:2])
 
@@ -72,67 +71,64 @@ def _python_faults(report: HostReport, wanted: str) -> Iterator[Fault]:
     if tuple(int(part) for part in _minor(found).split(".")) < OLDEST_PYTHON:
         oldest = ".".join(str(part) for part in OLDEST_PYTHON)
         what = f"{report.python} is Python {found} there; Ringleader needs {oldest} or later"
-        yield Fault(where=_where(report), what=what, hint=hint)
+        yield Fault(where=report.where, what=what, hint=hint)
     elif _minor(found) != _minor(wanted):
         what = f"{report.python} is Python {found} there, {wanted} elsewhere"
-        yield Fault(where=_where(report), what=what, hint=hint)
+        yield Fault(where=report.where, what=what, hint=hint)
 
 
 def _ringleader_faults(report: HostReport, ours: HostReport) -> Iterator[Fault]:
-    where = _where(report)
     if ours.agent and not report.agent:
         yield Fault(
-            where=where,
+            where=report.where,
             what=f"Ringleader is not installed there for {report.python}",
             hint=f"{report.python} -m pip install ringleader=={ours.ringleader_version}",
         )
     elif report.ringleader_version != ours.ringleader_version:
         yield Fault(
-            where=where,
+            where=report.where,
             what=f"Ringleader is {report.ringleader_version} there, {ours.ringleader_version} here",
             hint=f"{report.python} -m pip install ringleader=={ours.ringleader_version}",
         )
     elif report.ringleader_checksum != ours.ringleader_checksum:
         yield Fault(
-            where=where,
+            where=report.where,
             what=f"Ringleader is another build of {ours.ringleader_version} there ({report.agent})",
             hint="install the same build on every host",
         )
 
 
 def _mpi_faults(report: HostReport, ours: HostReport) -> Iterator[Fault]:
-    where = _where(report)
     if ours.mpirun and not report.mpirun:
         yield Fault(
-            where=where,
+            where=report.where,
             what=f"the MPI is not there: no {ours.mpirun}",
             hint=f"install the same MPI ({ours.mpi_version}) at the same path, or choose another with --mpi",
         )
     elif ours.mpirun and report.mpi_version != ours.mpi_version:
         yield Fault(
-            where=where,
+            where=report.where,
             what=f"{report.mpirun} is version {report.mpi_version} there, {ours.mpi_version} here",
             hint="use one version on every host, or choose another MPI with --mpi",
         )
 
 
 def _file_faults(job: Job, report: HostReport, ours: HostReport) -> Iterator[Fault]:
-    where = _where(report)
     if not report.workdir:
         yield Fault(
-            where=where,
+            where=report.where,
             what=f"the working directory {job.workdir} is not there",
             hint="make it there with the script in it, use a shared file system, or name another: --workdir",
         )
     elif ours.script and not report.script and not report.unreadable:
         yield Fault(
-            where=where,
+            where=report.where,
             what=f"the script is not there ({script_of(job)} in {job.workdir})",
             hint="copy it there, or use a shared file system",
         )
     elif ours.script and report.script and report.script != ours.script:
         yield Fault(
-            where=where,
+            where=report.where,
             what=f"the script {script_of(job)} differs from ours: SHA-256 {str(report.script)[:12]}… there, "
             f"{ours.script[:12]}… here",
             hint="copy ours there, or use a shared file system",
@@ -142,19 +138,19 @@ def _file_faults(job: Job, report: HostReport, ours: HostReport) -> Iterator[Fau
 def _program_faults(job: Job, report: HostReport) -> Iterator[Fault]:
     if report.workdir and report.program == "":
         yield Fault(
-            where=_where(report),
+            where=report.where,
             what=f"the program {job.command[0]} is not there",
             hint="check the spelling; give its full path, or install it",
         )
     elif report.workdir and report.unstartable:
         yield Fault(
-            where=_where(report),
+            where=report.where,
             what=f"the program {job.command[0]} cannot be started there: {report.unstartable}",
             hint="correct that line, or name the interpreter in front of it",
         )
     elif report.workdir and report.unreadable:
         yield Fault(
-            where=_where(report),
+            where=report.where,
             what=f"the script {report.unreadable} ({interpreted_script(job.command)} in {job.workdir})",
             hint="copy it there, or use a shared file system",
         )
@@ -168,7 +164,7 @@ def _interface_faults(job: Job, report: HostReport) -> Iterator[Fault]:
             )
             lacks = "has no address" if name in report.interfaces else "is not there"
             yield Fault(
-                where=_where(report),
+                where=report.where,
                 what=f"network interface {name} {lacks}",
                 hint=f"--network-interface takes one of: {there}",
             )
@@ -181,55 +177,10 @@ def _name_faults(report: HostReport, ours: HostReport, *, takes_ranks: bool) -> 
         # A name that does not resolve here either is an ssh alias, which nothing but ssh ever uses.
         used = name != ours.hostname or takes_ranks
         if used and name not in ours.unresolved and name not in own:
-            yield Fault(where=_where(report), what=f"the name {name} does not resolve there", hint=hint)
+            yield Fault(where=report.where, what=f"the name {name} does not resolve there", hint=hint)
     # Our own name may mean anything there: the MPI's daemons are told our address.
     for name in () if report.is_local else report.looped:
         if name not in (*own, ours.hostname):
             what = f"the name {name} means itself there ({', '.join(report.names[name])})"
             hint = f"give {name} its real address in /etc/hosts there"
-            yield Fault(where=_where(report), what=what, hint=hint)
-
-
-def wanted_interfaces(job: Job) -> tuple[str, ...]:
-    """Return the names in ``network_interface``."""
-    return tuple(name.strip() for name in (job.network_interface or "").split(",") if name.strip())
-
-
-_PYTHON = re.compile(r"(python|pypy)[0-9.]*[a-z]?")
-_SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
-_VALUES_OF_PYTHON = ("-W", "-X", "--check-hash-based-pycs")
-_VALUES_OF_SHELLS = ("-o", "+o", "-O", "+O", "--rcfile", "--init-file")
-
-
-def is_python(program: str) -> bool:
-    """Say whether a command's first word is a Python."""
-    return _PYTHON.fullmatch(PurePosixPath(program).name) is not None
-
-
-def interpreted_script(command: Sequence[str]) -> str | None:
-    """Return the file that a Python or a shell is told to run; ``None``: another program, or no file."""
-    if not command or not (is_python(command[0]) or PurePosixPath(command[0]).name in _SHELLS):
-        return None
-    takes_value = _VALUES_OF_PYTHON if is_python(command[0]) else _VALUES_OF_SHELLS
-    words = iter(command[1:])
-    for word in words:
-        if word == "--":
-            return next(words, None)
-        if not word.startswith(("-", "+")):
-            return word
-        if word == "-" or (not word.startswith("--") and set(word[1:]) & set("cms")):
-            return None  # code, a module, or what comes on standard input
-        if word in takes_value:
-            next(words, None)
-    return None
-
-
-def script_of(job: Job) -> str | None:
-    """Return the word of the command that is a script every host must have alike; ``None``: there is none.
-
-    Whether the file exists is for the host to say. A program of the system (``/usr/bin/python3``) may differ.
-    """
-    for index, word in enumerate(job.command):
-        if word.endswith((".py", ".pyz", ".sh")) or (index == 0 and word.startswith(("./", "../"))):
-            return word
-    return None
+            yield Fault(where=report.where, what=what, hint=hint)

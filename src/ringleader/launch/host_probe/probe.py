@@ -11,39 +11,33 @@ from typing import TYPE_CHECKING, Any
 
 from ringleader.errors import Fault, ProbeError, RequestError
 from ringleader.job import Host, Job, Mpi
-from ringleader.launch.host_probe.host_checks import (
-    faults_of,
+from ringleader.launch.host_probe.host_checks import faults_of, platform_faults
+from ringleader.launch.host_probe.host_query import (
+    HostQuestion,
+    HostReport,
     interpreted_script,
-    is_python,
-    platform_faults,
+    question_of,
+    report_of,
     script_of,
-    wanted_interfaces,
+    some_names,
 )
-from ringleader.launch.host_probe.host_report import HostReport, facts_of, report_of
-from ringleader.rank_placement import HostFacts
 from ringleader.ranks import hardware, host_facts_script
 from ringleader.render.hostfile import bare_name
-from ringleader.render.rank_environment import search_path
 
 if TYPE_CHECKING:
-    from ringleader.launch.ssh.connections import SshSession
+    from ringleader.launch.ssh.connections import SshConnections
 
 AGENT = Path(host_facts_script.__file__).with_name("agent.py")
-
-MOST_NAMES = 32
-"""Names of other hosts that each host is asked to resolve."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
     """What was learned, and the open connections it was learned over."""
 
-    facts: tuple[HostFacts, ...]
-    """In the user's order; one, this machine, where no hosts were given."""
-    ssh: SshSession | None
+    facts: tuple[HostReport, ...]
+    """All that each host said, in the user's order; one, this machine, where no hosts were given."""
+    ssh: SshConnections | None
     """Connections to the remote hosts, for the launch to use and then to close; ``None``: none is remote."""
-    reports: tuple[HostReport, ...]
-    """All that each host said, in the same order."""
 
 
 def probe(
@@ -58,7 +52,7 @@ def probe(
     """Ask every host of the job, this machine directly and the others over ssh, in parallel.
 
     ``mpi``: what every host must have; ``None``: not checked. ``progress`` gets lines such as ``3 of 4
-    hosts reached, waiting for h3``. ``ssh_base``: where sockets go (see ``SshSession``). ``stop``: a
+    hosts reached, waiting for h3``. ``ssh_base``: where sockets go (see ``SshConnections``). ``stop``: a
     descriptor that becomes readable when the caller wants to stop; KeyboardInterrupt is raised then. Raises
     ProbeError with the faults of all hosts at once; then, and on any other exception, every connection is
     closed.
@@ -69,15 +63,17 @@ def probe(
     hosts = job.hosts or (Host(name="localhost"),)
     here = own_names(socket.gethostname(), host_facts_script.interfaces())
     remote = reached_by_ssh(job, here)
-    question = question_of(job, environ)
+    question = question_of(job, environ, job.python or sys.executable)
     if not remote:
         ours = local_answer(job, question, environ, takes_ranks=True)
         _check_request(job, ours)
         return _judge(job, hosts, dict.fromkeys(hosts, ours), ours)
-    from ringleader.launch.ssh.connections import SshSession  # only jobs that leave this machine pay for it
+    from ringleader.launch.ssh.connections import (
+        SshConnections,  # only jobs that leave this machine pay for it
+    )
 
-    question |= remote_question(job, hosts, here, mpi)
-    ssh = SshSession(job.ssh, hosts, environ=environ, base=ssh_base)
+    question = remote_question(question, job, hosts, here, mpi)
+    ssh = SshConnections(job.ssh, hosts, environ=environ, base=ssh_base)
     try:
         answers, ours, silent = _ask(
             job, question, remote, ssh, environ=environ, progress=progress, stop=stop
@@ -94,9 +90,9 @@ def probe(
 
 def _ask(
     job: Job,
-    question: Mapping[str, Any],
+    question: HostQuestion,
     remote: Sequence[Host],
-    ssh: SshSession,
+    ssh: SshConnections,
     *,
     environ: Mapping[str, str],
     progress: Callable[[str], None],
@@ -105,14 +101,14 @@ def _ask(
     """Ask the remote hosts and, meanwhile, this machine; return both answers and the silent hosts' faults."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from ringleader.launch.host_probe.ssh_query import LOOK_SECONDS, Asker, ask_all
+    from ringleader.launch.host_probe.ssh_query import ANSWER_SECONDS, SshQuery, ask_all
 
-    seconds = 2 * job.ssh.connect_timeout + LOOK_SECONDS
-    asker = Asker(ssh=ssh, question=question, python=job.python or sys.executable, seconds=seconds)
+    seconds = 2 * job.ssh.connect_timeout + ANSWER_SECONDS
+    query = SshQuery(ssh=ssh, question=question, python=job.python or sys.executable, seconds=seconds)
     takes_ranks = len(remote) < len(job.hosts)
     with ThreadPoolExecutor(max_workers=1) as here:
         ours = here.submit(local_answer, job, question, environ, takes_ranks=takes_ranks)
-        answers, faults = ask_all(asker, remote, progress, stop=stop)
+        answers, faults = ask_all(query, remote, progress, stop=stop)
         return answers, ours.result(), faults
 
 
@@ -144,53 +140,27 @@ def _is_loopback(name: str) -> bool:
     return name in ("localhost", "::1") or name.startswith("127.")
 
 
-def question_of(job: Job, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return what every host is asked (see ``ranks/host_facts_script.py``)."""
-    question: dict[str, Any] = {"workdir": job.workdir, "interfaces": list(wanted_interfaces(job))}
-    if job.master_port is not None:
-        question["port"] = job.master_port
-    if job.command:
-        word = job.command[0]
-        path = search_path(job, environ, job.python or sys.executable)
-        question |= {"program": str(Path(job.workdir, word)) if "/" in word else word, "path": path}
-        script = interpreted_script(job.command)
-        if script is not None:
-            question |= {"interpreted": script, "is_python": is_python(word)}
-    return question
-
-
-def remote_question(job: Job, hosts: Sequence[Host], here: frozenset[str], mpi: Mpi | None) -> dict[str, Any]:
-    """Return what hosts are asked besides, where more than this machine takes part."""
+def remote_question(
+    question: HostQuestion, job: Job, hosts: Sequence[Host], here: frozenset[str], mpi: Mpi | None
+) -> HostQuestion:
+    """Return what hosts are asked where more than this machine takes part."""
     ours = socket.gethostname()
     names = [ours if is_this_machine(host.name, here) else bare_name(host.name) for host in hosts]
-    question: dict[str, Any] = {"agent": str(AGENT), "names": sorted({ours, *some_names(names)})}
-    script = script_of(job)
-    if script is not None:
-        question["script"] = script
-    if mpi is not None:
-        question |= {"mpirun": mpi.mpirun, "embedded": mpi.embedded}
-    return question
-
-
-def some_names(names: Sequence[str]) -> list[str]:
-    """Return the names that every host is to resolve: all, or of many the first and some spread evenly.
-
-    So what is asked of resolvers grows with the hosts, not with their square. A host that lacks names seldom
-    lacks one: its list of hosts, or its resolver, is another.
-    """
-    step = -(-len(names) // MOST_NAMES) or 1
-    return list(dict.fromkeys(names[::step]))
+    asked = replace(
+        question, agent=str(AGENT), names=tuple(sorted({ours, *some_names(names)})), script=script_of(job)
+    )
+    return asked if mpi is None else replace(asked, mpirun=mpi.mpirun, embedded=mpi.embedded)
 
 
 def local_answer(
-    job: Job, question: Mapping[str, Any], environ: Mapping[str, str], *, takes_ranks: bool
+    job: Job, question: HostQuestion, environ: Mapping[str, str], *, takes_ranks: bool
 ) -> dict[str, Any]:
     """Return this machine's answer, in the name of the interpreter that is to run rank agents here.
 
     With ``job.python`` and no ranks here nothing of that path can be said: its version is empty. Raises
     RequestError where it has to be an interpreter and is none.
     """
-    answer: dict[str, Any] = host_facts_script.answer(dict(question), environ)
+    answer: dict[str, Any] = host_facts_script.answer(question.as_json(), environ)
     if job.python is not None:
         code = "import platform; print(platform.python_version())"
         version = hardware.output([job.python, "-I", "-S", "-c", code]).strip() if takes_ranks else ""
@@ -224,7 +194,7 @@ def _judge(
     answers: Mapping[Host, Mapping[str, Any]],
     ours: Mapping[str, Any],
     *,
-    ssh: SshSession | None = None,
+    ssh: SshConnections | None = None,
     faults: Sequence[Fault] = (),
 ) -> Probe:
     """Put the answers together, or raise ProbeError with everything that is wrong."""
@@ -234,4 +204,4 @@ def _judge(
     found = (*faults, *faults_of(job, reports, local))
     if found:
         raise ProbeError(found)
-    return Probe(facts=tuple(facts_of(report) for report in reports), ssh=ssh, reports=reports)
+    return Probe(facts=reports, ssh=ssh)

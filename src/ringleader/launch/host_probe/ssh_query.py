@@ -14,13 +14,14 @@ from typing import Any
 
 from ringleader.errors import Fault
 from ringleader.job import Host
-from ringleader.launch.ssh.connections import TIMED_OUT, Reply, SshSession
+from ringleader.launch.host_probe.host_query import HostQuestion
+from ringleader.launch.ssh.connections import TIMED_OUT, Reply, SshConnections
 from ringleader.launch.ssh.failure_messages import Failure, explain
 from ringleader.ranks import hardware, host_facts_script
 
 MARK = "ringleader-answer "
 """Begins the line of the answer: a login shell may print a greeting first."""
-LOOK_SECONDS = 20.0
+ANSWER_SECONDS = 20.0
 """What a host may take to answer once it is connected."""
 AT_ONCE = 64
 """Hosts asked at a time."""
@@ -76,12 +77,11 @@ def read_answer(stdout: bytes) -> dict[str, Any] | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asker:
+class SshQuery:
     """How hosts are asked."""
 
-    ssh: SshSession
-    question: Mapping[str, Any]
-    """See ``ranks/host_facts_script.py``."""
+    ssh: SshConnections
+    question: HostQuestion
     python: str
     """Interpreter that is to answer, on every host."""
     seconds: float
@@ -90,7 +90,7 @@ class Asker:
     def ask(self, host: Host) -> dict[str, Any] | Fault:
         """Return the host's answer, or why there is none."""
         end = time.monotonic() + self.seconds
-        text = program(self.question)
+        text = program(self.question.as_json())
         # -I -S: neither the account's environment nor a broken site-packages can spoil the answer.
         for attempt in range(1, ATTEMPTS + 1):
             left = max(1.0, end - time.monotonic())
@@ -115,7 +115,7 @@ class Asker:
         there = ""
         if reply.exit_code not in (255, TIMED_OUT):
             script = ("sh", "-c", OTHER_PYTHONS, self.python)
-            there = self.ssh.run(host, script, deadline=LOOK_SECONDS).stdout.decode(errors="replace")
+            there = self.ssh.run(host, script, deadline=ANSWER_SECONDS).stdout.decode(errors="replace")
         return Failure(
             name=host.name,
             exit_code=reply.exit_code,
@@ -136,7 +136,7 @@ def dropped(stderr: str) -> bool:
 
 
 def ask_all(
-    asker: Asker, hosts: Sequence[Host], progress: Callable[[str], None], *, stop: int | None = None
+    query: SshQuery, hosts: Sequence[Host], progress: Callable[[str], None], *, stop: int | None = None
 ) -> tuple[dict[Host, dict[str, Any]], list[Fault]]:
     """Ask every host, AT_ONCE at a time; return the answers and the faults of those that gave none.
 
@@ -147,7 +147,7 @@ def ask_all(
     faults: dict[Host, Fault] = {}
     with ThreadPoolExecutor(max_workers=min(AT_ONCE, len(hosts)), thread_name_prefix="ask") as pool:
         asked: dict[Future[dict[str, Any] | Fault], Host] = {
-            pool.submit(asker.ask, host): host for host in hosts
+            pool.submit(query.ask, host): host for host in hosts
         }
         waiting, told = set(asked), ""
         try:
@@ -166,7 +166,7 @@ def ask_all(
                     else:
                         answers[asked[future]] = result
         except BaseException:
-            asker.ssh.close()  # ends what the threads wait for
+            query.ssh.close()  # ends what the threads wait for
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return answers, [faults[host] for host in hosts if host in faults]

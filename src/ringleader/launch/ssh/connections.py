@@ -21,7 +21,11 @@ from typing import Self
 
 from ringleader.errors import Fault, ProbeError, RequestError
 from ringleader.job import Host, Ssh
-from ringleader.launch.ssh.control_directory import Room, open_room, sweep_rooms
+from ringleader.launch.ssh.control_directory import (
+    ControlDirectory,
+    abandoned_control_directories,
+    make_control_directory,
+)
 from ringleader.render.hostfile import mpi_name
 from ringleader.render.ssh_config import ssh_config_text
 
@@ -51,7 +55,7 @@ def remote_command(argv: Iterable[str]) -> str:
     return shlex.join(words)
 
 
-class SshSession:
+class SshConnections:
     """Shared connections to hosts. Safe to use from several threads; ``close`` ends all of it."""
 
     def __init__(
@@ -75,31 +79,31 @@ class SshSession:
         self._shared: set[str] = set()
         """Names of the sockets that ``lost`` saw last."""
         self._hosts = hosts = tuple(hosts)
-        for left in sweep_rooms(base):
+        for left in abandoned_control_directories(base):
             self._end_masters(left)
             left.remove()
-        self._room: Room = open_room(base)
+        self._directory: ControlDirectory = make_control_directory(base)
         try:
             text = ssh_config_text(
                 ssh=ssh,
                 hosts=hosts,
-                control_dir=str(self._room.path),
+                control_dir=str(self._directory.path),
                 user_config=_user_config(ssh),
                 persist=PERSIST_SECONDS,
             )
         except ValueError as error:
-            self._room.remove()
+            self._directory.remove()
             raise RequestError(Fault(where="--ssh-config, --ssh-identity", what=str(error)))
-        self._room.config.write_text(text, encoding="utf-8")
+        self._directory.config.write_text(text, encoding="utf-8")
 
     @property
     def config(self) -> Path:
         """The job's ssh configuration file."""
-        return self._room.config
+        return self._directory.config
 
     def agent_argv(self) -> tuple[str, ...]:
         """Return what an MPI is to use as its remote agent; no word of it holds a space."""
-        return (self._program, "-F", str(self._room.config))
+        return (self._program, "-F", str(self._directory.config))
 
     def run(self, host: Host, argv: Iterable[str], *, stdin: bytes = b"", deadline: float) -> Reply:
         """Run a command on a host, at most ``deadline`` seconds, its arguments byte for byte as they are."""
@@ -116,7 +120,7 @@ class SshSession:
 
     def lost(self) -> tuple[str, ...]:
         """Return hosts to which the shared connection ended since the last call; its socket goes with it."""
-        there = {socket.name for socket in self._room.sockets()}
+        there = {socket.name for socket in self._directory.sockets()}
         gone, self._shared = self._shared - there, there
         if not gone:
             return ()
@@ -132,8 +136,8 @@ class SshSession:
             running = tuple(self._running)
         for process in running:
             process.kill()
-        self._end_masters(self._room)
-        self._room.remove()
+        self._end_masters(self._directory)
+        self._directory.remove()
 
     def __enter__(self) -> Self:
         return self
@@ -177,8 +181,8 @@ class SshSession:
             errors.seek(0)
             return Reply(exit_code=code, stdout=stdout, stderr=errors.read().decode(errors="replace"))
 
-    def _end_masters(self, room: Room) -> None:
-        """Tell every shared connection whose socket lies in the room to end, all at once."""
+    def _end_masters(self, directory: ControlDirectory) -> None:
+        """Tell every shared connection whose socket lies in a directory to end, all at once."""
         asked = [
             subprocess.Popen(
                 (self._program, "-F", "none", "-o", f"ControlPath={socket}", "-O", "exit", "master"),
@@ -187,7 +191,7 @@ class SshSession:
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
-            for socket in room.sockets()
+            for socket in directory.sockets()
         ]
         for process in asked:
             try:

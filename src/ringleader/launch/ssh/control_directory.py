@@ -19,7 +19,7 @@ SOCKET_PATH_LIMIT = 104
 
 
 @dataclass(frozen=True, kw_only=True)
-class Room:
+class ControlDirectory:
     """A directory only its owner can enter."""
 
     path: Path
@@ -31,7 +31,7 @@ class Room:
 
     @property
     def owner(self) -> Path:
-        """A file that says which process made the room."""
+        """A file that says which process made the directory."""
         return self.path / "owner"
 
     def sockets(self) -> tuple[Path, ...]:
@@ -47,19 +47,19 @@ class Room:
 
 
 def bases() -> tuple[Path, ...]:
-    """Directories in which a room can be made, best first: short, without spaces, ours to write in."""
+    """Directories in which one can be made, best first: short, without spaces, ours to write in."""
     wanted = (Path("/tmp"), Path(tempfile.gettempdir()), Path(f"/run/user/{os.getuid()}"), Path("/dev/shm"))
     return tuple(base for base in wanted if base.is_dir() and os.access(base, os.W_OK) and fits(base))
 
 
 def fits(base: Path) -> bool:
-    """Whether a socket in a room under ``base`` has a path that the kernel and an MPI's arguments take."""
+    """Whether a socket in one under ``base`` has a path that the kernel and an MPI's arguments take."""
     longest = len(os.fsencode(base)) + len(f"/{PREFIX}12345678/") + SOCKET_NAME_LENGTH
     return longest < SOCKET_PATH_LIMIT and not any(char.isspace() for char in str(base))
 
 
-def open_room(base: Path | None = None) -> Room:
-    """Make a room. Raises RefusedError where there is no directory for one."""
+def make_control_directory(base: Path | None = None) -> ControlDirectory:
+    """Make one. Raises RefusedError where there is no directory for one."""
     places = bases() if base is None else (base,) if fits(base) else ()
     if not places:
         raise RefusedError(
@@ -67,25 +67,25 @@ def open_room(base: Path | None = None) -> Room:
             "is writable and short enough",
             hint="make /tmp writable",
         )
-    room = Room(path=Path(tempfile.mkdtemp(prefix=PREFIX, dir=places[0])))
-    room.owner.write_text(_process(os.getpid()), encoding="ascii")
-    return room
+    directory = ControlDirectory(path=Path(tempfile.mkdtemp(prefix=PREFIX, dir=places[0])))
+    directory.owner.write_text(_process(os.getpid()), encoding="ascii")
+    return directory
 
 
-def sweep_rooms(base: Path | None = None) -> tuple[Room, ...]:
-    """Return rooms of ours whose process is gone (it was killed), for their connections to be ended."""
+def abandoned_control_directories(base: Path | None = None) -> tuple[ControlDirectory, ...]:
+    """Return those of ours whose process is gone (it was killed), for their connections to be ended."""
     left = []
     for place in bases() if base is None else (base,):
         for path in place.glob(f"{PREFIX}*"):
-            room = Room(path=path)
+            directory = ControlDirectory(path=path)
             try:
                 status = path.lstat()
-                owner = room.owner.read_text(encoding="ascii").split()
+                owner = directory.owner.read_text(encoding="ascii").split()
             except (OSError, UnicodeDecodeError):
                 continue  # just being made, or being removed, or not ours
             mine = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
             if mine and len(owner) == 3 and _gone(owner):
-                left.append(room)
+                left.append(directory)
     return tuple(left)
 
 

@@ -1,0 +1,217 @@
+"""What every host of a job is asked, and its answer as values. Pure.
+
+``ranks/host_facts_script.py`` answers, in JSON, on the host itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ringleader.job import Host, Job
+from ringleader.rank_placement import HostFacts
+from ringleader.render.rank_environment import search_path
+
+MOST_NAMES = 32
+"""Names of other hosts that each host is asked to resolve."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostQuestion:
+    """What a host is asked. What is ``None`` is not asked about, and costs nothing there."""
+
+    workdir: str
+    interfaces: tuple[str, ...] = ()
+    """Network interfaces whose addresses come first, as the user named them."""
+    port: int | None = None
+    """Port at which rank 0 will listen, if it is on that host."""
+    program: str | None = None
+    """Word of the command to be found there, on ``path``: the ranks' PATH."""
+    path: str | None = None
+    interpreted: str | None = None
+    """Script that the program, a Python where ``is_python``, is given."""
+    is_python: bool = False
+    names: tuple[str, ...] = ()
+    """Names of hosts to resolve."""
+    agent: str | None = None
+    """Path of the launcher's own rank agent, tried first."""
+    script: str | None = None
+    """File that must be alike on every host."""
+    mpirun: str | None = None
+    """The MPI's launcher, which may lie beside that host's Python instead where ``embedded``."""
+    embedded: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the question as it travels."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+def question_of(job: Job, environ: Mapping[str, str], python: str) -> HostQuestion:
+    """Return what this machine is asked where no other takes part. ``python``: the agents' interpreter."""
+    word = job.command[0] if job.command else None
+    script = interpreted_script(job.command)
+    return HostQuestion(
+        workdir=job.workdir,
+        interfaces=wanted_interfaces(job),
+        port=job.master_port,
+        program=str(Path(job.workdir, word)) if word and "/" in word else word,
+        path=search_path(job, environ, python),
+        interpreted=script,
+        is_python=script is not None and is_python(job.command[0]),
+    )
+
+
+def some_names(names: Sequence[str]) -> list[str]:
+    """Return the names that every host is to resolve: all, or of many the first and some spread evenly.
+
+    So what is asked of resolvers grows with the hosts, not with their square. A host that lacks names seldom
+    lacks one: its list of hosts, or its resolver, is another.
+    """
+    step = -(-len(names) // MOST_NAMES) or 1
+    return list(dict.fromkeys(names[::step]))
+
+
+def wanted_interfaces(job: Job) -> tuple[str, ...]:
+    """Return the names in ``network_interface``."""
+    return tuple(name.strip() for name in (job.network_interface or "").split(",") if name.strip())
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostReport(HostFacts):
+    """Everything that a host said: what placing ranks needs, and what has to be alike on all hosts."""
+
+    python_version: str
+    """Of the interpreter that answered, for example ``3.11.7``."""
+    ringleader_version: str
+    ringleader_checksum: str
+    """One checksum of everything beside the agent: two builds of one version differ in it."""
+    mpirun: str
+    """Path of the MPI launcher there; empty where there is none (or it was not asked about)."""
+    mpi_version: str
+    interfaces: Mapping[str, tuple[str, ...]]
+    """Addresses by interface name."""
+    reached_from: str
+    """Address of ours that the host saw (a jump host's where one lies between); empty without ssh."""
+    names: Mapping[str, tuple[str, ...]]
+    """Addresses of the job's hosts by name, as it resolves them; empty where it does not."""
+    script: str | None
+    """SHA-256 of the script there, empty where it is missing; ``None``: not asked about."""
+    program: str | None
+    """Where the command's program is there, empty where it is missing; ``None``: not asked about."""
+    workdir: bool
+    """Whether the working directory exists there."""
+    unstartable: str = ""
+    """Why the program there would not start although it is there; empty: it would."""
+    unreadable: str = ""
+    """Why the script that it is given cannot be read there; empty: it can, or there is none."""
+
+    @property
+    def where(self) -> str:
+        """The place of a fault of this host."""
+        return f"host {self.host.name}"
+
+    @property
+    def unresolved(self) -> tuple[str, ...]:
+        """Names of hosts of the job that do not resolve there."""
+        return tuple(name for name, found in self.names.items() if not found)
+
+    @property
+    def looped(self) -> tuple[str, ...]:
+        """Names that mean itself there: they resolve to loopback addresses only."""
+        return tuple(name for name, found in self.names.items() if found and all(map(_is_loopback, found)))
+
+
+def _is_loopback(address: str) -> bool:
+    return address.startswith("127.") or address == "::1"
+
+
+def report_of(host: Host, answer: Mapping[str, Any], *, local_identity: str) -> HostReport:
+    """Read a host's answer. Raises KeyError where it lacks what every one has."""
+    ours, mpi = answer.get("ringleader", {}), answer.get("mpi", {})
+    cpus, cpusets = cores_granted(tuple(tuple(core) for core in answer["cores"]), answer["cpu_limit"])
+    return HostReport(
+        host=host,
+        hostname=answer["hostname"],
+        identity=answer["identity"],
+        is_local=answer["identity"] == local_identity,
+        cpus=cpus,
+        cpusets=cpusets,
+        gpus=tuple(answer["gpus"]),
+        addresses=tuple(answer["addresses"]),
+        python=answer["python"][0],
+        python_version=answer["python"][1],
+        agent=ours.get("agent", ""),
+        ringleader_version=ours.get("version", ""),
+        ringleader_checksum=ours.get("checksum", ""),
+        mpirun=mpi.get("mpirun", ""),
+        mpi_version=mpi.get("version", ""),
+        interfaces={name: tuple(found) for name, found in answer["interfaces"].items()},
+        reached_from=answer["reached_from"],
+        names={name: tuple(found) for name, found in answer["names"].items()},
+        script=answer.get("script"),
+        program=answer.get("program"),
+        unstartable=answer.get("unstartable", ""),
+        unreadable=answer.get("unreadable", ""),
+        workdir=answer["workdir"],
+        processes=answer["limits"].get("processes", -1),
+        port_taken=answer.get("port_taken", ""),
+    )
+
+
+def cores_granted(
+    cores: tuple[tuple[int, ...], ...], limit: float | None
+) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+    """Return the CPU that stands for each core we may use, and the CPUs a rank given it is bound to.
+
+    A rank is bound to all hardware threads of its cores. Under a quota smaller than the machine only so
+    many cores count, and nobody is bound: other containers live on the same cores, and each of them
+    would pick the first.
+    """
+    granted = len(cores) if limit is None else max(1, int(limit))
+    if granted >= len(cores):
+        return tuple(core[0] for core in cores), cores
+    everything = tuple(sorted(cpu for core in cores for cpu in core))
+    return tuple(core[0] for core in cores[:granted]), (everything,) * granted
+
+
+_PYTHON = re.compile(r"(python|pypy)[0-9.]*[a-z]?")
+_SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
+_VALUES_OF_PYTHON = ("-W", "-X", "--check-hash-based-pycs")
+_VALUES_OF_SHELLS = ("-o", "+o", "-O", "+O", "--rcfile", "--init-file")
+
+
+def is_python(program: str) -> bool:
+    """Say whether a command's first word is a Python."""
+    return _PYTHON.fullmatch(PurePosixPath(program).name) is not None
+
+
+def interpreted_script(command: Sequence[str]) -> str | None:
+    """Return the file that a Python or a shell is told to run; ``None``: another program, or no file."""
+    if not command or not (is_python(command[0]) or PurePosixPath(command[0]).name in _SHELLS):
+        return None
+    takes_value = _VALUES_OF_PYTHON if is_python(command[0]) else _VALUES_OF_SHELLS
+    words = iter(command[1:])
+    for word in words:
+        if word == "--":
+            return next(words, None)
+        if not word.startswith(("-", "+")):
+            return word
+        if word == "-" or (not word.startswith("--") and set(word[1:]) & set("cms")):
+            return None  # code, a module, or what comes on standard input
+        if word in takes_value:
+            next(words, None)
+    return None
+
+
+def script_of(job: Job) -> str | None:
+    """Return the word of the command that is a script every host must have alike; ``None``: there is none.
+
+    Whether the file exists is for the host to say. A program of the system (``/usr/bin/python3``) may differ.
+    """
+    for index, word in enumerate(job.command):
+        if word.endswith((".py", ".pyz", ".sh")) or (index == 0 and word.startswith(("./", "../"))):
+            return word
+    return None
