@@ -283,7 +283,8 @@ def test_a_log_that_is_asleep(handler: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("<html>hello", "something that is no JSON"), ("[]", "something that is no object")]
+    ("text", "said"),
+    [("<html>hello", "something that is not JSON"), ("[]", "something that is not an object")],
 )
 def test_a_server_that_is_something_else(text: str, said: str) -> None:
     async def handler(request: web.Request) -> web.StreamResponse:

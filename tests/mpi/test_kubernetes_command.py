@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from ringleader.launch.kubernetes.job_request import Request
+from ringleader.launch.kubernetes.job_request import JobRequest
 from ringleader.launch.kubernetes.launcher_command import launcher_program
 from ringleader.launch.mpirun.mpi_discovery import find_mpi
 from ringleader.mpijob.model import MpiImplementation
@@ -41,7 +41,7 @@ def test_ranks_get_their_numbers_and_arguments_unharmed(mpi, python, request, tm
     found = find_mpi(mpi, environ=os.environ)
     implementation = MpiImplementation(OF[request.node.callspec.params["mpi"]])
     made = launcher_program(
-        Request(
+        JobRequest(
             name="train",
             command=(python, "-c", SCRIPT, *HARD),
             image="none",
@@ -76,7 +76,7 @@ def test_a_failing_rank_gives_its_code(mpi, python, request):
     implementation = MpiImplementation(OF[request.node.callspec.params["mpi"]])
     script = "import sys; sys.exit(7)"
     made = launcher_program(
-        Request(
+        JobRequest(
             name="train",
             command=(python, "-c", script),
             image="none",

@@ -14,7 +14,7 @@ from ringleader.cli.kubernetes.job_request import job_of, readable_secrets, requ
 from ringleader.cli.options.host_options import Faults
 from ringleader.cli.options.kubernetes_options import JobWords
 from ringleader.errors import RequestError
-from ringleader.launch.kubernetes.job_request import Request
+from ringleader.launch.kubernetes.job_request import JobRequest
 from ringleader.launch.kubernetes.pod_template import unexpanded
 from ringleader.mpijob.model import MPIJob
 from ringleader.mpijob.parser import read
@@ -24,7 +24,7 @@ from ringleader.mpijob.yaml_text import text_of
 TRAIN = ("python", "train.py", "--lr", "0.1")
 
 
-def asked(environ: Mapping[str, str] | None = None, **words: Any) -> tuple[Request, Faults]:
+def asked(environ: Mapping[str, str] | None = None, **words: Any) -> tuple[JobRequest, Faults]:
     faults = Faults()
     given = JobWords(**({"command": TRAIN, "image": "example.org/train:1", "name": "train"} | words))
     request = request_of(
@@ -121,7 +121,7 @@ def test_workers_follow_from_ranks_and_slots(words: Any, workers: int, slots: in
     ("words", "fault"),
     [
         ({"image": None}, "--image: missing"),
-        ({"image": "a b"}, "--image: 'a b' is no image"),
+        ({"image": "a b"}, "--image: 'a b' is not an image"),
         ({"command": ()}, "COMMAND: nothing to run"),
         ({"command": ("a\0b",)}, "COMMAND: an argument holds a NUL byte, which no program can be given"),
         ({"np": "0"}, "-n: 0, must be at least 1"),

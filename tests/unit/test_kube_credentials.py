@@ -161,13 +161,13 @@ def test_what_the_program_is_told(tmp_path: Path) -> None:
     ("code", "said"),
     [
         ("sys.exit('log in first')", "ended with exit code 1: log in first"),
-        ("print('hello')", "printed something that is no JSON"),
-        ("print('[]')", "printed something that is no ExecCredential"),
-        ("say({}, kind='Status')", "printed something that is no ExecCredential"),
+        ("print('hello')", "printed something that is not JSON"),
+        ("print('[]')", "printed something that is not an ExecCredential"),
+        ("say({}, kind='Status')", "printed something that is not an ExecCredential"),
         ("say({'token': 't'}, version='client.authentication.k8s.io/v1alpha1')", "v1alpha1, and the kube"),
         ("say({})", "gave neither a token nor a certificate with its key"),
         ("say({'clientCertificateData': 'x'})", "gave neither a token nor a certificate with its key"),
-        ("say({'token': 't', 'expirationTimestamp': 'soon'})", "that is no time: 'soon'"),
+        ("say({'token': 't', 'expirationTimestamp': 'soon'})", "that is not a time: 'soon'"),
     ],
 )
 def test_programs_that_fail(tmp_path: Path, code: str, said: str) -> None:
@@ -215,6 +215,6 @@ def test_a_program_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_program_that_must_talk_to_a_person(tmp_path: Path) -> None:
-    # Under pytest standard input is no terminal.
+    # Under pytest standard input is not a terminal.
     with pytest.raises(RefusedError, match="wants to talk to a person"):
         asyncio.run(ExecPlugin(program(tmp_path, "", interactive="Always")).headers())

@@ -276,7 +276,7 @@ def faults(path: Path | str | None, *, context: str | None = None, **environ: st
 def test_no_cluster_anywhere(tmp_path: Path) -> None:
     home = tmp_path / "home"
     [said] = faults(None, HOME=str(home))
-    assert f"KUBECONFIG is not set, {home}/.kube/config is not there or empty, and this is no Pod" in said
+    assert f"KUBECONFIG is not set, {home}/.kube/config is not there or empty, and this is not a Pod" in said
     assert "→ give --kubeconfig FILE, or set KUBECONFIG" in said
     [said] = faults(None, HOME=str(home), KUBECONFIG="/no/such:/nor/this")
     assert "KUBECONFIG=/no/such:/nor/this is not there or empty" in said
@@ -288,9 +288,11 @@ def test_a_named_file_that_is_not_there(tmp_path: Path) -> None:
 
 def test_contexts_that_are_not_there(tmp_path: Path) -> None:
     path = write(tmp_path, "k", SECOND)
-    assert faults(path, context="four") == ["--context: 'four' is no context (there are: one, three, two)"]
+    assert faults(path, context="four") == ["--context: 'four' is not a context (there are: one, three, two)"]
     path = write(tmp_path, "k", SECOND.replace('"current-context": "two"', '"current-context": "gone"'))
-    assert faults(path) == [f"{path}: the current-context 'gone' is no context (there are: one, three, two)"]
+    assert faults(path) == [
+        f"{path}: the current-context 'gone' is not a context (there are: one, three, two)"
+    ]
     path = write(tmp_path, "k", SECOND.replace('"current-context": "two"', '"current-context": ""'))
     [said] = faults(path)
     assert said.startswith(f"{path}: no current-context is set") and "one, three, two" in said
@@ -309,7 +311,7 @@ def test_a_context_that_leads_nowhere(tmp_path: Path) -> None:
     [
         ("clusters: [\n", "k:2: is not YAML"),
         ("clusters:\n\t- name: x\n", "k:2: is not YAML"),
-        ("- a\n", "k:1: is no kubeconfig"),
+        ("- a\n", "k:1: is not a kubeconfig"),
         ("clusters: {}\nusers: 5\n", "k:2 users: a list is wanted"),
         ("clusters:\n- cluster: {}\n", "k:2 clusters[0]: each of clusters needs a name"),
         ("users:\n- {name: a, user: b}\n", "k:2 users[0]: each of users needs a name and a map called user"),
@@ -337,9 +339,9 @@ def test_all_faults_of_a_context_at_once(tmp_path: Path) -> None:
     }
     found = "\n".join(faults(write(tmp_path, "k", one(cluster, user))))
     for said in (
-        ".server: 'one.example:6443' is no URL",
+        ".server: 'one.example:6443' is not a URL",
         f"{tmp_path}/ca.pem cannot be read: No such file or directory",
-        "proxy-url: 'socks5://p' is no http:// or https:// URL, and other proxies are not known",
+        "proxy-url: 'socks5://p' is not an http:// or https:// URL, and other proxies are not known",
         f"{tmp_path}/no.pem cannot be read: No such file or directory",
         "client-key-data: is not base64",
         f"{tmp_path}/no-token: no such file",
@@ -364,18 +366,22 @@ def test_all_faults_of_a_context_at_once(tmp_path: Path) -> None:
 )
 def test_servers_that_are_no_url(tmp_path: Path, server: str) -> None:
     found = faults(write(tmp_path, "k", one({"server": server}, {})), HTTPS_PROXY="http://proxy:1")
-    assert len(found) == 1 and f".server: {server!r} is no URL\n    → https://HOST:PORT" in found[0]
+    assert len(found) == 1 and f".server: {server!r} is not a URL\n    → https://HOST:PORT" in found[0]
 
 
 def test_an_environment_s_proxy_that_is_no_url(tmp_path: Path) -> None:
     [found] = faults(write(tmp_path, "k", one(TLS, {})), HTTPS_PROXY="socks5://p")
-    assert found.startswith("HTTPS_PROXY: 'socks5://p' is no http:// or https:// URL")
+    assert found.startswith("HTTPS_PROXY: 'socks5://p' is not an http:// or https:// URL")
 
 
 @pytest.mark.parametrize(
     ("cluster", "user", "said"),
     [
-        ({**TLS, "certificate-authority-data": b64encode(b"no PEM").decode()}, {}, "no certificate in PEM"),
+        (
+            {**TLS, "certificate-authority-data": b64encode(b"no PEM").decode()},
+            {},
+            "not a certificate in PEM",
+        ),
         (
             {**TLS, "certificate-authority-data": "eA==", "insecure-skip-tls-verify": True},
             {},

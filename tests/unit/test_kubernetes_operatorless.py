@@ -13,20 +13,26 @@ import kubernetes_validate
 import pytest
 
 from ringleader.errors import RequestError
-from ringleader.launch.kubernetes.job_request import Request
+from ringleader.launch.kubernetes.job_request import JobRequest
 from ringleader.launch.kubernetes.job_view import pods_job_view
 from ringleader.launch.kubernetes.mpijob_builder import mpijob
-from ringleader.launch.kubernetes.operatorless_objects import MANAGER, PodsPlan, check_alone, owned, plan
+from ringleader.launch.kubernetes.operatorless_objects import (
+    MANAGER,
+    OperatorlessPlan,
+    check_operatorless,
+    owned,
+    plan,
+)
 from ringleader.mpijob.yaml_text import text_of
 from ringleader.render.kubernetes.operator_settings import OperatorSettings
 
 
-def request(**words: Any) -> Request:
+def request(**words: Any) -> JobRequest:
     given = {"name": "train", "namespace": "team", "command": ("python", "t.py"), "image": "x", "np": 2}
-    return Request(**(given | words))
+    return JobRequest(**(given | words))
 
 
-def planned(image: str = "", **words: Any) -> PodsPlan:
+def planned(image: str = "", **words: Any) -> OperatorlessPlan:
     return plan(mpijob(request(**words)), OperatorSettings(image=image, has_exec_spawn=True), run="RUN")
 
 
@@ -81,14 +87,14 @@ def test_what_needs_an_operator() -> None:
         )
     )
     with pytest.raises(RequestError) as caught:
-        check_alone(job)
+        check_operatorless(job)
     assert [fault.where for fault in caught.value.faults] == [
         "spec.runPolicy.suspend",
         "spec.runPolicy.schedulingPolicy",
         "metadata.annotations[ringleader/gang]",
         "metadata.annotations[ringleader/on-worker-failure]",
     ]
-    check_alone(mpijob(request(gang="none")))
+    check_operatorless(mpijob(request(gang="none")))
 
 
 def run_launcher(tmp_path: Path, getent: str | None, **annotations: str) -> subprocess.CompletedProcess[str]:

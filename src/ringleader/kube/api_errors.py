@@ -30,7 +30,7 @@ _REASONS = {
 }
 """HTTP status → the API's word for it, for answers that come from something in front of the server."""
 _SHOWN = 300
-"""How many characters of an answer that is no Status are shown."""
+"""How many characters of an answer that is not a ``Status`` are shown."""
 
 
 _CERTIFICATE = "see certificate-authority-data and tls-server-name in the context's cluster"

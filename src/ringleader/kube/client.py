@@ -265,7 +265,9 @@ class RestCluster:
         )
         found = await self._transport.call(request, warn)
         if not isinstance(found, dict):
-            what = f"{request.where} was answered with something that is no object: is this an API server?"
+            what = (
+                f"{request.where} was answered with something that is not an object: is this an API server?"
+            )
             raise UnreachableError(Fault(where=self._server, what=what))
         return found
 
@@ -311,11 +313,11 @@ class LineBuffer:
 
 
 def parse_change(line: bytes, where: str) -> Change:
-    """Return the change that a line of a watch tells. ApiError for an ERROR event, ValueError for no JSON."""
+    """Return the change that a line of a watch tells. ApiError for an ERROR event, else ValueError."""
     event: Any = json.loads(line)
     kind, value = (event.get("type"), event.get("object")) if isinstance(event, dict) else (None, None)
     if not isinstance(value, dict):
-        raise ValueError("no event of a watch")
+        raise ValueError("not an event of a watch")
     if kind == "ERROR":
         raise status_error(value, where)
     if kind not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):

@@ -94,7 +94,7 @@ class ExecPlugin:
         try:
             moment = datetime.fromisoformat(str(expires))
         except ValueError:
-            raise self._failed(f"gave an expirationTimestamp that is no time: {expires!r}")
+            raise self._failed(f"gave an expirationTimestamp that is not a time: {expires!r}")
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
         ends = moment.timestamp()
@@ -140,7 +140,7 @@ class ExecPlugin:
     async def _start(self) -> asyncio.subprocess.Process:
         spec = self._spec
         if spec.interactive == "Always" and not self._talks:
-            what = f"{spec.command} wants to talk to a person, and standard input is no terminal"
+            what = f"{spec.command} wants to talk to a person, and standard input is not a terminal"
             raise RefusedError(Fault(where=spec.where, what=what))
         told = {"interactive": self._talks, **({"cluster": spec.cluster} if spec.cluster is not None else {})}
         info = {"apiVersion": spec.api_version, "kind": "ExecCredential", "spec": told}
@@ -164,9 +164,9 @@ class ExecPlugin:
         try:
             answer = json.loads(out)
         except ValueError:
-            raise self._failed("printed something that is no JSON")
+            raise self._failed("printed something that is not JSON")
         if not isinstance(answer, dict) or answer.get("kind") != "ExecCredential":
-            raise self._failed("printed something that is no ExecCredential")
+            raise self._failed("printed something that is not an ExecCredential")
         if answer.get("apiVersion") != self._spec.api_version:
             said = answer.get("apiVersion")
             raise self._failed(f"speaks {said}, and the kubeconfig says {self._spec.api_version}")

@@ -41,7 +41,7 @@ async def credentials(
 
 
 def in_cluster(environ: Mapping[str, str], root: Path = Path("/")) -> Credentials | None:
-    """Return the account of the Pod that we run in; ``None`` where this is no Pod."""
+    """Return the account of the Pod that we run in; ``None`` where this is not a Pod."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "")
     folder = root / _ACCOUNT
     if not host or not port or not (folder / "token").is_file():
@@ -83,7 +83,7 @@ def of_context(chosen: Chosen, environ: Mapping[str, str]) -> Credentials:
         proxy=cluster.proxy,
     )
     if cluster.trust.authority or identity.certificate() is not None:
-        _ = found.ssl  # What is no certificate is told now, not with the first request.
+        _ = found.ssl  # What is not a certificate is told now, not with the first request.
     return found
 
 
@@ -96,5 +96,5 @@ def _nowhere(kubeconfig: str | None, environ: Mapping[str, str]) -> Fault:
         looked = f"KUBECONFIG={listed}"
     else:
         looked = f"KUBECONFIG is not set, {environ.get('HOME', '~')}/.kube/config"
-    what = f"no cluster is configured: {looked} is not there or empty, and this is no Pod"
+    what = f"no cluster is configured: {looked} is not there or empty, and this is not a Pod"
     return Fault(where="kubeconfig", what=what, hint=hint)

@@ -139,7 +139,7 @@ class Transport:
         try:
             return json.loads(body)
         except ValueError:
-            what = f"{request.where} was answered with something that is no JSON: is this an API server?"
+            what = f"{request.where} was answered with something that is not JSON: is this an API server?"
             raise UnreachableError(Fault(where=self._credentials.server, what=what))
 
     @asynccontextmanager

@@ -115,7 +115,7 @@ def choose(config: Kubeconfig, context: str | None) -> Chosen:
     if entry is None:
         place = "--context" if context else _names(config.files)
         said = "" if context else "the current-context "
-        raise RequestError(Fault(where=place, what=f"{said}{name!r} is no context ({known})"))
+        raise RequestError(Fault(where=place, what=f"{said}{name!r} is not a context ({known})"))
     return _resolve(config, entry)
 
 
@@ -170,7 +170,7 @@ def _read_file(path: Path) -> tuple[str, dict[str, list[Entry]]]:
         return "", {}
     value, lines = found[0].value, found[0].places.lines
     if not isinstance(value, dict):
-        raise RequestError(Fault(where=f"{path}:1", what="is no kubeconfig: a map is wanted"))
+        raise RequestError(Fault(where=f"{path}:1", what="is not a kubeconfig: a map is wanted"))
     faults: list[Fault] = []
     sections = {section: _entries(path, value, section, lines, faults) for section in _SECTIONS}
     current = value.get("current-context") or ""

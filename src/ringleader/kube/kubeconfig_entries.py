@@ -34,7 +34,9 @@ def cluster_of(entry: Entry, environ: Mapping[str, str], faults: list[Fault]) ->
     server = _text(entry, "server", faults)
     place = f"{entry.where} clusters[{entry.name}]"
     if not _is_url(server):
-        faults.append(Fault(where=f"{place}.server", what=f"{server!r} is no URL", hint="https://HOST:PORT"))
+        faults.append(
+            Fault(where=f"{place}.server", what=f"{server!r} is not a URL", hint="https://HOST:PORT")
+        )
     authority = _content(entry, "certificate-authority", faults)
     is_blind = entry.value.get("insecure-skip-tls-verify") is True
     if authority and is_blind:
@@ -43,7 +45,7 @@ def cluster_of(entry: Entry, environ: Mapping[str, str], faults: list[Fault]) ->
     said = _text(entry, "proxy-url", faults)
     proxy = said or (proxy_of(server, environ) if _is_url(server) else "")
     if proxy and not _is_url(proxy):
-        what = f"{proxy!r} is no http:// or https:// URL, and other proxies are not known"
+        what = f"{proxy!r} is not an http:// or https:// URL, and other proxies are not known"
         faults.append(Fault(where=f"{place}.proxy-url" if said else "HTTPS_PROXY", what=what))
     return ClusterEntry(
         server=server,

@@ -92,4 +92,4 @@ async def with_retries(
         else:
             outage.over()
             return found
-    raise AssertionError("counting has no end")
+    raise AssertionError("counting does not end")

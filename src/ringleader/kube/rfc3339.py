@@ -11,7 +11,7 @@ def text_of(seconds: float) -> str:
 
 
 def seconds_of(text: str) -> float | None:
-    """Return the seconds since the epoch; ``None`` for what is empty or no time."""
+    """Return the seconds since the epoch; ``None`` for what is empty or not a time."""
     if not text:
         return None
     try:

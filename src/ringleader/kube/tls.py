@@ -34,7 +34,7 @@ class Trust:
 
 
 def client_context(trust: Trust, pair: KeyPair | None) -> ssl.SSLContext:
-    """Return the TLS settings of a client. RequestError for what is no certificate or no key to it."""
+    """Return the TLS settings of a client. RequestError for a certificate or key that cannot be used."""
     if trust.is_blind:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
@@ -53,7 +53,7 @@ def _trusting(trust: Trust) -> ssl.SSLContext:
         return ssl.create_default_context(cadata=trust.authority or None)
     except (ssl.SSLError, ValueError):
         raise RequestError(
-            Fault(where=trust.where, what="the certificate authority is no certificate in PEM")
+            Fault(where=trust.where, what="the certificate authority is not a certificate in PEM")
         )
 
 

@@ -40,7 +40,7 @@ def owner(job: MPIJob) -> Document:
 
 
 def metadata(job: MPIJob, name: str) -> Document:
-    """Return the metadata of an object of a job that is no Pod."""
+    """Return the metadata of an object of a job that is not a Pod."""
     return {
         "name": name,
         "namespace": job.metadata.namespace,

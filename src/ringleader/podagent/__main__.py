@@ -84,7 +84,7 @@ def _server() -> str:
         os.environ.get("KUBERNETES_SERVICE_PORT", "443"),
     )
     if not host:
-        what = "KUBERNETES_SERVICE_HOST is not set: this is no Pod"
+        what = "KUBERNETES_SERVICE_HOST is not set: this is not a Pod"
         raise RequestError(Fault(where="environment", what=what))
     return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
 

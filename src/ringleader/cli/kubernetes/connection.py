@@ -67,7 +67,7 @@ def checked_namespace(name: str | None) -> str:
 
     if name is not None and not is_namespace(name):
         hint = "use a-z, 0-9 and -"
-        raise RequestError(Fault(where="--namespace", what=f"{name!r} is no namespace's name", hint=hint))
+        raise RequestError(Fault(where="--namespace", what=f"{name!r} is not a namespace's name", hint=hint))
     return name or ""
 
 

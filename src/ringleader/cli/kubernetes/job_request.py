@@ -1,4 +1,4 @@
-"""The words of a job on Kubernetes become a ``Request`` and its MPIJob; every fault at once. Pure."""
+"""The words of a job on Kubernetes become a ``JobRequest`` and its MPIJob; every fault at once. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ringleader.cli.options.host_options import Faults, ReadText
 from ringleader.cli.options.kubernetes_options import JobWords
 from ringleader.cli.options.rank_variables import parse_env_file, parse_words
 from ringleader.errors import RequestError
-from ringleader.launch.kubernetes.job_request import PODS_HOME, Pairs, Request
+from ringleader.launch.kubernetes.job_request import DEFAULT_SSH_PATH, JobRequest, Pairs
 from ringleader.launch.kubernetes.mpijob_builder import mpijob
 from ringleader.mpijob.annotations import RDMA, SPAWN_EXEC, SPAWN_SSH
 from ringleader.mpijob.model import CleanPodPolicy, MpiImplementation, MPIJob
@@ -39,7 +39,7 @@ def request_of(
     suffix: str,
     environ: Mapping[str, str],
     read: ReadText,
-) -> Request:
+) -> JobRequest:
     """Return the request; what is wrong is added to ``faults``.
 
     ``suffix``: five random letters and digits for a name of our own making, or nothing. ``read`` is only used
@@ -50,7 +50,7 @@ def request_of(
     gpus = given.gpus if given.gpus and given.gpus.isdigit() else "1"
     slots = slots or max(1, int(gpus))
     np = words.count("-n", given.np, faults, least=1)
-    request = Request(
+    request = JobRequest(
         name=_name(given, suffix),
         namespace=namespace,
         command=_command(given, faults),
@@ -70,7 +70,7 @@ def request_of(
     return _with_nics(_with_policy(_with_pods(request, given, faults), given, faults), given, faults)
 
 
-def _with_nics(request: Request, given: JobWords, faults: Faults) -> Request:
+def _with_nics(request: JobRequest, given: JobWords, faults: Faults) -> JobRequest:
     """Add the NICs of the workers."""
     resources = dict(request.resources)
     gpus = resources.get(given.gpu_resource, "")
@@ -103,7 +103,7 @@ def _with_nics(request: Request, given: JobWords, faults: Faults) -> Request:
     )
 
 
-def _with_pods(request: Request, given: JobWords, faults: Faults) -> Request:
+def _with_pods(request: JobRequest, given: JobWords, faults: Faults) -> JobRequest:
     """Add what the Pods look like and where they may run."""
     shm = None if given.shm_size == "none" else words.quantity("--shm-size", given.shm_size, faults)
     return replace(
@@ -123,11 +123,11 @@ def _with_pods(request: Request, given: JobWords, faults: Faults) -> Request:
         labels=words.labels("--label", given.label, faults),
         annotations=words.notes("--annotation", given.annotation, faults),
         ssh_auth_mount_path=_absolute("--ssh-auth-mount-path", given.ssh_auth_mount_path, faults)
-        or PODS_HOME,
+        or DEFAULT_SSH_PATH,
     )
 
 
-def _with_policy(request: Request, given: JobWords, faults: Faults) -> Request:
+def _with_policy(request: JobRequest, given: JobWords, faults: Faults) -> JobRequest:
     """Add when the job runs, for how long, and what is left of it."""
     return replace(
         request,
@@ -143,7 +143,7 @@ def _with_policy(request: Request, given: JobWords, faults: Faults) -> Request:
     )
 
 
-def job_of(request: Request, faults: Faults) -> MPIJob:
+def job_of(request: JobRequest, faults: Faults) -> MPIJob:
     """Return the request's job, or raise RequestError with ``faults`` and what the job's own rules find."""
     job = mpijob(request)
     try:
@@ -155,17 +155,17 @@ def job_of(request: Request, faults: Faults) -> MPIJob:
     return job
 
 
-def readable_secrets(request: Request) -> tuple[str, ...]:
+def readable_secrets(request: JobRequest) -> tuple[str, ...]:
     """Return the variables whose names speak of secrets and whose values stand in the manifest."""
     return tuple(name for name, _ in request.env if is_secret(name))
 
 
-def remarks_on(request: Request) -> tuple[str, ...]:
+def remarks_on(request: JobRequest) -> tuple[str, ...]:
     """Return what the user should know of the NICs that he asks for."""
     if request.rdma is None:
         return ()
     # Where the keys do not lie in root's home, the image's user is another.
-    is_root = None if request.ssh_auth_mount_path == PODS_HOME else False
+    is_root = None if request.ssh_auth_mount_path == DEFAULT_SSH_PATH else False
     return remarks(request.rdma, is_root=is_root)
 
 
@@ -193,7 +193,7 @@ def _image(given: JobWords, faults: Faults) -> str:
     if not image:
         faults.add("--image", "missing", "the image in which COMMAND and an MPI lie")
     elif re.search(r"\s", image) or image != image.strip("/:"):
-        faults.add("--image", f"{image!r} is no image", "such as registry.example.org/team/train:1.2")
+        faults.add("--image", f"{image!r} is not an image", "such as registry.example.org/team/train:1.2")
     return image
 
 
@@ -242,7 +242,7 @@ def _port(given: JobWords, faults: Faults) -> int:
     if port is not None and not 1 <= port <= 65535:
         faults.add("--master-port", f"{port} is no port number", "use 1 to 65535")
         port = None
-    return port or Request.master_port
+    return port or JobRequest.master_port
 
 
 def _absolute(option: str, path: str | None, faults: Faults) -> str | None:

@@ -21,7 +21,7 @@ from ringleader.text_files import read_text
 if TYPE_CHECKING:
     from ringleader.cli.kubernetes.follow_job import Work
     from ringleader.launch.kubernetes.exit_status import End
-    from ringleader.launch.kubernetes.job_request import Request
+    from ringleader.launch.kubernetes.job_request import JobRequest
     from ringleader.mpijob.model import MPIJob
     from ringleader.render.kubernetes.operator_settings import OperatorSettings
 
@@ -56,7 +56,7 @@ def run_words(on: Where, cluster: ClusterWords, job: JobWords, follow: FollowWor
     return run_job(on, cluster, made, follow, start_timeout=start_timeout)
 
 
-def tell(request: Request) -> None:
+def tell(request: JobRequest) -> None:
     """Tell the user what he should know of his request, on standard error."""
     from ringleader.cli.kubernetes.job_request import readable_secrets, remarks_on
 
@@ -74,7 +74,7 @@ def run_job(
     """Send a job and follow it; return the exit code."""
     job = _named(job)
     if on == "pods":
-        check_alone(job, follow)
+        check_operatorless(job, follow)
     if follow.dry_run:
         sys.stdout.write(rehearsed(on, job, follow))
         return 0
@@ -152,13 +152,13 @@ def objects(on: Where, job: MPIJob, follow: FollowWords) -> list[dict[str, Any]]
     return [first, *(owned(one, name=name, uid=JOB_UID) for one in rest)]
 
 
-def check_alone(job: MPIJob, follow: FollowWords) -> None:
+def check_operatorless(job: MPIJob, follow: FollowWords) -> None:
     """Raise RequestError with all that cannot be done without an operator."""
     from ringleader.launch.kubernetes import operatorless_objects
     from ringleader.render.kubernetes.job_validation import check
 
     faults: list[Fault] = []
-    for checked in (operatorless_objects.check_alone, lambda one: check(one, _settings(follow))):
+    for checked in (operatorless_objects.check_operatorless, lambda one: check(one, _settings(follow))):
         try:
             checked(job)
         except RequestError as error:

@@ -78,12 +78,12 @@ def several(ctx: click.Context) -> str:
     """Return a job's objects in the order in which they are sent. Remarks go to standard error."""
     with needs_kubernetes():
         from ringleader.cli.kubernetes.job_request import job_of
-        from ringleader.cli.kubernetes.run_job import check_alone, objects, tell
+        from ringleader.cli.kubernetes.run_job import check_operatorless, objects, tell
     faults = Faults()
     request = asked(ctx.params, namespace=_namespace(ctx, faults), faults=faults)
     job = job_of(request, faults)
     follow = FollowWords(operator_image=ctx.params["operator_image"])
-    check_alone(job, follow)
+    check_operatorless(job, follow)
     tell(request)
     return printed([*claim_templates(request), *objects("pods", job, follow)], as_json=ctx.params["as_json"])
 

@@ -24,7 +24,7 @@ from ringleader.errors import RequestError
 from ringleader.text_files import read_text
 
 if TYPE_CHECKING:
-    from ringleader.launch.kubernetes.job_request import Request
+    from ringleader.launch.kubernetes.job_request import JobRequest
 
 JOB_NAMES = frozenset(part.name for part in fields(JobWords))
 """Parameters that describe a job."""
@@ -46,7 +46,7 @@ REQUEST_OPTIONS: tuple[click.Option, ...] = (
 JSON = click.Option(["--json", "as_json"], is_flag=True, help="Print JSON: the object, or a List of several.")
 
 
-def asked(params: Mapping[str, Any], *, namespace: str, faults: Faults) -> Request:
+def asked(params: Mapping[str, Any], *, namespace: str, faults: Faults) -> JobRequest:
     """Return the request that the options make; what is wrong is added to ``faults``.
 
     A job without a name is called after its script: the same words always print the same.
@@ -74,7 +74,7 @@ def said_namespace(params: Mapping[str, Any], faults: Faults) -> str:
         return ""
 
 
-def claim_templates(request: Request) -> list[dict[str, Any]]:
+def claim_templates(request: JobRequest) -> list[dict[str, Any]]:
     """Return the ResourceClaimTemplate that a job needs beside it, if it does."""
     from ringleader.render.rdma.resource_claims import template
 

@@ -24,7 +24,7 @@ LOOK_AGAIN = 0.5
 async def remove(
     cluster: Cluster, job: JobView, *, within: float = 0.0, tell: Callable[[str], None] = lambda text: None
 ) -> None:
-    """Delete a job; the cluster's garbage collector takes what it owned. One that is gone is no error.
+    """Delete a job; the cluster's garbage collector takes what it owned. One that is gone is not an error.
 
     ``within``: seconds that it is tried again while the server does not answer, of which ``tell`` is told.
     """

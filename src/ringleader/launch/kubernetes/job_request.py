@@ -13,7 +13,7 @@ from ringleader.render.rdma.request import Grant
 Pairs = tuple[tuple[str, str], ...]
 """Names with their values, in the order in which they were given."""
 
-PODS_HOME = "/root/.ssh"
+DEFAULT_SSH_PATH = "/root/.ssh"
 """Where ssh keys lie unless the image wants them elsewhere."""
 
 
@@ -29,7 +29,7 @@ class Mount:
 
 @dataclass(frozen=True, kw_only=True)
 class Toleration:
-    """A taint that the Pods put up with."""
+    """A taint that the Pods tolerate."""
 
     key: str
     value: str | None = None
@@ -48,7 +48,7 @@ class SecretValue:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class JobRequest:
     """A complete request for a job of ``np`` ranks."""
 
     name: str
@@ -105,7 +105,7 @@ class Request:
     annotations: Pairs = ()
     spawn: str = ""
     """``ssh`` or ``exec``; empty: what the operator does by itself."""
-    ssh_auth_mount_path: str = PODS_HOME
+    ssh_auth_mount_path: str = DEFAULT_SSH_PATH
 
     @property
     def ssh_port(self) -> int | None:

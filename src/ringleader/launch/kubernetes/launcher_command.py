@@ -6,7 +6,7 @@ Here is said how many ranks there are, what they run, and which variables they g
 
 from __future__ import annotations
 
-from ringleader.launch.kubernetes.job_request import Request
+from ringleader.launch.kubernetes.job_request import JobRequest
 from ringleader.launch.kubernetes.pod_template import Program, unexpanded
 from ringleader.mpijob import object_names
 from ringleader.mpijob.model import MpiImplementation
@@ -26,7 +26,7 @@ _RANK = (
 """What torchrun would tell a rank, from what the MPI tells it: scripts for torchrun run unchanged."""
 
 
-def launcher_program(request: Request) -> Program:
+def launcher_program(request: JobRequest) -> Program:
     """Return how the launcher starts the ranks."""
     env = _environment(request)
     ranks = ("sh", "-c", _RANK, "sh", *request.command)
@@ -51,7 +51,7 @@ def launcher_program(request: Request) -> Program:
     )
 
 
-def _port(request: Request) -> tuple[str, ...]:
+def _port(request: JobRequest) -> tuple[str, ...]:
     """Return what tells ssh the workers' port.
 
     Every controller sets these variables in the container, and its own come after ours: so they are changed
@@ -63,7 +63,7 @@ def _port(request: Request) -> tuple[str, ...]:
     return ("env", *(f"{name}={args}" for name in SSH_ARGS_OF[request.mpi]))
 
 
-def _environment(request: Request) -> tuple[tuple[str, str], ...]:
+def _environment(request: JobRequest) -> tuple[tuple[str, str], ...]:
     values = {
         "MASTER_ADDR": _first_host(request),
         "MASTER_PORT": str(request.master_port),
@@ -78,14 +78,14 @@ def _environment(request: Request) -> tuple[tuple[str, str], ...]:
     return tuple((values | nics | dict(request.env)).items())
 
 
-def _first_host(request: Request) -> str:
+def _first_host(request: JobRequest) -> str:
     """Return the host of rank 0 as every Pod of the namespace resolves it, whatever the cluster's domain."""
     if request.run_launcher_as_worker:
         return f"{object_names.launcher(request.name)}.{object_names.service(request.name)}"
     return f"{object_names.worker(request.name, 0)}.{object_names.service(request.name)}"
 
 
-def _threads(request: Request) -> int:
+def _threads(request: JobRequest) -> int:
     """Return a rank's share of its worker's CPUs, where those are limited: the node's cores are more."""
     amount = dict(request.resources).get("cpu", "")
     milli = amount.removesuffix("m") if amount.endswith("m") else f"{amount}000"

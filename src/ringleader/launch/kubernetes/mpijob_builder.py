@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ringleader.launch.kubernetes.job_request import Request
+from ringleader.launch.kubernetes.job_request import JobRequest
 from ringleader.launch.kubernetes.launcher_command import launcher_program
 from ringleader.launch.kubernetes.pod_template import Program, pod_template, unexpanded
 from ringleader.mpijob.annotations import GANG, SPAWN
@@ -28,7 +28,7 @@ KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 VOLCANO = "volcano"
 
 
-def mpijob(request: Request) -> MPIJob:
+def mpijob(request: JobRequest) -> MPIJob:
     """Return the job that a request asks for. What is wrong with it, ``ringleader.mpijob.parser`` finds."""
     own = Program(command=(), args=(), env=())
     launcher_gets = request.resources if request.run_launcher_as_worker else request.launcher_resources
@@ -60,7 +60,7 @@ def mpijob(request: Request) -> MPIJob:
     return job if request.rdma is None else _with_nics(job, request, request.rdma)
 
 
-def _with_nics(job: MPIJob, request: Request, nics: Grant) -> MPIJob:
+def _with_nics(job: MPIJob, request: JobRequest, nics: Grant) -> MPIJob:
     """Return a job whose templates of Pods in which ranks run have their NICs."""
     specs, port = job.spec.mpi_replica_specs, request.ssh_port
     launcher, worker = specs.launcher, specs.worker
@@ -87,11 +87,11 @@ def _ordered(template: dict[str, Any]) -> dict[str, Any]:
     return {name: template[name] for name in ("metadata", "spec") if name in template}
 
 
-def _waits_for_kueue(request: Request) -> bool:
+def _waits_for_kueue(request: JobRequest) -> bool:
     return bool(request.queue) and request.gang != VOLCANO
 
 
-def _run_policy(request: Request) -> RunPolicy:
+def _run_policy(request: JobRequest) -> RunPolicy:
     scheduling = None
     if request.queue and request.gang == VOLCANO:
         scheduling = SchedulingPolicy(queue=request.queue)

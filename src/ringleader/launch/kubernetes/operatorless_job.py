@@ -15,7 +15,7 @@ from ringleader.kube.retry import Outage, with_retries
 from ringleader.launch.kubernetes.job_deletion import PATIENCE, remove
 from ringleader.launch.kubernetes.job_snapshot import JobView
 from ringleader.launch.kubernetes.job_view import pods_job_view
-from ringleader.launch.kubernetes.operatorless_objects import RUN, Document, PodsPlan, owned, plan
+from ringleader.launch.kubernetes.operatorless_objects import RUN, Document, OperatorlessPlan, owned, plan
 from ringleader.launch.kubernetes.refusal_messages import refused
 from ringleader.mpijob import object_names
 from ringleader.mpijob.model import MPIJob
@@ -81,7 +81,7 @@ class OperatorlessSubmission:
     def _is_ours(self, document: Object) -> bool:
         return (document["metadata"].get("annotations") or {}).get(RUN) == self._run
 
-    def _parts(self, made: PodsPlan) -> Sequence[Document]:
+    def _parts(self, made: OperatorlessPlan) -> Sequence[Document]:
         if made.secret is None:
             return made.parts
         from ringleader.kube.ssh_keys import generate

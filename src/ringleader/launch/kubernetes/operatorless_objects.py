@@ -53,7 +53,7 @@ _GIVE_UP = """\
 
 
 @dataclass(frozen=True, kw_only=True)
-class PodsPlan:
+class OperatorlessPlan:
     """The objects of one job, none with an owner yet."""
 
     launcher: Document
@@ -71,7 +71,7 @@ class PodsPlan:
         return (self.launcher, *self.parts, *keys, *self.workers)
 
 
-def check_alone(job: MPIJob) -> None:
+def check_operatorless(job: MPIJob) -> None:
     """Raise RequestError with everything in a job that only an operator can do."""
     policy, notes, meta = job.spec.run_policy, job.metadata.annotations, job.metadata
     asked = {
@@ -88,14 +88,14 @@ def check_alone(job: MPIJob) -> None:
         raise RequestError(faults)
 
 
-def plan(job: MPIJob, settings: OperatorSettings, *, run: str) -> PodsPlan:
+def plan(job: MPIJob, settings: OperatorSettings, *, run: str) -> OperatorlessPlan:
     """Return what a job becomes. ``run`` marks this call."""
     waits = not settings.image
     parts = [_service(job, by_readiness=waits), config_map.config_map(job, range(job.workers), settings)]
     if exec_spawn.is_exec(job):
         pods = [object_names.worker(job.metadata.name, index) for index in range(job.workers)]
         parts += [exec_spawn.service_account(job), exec_spawn.role(job, pods), exec_spawn.role_binding(job)]
-    return PodsPlan(
+    return OperatorlessPlan(
         launcher=_launcher(job, settings, run=run, waits=waits),
         parts=tuple(_ours(part) for part in parts),
         secret=None if exec_spawn.is_exec(job) else _ours(ssh_secret.secret(job)),

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ringleader.launch.kubernetes.job_request import Pairs, Request, Toleration
+from ringleader.launch.kubernetes.job_request import JobRequest, Pairs, Toleration
 from ringleader.mpijob.annotations import PREFIX
 from ringleader.render.rdma.pod_nics import give
 from ringleader.render.rdma.profile import Spread
@@ -34,7 +34,7 @@ def unexpanded(text: str) -> str:
     return _EXPANDED.sub(lambda match: match.group() * 2, text)
 
 
-def pod_template(request: Request, role: str, program: Program, resources: Pairs) -> dict[str, Any]:
+def pod_template(request: JobRequest, role: str, program: Program, resources: Pairs) -> dict[str, Any]:
     """Return the Pod template of a role (``launcher``, ``worker``) that runs a program, without NICs."""
     metadata: dict[str, Any] = {}
     if request.labels:
@@ -46,7 +46,7 @@ def pod_template(request: Request, role: str, program: Program, resources: Pairs
     return template | {"spec": _pod(request, _container(request, role, program, resources), role)}
 
 
-def _pod(request: Request, container: dict[str, Any], role: str) -> dict[str, Any]:
+def _pod(request: JobRequest, container: dict[str, Any], role: str) -> dict[str, Any]:
     spec: dict[str, Any] = {"containers": [container]}
     volumes = [{"name": _volume(index), **mount.volume} for index, mount in enumerate(request.mounts)]
     if _has_ranks(request, role) and request.shm_size is not None:
@@ -67,7 +67,7 @@ def _pod(request: Request, container: dict[str, Any], role: str) -> dict[str, An
     return spec
 
 
-def _container(request: Request, role: str, program: Program, resources: Pairs) -> dict[str, Any]:
+def _container(request: JobRequest, role: str, program: Program, resources: Pairs) -> dict[str, Any]:
     container: dict[str, Any] = {"name": role, "image": request.image}
     if request.pull_policy:
         container["imagePullPolicy"] = request.pull_policy
@@ -96,7 +96,7 @@ def _container(request: Request, role: str, program: Program, resources: Pairs) 
     return container | ({"volumeMounts": mounts} if mounts else {})
 
 
-def _has_ranks(request: Request, role: str) -> bool:
+def _has_ranks(request: JobRequest, role: str) -> bool:
     return role == "worker" or request.run_launcher_as_worker
 
 
@@ -113,7 +113,7 @@ def _toleration(toleration: Toleration) -> dict[str, Any]:
     return found | ({"effect": toleration.effect} if toleration.effect else {})
 
 
-def single_pod(request: Request) -> dict[str, Any]:
+def single_pod(request: JobRequest) -> dict[str, Any]:
     """Return the Pod that runs a request's command once, with the GPUs and NICs of one worker."""
     env = ({} if request.rdma is None else dict(request.rdma.env)) | dict(request.env)
     program = Program(

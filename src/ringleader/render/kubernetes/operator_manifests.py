@@ -96,13 +96,15 @@ def check(wish: Installation) -> None:
     for option, name in (("--install-in", wish.namespace), ("--namespace", wish.scope)):
         if name and not object_names.is_namespace(name):
             faults.append(
-                Fault(where=option, what=f"{name!r} is no namespace's name", hint="use a-z, 0-9 and -")
+                Fault(where=option, what=f"{name!r} is not a namespace's name", hint="use a-z, 0-9 and -")
             )
     if wish.name != NAME and len(wish.scope) > _LONGEST_SCOPE:
         what = f"{wish.scope!r} is longer than {_LONGEST_SCOPE} characters: objects are named after it"
         faults.append(Fault(where="--namespace", what=what, hint="install it there: leave out --install-in"))
     if not wish.image or any(letter.isspace() for letter in wish.image):
-        faults.append(Fault(where="--image", what=f"{wish.image!r} is no image", hint="REGISTRY/NAME:TAG"))
+        faults.append(
+            Fault(where="--image", what=f"{wish.image!r} is not an image", hint="REGISTRY/NAME:TAG")
+        )
     if wish.replicas < 1:
         faults.append(Fault(where="--replicas", what=f"{wish.replicas}, must be at least 1"))
     if wish.wait_timeout is not None and not 0 < wish.wait_timeout < float("inf"):

@@ -154,7 +154,7 @@ def _number(notes: Mapping[str, str], field: str, found: list[Fault]) -> int | N
     if text is None:
         return None
     if not (text.isascii() and text.isdecimal()) or len(text) > 9:
-        found.append(Fault(where=_place(field), what=f"{text!r} is no number", hint='in quotes: "1"'))
+        found.append(Fault(where=_place(field), what=f"{text!r} is not a number", hint='in quotes: "1"'))
         return None
     return int(text)
 
