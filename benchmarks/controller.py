@@ -408,8 +408,9 @@ def deciding(workers: int = 3000) -> dict[str, float]:
     """Return the milliseconds that one decision on a large job takes, at its beginning and while it runs."""
     from dataclasses import replace
 
-    from ringleader.controller.decide.decision import ContainerFacts, Observed, PodFacts
+    from ringleader.controller.decide.decision import Observed
     from ringleader.controller.decide.policy_order import decide
+    from ringleader.kube.pod_view import ContainerView, PodView
     from ringleader.mpijob.model import Metadata
     from ringleader.mpijob.parser import read
     from ringleader.render.kubernetes.operator_settings import OperatorSettings
@@ -418,7 +419,7 @@ def deciding(workers: int = 3000) -> dict[str, float]:
     meta: Metadata = replace(found.metadata, uid="u", creation_timestamp="2026-01-01T00:00:00Z")
     found = replace(found, metadata=meta)
     pods = tuple(
-        PodFacts(
+        PodView(
             name=f"d-worker-{index}",
             uid=f"u{index}",
             role="worker",
@@ -427,7 +428,7 @@ def deciding(workers: int = 3000) -> dict[str, float]:
             phase="Running",
             is_ready=True,
             node="n",
-            containers=(ContainerFacts(name="main", state="running"),),
+            containers=(ContainerView(name="main", state="running"),),
         )
         for index in range(workers)
     )

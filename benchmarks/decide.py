@@ -17,10 +17,11 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
-from ringleader.controller.decide.decision import ContainerFacts, Create, CreateKeys, Observed, PodFacts
+from ringleader.controller.decide.decision import Create, CreateKeys, Observed
 from ringleader.controller.decide.invalid_spec import status_of
 from ringleader.controller.decide.policy_order import decide
 from ringleader.kube import rfc3339
+from ringleader.kube.pod_view import ContainerView, PodView
 from ringleader.mpijob.model import MPIJob
 from ringleader.mpijob.parser import read
 from ringleader.render.kubernetes.launcher_and_workers import worker_pod
@@ -90,7 +91,7 @@ def made(job: MPIJob) -> tuple[MPIJob, Observed]:
             document = {**document, "metadata": {**document["metadata"], "uid": f"uid-{document['kind']}"}}
             found[FIELDS[document["kind"]]] = document
     pods = tuple(
-        PodFacts(
+        PodView(
             name=f"big-worker-{index}",
             uid=f"{index:08x}-0000-4000-8000-000000000000",
             role="worker",
@@ -106,9 +107,9 @@ def made(job: MPIJob) -> tuple[MPIJob, Observed]:
 
 def running(observed: Observed) -> Observed:
     """All workers and the launcher run."""
-    main = (ContainerFacts(name="main", state="running"),)
+    main = (ContainerView(name="main", state="running"),)
     workers = (replace(pod, phase="Running", is_ready=True, containers=main) for pod in observed.pods)
-    launcher = PodFacts(
+    launcher = PodView(
         name="big-launcher-x",
         uid="launcher",
         role="launcher",

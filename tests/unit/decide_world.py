@@ -10,7 +10,6 @@ from typing import Any
 
 from ringleader.controller.decide.decision import (
     Action,
-    ContainerFacts,
     Create,
     CreateKeys,
     CreateWorker,
@@ -19,13 +18,13 @@ from ringleader.controller.decide.decision import (
     JobEvent,
     Observed,
     Patch,
-    PodFacts,
     Rejection,
 )
 from ringleader.controller.decide.invalid_spec import status_of
 from ringleader.controller.decide.policy_order import decide
 from ringleader.kube import rfc3339
 from ringleader.kube.api_resources import MPIJOBS, PODS, of_document
+from ringleader.kube.pod_view import ContainerView, PodView
 from ringleader.mpijob.model import MPIJob
 from ringleader.mpijob.parser import read
 from ringleader.mpijob.status import Condition
@@ -82,7 +81,7 @@ class World:
     settings: OperatorSettings = SETTINGS
     objects: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By kind."""
-    pods: dict[str, PodFacts] = field(default_factory=dict)
+    pods: dict[str, PodView] = field(default_factory=dict)
     rejections: tuple[Rejection, ...] = ()
     logs: dict[str, str] = field(default_factory=dict)
     """What a log would end with."""
@@ -155,7 +154,7 @@ class World:
                 assert name not in self.pods, "a worker is made over one that is there"
                 document = worker_pod(self.job, index, self.settings)
                 assert document["metadata"]["name"] == name
-                self.pods[name] = PodFacts(
+                self.pods[name] = PodView(
                     name=name,
                     uid=self.uid(),
                     role="worker",
@@ -231,13 +230,13 @@ class World:
         """Pods run and are ready; without names all of them that are pending."""
         for pod in list(self.pods.values()):
             if pod.name in names or (not names and pod.phase == "Pending"):
-                main = ContainerFacts(name="main", state="running")
+                main = ContainerView(name="main", state="running")
                 self.change(pod.name, phase="Running", is_ready=True, containers=(main,))
         return self
 
     def fail(self, name: str, code: int = 1, *, reason: str = "Error", at: str = "", **fields: Any) -> World:
         """A Pod's container ends badly."""
-        ended = ContainerFacts(
+        ended = ContainerView(
             name="main",
             state="terminated",
             exit_code=code,
@@ -254,7 +253,7 @@ class World:
         """The Job controller makes the launcher's Pod; return its name."""
         job = self.objects["Job"]
         name = f"{job['metadata']['name']}-{self.counter():05d}"
-        self.pods[name] = PodFacts(
+        self.pods[name] = PodView(
             name=name,
             uid=self.uid(),
             role="launcher",

@@ -8,9 +8,9 @@ from tests.unit.decide_world import World, make_job
 from ringleader.controller.decide.decision_builder import DecisionBuilder
 from ringleader.controller.decide.restarts import COUNT
 from ringleader.controller.decide.startup_policy import job_document
-from ringleader.controller.runtime.projections import pod_facts
 from ringleader.kube import rfc3339
-from ringleader.kube.metadata import annotations_of
+from ringleader.kube.object_fields import annotations_of
+from ringleader.kube.pod_view import pod_view
 from ringleader.mpijob.annotations import ON_WORKER_FAILURE, RESTART_LIMIT
 
 DRAINED = "EvictionByEvictionAPI"
@@ -73,8 +73,8 @@ def test_a_drained_launcher_is_no_failure_where_kubernetes_can_tell(
 
 def test_why_a_pod_was_taken_away_is_read_from_its_conditions() -> None:
     condition = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
-    assert pod_facts({"status": {"conditions": [condition]}}).disruption == "PreemptionByScheduler"
-    assert pod_facts({"status": {"conditions": [{**condition, "status": "False"}]}}).disruption == ""
+    assert pod_view({"status": {"conditions": [condition]}}).disruption == "PreemptionByScheduler"
+    assert pod_view({"status": {"conditions": [{**condition, "status": "False"}]}}).disruption == ""
 
 
 @pytest.mark.parametrize("phase", ["Running", "Pending"])

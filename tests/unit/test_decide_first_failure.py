@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ringleader.controller.decide.decision import ContainerFacts, LogRequest, PodFacts
+from ringleader.controller.decide.decision import LogRequest
 from ringleader.controller.decide.first_failure import (
     FIRST_FAILURE,
     Failure,
@@ -18,26 +18,27 @@ from ringleader.controller.decide.first_failure import (
     with_first_failure,
 )
 from ringleader.controller.decide.ownership import JobPods
+from ringleader.kube.pod_view import ContainerView, PodView
 
 
-def ended(code: int | None, reason: str = "Error", *, at: str = "", **more: object) -> ContainerFacts:
+def ended(code: int | None, reason: str = "Error", *, at: str = "", **more: object) -> ContainerView:
     fields = {"name": "main", "state": "terminated", "exit_code": code, "reason": reason, "finished_at": at}
-    return ContainerFacts(**{**fields, **more})  # type: ignore[arg-type]
+    return ContainerView(**{**fields, **more})  # type: ignore[arg-type]
 
 
-def pod(name: str, *containers: ContainerFacts, phase: str = "Failed", **more: str) -> PodFacts:
+def pod(name: str, *containers: ContainerView, phase: str = "Failed", **more: str) -> PodView:
     role = "launcher" if "launcher" in name else "worker"
-    return PodFacts(name=name, uid=name, role=role, phase=phase, containers=containers, **more)  # type: ignore
+    return PodView(name=name, uid=name, role=role, phase=phase, containers=containers, **more)  # type: ignore
 
 
-def pods(*found: PodFacts) -> JobPods:
+def pods(*found: PodView) -> JobPods:
     workers = {i: one for i, one in enumerate(one for one in found if one.role == "worker")}
     launchers = tuple(one for one in found if one.role == "launcher")
     return JobPods(workers=workers, surplus=(), launchers=launchers, remains=(), missing=())
 
 
-RUNNING = ContainerFacts(name="main", state="running")
-AGAIN = ContainerFacts(
+RUNNING = ContainerView(name="main", state="running")
+AGAIN = ContainerView(
     name="main",
     state="running",
     restarts=2,
@@ -84,15 +85,15 @@ AGAIN = ContainerFacts(
         (
             pod(
                 "l-launcher-x",
-                ContainerFacts(name="wait", is_init=True, restarts=1, last_exit_code=4, last_reason="Error"),
-                ContainerFacts(name="main"),
+                ContainerView(name="wait", is_init=True, restarts=1, last_exit_code=4, last_reason="Error"),
+                ContainerView(name="main"),
                 phase="Pending",
             ),
             "launcher l-launcher-x: container wait: exit code 4",
             "Error",
         ),
         (
-            pod("w", ended(2, name="init", is_init=True), ContainerFacts(name="main")),
+            pod("w", ended(2, name="init", is_init=True), ContainerView(name="main")),
             "worker w: container init: exit code 2",
             "Error",
         ),
@@ -103,7 +104,7 @@ AGAIN = ContainerFacts(
         ),
     ],
 )
-def test_how_a_pod_failed(found: PodFacts, sentence: str, word: str) -> None:
+def test_how_a_pod_failed(found: PodView, sentence: str, word: str) -> None:
     failure = failure_of(found)
     assert failure is not None
     assert (failure.sentence, failure.word) == (sentence, word)
@@ -115,10 +116,10 @@ def test_how_a_pod_failed(found: PodFacts, sentence: str, word: str) -> None:
         pod("w", RUNNING, phase="Running"),
         pod("w", ended(0, "Completed"), phase="Succeeded"),
         pod("w", phase="Pending"),
-        pod("w", ContainerFacts(name="main", state="running", restarts=1, last_exit_code=0), phase="Running"),
+        pod("w", ContainerView(name="main", state="running", restarts=1, last_exit_code=0), phase="Running"),
     ],
 )
-def test_no_failure(found: PodFacts) -> None:
+def test_no_failure(found: PodView) -> None:
     assert failure_of(found) is None
 
 

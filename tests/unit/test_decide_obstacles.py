@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from tests.unit.decide_world import START, World, make_job
 
-from ringleader.controller.decide.decision import ContainerFacts, CreateWorker, Decision, PodFacts, Rejection
+from ringleader.controller.decide.decision import CreateWorker, Decision, Rejection
 from ringleader.kube.api_resources import CONFIG_MAPS, JOBS, MPIJOBS, PODS, SECRETS, SERVICES, Resource
+from ringleader.kube.pod_view import ContainerView, PodView
 
 QUOTA = 'pods "pi-worker-1" is forbidden: exceeded quota: gpus, requested: 1, used: 8, limited: 8'
 CREATED = ("MPIJobCreated", "MPIJob lab/pi is created.")
@@ -215,7 +216,7 @@ def test_an_object_of_somebody_else_is_said_and_not_touched(kind: str, name: str
 @pytest.mark.parametrize("owner", ["", "another"])
 def test_a_pod_of_somebody_else(owner: str) -> None:
     world = World(now=START + 120)
-    world.pods["pi-worker-1"] = PodFacts(name="pi-worker-1", uid="u", role="worker", index=1, owner_uid=owner)
+    world.pods["pi-worker-1"] = PodView(name="pi-worker-1", uid="u", role="worker", index=1, owner_uid=owner)
     world.settle()
     assert said(world)[0] == "ErrResourceExists"
     assert not world.applied
@@ -235,7 +236,7 @@ def test_a_name_that_the_server_says_is_taken() -> None:
 def test_the_remains_of_an_earlier_job_of_the_same_name_are_waited_for() -> None:
     world = World()
     world.objects["Secret"] = taken("Secret", "pi-ssh", {"kind": "MPIJob", "name": "pi", "uid": "earlier"})
-    world.pods["pi-worker-1"] = PodFacts(
+    world.pods["pi-worker-1"] = PodView(
         name="pi-worker-1", uid="u", role="worker", index=1, owner_uid="earlier", owner_name="pi"
     )
     found = world.settle().decide()
@@ -249,8 +250,8 @@ def test_the_remains_of_an_earlier_job_of_the_same_name_are_waited_for() -> None
 # --- Pods that wait ---
 
 
-def waiting(reason: str, message: str = "", **more: Any) -> tuple[ContainerFacts, ...]:
-    return (ContainerFacts(name="main", state="waiting", reason=reason, message=message, **more),)
+def waiting(reason: str, message: str = "", **more: Any) -> tuple[ContainerView, ...]:
+    return (ContainerView(name="main", state="waiting", reason=reason, message=message, **more),)
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from tests.unit.decide_world import START, World, make_job
 
-from ringleader.controller.decide.decision import CreateWorker, Delete, Observed, Patch, PodFacts, Rejection
+from ringleader.controller.decide.decision import CreateWorker, Delete, Observed, Patch, Rejection
 from ringleader.controller.decide.exec_rights import EXEC_RIGHTS
 from ringleader.controller.decide.ownership import only_ours, pods_of
-from ringleader.controller.runtime.projections import kept, pod_facts
+from ringleader.controller.runtime.informer_cache import cached
 from ringleader.kube.api_resources import PODS
+from ringleader.kube.pod_view import PodView, pod_view
 from ringleader.mpijob.annotations import SPAWN
 from ringleader.mpijob.status import ReplicaStatus
 
@@ -48,17 +49,17 @@ JOB = {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "name": "pi", "ui
 def test_what_a_pod_is_its_controller_says(
     name: str, owner: dict[str, Any] | None, labels: dict[str, str], role: str, index: int | None
 ) -> None:
-    facts = pod_facts(document(name, owner, labels))
+    facts = pod_view(document(name, owner, labels))
     assert (facts.role, facts.index) == (role, index)
 
 
 def test_a_pod_belongs_to_the_job_that_owns_it_whatever_its_labels_say() -> None:
     found = document("pi-worker-0", JOB, {**LABELS, "training.kubeflow.org/job-name": "other"})
-    assert kept(found, None).job == "pi"
+    assert cached(found, None).job == "pi"
 
 
-def foreign(name: str, **more: Any) -> PodFacts:
-    return PodFacts(name=name, uid="theirs", phase="Running", **more)
+def foreign(name: str, **more: Any) -> PodView:
+    return PodView(name=name, uid="theirs", phase="Running", **more)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +70,7 @@ def foreign(name: str, **more: Any) -> PodFacts:
         foreign("x"),
     ],
 )
-def test_pods_of_others_are_neither_counted_nor_waited_for_nor_deleted(theirs: PodFacts) -> None:
+def test_pods_of_others_are_neither_counted_nor_waited_for_nor_deleted(theirs: PodView) -> None:
     world = World(job=make_job(runPolicy={"cleanPodPolicy": "All"}))
     world.pods["x"] = theirs
     world.start()

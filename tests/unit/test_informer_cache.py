@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringleader.controller.runtime.informer_cache import View, is_newer
-from ringleader.controller.runtime.projections import Kept, launcher_job, pod_facts, secret
+from ringleader.controller.runtime.by_name_cache import secret_without_values
+from ringleader.controller.runtime.caches import launcher_job
+from ringleader.controller.runtime.informer_cache import CachedObject, InformerCache, is_newer
 from ringleader.controller.runtime.status_update import difference
+from ringleader.kube.pod_view import pod_view
 
 
 @dataclass
@@ -23,22 +25,20 @@ class Hand:
         return self.time
 
 
-def kept(uid: str, version: int, job: str = "j", value: str = "") -> Kept[str]:
-    return Kept(
+def kept(uid: str, version: int, job: str = "j", value: str = "") -> CachedObject[str]:
+    return CachedObject(
         uid=uid,
         resource_version=str(version),
         job=job,
-        owner="",
-        owner_job="",
         is_labelled=True,
         value=value or f"{uid}@{version}",
     )
 
 
-def make() -> tuple[View[str], Hand, list[tuple[str, str]]]:
+def make() -> tuple[InformerCache[str], Hand, list[tuple[str, str]]]:
     heard: list[tuple[str, str]] = []
     clock = Hand()
-    view: View[str] = View(
+    view: InformerCache[str] = InformerCache(
         clock=clock,
         mark_deleting=lambda value: f"{value} going",
         changed=lambda namespace, job: heard.append((namespace, job)),
@@ -46,7 +46,7 @@ def make() -> tuple[View[str], Hand, list[tuple[str, str]]]:
     return view, clock, heard
 
 
-def values(view: View[str], job: str = "j") -> list[str]:
+def values(view: InformerCache[str], job: str = "j") -> list[str]:
     return sorted(one.value for one in view.of_job("n", job))
 
 
@@ -181,7 +181,7 @@ def test_a_difference_makes_one_status_of_the_other(before, after):
 
 def test_of_a_secret_only_the_names_of_its_keys_are_kept():
     document = {"metadata": {"name": "s", "managedFields": [1]}, "data": {"ssh-privatekey": "c2VjcmV0"}}
-    assert secret(document) == {"metadata": {"name": "s"}, "data": {"ssh-privatekey": ""}}
+    assert secret_without_values(document) == {"metadata": {"name": "s"}, "data": {"ssh-privatekey": ""}}
 
 
 def test_of_a_launcher_only_what_decisions_look_at_is_kept():
@@ -213,13 +213,13 @@ def pod(status: dict, **meta: object) -> dict:
 def test_pods_index_comes_from_its_name_and_its_owner_is_its_controller():
     ours = {"kind": "MPIJob", "apiVersion": "kubeflow.org/v2beta1", "name": "j", "uid": "job"}
     owners = [{**ours, "uid": "other"}, {**ours, "controller": True}]
-    found = pod_facts(pod({}, ownerReferences=owners, deletionTimestamp="2026-01-01T00:00:00Z"))
+    found = pod_view(pod({}, ownerReferences=owners, deletionTimestamp="2026-01-01T00:00:00Z"))
     assert (found.role, found.index, found.owner_uid, found.phase) == ("worker", 12, "job", "Pending")
     assert found.is_deleting
     assert not found.is_ready
-    foreign = pod_facts(pod({}, ownerReferences=[{**ours, "kind": "Job", "controller": True}]))
+    foreign = pod_view(pod({}, ownerReferences=[{**ours, "kind": "Job", "controller": True}]))
     assert (foreign.role, foreign.index) != ("worker", 12)
-    assert pod_facts(pod({})).role == ""
+    assert pod_view(pod({})).role == ""
 
 
 def test_containers_tell_how_they_and_their_runs_before_ended():
@@ -241,7 +241,7 @@ def test_containers_tell_how_they_and_their_runs_before_ended():
             }
         ],
     }
-    found = pod_facts(pod(status))
+    found = pod_view(pod(status))
     assert found.is_ready
     assert found.unschedulable == "no node fits"
     first, main = found.containers

@@ -10,7 +10,7 @@ import pytest
 from ringleader.launch.kubernetes.exit_status import end_of
 from ringleader.launch.kubernetes.job_diagnosis import Finding, explain
 from ringleader.launch.kubernetes.job_snapshot import Facts, State
-from ringleader.launch.kubernetes.job_view import event_view, mpijob_view, pod_view, pods_job_view
+from ringleader.launch.kubernetes.job_view import event_view, job_pod_view, mpijob_view, pods_job_view
 from ringleader.launch.kubernetes.progress_line import is_about_to_end, progress
 
 Object = dict[str, Any]
@@ -71,7 +71,7 @@ def event(kind: str, name: str, reason: str, message: str, type_: str = "Warning
 def facts(job: Object, *pods: Object, events: tuple[Object, ...] = (), age: float = 1.0) -> Facts:
     return Facts(
         job=mpijob_view(job),
-        pods=tuple(map(pod_view, pods)),
+        pods=tuple(map(job_pod_view, pods)),
         events=tuple(map(event_view, events)),
         age=age,
     )
@@ -425,7 +425,7 @@ def test_a_job_without_mpijob_has_the_same_states(status: Object, suspend: bool,
 def test_odd_documents_are_read_as_far_as_they_go() -> None:
     view = mpijob_view({"metadata": {"name": "x"}, "spec": {"mpiReplicaSpecs": [], "runPolicy": "?"}})
     assert (view.name, view.workers, view.state) == ("x", 0, State.PENDING)
-    assert pod_view({"metadata": None, "status": {"containerStatuses": ["?"]}}).containers == ()
+    assert job_pod_view({"metadata": None, "status": {"containerStatuses": ["?"]}}).containers == ()
     assert replace(view, is_deleting=True).state is State.DELETING
 
 

@@ -14,7 +14,8 @@ from ringleader.cli.options.kubernetes_options import CLUSTER_OPTIONS, cluster_w
 from ringleader.errors import Fault, RefusedError, RequestError
 
 if TYPE_CHECKING:
-    from ringleader.launch.kubernetes.job_snapshot import Facts, PodView
+    from ringleader.kube.pod_view import PodView
+    from ringleader.launch.kubernetes.job_snapshot import Facts
 
 HELP = """Show the log of JOB's launcher, or of one of its workers.
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ringleader.controller.decide.decision import Action, Delete, Observed, Patch, PodFacts
+from ringleader.controller.decide.decision import Action, Delete, Observed, Patch
 from ringleader.controller.decide.decision_builder import DecisionBuilder
 from ringleader.controller.decide.ownership import JobPods
 from ringleader.controller.decide.status import has_ended
 from ringleader.kube import rfc3339
 from ringleader.kube.api_resources import MPIJOBS, PODS
 from ringleader.kube.cluster import Object
-from ringleader.kube.metadata import is_deleting
+from ringleader.kube.object_fields import is_deleting
+from ringleader.kube.pod_view import PodView
 from ringleader.mpijob.model import CleanPodPolicy
 from ringleader.mpijob.status import ReplicaStatus
 
@@ -67,7 +68,7 @@ def _outlived(builder: DecisionBuilder) -> bool:
     return left <= 0
 
 
-def _clean(pod: PodFacts, policy: CleanPodPolicy) -> Iterator[Action]:
+def _clean(pod: PodView, policy: CleanPodPolicy) -> Iterator[Action]:
     if pod.is_deleting or (policy != CleanPodPolicy.ALL and pod.phase not in ALIVE):
         return
     if policy != CleanPodPolicy.NONE:

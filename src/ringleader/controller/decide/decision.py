@@ -12,65 +12,8 @@ from typing import Any, Literal
 
 from ringleader.kube.api_resources import PODS, Resource, of_document
 from ringleader.kube.cluster import Object
-from ringleader.kube.metadata import is_deleting, uid_of
-
-
-@dataclass(frozen=True, kw_only=True)
-class ContainerFacts:
-    """The state of one container of a Pod."""
-
-    name: str
-    is_init: bool = False
-    state: Literal["waiting", "running", "terminated"] = "waiting"
-    reason: str = ""
-    """``ImagePullBackOff``, ``OOMKilled``, ``Error`` …"""
-    message: str = ""
-    exit_code: int | None = None
-    """Set where it has terminated."""
-    signal: int | None = None
-    finished_at: str = ""
-    """RFC 3339, UTC."""
-    restarts: int = 0
-    last_reason: str = ""
-    """Why the run before the present one ended; empty where there was none."""
-    last_exit_code: int | None = None
-    last_finished_at: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PodFacts:
-    """The few fields of a Pod that decisions rest on: all that is kept of it in memory."""
-
-    name: str
-    uid: str
-    role: Literal["worker", "launcher", ""] = ""
-    """By the kind of its controller, not by its labels: anybody may label a Pod."""
-    index: int | None = None
-    """From a worker's name, not from its label."""
-    owner_uid: str = ""
-    """uid of its controller: the MPIJob for workers, the Job for launchers."""
-    owner_name: str = ""
-    phase: str = "Pending"
-    reason: str = ""
-    """``Evicted``, ``NodeLost``, ``UnexpectedAdmissionError`` …"""
-    message: str = ""
-    is_ready: bool = False
-    is_deleting: bool = False
-    deleting_until: str = ""
-    """When its grace is over; empty where it is not being deleted, or only by our own wish of just now."""
-    disruption: str = ""
-    """Why the cluster took it away (``PreemptionByScheduler``, ``DeletionByTaintManager`` …): no failure."""
-    node: str = ""
-    ip: str = ""
-    unschedulable: str = ""
-    """Message of the condition PodScheduled=False; empty where it is scheduled."""
-    created_at: str = ""
-    """RFC 3339, UTC."""
-    started_at: str = ""
-    deadline: int | None = None
-    """``spec.activeDeadlineSeconds``: a finished job's workers are ended by it where they are to be kept."""
-    containers: tuple[ContainerFacts, ...] = ()
-    """Init containers first."""
+from ringleader.kube.object_fields import is_deleting, uid_of
+from ringleader.kube.pod_view import PodView
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +48,7 @@ class Observed:
     service_account: Object | None = None
     role: Object | None = None
     role_binding: Object | None = None
-    pods: tuple[PodFacts, ...] = ()
+    pods: tuple[PodView, ...] = ()
     """Pods with the job's labels, and those that hold the name of a Pod that was to be made: foreign ones are
     among them (see ``owner_uid``)."""
     priorities: Mapping[str, int] = field(default_factory=dict)
@@ -194,7 +137,7 @@ class Delete:
         return [cls(resource=of_document(document), name=document["metadata"]["name"], uid=uid_of(document))]
 
     @classmethod
-    def of_pods(cls, pods: Iterable[PodFacts]) -> list[Delete]:
+    def of_pods(cls, pods: Iterable[PodView]) -> list[Delete]:
         """Delete Pods, but those that are being deleted."""
         return [cls(resource=PODS, name=pod.name, uid=pod.uid) for pod in pods if not pod.is_deleting]
 

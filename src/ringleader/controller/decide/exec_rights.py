@@ -12,7 +12,7 @@ from ringleader.controller.decide.decision import Action, Create, Observed, Patc
 from ringleader.controller.decide.decision_builder import DecisionBuilder
 from ringleader.controller.decide.ownership import JobPods
 from ringleader.kube.cluster import Object
-from ringleader.kube.metadata import annotations_of
+from ringleader.kube.object_fields import annotations_of
 from ringleader.mpijob import object_names
 from ringleader.mpijob.model import MPIJob
 from ringleader.render.kubernetes import exec_spawn

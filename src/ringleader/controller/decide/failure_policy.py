@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ringleader.controller.decide import conditions, obstacles, restarts, status
-from ringleader.controller.decide.decision import Observed, PodFacts
+from ringleader.controller.decide.decision import Observed
 from ringleader.controller.decide.decision_builder import DecisionBuilder
 from ringleader.controller.decide.first_failure import (
     FIRST_FAILURE,
@@ -20,7 +20,8 @@ from ringleader.controller.decide.first_failure import (
 from ringleader.controller.decide.ownership import JobPods
 from ringleader.controller.decide.restarts import RestartRecord
 from ringleader.kube import rfc3339
-from ringleader.kube.metadata import annotations_of, labels_of
+from ringleader.kube.object_fields import annotations_of, labels_of
+from ringleader.kube.pod_view import PodView
 from ringleader.mpijob.annotations import FAIL, ON_WORKER_FAILURE, REPLACE, RESTART
 from ringleader.mpijob.model import MPIJob
 from ringleader.mpijob.object_metadata import MANAGED_BY, MANAGER
@@ -117,7 +118,7 @@ def _launcher_failed(
     return reason, with_first_failure(message, failures.first)
 
 
-def _word(pod: PodFacts) -> str:
+def _word(pod: PodView) -> str:
     return next((one.reason for one in pod.containers if one.state == "terminated" and one.exit_code), "")
 
 
@@ -148,14 +149,14 @@ def _other_end(
     return _deadline(builder, observed, failures) or _launcher_gone(builder, observed, failures)
 
 
-def _evicted(job: MPIJob, workers: Sequence[PodFacts]) -> list[PodFacts]:
+def _evicted(job: MPIJob, workers: Sequence[PodView]) -> list[PodView]:
     """Return the evicted workers that end the job: where nobody asked for another thing, any does."""
     if job.metadata.annotations.get(ON_WORKER_FAILURE, "") in (REPLACE, RESTART):
         return []
     return [pod for pod in workers if pod.phase == "Failed" and pod.reason == EVICTED]
 
 
-def _limit_text(builder: DecisionBuilder, new: Sequence[PodFacts], record: RestartRecord) -> str:
+def _limit_text(builder: DecisionBuilder, new: Sequence[PodView], record: RestartRecord) -> str:
     what = "the job was restarted" if restarts.restarts_whole(builder.job) else "workers were replaced"
     times = "once" if record.count == 1 else f"{record.count} times"
     done = f"{what} {times}" if record.count else "no restart is allowed"

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ringleader.controller.decide.conditions import LONGEST_MESSAGE
-from ringleader.controller.decide.decision import ContainerFacts, LogRequest, PodFacts
+from ringleader.controller.decide.decision import LogRequest
 from ringleader.controller.decide.ownership import JobPods
 from ringleader.kube import rfc3339
+from ringleader.kube.pod_view import ContainerView, PodView
 
 FIRST_FAILURE = "ringleader/first-failure"
 """Annotation of the ConfigMap: the first failure as JSON."""
@@ -83,7 +84,7 @@ def first_failure(pods: JobPods) -> Failure | None:
     return min(found, key=_order, default=None)
 
 
-def failure_of(pod: PodFacts) -> Failure | None:
+def failure_of(pod: PodView) -> Failure | None:
     """Return how a Pod failed, or how one of its containers did before it was started again, or ``None``."""
     if pod.phase == "Failed":
         ended = _first_ended(pod.containers)
@@ -101,12 +102,12 @@ def _order(failure: Failure) -> tuple[bool, str, bool, str]:
     return (not failure.at, failure.at, failure.role == "launcher", failure.pod)
 
 
-def _first_ended(containers: Iterable[ContainerFacts]) -> ContainerFacts | None:
+def _first_ended(containers: Iterable[ContainerView]) -> ContainerView | None:
     bad = [one for one in containers if one.state == "terminated" and (one.exit_code or one.signal)]
     return min(bad, key=lambda one: one.finished_at, default=None)
 
 
-def _of_container(pod: PodFacts, one: ContainerFacts) -> Failure:
+def _of_container(pod: PodView, one: ContainerView) -> Failure:
     return Failure(
         at=one.finished_at,
         pod=pod.name,
@@ -117,7 +118,7 @@ def _of_container(pod: PodFacts, one: ContainerFacts) -> Failure:
     )
 
 
-def _of_restarted(pod: PodFacts, one: ContainerFacts) -> Failure:
+def _of_restarted(pod: PodView, one: ContainerView) -> Failure:
     return Failure(
         at=one.last_finished_at,
         pod=pod.name,

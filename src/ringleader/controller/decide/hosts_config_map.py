@@ -12,7 +12,7 @@ from ringleader.controller.decide.decision_builder import DecisionBuilder
 from ringleader.controller.decide.ownership import JobPods
 from ringleader.kube import rfc3339
 from ringleader.kube.cluster import Object
-from ringleader.kube.metadata import annotations_of, metadata_of
+from ringleader.kube.object_fields import annotations_of, metadata_of
 from ringleader.render.kubernetes.config_map import config_map
 from ringleader.render.kubernetes.operator_settings import OperatorSettings
 

@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ringleader.controller.decide.conditions import FOREIGN
-from ringleader.controller.decide.decision import Observed, PodFacts, Rejection
+from ringleader.controller.decide.decision import Observed, Rejection
 from ringleader.controller.decide.ownership import JobPods, documents, taken_text
 from ringleader.controller.decide.status import has_ended
 from ringleader.kube import rfc3339
 from ringleader.kube.api_resources import JOBS, PODS
-from ringleader.kube.metadata import is_deleting
+from ringleader.kube.object_fields import is_deleting
+from ringleader.kube.pod_view import PodView
 
 IMAGE_REASONS = ("ImagePullBackOff", "ErrImagePull")
 """The kubelet says the one and the other by turns: told as the first."""
@@ -132,7 +133,7 @@ def stuck_terminating(pods: JobPods, now: float) -> tuple[Obstacle | None, float
     return None, again
 
 
-def _stuck_text(pod: PodFacts) -> str:
+def _stuck_text(pod: PodView) -> str:
     node = f"its node {pod.node} may be down" if pod.node else "something holds it"
     return (
         f"{pod.role} {pod.name} is being deleted since {pod.deleting_until} and does not go: {node}; nothing"
@@ -173,7 +174,7 @@ def _is_change(rejection: Rejection, observed: Observed) -> bool:
     return (rejection.resource.kind, rejection.name) in held
 
 
-def _stuck(pods: Iterable[PodFacts], now: float) -> tuple[Obstacle | None, float | None]:
+def _stuck(pods: Iterable[PodView], now: float) -> tuple[Obstacle | None, float | None]:
     """Return what the first Pod that cannot start waits for."""
     again: float | None = None
     first: tuple[str, str] | None = None
@@ -196,12 +197,12 @@ def _stuck(pods: Iterable[PodFacts], now: float) -> tuple[Obstacle | None, float
     return Obstacle(reason=reason, message=message), again
 
 
-def _patience_left(pod: PodFacts, now: float) -> float:
+def _patience_left(pod: PodView, now: float) -> float:
     born = rfc3339.seconds_of(pod.created_at)
     return 0.0 if born is None else born + PATIENCE - now
 
 
-def _reason(pod: PodFacts) -> tuple[str, str]:
+def _reason(pod: PodView) -> tuple[str, str]:
     """Return why a Pod cannot start, as a word and a sentence; empty where it can or is to be waited for."""
     if pod.phase == "Pending" and pod.unschedulable:
         return UNSCHEDULABLE, f"{UNSCHEDULABLE}: {pod.unschedulable}"

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ringleader.controller.decide.decision import Observed, PodFacts
+from ringleader.controller.decide.decision import Observed
 from ringleader.kube import rfc3339
 from ringleader.kube.cluster import Object
-from ringleader.kube.metadata import controller_of, is_deleting, metadata_of, uid_of
+from ringleader.kube.object_fields import controller_of, is_deleting, metadata_of, uid_of
+from ringleader.kube.pod_view import PodView
 from ringleader.mpijob import object_names
 from ringleader.mpijob.model import KIND, MPIJob
 
@@ -89,12 +90,12 @@ def _documents(observed: Observed) -> dict[str, tuple[str, Object | None]]:
     }
 
 
-def is_worker_of(job: MPIJob, pod: PodFacts) -> bool:
+def is_worker_of(job: MPIJob, pod: PodView) -> bool:
     """Say whether a Pod is one of this job's workers, wanted or not."""
     return pod.role == "worker" and bool(pod.owner_uid) and pod.owner_uid == job.metadata.uid
 
 
-def is_launcher_of(job: MPIJob, pod: PodFacts) -> bool:
+def is_launcher_of(job: MPIJob, pod: PodView) -> bool:
     """Say whether a Pod is of a launcher's Job of this name: the present one's uid tells which."""
     return pod.role == "launcher" and pod.owner_name == object_names.launcher(job.metadata.name)
 
@@ -103,13 +104,13 @@ def is_launcher_of(job: MPIJob, pod: PodFacts) -> bool:
 class JobPods:
     """The Pods of one job."""
 
-    workers: Mapping[int, PodFacts]
+    workers: Mapping[int, PodView]
     """Those that are wanted, by index."""
-    surplus: tuple[PodFacts, ...]
+    surplus: tuple[PodView, ...]
     """Workers beyond the number that is wanted."""
-    launchers: tuple[PodFacts, ...]
+    launchers: tuple[PodView, ...]
     """Pods of the launcher's present Job, oldest first."""
-    remains: tuple[PodFacts, ...]
+    remains: tuple[PodView, ...]
     """Pods of an earlier launcher's Job of this name that is being cleared away: left alone."""
     missing: tuple[int, ...]
     """Indices of workers that are wanted and not there."""
@@ -134,17 +135,17 @@ class JobPods:
         return any(pod.phase == "Succeeded" for pod in self.launchers)
 
     @property
-    def all_workers(self) -> tuple[PodFacts, ...]:
+    def all_workers(self) -> tuple[PodView, ...]:
         """Workers, wanted or not, in the order of their indices."""
         return (*(pod for _, pod in sorted(self.workers.items())), *self.surplus)
 
 
 def pods_of(job: MPIJob, observed: Observed) -> JobPods:
     """Sort a job's Pods; those of others are left out."""
-    workers: dict[int, PodFacts] = {}
-    surplus: list[PodFacts] = []
-    launchers: list[PodFacts] = []
-    remains: list[PodFacts] = []
+    workers: dict[int, PodView] = {}
+    surplus: list[PodView] = []
+    launchers: list[PodView] = []
+    remains: list[PodView] = []
     launcher_uid = uid_of(observed.launcher)
     for pod in observed.pods:
         if is_worker_of(job, pod):

@@ -29,7 +29,7 @@ from ringleader.controller.decide.invalid_spec import invalid
 from ringleader.controller.decide.ownership import JobPods, foreign, only_ours, pods_of, taken_text
 from ringleader.controller.decide.prerequisites import pod_group, prerequisites
 from ringleader.errors import RequestError
-from ringleader.kube.metadata import annotations_of
+from ringleader.kube.object_fields import annotations_of
 from ringleader.mpijob.model import ManagedBy, MPIJob
 from ringleader.render.kubernetes.job_validation import check
 from ringleader.render.kubernetes.operator_settings import OperatorSettings

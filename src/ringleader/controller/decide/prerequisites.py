@@ -9,7 +9,7 @@ from ringleader.controller.decide.decision import Action, Create, CreateKeys, De
 from ringleader.controller.decide.decision_builder import DecisionBuilder
 from ringleader.controller.decide.ownership import JobPods
 from ringleader.kube.cluster import Object
-from ringleader.kube.metadata import is_deleting
+from ringleader.kube.object_fields import is_deleting
 from ringleader.render.kubernetes import exec_spawn, ssh_secret
 from ringleader.render.kubernetes.gang_scheduling import gang_of
 from ringleader.render.kubernetes.gang_scheduling import pod_group as group_document

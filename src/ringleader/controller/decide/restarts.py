@@ -11,13 +11,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ringleader.controller.decide import conditions
-from ringleader.controller.decide.decision import Action, Delete, Observed, PodFacts
+from ringleader.controller.decide.decision import Action, Delete, Observed
 from ringleader.controller.decide.decision_builder import DecisionBuilder
 from ringleader.controller.decide.first_failure import FIRST_FAILURE, Failure, failure_of
 from ringleader.controller.decide.ownership import JobPods
 from ringleader.controller.decide.status import job_condition
 from ringleader.kube import rfc3339
 from ringleader.kube.api_resources import CONFIG_MAPS
+from ringleader.kube.pod_view import PodView
 from ringleader.mpijob import object_names
 from ringleader.mpijob.annotations import (
     KEEP,
@@ -110,8 +111,8 @@ def may_restart(job: MPIJob, failed: Condition, record: RestartRecord) -> bool:
 
 
 def failed_workers(
-    job: MPIJob, workers: Collection[PodFacts], record: RestartRecord, *, disrupted: bool = False
-) -> list[PodFacts]:
+    job: MPIJob, workers: Collection[PodView], record: RestartRecord, *, disrupted: bool = False
+) -> list[PodView]:
     """Return failed workers that something is to be done about and that are not counted yet.
 
     ``disrupted``: those that the cluster took away instead, by a drain or for somebody else: none of them
@@ -129,7 +130,7 @@ def failed_workers(
     ]
 
 
-def counted_now(record: RestartRecord, new: Collection[PodFacts], there: Collection[PodFacts]) -> str:
+def counted_now(record: RestartRecord, new: Collection[PodView], there: Collection[PodView]) -> str:
     """Return the annotation that names the counted Pods: the new ones and those that are still there."""
     left = {short(pod.uid) for pod in there} & record.counted
     return " ".join(sorted(left | {short(pod.uid) for pod in new}))
@@ -182,7 +183,7 @@ def is_starting_anew(builder: DecisionBuilder, record: RestartRecord) -> bool:
 
 
 def _count(
-    builder: DecisionBuilder, pods: JobPods, record: RestartRecord, cause: str, new: Sequence[PodFacts]
+    builder: DecisionBuilder, pods: JobPods, record: RestartRecord, cause: str, new: Sequence[PodView]
 ) -> None:
     """Count one restart, and say so."""
     number = record.count + 1
@@ -205,7 +206,7 @@ def _say_restarting(builder: DecisionBuilder, message: str) -> None:
     builder.event("Warning", conditions.RESTARTING, message)
 
 
-def _cause(new: Sequence[PodFacts], first_failure: Failure | None) -> str:
+def _cause(new: Sequence[PodView], first_failure: Failure | None) -> str:
     found = first_failure or (failure_of(new[0]) if new else None)
     return "the launcher failed" if found is None else found.sentence
 

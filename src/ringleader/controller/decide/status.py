@@ -17,7 +17,7 @@ from ringleader.controller.decide.decision import Observed
 from ringleader.controller.decide.decision_builder import DecisionBuilder
 from ringleader.controller.decide.ownership import JobPods
 from ringleader.kube.cluster import Object
-from ringleader.kube.metadata import is_deleting
+from ringleader.kube.object_fields import is_deleting
 from ringleader.mpijob.status import Condition, ConditionType, ReplicaStatus, Status, Truth
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ringleader.controller.decide.conditions import RESUMED, SUSPENDED, holds
-from ringleader.controller.decide.decision import Action, Delete, Observed, Patch, PodFacts
+from ringleader.controller.decide.decision import Action, Delete, Observed, Patch
 from ringleader.controller.decide.decision_builder import DecisionBuilder
 from ringleader.controller.decide.ownership import JobPods
 from ringleader.controller.decide.startup_policy import job_document, may_launch
 from ringleader.kube.cluster import Object
-from ringleader.kube.metadata import is_deleting
+from ringleader.kube.object_fields import is_deleting
+from ringleader.kube.pod_view import PodView
 from ringleader.mpijob.status import ConditionType, ReplicaStatus, Truth
 from ringleader.render.kubernetes.operator_settings import OperatorSettings
 
@@ -28,7 +29,7 @@ def set_suspended(builder: DecisionBuilder, observed: Observed, pods: JobPods) -
         builder.event("Normal", SUSPENDED, "MPIJob suspended")
 
 
-def _holds_a_node(pod: PodFacts) -> bool:
+def _holds_a_node(pod: PodView) -> bool:
     return pod.phase == "Running" or (pod.phase == "Pending" and bool(pod.node))
 
 

@@ -29,7 +29,7 @@ from ringleader.errors import Fault, RefusedError
 from ringleader.kube.api_errors import ApiError, UnreachableError
 from ringleader.kube.api_resources import JOBS, PODS, ROLES, SECRETS, SERVICES, Resource
 from ringleader.kube.cluster import Cluster, Object
-from ringleader.kube.metadata import controller_of
+from ringleader.kube.object_fields import controller_of
 from ringleader.mpijob import object_names
 from ringleader.mpijob.model import KIND, MPIJob
 from ringleader.mpijob.object_metadata import MANAGED_BY, MANAGER
@@ -194,7 +194,7 @@ class Applier:
         space, launcher = job.metadata.namespace, object_names.launcher(name)
         if job.status.replica_statuses.launcher is None or self._caches.launchers.get(space, launcher):
             return
-        found = await self._caches.named.get(JOBS, space, launcher, name)
+        found = await self._caches.by_name.get(JOBS, space, launcher, name)
         if found is not None and controller_of(found).get("uid") == job.metadata.uid:
             self._caches.wrote(JOBS, await self._adopted(JOBS, found), name)
 
@@ -208,7 +208,7 @@ class Applier:
         space, name, uid = meta["namespace"], meta["name"], meta["uid"]
         if not self._settings.has_exec_spawn:
             return
-        role = await self._caches.named.get(ROLES, space, object_names.launcher(name), name)
+        role = await self._caches.by_name.get(ROLES, space, object_names.launcher(name), name)
         if role is None or controller_of(role).get("uid") != uid:
             return
         pods = (kept.value for kept in self._caches.pods.of_job(space, name))

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ringleader.controller.runtime.projections import secret, whole
 from ringleader.kube.api_errors import ApiError
 from ringleader.kube.api_resources import SECRETS, Resource
 from ringleader.kube.cluster import Cluster, Object
+from ringleader.kube.object_fields import metadata_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class _Known:
     at: float
 
 
-class Named:
+class ByNameCache:
     """The objects of jobs that are known by name."""
 
     def __init__(self, cluster: Cluster, *, clock: Callable[[], float], fresh: float = 60.0) -> None:
@@ -54,7 +54,7 @@ class Named:
 
     def wrote(self, resource: Resource, namespace: str, document: Object, job: str) -> Object:
         """Remember what a read or a write of ours returned; of a Secret only the names of its keys."""
-        slim = secret(document) if resource == SECRETS else whole(document)
+        slim = secret_without_values(document) if resource == SECRETS else without_managed_fields(document)
         name = str(slim["metadata"]["name"])
         self._known.setdefault((namespace, job), {})[resource, name] = _Known(document=slim, at=self._clock())
         return slim
@@ -75,3 +75,14 @@ class Named:
     def forget(self, namespace: str, job: str) -> None:
         """Drop what is known of a job's objects."""
         self._known.pop((namespace, job), None)
+
+
+def without_managed_fields(document: Object) -> Object:
+    """Return an object without the server's own book-keeping."""
+    meta = metadata_of(document).items()
+    return {**document, "metadata": {key: value for key, value in meta if key != "managedFields"}}
+
+
+def secret_without_values(document: Object) -> Object:
+    """Return what is kept of a Secret: the names of its keys, not what they hold."""
+    return {**without_managed_fields(document), "data": {key: "" for key in document.get("data") or {}}}

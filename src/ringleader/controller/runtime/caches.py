@@ -1,18 +1,18 @@
-"""What is known of the cluster: a view of each watched kind, and the objects known by name."""
+"""What is known of the cluster: a cache of each watched kind, and the objects known by name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
-from ringleader.controller.decide.decision import PodFacts
-from ringleader.controller.runtime import projections
-from ringleader.controller.runtime.by_name_cache import Named
-from ringleader.controller.runtime.informer_cache import View
-from ringleader.controller.runtime.projections import Kept
+from ringleader.controller.runtime.by_name_cache import ByNameCache, without_managed_fields
+from ringleader.controller.runtime.informer_cache import CachedObject, InformerCache, cached
 from ringleader.kube.api_resources import JOBS, MPIJOBS, PODS, SERVICES, Resource
 from ringleader.kube.cluster import Cluster, Object
+from ringleader.kube.object_fields import map_in
+from ringleader.kube.pod_view import PodView, pod_view
 from ringleader.mpijob.model import MPIJob
 from ringleader.mpijob.parser import read
 
@@ -29,35 +29,6 @@ class StoredJob:
         return read(self.document, strict=False)
 
 
-def stored_job(document: Object) -> Kept[StoredJob]:
-    """Return what is kept of an MPIJob."""
-    meta = document["metadata"]
-    return Kept(
-        uid=meta.get("uid", ""),
-        resource_version=meta.get("resourceVersion", ""),
-        job=meta["name"],
-        owner="",
-        owner_job="",
-        is_labelled=True,
-        value=StoredJob(document=projections.whole(document)),
-    )
-
-
-def kept_pod(document: Object) -> Kept[PodFacts]:
-    """Return what is kept of a Pod."""
-    return projections.kept(document, projections.pod_facts(document))
-
-
-def kept_launcher(document: Object) -> Kept[Object]:
-    """Return what is kept of a launcher's Job."""
-    return projections.kept(document, projections.launcher_job(document))
-
-
-def kept_service(document: Object) -> Kept[Object]:
-    """Return what is kept of a Service."""
-    return projections.kept(document, projections.whole(document))
-
-
 class Caches:
     """Everything that is remembered between passes of what the cluster holds."""
 
@@ -65,58 +36,98 @@ class Caches:
         self, cluster: Cluster, *, clock: Callable[[], float], changed: Callable[[str, str], None]
     ) -> None:
         """Start empty; ``changed`` hears the namespace and the name of each job to look at again."""
-        self.mpijobs: View[StoredJob] = View(clock=clock, mark_deleting=_deleting_job, changed=changed)
-        self.pods: View[PodFacts] = View(clock=clock, mark_deleting=projections.deleting_pod, changed=changed)
-        self.launchers: View[Object] = View(clock=clock, mark_deleting=projections.deleting, changed=changed)
-        self.services: View[Object] = View(clock=clock, mark_deleting=projections.deleting, changed=changed)
-        self.named = Named(cluster, clock=clock)
-
-    def wrote(self, resource: Resource, document: Object, job: str) -> None:
-        """Take over what the server returned for an object of a job."""
-        meta = document["metadata"]
-        namespace, name = meta.get("namespace", ""), meta["name"]
-        if resource == MPIJOBS:
-            self.mpijobs.wrote(namespace, name, stored_job(document))
-        elif resource == PODS:
-            self.pods.wrote(namespace, name, kept_pod(document))
-        elif resource == JOBS:
-            self.launchers.wrote(namespace, name, kept_launcher(document))
-        elif resource == SERVICES:
-            self.services.wrote(namespace, name, kept_service(document))
-        else:
-            self.named.wrote(resource, namespace, document, job)
-
-    def deleted(self, resource: Resource, namespace: str, name: str, uid: str, job: str) -> None:
-        """Take over that the server is deleting an object."""
-        view = self._view(resource)
-        if view is None:
-            self.named.stale(resource, namespace, name, job)
-        else:
-            view.deleted(namespace, name, uid)
-
-    def missing(self, resource: Resource, namespace: str, name: str, uid: str, job: str) -> None:
-        """Take over that the server has no such object."""
-        view = self._view(resource)
-        if view is None:
-            self.named.missing(resource, namespace, name, job)
-        else:
-            view.missing(namespace, name, uid)
-
-    def uid(self, resource: Resource, namespace: str, name: str) -> str:
-        """Return the uid of a watched object; empty where none is known."""
-        view = self._view(resource)
-        kept = None if view is None else view.get(namespace, name)
-        return "" if kept is None else kept.uid
-
-    def _view(self, resource: Resource) -> View[StoredJob] | View[PodFacts] | View[Object] | None:
-        views: dict[Resource, View[StoredJob] | View[PodFacts] | View[Object]] = {
+        self.mpijobs = InformerCache[StoredJob](clock=clock, mark_deleting=_deleting_job, changed=changed)
+        self.pods = InformerCache[PodView](clock=clock, mark_deleting=_deleting_pod, changed=changed)
+        self.launchers = InformerCache[Object](clock=clock, mark_deleting=_deleting, changed=changed)
+        self.services = InformerCache[Object](clock=clock, mark_deleting=_deleting, changed=changed)
+        self.by_name = ByNameCache(cluster, clock=clock)
+        self._watched: Mapping[Resource, InformerCache[Any]] = {
             MPIJOBS: self.mpijobs,
             PODS: self.pods,
             JOBS: self.launchers,
             SERVICES: self.services,
         }
-        return views.get(resource)
+
+    def watched(self, resource: Resource) -> InformerCache[Any]:
+        """Return the cache of a kind that is watched."""
+        return self._watched[resource]
+
+    def wrote(self, resource: Resource, document: Object, job: str) -> None:
+        """Take over what the server returned for an object of a job."""
+        namespace, name = document["metadata"].get("namespace", ""), document["metadata"]["name"]
+        if resource in self._watched:
+            self._watched[resource].wrote(namespace, name, PROJECTIONS[resource](document))
+        else:
+            self.by_name.wrote(resource, namespace, document, job)
+
+    def deleted(self, resource: Resource, namespace: str, name: str, uid: str, job: str) -> None:
+        """Take over that the server is deleting an object."""
+        if resource in self._watched:
+            self._watched[resource].deleted(namespace, name, uid)
+        else:
+            self.by_name.stale(resource, namespace, name, job)
+
+    def missing(self, resource: Resource, namespace: str, name: str, uid: str, job: str) -> None:
+        """Take over that the server has no such object."""
+        if resource in self._watched:
+            self._watched[resource].missing(namespace, name, uid)
+        else:
+            self.by_name.missing(resource, namespace, name, job)
+
+    def uid(self, resource: Resource, namespace: str, name: str) -> str:
+        """Return the uid of a watched object; empty where none is known."""
+        kept = self._watched[resource].get(namespace, name) if resource in self._watched else None
+        return "" if kept is None else kept.uid
+
+
+def _cached_job(document: Object) -> CachedObject[StoredJob]:
+    value = StoredJob(document=without_managed_fields(document))
+    return replace(cached(document, value), job=document["metadata"]["name"], is_labelled=True)
+
+
+def launcher_job(document: Object) -> Object:
+    """Return what is kept of a launcher's Job: of its template only what may change while it is suspended."""
+    spec = map_in(document, "spec")
+    template = map_in(spec, "template")
+    slim = {key: value for key, value in spec.items() if key not in ("template", "selector")}
+    slim["template"] = {
+        "metadata": _only(map_in(template, "metadata"), ("labels", "annotations")),
+        "spec": _only(
+            map_in(template, "spec"), ("nodeSelector", "tolerations", "schedulingGates", "affinity")
+        ),
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": without_managed_fields(document)["metadata"],
+        "spec": slim,
+        "status": map_in(document, "status"),
+    }
+
+
+def _only(value: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    return {key: value[key] for key in keys if key in value}
 
 
 def _deleting_job(stored: StoredJob) -> StoredJob:
-    return StoredJob(document=projections.deleting(stored.document))
+    return StoredJob(document=_deleting(stored.document))
+
+
+def _deleting_pod(pod: PodView) -> PodView:
+    return replace(pod, is_deleting=True)
+
+
+def _deleting(document: Object) -> Object:
+    """Return an object as it is once its deletion has been asked for."""
+    meta = document["metadata"]
+    stamp = meta.get("deletionTimestamp") or meta.get("creationTimestamp") or "1970-01-01T00:00:00Z"
+    return {**document, "metadata": {**meta, "deletionTimestamp": stamp}}
+
+
+PROJECTIONS: Mapping[Resource, Callable[[Object], CachedObject[Any]]] = {
+    MPIJOBS: _cached_job,
+    PODS: lambda document: cached(document, pod_view(document)),
+    JOBS: lambda document: cached(document, launcher_job(document)),
+    SERVICES: lambda document: cached(document, without_managed_fields(document)),
+}
+"""Watched kind → what is kept of an object of it."""

@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from ringleader.controller.runtime.projections import Kept
+from ringleader.kube.cluster import Object
+from ringleader.kube.object_fields import controller_of, labels_of, metadata_of
+from ringleader.mpijob.model import KIND
+from ringleader.mpijob.object_metadata import JOB_NAME, MANAGED_BY
 
 T = TypeVar("T")
 Key = tuple[str, str]
@@ -20,15 +23,41 @@ _REMEMBERED = 20_000
 """Objects that are gone whose uid is remembered, for answers to writes that come later than the watch."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class CachedObject(Generic[T]):
+    """An object as it is kept, with what tells its versions apart."""
+
+    uid: str
+    resource_version: str
+    job: str
+    """Name of the MPIJob it belongs to; empty where it says nothing of one."""
+    is_labelled: bool
+    """It has the label by which informers find it."""
+    value: T
+
+
+def cached(document: Object, value: T) -> CachedObject[T]:
+    """Return what is kept of an object beside its value."""
+    meta, labels, owner = metadata_of(document), labels_of(document), controller_of(document)
+    owner_job = owner.get("name", "") if owner.get("kind") == KIND else ""
+    return CachedObject(
+        uid=meta.get("uid", ""),
+        resource_version=meta.get("resourceVersion", ""),
+        job=owner_job or labels.get(JOB_NAME) or "",
+        is_labelled=MANAGED_BY in labels,
+        value=value,
+    )
+
+
 @dataclass
 class _Entry(Generic[T]):
-    kept: Kept[T]
+    kept: CachedObject[T]
     is_seen: bool
     """The watch has told of this very object; until then only our own write has."""
     written_at: float
 
 
-class View(Generic[T]):
+class InformerCache(Generic[T]):
     """Objects by namespace and name, and by the job they belong to."""
 
     def __init__(
@@ -53,19 +82,19 @@ class View(Generic[T]):
         """Objects that are kept."""
         return len(self._entries)
 
-    def get(self, namespace: str, name: str) -> Kept[T] | None:
+    def get(self, namespace: str, name: str) -> CachedObject[T] | None:
         """Return one object."""
         entry = self._entries.get((namespace, name))
         return None if entry is None or self._is_doubtful(entry) else entry.kept
 
-    def of_job(self, namespace: str, job: str) -> Iterator[Kept[T]]:
+    def of_job(self, namespace: str, job: str) -> Iterator[CachedObject[T]]:
         """Yield the objects of a job."""
         for name in self._by_job.get((namespace, job), ()):
             entry = self._entries[namespace, name]
             if not self._is_doubtful(entry):
                 yield entry.kept
 
-    def seen(self, namespace: str, name: str, kept: Kept[T] | None) -> None:
+    def seen(self, namespace: str, name: str, kept: CachedObject[T] | None) -> None:
         """Take over what the watch says of a name: an object, or that it is gone."""
         before = self._entries.get((namespace, name))
         if kept is not None:
@@ -80,7 +109,7 @@ class View(Generic[T]):
             self._remove(namespace, name, before)
             self._changed(namespace, before.kept.job)
 
-    def wrote(self, namespace: str, name: str, kept: Kept[T]) -> None:
+    def wrote(self, namespace: str, name: str, kept: CachedObject[T]) -> None:
         """Take over what a write of ours returned."""
         before = self._entries.get((namespace, name))
         if kept.uid in self._gone:
@@ -105,10 +134,6 @@ class View(Generic[T]):
         entry = self._entries.get((namespace, name))
         if entry is not None and entry.kept.uid == uid:
             self._remove(namespace, name, entry)
-
-    def keys(self) -> list[Key]:
-        """Return every namespace and name."""
-        return list(self._entries)
 
     def _put(self, namespace: str, name: str, entry: _Entry[T]) -> None:
         before = self._entries.get((namespace, name))
@@ -139,7 +164,7 @@ class View(Generic[T]):
         while len(self._gone) > _REMEMBERED:
             self._gone.popitem(last=False)
 
-    def _marked(self, kept: Kept[T]) -> Kept[T]:
+    def _marked(self, kept: CachedObject[T]) -> CachedObject[T]:
         return replace(kept, value=self._mark(kept.value)) if kept.uid in self._doomed else kept
 
     def _is_doubtful(self, entry: _Entry[T]) -> bool:

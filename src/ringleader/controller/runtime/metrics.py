@@ -1,15 +1,26 @@
-"""Numbers for Prometheus, under the reference controller's names where it has them."""
+"""Numbers for Prometheus, named as by the reference controller where it has them; API requests count."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
+from contextlib import aclosing
+from typing import Any, ParamSpec, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.process_collector import ProcessCollector
 
+from ringleader.kube.api_errors import ApiError, UnreachableError
+from ringleader.kube.api_resources import Resource
+from ringleader.kube.cluster import Cluster
 from ringleader.mpijob.status import ConditionType
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Count = Callable[[str, str, str, float], None]
+"""Hears of each request: verb, resource, HTTP status or word, seconds."""
 
 
 class Metrics:
@@ -106,3 +117,88 @@ def true_conditions(status: Mapping[str, object]) -> list[str]:
     conditions = status.get("conditions")
     found = conditions if isinstance(conditions, list | tuple) else ()
     return [one["type"] for one in found if one.get("status") == "True"]
+
+
+class MeteredCluster:
+    """A cluster's port that counts: how long requests take, how they end, whether the server answers at all.
+
+    Every verb is passed on to another port. See ``Cluster``.
+    """
+
+    def __init__(self, cluster: Cluster, *, count: Count, clock: Callable[[], float]) -> None:
+        """``clock``: seconds that never go back."""
+        self._count, self._clock = count, clock
+        self.answered_at = clock()
+        """When the server last answered, whatever it said."""
+        self.silent_since: float | None = None
+        """When it first failed to answer after its last answer."""
+        self.get = self._timed("get", cluster.get)
+        self.list = self._timed("list", cluster.list)
+        self.pages = self._streamed("list", cluster.pages)
+        self.watch = self._streamed("watch", cluster.watch)
+        self.create = self._timed("create", cluster.create)
+        self.replace = self._timed("update", cluster.replace)
+        self.patch = self._timed("patch", cluster.patch)
+        self.delete = self._timed("delete", cluster.delete)
+        self.logs, self.execute = cluster.logs, cluster.execute
+        self.version, self.close = cluster.version, cluster.close
+
+    def _timed(
+        self, verb: str, call: Callable[P, Coroutine[Any, Any, T]]
+    ) -> Callable[P, Coroutine[Any, Any, T]]:
+        async def timed(*args: P.args, **kwargs: P.kwargs) -> T:
+            began, resource = self._clock(), _resource_of(args)
+            try:
+                found = await call(*args, **kwargs)
+            except (ApiError, UnreachableError) as error:
+                self._failed(verb, resource, error, began)
+                raise
+            except asyncio.CancelledError:
+                self._count(verb, resource, "cancelled", self._clock() - began)
+                raise
+            self._heard()
+            self._count(verb, resource, "2xx", self._clock() - began)
+            return found
+
+        return timed
+
+    def _streamed(
+        self, verb: str, call: Callable[P, AsyncGenerator[T, None]]
+    ) -> Callable[P, AsyncGenerator[T, None]]:
+        """Count each piece of a list by itself; a watch lives long and counts where it fails."""
+
+        async def streamed(*args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[T, None]:
+            began, resource = self._clock(), _resource_of(args)
+            try:
+                async with aclosing(call(*args, **kwargs)) as pieces:
+                    async for piece in pieces:
+                        self._heard()
+                        if verb != "watch":
+                            self._count(verb, resource, "2xx", self._clock() - began)
+                        yield piece
+                        if verb != "watch":
+                            began = self._clock()
+                self._heard()
+            except (ApiError, UnreachableError) as error:
+                self._failed(verb, resource, error, began)
+                raise
+
+        return streamed
+
+    def _failed(self, verb: str, resource: str, error: Exception, began: float) -> None:
+        if isinstance(error, ApiError):
+            self._heard()
+        elif self.silent_since is None:
+            self.silent_since = self._clock()
+        word = str(error.status) if isinstance(error, ApiError) else "unreachable"
+        self._count(verb, resource, word, self._clock() - began)
+
+    def _heard(self) -> None:
+        self.answered_at = self._clock()
+        self.silent_since = None
+
+
+def _resource_of(args: tuple[object, ...]) -> str:
+    """Return the plural of the resource that a verb's first argument names."""
+    assert isinstance(args[0], Resource)
+    return args[0].plural

@@ -1,16 +1,17 @@
-"""What the cluster holds of one job, put together from the views and from reads by name."""
+"""What the cluster holds of one job, put together from caches, reads by name and the ends of logs."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import aclosing
 
-from ringleader.controller.decide.decision import Observed, PodFacts, Rejection
+from ringleader.controller.decide.decision import LogRequest, Observed, Rejection
 from ringleader.controller.decide.exec_rights import EXEC_RIGHTS
 from ringleader.controller.decide.status import is_finished
 from ringleader.controller.runtime.caches import Caches
-from ringleader.controller.runtime.informer_cache import View
-from ringleader.controller.runtime.projections import pod_facts
+from ringleader.controller.runtime.informer_cache import InformerCache
+from ringleader.errors import RefusedError
 from ringleader.kube.api_errors import ApiError
 from ringleader.kube.api_resources import (
     CONFIG_MAPS,
@@ -26,13 +27,23 @@ from ringleader.kube.api_resources import (
     VOLCANO_POD_GROUPS,
     Resource,
 )
-from ringleader.kube.cluster import Object
-from ringleader.kube.metadata import annotations_of, controller_of, is_deleting
+from ringleader.kube.cluster import Cluster, Object
+from ringleader.kube.object_fields import annotations_of, controller_of, is_deleting
+from ringleader.kube.pod_view import PodView, pod_view
 from ringleader.mpijob import object_names
 from ringleader.mpijob.model import MPIJob
 from ringleader.render.kubernetes.exec_spawn import is_exec
 from ringleader.render.kubernetes.gang_scheduling import VOLCANO, gang_of
 from ringleader.render.kubernetes.operator_settings import OperatorSettings
+
+LINES = 20
+"""Lines that are asked for. What a condition shows of them is the decision's business."""
+LONGEST = 16 * 1024
+"""Bytes of a log that are kept."""
+_READ = 256 * 1024
+"""Bytes that are read of it at most: the server counts them from the first of the lines."""
+PATIENCE = 5.0
+"""Seconds for a log: a node that is gone must not hold up the word that the job failed."""
 
 
 async def observe(
@@ -53,7 +64,7 @@ async def observe(
     if not job.status.conditions:  # never looked at: what is missing is found out by making it
         for resource, object_name in wanted.values():
             if resource != PRIORITY_CLASSES:
-                caches.named.assume_missing(resource, space, object_name, name)
+                caches.by_name.assume_missing(resource, space, object_name, name)
     found = await asyncio.gather(
         *(_read(caches, resource, object_name, job) for resource, object_name in wanted.values())
     )
@@ -80,33 +91,33 @@ async def observe(
 
 
 async def _watched(
-    caches: Caches, resource: Resource, view: View[Object], name: str, job: MPIJob
+    caches: Caches, resource: Resource, view: InformerCache[Object], name: str, job: MPIJob
 ) -> Object | None:
     """Return an object of a watched kind; one without our label is in no watch and is read anew."""
     space = job.metadata.namespace
     kept = view.get(space, name)
     if kept is not None and not kept.is_labelled:
-        if await caches.named.read(resource, space, name, job.metadata.name) is None:
+        if await caches.by_name.read(resource, space, name, job.metadata.name) is None:
             view.missing(space, name, kept.uid)
         kept = view.get(space, name)
     return None if kept is None else kept.value
 
 
-async def _in_the_way(caches: Caches, job: MPIJob, rejections: tuple[Rejection, ...]) -> list[PodFacts]:
+async def _in_the_way(caches: Caches, job: MPIJob, rejections: tuple[Rejection, ...]) -> list[PodView]:
     """Return the Pods of others that hold names of ours, as they are now: no watch of ours shows them."""
     space, name = job.metadata.namespace, job.metadata.name
     known = {kept.value.name for kept in caches.pods.of_job(space, name)}
     taken = [one.name for one in rejections if one.resource == PODS and one.status == 409]
-    found = [await caches.named.read(PODS, space, one, name) for one in taken if one not in known]
-    return [pod_facts(document) for document in found if document is not None]
+    found = [await caches.by_name.read(PODS, space, one, name) for one in taken if one not in known]
+    return [pod_view(document) for document in found if document is not None]
 
 
 async def _read(caches: Caches, resource: Resource, name: str, job: MPIJob) -> Object | None:
     space = job.metadata.namespace
     try:
-        document = await caches.named.get(resource, space, name, job.metadata.name)
+        document = await caches.by_name.get(resource, space, name, job.metadata.name)
         if document is not None and resource != PRIORITY_CLASSES and not _is_settled(document, job):
-            document = await caches.named.read(resource, space, name, job.metadata.name)
+            document = await caches.by_name.read(resource, space, name, job.metadata.name)
     except ApiError as error:
         if error.status == 403 and (resource == PRIORITY_CLASSES or (resource == ROLES and not is_exec(job))):
             return None  # an operator of one namespace, or without exec spawning, may not read them
@@ -157,3 +168,31 @@ def _priorities(documents: Mapping[str, Object | None]) -> dict[str, int]:
         for key, document in documents.items()
         if key.startswith("priority ") and document is not None
     }
+
+
+async def fetch_tails(cluster: Cluster, namespace: str, requests: Iterable[LogRequest]) -> dict[str, str]:
+    """Return the end of each log by Pod name; empty text where there is none to be had."""
+    wanted = list(requests)
+    found = await asyncio.gather(*(_tail(cluster, namespace, request) for request in wanted))
+    return {request.pod: text for request, text in zip(wanted, found, strict=True)}
+
+
+async def _tail(cluster: Cluster, namespace: str, request: LogRequest) -> str:
+    parts = []
+    try:
+        async with asyncio.timeout(PATIENCE):
+            stream = cluster.logs(
+                request.pod,
+                namespace,
+                container=request.container,
+                tail=LINES,
+                previous=request.previous,
+                limit_bytes=_READ,
+            )
+            async with aclosing(stream) as pieces:
+                async for piece in pieces:
+                    parts.append(piece)
+    except (RefusedError, TimeoutError):
+        if not parts:
+            return ""
+    return b"".join(parts)[-LONGEST:].decode(errors="replace")

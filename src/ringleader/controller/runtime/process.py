@@ -6,32 +6,27 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
-from ringleader.controller.runtime import caches as kinds
 from ringleader.controller.runtime import rbac_check
-from ringleader.controller.runtime.api_metrics import MeasuredCluster
-from ringleader.controller.runtime.caches import Caches
+from ringleader.controller.runtime.caches import PROJECTIONS, Caches
 from ringleader.controller.runtime.events import EventSender, Pace
 from ringleader.controller.runtime.health import HealthServer
 from ringleader.controller.runtime.leader_election import Leader, LeaseTerms
-from ringleader.controller.runtime.metrics import Metrics
-from ringleader.controller.runtime.projections import Kept
+from ringleader.controller.runtime.metrics import MeteredCluster, Metrics
 from ringleader.controller.runtime.reconciler import Clock, Key, Reconciler, Verdict
-from ringleader.controller.runtime.task_group import Together
 from ringleader.controller.runtime.work_queue import Pauses, WorkQueue
 from ringleader.errors import RefusedError
 from ringleader.kube.api_errors import ApiError, UnreachableError
-from ringleader.kube.api_resources import JOBS, MPIJOBS, PODS, SERVICES, Resource
-from ringleader.kube.cluster import Cluster, Object
+from ringleader.kube.api_resources import JOBS, MPIJOBS, PODS, SERVICES
+from ringleader.kube.cluster import Cluster
 from ringleader.kube.informer import Informer
 from ringleader.kube.retry import Backoff
 from ringleader.mpijob.object_metadata import MANAGED_BY, MANAGER, OPERATOR, OPERATOR_NAME
 from ringleader.render.kubernetes.operator_settings import OperatorSettings
 
-T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _LAST_WORDS = 3.0
 """Seconds for events that are still to be sent at the end."""
@@ -39,6 +34,8 @@ OURS = f"{MANAGED_BY}={MANAGER}"
 """Label selector of what the operator makes itself."""
 PODS_OF_JOBS = f"{OPERATOR_NAME}={OPERATOR}"
 """Label selector of the Pods of MPIJobs, the launchers' among them and those of the reference controller."""
+WATCHED = {MPIJOBS: "", PODS: PODS_OF_JOBS, JOBS: OURS, SERVICES: OURS}
+"""Watched kind → label selector."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +68,48 @@ class ProcessTerms:
     """Before a watch that broke off is opened anew."""
     pauses: Pauses = field(default_factory=Pauses)
     pace: Pace = field(default_factory=Pace)
+
+
+class TaskSet:
+    """Tasks of which the first to fail ends the others."""
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._error: BaseException | None = None
+        self._has_failed = asyncio.Event()
+
+    def start(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Start a task."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    async def failure(self) -> None:
+        """Wait for a task to fail, and raise what it raised."""
+        await self._has_failed.wait()
+        assert self._error is not None
+        raise self._error
+
+    async def ended(self, timeout: float) -> bool:
+        """Wait for every task to end by itself; False where some have not in so many seconds."""
+        if not self._tasks:
+            return True
+        _, pending = await asyncio.wait(self._tasks, timeout=timeout)
+        return not pending
+
+    async def cancel(self) -> None:
+        """End every task."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and self._error is None:
+            self._error = error
+            self._has_failed.set()
 
 
 class SystemClock:
@@ -106,7 +145,7 @@ class Operator:
         self._rights = rbac_check.wanted(settings)
         self._clock = clock = clock or SystemClock()
         self.metrics = Metrics()
-        self._cluster = MeasuredCluster(cluster, count=self.metrics.requested, clock=clock.steady)
+        self._cluster = MeteredCluster(cluster, count=self.metrics.requested, clock=clock.steady)
         self._queue: WorkQueue[Key] = WorkQueue(clock=clock.steady, pauses=terms.pauses)
         self._caches = Caches(self._cluster, clock=clock.steady, changed=self._changed)
         self._events = EventSender(self._cluster, clock=clock.now, pace=terms.pace)
@@ -137,7 +176,7 @@ class Operator:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until told to stop. RefusedError: the cluster does not let us, or the lead is lost."""
-        background, workers = Together(), Together()
+        background, workers = TaskSet(), TaskSet()
         try:
             if self._terms.port is not None:
                 await self._health.start(self._terms.host, self._terms.port)
@@ -162,7 +201,7 @@ class Operator:
             for cluster in self._closed_at_end:
                 await cluster.close()
 
-    async def _begin(self, background: Together, workers: Together) -> None:
+    async def _begin(self, background: TaskSet, workers: TaskSet) -> None:
         """Ask whether we may, fill the views, take the lead, and let the workers begin."""
         await self._check()
         for informer in self._informers:
@@ -195,7 +234,7 @@ class Operator:
             _log.warning("the API server is not there yet: %s", fault)
             await asyncio.sleep(self._terms.pauses.after(attempt))
 
-    async def _wind_up(self, workers: Together) -> None:
+    async def _wind_up(self, workers: TaskSet) -> None:
         """Let the passes under way come to their end."""
         _log.info("stops")
         self._queue.close()
@@ -234,30 +273,18 @@ class Operator:
         return ""
 
     def _make_informers(self) -> tuple[Informer[Any], ...]:
-        known = self._caches
-        return (
-            self._informer(MPIJOBS, "", kinds.stored_job, known.mpijobs.seen),
-            self._informer(PODS, PODS_OF_JOBS, kinds.kept_pod, known.pods.seen),
-            self._informer(JOBS, OURS, kinds.kept_launcher, known.launchers.seen),
-            self._informer(SERVICES, OURS, kinds.kept_service, known.services.seen),
-        )
-
-    def _informer(
-        self,
-        resource: Resource,
-        labels: str,
-        project: Callable[[Object], Kept[T]],
-        changed: Callable[[str, str, Kept[T] | None], None],
-    ) -> Informer[Kept[T]]:
-        return Informer(
-            self._cluster,
-            resource,
-            namespace=self._terms.namespace,
-            labels=labels,
-            project=project,
-            changed=changed,
-            silence=self._terms.watch_silence,
-            backoff=self._terms.watch_backoff,
+        return tuple(
+            Informer(
+                self._cluster,
+                resource,
+                namespace=self._terms.namespace,
+                labels=labels,
+                project=PROJECTIONS[resource],
+                changed=self._caches.watched(resource).seen,
+                silence=self._terms.watch_silence,
+                backoff=self._terms.watch_backoff,
+            )
+            for resource, labels in WATCHED.items()
         )
 
 

@@ -16,10 +16,9 @@ from ringleader.controller.decide.status import is_finished
 from ringleader.controller.runtime.apply import Applier, Outcome, rejection
 from ringleader.controller.runtime.caches import Caches, StoredJob
 from ringleader.controller.runtime.events import EventSender
+from ringleader.controller.runtime.informer_cache import CachedObject
 from ringleader.controller.runtime.metrics import Metrics, true_conditions
-from ringleader.controller.runtime.observe import observe
-from ringleader.controller.runtime.pod_log_tails import fetch_tails
-from ringleader.controller.runtime.projections import Kept
+from ringleader.controller.runtime.observe import fetch_tails, observe
 from ringleader.controller.runtime.status_update import write_status
 from ringleader.errors import Fault, RefusedError, RequestError
 from ringleader.kube.api_errors import ApiError
@@ -149,7 +148,7 @@ class Reconciler:
         what = f"the job did not settle in {ROUNDS} decisions: it is being changed all the time"
         return self._failure(key, RefusedError(Fault(where="/".join(key), what=what)), run)
 
-    async def _round(self, key: Key, kept: Kept[StoredJob], run: _Pass) -> Verdict | None:
+    async def _round(self, key: Key, kept: CachedObject[StoredJob], run: _Pass) -> Verdict | None:
         """Decide once and do it; ``None``: decide again at once."""
         document = kept.value.document
         if not _is_for_us(document):
@@ -170,7 +169,7 @@ class Reconciler:
             logs=run.logs,
         )
         decision = await self._decide(job, observed, run)
-        missing = [wish for wish in decision.logs if wish.pod not in run.logs]
+        missing = [request for request in decision.logs if request.pod not in run.logs]
         if missing:
             run.logs.update(await fetch_tails(self._cluster, job.metadata.namespace, missing))
             return None
@@ -193,12 +192,12 @@ class Reconciler:
 
     def _again(self, memory: _Memory, job: MPIJob, decision: Decision) -> float | None:
         """Return when to look again: soon after a change of ours, and at times at whatever has not ended."""
-        wishes = [decision.again_after] if decision.again_after is not None else []
+        delays = [decision.again_after] if decision.again_after is not None else []
         if memory.busy:
-            wishes.append(0.0 if memory.busy <= _CALM else min(60.0, 0.1 * 2.0 ** (memory.busy - _CALM)))
+            delays.append(0.0 if memory.busy <= _CALM else min(60.0, 0.1 * 2.0 ** (memory.busy - _CALM)))
         if not is_finished(job.status):
-            wishes.append(self._resync)
-        return min(wishes, default=None)
+            delays.append(self._resync)
+        return min(delays, default=None)
 
     async def _decide(self, job: MPIJob, observed: Observed, run: _Pass) -> Decision:
         began = self._clock.steady()
@@ -238,11 +237,11 @@ class Reconciler:
         self._events.submit(document, decision.events)
         return True
 
-    def _memory(self, key: Key, kept: Kept[StoredJob]) -> _Memory:
+    def _memory(self, key: Key, kept: CachedObject[StoredJob]) -> _Memory:
         memory = self._memories.get(key)
         if memory is None or memory.uid != kept.uid:
             if memory is not None:
-                self._caches.named.forget(*key)
+                self._caches.by_name.forget(*key)
             memory = self._memories[key] = _Memory(uid=kept.uid)
         generation = kept.value.document["metadata"].get("generation")
         if memory.generation != generation:
@@ -289,7 +288,7 @@ class Reconciler:
 
     def _gone(self, key: Key) -> Verdict:
         self._memories.pop(key, None)
-        self._caches.named.forget(*key)
+        self._caches.by_name.forget(*key)
         self._metrics.job_gone(key[0], object_names.launcher(key[1]))
         return Verdict(is_gone=True)
 

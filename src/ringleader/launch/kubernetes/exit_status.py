@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ringleader.kube.pod_view import ContainerView, PodView
 from ringleader.launch.kubernetes import message_hints
 from ringleader.launch.kubernetes.job_diagnosis import explain
-from ringleader.launch.kubernetes.job_snapshot import ContainerView, Facts, PodView, State
+from ringleader.launch.kubernetes.job_snapshot import Facts, State
 
 TIMED_OUT = 124
 

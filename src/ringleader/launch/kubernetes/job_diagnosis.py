@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ringleader.kube.pod_view import ContainerView, PodView
 from ringleader.launch.kubernetes import message_hints
-from ringleader.launch.kubernetes.job_snapshot import ContainerView, EventView, Facts, PodView, State
+from ringleader.launch.kubernetes.job_snapshot import EventView, Facts, State
 
 UNTOUCHED = 10.0
 """Seconds after which a job that no controller has looked at is worth a word."""

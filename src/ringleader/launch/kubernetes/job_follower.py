@@ -12,12 +12,13 @@ from ringleader.errors import Fault, RefusedError
 from ringleader.kube.api_errors import ApiError, UnreachableError
 from ringleader.kube.api_resources import JOBS, MPIJOBS, PODS
 from ringleader.kube.cluster import Cluster
+from ringleader.kube.pod_view import PodView
 from ringleader.kube.retry import Outage
 from ringleader.launch.kubernetes.exit_status import End, end_of, main_container
 from ringleader.launch.kubernetes.job_diagnosis import explain
 from ringleader.launch.kubernetes.job_lookup import age, events_of
-from ringleader.launch.kubernetes.job_snapshot import EventView, Facts, JobView, PodView, State
-from ringleader.launch.kubernetes.job_view import mpijob_view, pod_view, pods_job_view, selector
+from ringleader.launch.kubernetes.job_snapshot import EventView, Facts, JobView, State
+from ringleader.launch.kubernetes.job_view import job_pod_view, mpijob_view, pods_job_view, selector
 from ringleader.launch.kubernetes.pod_log import follow_log
 from ringleader.launch.kubernetes.progress_line import Progress, is_about_to_end, progress
 from ringleader.launch.kubernetes.refusal_messages import refused
@@ -82,7 +83,7 @@ class Follower:
             cluster,
             PODS,
             job.namespace,
-            view=pod_view,
+            view=job_pod_view,
             changed=self._news.set,
             outage=self._outage,
             labels=selector(job.name),

@@ -14,8 +14,8 @@ from ringleader.launch.kubernetes.job_snapshot import EventView, Facts, JobView
 from ringleader.launch.kubernetes.job_view import (
     ON_PODS,
     event_view,
+    job_pod_view,
     mpijob_view,
-    pod_view,
     pods_job_view,
     selector,
 )
@@ -89,7 +89,7 @@ async def gather(cluster: Cluster, name: str, namespace: str, *, now: float) -> 
         if error.status != 403:
             raise refused(error, doing="list", resource=PODS, name="", namespace=namespace) from error
         hidden.append("pods")
-    facts = Facts(job=job, pods=tuple(map(pod_view, pods)), age=age(job.created_at, now))
+    facts = Facts(job=job, pods=tuple(map(job_pod_view, pods)), age=age(job.created_at, now))
     try:
         events = await events_of(cluster, facts)
     except ApiError as error:

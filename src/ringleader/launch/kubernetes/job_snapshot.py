@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
+from ringleader.kube.pod_view import PodView
 from ringleader.mpijob.status import Condition
 
 
@@ -30,49 +31,6 @@ class State(StrEnum):
 
 _INVALID = "ValidationError"
 """Reason in ``Created`` of a spec that the operator refuses; the condition is false if nothing was made."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ContainerView:
-    """One container of a Pod."""
-
-    name: str
-    is_init: bool = False
-    state: Literal["waiting", "running", "terminated"] = "waiting"
-    reason: str = ""
-    message: str = ""
-    exit_code: int | None = None
-    """Of its last end, where it has terminated."""
-    restarts: int = 0
-    last_reason: str = ""
-    """Why the run before this one ended."""
-    last_exit_code: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class PodView:
-    """One Pod of a job."""
-
-    name: str
-    role: Literal["worker", "launcher", ""] = ""
-    index: int = 0
-    phase: str = "Pending"
-    reason: str = ""
-    message: str = ""
-    is_ready: bool = False
-    is_deleting: bool = False
-    node: str = ""
-    unschedulable: str = ""
-    """Why no node takes it; empty where one has."""
-    gates: tuple[str, ...] = ()
-    """Scheduling gates that hold it back."""
-    created_at: str = ""
-    containers: tuple[ContainerView, ...] = ()
-
-    @property
-    def has_ended(self) -> bool:
-        """No container of it runs any more."""
-        return self.phase in ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +120,9 @@ class Facts:
     @property
     def workers(self) -> tuple[PodView, ...]:
         """The workers' Pods by index."""
-        return tuple(sorted((pod for pod in self.pods if pod.role == "worker"), key=lambda pod: pod.index))
+        return tuple(
+            sorted((pod for pod in self.pods if pod.role == "worker"), key=lambda pod: pod.index or 0)
+        )
 
     @property
     def launchers(self) -> tuple[PodView, ...]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
-from ringleader.launch.kubernetes.job_snapshot import ContainerView, EventView, JobView, PodView
+from ringleader.kube.cluster import Object
+from ringleader.kube.object_fields import map_in, maps_in, number_in, text_in
+from ringleader.kube.pod_view import PodView, pod_view
+from ringleader.launch.kubernetes.job_snapshot import EventView, JobView
 from ringleader.launch.kubernetes.mpijob_builder import KUEUE_QUEUE
+from ringleader.mpijob.object_metadata import JOB_NAME
 from ringleader.mpijob.status import Condition, Truth
 
-JOB_NAME = "training.kubeflow.org/job-name"
-JOB_ROLE = "training.kubeflow.org/job-role"
 ON_PODS = "ringleader/on"
 """Label of what ``--on pods`` makes; its value is ``pods``."""
 WORKERS = "ringleader/workers"
@@ -29,133 +30,84 @@ def selector(job: str) -> str:
 
 def mpijob_view(document: Json) -> JobView:
     """Read an MPIJob, also one whose spec is invalid."""
-    metadata, spec, status = _map(document, "metadata"), _map(document, "spec"), _map(document, "status")
-    replicas, policy = _map(spec, "mpiReplicaSpecs"), _map(spec, "runPolicy")
-    active = _map(_map(status, "replicaStatuses"), "Worker").get("active", 0)
+    metadata, spec, status = (map_in(document, part) for part in ("metadata", "spec", "status"))
+    replicas, policy = map_in(spec, "mpiReplicaSpecs"), map_in(spec, "runPolicy")
+    worker = map_in(map_in(status, "replicaStatuses"), "Worker")
     return JobView(
-        name=str(metadata.get("name", "")),
-        namespace=str(metadata.get("namespace", "")),
-        uid=str(metadata.get("uid", "")),
-        workers=_whole(_map(replicas, "Worker").get("replicas"), 0),
-        slots=_whole(spec.get("slotsPerWorker"), 1),
+        name=text_in(metadata, "name"),
+        namespace=text_in(metadata, "namespace"),
+        uid=text_in(metadata, "uid"),
+        workers=_number(map_in(replicas, "Worker"), "replicas", 0),
+        slots=_number(spec, "slotsPerWorker", 1),
         mpi=str(spec.get("mpiImplementation") or "OpenMPI"),
-        launcher_container=_first_container(_map(_map(replicas, "Launcher"), "template")),
+        launcher_container=_first_container(map_in(map_in(replicas, "Launcher"), "template")),
         conditions=_conditions(status),
         is_suspended=policy.get("suspend") is True,
         is_deleting=bool(metadata.get("deletionTimestamp")),
-        queue=str(_map(metadata, "labels").get(KUEUE_QUEUE, "")),
-        managed_by=str(policy.get("managedBy") or ""),
-        created_at=str(metadata.get("creationTimestamp") or ""),
-        started_at=str(status.get("startTime") or ""),
-        ended_at=str(status.get("completionTime") or ""),
-        active=_whole(active, 0) if status else None,
+        queue=str(map_in(metadata, "labels").get(KUEUE_QUEUE, "")),
+        managed_by=text_in(policy, "managedBy"),
+        created_at=text_in(metadata, "creationTimestamp"),
+        started_at=text_in(status, "startTime"),
+        ended_at=text_in(status, "completionTime"),
+        active=_number(worker, "active", 0) if status else None,
     )
 
 
 def pods_job_view(document: Json) -> JobView:
     """Read the launcher's Job of a job without MPIJob."""
-    metadata, spec, status = _map(document, "metadata"), _map(document, "spec"), _map(document, "status")
-    notes = _map(metadata, "annotations")
+    metadata, spec, status = (map_in(document, part) for part in ("metadata", "spec", "status"))
+    notes = map_in(metadata, "annotations")
     return JobView(
-        name=str(_map(metadata, "labels").get(JOB_NAME, "")),
-        namespace=str(metadata.get("namespace", "")),
-        uid=str(metadata.get("uid", "")),
+        name=str(map_in(metadata, "labels").get(JOB_NAME, "")),
+        namespace=text_in(metadata, "namespace"),
+        uid=text_in(metadata, "uid"),
         on="pods",
-        workers=_whole(notes.get(WORKERS), 0),
-        slots=_whole(notes.get(SLOTS), 1),
+        workers=_number(notes, WORKERS, 0),
+        slots=_number(notes, SLOTS, 1),
         mpi=str(notes.get(MPI, "")),
-        launcher_container=_first_container(_map(spec, "template")),
+        launcher_container=_first_container(map_in(spec, "template")),
         conditions=_job_conditions(status, is_suspended=spec.get("suspend") is True),
         is_suspended=spec.get("suspend") is True,
         is_deleting=bool(metadata.get("deletionTimestamp")),
-        created_at=str(metadata.get("creationTimestamp") or ""),
-        started_at=str(status.get("startTime") or ""),
+        created_at=text_in(metadata, "creationTimestamp"),
+        started_at=text_in(status, "startTime"),
         ended_at=str(status.get("completionTime") or _failed_at(status)),
     )
 
 
-def pod_view(document: Json) -> PodView:
-    """Read a Pod."""
-    metadata, spec, status = _map(document, "metadata"), _map(document, "spec"), _map(document, "status")
-    name, role = str(metadata.get("name", "")), _map(metadata, "labels").get(JOB_ROLE)
-    conditions = {str(one.get("type")): one for one in _maps(status, "conditions")}
-    scheduled = conditions.get("PodScheduled", {})
-    is_placed = scheduled.get("status") != "False"
-    number = re.search(r"-worker-(\d+)\Z", name)
-    return PodView(
-        name=name,
-        role=role if role in ("worker", "launcher") else "",
-        index=int(number.group(1)) if number else 0,
-        phase=str(status.get("phase") or "Pending"),
-        reason=str(status.get("reason") or ""),
-        message=str(status.get("message") or ""),
-        is_ready=conditions.get("Ready", {}).get("status") == "True",
-        is_deleting=bool(metadata.get("deletionTimestamp")),
-        node=str(spec.get("nodeName") or ""),
-        unschedulable="" if is_placed else str(scheduled.get("message") or scheduled.get("reason") or ""),
-        gates=tuple(str(gate.get("name")) for gate in _maps(spec, "schedulingGates")),
-        created_at=str(metadata.get("creationTimestamp") or ""),
-        containers=(
-            *(_container(one, is_init=True) for one in _maps(status, "initContainerStatuses")),
-            *(_container(one, is_init=False) for one in _maps(status, "containerStatuses")),
-        ),
-    )
+def job_pod_view(document: Object) -> PodView:
+    """Read a Pod of a job, which may have no MPIJob: its label says what it is."""
+    return pod_view(document, by_label=True)
 
 
 def event_view(document: Json) -> EventView:
     """Read an Event."""
-    about = _map(document, "involvedObject")
+    about = map_in(document, "involvedObject")
     return EventView(
-        kind=str(about.get("kind", "")),
-        name=str(about.get("name", "")),
-        type=str(document.get("type", "")),
-        reason=str(document.get("reason", "")),
-        message=str(document.get("message") or "").strip(),
+        kind=text_in(about, "kind"),
+        name=text_in(about, "name"),
+        type=text_in(document, "type"),
+        reason=text_in(document, "reason"),
+        message=text_in(document, "message").strip(),
         seen_at=str(
             document.get("lastTimestamp")
             or document.get("eventTime")
-            or _map(document, "metadata").get("creationTimestamp")
+            or map_in(document, "metadata").get("creationTimestamp")
             or ""
         ),
     )
 
 
-def _container(status: Json, *, is_init: bool) -> ContainerView:
-    state, last = _map(status, "state"), _map(_map(status, "lastState"), "terminated")
-    which: Literal["waiting", "running", "terminated"] = "waiting"
-    if "terminated" in state:
-        which = "terminated"
-    elif "running" in state:
-        which = "running"
-    now = _map(state, which)
-    return ContainerView(
-        name=str(status.get("name", "")),
-        is_init=is_init,
-        state=which,
-        reason=str(now.get("reason") or ""),
-        message=str(now.get("message") or ""),
-        exit_code=_code(now),
-        restarts=_whole(status.get("restartCount"), 0),
-        last_reason=str(last.get("reason") or ""),
-        last_exit_code=_code(last),
-    )
-
-
-def _code(state: Json) -> int | None:
-    code = state.get("exitCode")
-    return code if type(code) is int else None
-
-
 def _conditions(status: Json) -> tuple[Condition, ...]:
     return tuple(
         Condition(
-            type=str(one.get("type", "")),
+            type=text_in(one, "type"),
             status=Truth(one["status"]) if one.get("status") in tuple(Truth) else Truth.UNKNOWN,
-            reason=str(one.get("reason") or ""),
-            message=str(one.get("message") or ""),
-            last_transition_time=str(one.get("lastTransitionTime") or ""),
+            reason=text_in(one, "reason"),
+            message=text_in(one, "message"),
+            last_transition_time=text_in(one, "lastTransitionTime"),
         )
-        for one in _maps(status, "conditions")
+        for one in maps_in(status, "conditions")
     )
 
 
@@ -172,34 +124,23 @@ def _job_conditions(status: Json, *, is_suspended: bool) -> tuple[Condition, ...
         for one in _conditions(status)
         if one.type in _OF_JOBS and (is_suspended or one.type != "Suspended")
     ]
-    if _whole(status.get("ready"), 0) > 0:
+    if _number(status, "ready", 0) > 0:
         found.append(Condition(type="Running", status=Truth.TRUE))
     return tuple(found)
 
 
 def _failed_at(status: Json) -> str:
-    for one in _maps(status, "conditions"):
+    for one in maps_in(status, "conditions"):
         if one.get("type") == "Failed" and one.get("status") == "True":
-            return str(one.get("lastTransitionTime") or "")
+            return text_in(one, "lastTransitionTime")
     return ""
 
 
 def _first_container(template: Json) -> str:
-    containers = _maps(_map(template, "spec"), "containers")
+    containers = maps_in(map_in(template, "spec"), "containers")
     return str(containers[0].get("name", "")) if containers else ""
 
 
-def _map(value: Json, key: str) -> Json:
-    found = value.get(key)
-    return found if isinstance(found, Mapping) else {}
-
-
-def _maps(value: Json, key: str) -> list[Json]:
-    found = value.get(key)
-    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
-
-
-def _whole(value: object, default: int) -> int:
-    if isinstance(value, str) and value.isdigit():
-        return int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) else default
+def _number(value: Json, key: str, default: int) -> int:
+    found = number_in(value, key)
+    return default if found is None else found

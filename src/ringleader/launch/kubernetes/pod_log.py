@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Callable
 from ringleader.kube.api_errors import ApiError, UnreachableError
 from ringleader.kube.api_resources import PODS
 from ringleader.kube.cluster import Cluster
+from ringleader.kube.pod_view import pod_view
 from ringleader.kube.retry import Backoff, Outage, may_pass
 from ringleader.launch.kubernetes.exit_status import main_container
-from ringleader.launch.kubernetes.job_view import pod_view
 
 REMEMBERED = 4096
 """Bytes of the end that are compared where a log goes on after an interruption."""

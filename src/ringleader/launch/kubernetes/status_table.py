@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ringleader.kube.pod_view import PodView
 from ringleader.launch.kubernetes.job_lookup import age, seconds_of
-from ringleader.launch.kubernetes.job_snapshot import Facts, JobView, PodView
+from ringleader.launch.kubernetes.job_snapshot import Facts, JobView
 
 _HEADER = ("JOB", "STATE", "WORKERS", "SLOTS", "ON", "RAN", "AGE")
 
