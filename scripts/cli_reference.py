@@ -6,13 +6,14 @@ import sys
 
 import click
 
+from ringleader.cli.command import full_help
 from ringleader.cli.main import ringleader
 
 
 def sections(command: click.Command, words: tuple[str, ...]) -> list[str]:
     """Return the page's sections for a command and, after it, for each of its sub-commands."""
     context = click.Context(command, info_name=words[-1], parent=_parents(words[:-1]), max_content_width=110)
-    found = [f"## {' '.join(words)}\n\n```\n{command.get_help(context)}\n```\n"]
+    found = [f"## {' '.join(words)}\n\n```\n{full_help(context)}\n```\n"]
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             child = command.get_command(context, name)

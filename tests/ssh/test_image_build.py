@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from ringleader.cli.image import build as image_build
 from ringleader.cli.image import lock
-from ringleader.cli.image.build_display import Shown, clock
+from ringleader.cli.image.build_display import BuildDisplay, clock
 from ringleader.errors import RefusedError, RequestError
 from ringleader.images import build_context, build_process, ringleader_wheel
 from ringleader.images.build import Task, build
@@ -419,7 +419,7 @@ STEP = Step(number=3, count=12, stage="1/2", command="RUN apt-get  update\n && x
 
 def test_progress_without_a_terminal_is_a_line_for_each_step() -> None:
     stream = io.StringIO()
-    shown = Shown(stream=stream, is_tty=False)
+    shown = BuildDisplay(stream=stream, is_tty=False)
     shown.passing(1.0)
     shown.step(STEP, 62.0)
     shown.passing(63.0)
@@ -432,12 +432,12 @@ def test_progress_without_a_terminal_is_a_line_for_each_step() -> None:
 
 def test_progress_at_a_terminal_is_one_line_whose_clock_runs() -> None:
     stream = io.StringIO()
-    shown = Shown(stream=stream, is_tty=True, width=30)
+    shown = BuildDisplay(stream=stream, is_tty=True, width=30)
     shown.step(STEP, 0.0)
     shown.passing(0.5)
     shown.passing(1.5)
     shown.finish()
-    assert stream.getvalue().split("\r\x1b[K")[1:] == [
+    assert stream.getvalue().split("\r\x1b[K") == [
         "[0:00] stage 1/2, step 3 of 1…",
         "[0:01] stage 1/2, step 3 of 1…",
         "",

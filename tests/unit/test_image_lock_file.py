@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ringleader.cli.image.recipe_options import opened
+from ringleader.cli.image.recipe_options import RecipeOptions, opened
 from ringleader.errors import RefusedError, RequestError
 from ringleader.images import lock_file, pip_resolver
 
@@ -38,7 +38,9 @@ def test_the_question_is_about_the_image_s_python_and_base(asked: lock_file.Ques
 
 
 def test_a_lock_that_is_there_already_is_not_asked_about() -> None:
-    locked = opened("pytorch-cpu", ("packages.lock=requirements.lock", "packages.pip=pillow>=11"))
+    locked = opened(
+        "pytorch-cpu", RecipeOptions(set=("packages.lock=requirements.lock", "packages.pip=pillow>=11"))
+    )
     assert "pillow>=11" in lock_file.question(locked).requirements
 
 
@@ -52,14 +54,16 @@ def test_another_machine() -> None:
 
 
 def test_mirrors_are_asked_and_not_written_down() -> None:
-    asked = lock_file.question(opened("pytorch-cpu", (), ("pip=https://pip.example.org/simple",)))
+    asked = lock_file.question(
+        opened("pytorch-cpu", RecipeOptions(mirror=("pip=https://pip.example.org/simple",)))
+    )
     words = lock_file.argv(asked, python="py", target="/t", directory="/d")
     assert words[words.index("--index-url") + 1] == "https://pip.example.org/simple"
     assert "example.org" not in lock_file.text(asked, {"install": [item("a", "1")]})
 
 
 def test_wheels_of_the_recipe_are_the_only_place() -> None:
-    asked = lock_file.question(opened("pytorch-cpu", ("packages.wheels=wheels",)))
+    asked = lock_file.question(opened("pytorch-cpu", RecipeOptions(set=("packages.wheels=wheels",))))
     words = lock_file.argv(asked, python="py", target="/t", directory="/d")
     assert "--no-index" in words
     assert words[words.index("--find-links") + 1] == "/d/wheels"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ringleader.cli.kubernetes.job_request import job_of, readable_secrets, request_of
 from ringleader.cli.options.host_options import Faults
-from ringleader.cli.options.kubernetes_options import JobWords
+from ringleader.cli.options.kubernetes_options import JobOptions
 from ringleader.errors import RequestError
 from ringleader.launch.kubernetes.job_request import JobRequest
 from ringleader.launch.kubernetes.pod_template import unexpanded
@@ -26,7 +26,7 @@ TRAIN = ("python", "train.py", "--lr", "0.1")
 
 def asked(environ: Mapping[str, str] | None = None, **words: Any) -> tuple[JobRequest, Faults]:
     faults = Faults()
-    given = JobWords(**({"command": TRAIN, "image": "example.org/train:1", "name": "train"} | words))
+    given = JobOptions(**({"command": TRAIN, "image": "example.org/train:1", "name": "train"} | words))
     request = request_of(
         given, faults=faults, namespace="team", suffix="x7k2p", environ=environ or {}, read=no_file
     )
@@ -128,22 +128,22 @@ def test_workers_follow_from_ranks_and_slots(words: Any, workers: int, slots: in
         ({"np": "many"}, "-n: 'many' is no whole number"),
         ({"slots_per_worker": "0"}, "--slots-per-worker: 0, must be at least 1"),
         ({"gpus": "-1"}, "--gpus: -1, must be at least 0"),
-        ({"cpu": "four"}, "--cpu: 'four' is no quantity"),
-        ({"memory": "8GB"}, "--memory: '8GB' is no quantity"),
-        ({"resource": ("rdma/hca",)}, "--resource rdma/hca: is no resource"),
+        ({"cpu": "four"}, "--cpu: 'four' is not a quantity"),
+        ({"memory": "8GB"}, "--memory: '8GB' is not a quantity"),
+        ({"resource": ("rdma/hca",)}, "--resource rdma/hca: is not a resource"),
         ({"cpu": "1", "resource": ("cpu=2",)}, "--resource: cpu is asked for twice"),
         ({"mpi_implementation": "openmpi"}, "--mpi-implementation: 'openmpi' is unknown"),
         ({"claim": ("data",)}, "--claim data: cannot be read"),
         ({"claim": ("data:relative",)}, "--claim data:relative: cannot be read"),
-        ({"volume": ("disk:a:/a",)}, "--volume disk:a:/a: 'disk' is no kind of volume"),
+        ({"volume": ("disk:a:/a",)}, "--volume disk:a:/a: 'disk' is not a kind of volume"),
         ({"volume": ("nfs:/a:/b",)}, "--volume nfs:/a:/b: cannot be read"),
         ({"claim": ("a:/x",), "volume": ("config:b:/x",)}, "--volume: two volumes are mounted at /x"),
-        ({"shm_size": "big"}, "--shm-size: 'big' is no quantity"),
+        ({"shm_size": "big"}, "--shm-size: 'big' is not a quantity"),
         ({"secret_env": ("A=b",)}, "--secret-env A=b: cannot be read"),
-        ({"toleration": ("a:Never",)}, "--toleration a:Never: 'Never' is no effect"),
+        ({"toleration": ("a:Never",)}, "--toleration a:Never: 'Never' is not an effect"),
         ({"node_selector": ("gpu",)}, "--node-selector gpu: there is no value"),
-        ({"label": ("a b=c",)}, "--label a b=c: is no label"),
-        ({"annotation": ("a",)}, "--annotation a: is no annotation"),
+        ({"label": ("a b=c",)}, "--label a b=c: is not a label"),
+        ({"annotation": ("a",)}, "--annotation a: is not an annotation"),
         ({"image_pull_policy": "never"}, "--image-pull-policy: 'never' is unknown"),
         ({"clean_pod_policy": "Some"}, "--clean-pod-policy: 'Some' is unknown"),
         ({"spawn": "rsh"}, "--spawn: 'rsh' is unknown"),
@@ -151,11 +151,11 @@ def test_workers_follow_from_ranks_and_slots(words: Any, workers: int, slots: in
         ({"timeout": "0"}, "--timeout: 0, must be at least 1"),
         ({"backoff_limit": "x"}, "--backoff-limit: 'x' is no whole number"),
         ({"workdir": "here"}, "--workdir: 'here' is not absolute"),
-        ({"master_port": "70000"}, "--master-port: 70000 is no port number"),
+        ({"master_port": "70000"}, "--master-port: 70000 is not a port number"),
         ({"map_by": "socket"}, "--map-by: 'socket' is unknown"),
         ({"x": ("RANK=1",)}, "-x RANK: RANK follows from a rank's place and cannot be set"),
         ({"env_file": ("none",)}, "--env-file: none cannot be read: No such file or directory"),
-        ({"priority_class": "High!"}, "--priority-class: 'High!' can be no name"),
+        ({"priority_class": "High!"}, "--priority-class: 'High!' cannot be a name"),
         (
             {"annotation": ("ringleader/spam=1",)},
             "metadata.annotations[ringleader/spam]: unknown field",

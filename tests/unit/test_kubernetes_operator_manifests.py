@@ -17,9 +17,10 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from ringleader.cli.command import options_of
 from ringleader.cli.main import ringleader
 from ringleader.cli.operator import run
-from ringleader.cli.operator.run import read_words, settings_of, terms_of
+from ringleader.cli.operator.run import OperatorOptions, settings_of, terms_of
 from ringleader.controller.runtime.leader_election import lease_name
 from ringleader.errors import RequestError
 from ringleader.mpijob.parser import read
@@ -184,7 +185,7 @@ def test_operators_of_two_namespaces_lie_side_by_side() -> None:
     assert selectors[0] != selectors[1]
     assert lease_name("", "ops") == lease_name("ops", "ops") == "mpi-operator"
     assert lease_name("a", "ops") != lease_name("b", "ops") != "mpi-operator"
-    terms = terms_of(read_words(run_options("--namespace", "a", "--lock-namespace", "ops")), {}, "default")
+    terms = terms_of(run_options("--namespace", "a", "--lock-namespace", "ops"), {}, "default")
     assert terms.lease is not None
     assert (terms.lease.namespace, terms.lease.name) == ("ops", "mpi-operator-a")
     with pytest.raises(RequestError, match="longer than"):
@@ -192,14 +193,14 @@ def test_operators_of_two_namespaces_lie_side_by_side() -> None:
     assert not check(Installation(image="i:1", namespace="ops", scope="a" * 35))
 
 
-def run_options(*words: str) -> dict[str, Any]:
-    return run.command.make_context("run", list(words)).params
+def run_options(*words: str) -> OperatorOptions:
+    return options_of(OperatorOptions, run.command.make_context("run", list(words)).params)
 
 
 def test_rights_beyond_ssh_jobs_and_logs_are_asked_for() -> None:
-    assert not settings_of(read_words(run_options()), "").has_exec_spawn
-    assert not settings_of(read_words(run_options()), "").has_log_tails
-    settings = settings_of(read_words(run_options("--exec-spawn", "--log-tails")), "")
+    assert not settings_of(run_options(), "").has_exec_spawn
+    assert not settings_of(run_options(), "").has_log_tails
+    settings = settings_of(run_options("--exec-spawn", "--log-tails"), "")
     assert settings.has_exec_spawn and settings.has_log_tails
 
 

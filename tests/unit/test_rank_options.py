@@ -6,10 +6,11 @@ from typing import Any
 import click
 import pytest
 
-from ringleader.cli.options.host_options import HostOptions, choose_hosts, read_options, shown
+from ringleader.cli.command import Option, full_help, options_of
+from ringleader.cli.options.host_options import HostOptions, allocation_text, choose_hosts
 from ringleader.cli.options.kubernetes_options import is_for_clusters
-from ringleader.cli.options.rank_options import RunOptions, make_job, read_run_options
-from ringleader.cli.run.command import command
+from ringleader.cli.options.rank_options import RunOptions, make_job
+from ringleader.cli.run.command import RunCommandOptions, command
 from ringleader.errors import Fault, LabError
 from ringleader.job import Host, Job, Placement, Ssh, faults_of
 
@@ -19,6 +20,7 @@ FILES = {
     "a.env": "A=file\nB=file\n",
     "bad.env": "OK=1\nno good\n",
     "/lab/hostfile": "l1 slots=2\nl2 slots=2\n",
+    "/labs/big": "l1 slots=2\nl2 slots=2\n",
 }
 
 
@@ -36,18 +38,23 @@ class FakeLab:
     ssh_config: str = "/lab/ssh_config"
 
 
+def find_lab(name: str | None) -> FakeLab:
+    return FakeLab(hostfile=f"/labs/{name}") if name else FakeLab()
+
+
 def parse(words: str | list[str]) -> tuple[RunOptions, HostOptions]:
     """Parse a command line as click does, without running anything."""
     argv = words.split() if isinstance(words, str) else list(words)
     with command.make_context("run", argv) as ctx:
-        return read_run_options(ctx.params), read_options(ctx.params)
+        options = options_of(RunCommandOptions, ctx.params)
+        return options.ranks, options.hosts
 
 
 def job_of(words: str | list[str], environ: dict[str, str] | None = None) -> Job:
     """The job of a command line, with every fault in it."""
     options, where = parse(words)
     environ = environ if environ is not None else {}
-    chosen = choose_hosts(where, environ=environ, read=read, find_lab=FakeLab)
+    chosen = choose_hosts(where, environ=environ, read=read, find_lab=find_lab)
     return make_job(options, where, chosen=chosen, environ=environ, read=read, current_dir="/work dir")
 
 
@@ -141,7 +148,7 @@ def test_hosts_from_a_file_and_repeated_options() -> None:
 
 
 def test_the_lab() -> None:
-    for words in ("--lab x", "--on lab x", "--lab --on lab x"):
+    for words in ("--lab x", "--on lab x", "--lab --on lab x", "--lab-name big x", "--lab --lab-name big x"):
         job = job_of(words)
         assert job.hosts == (Host(name="l1", slots=2), Host(name="l2", slots=2))
         assert job.ssh.config == "/lab/ssh_config"
@@ -149,7 +156,7 @@ def test_the_lab() -> None:
 
 
 def test_no_lab_is_said_by_the_lab() -> None:
-    def no_lab() -> FakeLab:
+    def no_lab(name: str | None) -> FakeLab:
         raise LabError(Fault(where="--lab", what="there is no lab"))
 
     with pytest.raises(LabError):
@@ -174,22 +181,22 @@ def test_torchruns_words() -> None:
 )
 def test_one_of_several_copies_does_not_start_a_whole_job(size: str, rank: str) -> None:
     environ = {size: "4", rank: "1"}
-    (fault,) = choose_hosts(HostOptions(), environ=environ, read=read, find_lab=FakeLab).faults
+    (fault,) = choose_hosts(HostOptions(), environ=environ, read=read, find_lab=find_lab).faults
     assert fault.where == f"{size}=4" and "this is task 1 of 4" in fault.what and "srun -N1 -n1" in fault.hint
     for given in (environ | {size: "1"}, {size: "4"}, {rank: "1"}, environ | {size: "x"}):
-        assert choose_hosts(HostOptions(), environ=given, read=read, find_lab=FakeLab).faults == ()
+        assert choose_hosts(HostOptions(), environ=given, read=read, find_lab=find_lab).faults == ()
     alone = HostOptions(no_allocation=True)
-    assert choose_hosts(alone, environ=environ, read=read, find_lab=FakeLab).faults == ()
+    assert choose_hosts(alone, environ=environ, read=read, find_lab=find_lab).faults == ()
 
 
 SLURM = {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "2(x2)"}
 
 
 def test_an_allocation_is_used_and_shown() -> None:
-    chosen = choose_hosts(HostOptions(), environ=SLURM, read=read, find_lab=FakeLab)
+    chosen = choose_hosts(HostOptions(), environ=SLURM, read=read, find_lab=find_lab)
     assert chosen.hosts == (Host(name="n1", slots=2), Host(name="n2", slots=2))
     assert chosen.allocation is not None
-    text = shown(chosen.allocation)
+    text = allocation_text(chosen.allocation)
     assert text.startswith("Slurm allocation with 4 slots: n1:2, n2:2 (from SLURM_JOB_NODELIST")
     assert "--no-allocation" in text
 
@@ -277,16 +284,17 @@ def test_an_unknown_option_is_refused_before_the_command() -> None:
 
 def test_help_explains_every_option() -> None:
     with click.Context(command, info_name="ringleader run") as ctx:
-        text = command.get_help(ctx)
+        text = full_help(ctx)
     for param in command.params:
         if isinstance(param, click.Option):
             assert param.help
-            assert all(word in text for word in param.opts)
+            shown = param.spellings if isinstance(param, Option) else param.opts
+            assert all(word in text for word in shown)
 
 
 def test_options_hold_nothing_that_a_job_does_not_use() -> None:
     words: dict[str, Any] = vars(parse("x")[0]) | vars(parse("x")[1])
-    named = {param.name for param in command.params}
+    named = {param.name for param in command.params if param.expose_value} - {"json_file"}
     assert set(words) == {name for name in named if not is_for_clusters(name)}
 
 

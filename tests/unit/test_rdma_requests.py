@@ -14,7 +14,7 @@ from hypothesis import strategies as some
 
 from ringleader.cli.kubernetes.job_request import request_of
 from ringleader.cli.options.host_options import Faults
-from ringleader.cli.options.kubernetes_options import JobWords
+from ringleader.cli.options.kubernetes_options import JobOptions
 from ringleader.errors import RequestError
 from ringleader.launch.kubernetes.mpijob_builder import mpijob
 from ringleader.launch.kubernetes.pod_template import single_pod
@@ -133,7 +133,7 @@ BAD = {
     ),
     "GPUs of no device plugin": (
         ("--rdma", "shared", "--gpu-resource", "a/b;c"),
-        ["--gpu-resource: 'a/b;c' is no resource of a device plugin"],
+        ["--gpu-resource: 'a/b;c' is not a resource of a device plugin"],
     ),
     "networks twice": (
         ("--rdma", "shared", "--rdma-network", "a", "--annotation", f"{NETWORKS}=b"),
@@ -262,7 +262,7 @@ def test_a_launcher_without_ranks_never_has_a_nic(
     needs: dict[str, Any] = dict(NEEDS.get(profile, {}))
     if labels != ("nfd",) or profile not in ("efa", "erdma"):
         needs |= {"node_label": labels if profile != "none" else ()}
-    words = JobWords(
+    words = JobOptions(
         **{"command": ("train",), "image": "a", "np": str(np), "gpus": str(gpus), "spawn": spawn}
         | {"mpi_implementation": mpi, "rdma": profile, **needs}
     )

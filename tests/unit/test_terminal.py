@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ringleader.cli.outcome_file import outcome_json
+from ringleader.cli.run.outcome_values import outcome_json
 from ringleader.cli.run.terminal import Terminal, last_words
 from ringleader.job import Family, Job, Mpi
 from ringleader.launch.outcome import Outcome, RankEnd

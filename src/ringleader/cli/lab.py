@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 import click
 
+from ringleader.cli.command import Command, Option
+from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
+from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.errors import Fault, LabError, RequestError
 from ringleader.lab import down as lab_down
 from ringleader.lab import fault_injection, host_shell, kernel_state, requirements, saved_state
@@ -18,15 +21,16 @@ from ringleader.lab.rootfs_inspection import tree_asked_for
 from ringleader.lab.setup_plan import directory_of, down_phase, script, up_phases
 from ringleader.lab.spec import DEFAULT_NAME, LabSpec, check_name, format_rate, free_subnet, spec_of
 
-name_option = click.option(
-    "--name",
+_DRY_RUN = Option(["--dry-run"], is_flag=True, help="Print, as a shell script, what would be done.")
+_NAME = Option(
+    ["--name", "--lab-name", "name"],
     envvar=saved_state.VARIABLE,
     metavar="NAME",
     help="Which lab. [default: RINGLEADER_LAB, else `lab`, else the only one there is]",
 )
 
 
-@click.group(name="lab", context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(name="lab")
 def command() -> None:
     """A cluster on one machine: real network namespaces, rate-limited links, an sshd per host.
 
@@ -34,81 +38,86 @@ def command() -> None:
     """
 
 
-def _say(text: str) -> None:
-    """Show progress to a person who looks on; a terminal's line is overwritten by the next one."""
-    if sys.stderr.isatty():
-        print(f"\r\033[Klab: {text}", end="", file=sys.stderr, flush=True)
-
-
-def _end_progress() -> None:
-    if sys.stderr.isatty():
-        print("\r\033[K", end="", file=sys.stderr, flush=True)
-
-
 def _stop(number: int, frame: object) -> NoReturn:
     raise SystemExit(128 + number)
 
 
-@command.command()
-@click.option("--hosts", default=4, show_default=True, type=int, help="Number of hosts, h1 … hN.")
-@click.option("--slots", default=2, show_default=True, type=int, help="Slots of each host in the hostfile.")
-@click.option("--bandwidth", default="8gbit", show_default=True, help="Rate of each host's link, each way.")
-@click.option("--latency", default="0", show_default=True, help="Delay of each frame, each way: 200us, 1ms.")
-@click.option("--ssh-port", default=33, show_default=True, type=int, help="Port of each host's sshd.")
-@click.option("--subnet", default=None, help="Private network; by default the first free 10.213.x.0/24.")
-@click.option("--private-tmp", is_flag=True, help="Give each host an own, empty /tmp.")
-@click.option("--root", metavar="DIR", help="Root file system of the hosts: the tree of an unpacked image.")
-@click.option(
-    "--bind",
-    "binds",
-    multiple=True,
-    metavar="SRC:DST[:ro]",
-    help="With --root: also this of the machine.",
+@dataclass(frozen=True, kw_only=True)
+class UpOptions:
+    """The options of ``lab up``, as they were written."""
+
+    hosts: int = 4
+    slots: int = 2
+    bandwidth: str = "8gbit"
+    latency: str = "0"
+    ssh_port: int = 33
+    subnet: str | None = None
+    private_tmp: bool = False
+    root: str | None = None
+    bind: tuple[str, ...] = ()
+    name: str = DEFAULT_NAME
+    replace: bool = False
+    dry_run: bool = False
+
+
+UP_OPTIONS = (
+    Option(["--hosts"], default=4, show_default=True, type=int, help="Number of hosts, h1 … hN."),
+    Option(["--slots"], default=2, show_default=True, type=int, help="Slots of each host in the hostfile."),
+    Option(["--bandwidth"], default="8gbit", show_default=True, help="Rate of each host's link, each way."),
+    Option(["--latency"], default="0", show_default=True, help="Delay of each frame, each way: 200us, 1ms."),
+    Option(["--ssh-port"], default=33, show_default=True, type=int, help="Port of each host's sshd."),
+    Option(["--subnet"], default=None, help="Private network; by default the first free 10.213.x.0/24."),
+    Option(["--private-tmp"], is_flag=True, help="Give each host its own, empty /tmp."),
+    Option(["--root"], metavar="DIR", help="Root file system of the hosts: the tree of an unpacked image."),
+    Option(["--bind"], multiple=True, metavar="SRC:DST[:ro]", help="With --root: also this of the machine."),
+    Option(
+        ["--name", "--lab-name", "name"],
+        envvar=saved_state.VARIABLE,
+        default=DEFAULT_NAME,
+        show_default=True,
+        metavar="NAME",
+        help="Tells several labs apart.",
+    ),
+    Option(["--replace"], is_flag=True, help="Take a lab of that name down first."),
+    _DRY_RUN,
 )
-@click.option("--name", default=DEFAULT_NAME, show_default=True, help="Tells several labs apart.")
-@click.option("--replace", is_flag=True, help="Take a lab of that name down first.")
-@click.option("--dry-run", is_flag=True, help="Print, as a shell script, what would be done.")
-def up(
-    hosts: int,
-    slots: int,
-    bandwidth: str,
-    latency: str,
-    ssh_port: int,
-    subnet: str | None,
-    private_tmp: bool,
-    root: str | None,
-    binds: tuple[str, ...],
-    name: str,
-    replace: bool,
-    dry_run: bool,
-) -> None:
-    """Make a lab; one that is up already is left alone."""
+
+
+def up(options: UpOptions) -> None:
+    """Make a lab."""
+    name = options.name
     present = _spec_of_present(name)
     known = present.subnet if present else None
-    tree, faults = tree_asked_for(root, binds, lab_directory=directory_of(name, str(saved_state.ROOT)))
+    place = directory_of(name, str(saved_state.ROOT))
+    tree, faults = tree_asked_for(options.root, options.bind, lab_directory=place)
     spec = spec_of(
         name=name,
-        hosts=hosts,
-        slots=slots,
-        bandwidth=bandwidth,
-        latency=latency,
-        ssh_port=ssh_port,
-        subnet=subnet or known or _free_subnet(),
-        private_tmp=private_tmp,
+        hosts=options.hosts,
+        slots=options.slots,
+        bandwidth=options.bandwidth,
+        latency=options.latency,
+        ssh_port=options.ssh_port,
+        subnet=options.subnet or known or _free_subnet(),
+        private_tmp=options.private_tmp,
         tree=tree,
-        further=[*requirements.port_faults(ssh_port), *faults],
+        further=[*requirements.port_faults(options.ssh_port), *faults],
     )
-    if dry_run:
+    if options.dry_run:
         _print_up(spec)
         return
     requirements.check_machine(os.environ)
     signal.signal(signal.SIGTERM, _stop)
+    line = ProgressLine(prefix="lab: ")
     try:
         made = lab_up.up(
-            spec, environ=os.environ, progress=_say, replace_it=replace, any_subnet=subnet is None
+            spec,
+            environ=os.environ,
+            progress=line.show,
+            replace_it=options.replace,
+            any_subnet=options.subnet is None,
         )
     finally:
-        _end_progress()
+        line.clear()
     _report_up(made)
 
 
@@ -145,16 +154,20 @@ def _print_up(spec: LabSpec) -> None:
     print(script(up_phases(spec, machine)), end="")
 
 
-@command.command()
-@name_option
-@click.option("--all", "every", is_flag=True, help="All labs of this machine.")
-@click.option("--dry-run", is_flag=True, help="Print, as a shell script, what would be done.")
-def down(name: str | None, every: bool, dry_run: bool) -> None:
-    """Remove a lab, also what a crash left of it; nothing to remove is no error."""
-    wanted = saved_state.names() if every else (name or DEFAULT_NAME,)
-    for one in wanted:
+@dataclass(frozen=True, kw_only=True)
+class DownOptions:
+    """The options of ``lab down``, as they were written."""
+
+    name: str | None = None
+    all: bool = False
+    dry_run: bool = False
+
+
+def down(options: DownOptions) -> None:
+    """Remove a lab."""
+    for one in saved_state.names() if options.all else (options.name or DEFAULT_NAME,):
         check_name(one)
-        if dry_run:
+        if options.dry_run:
             _print_down(one)
             continue
         requirements.check_machine(os.environ)
@@ -167,23 +180,27 @@ def _print_down(name: str) -> None:
     print(script((down_phase(name, found),)), end="")
 
 
-@command.command()
-@name_option
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
-@click.option("--hostfile", "only", flag_value="hostfile", help="Print the hostfile's path only.")
-@click.option(
-    "--ssh-config", "only", flag_value="ssh_config", help="Print the ssh configuration's path only."
-)
-def status(name: str | None, as_json: bool, only: str | None) -> None:
-    """Show every host of a lab: address, slots, rate, state, sshd."""
-    lab = saved_state.current(name)
-    if only:
-        print(getattr(lab, only))
+@dataclass(frozen=True, kw_only=True)
+class StatusOptions:
+    """The options of ``lab status``, as they were written."""
+
+    name: str | None = None
+    only: str | None = None
+    """``hostfile`` or ``ssh_config``."""
+    json: JsonOptions = field(default_factory=JsonOptions)
+
+
+def status(options: StatusOptions) -> None:
+    """Show every host of a lab."""
+    lab = saved_state.current(options.name)
+    if options.only:
+        print(getattr(lab, options.only))
         return
     rows = fault_injection.status(lab)
-    if as_json:
-        print(json.dumps(_status_document(lab, rows), indent=2))
-        return
+    show(options.json, _status_document(lab, rows), lambda: _status_table(rows))
+
+
+def _status_table(rows: tuple[fault_injection.HostStatus, ...]) -> str:
     from tabulate import tabulate
 
     header = ["host", "address", "slots", "rate", "state", "sshd"]
@@ -191,7 +208,7 @@ def status(name: str | None, as_json: bool, only: str | None) -> None:
         [row.host.name, row.host.address, row.host.slots, row.rate, row.state, "answers" if row.sshd else "-"]
         for row in rows
     ]
-    print(tabulate(table, headers=header))
+    return f"{tabulate(table, headers=header)}\n"
 
 
 def _status_document(lab: saved_state.Lab, rows: tuple[fault_injection.HostStatus, ...]) -> dict[str, object]:
@@ -220,31 +237,41 @@ def _status_document(lab: saved_state.Lab, rows: tuple[fault_injection.HostStatu
     }
 
 
-@command.command()
-@name_option
-@click.argument("host")
-def shell(name: str | None, host: str) -> None:
-    """Open a shell on a host (works while its link is cut)."""
-    lab = saved_state.current(name)
-    _become(lab, host, (host_shell.shell_of(lab, os.environ), "-i"))
+@dataclass(frozen=True, kw_only=True)
+class HostOptions:
+    """A host of a lab."""
+
+    host: str
+    name: str | None = None
 
 
-@command.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@name_option
-@click.option("--all", "every", is_flag=True, help="On all hosts side by side, each line with its host.")
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[HOST] -- COMMAND…")
-def exec_(name: str | None, every: bool, words: tuple[str, ...]) -> None:
-    """Run a command on a host (works while its link is cut); its exit code passes through."""
-    lab = saved_state.current(name)
-    host, command = ("", words) if every else (words[0] if words else "", words[1:])
-    if command[:1] == ("--",):
-        command = command[1:]
-    if not command or not (host or every):
+def shell(options: HostOptions) -> None:
+    """Open a shell on a host."""
+    lab = saved_state.current(options.name)
+    _become(lab, options.host, (host_shell.shell_of(lab, os.environ), "-i"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecOptions:
+    """The options of ``lab exec``, as they were written."""
+
+    words: tuple[str, ...]
+    name: str | None = None
+    all: bool = False
+
+
+def run_on_host(options: ExecOptions) -> int:
+    """Run a command on a host, or on all; return the exit code."""
+    lab, words = saved_state.current(options.name), options.words
+    host, argv = ("", words) if options.all else (words[0] if words else "", words[1:])
+    if argv[:1] == ("--",):
+        argv = argv[1:]
+    if not argv or not (host or options.all):
         example = "ringleader lab exec h1 -- hostname"
         raise RequestError(Fault(where="COMMAND", what="nothing to run", hint=f"for example {example}"))
-    if every:
-        sys.exit(_exec_all(lab, command))
-    _become(lab, host, command)
+    if options.all:
+        return _exec_all(lab, argv)
+    _become(lab, host, argv)
 
 
 def _exec_all(lab: saved_state.Lab, command: tuple[str, ...]) -> int:
@@ -266,31 +293,99 @@ def _become(lab: saved_state.Lab, host: str, command: tuple[str, ...]) -> NoRetu
     os.execvpe(argv[0], argv, host_shell.environment(lab, os.environ))
 
 
-@command.command()
-@name_option
-@click.argument("host")
-def cut(name: str | None, host: str) -> None:
-    """Cut a host's link: its peers see silence, as with a pulled cable behind a switch."""
+def _host(options: HostOptions) -> tuple[saved_state.Lab, saved_state.LabHost]:
     requirements.check_machine(os.environ)
-    lab = saved_state.current(name)
-    fault_injection.cut(lab, fault_injection.find_host(lab, host))
+    lab = saved_state.current(options.name)
+    return lab, fault_injection.find_host(lab, options.host)
 
 
-@command.command()
-@name_option
-@click.argument("host")
-def heal(name: str | None, host: str) -> None:
+def cut(options: HostOptions) -> None:
+    """Cut a host's link."""
+    fault_injection.cut(*_host(options))
+
+
+def heal(options: HostOptions) -> None:
     """Mend a host's link, and start the host again where it was killed."""
-    requirements.check_machine(os.environ)
-    lab = saved_state.current(name)
-    fault_injection.heal(lab, fault_injection.find_host(lab, host))
+    fault_injection.heal(*_host(options))
 
 
-@command.command()
-@name_option
-@click.argument("host")
-def kill(name: str | None, host: str) -> None:
-    """Kill every process on a host, its sshd included."""
-    requirements.check_machine(os.environ)
-    lab = saved_state.current(name)
-    fault_injection.kill(lab, fault_injection.find_host(lab, host))
+def kill(options: HostOptions) -> None:
+    """Kill every process on a host."""
+    fault_injection.kill(*_host(options))
+
+
+_HOST = click.Argument(["host"])
+
+for _command in (
+    Command(
+        "up",
+        options=UpOptions,
+        run=up,
+        params=list(UP_OPTIONS),
+        help="Make a lab; one that is up already is left alone.",
+    ),
+    Command(
+        "down",
+        options=DownOptions,
+        run=down,
+        params=[_NAME, Option(["--all"], is_flag=True, help="All labs of this machine."), _DRY_RUN],
+        help="Remove a lab, also what a crash left of it; nothing to remove is not an error.",
+    ),
+    Command(
+        "status",
+        options=StatusOptions,
+        run=status,
+        params=[
+            _NAME,
+            *JSON_OPTIONS,
+            Option(["--hostfile", "only"], flag_value="hostfile", help="Print the hostfile's path only."),
+            Option(
+                ["--ssh-config", "only"],
+                flag_value="ssh_config",
+                help="Print the ssh configuration's path only.",
+            ),
+        ],
+        help="Show every host of a lab: address, slots, rate, state, sshd.",
+    ),
+    Command(
+        "shell",
+        options=HostOptions,
+        run=shell,
+        params=[_NAME, _HOST],
+        help="Open a shell on a host (works while its link is cut).",
+    ),
+    Command(
+        "exec",
+        options=ExecOptions,
+        run=run_on_host,
+        params=[
+            _NAME,
+            Option(["--all"], is_flag=True, help="On all hosts side by side, each line with its host."),
+            click.Argument(["words"], nargs=-1, type=click.UNPROCESSED, metavar="[HOST] -- COMMAND…"),
+        ],
+        help="Run a command on a host (works while its link is cut); its exit code passes through.",
+        context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    ),
+    Command(
+        "cut",
+        options=HostOptions,
+        run=cut,
+        params=[_NAME, _HOST],
+        help="Cut a host's link: its peers see silence, as with a pulled cable behind a switch.",
+    ),
+    Command(
+        "heal",
+        options=HostOptions,
+        run=heal,
+        params=[_NAME, _HOST],
+        help="Mend a host's link, and start the host again where it was killed.",
+    ),
+    Command(
+        "kill",
+        options=HostOptions,
+        run=kill,
+        params=[_NAME, _HOST],
+        help="Kill every process on a host, its sshd included.",
+    ),
+):
+    command.add_command(_command)

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import ClassVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from ringleader.cli import interrupts
 
@@ -37,3 +38,12 @@ class LazyGroup(click.Group):
         """Write the table of commands."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, help_) for name, (_, help_) in self.table.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the name of a command, without importing any."""
+        names = [
+            CompletionItem(name, help=help_)
+            for name, (_, help_) in self.table.items()
+            if name.startswith(incomplete)
+        ]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]

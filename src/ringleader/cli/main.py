@@ -13,6 +13,7 @@ import click
 
 from ringleader import __version__
 from ringleader.cli import interrupts, standard_streams
+from ringleader.cli.configuration import PREFIX, Configuration
 from ringleader.cli.lazy_group import LazyGroup, Table
 from ringleader.errors import Fault, OutputError, RefusedError, RequestError, RingleaderError, shortened
 
@@ -29,19 +30,32 @@ COMMANDS: Table = {
     ),
     "submit": (
         "ringleader.cli.kubernetes.submit",
-        "Send a job to a Kubernetes cluster and follow it to its end.",
+        "Kubernetes: send a job and follow it to its end.",
     ),
-    "status": ("ringleader.cli.kubernetes.status", "Jobs on a cluster and where they stand."),
-    "logs": ("ringleader.cli.kubernetes.logs", "What a job's launcher, or a worker, has written."),
-    "explain": ("ringleader.cli.kubernetes.explain", "Why a job is not running, or why it failed."),
-    "delete": ("ringleader.cli.kubernetes.delete", "Delete jobs with everything that belongs to them."),
+    "status": ("ringleader.cli.kubernetes.status", "Kubernetes: the jobs of a cluster and where they stand."),
+    "logs": (
+        "ringleader.cli.kubernetes.logs",
+        "Kubernetes: what a job's launcher, or a worker, has written.",
+    ),
+    "explain": (
+        "ringleader.cli.kubernetes.explain",
+        "Kubernetes: why a job is not running, or why it failed.",
+    ),
+    "delete": (
+        "ringleader.cli.kubernetes.delete",
+        "Kubernetes: delete jobs with everything that belongs to them.",
+    ),
     "render": (
         "ringleader.cli.render.group",
         "Print MPIJobs, plain Pods, compose applications; with NICs.",
     ),
     "image": ("ringleader.cli.image.group", "Container images: render, check, build, list, solve, lock."),
     "doctor": ("ringleader.cli.doctor", "What this host, or an image, has for jobs, and what to fix."),
-    "operator": ("ringleader.cli.operator.group", "The MPIJob operator: its CRD."),
+    "config": ("ringleader.cli.config", "Defaults of options that files and variables set, and from where."),
+    "operator": (
+        "ringleader.cli.operator.group",
+        "Kubernetes: the operator of MPIJobs, its manifests and CRD.",
+    ),
 }
 
 
@@ -77,7 +91,13 @@ def _guarded(argv: list[str] | None) -> int:
     """Return a command's exit code, its errors told on standard error."""
     try:
         with interrupts.raised():
-            code = ringleader.main(args=argv, prog_name="ringleader", standalone_mode=False)
+            code = ringleader.main(
+                args=argv,
+                prog_name="ringleader",
+                standalone_mode=False,
+                auto_envvar_prefix=PREFIX,
+                obj=Configuration(environ=os.environ),
+            )
     except click.ClickException as error:
         shown = io.StringIO()
         error.show(file=shown)
@@ -92,7 +112,7 @@ def _guarded(argv: list[str] | None) -> int:
     except OSError as error:
         return _told(refusal_of(error))
     except UnicodeEncodeError as error:
-        # Words of the command line that are no text; what may be any bytes (COMMAND, paths) is not encoded.
+        # Words of the command line that are not text; what may be any bytes (COMMAND, paths) is not encoded.
         word = str(error.object)[:80].encode("utf-8", errors="backslashreplace").decode()
         return _told(RequestError(Fault(where=word, what="is not text (UTF-8)", hint="write another name")))
     except RuntimeError as error:

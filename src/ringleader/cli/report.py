@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
 
 from ringleader.bench import store
+from ringleader.cli.command import Command, Option
+from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, opened
 from ringleader.errors import Fault, RefusedError, RequestError
 from ringleader.report import compare as side_by_side
 from ringleader.report import table
@@ -56,26 +60,52 @@ def _stored(paths: tuple[str, ...]) -> list[Run]:
     return runs
 
 
-@click.command(name="report", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("runs", nargs=-1, metavar="RUN [RUN2]")
-@click.option(
-    "--format",
-    "form",
-    default="table",
-    show_default=True,
-    type=click.Choice(FORMATS),
-    help="How to render it.",
-)
-@click.option("-o", "--output", metavar="FILE", help="Write to a file instead of standard output.")
-def command(runs: tuple[str, ...], form: str, output: str | None) -> None:
-    """Render a run that `ringleader scale` kept, or compare two: the second against the first."""
-    found = _stored(runs)
-    text = _one(found[0], form) if len(found) == 1 else _two(found[0], found[1], form)
-    if output is None:
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions:
+    """The options, as they were written."""
+
+    runs: tuple[str, ...]
+    format: str = "table"
+    output: str | None = None
+    json: JsonOptions = field(default_factory=JsonOptions)
+
+
+def report(options: ReportOptions) -> None:
+    """Render a run, or compare two."""
+    found = _stored(options.runs)
+
+    def rendered(form: str) -> str:
+        return _one(found[0], form) if len(found) == 1 else _two(found[0], found[1], form)
+
+    text = rendered("json" if options.json.json else options.format)
+    with opened(options.json.json_file) as file:
+        if file is not None:
+            file.write(json.loads(rendered("json")))
+    if options.output is None:
         sys.stdout.write(text)
         return
     try:
-        write_text(output, text)
+        write_text(options.output, text)
     except OSError as error:
         what = f"cannot be written: {error.strerror or error}"
-        raise RefusedError(Fault(where=output, what=what)) from None
+        raise RefusedError(Fault(where=options.output, what=what)) from None
+
+
+command = Command(
+    "report",
+    options=ReportOptions,
+    run=report,
+    params=[
+        click.Argument(["runs"], nargs=-1, metavar="RUN [RUN2]"),
+        Option(
+            ["--format"],
+            default="table",
+            show_default=True,
+            type=click.Choice(FORMATS),
+            help="How to render it.",
+        ),
+        *JSON_OPTIONS,
+        Option(["-o", "--output"], metavar="FILE", help="Write to a file instead of standard output."),
+    ],
+    help="Render a run that `ringleader scale` kept, or compare two: the second against the first.",
+)

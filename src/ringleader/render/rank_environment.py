@@ -39,8 +39,14 @@ _OF_A_JOB = (
 NEVER_FORWARDED = ("CUDA_VISIBLE_DEVICES", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONINSPECT", *_OF_A_JOB)
 """Exceptions: facts about one host, one session or another job."""
 
-_NEVER_PREFIXES = ("OMPI_MCA_ess", "OMPI_MCA_orte_", "OMPI_MCA_pmix", "OMPI_MCA_initial_")
-# An outer mpirun leaves these in our environment; carried on, a rank would look for the outer job's daemon.
+OF_THE_COMMAND_LINE = "RINGLEADER_OPT_"
+"""Variables that begin so are defaults of options of one command line: no rank sees them."""
+
+_NEVER_PREFIXES = (
+    *("OMPI_MCA_ess", "OMPI_MCA_orte_", "OMPI_MCA_pmix", "OMPI_MCA_initial_"),
+    OF_THE_COMMAND_LINE,
+)
+# The first: an outer mpirun leaves these in our environment; a rank would look for the outer job's daemon.
 
 RESERVED = (
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "NODE_RANK",
@@ -136,8 +142,9 @@ def rank_environment(
         values["LD_LIBRARY_PATH"] = f"{users['LD_LIBRARY_PATH']}:{PurePosixPath(mpi.library).parent}"
     values |= _meeting(place, job, master, job_id, asked)
     values |= _numbers(plan, place, job) | _launch(job, mpi, job_id)
+    never = (*_UNSET, *sorted(name for name in caller if name.startswith(OF_THE_COMMAND_LINE)))
     return RankEnvironment(
-        set=dict(sorted(values.items())), unset=tuple(name for name in _UNSET if name not in values)
+        set=dict(sorted(values.items())), unset=tuple(name for name in never if name not in values)
     )
 
 

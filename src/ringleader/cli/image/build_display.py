@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TextIO
 
+from ringleader.cli.terminal_progress import ProgressLine
+
 if TYPE_CHECKING:
     from ringleader.images.build_progress import Step
 
 
-class Shown:
+class BuildDisplay:
     """Shows steps and elapsed time on a stream."""
 
     def __init__(self, *, stream: TextIO, is_tty: bool, width: int = 110) -> None:
         """``is_tty``: the line is overwritten by the next one, and its clock runs."""
-        self._stream = stream
-        self._is_tty = is_tty
-        self._width = width
+        self._stream, self._is_tty, self._width = stream, is_tty, width
+        self._line = ProgressLine(prefix="", is_tty=is_tty, write=self._write, width=width + 1)
         self._now = ""
         self._second = -1
 
@@ -31,26 +32,21 @@ class Shown:
 
     def say(self, text: str) -> None:
         """Show a sentence."""
-        self._clear()
-        self._stream.write(f"ringleader: {text}\n")
-        self._stream.flush()
+        self._line.keep(f"ringleader: {text}")
 
     def finish(self) -> None:
         """Leave an empty line behind."""
-        self._clear()
-        self._stream.flush()
+        self._line.clear()
 
     def _show(self, seconds: float) -> None:
         self._second = int(seconds)
         whole = f"[{clock(seconds)}] {self._now or 'the builder starts'}"
-        line = whole if len(whole) <= self._width else whole[: self._width - 1] + "…"
-        self._clear()
-        self._stream.write(line if self._is_tty else f"{line}\n")
-        self._stream.flush()
+        text = whole if len(whole) <= self._width else whole[: self._width - 1] + "…"
+        (self._line.show if self._is_tty else self._line.keep)(text)
 
-    def _clear(self) -> None:
-        if self._is_tty:
-            self._stream.write("\r\033[K")
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
 
 
 def clock(seconds: float) -> str:

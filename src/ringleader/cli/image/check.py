@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ringleader.cli.image.recipe_options import opened, recipe_options
+from ringleader.cli.command import Command, Option
+from ringleader.cli.image.recipe_options import (
+    RECIPE_OPTIONS,
+    RecipeOptions,
+    complete_recipe,
+    opened,
+)
+from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
 from ringleader.errors import Fault, RequestError
 
 if TYPE_CHECKING:
@@ -46,57 +52,67 @@ class Checked:
         return "fits"
 
 
-@click.command(name="check", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("recipes", nargs=-1, metavar="[PROFILE|FILE]…")
-@recipe_options
-@click.option(
-    "--gpu", "gpus", multiple=True, metavar="NAME", help="A GPU it must run on: h100. Again for more."
+HELP = """Say what of recipes does not fit together, and the nearest set that does.
+
+Without a name all profiles are checked. Each finding names the rows of the version tables that it rests
+on, with their sources; a row that nobody looked up reads "unverified", and what rests on it is a warning.
+Nothing is fetched.
+
+Historical profiles are as images were made then. What of them can no longer be fetched, or never fitted,
+is told as "cannot be built today" and does not fail, unless with --strict; so is each point in which they
+are exempt from the hardening of today's images. A fault of any other recipe: exit code 2.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckOptions:
+    """The options, as they were written."""
+
+    recipes: tuple[str, ...] = ()
+    gpu: tuple[str, ...] = ()
+    driver: str = ""
+    network: str = ""
+    strict: bool = False
+    recipe: RecipeOptions = field(default_factory=RecipeOptions)
+    json: JsonOptions = field(default_factory=JsonOptions)
+
+
+def check_recipes(options: CheckOptions) -> int:
+    """Check them; return the exit code."""
+    found = _checked(options)
+    show(options.json, [_value(one) for one in found], lambda: f"{_text(found, notes=len(found) == 1)}\n")
+    bad = [one.name for one in found if one.count("fault") or (options.strict and one.count("gone"))]
+    return 2 if bad else 0
+
+
+command = Command(
+    "check",
+    options=CheckOptions,
+    run=check_recipes,
+    params=[
+        click.Argument(["recipes"], nargs=-1, metavar="[PROFILE|FILE]…", shell_complete=complete_recipe),
+        *RECIPE_OPTIONS,
+        Option(["--gpu"], multiple=True, metavar="NAME", help="A GPU it must run on: h100. Again for more."),
+        Option(["--driver"], default="", metavar="VERSION", help="The hosts' NVIDIA driver: 535.129."),
+        Option(
+            ["--network"],
+            default="",
+            type=click.Choice(["", "infiniband", "roce", "efa", "erdma", "tcp"]),
+            metavar="NAME",
+            help="What joins the hosts: infiniband, roce, efa, erdma or tcp.",
+        ),
+        Option(
+            ["--strict"],
+            is_flag=True,
+            help="Exit code 2 also for historical images that cannot be built today.",
+        ),
+        *JSON_OPTIONS,
+    ],
+    help=HELP,
 )
-@click.option("--driver", default="", metavar="VERSION", help="The hosts' NVIDIA driver: 535.129.")
-@click.option(
-    "--network",
-    default="",
-    type=click.Choice(["", "infiniband", "roce", "efa", "erdma", "tcp"]),
-    metavar="NAME",
-    help="What joins the hosts: infiniband, roce, efa, erdma or tcp.",
-)
-@click.option(
-    "--strict", is_flag=True, help="Exit code 2 also for historical images that cannot be built today."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: every finding with the rows it rests on.")
-def command(
-    recipes: tuple[str, ...],
-    settings: tuple[str, ...],
-    mirrors: tuple[str, ...],
-    base: str,
-    gpus: tuple[str, ...],
-    driver: str,
-    network: str,
-    strict: bool,
-    as_json: bool,
-) -> None:
-    """Say what of recipes does not fit together, and the nearest set that does.
-
-    Without a name all profiles are checked. Each finding names the rows of the version tables that it rests
-    on, with their sources; a row that nobody looked up reads "unverified", and what rests on it is a warning.
-    Nothing is fetched.
-
-    Historical profiles are as images were made then. What of them can no longer be fetched, or never fitted,
-    is told as "cannot be built today" and does not fail, unless with --strict; so is each point in which they
-    are exempt from the hardening of today's images. A fault of any other recipe: exit code 2.
-    """
-    found = _checked(recipes, (settings, mirrors, base), (gpus, driver, network))
-    print(_json(found) if as_json else _text(found, notes=len(found) == 1))
-    bad = [one.name for one in found if one.count("fault") or (strict and one.count("gone"))]
-    if bad:
-        raise SystemExit(2)
 
 
-def _checked(
-    names: tuple[str, ...],
-    changes: tuple[tuple[str, ...], tuple[str, ...], str],
-    hosts: tuple[tuple[str, ...], str, str],
-) -> list[Checked]:
+def _checked(options: CheckOptions) -> list[Checked]:
     """Return every recipe with its findings; RequestError with the faults of all that cannot be read."""
     from ringleader.images import bundled_recipes
     from ringleader.images.check import check, selection_of
@@ -104,9 +120,9 @@ def _checked(
 
     faults: list[Fault] = []
     found: list[Checked] = []
-    for name in names or bundled_recipes.names():
+    for name in options.recipes or bundled_recipes.names():
         try:
-            recipe = _on(opened(name, *changes), *hosts)
+            recipe = _for_hosts(opened(name, options.recipe), options)
         except RequestError as error:
             faults += error.faults
             continue
@@ -116,15 +132,13 @@ def _checked(
     return found
 
 
-def _on(recipe: Recipe, gpus: tuple[str, ...], driver: str, network: str) -> Recipe:
+def _for_hosts(recipe: Recipe, options: CheckOptions) -> Recipe:
     """Return a recipe for other hosts."""
-    from dataclasses import replace
-
     return replace(
         recipe,
-        gpus=gpus or recipe.gpus,
-        driver=driver or recipe.driver,
-        network=network or recipe.network,
+        gpus=options.gpu or recipe.gpus,
+        driver=options.driver or recipe.driver,
+        network=options.network or recipe.network,
     )
 
 
@@ -148,10 +162,6 @@ def _lines(finding: Finding) -> Iterable[str]:
     yield from (f"      {row}" for row in finding.rows)
     if finding.works:
         yield f"    → {finding.works}"
-
-
-def _json(found: list[Checked]) -> str:
-    return json.dumps([_value(one) for one in found], indent=2, ensure_ascii=False)
 
 
 def _value(one: Checked) -> dict[str, Any]:

@@ -24,6 +24,6 @@ class ImageGroup(LazyGroup):
     table: ClassVar[Table] = COMMANDS
 
 
-@click.group(name="image", cls=ImageGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(name="image", cls=ImageGroup)
 def command() -> None:
     """Images in which framework, CUDA, MPI, RDMA user space and sshd fit together, from a short recipe."""

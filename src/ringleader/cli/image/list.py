@@ -1,11 +1,13 @@
-"""``ringleader image list``: the recipes that come along."""
+"""``ringleader image list``: the recipes that are bundled."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import click
+from ringleader.cli.command import Command
+from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
 
 if TYPE_CHECKING:
     from ringleader.images.recipe import Recipe
@@ -19,23 +21,38 @@ FRAMEWORKS = {
 }
 
 
-@click.command(name="list", context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(as_json: bool) -> None:
-    """Print the profiles: the recipes that come along."""
+@dataclass(frozen=True, kw_only=True)
+class ListOptions:
+    """The options, as they were written."""
+
+    json: JsonOptions = field(default_factory=JsonOptions)
+
+
+def list_profiles(options: ListOptions) -> None:
+    """Print the profiles."""
     from ringleader.images import bundled_recipes, recipe_parser
 
     found = [_row(recipe_parser.recipe(bundled_recipes.text(name), name)) for name in bundled_recipes.names()]
-    if as_json:
-        print(json.dumps(found, indent=2, ensure_ascii=False))
-        return
+    show(options.json, found, lambda: _table(found))
+
+
+command = Command(
+    "list",
+    options=ListOptions,
+    run=list_profiles,
+    params=[*JSON_OPTIONS],
+    help="Print the profiles: the recipes that are bundled.",
+)
+
+
+def _table(found: Sequence[Mapping[str, Any]]) -> str:
     from tabulate import tabulate
 
     rows = [
         (one["name"], one["base"], ", ".join(one["frameworks"]), one["cuda"] or "-", one["about"])
         for one in found
     ]
-    print(tabulate(rows, headers=("PROFILE", "BASE", "FRAMEWORKS", "CUDA", "ABOUT"), tablefmt="plain"))
+    return f"{tabulate(rows, headers=('PROFILE', 'BASE', 'FRAMEWORKS', 'CUDA', 'ABOUT'), tablefmt='plain')}\n"
 
 
 def _row(recipe: Recipe) -> dict[str, Any]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
+from ringleader.cli.command import Option
 from ringleader.errors import Fault, RequestError
 from ringleader.text_files import read_bytes
 
@@ -16,39 +18,52 @@ if TYPE_CHECKING:
     from ringleader.images.recipe import Recipe
 
 
-def given(ctx: click.Context, param: click.Parameter, value: str | tuple[str, ...] | None) -> Any:
+def complete_recipe(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the name of a profile, or of a file."""
+    from ringleader.images import bundled_recipes
+
+    names = [CompletionItem(name) for name in bundled_recipes.names() if name.startswith(incomplete)]
+    return names or [CompletionItem(incomplete, type="file")]
+
+
+def not_empty(ctx: click.Context, param: click.Parameter, value: str | tuple[str, ...] | None) -> Any:
     """Return an option's value, empty where it was not given; one that was given empty is a mistake."""
     if value == "" or (isinstance(value, tuple) and "" in value):
         raise RequestError(Fault(where=param.opts[0], what="nothing is named"))
-    return value or ""
+    return value or (() if param.multiple else "")
 
 
-set_option = click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="BLOCK.KEY=VALUE",
-    help="Change one key of the recipe: torch.version=2.9.1. Again for more; a list's parts with commas.",
+@dataclass(frozen=True, kw_only=True)
+class RecipeOptions:
+    """What changes a recipe."""
+
+    set: tuple[str, ...] = ()
+    mirror: tuple[str, ...] = ()
+    base: str = ""
+
+
+UNCHANGED = RecipeOptions()
+RECIPE_OPTIONS = (
+    Option(
+        ["--set"],
+        multiple=True,
+        metavar="BLOCK.KEY=VALUE",
+        help="Change one key of the recipe: torch.version=2.9.1. Again for more; a list's parts with commas.",
+    ),
+    Option(
+        ["--mirror"],
+        multiple=True,
+        metavar="SET|KIND=URL",
+        callback=not_empty,
+        help="Fetch from mirrors: a named set such as cn, or registry=, apt=, pip=, conda= with a URL.",
+    ),
+    Option(["--base"], callback=not_empty, metavar="REF", help="Another base image."),
 )
-mirror_option = click.option(
-    "--mirror",
-    "mirrors",
-    multiple=True,
-    metavar="SET|KIND=URL",
-    callback=lambda ctx, param, value: given(ctx, param, value) or (),
-    help="Fetch from mirrors: a named set such as cn, or registry=, apt=, pip=, conda= with a URL.",
-)
-base_option = click.option("--base", callback=given, metavar="REF", help="Another base image.")
+RECIPE = click.Argument(["recipe"], metavar="PROFILE|FILE", shell_complete=complete_recipe)
+NO_CHECK = Option(["--no-check"], is_flag=True, help="Do not check first whether everything fits together.")
 
 
-def recipe_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that change a recipe: settings, mirrors, base."""
-    return set_option(mirror_option(base_option(command)))
-
-
-def opened(
-    profile_or_file: str, settings: tuple[str, ...] = (), mirrors: tuple[str, ...] = (), base: str = ""
-) -> Recipe:
+def opened(profile_or_file: str, changes: RecipeOptions = UNCHANGED) -> Recipe:
     """Return the recipe of a profile or a file (``-``: standard input), changed.
 
     RequestError has every fault of the text and of the changes.
@@ -56,12 +71,11 @@ def opened(
     from ringleader.images import bundled_recipes, recipe_parser
 
     if profile_or_file in bundled_recipes.names():
-        return recipe_parser.recipe(
-            bundled_recipes.text(profile_or_file), profile_or_file, settings, mirrors, base
-        )
-    text = _text(profile_or_file)
-    where = "standard input" if profile_or_file == "-" else profile_or_file
-    return recipe_parser.recipe(text, where, settings, mirrors, base)
+        text, where = bundled_recipes.text(profile_or_file), profile_or_file
+    else:
+        text = _text(profile_or_file)
+        where = "standard input" if profile_or_file == "-" else profile_or_file
+    return recipe_parser.recipe(text, where, changes.set, changes.mirror, changes.base)
 
 
 def _text(file: str) -> str:

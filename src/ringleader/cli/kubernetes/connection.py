@@ -1,4 +1,4 @@
-"""From the words of a command to a connection with a cluster."""
+"""From the options of a command to a connection with a cluster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from ringleader.cli.extras import needs_kubernetes
-from ringleader.cli.options.kubernetes_options import ClusterWords
+from ringleader.cli.options.kubernetes_options import ClusterOptions
 from ringleader.errors import Fault, RequestError
 
 if TYPE_CHECKING:
@@ -20,45 +20,45 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class Connection:
     """A cluster that we speak to, and where in it."""
 
     cluster: Cluster
     namespace: str
-    words: str
+    options: str
     """The options that led here, for commands that we tell the user to type: `` --namespace team``."""
 
 
-def with_cluster(words: ClusterWords, do: Callable[[Place], Awaitable[Result]]) -> Result:
+def with_cluster(options: ClusterOptions, do: Callable[[Connection], Awaitable[Result]]) -> Result:
     """Connect, do something and close. Raises RequestError where no cluster is configured."""
     with needs_kubernetes():
         from ringleader.kube.client import RestCluster
         from ringleader.kube.credential_sources import credentials
 
     async def doing() -> Result:
-        found = await credentials(kubeconfig=words.kubeconfig, context=words.context)
+        found = await credentials(kubeconfig=options.kubeconfig, context=options.context)
         cluster = RestCluster(found)
         try:
-            namespace = checked_namespace(words.namespace) or found.namespace
-            return await do(Place(cluster=cluster, namespace=namespace, words=again(words)))
+            namespace = checked_namespace(options.namespace) or found.namespace
+            return await do(Connection(cluster=cluster, namespace=namespace, options=again(options)))
         finally:
             await cluster.close()
 
     return asyncio.run(doing())
 
 
-def namespace_without_cluster(words: ClusterWords) -> str:
+def namespace_without_cluster(options: ClusterOptions) -> str:
     """Return the namespace that a job would be sent to; ``default`` where no cluster is configured."""
-    if words.namespace is not None:
-        return checked_namespace(words.namespace)
+    if options.namespace is not None:
+        return checked_namespace(options.namespace)
     with needs_kubernetes():
         from ringleader.kube.credential_sources import in_cluster
         from ringleader.kube.kubeconfig import choose, files_of, read
-    config = read(files_of(words.kubeconfig, os.environ))
-    if config.is_empty and not words.context:
+    config = read(files_of(options.kubeconfig, os.environ))
+    if config.is_empty and not options.context:
         found = in_cluster(os.environ)
         return found.namespace if found is not None else "default"
-    return choose(config, words.context).namespace or "default"
+    return choose(config, options.context).namespace or "default"
 
 
 def checked_namespace(name: str | None) -> str:
@@ -71,11 +71,11 @@ def checked_namespace(name: str | None) -> str:
     return name or ""
 
 
-def again(words: ClusterWords) -> str:
+def again(options: ClusterOptions) -> str:
     """Return the options that lead to the same place once more."""
     given = (
-        ("--namespace", words.namespace),
-        ("--context", words.context),
-        ("--kubeconfig", words.kubeconfig),
+        ("--namespace", options.namespace),
+        ("--context", options.context),
+        ("--kubeconfig", options.kubeconfig),
     )
     return "".join(f" {option} {shlex.quote(value)}" for option, value in given if value is not None)

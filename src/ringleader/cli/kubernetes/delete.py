@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import click
 
-from ringleader.cli.kubernetes.connection import Place, with_cluster
-from ringleader.cli.options.host_options import Faults
-from ringleader.cli.options.kubernetes_options import CLUSTER_OPTIONS, cluster_words
+from ringleader.cli.command import Command, Option
+from ringleader.cli.kubernetes.connection import Connection, with_cluster
+from ringleader.cli.options.kubernetes_options import CLUSTER_OPTIONS, ClusterOptions
+from ringleader.cli.options.option_checks import Faults
 from ringleader.errors import Fault, RefusedError, RequestError
 
 if TYPE_CHECKING:
@@ -18,63 +20,63 @@ if TYPE_CHECKING:
 HELP = """Delete each JOB with everything that belongs to it, and wait until its Pods are gone."""
 
 
-class DeleteCommand(click.Command):
-    """A command whose words arrive as a few values."""
+@dataclass(frozen=True, kw_only=True)
+class DeleteOptions:
+    """The options, as they were written."""
 
-    def invoke(self, ctx: click.Context) -> int:
-        """Delete the jobs; return the exit code."""
-        params, faults = ctx.params, Faults()
-        seconds = faults.seconds("--timeout", params["timeout"])
-        if faults.found:
-            raise RequestError(faults.found)
-
-        async def doing(place: Place) -> None:
-            await _delete(
-                place,
-                tuple(dict.fromkeys(params["jobs"])),
-                seconds=60.0 if seconds is None else seconds,
-                waits=not params["no_wait"],
-                dry_run=params["dry_run"],
-            )
-
-        with_cluster(cluster_words(params), doing)
-        return 0
+    jobs: tuple[str, ...]
+    no_wait: bool = False
+    timeout: str | None = None
+    dry_run: bool = False
+    cluster: ClusterOptions = field(default_factory=ClusterOptions)
 
 
-command = DeleteCommand(
+def delete(options: DeleteOptions) -> None:
+    """Delete the jobs."""
+    faults = Faults()
+    seconds = faults.seconds("--timeout", options.timeout)
+    if faults.found:
+        raise RequestError(faults.found)
+
+    async def doing(connection: Connection) -> None:
+        await _delete(connection, options, seconds=60.0 if seconds is None else seconds)
+
+    with_cluster(options.cluster, doing)
+
+
+command = Command(
     "delete",
+    options=DeleteOptions,
+    run=delete,
     params=[
-        click.Option(["--no-wait"], is_flag=True, help="Do not wait until the Pods are gone."),
-        click.Option(["--timeout"], metavar="SECONDS", help="Wait so long for them. [default: 60]"),
-        click.Option(["--dry-run"], is_flag=True, help="Say what would be deleted."),
+        Option(["--no-wait"], is_flag=True, help="Do not wait until the Pods are gone."),
+        Option(["--timeout"], metavar="SECONDS", help="Wait so long for them. [default: 60]"),
+        Option(["--dry-run"], is_flag=True, help="Say what would be deleted."),
         *CLUSTER_OPTIONS,
         click.Argument(["jobs"], nargs=-1, required=True, metavar="JOB..."),
     ],
     help=HELP,
     no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
-async def _delete(
-    place: Place, names: tuple[str, ...], *, seconds: float, waits: bool, dry_run: bool
-) -> None:
+async def _delete(place: Connection, options: DeleteOptions, *, seconds: float) -> None:
     """Delete what is there; what is not, or cannot be deleted, is told together at the end."""
     from ringleader.launch.kubernetes.job_deletion import remove, until_gone
     from ringleader.launch.kubernetes.job_lookup import find_job
 
     faults: list[Fault] = []
     gone: list[JobView] = []
-    for name in names:
+    for name in dict.fromkeys(options.jobs):
         try:
             job = await find_job(place.cluster, name, place.namespace)
-            if not dry_run:
+            if not options.dry_run:
                 await remove(place.cluster, job)
             gone.append(job)
-            print(f"{name} would be deleted" if dry_run else f"{name} deleted", flush=True)
+            print(f"{name} would be deleted" if options.dry_run else f"{name} deleted", flush=True)
         except RefusedError as error:
             faults += error.faults
-    for job in gone if waits and not dry_run else ():
+    for job in () if options.no_wait or options.dry_run else gone:
         try:
             await until_gone(place.cluster, job, seconds=seconds, tell=_tell)
         except RefusedError as error:

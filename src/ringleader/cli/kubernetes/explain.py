@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ringleader.cli.kubernetes.connection import Place, with_cluster
-from ringleader.cli.options.kubernetes_options import CLUSTER_OPTIONS, cluster_words
+from ringleader.cli.command import Command
+from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
+from ringleader.cli.kubernetes.connection import Connection, with_cluster
+from ringleader.cli.options.kubernetes_options import CLUSTER_OPTIONS, ClusterOptions
 
 if TYPE_CHECKING:
     from ringleader.launch.kubernetes.job_snapshot import Facts
@@ -19,57 +21,58 @@ HELP = """Say why JOB is not running, or why it failed: what its conditions, Pod
 to do about it."""
 
 
-class ExplainCommand(click.Command):
-    """A command whose words arrive as a few values."""
+@dataclass(frozen=True, kw_only=True)
+class ExplainOptions:
+    """The options, as they were written."""
 
-    def invoke(self, ctx: click.Context) -> int:
-        """Explain the job; return the exit code."""
-        params = ctx.params
-
-        async def doing(place: Place) -> Facts:
-            from ringleader.launch.kubernetes.job_lookup import gather
-
-            return await gather(place.cluster, params["job"], place.namespace, now=time.time())
-
-        facts = with_cluster(cluster_words(params), doing)
-        _print_json(facts) if params["as_json"] else _print(facts)
-        return 0
+    job: str
+    json: JsonOptions = field(default_factory=JsonOptions)
+    cluster: ClusterOptions = field(default_factory=ClusterOptions)
 
 
-command = ExplainCommand(
-    "explain",
-    params=[
-        click.Option(["--json", "as_json"], is_flag=True, help="Print JSON."),
-        *CLUSTER_OPTIONS,
-        click.Argument(["job"], metavar="JOB"),
-    ],
-    help=HELP,
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+def explain(options: ExplainOptions) -> None:
+    """Explain the job."""
 
+    async def doing(connection: Connection) -> Facts:
+        from ringleader.launch.kubernetes.job_lookup import gather
 
-def _print(facts: Facts) -> None:
-    from ringleader.launch.kubernetes.job_diagnosis import explain
-    from ringleader.launch.kubernetes.progress_line import progress
+        return await gather(connection.cluster, options.job, connection.namespace, now=time.time())
 
-    found = explain(facts)
-    print(f"{facts.job.name}: {facts.job.state}")
-    for one in found:
-        print(f"  {one.where}: {one.what}")
-        if one.hint:
-            print(f"      → {one.hint}")
-    if not found:
-        state = facts.job.state
-        print("  nothing is in its way" if not state.is_end else f"  {progress(facts).text}")
-    for what in facts.hidden:
+    facts = with_cluster(options.cluster, doing)
+    show(options.json, _values(facts), lambda: _text(facts))
+    for what in () if options.json.json else facts.hidden:
         print(f"ringleader: not allowed to read {what}: there may be more to it", file=sys.stderr)
 
 
-def _print_json(facts: Facts) -> None:
+command = Command(
+    "explain",
+    options=ExplainOptions,
+    run=explain,
+    params=[*JSON_OPTIONS, *CLUSTER_OPTIONS, click.Argument(["job"], metavar="JOB")],
+    help=HELP,
+    no_args_is_help=True,
+)
+
+
+def _text(facts: Facts) -> str:
+    from ringleader.launch.kubernetes.job_diagnosis import explain
+    from ringleader.launch.kubernetes.progress_line import progress
+
+    lines = [f"{facts.job.name}: {facts.job.state}"]
+    found = explain(facts)
+    for one in found:
+        lines.append(f"  {one.where}: {one.what}")
+        lines += [f"      → {one.hint}"] if one.hint else []
+    if not found:
+        is_end = facts.job.state.is_end
+        lines.append(f"  {progress(facts).text}" if is_end else "  nothing is in its way")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _values(facts: Facts) -> dict[str, Any]:
     from ringleader.launch.kubernetes.job_diagnosis import explain
 
-    values = {
+    return {
         "name": facts.job.name,
         "namespace": facts.job.namespace,
         "state": str(facts.job.state),
@@ -79,4 +82,3 @@ def _print_json(facts: Facts) -> None:
         ],
         "not_allowed_to_read": list(facts.hidden),
     }
-    print(json.dumps(values, indent=2))

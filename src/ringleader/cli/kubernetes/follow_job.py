@@ -10,7 +10,7 @@ from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ringleader.cli.kubernetes.connection import Place
+from ringleader.cli.kubernetes.connection import Connection
 from ringleader.cli.kubernetes.job_terminal import JobTerminal, can_ask
 from ringleader.errors import Fault, OutputError, RingleaderError
 from ringleader.launch.kubernetes.exit_status import End
@@ -38,7 +38,7 @@ class Work(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wishes:
+class SessionOptions:
     """What shall happen around the job."""
 
     name: str
@@ -46,6 +46,8 @@ class Wishes:
     delete_after: bool = False
     start_timeout: float | None = None
     quiet: bool = False
+    json: bool = False
+    """Standard output is for the outcome as JSON."""
 
 
 class Interrupts:
@@ -88,10 +90,10 @@ def interrupts() -> Iterator[Interrupts]:
             loop.remove_signal_handler(number)
 
 
-async def attend(place: Place, work: Work, terminal: JobTerminal, wishes: Wishes) -> End:
+async def attend(place: Connection, work: Work, terminal: JobTerminal, options: SessionOptions) -> End:
     """Send a job and stay with it. Raises what the sending and the following raise."""
     with interrupts() as pressed:
-        session = _Session(place, work, terminal, wishes, pressed)
+        session = _Session(place, work, terminal, options, pressed)
         try:
             return await session.run()
         except OutputError:
@@ -104,10 +106,15 @@ async def attend(place: Place, work: Work, terminal: JobTerminal, wishes: Wishes
 
 class _Session:
     def __init__(
-        self, place: Place, work: Work, terminal: JobTerminal, wishes: Wishes, pressed: Interrupts
+        self,
+        place: Connection,
+        work: Work,
+        terminal: JobTerminal,
+        options: SessionOptions,
+        pressed: Interrupts,
     ) -> None:
         self._place, self._work, self._terminal = place, work, terminal
-        self._wishes, self._pressed = wishes, pressed
+        self._options, self._pressed = options, pressed
         self._is_sent = False
 
     async def run(self) -> End:
@@ -117,12 +124,13 @@ class _Session:
             return await self._stop_sending(sending, number)
         job = sending.result()
         self._is_sent = True
-        if self._wishes.detach:
-            print(job.name, flush=True)
+        if self._options.detach:
+            if not self._options.json:
+                print(job.name, flush=True)
             self._terminal.say(self._how_to_go_on())
             return End(exit_code=0, whose="", state="Pending")
         end = await self._follow(job)
-        if self._work.cleans_up or self._wishes.delete_after:
+        if self._work.cleans_up or self._options.delete_after:
             await self._remove()
         return end
 
@@ -169,7 +177,7 @@ class _Session:
         if not sending.done():
             sending.cancel()
             self._terminal.say(
-                f"{self._wishes.name} may have been sent: ringleader status{self._place.words}"
+                f"{self._options.name} may have been sent: ringleader status{self._place.options}"
             )
             return _stopped(number)
         sending.result()
@@ -178,9 +186,9 @@ class _Session:
 
     async def _follow(self, job: JobView) -> End:
         follower = Follower(
-            self._place.cluster, job, self._terminal, clock=time.time, shows_log=not self._wishes.quiet
+            self._place.cluster, job, self._terminal, clock=time.time, shows_log=not self._options.quiet
         )
-        following = asyncio.ensure_future(follower.run(start_timeout=self._wishes.start_timeout))
+        following = asyncio.ensure_future(follower.run(start_timeout=self._options.start_timeout))
         try:
             while True:
                 number = await self._first(following)
@@ -213,7 +221,7 @@ class _Session:
 
     async def _remove(self) -> None:
         """Delete the job; a second Ctrl-C leaves at once and says what is left."""
-        self._terminal.say(f"deleting {self._wishes.name}")
+        self._terminal.say(f"deleting {self._options.name}")
         done = None
         try:
             done = await self._until_leaving(self._removed())
@@ -221,8 +229,8 @@ class _Session:
             self._terminal.say(str(error))
         if done is None:
             self._terminal.say(
-                f"some of {self._wishes.name} may be left: "
-                f"ringleader delete {self._wishes.name}{self._place.words}"
+                f"some of {self._options.name} may be left: "
+                f"ringleader delete {self._options.name}{self._place.options}"
             )
 
     async def _removed(self) -> bool:
@@ -243,7 +251,7 @@ class _Session:
         return None
 
     def _how_to_go_on(self) -> str:
-        name, words = self._wishes.name, self._place.words
+        name, words = self._options.name, self._place.options
         return (
             f"the job {name} goes on in namespace {self._place.namespace}\n"
             f"    → follow it: ringleader logs -f {name}{words}\n"

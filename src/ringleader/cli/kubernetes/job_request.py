@@ -1,4 +1,4 @@
-"""The words of a job on Kubernetes become a ``JobRequest`` and its MPIJob; every fault at once. Pure."""
+"""The options of a job on Kubernetes become a ``JobRequest`` and its MPIJob; every fault at once. Pure."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TypeVar
 
-from ringleader.cli.kubernetes import option_syntax as words
-from ringleader.cli.kubernetes import rdma_request
-from ringleader.cli.options.host_options import Faults, ReadText
-from ringleader.cli.options.kubernetes_options import JobWords
+from ringleader.cli.kubernetes import option_syntax, rdma_request
+from ringleader.cli.options.kubernetes_options import JobOptions
+from ringleader.cli.options.option_checks import Faults, ReadText
 from ringleader.cli.options.rank_variables import parse_env_file, parse_words
 from ringleader.errors import RequestError
 from ringleader.launch.kubernetes.job_request import DEFAULT_SSH_PATH, JobRequest, Pairs
@@ -32,7 +31,7 @@ _LONGEST = 40
 
 
 def request_of(
-    given: JobWords,
+    given: JobOptions,
     *,
     faults: Faults,
     namespace: str,
@@ -46,10 +45,10 @@ def request_of(
     for the files of ``--env-file``.
     """
     resources = _resources(given, faults)
-    slots = words.count("--slots-per-worker", given.slots_per_worker, faults, least=1)
+    slots = option_syntax.count("--slots-per-worker", given.slots_per_worker, faults, least=1)
     gpus = given.gpus if given.gpus and given.gpus.isdigit() else "1"
     slots = slots or max(1, int(gpus))
-    np = words.count("-n", given.np, faults, least=1)
+    np = option_syntax.count("-n", given.np, faults, least=1)
     request = JobRequest(
         name=_name(given, suffix),
         namespace=namespace,
@@ -62,7 +61,7 @@ def request_of(
         mpirun_args=given.mpirun_arg,
         by_node=_by_node(given, faults),
         env=_variables(given, environ, read, faults),
-        secret_env=words.secret_values("--secret-env", given.secret_env, faults),
+        secret_env=option_syntax.secret_values("--secret-env", given.secret_env, faults),
         master_port=_port(given, faults),
         workdir=_absolute("--workdir", given.workdir, faults) or "",
         resources=resources,
@@ -70,7 +69,7 @@ def request_of(
     return _with_nics(_with_policy(_with_pods(request, given, faults), given, faults), given, faults)
 
 
-def _with_nics(request: JobRequest, given: JobWords, faults: Faults) -> JobRequest:
+def _with_nics(request: JobRequest, given: JobOptions, faults: Faults) -> JobRequest:
     """Add the NICs of the workers."""
     resources = dict(request.resources)
     gpus = resources.get(given.gpu_resource, "")
@@ -90,7 +89,7 @@ def _with_nics(request: JobRequest, given: JobWords, faults: Faults) -> JobReque
     for name in dict(request.annotations):
         if name.startswith(RDMA):
             faults.add(f"--annotation {name}", "stands beside --rdma", "leave out one of the two")
-    if nics.makes_template and nics.gpus and given.gpu_resource != JobWords.gpu_resource:
+    if nics.makes_template and nics.gpus and given.gpu_resource != JobOptions.gpu_resource:
         what = f"claims are made for GPUs of the class {nics.gpu_class}"
         faults.add("--gpu-resource", what, "write a template and name it: --rdma-claim-template")
     if nics.profile.way is Way.CLAIM:
@@ -103,31 +102,31 @@ def _with_nics(request: JobRequest, given: JobWords, faults: Faults) -> JobReque
     )
 
 
-def _with_pods(request: JobRequest, given: JobWords, faults: Faults) -> JobRequest:
+def _with_pods(request: JobRequest, given: JobOptions, faults: Faults) -> JobRequest:
     """Add what the Pods look like and where they may run."""
-    shm = None if given.shm_size == "none" else words.quantity("--shm-size", given.shm_size, faults)
+    shm = None if given.shm_size == "none" else option_syntax.quantity("--shm-size", given.shm_size, faults)
     return replace(
         request,
         launcher_resources=_pairs(
-            cpu=words.quantity("--launcher-cpu", given.launcher_cpu, faults),
-            memory=words.quantity("--launcher-memory", given.launcher_memory, faults),
+            cpu=option_syntax.quantity("--launcher-cpu", given.launcher_cpu, faults),
+            memory=option_syntax.quantity("--launcher-memory", given.launcher_memory, faults),
         ),
-        mounts=words.mounts(given.claim, given.volume, faults),
+        mounts=option_syntax.mounts(given.claim, given.volume, faults),
         shm_size=shm,
         pull_secrets=_names("--image-pull-secret", given.image_pull_secret, faults),
         pull_policy=_one_of("--image-pull-policy", given.image_pull_policy, POLICIES, faults),
-        node_selector=words.labels("--node-selector", given.node_selector, faults),
-        tolerations=words.tolerations("--toleration", given.toleration, faults),
+        node_selector=option_syntax.labels("--node-selector", given.node_selector, faults),
+        tolerations=option_syntax.tolerations("--toleration", given.toleration, faults),
         priority_class=_object("--priority-class", given.priority_class, faults),
         service_account=_object("--service-account", given.service_account, faults),
-        labels=words.labels("--label", given.label, faults),
-        annotations=words.notes("--annotation", given.annotation, faults),
+        labels=option_syntax.labels("--label", given.label, faults),
+        annotations=option_syntax.notes("--annotation", given.annotation, faults),
         ssh_auth_mount_path=_absolute("--ssh-auth-mount-path", given.ssh_auth_mount_path, faults)
         or DEFAULT_SSH_PATH,
     )
 
 
-def _with_policy(request: JobRequest, given: JobWords, faults: Faults) -> JobRequest:
+def _with_policy(request: JobRequest, given: JobOptions, faults: Faults) -> JobRequest:
     """Add when the job runs, for how long, and what is left of it."""
     return replace(
         request,
@@ -135,9 +134,9 @@ def _with_policy(request: JobRequest, given: JobWords, faults: Faults) -> JobReq
         gang=_object("--gang", given.gang, faults),
         run_launcher_as_worker=given.run_launcher_as_worker,
         clean_pod_policy=_word("--clean-pod-policy", given.clean_pod_policy, CleanPodPolicy.RUNNING, faults),
-        ttl=words.count("--ttl", given.ttl, faults, least=0),
-        timeout=words.count("--timeout", given.timeout, faults, least=1),
-        backoff_limit=words.count("--backoff-limit", given.backoff_limit, faults, least=0) or 0,
+        ttl=option_syntax.count("--ttl", given.ttl, faults, least=0),
+        timeout=option_syntax.count("--timeout", given.timeout, faults, least=1),
+        backoff_limit=option_syntax.count("--backoff-limit", given.backoff_limit, faults, least=0) or 0,
         suspend=given.suspend,
         spawn=_one_of("--spawn", given.spawn, (SPAWN_SSH, SPAWN_EXEC), faults),
     )
@@ -169,7 +168,7 @@ def remarks_on(request: JobRequest) -> tuple[str, ...]:
     return remarks(request.rdma, is_root=is_root)
 
 
-def _name(given: JobWords, suffix: str) -> str:
+def _name(given: JobOptions, suffix: str) -> str:
     """Return the job's name: as given, or made of the script's or the program's."""
     if given.name is not None:
         return given.name
@@ -180,7 +179,7 @@ def _name(given: JobWords, suffix: str) -> str:
     return f"{base}-{suffix}" if suffix else base
 
 
-def _command(given: JobWords, faults: Faults) -> tuple[str, ...]:
+def _command(given: JobOptions, faults: Faults) -> tuple[str, ...]:
     if not given.command:
         faults.add("COMMAND", "nothing to run", "-- python train.py")
     if any("\0" in word for word in given.command):
@@ -188,7 +187,7 @@ def _command(given: JobWords, faults: Faults) -> tuple[str, ...]:
     return given.command
 
 
-def _image(given: JobWords, faults: Faults) -> str:
+def _image(given: JobOptions, faults: Faults) -> str:
     image = given.image or ""
     if not image:
         faults.add("--image", "missing", "the image in which COMMAND and an MPI lie")
@@ -197,15 +196,15 @@ def _image(given: JobWords, faults: Faults) -> str:
     return image
 
 
-def _resources(given: JobWords, faults: Faults) -> Pairs:
-    gpus = words.count("--gpus", given.gpus, faults, least=0)
+def _resources(given: JobOptions, faults: Faults) -> Pairs:
+    gpus = option_syntax.count("--gpus", given.gpus, faults, least=0)
     found = _pairs(
-        cpu=words.quantity("--cpu", given.cpu, faults),
-        memory=words.quantity("--memory", given.memory, faults),
+        cpu=option_syntax.quantity("--cpu", given.cpu, faults),
+        memory=option_syntax.quantity("--memory", given.memory, faults),
     )
     if gpus:
-        found += ((words.device("--gpu-resource", given.gpu_resource, faults), str(gpus)),)
-    found += words.amounts("--resource", given.resource, faults)
+        found += ((option_syntax.device("--gpu-resource", given.gpu_resource, faults), str(gpus)),)
+    found += option_syntax.amounts("--resource", given.resource, faults)
     for name in {name for name, _ in found if [one for one, _ in found].count(name) > 1}:
         faults.add("--resource", f"{name} is asked for twice")
     return found
@@ -215,10 +214,10 @@ def _pairs(*, cpu: str, memory: str) -> Pairs:
     return tuple((name, amount) for name, amount in (("cpu", cpu), ("memory", memory)) if amount)
 
 
-def _variables(given: JobWords, environ: Mapping[str, str], read: ReadText, faults: Faults) -> Pairs:
+def _variables(given: JobOptions, environ: Mapping[str, str], read: ReadText, faults: Faults) -> Pairs:
     """Return what our own options set, then what the files set, then what ``-x`` sets: the later wins."""
     found: dict[str, str] = {}
-    threads = words.count("--threads", given.threads, faults, least=1)
+    threads = option_syntax.count("--threads", given.threads, faults, least=1)
     if threads:
         found["OMP_NUM_THREADS"] = str(threads)
     if given.autotune:
@@ -233,14 +232,14 @@ def _variables(given: JobWords, environ: Mapping[str, str], read: ReadText, faul
     return tuple((found | dict(parsed.values)).items())
 
 
-def _by_node(given: JobWords, faults: Faults) -> bool:
+def _by_node(given: JobOptions, faults: Faults) -> bool:
     return _one_of("--map-by", given.map_by, ("slot", "node"), faults) == "node"
 
 
-def _port(given: JobWords, faults: Faults) -> int:
+def _port(given: JobOptions, faults: Faults) -> int:
     port = faults.whole("--master-port", given.master_port)
     if port is not None and not 1 <= port <= 65535:
-        faults.add("--master-port", f"{port} is no port number", "use 1 to 65535")
+        faults.add("--master-port", f"{port} is not a port number", "use 1 to 65535")
         port = None
     return port or JobRequest.master_port
 
@@ -253,11 +252,11 @@ def _absolute(option: str, path: str | None, faults: Faults) -> str | None:
 
 
 def _object(option: str, text: str | None, faults: Faults) -> str:
-    return "" if text is None else words.name(option, text, faults)
+    return "" if text is None else option_syntax.name(option, text, faults)
 
 
 def _names(option: str, texts: tuple[str, ...], faults: Faults) -> tuple[str, ...]:
-    return tuple(found for text in texts if (found := words.name(option, text, faults)))
+    return tuple(found for text in texts if (found := option_syntax.name(option, text, faults)))
 
 
 def _one_of(option: str, text: str | None, allowed: tuple[str, ...], faults: Faults) -> str:

@@ -6,11 +6,11 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING, BinaryIO
 
+from ringleader.cli.terminal_progress import ProgressLine
+
 if TYPE_CHECKING:
     from ringleader.launch.kubernetes.exit_status import End
     from ringleader.launch.kubernetes.progress_line import Progress
-
-_CLEAR = b"\r\x1b[K"
 
 
 class JobTerminal:
@@ -23,7 +23,7 @@ class JobTerminal:
         self._name, self._stdout, self._stderr = name, stdout, stderr
         self._is_tty, self._quiet = is_tty, quiet
         self._told: tuple[str, ...] = ()
-        self._in_progress = False
+        self._line = ProgressLine(is_tty=is_tty, write=self._write)
         self._at_line_start = True
         self._held: list[bytes] | None = None
 
@@ -32,7 +32,7 @@ class JobTerminal:
         if self._held is not None:
             self._held.append(data)
         elif data and not self._quiet:
-            self._end_progress()
+            self._line.clear()
             self._stdout.write(data)
             self._stdout.flush()
             self._at_line_start = data.endswith(b"\n")
@@ -43,8 +43,7 @@ class JobTerminal:
             return
         if self._is_tty:
             self._begin_line()
-            self._write(f"ringleader: {self._name}: {progress.text}"[: _width()])
-            self._in_progress = True
+            self._line.show(f"{self._name}: {progress.text}")
         elif progress.key != self._told:
             self.say(f"{self._name}: {progress.text}")
         self._told = progress.key
@@ -82,28 +81,22 @@ class JobTerminal:
                 self.output(data)
 
     def _begin_line(self) -> None:
-        self._end_progress()
+        self._line.clear()
         if not self._at_line_start:
             self._stdout.write(b"\n")
             self._stdout.flush()
             self._at_line_start = True
-
-    def _end_progress(self) -> None:
-        if self._in_progress:
-            self._stderr.write(_CLEAR)
-            self._stderr.flush()
-            self._in_progress = False
 
     def _write(self, text: str) -> None:
         self._stderr.write(text.encode(errors="replace"))
         self._stderr.flush()
 
 
-def job_terminal(name: str, *, quiet: bool = False) -> JobTerminal:
+def job_terminal(name: str, *, quiet: bool = False, output_to_stderr: bool = False) -> JobTerminal:
     """Return a terminal on this process's own streams."""
     return JobTerminal(
         name,
-        stdout=sys.stdout.buffer,
+        stdout=sys.stderr.buffer if output_to_stderr else sys.stdout.buffer,
         stderr=sys.stderr.buffer,
         is_tty=sys.stderr.isatty(),
         quiet=quiet,
@@ -116,12 +109,6 @@ def can_ask() -> bool:
         return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
     except ValueError:
         return False
-
-
-def _width() -> int:
-    import shutil
-
-    return max(20, shutil.get_terminal_size().columns - 1)
 
 
 async def _typed_line() -> str:

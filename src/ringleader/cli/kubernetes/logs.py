@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import click
 
-from ringleader.cli.kubernetes.connection import Place, with_cluster
-from ringleader.cli.options.host_options import Faults
-from ringleader.cli.options.kubernetes_options import CLUSTER_OPTIONS, cluster_words
+from ringleader.cli.command import Command, Option
+from ringleader.cli.kubernetes.connection import Connection, with_cluster
+from ringleader.cli.options.kubernetes_options import CLUSTER_OPTIONS, ClusterOptions
+from ringleader.cli.options.option_checks import Faults
 from ringleader.errors import Fault, RefusedError, RequestError
 
 if TYPE_CHECKING:
@@ -27,57 +29,63 @@ LOOK_AGAIN = 0.5
 """Seconds between looks for a Pod that is not there yet."""
 
 
-class LogsCommand(click.Command):
-    """A command whose words arrive as a few values."""
+@dataclass(frozen=True, kw_only=True)
+class LogsOptions:
+    """The options, as they were written."""
 
-    def invoke(self, ctx: click.Context) -> int:
-        """Show the log; return the exit code."""
-        params, faults = ctx.params, Faults()
-        worker, tail = faults.whole("--worker", params["worker"]), faults.whole("--tail", params["tail"])
-        for option, number in (("--worker", worker), ("--tail", tail)):
-            if number is not None and number < 0:
-                faults.add(option, f"{number}, must be at least 0")
-        if params["previous"] and params["follow"]:
-            faults.add("-f and --previous", "what has ended cannot be followed", "leave one of them out")
-        if tail is not None and params["follow"]:
-            faults.add("-f and --tail", "a log that is followed is shown from its beginning", "leave one out")
-        if faults.found:
-            raise RequestError(faults.found)
-
-        async def doing(place: Place) -> None:
-            pod, container = await _pod(place, params["job"], worker, waits=params["follow"])
-            container = params["container"] or container
-            if params["follow"]:
-                await _follow(place, pod, container)
-            else:
-                await _show(place, pod, container, tail=tail, previous=params["previous"])
-
-        with_cluster(cluster_words(params), doing)
-        return 0
+    job: str
+    follow: bool = False
+    worker: str | None = None
+    tail: str | None = None
+    previous: bool = False
+    container: str | None = None
+    cluster: ClusterOptions = field(default_factory=ClusterOptions)
 
 
-command = LogsCommand(
+def logs(options: LogsOptions) -> None:
+    """Show the log."""
+    faults = Faults()
+    worker, tail = faults.whole("--worker", options.worker), faults.whole("--tail", options.tail)
+    for option, number in (("--worker", worker), ("--tail", tail)):
+        if number is not None and number < 0:
+            faults.add(option, f"{number}, must be at least 0")
+    if options.previous and options.follow:
+        faults.add("-f and --previous", "what has ended cannot be followed", "leave one of them out")
+    if tail is not None and options.follow:
+        faults.add("-f and --tail", "a log that is followed is shown from its beginning", "leave one out")
+    if faults.found:
+        raise RequestError(faults.found)
+
+    async def doing(place: Connection) -> None:
+        pod, container = await _pod(place, options.job, worker, waits=options.follow)
+        container = options.container or container
+        if options.follow:
+            await _follow(place, pod, container)
+        else:
+            await _show(place, pod, container, tail=tail, previous=options.previous)
+
+    with_cluster(options.cluster, doing)
+
+
+command = Command(
     "logs",
+    options=LogsOptions,
+    run=logs,
     params=[
-        click.Option(
-            ["-f", "--follow", "follow"], is_flag=True, help="Wait for it, and go on until its end."
-        ),
-        click.Option(
-            ["--worker"], metavar="I", help="Of this worker, counted from 0. [default: the launcher]"
-        ),
-        click.Option(["--tail"], metavar="N", help="The last N lines only."),
-        click.Option(["--previous"], is_flag=True, help="Of the container's run before the present one."),
-        click.Option(["--container"], metavar="NAME", help="[default: the one that runs the job]"),
+        Option(["-f", "--follow", "follow"], is_flag=True, help="Wait for it, and go on until its end."),
+        Option(["--worker"], metavar="I", help="Of this worker, counted from 0. [default: the launcher]"),
+        Option(["--tail"], metavar="N", help="The last N lines only."),
+        Option(["--previous"], is_flag=True, help="Of the container's run before the present one."),
+        Option(["--container"], metavar="NAME", help="[default: the one that runs the job]"),
         *CLUSTER_OPTIONS,
         click.Argument(["job"], metavar="JOB"),
     ],
     help=HELP,
     no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
-async def _pod(place: Place, name: str, worker: int | None, *, waits: bool) -> tuple[str, str]:
+async def _pod(place: Connection, name: str, worker: int | None, *, waits: bool) -> tuple[str, str]:
     """Return the Pod and the container that are meant; wait for them with ``waits``."""
     from ringleader.kube.api_errors import ApiError, UnreachableError
     from ringleader.kube.retry import Outage
@@ -132,7 +140,7 @@ def _no_pod(facts: Facts, worker: int | None) -> RefusedError:
     return RefusedError(Fault(where=f"job {name}", what=what, hint=f"ringleader explain {name}"))
 
 
-async def _show(place: Place, pod: str, container: str, *, tail: int | None, previous: bool) -> None:
+async def _show(place: Connection, pod: str, container: str, *, tail: int | None, previous: bool) -> None:
     from ringleader.kube.api_errors import ApiError
 
     try:
@@ -146,7 +154,7 @@ async def _show(place: Place, pod: str, container: str, *, tail: int | None, pre
         raise
 
 
-async def _follow(place: Place, pod: str, container: str) -> None:
+async def _follow(place: Connection, pod: str, container: str) -> None:
     from ringleader.kube.retry import Outage
     from ringleader.launch.kubernetes.pod_log import follow_log
 

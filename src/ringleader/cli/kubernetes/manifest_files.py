@@ -14,29 +14,27 @@ if TYPE_CHECKING:
     from ringleader.mpijob.manifest_files import Rendered
 
 
-def read_files(files: Sequence[str], *, converting: bool) -> tuple[Rendered, ...]:
-    """Return the objects of files. Raises RequestError with every fault in all of them."""
+def read_files(files: Sequence[str], faults: list[Fault], *, converting: bool) -> tuple[Rendered, ...]:
+    """Return the objects of files; what is wrong in any of them is added to ``faults``."""
     with needs_kubernetes():
         from ringleader.mpijob import manifest_files, yaml_text
     if not files:
         hint = "a file of MPIJobs, - for standard input, or --image IMAGE … -- COMMAND"
-        raise RequestError(Fault(where="FILE", what="missing", hint=hint))
+        faults.append(Fault(where="FILE", what="missing", hint=hint))
+        return ()
     documents: list[yaml_text.Document] = []
-    faults: list[Fault] = []
+    before = len(faults)
     for file in files:
         try:
             documents += yaml_text.documents(text_of_file(file), "standard input" if file == "-" else file)
         except RequestError as error:
             faults += error.faults
-    rendered: tuple[Rendered, ...] = ()
     try:
-        if documents or not faults:
-            rendered = manifest_files.render(documents, converting=converting, source=", ".join(files))
+        if documents or len(faults) == before:
+            return manifest_files.render(documents, converting=converting, source=", ".join(files))
     except RequestError as error:
         faults += error.faults
-    if faults:
-        raise RequestError(faults)
-    return rendered
+    return ()
 
 
 def text_of_file(file: str) -> str:
@@ -64,3 +62,10 @@ def changes_text(rendered: Sequence[Rendered]) -> str:
         ordered = sorted(one.changes, key=lambda change: change.is_lost)
         lines += [f"  {change}" for change in ordered]
     return "".join(f"{line}\n" for line in lines)
+
+
+def yaml_of(values: Sequence[object]) -> str:
+    """Return objects as YAML documents."""
+    with needs_kubernetes():
+        from ringleader.mpijob.yaml_text import text_of
+    return text_of(values)

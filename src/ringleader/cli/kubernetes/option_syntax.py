@@ -1,11 +1,11 @@
-"""Words of the command line for a cluster become values: volumes, tolerations, pairs. Pure."""
+"""How options of a cluster are written: amounts, labels, volumes, tolerations. Texts become values. Pure."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-from ringleader.cli.options.host_options import Faults
+from ringleader.cli.options.option_checks import Faults
 from ringleader.launch.kubernetes.job_request import Mount, Pairs, SecretValue, Toleration
 from ringleader.mpijob.pod_template_checks import QUANTITY
 
@@ -22,7 +22,7 @@ def quantity(option: str, text: str | None, faults: Faults) -> str:
     if text is None:
         return ""
     if not re.fullmatch(QUANTITY, text) or text.startswith("-"):
-        faults.add(option, f"{text!r} is no quantity", "such as 4, 500m or 2Gi")
+        faults.add(option, f"{text!r} is not a quantity", "such as 4, 500m or 2Gi")
         return ""
     return text
 
@@ -39,7 +39,7 @@ def count(option: str, text: str | None, faults: Faults, *, least: int) -> int |
 def name(option: str, text: str, faults: Faults) -> str:
     """Return the name of an object on the cluster; empty where it can be none."""
     if not _NAME.fullmatch(text):
-        faults.add(option, f"{text!r} can be no name", "use a-z, 0-9 and -")
+        faults.add(option, f"{text!r} cannot be a name", "use a-z, 0-9 and -")
         return ""
     return text
 
@@ -55,7 +55,7 @@ def labels(option: str, words: tuple[str, ...], faults: Faults) -> Pairs:
             hint = (
                 "letters, digits, - _ and ., at most 63 each; a prefix such as example.org/ may stand first"
             )
-            faults.add(f"{option} {word}", "is no label", hint)
+            faults.add(f"{option} {word}", "is not a label", hint)
         else:
             found.append((key, value))
     return tuple(found)
@@ -67,7 +67,7 @@ def notes(option: str, words: tuple[str, ...], faults: Faults) -> Pairs:
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not _LABEL.fullmatch(key):
-            faults.add(f"{option} {word}", "is no annotation", "write NAME=TEXT")
+            faults.add(f"{option} {word}", "is not an annotation", "write NAME=TEXT")
         else:
             found.append((key, value))
     return tuple(found)
@@ -79,7 +79,7 @@ def amounts(option: str, words: tuple[str, ...], faults: Faults) -> Pairs:
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not _LABEL.fullmatch(key):
-            faults.add(f"{option} {word}", "is no resource", "write NAME=AMOUNT, such as rdma/hca=1")
+            faults.add(f"{option} {word}", "is not a resource", "write NAME=AMOUNT, such as rdma/hca=1")
         elif quantity(f"{option} {key}", value, faults):
             found.append((key, value))
     return tuple(found)
@@ -88,7 +88,7 @@ def amounts(option: str, words: tuple[str, ...], faults: Faults) -> Pairs:
 def device(option: str, word: str, faults: Faults) -> str:
     """Read the name of a resource that a device plugin offers: only Kubernetes' own have no domain."""
     if not (_LABEL.fullmatch(word) and "/" in word):
-        faults.add(option, f"{word!r} is no resource of a device plugin", "such as nvidia.com/gpu")
+        faults.add(option, f"{word!r} is not a resource of a device plugin", "such as nvidia.com/gpu")
     return word
 
 
@@ -114,7 +114,7 @@ def tolerations(option: str, words: tuple[str, ...], faults: Faults) -> tuple[To
         if not _LABEL.fullmatch(key) or not _VALUE.fullmatch(value):
             faults.add(f"{option} {word}", "cannot be read", "write KEY, KEY=VALUE or KEY=VALUE:NoSchedule")
         elif colon and effect not in EFFECTS:
-            faults.add(f"{option} {word}", f"{effect!r} is no effect", f"one of: {', '.join(EFFECTS)}")
+            faults.add(f"{option} {word}", f"{effect!r} is not an effect", f"one of: {', '.join(EFFECTS)}")
         else:
             found.append(Toleration(key=key, value=value if equals else None, effect=effect))
     return tuple(found)
@@ -137,7 +137,7 @@ def _mount(option: str, word: str, text: str, faults: Faults) -> Mount | None:
     is_read_only = bool(parts) and parts[-1] == "ro"
     parts = parts[:-1] if is_read_only else parts
     if option == "--volume" and kind not in KINDS:
-        faults.add(f"{option} {word}", f"{kind!r} is no kind of volume", f"one of: {', '.join(KINDS)}")
+        faults.add(f"{option} {word}", f"{kind!r} is not a kind of volume", f"one of: {', '.join(KINDS)}")
         return None
     source = _source(kind, parts[:-1])
     path = parts[-1] if parts else ""

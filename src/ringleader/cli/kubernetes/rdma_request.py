@@ -1,11 +1,11 @@
-"""The words for NICs become what each worker gets; each fault names its option. Pure."""
+"""The options for NICs become what each worker gets; each fault names its option. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ringleader.cli.options.host_options import Faults
-from ringleader.cli.options.kubernetes_options import JobWords
+from ringleader.cli.options.kubernetes_options import JobOptions
+from ringleader.cli.options.option_checks import Faults
 from ringleader.errors import RequestError
 from ringleader.render.rdma.allocation import settle
 from ringleader.render.rdma.node_labels import OFFERED, pairs_of
@@ -35,7 +35,7 @@ def option_of(field: str) -> str:
 
 
 def grant(
-    given: JobWords, *, gpus: int, asked: Iterable[str], shm_size: str | None, faults: Faults
+    given: JobOptions, *, gpus: int, asked: Iterable[str], shm_size: str | None, faults: Faults
 ) -> Grant | None:
     """Return what each worker gets; ``None``: nothing was said of NICs, or it was wrong.
 
@@ -65,7 +65,7 @@ def grant(
         return None
 
 
-def _is_said(given: JobWords) -> bool:
+def _is_said(given: JobOptions) -> bool:
     return any(
         (
             given.rdma is not None,
@@ -81,14 +81,14 @@ def _is_said(given: JobWords) -> bool:
     )
 
 
-def _labels(given: JobWords, faults: Faults) -> tuple[tuple[str, str], ...]:
+def _labels(given: JobOptions, faults: Faults) -> tuple[tuple[str, str], ...]:
     pairs, unread = pairs_of(given.node_label)
     for word in unread:
         faults.add(f"--node-label {word}", "there is no value", f"NAME=VALUE, or {' or '.join(OFFERED)}")
     return pairs
 
 
-def _spread(given: JobWords, faults: Faults) -> Spread | None:
+def _spread(given: JobOptions, faults: Faults) -> Spread | None:
     text = given.rdma_spread
     if text is None or text in tuple(Spread):
         return None if text is None else Spread(text)

@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from ringleader.cli.extras import needs_kubernetes
-from ringleader.cli.kubernetes.connection import Place, namespace_without_cluster, with_cluster
-from ringleader.cli.options.host_options import Faults
-from ringleader.cli.options.kubernetes_options import ClusterWords, FollowWords, JobWords
-from ringleader.cli.outcome_file import keep, opened
+from ringleader.cli.json_output import outcome_to
+from ringleader.cli.kubernetes.connection import Connection, namespace_without_cluster, with_cluster
+from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions, KubernetesOptions
+from ringleader.cli.options.option_checks import Faults
 from ringleader.errors import Fault, RequestError, RingleaderError
 from ringleader.text_files import read_text
 
@@ -30,18 +30,18 @@ RUN_ID = "RUN"
 JOB_UID = "UID-OF-THE-JOB"
 """Stand in a dry run for what is known only when the job is sent."""
 FORMAT = 1
-"""Of the file of ``--json``: grows when a reader of it must change."""
+"""Of the outcome as JSON: grows when a reader of it must change."""
 
 
-def run_words(on: Where, cluster: ClusterWords, job: JobWords, follow: FollowWords) -> int:
+def run_request(on: Where, options: KubernetesOptions) -> int:
     """Run a job made of options. Raises RequestError with every fault at once."""
     from ringleader.cli.kubernetes.job_request import job_of, request_of
 
-    faults = Faults()
+    cluster, follow, faults = options.cluster, options.follow, Faults()
     start_timeout = seconds(follow, faults)
     namespace = _namespace(cluster, faults) if follow.dry_run or cluster.namespace is not None else ""
     request = request_of(
-        job,
+        options.job,
         faults=faults,
         namespace=namespace,
         suffix=_five_letters(),
@@ -69,48 +69,58 @@ def tell(request: JobRequest) -> None:
 
 
 def run_job(
-    on: Where, cluster: ClusterWords, job: MPIJob, follow: FollowWords, *, start_timeout: float | None
+    on: Where, cluster: ClusterOptions, job: MPIJob, follow: FollowOptions, *, start_timeout: float | None
 ) -> int:
     """Send a job and follow it; return the exit code."""
     job = _named(job)
     if on == "pods":
         check_operatorless(job, follow)
     if follow.dry_run:
-        sys.stdout.write(rehearsed(on, job, follow))
+        sys.stdout.write(dry_run_text(on, job, follow))
         return 0
-    with opened(follow.json) as file:
+    json = follow.json.checked()
+    with outcome_to(json) as kept:
+        about = _about(job)
         try:
-            end = with_cluster(cluster, lambda place: _stay(on, place, job, follow, start_timeout))
+            end = with_cluster(
+                cluster, lambda one: _stay(on, one, job, follow, start_timeout, json=json.json)
+            )
         except RingleaderError as error:
-            words = {"exit_code": error.exit_code, "whose": "ringleader", "reason": str(error)}
-            keep(file, _about(job) | words, failed=True)
+            values = {"exit_code": error.exit_code, "whose": "ringleader", "reason": str(error)}
+            kept.keep(about | values, failed=True)
             raise
-        words = {"exit_code": end.exit_code, "whose": end.whose, "reason": end.reason}
-        states = {"state": end.state, "launcher": end.launcher}
-        keep(file, _about(job) | words | states, failed=bool(end.exit_code))
+        values = {"exit_code": end.exit_code, "whose": end.whose, "reason": end.reason}
+        kept.keep(about | values | {"state": end.state, "launcher": end.launcher}, failed=bool(end.exit_code))
     return end.exit_code
 
 
 async def _stay(
-    on: Where, place: Place, job: MPIJob, follow: FollowWords, start_timeout: float | None
+    on: Where,
+    place: Connection,
+    job: MPIJob,
+    follow: FollowOptions,
+    start_timeout: float | None,
+    *,
+    json: bool,
 ) -> End:
     """Send a job and stay with it; tell the terminal how it went."""
-    from ringleader.cli.kubernetes.follow_job import Wishes, attend
+    from ringleader.cli.kubernetes.follow_job import SessionOptions, attend
     from ringleader.cli.kubernetes.job_terminal import job_terminal
 
     space, name = job.metadata.namespace or place.namespace, job.metadata.name
     here = replace(place, namespace=space)
     placed = replace(job, metadata=replace(job.metadata, namespace=space))
-    terminal = job_terminal(name, quiet=follow.quiet)
-    wishes = Wishes(
+    terminal = job_terminal(name, quiet=follow.quiet, output_to_stderr=json)
+    options = SessionOptions(
         name=name,
         detach=follow.detach,
         delete_after=follow.rm,
         start_timeout=start_timeout,
         quiet=follow.quiet,
+        json=json,
     )
     try:
-        end = await attend(here, _work(on, here, placed, follow, terminal.say), terminal, wishes)
+        end = await attend(here, _work(on, here, placed, follow, terminal.say), terminal, options)
     except RingleaderError:
         terminal.finish(None)
         raise
@@ -132,14 +142,14 @@ def _five_letters() -> str:
     return "".join(random.choices(string.ascii_lowercase + string.digits, k=5))
 
 
-def rehearsed(on: Where, job: MPIJob, follow: FollowWords) -> str:
+def dry_run_text(on: Where, job: MPIJob, follow: FollowOptions) -> str:
     """Return the YAML that would be sent."""
     with needs_kubernetes():
         from ringleader.mpijob.yaml_text import text_of
     return text_of(objects(on, job, follow))
 
 
-def objects(on: Where, job: MPIJob, follow: FollowWords) -> list[dict[str, Any]]:
+def objects(on: Where, job: MPIJob, follow: FollowOptions) -> list[dict[str, Any]]:
     """Return the objects that would be sent, in that order; keys are not among them."""
     from ringleader.launch.kubernetes.operatorless_objects import owned, plan
     from ringleader.mpijob.parser import request
@@ -152,7 +162,7 @@ def objects(on: Where, job: MPIJob, follow: FollowWords) -> list[dict[str, Any]]
     return [first, *(owned(one, name=name, uid=JOB_UID) for one in rest)]
 
 
-def check_operatorless(job: MPIJob, follow: FollowWords) -> None:
+def check_operatorless(job: MPIJob, follow: FollowOptions) -> None:
     """Raise RequestError with all that cannot be done without an operator."""
     from ringleader.launch.kubernetes import operatorless_objects
     from ringleader.render.kubernetes.job_validation import check
@@ -167,7 +177,9 @@ def check_operatorless(job: MPIJob, follow: FollowWords) -> None:
         raise RequestError(faults)
 
 
-def _work(on: Where, place: Place, job: MPIJob, follow: FollowWords, tell: Callable[[str], None]) -> Work:
+def _work(
+    on: Where, place: Connection, job: MPIJob, follow: FollowOptions, tell: Callable[[str], None]
+) -> Work:
     if on == "pods":
         from ringleader.launch.kubernetes.operatorless_job import OperatorlessSubmission
 
@@ -177,13 +189,13 @@ def _work(on: Where, place: Place, job: MPIJob, follow: FollowWords, tell: Calla
     return MpiJobSubmission(place.cluster, job, tell=tell)
 
 
-def _settings(follow: FollowWords) -> OperatorSettings:
+def _settings(follow: FollowOptions) -> OperatorSettings:
     from ringleader.render.kubernetes.operator_settings import OperatorSettings
 
     return OperatorSettings(image=follow.operator_image or "", has_exec_spawn=True)
 
 
-def _namespace(cluster: ClusterWords, faults: Faults) -> str:
+def _namespace(cluster: ClusterOptions, faults: Faults) -> str:
     try:
         return namespace_without_cluster(cluster)
     except RequestError as error:
@@ -191,7 +203,7 @@ def _namespace(cluster: ClusterWords, faults: Faults) -> str:
         return ""
 
 
-def seconds(follow: FollowWords, faults: Faults) -> float | None:
+def seconds(follow: FollowOptions, faults: Faults) -> float | None:
     """Return how long a job may take to run, where that is limited."""
     found = faults.seconds("--start-timeout", follow.start_timeout)
     if found is not None and not found > 0:

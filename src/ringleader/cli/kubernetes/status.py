@@ -7,12 +7,16 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ringleader.cli.kubernetes.connection import Place, with_cluster
-from ringleader.cli.options.kubernetes_options import CLUSTER_OPTIONS, cluster_words
+from ringleader.cli.command import Command, Option
+from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
+from ringleader.cli.kubernetes.connection import Connection, with_cluster
+from ringleader.cli.options.kubernetes_options import CLUSTER_OPTIONS, ClusterOptions
+from ringleader.errors import Fault, RequestError
 
 if TYPE_CHECKING:
     from ringleader.launch.kubernetes.job_snapshot import Facts, JobView
@@ -26,73 +30,74 @@ HELP = """Show the jobs of a namespace, or one JOB with its Pods and what it wai
 """
 
 
-class StatusCommand(click.Command):
-    """A command whose words arrive as a few values."""
+@dataclass(frozen=True, kw_only=True)
+class StatusOptions:
+    """The options, as they were written."""
 
-    def invoke(self, ctx: click.Context) -> int:
-        """Show the jobs; return the exit code."""
-        name, params = ctx.params["job"], ctx.params
-
-        async def doing(place: Place) -> None:
-            if name:
-                await _one(place, name, watch=params["watch"], as_json=params["as_json"])
-                return
-            everywhere = params["all_namespaces"]
-            await _all(place, everywhere=everywhere, watch=params["watch"], as_json=params["as_json"])
-
-        with_cluster(cluster_words(params), doing)
-        return 0
+    job: str | None = None
+    watch: bool = False
+    all_namespaces: bool = False
+    json: JsonOptions = field(default_factory=JsonOptions)
+    cluster: ClusterOptions = field(default_factory=ClusterOptions)
 
 
-command = StatusCommand(
+def status(options: StatusOptions) -> None:
+    """Show the jobs."""
+    if options.watch and options.json.json_file is not None:
+        raise RequestError(Fault(where="--watch and --json-file", what="what goes on has no one result"))
+
+    async def doing(place: Connection) -> None:
+        await (_one(place, options.job, options) if options.job else _all(place, options))
+
+    with_cluster(options.cluster, doing)
+
+
+command = Command(
     "status",
+    options=StatusOptions,
+    run=status,
     params=[
-        click.Option(
+        Option(
             ["-w", "--watch", "watch"],
             is_flag=True,
-            help="Go on: a new line for each change. Ends by Ctrl-C.",
+            help="Go on: a new line for each change, with --json an object. Ends by Ctrl-C.",
         ),
-        click.Option(
-            ["-A", "--all-namespaces", "all_namespaces"], is_flag=True, help="Jobs of all namespaces."
-        ),
-        click.Option(["--json", "as_json"], is_flag=True, help="Print JSON; with -w one object a line."),
+        Option(["-A", "--all-namespaces", "all_namespaces"], is_flag=True, help="Jobs of all namespaces."),
+        *JSON_OPTIONS,
         *CLUSTER_OPTIONS,
         click.Argument(["job"], required=False, metavar="[JOB]"),
     ],
     help=HELP,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
-async def _all(place: Place, *, everywhere: bool, watch: bool, as_json: bool) -> None:
+async def _all(place: Connection, options: StatusOptions) -> None:
     from ringleader.launch.kubernetes.job_lookup import find_jobs
+    from ringleader.launch.kubernetes.status_table import job_json
 
+    everywhere = options.all_namespaces
     space = "" if everywhere else place.namespace
     jobs = await find_jobs(place.cluster, space)
-    if not watch:
-        _print_jobs(jobs, everywhere=everywhere, as_json=as_json)
-        if not jobs and not as_json:
-            where = "on the cluster" if everywhere else f"in namespace {place.namespace}"
-            print(f"ringleader: no jobs {where}", file=sys.stderr)
+    if options.watch:
+        await _watch(place, space, everywhere=everywhere, as_json=options.json.json, name="")
         return
-    await _watch(place, space, everywhere=everywhere, as_json=as_json, name="")
+    show(options.json, [job_json(job) for job in jobs], lambda: _jobs_text(jobs, everywhere=everywhere))
+    if not jobs and not options.json.json:
+        where = "on the cluster" if everywhere else f"in namespace {place.namespace}"
+        print(f"ringleader: no jobs {where}", file=sys.stderr)
 
 
-async def _one(place: Place, name: str, *, watch: bool, as_json: bool) -> None:
+async def _one(place: Connection, name: str, options: StatusOptions) -> None:
     from ringleader.launch.kubernetes.job_lookup import gather
 
     facts = await gather(place.cluster, name, place.namespace, now=time.time())
-    if watch:
-        await _watch(place, place.namespace, everywhere=False, as_json=as_json, name=name)
+    if options.watch:
+        await _watch(place, place.namespace, everywhere=False, as_json=options.json.json, name=name)
         return
-    if as_json:
-        print(json.dumps(_facts_json(facts), indent=2))
-        return
-    _print_jobs([facts.job], everywhere=False, as_json=False)
-    _print_pods(facts)
+    show(options.json, _values(facts), lambda: _jobs_text([facts.job], everywhere=False) + _pods_text(facts))
 
 
-async def _watch(place: Place, space: str, *, everywhere: bool, as_json: bool, name: str) -> None:
+async def _watch(place: Connection, space: str, *, everywhere: bool, as_json: bool, name: str) -> None:
     """Print a line for each job that changes; with a name until that job has ended."""
     from ringleader.launch.kubernetes.job_list import Overview
     from ringleader.launch.kubernetes.status_table import job_json, row, widths
@@ -129,42 +134,36 @@ def _line(cells: Sequence[str], columns: Sequence[int]) -> str:
     return "  ".join(padded).rstrip()
 
 
-def _print_jobs(jobs: Sequence[JobView], *, everywhere: bool, as_json: bool) -> None:
-    from ringleader.launch.kubernetes.status_table import job_json, row, widths
+def _jobs_text(jobs: Sequence[JobView], *, everywhere: bool) -> str:
+    from ringleader.launch.kubernetes.status_table import row
 
-    if as_json:
-        print(json.dumps([job_json(job) for job in jobs], indent=2))
-        return
-    if not jobs:
-        return
     now = time.time()
-    rows = [row(job, now=now, everywhere=everywhere) for job in (None, *jobs)]
-    columns = widths(rows)
-    for cells in rows:
-        print(_line(cells, columns))
+    return _table([row(job, now=now, everywhere=everywhere) for job in (None, *jobs)]) if jobs else ""
 
 
-def _print_pods(facts: Facts) -> None:
+def _pods_text(facts: Facts) -> str:
     from ringleader.launch.kubernetes.job_diagnosis import explain
-    from ringleader.launch.kubernetes.status_table import pod_rows, widths
+    from ringleader.launch.kubernetes.status_table import pod_rows
 
     rows = pod_rows(facts, now=time.time())
-    if len(rows) > 1:
-        columns = widths(rows)
-        print()
-        for cells in rows:
-            print(_line(cells, columns))
+    text = f"\n{_table(rows)}" if len(rows) > 1 else ""
     found = explain(facts)
     if found:
-        print()
-        print(f"{found[0].where}: {found[0].what}")
-        if found[0].hint:
-            print(f"    → {found[0].hint}")
-        if len(found) > 1:
-            print(f"{len(found) - 1} more: ringleader explain {facts.job.name}")
+        text += f"\n{found[0].where}: {found[0].what}\n"
+        text += f"    → {found[0].hint}\n" if found[0].hint else ""
+    if len(found) > 1:
+        text += f"{len(found) - 1} more: ringleader explain {facts.job.name}\n"
+    return text
 
 
-def _facts_json(facts: Facts) -> dict[str, Any]:
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    from ringleader.launch.kubernetes.status_table import widths
+
+    columns = widths(rows)
+    return "".join(f"{_line(cells, columns)}\n" for cells in rows)
+
+
+def _values(facts: Facts) -> dict[str, Any]:
     from ringleader.launch.kubernetes.status_table import job_json, pod_json
 
     return job_json(facts.job) | {"pods": [pod_json(pod) for pod in (*facts.launchers, *facts.workers)]}

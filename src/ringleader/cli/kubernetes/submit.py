@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from ringleader.cli.extras import needs_kubernetes
-from ringleader.cli.options.host_options import Faults
+from ringleader.cli.command import Command, Option, complete_files, given, spelling
 from ringleader.cli.options.kubernetes_options import (
     CLUSTER_OPTIONS,
     FOLLOW_OPTIONS,
     JOB_OPTIONS,
     SHARED_OPTIONS,
-    cluster_words,
-    follow_words,
-    given,
-    job_words,
-    spelt,
+    KubernetesOptions,
 )
-from ringleader.errors import RequestError
+from ringleader.cli.options.option_checks import Faults
+from ringleader.errors import Fault, RequestError
 
 if TYPE_CHECKING:
     from ringleader.mpijob.model import MPIJob
@@ -36,33 +33,92 @@ The job comes from a FILE (YAML or JSON; - is standard input), or with --image f
 Ctrl-C asks whether to delete the job. Without --detach only one job can be sent at a time.
 """
 
-_ON = click.Option(
+_ON = Option(
     ["--on"],
     metavar="kubernetes|pods",
     default="kubernetes",
     show_default=True,
     help="pods: no operator and no MPIJob are needed; the job is made here and cleaned up here.",
 )
-_CONVERT = click.Option(["--convert"], is_flag=True, help="Take manifests of v1alpha1, v1alpha2 and v1 too.")
-_OF_FILES = {"detach", "rm", "quiet", "dry_run", "json", "start_timeout", "on", "convert", "operator_image"}
-_OF_FILES |= {"namespace", "context", "kubeconfig", "command"}
+_CONVERT = Option(["--convert"], is_flag=True, help="Take manifests of v1alpha1, v1alpha2 and v1 too.")
+_OF_FILES = {"detach", "rm", "quiet", "dry_run", "json", "json_file", "start_timeout", "on", "convert"}
+_OF_FILES |= {"operator_image", "namespace", "context", "kubeconfig", "command"}
+EVERYDAY = (
+    *("np", "x", "env_file", "workdir", "timeout", "quiet", "dry_run", "json", "json_file", "on", "convert"),
+    *("namespace", "context", "detach", "rm", "image", "name", "gpus", "cpu", "memory", "slots_per_worker"),
+    *("rdma", "claim", "volume", "queue"),
+)
+"""Options of the short help."""
 
 
-class SubmitCommand(click.Command):
-    """A command whose words arrive as a few values."""
+@dataclass(frozen=True, kw_only=True)
+class SubmitOptions:
+    """The options, as they were written."""
+
+    on: Literal["kubernetes", "pods"] = "kubernetes"
+    convert: bool = False
+    kubernetes: KubernetesOptions = field(default_factory=KubernetesOptions)
+
+
+class SubmitCommand(Command[SubmitOptions]):
+    """A command of files, or of a COMMAND."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Let options stand behind files too; behind a COMMAND they are its own."""
         ctx.allow_interspersed_args = not any(word.partition("=")[0] == "--image" for word in args)
         return super().parse_args(ctx, args)
 
-    def invoke(self, ctx: click.Context) -> int:
-        """Send the job; return the exit code."""
-        return submit(ctx)
+
+def submit(options: SubmitOptions) -> int:
+    """Do what was asked for and return the exit code."""
+    from ringleader.cli.kubernetes import run_job
+
+    on, faults, kubernetes = options.on, Faults(), options.kubernetes
+    job, follow, cluster = kubernetes.job, kubernetes.follow, kubernetes.cluster
+    if on not in ("kubernetes", "pods"):
+        faults.add("--on", f"{on!r} is unknown", "use kubernetes or pods")
+    if job.image is not None:
+        if options.convert:
+            faults.add("--convert and --image", "a job made from options is of the newest version")
+        if faults.found:
+            raise RequestError(faults.found)
+        return run_job.run_request(on, kubernetes)
+    found, start_timeout = _jobs_of_files(options, faults)
+    return max(run_job.run_job(on, cluster, one, follow, start_timeout=start_timeout) for one in found)
+
+
+def _jobs_of_files(options: SubmitOptions, faults: Faults) -> tuple[tuple[MPIJob, ...], float | None]:
+    """Return the jobs, and how long each may take to run. Raises RequestError with every fault at once."""
+    from ringleader.cli.kubernetes.run_job import seconds
+
+    files, follow = options.kubernetes.job.command, options.kubernetes.follow
+    namespace = options.kubernetes.cluster.namespace
+    for option in given(click.get_current_context()):
+        if option.name not in _OF_FILES:
+            faults.add(spelling(option), "is for a job made from options", "edit the file, or give --image")
+    start_timeout = seconds(follow, faults)
+    found = jobs_of(files, faults, converting=options.convert)
+    if not files and follow.json.json not in (None, "-"):
+        hint = f"--json {follow.json.json} names the file of the outcome: write --json behind FILE"
+        faults.found[-1] = Fault(where="FILE", what="missing", hint=hint)
+    if len(found) > 1 and not follow.detach and not follow.dry_run:
+        names = ", ".join(one.metadata.name or one.metadata.generate_name for one in found)
+        faults.add("FILE", f"holds {len(found)} jobs: {names}", "with --detach all are sent")
+    if namespace is not None:
+        for one in found:
+            if one.metadata.namespace not in ("", namespace):
+                what = f"{one.metadata.name} belongs to namespace {one.metadata.namespace}"
+                faults.add("--namespace", what, "leave out one of the two")
+    if faults.found:
+        raise RequestError(faults.found)
+    return found, start_timeout
 
 
 command = SubmitCommand(
     "submit",
+    options=SubmitOptions,
+    run=submit,
+    everyday=EVERYDAY,
     params=[
         *SHARED_OPTIONS,
         _ON,
@@ -70,71 +126,24 @@ command = SubmitCommand(
         *CLUSTER_OPTIONS,
         *FOLLOW_OPTIONS,
         *JOB_OPTIONS,
-        click.Argument(["command"], nargs=-1, type=click.UNPROCESSED, metavar="FILE|COMMAND..."),
+        click.Argument(
+            ["command"],
+            nargs=-1,
+            type=click.UNPROCESSED,
+            metavar="FILE|COMMAND...",
+            shell_complete=complete_files,
+        ),
     ],
     help=HELP,
     no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-
-def submit(ctx: click.Context) -> int:
-    """Do what was asked for and return the exit code."""
-    from ringleader.cli.kubernetes import run_job
-
-    on, faults = ctx.params["on"], Faults()
-    if on not in ("kubernetes", "pods"):
-        faults.add("--on", f"{on!r} is unknown", "use kubernetes or pods")
-    job, follow, cluster = job_words(ctx.params), follow_words(ctx.params), cluster_words(ctx.params)
-    if job.image is not None:
-        if ctx.params["convert"]:
-            faults.add("--convert and --image", "a job made from options is of the newest version")
-        if faults.found:
-            raise RequestError(faults.found)
-        return run_job.run_words(on, cluster, job, follow)
-    for option in given(ctx):
-        if option.name not in _OF_FILES:
-            faults.add(spelt(option), "is for a job made from options", "edit the file, or give --image")
-    start_timeout = run_job.seconds(follow, faults)
-    found = jobs_of(job.command, faults, converting=ctx.params["convert"])
-    if len(found) > 1 and not follow.detach and not follow.dry_run:
-        names = ", ".join(one.metadata.name or one.metadata.generate_name for one in found)
-        faults.add("FILE", f"holds {len(found)} jobs: {names}", "with --detach all are sent")
-    if cluster.namespace is not None:
-        for one in found:
-            if one.metadata.namespace not in ("", cluster.namespace):
-                what = f"{one.metadata.name} belongs to namespace {one.metadata.namespace}"
-                faults.add("--namespace", what, "leave out one of the two")
-    if faults.found:
-        raise RequestError(faults.found)
-    codes = [run_job.run_job(on, cluster, one, follow, start_timeout=start_timeout) for one in found]
-    return max(codes)
 
 
 def jobs_of(files: tuple[str, ...], faults: Faults, *, converting: bool) -> tuple[MPIJob, ...]:
     """Return the MPIJobs of files; what is wrong with them is added to ``faults``."""
-    from ringleader.cli.kubernetes.manifest_files import text_of_file
+    from ringleader.cli.kubernetes.manifest_files import read_files
 
-    with needs_kubernetes():
-        from ringleader.mpijob import manifest_files, yaml_text
-    if not files:
-        faults.add("FILE", "missing", "ringleader submit job.yaml, or --image IMAGE -- COMMAND")
-        return ()
-    documents: list[yaml_text.Document] = []
-    for file in files:
-        try:
-            documents += yaml_text.documents(text_of_file(file), "standard input" if file == "-" else file)
-        except RequestError as error:
-            faults.found += error.faults
-    try:
-        rendered = (
-            manifest_files.render(documents, converting=converting, source=", ".join(files))
-            if documents or not faults.found
-            else ()
-        )
-    except RequestError as error:
-        faults.found += error.faults
-        return ()
+    rendered = read_files(files, faults.found, converting=converting)
     for one in rendered:
         if not one.name:
             what = f"a {one.value.get('kind')}: only MPIJobs are sent"

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import sys
+from dataclasses import dataclass, field
 
 import click
 
-from ringleader.cli.extras import needs_kubernetes
+from ringleader.cli.command import Command
+from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
+from ringleader.cli.kubernetes.manifest_files import yaml_of
 from ringleader.cli.operator import manifests, run
 
 
-@click.group(name="operator", context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(name="operator")
 def command() -> None:
     """The MPIJob operator and what a cluster needs for it."""
 
@@ -20,18 +21,29 @@ command.add_command(run.command)
 command.add_command(manifests.command)
 
 
-@command.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def crd(as_json: bool) -> None:
-    """Print the CustomResourceDefinition of MPIJob.
-
-    ringleader operator crd | kubectl apply -f -
-    """
+def crd(options: CrdOptions) -> None:
+    """Print the definition."""
     from ringleader.mpijob.crd import crd as definition
 
-    if as_json:
-        sys.stdout.write(json.dumps(definition(), indent=2, ensure_ascii=False) + "\n")
-        return
-    with needs_kubernetes():
-        from ringleader.mpijob.yaml_text import text_of
-    sys.stdout.write(text_of([definition()]))
+    value = definition()
+    show(options.json, value, lambda: yaml_of([value]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrdOptions:
+    """The options, as they were written."""
+
+    json: JsonOptions = field(default_factory=JsonOptions)
+
+
+command.add_command(
+    Command(
+        "crd",
+        options=CrdOptions,
+        run=crd,
+        params=[*JSON_OPTIONS],
+        help="""Print the CustomResourceDefinition of MPIJob.
+
+    ringleader operator crd | kubectl apply -f -""",
+    )
+)

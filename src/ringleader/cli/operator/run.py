@@ -8,14 +8,15 @@ import platform
 import signal
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
+from ringleader.cli.command import Command, Option
 from ringleader.cli.extras import needs_kubernetes
-from ringleader.cli.number_types import FiniteRange
+from ringleader.cli.options.option_checks import FiniteRange
 from ringleader.errors import Fault, RefusedError
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ Lease. Exit codes: 0 told to stop; 3 not allowed, no CRD, or the Lease is lost.
 
 
 @dataclass(frozen=True, kw_only=True)
-class OperatorWords:
+class OperatorOptions:
     """The options, as they were written."""
 
     namespace: str = ""
@@ -60,19 +61,17 @@ class OperatorWords:
 
 
 OPTIONS: tuple[click.Parameter, ...] = (
-    click.Option(
-        ["--namespace"], default="", envvar="KUBEFLOW_NAMESPACE", help="Look after this namespace only."
-    ),
-    click.Option(["--lock-namespace"], help="Where the Lease lies. [default: the operator's own]"),
-    click.Option(
+    Option(["--namespace"], default="", envvar="KUBEFLOW_NAMESPACE", help="Look after this namespace only."),
+    Option(["--lock-namespace"], help="Where the Lease lies. [default: the operator's own]"),
+    Option(
         ["--leader-election/--no-leader-election"], default=True, help="Work only while holding the Lease."
     ),
-    click.Option(
+    Option(
         ["--image"],
         envvar="RINGLEADER_OPERATOR_IMAGE",
         help="The operator's own image, for what it runs in the Pods of jobs.",
     ),
-    click.Option(
+    Option(
         ["--image-pull-policy"],
         type=click.Choice(["", "Always", "IfNotPresent", "Never"]),
         default="",
@@ -80,137 +79,128 @@ OPTIONS: tuple[click.Parameter, ...] = (
         metavar="POLICY",
         help="For that image: Always, IfNotPresent or Never.",
     ),
-    click.Option(
+    Option(
         ["--wait-timeout"],
         default=900.0,
         show_default=True,
         type=FiniteRange(min=0, min_open=True),
         help="Seconds that a launcher waits for workers that have an address and do not answer.",
     ),
-    click.Option(
+    Option(
         ["--exec-spawn/--no-exec-spawn"],
         default=False,
         help="Run jobs with ringleader/spawn: exec. [default: refuse them]",
     ),
-    click.Option(
+    Option(
         ["--log-tails/--no-log-tails"],
         default=False,
         help="Show the end of a failed container's log in status and events. [default: no]",
     ),
-    click.Option(
+    Option(
         ["--gang-scheduling"],
         default="",
         metavar="NAME",
         help="Gang scheduler of jobs that name none: volcano, or a scheduler with coscheduling.",
     ),
-    click.Option(["--cluster-domain"], default="", help="End of host names, such as cluster.local."),
-    click.Option(["--host"], default="", help="Address that probes are answered on. [default: all]"),
-    click.Option(
+    Option(["--cluster-domain"], default="", help="End of host names, such as cluster.local."),
+    Option(["--host"], default="", help="Address that probes are answered on. [default: all]"),
+    Option(
         ["--port"],
         default=8080,
         show_default=True,
         type=click.IntRange(-1, 65535),
         help="For /healthz, /readyz, /metrics; 0: none; -1: any.",
     ),
-    click.Option(
+    Option(
         ["--silence"],
         default=5.0,
         show_default=True,
         type=FiniteRange(min=0, min_open=True),
         help="Seconds without an answer of the API server after which it is not ready.",
     ),
-    click.Option(["--monitoring-port"], type=click.IntRange(-1, 65535), hidden=True),
-    click.Option(
+    Option(["--monitoring-port"], type=click.IntRange(-1, 65535), hidden=True),
+    Option(
         ["--kube-api-qps"],
         default=1000.0,
         show_default=True,
         type=FiniteRange(min=0),
         help="Requests per second; 0: no limit.",
     ),
-    click.Option(
+    Option(
         ["--kube-api-burst"],
         default=2000,
         show_default=True,
         type=click.IntRange(min=1),
         help="Requests at once after a rest.",
     ),
-    click.Option(
-        ["--parallel-jobs", "--threadiness", "parallel_jobs"],
+    Option(
+        ["--parallel-jobs"],
+        old=["--threadiness"],
         default=32,
         show_default=True,
         type=click.IntRange(min=1),
         help="Jobs that are looked at side by side.",
     ),
-    click.Option(
+    Option(
         ["--parallel-requests"],
         default=64,
         show_default=True,
         type=click.IntRange(min=1),
         help="Requests under way at the same time.",
     ),
-    click.Option(["--kubeconfig", "--kubeConfig", "kubeconfig"], help="As kubectl reads it."),
-    click.Option(["--context"], help="Context of the kubeconfig."),
-    click.Option(["--log-format"], type=click.Choice(["json", "text"]), default="json", show_default=True),
-    click.Option(
+    Option(["--kubeconfig", "kubeconfig"], old=["--kubeConfig"], help="As kubectl reads it."),
+    Option(["--context"], help="Context of the kubeconfig."),
+    Option(["--log-format"], type=click.Choice(["json", "text"]), default="json", show_default=True),
+    Option(
         ["--log-level"],
         type=click.Choice(["debug", "info", "warning", "error"]),
         default="info",
         show_default=True,
     ),
-    click.Option(["--dry-run"], is_flag=True, help="Say whether it could run here, and with what."),
+    Option(["--dry-run"], is_flag=True, help="Say whether it could run here, and with what."),
 )
 
 
-class OperatorRunCommand(click.Command):
-    """A command whose words arrive as one value."""
-
-    def invoke(self, ctx: click.Context) -> None:
-        """Run the operator."""
-        with needs_kubernetes():
-            run(read_words(ctx.params), environ=os.environ)
+def run_operator(options: OperatorOptions) -> None:
+    """Run the operator in this process's surroundings."""
+    with needs_kubernetes():
+        run(options, environ=os.environ)
 
 
-command = OperatorRunCommand(
-    "run", params=list(OPTIONS), help=HELP, context_settings={"help_option_names": ["-h", "--help"]}
-)
+command = Command("run", options=OperatorOptions, run=run_operator, params=list(OPTIONS), help=HELP)
 
 
-def read_words(params: Mapping[str, Any]) -> OperatorWords:
-    """Return the options as a value."""
-    return OperatorWords(**{one.name: params[one.name] for one in fields(OperatorWords)})
-
-
-def run(words: OperatorWords, *, environ: Mapping[str, str]) -> None:
+def run(options: OperatorOptions, *, environ: Mapping[str, str]) -> None:
     """Run the operator until a signal comes. Raises RefusedError where the cluster does not let us."""
     from ringleader.controller.runtime.log_format import log_to_standard_error
 
-    log_to_standard_error(words.log_format, words.log_level)
-    asyncio.run(_run(words, environ))
+    log_to_standard_error(options.log_format, options.log_level)
+    asyncio.run(_run(options, environ))
 
 
-async def _run(words: OperatorWords, environ: Mapping[str, str]) -> None:
+async def _run(options: OperatorOptions, environ: Mapping[str, str]) -> None:
     from ringleader.controller.runtime.process import Operator
     from ringleader.kube.client import RestCluster
     from ringleader.kube.credential_sources import credentials
 
-    found = await credentials(kubeconfig=words.kubeconfig, context=words.context)
-    terms = terms_of(words, environ, found.namespace)
+    found = await credentials(kubeconfig=options.kubeconfig, context=options.context)
+    terms = terms_of(options, environ, found.namespace)
     cluster = RestCluster(
         found,
-        qps=words.kube_api_qps,
-        burst=words.kube_api_burst,
-        connections=words.parallel_requests,
+        qps=options.kube_api_qps,
+        burst=options.kube_api_burst,
+        connections=options.parallel_requests,
         user_agent="ringleader-operator",
     )
-    if words.dry_run:
-        await _rehearse(cluster, terms, settings_of(words, ""))
+    if options.dry_run:
+        await _dry_run(cluster, terms, settings_of(options, ""))
         return
     lease_cluster = RestCluster(found, timeout=5.0, connections=2, user_agent="ringleader-operator-lease")
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    settings = settings_of(words, _text(Path("/etc/resolv.conf")))
+    settings = settings_of(options, _text(Path("/etc/resolv.conf")))
     operator = Operator(cluster, settings, terms, lease_cluster=lease_cluster)
     try:
         await operator.run(stop)
@@ -226,7 +216,7 @@ def _text(path: Path) -> str:
         return ""
 
 
-async def _rehearse(cluster: RestCluster, terms: ProcessTerms, settings: OperatorSettings) -> None:
+async def _dry_run(cluster: RestCluster, terms: ProcessTerms, settings: OperatorSettings) -> None:
     """Ask the cluster all that is asked at the start, and say what would be looked after."""
     from ringleader.controller.runtime import rbac_check
     from ringleader.kube.api_resources import MPIJOBS
@@ -244,40 +234,40 @@ async def _rehearse(cluster: RestCluster, terms: ProcessTerms, settings: Operato
     print(f"would answer probes on port {terms.port}" if terms.port else "would answer no probes")
 
 
-def settings_of(words: OperatorWords, resolv_conf: str) -> OperatorSettings:
+def settings_of(options: OperatorOptions, resolv_conf: str) -> OperatorSettings:
     """Return what decisions rest on besides the job. ``resolv_conf``: the text of our own resolver's file."""
     from ringleader.render.kubernetes.operator_settings import OperatorSettings, domain_of_search
 
     return OperatorSettings(
-        image=words.image or "",
-        image_pull_policy=words.image_pull_policy,
-        cluster_domain=words.cluster_domain,
+        image=options.image or "",
+        image_pull_policy=options.image_pull_policy,
+        cluster_domain=options.cluster_domain,
         dns_domain=domain_of_search(resolv_conf),
-        gang=words.gang_scheduling,
-        wait_timeout=words.wait_timeout,
-        has_exec_spawn=words.exec_spawn,
-        has_log_tails=words.log_tails,
+        gang=options.gang_scheduling,
+        wait_timeout=options.wait_timeout,
+        has_exec_spawn=options.exec_spawn,
+        has_log_tails=options.log_tails,
     )
 
 
-def terms_of(words: OperatorWords, environ: Mapping[str, str], own_namespace: str) -> ProcessTerms:
+def terms_of(options: OperatorOptions, environ: Mapping[str, str], own_namespace: str) -> ProcessTerms:
     """Return how the process is to work."""
     from ringleader.controller.runtime.leader_election import LeaseTerms, lease_name
     from ringleader.controller.runtime.process import ProcessTerms
 
     instance = environ.get("POD_NAME") or platform.node() or "mpi-operator"
     lease = None
-    if words.leader_election:
+    if options.leader_election:
         identity = f"{instance}_{uuid.uuid4()}"
-        lock = words.lock_namespace or own_namespace
-        lease = LeaseTerms(namespace=lock, name=lease_name(words.namespace, lock), identity=identity)
-    port = words.port if words.monitoring_port is None else words.monitoring_port
+        lock = options.lock_namespace or own_namespace
+        lease = LeaseTerms(namespace=lock, name=lease_name(options.namespace, lock), identity=identity)
+    port = options.port if options.monitoring_port is None else options.monitoring_port
     return ProcessTerms(
-        namespace=words.namespace,
+        namespace=options.namespace,
         lease=lease,
-        host=words.host,
+        host=options.host,
         port=None if port == 0 else max(0, port),
-        silence=words.silence,
-        parallel_jobs=words.parallel_jobs,
-        parallel_requests=words.parallel_requests,
+        silence=options.silence,
+        parallel_jobs=options.parallel_jobs,
+        parallel_requests=options.parallel_requests,
     )

@@ -1,23 +1,17 @@
-"""Options that say where a job runs and with which MPI; shared by ``run`` and ``scale``.
-
-Numbers are read here, not by click: click stops at the first wrong word, and a user is told all of them.
-"""
+"""Options that say where a job runs and with which MPI; shared by ``run`` and ``scale``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import click
-
 from ringleader.batch_system import Allocation, find_allocation, nested_launch
+from ringleader.cli.command import Option, Strength
+from ringleader.cli.options.option_checks import Faults, ReadText
 from ringleader.errors import Fault
 from ringleader.host_list import Parsed, apply_torchrun, merged, parse_host_list, parse_hostfile
 from ringleader.job import Host, Ssh
-
-ReadText = Callable[[str], str]
-"""Takes a path, returns the file's text; raises OSError or UnicodeDecodeError."""
 
 PLACES = ("local", "ssh", "lab")
 
@@ -34,8 +28,8 @@ class LabFiles(Protocol):
         """Path of its ssh configuration."""
 
 
-FindLab = Callable[[], LabFiles]
-"""Returns the lab that runs on this machine; raises LabError."""
+FindLab = Callable[[str | None], LabFiles]
+"""Returns the lab of a name, or the one that runs on this machine; raises LabError."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +40,7 @@ class HostOptions:
     """``-H``, each ``h1:2,h2:2``."""
     hostfile: str | None = None
     lab: bool = False
+    lab_name: str | None = None
     on: str | None = None
     """``local``, ``ssh`` or ``lab``; ``None``: follows from the other options."""
     nnodes: str | None = None
@@ -61,77 +56,86 @@ class HostOptions:
     python: str | None = None
     start_timeout: str | None = None
 
+    @property
+    def wants_lab(self) -> bool:
+        """Whether the hosts are those of a lab."""
+        return self.lab or self.lab_name is not None or self.on == "lab"
 
-HOST_OPTIONS: tuple[click.Option, ...] = (
-    click.Option(
+
+HOST_OPTIONS: tuple[Option, ...] = (
+    Option(
         ["-H", "--hosts", "hosts"],
         multiple=True,
         metavar="h1:2,h2:2",
         help="Hosts and their slots; a bare name is one slot, a name given again adds its slots. "
         "IPv6: [fe80::1]:2.",
     ),
-    click.Option(
+    Option(
         ["--hostfile"],
         metavar="FILE",
         help="Hosts from a file, one a line: 'h1 slots=2' or 'h1:2'; a bare name takes one rank for each "
         "GPU, or else for each core.",
     ),
-    click.Option(["--lab"], is_flag=True, help="The hosts of the lab that runs on this machine."),
-    click.Option(
+    Option(["--lab"], is_flag=True, help="The hosts of the lab that runs on this machine."),
+    Option(
+        ["--lab-name"], metavar="NAME", help="The hosts of the lab of this name. [default: RINGLEADER_LAB]"
+    ),
+    Option(
         ["--on"],
         metavar="local|ssh|lab",
         help="Where to run; follows from the other options where it is left out.",
     ),
-    click.Option(
-        ["--nnodes"], metavar="N", help="torchrun's word: take the first N hosts. One number, no range."
-    ),
-    click.Option(
-        ["--nproc-per-node", "--nproc_per_node", "nproc_per_node"],
+    Option(
+        ["--nnodes"],
         metavar="N",
-        help="torchrun's word: N ranks on every host.",
+        help="torchrun-compatible: take the first N hosts. One number, not a range.",
     ),
-    click.Option(
+    Option(
+        ["--nproc-per-node", "nproc_per_node"],
+        old=["--nproc_per_node"],
+        metavar="N",
+        help="torchrun-compatible: N ranks on every host.",
+    ),
+    Option(
         ["--no-allocation"],
         is_flag=True,
-        help="Ignore the Slurm, PBS or LSF allocation that we stand in, and that srun or mpirun may have "
-        "started several of us.",
+        help="Ignore the Slurm, PBS or LSF allocation that this runs inside, and that srun or mpirun may "
+        "have started it several times.",
     ),
-    click.Option(["--ssh-port"], metavar="PORT", help="Port of every host's sshd."),
-    click.Option(["--ssh-identity"], metavar="FILE", help="Private key for ssh."),
-    click.Option(
+    Option(["--ssh-port"], metavar="PORT", help="Port of every host's sshd."),
+    Option(["--ssh-identity"], metavar="FILE", help="Private key for ssh."),
+    Option(
         ["--ssh-config"],
         metavar="FILE",
         help="ssh configuration (jump hosts, per-host users) instead of ~/.ssh/config.",
     ),
-    click.Option(
+    Option(
         ["--accept-new-host-keys"],
         is_flag=True,
         help="Take host keys that are not known yet; a changed key is still refused.",
     ),
-    click.Option(
+    Option(
         ["--network-interface"],
         metavar="NAME[,NAME]",
         help="Interfaces for start-up and for the ranks' TCP traffic.",
     ),
-    click.Option(
+    Option(
         ["--mpi"],
         metavar="MPI",
         help="embedded, openmpi5, openmpi4, mpich, intel, or the path of an mpirun or an MPI's root.",
     ),
-    click.Option(
+    Option(
         ["--mpirun-arg"],
         multiple=True,
         metavar="WORD",
         help="One more word for mpirun's own command line, as it is; may be given again.",
     ),
-    click.Option(
+    Option(
         ["--python"], metavar="PATH", help="Interpreter of Ringleader on every host, where it is not ours."
     ),
-    click.Option(
-        ["--start-timeout"], metavar="SECONDS", help="Until every rank must have started. [default: 60]"
-    ),
+    Option(["--start-timeout"], metavar="SECONDS", help="Until every rank must have started. [default: 60]"),
 )
-"""To be put among a command's parameters; ``read_options`` takes their values out again."""
+"""To be put among a command's parameters."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,56 +152,10 @@ class Chosen:
     faults: tuple[Fault, ...] = ()
 
 
-@dataclass
-class Faults:
-    """Collects what is wrong while values are read."""
-
-    found: list[Fault] = field(default_factory=list)
-
-    def add(self, where: str, what: str, hint: str = "") -> None:
-        """Note one fault."""
-        self.found.append(Fault(where=where, what=what, hint=hint))
-
-    def whole(self, option: str, text: str | None) -> int | None:
-        """Read a whole number, or note that it is none."""
-        if text is None:
-            return None
-        try:
-            return int(text)
-        except ValueError:
-            self.add(option, f"{text!r} is no whole number")
-            return None
-
-    def seconds(self, option: str, text: str | None) -> float | None:
-        """Read a number of seconds, or note that it is none."""
-        if text is None:
-            return None
-        try:
-            return float(text)
-        except ValueError:
-            self.add(option, f"{text!r} is no number of seconds", "write 90 or 1.5")
-            return None
-
-    def text_of(self, option: str, path: str, read: ReadText) -> str | None:
-        """Read a file, or note why it cannot be read."""
-        try:
-            return read(path)
-        except OSError as error:
-            self.add(option, f"{path} cannot be read: {error.strerror or error}")
-        except UnicodeDecodeError:
-            self.add(option, f"{path} is no text file (UTF-8)")
-        return None
-
-
-def read_options(params: Mapping[str, Any]) -> HostOptions:
-    """Take the host options out of click's parameters."""
-    return HostOptions(**{part.name: params[part.name] for part in fields(HostOptions)})
-
-
 def choose_hosts(
     options: HostOptions, *, environ: Mapping[str, str], read: ReadText, find_lab: FindLab
 ) -> Chosen:
-    """Decide where a job runs: what was named, else the allocation we stand in, else this machine.
+    """Decide where a job runs: what was named, else the allocation that this runs inside, else this machine.
 
     What is wrong with words and files is in ``faults``. Raises LabError where the lab is meant and not up.
     """
@@ -210,7 +168,7 @@ def choose_hosts(
     allocation: Allocation | None = None
     config = options.ssh_config
     if on == "lab":
-        hosts, config = _of_lab(config, find_lab, read, faults)
+        hosts, config = _of_lab(options, find_lab, read, faults)
     elif options.hosts or options.hostfile is not None:
         hosts = _named(options, read, faults)
     elif on != "local" and not options.no_allocation:
@@ -231,7 +189,7 @@ def choose_hosts(
     return Chosen(hosts=hosts, np=np, ssh=ssh, allocation=allocation, faults=found)
 
 
-def shown(allocation: Allocation) -> str:
+def allocation_text(allocation: Allocation) -> str:
     """Return the line that tells a user which allocation was found."""
     slots = sum(host.slots or 1 for host in allocation.hosts)
     names = [f"{host.name}:{host.slots}" for host in allocation.hosts]
@@ -248,7 +206,7 @@ def _place(options: HostOptions, faults: Faults) -> str | None:
     given = {
         "-H": bool(options.hosts),
         "--hostfile": options.hostfile is not None,
-        "--lab": options.lab or options.on == "lab",
+        "--lab": options.wants_lab,
     }
     words = [word for word, is_given in given.items() if is_given]
     if len(words) > 1:
@@ -263,9 +221,9 @@ def _place(options: HostOptions, faults: Faults) -> str | None:
         faults.add(
             f"--on local and {words[0]}", "local is this machine only", f"leave out {words[0]}, or --on"
         )
-    elif options.on == "ssh" and options.lab:
+    elif options.on == "ssh" and options.wants_lab:
         faults.add("--on ssh and --lab", "they name different places", "leave one of them out")
-    return "lab" if options.lab else options.on
+    return "lab" if options.wants_lab else options.on
 
 
 def _named(options: HostOptions, read: ReadText, faults: Faults) -> tuple[Host, ...]:
@@ -281,15 +239,34 @@ def _named(options: HostOptions, read: ReadText, faults: Faults) -> tuple[Host, 
 
 
 def _of_lab(
-    config: str | None, find_lab: FindLab, read: ReadText, faults: Faults
+    options: HostOptions, find_lab: FindLab, read: ReadText, faults: Faults
 ) -> tuple[tuple[Host, ...], str | None]:
     """Return the lab's hosts and the ssh configuration that leads to them."""
+    config = options.ssh_config
     if config is not None:
         faults.add("--lab and --ssh-config", "the lab brings its own ssh configuration", "leave one out")
-    lab = find_lab()
+    lab = find_lab(options.lab_name)
     text = faults.text_of("--lab", lab.hostfile, read)
     if text is None:
         return (), config
     parsed = parse_hostfile(text, lab.hostfile)
     faults.found += parsed.faults
     return parsed.hosts, lab.ssh_config
+
+
+_HOSTS = ("hosts", "hostfile", "lab", "lab_name")
+
+
+def overridden(strength: Strength, params: Mapping[str, Any]) -> set[str]:
+    """Return the options that say where, and that stronger ones make void.
+
+    A file may name hosts for every job; where the command line names others, or says ``--on local``, the
+    job runs there.
+    """
+    named = {name: strength[name] for name in _HOSTS if name in strength}
+    strongest = max(named.values(), default=-1)
+    void = {name for name, number in named.items() if number < strongest}
+    on = strength.get("on", -1)
+    if on > strongest and params["on"] != "ssh":
+        return void | (set(named) - ({"lab", "lab_name"} if params["on"] == "lab" else set()))
+    return void | ({"on"} if -1 < on < strongest else set())

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from copy import copy
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, field, fields
 
-import click
-
+from ringleader.cli.command import Option
+from ringleader.cli.json_output import JobJsonOptions
 from ringleader.cli.options.host_options import HOST_OPTIONS
 from ringleader.cli.options.rank_options import RUN_OPTIONS
 from ringleader.cli.options.rdma_options import RDMA_OPTIONS
 
 PLACES = ("kubernetes", "pods")
-"""Words of ``--on`` that lead to a cluster."""
+"""Values of ``--on`` that lead to a cluster."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClusterWords:
+class ClusterOptions:
     """Which cluster is meant."""
 
     namespace: str | None = None
@@ -27,7 +25,7 @@ class ClusterWords:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobWords:
+class JobOptions:
     """What kind of job."""
 
     command: tuple[str, ...] = ()
@@ -86,22 +84,31 @@ class JobWords:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FollowWords:
+class FollowOptions:
     """What happens once it has been sent."""
 
     detach: bool = False
     rm: bool = False
     quiet: bool = False
     dry_run: bool = False
-    json: str | None = None
+    json: JobJsonOptions = field(default_factory=JobJsonOptions)
     start_timeout: str | None = None
     operator_image: str | None = None
 
 
-CLUSTER_OPTIONS: tuple[click.Option, ...] = (
-    click.Option(["--namespace"], metavar="NAME", help="Namespace. [default: that of the context]"),
-    click.Option(["--context"], metavar="NAME", help="Context of the kubeconfig. [default: its current one]"),
-    click.Option(
+@dataclass(frozen=True, kw_only=True)
+class KubernetesOptions:
+    """All of them."""
+
+    cluster: ClusterOptions = field(default_factory=ClusterOptions)
+    job: JobOptions = field(default_factory=JobOptions)
+    follow: FollowOptions = field(default_factory=FollowOptions)
+
+
+CLUSTER_OPTIONS: tuple[Option, ...] = (
+    Option(["--namespace"], metavar="NAME", help="Namespace. [default: that of the context]"),
+    Option(["--context"], metavar="NAME", help="Context of the kubeconfig. [default: its current one]"),
+    Option(
         ["--kubeconfig"],
         metavar="FILE",
         help="[default: KUBECONFIG, then ~/.kube/config; inside a Pod its own account]",
@@ -109,100 +116,92 @@ CLUSTER_OPTIONS: tuple[click.Option, ...] = (
 )
 """Which cluster: for every command that speaks to one."""
 
-JOB_OPTIONS: tuple[click.Option, ...] = (
-    click.Option(["--image"], metavar="IMAGE", help="Image of the job: has COMMAND and an MPI in it."),
-    click.Option(
+JOB_OPTIONS: tuple[Option, ...] = (
+    Option(["--image"], metavar="IMAGE", help="Image of the job: has COMMAND and an MPI in it."),
+    Option(
         ["--name"], metavar="NAME", help="Name of the job. [default: COMMAND's, with five random letters]"
     ),
-    click.Option(
+    Option(
         ["--slots-per-worker"],
         metavar="N",
         help="Ranks of each worker Pod; there are as many workers as that takes. [default: --gpus, or 1]",
     ),
-    click.Option(
+    Option(
         ["--mpi-implementation"],
         metavar="OpenMPI|Intel|MPICH",
         help="The MPI in the image. [default: OpenMPI]",
     ),
-    click.Option(["--mpirun"], metavar="PATH", help="mpirun in the image. [default: mpirun]"),
-    click.Option(["--gpus"], metavar="N", help="GPUs of each worker."),
-    click.Option(
-        ["--gpu-resource"], metavar="NAME", default="nvidia.com/gpu", show_default=True, help="What a GPU is."
+    Option(["--mpirun"], metavar="PATH", help="mpirun in the image. [default: mpirun]"),
+    Option(["--gpus"], metavar="N", help="GPUs of each worker."),
+    Option(
+        ["--gpu-resource"],
+        metavar="NAME",
+        default="nvidia.com/gpu",
+        show_default=True,
+        help="GPU resource name.",
     ),
-    click.Option(["--cpu"], metavar="AMOUNT", help="CPUs of each worker, requested and limited: 8, 500m."),
-    click.Option(["--memory"], metavar="AMOUNT", help="Memory of each worker, requested and limited: 32Gi."),
-    click.Option(
+    Option(["--cpu"], metavar="AMOUNT", help="CPUs of each worker, requested and limited: 8, 500m."),
+    Option(["--memory"], metavar="AMOUNT", help="Memory of each worker, requested and limited: 32Gi."),
+    Option(
         ["--resource"],
         multiple=True,
         metavar="NAME=AMOUNT",
         help="Anything else each worker gets: rdma/hca=1; may be given again.",
     ),
     *RDMA_OPTIONS,
-    click.Option(["--launcher-cpu"], metavar="AMOUNT", help="CPUs of the launcher."),
-    click.Option(["--launcher-memory"], metavar="AMOUNT", help="Memory of the launcher."),
-    click.Option(
-        ["--claim"], multiple=True, metavar="NAME:/PATH[:ro]", help="Mount a PersistentVolumeClaim."
-    ),
-    click.Option(
+    Option(["--launcher-cpu"], metavar="AMOUNT", help="CPUs of the launcher."),
+    Option(["--launcher-memory"], metavar="AMOUNT", help="Memory of the launcher."),
+    Option(["--claim"], multiple=True, metavar="NAME:/PATH[:ro]", help="Mount a PersistentVolumeClaim."),
+    Option(
         ["--volume"],
         multiple=True,
         metavar="KIND:SOURCE:/PATH[:ro]",
         help="Mount something else: config:NAME, secret:NAME, host:/DIR, nfs:SERVER:/DIR, scratch:SIZE.",
     ),
-    click.Option(
+    Option(
         ["--shm-size"],
         metavar="SIZE|none",
         help="Limit of the workers' /dev/shm. [default: their memory limit; none: the runtime's 64 MiB]",
     ),
-    click.Option(
+    Option(
         ["--secret-env"],
         multiple=True,
         metavar="NAME=SECRET/KEY",
         help="Set a variable from a Secret; what -x sets can be read in the job's manifest.",
     ),
-    click.Option(
-        ["--image-pull-secret"], multiple=True, metavar="NAME", help="Secret that opens the registry."
-    ),
-    click.Option(
+    Option(["--image-pull-secret"], multiple=True, metavar="NAME", help="Pull secret of the registry."),
+    Option(
         ["--image-pull-policy"],
         metavar="Always|IfNotPresent|Never",
         help="When nodes pull the image. [default: the cluster's]",
     ),
-    click.Option(["--node-selector"], multiple=True, metavar="LABEL=VALUE", help="Nodes that will do."),
-    click.Option(
-        ["--toleration"], multiple=True, metavar="KEY[=VALUE][:EFFECT]", help="A taint to put up with."
-    ),
-    click.Option(["--priority-class"], metavar="NAME", help="PriorityClass of all Pods."),
-    click.Option(
-        ["--queue"], metavar="NAME", help="Kueue's local queue; with --gang volcano a queue of Volcano."
-    ),
-    click.Option(
+    Option(["--node-selector"], multiple=True, metavar="LABEL=VALUE", help="Nodes that will do."),
+    Option(["--toleration"], multiple=True, metavar="KEY[=VALUE][:EFFECT]", help="Taint to tolerate."),
+    Option(["--priority-class"], metavar="NAME", help="PriorityClass of all Pods."),
+    Option(["--queue"], metavar="NAME", help="Kueue's local queue; with --gang volcano a queue of Volcano."),
+    Option(
         ["--gang"],
         metavar="none|volcano|NAME",
         help="Scheduler that starts all Pods together or none. [default: the operator's]",
     ),
-    click.Option(["--service-account"], metavar="NAME", help="ServiceAccount of all Pods."),
-    click.Option(
-        ["--run-launcher-as-worker"], is_flag=True, help="The launcher takes ranks too: one worker less."
-    ),
-    click.Option(
+    Option(["--service-account"], metavar="NAME", help="ServiceAccount of all Pods."),
+    Option(["--run-launcher-as-worker"], is_flag=True, help="The launcher takes ranks too: one worker less."),
+    Option(
         ["--clean-pod-policy"],
         metavar="None|Running|All",
         help="Workers to delete at the end. [default: Running]",
     ),
-    click.Option(["--ttl"], metavar="SECONDS", help="Delete the job so long after its end."),
-    click.Option(["--backoff-limit"], metavar="N", help="Try a failed job again so often. [default: 0]"),
-    click.Option(["--suspend"], is_flag=True, help="Do not start it yet."),
-    click.Option(["--label"], multiple=True, metavar="NAME=VALUE", help="Label of the job and its Pods."),
-    click.Option(
-        ["--annotation"], multiple=True, metavar="NAME=VALUE", help="Annotation of the job and its Pods."
-    ),
-    click.Option(
+    Option(["--ttl"], metavar="SECONDS", help="Delete the job so long after its end."),
+    Option(["--backoff-limit"], metavar="N", help="Try a failed job again so often. [default: 0]"),
+    Option(["--suspend"], is_flag=True, help="Do not start it yet."),
+    Option(["--label"], multiple=True, metavar="NAME=VALUE", help="Label of the job and its Pods."),
+    Option(["--annotation"], multiple=True, metavar="NAME=VALUE", help="Annotation of the job and its Pods."),
+    Option(
         ["--spawn"],
         metavar="ssh|exec",
         help="How mpirun reaches the workers; exec needs no sshd in the image. [default: ssh]",
     ),
-    click.Option(
+    Option(
         ["--ssh-auth-mount-path"],
         metavar="DIR",
         help="Where ssh looks for keys in the image. [default: /root/.ssh]",
@@ -210,10 +209,10 @@ JOB_OPTIONS: tuple[click.Option, ...] = (
 )
 """What kind of job."""
 
-FOLLOW_OPTIONS: tuple[click.Option, ...] = (
-    click.Option(["--detach"], is_flag=True, help="Send it, print its name and leave."),
-    click.Option(["--rm"], is_flag=True, help="Delete the job when it has ended."),
-    click.Option(
+FOLLOW_OPTIONS: tuple[Option, ...] = (
+    Option(["--detach"], is_flag=True, help="Send it, print its name and leave."),
+    Option(["--rm"], is_flag=True, help="Delete the job when it has ended."),
+    Option(
         ["--operator-image"],
         metavar="IMAGE",
         help="With --on pods: Ringleader's image, which waits for the workers and spawns by exec. [default: "
@@ -226,15 +225,17 @@ KUBERNETES_OPTIONS = (*CLUSTER_OPTIONS, *JOB_OPTIONS, *FOLLOW_OPTIONS)
 """What ``run`` has besides its own options."""
 
 
-def told(option: click.Option, text: str | None) -> click.Option:
+def with_help(option: Option, text: str | None) -> Option:
     """Return an option with another help text."""
-    told = copy(option)
-    told.help = text
-    return told
+    other = copy(option)
+    other.help = text
+    return other
 
 
 _OWN = {option.name for option in KUBERNETES_OPTIONS}
-_NAMES = {part.name for group in (ClusterWords, JobWords, FollowWords) for part in fields(group)}
+_NAMES = {part.name for group in (ClusterOptions, JobOptions, FollowOptions) for part in fields(group)} | {
+    "json_file"
+}
 
 _HELP = {
     "np": "Number of ranks. [default: those of one worker]",
@@ -249,27 +250,12 @@ _HELP = {
 }
 """What options of ``run`` mean on a cluster, where that differs in detail."""
 
-SHARED_OPTIONS: tuple[click.Option, ...] = tuple(
-    told(option, _HELP.get(option.name or "", option.help))
+SHARED_OPTIONS: tuple[Option, ...] = tuple(
+    with_help(option, _HELP.get(option.name or "", option.help))
     for option in (*RUN_OPTIONS, *HOST_OPTIONS)
-    if isinstance(option, click.Option) and option.name in _NAMES
+    if isinstance(option, Option) and option.name in _NAMES
 )
 """Options of ``run`` that mean the same on a cluster."""
-
-
-def cluster_words(params: Mapping[str, Any]) -> ClusterWords:
-    """Take the words for a cluster out of click's parameters."""
-    return ClusterWords(**{part.name: params[part.name] for part in fields(ClusterWords)})
-
-
-def job_words(params: Mapping[str, Any]) -> JobWords:
-    """Take the words for a job out of click's parameters."""
-    return JobWords(**{part.name: params[part.name] for part in fields(JobWords)})
-
-
-def follow_words(params: Mapping[str, Any]) -> FollowWords:
-    """Take the rest out of click's parameters."""
-    return FollowWords(**{part.name: params[part.name] for part in fields(FollowWords)})
 
 
 def is_for_clusters(name: str) -> bool:
@@ -280,16 +266,3 @@ def is_for_clusters(name: str) -> bool:
 def is_for_hosts(name: str) -> bool:
     """Say whether a parameter of ``run`` means nothing on a cluster."""
     return name not in _NAMES and name != "on"
-
-
-def given(ctx: click.Context) -> list[click.Parameter]:
-    """Return the parameters that stand on the command line."""
-    from click.core import ParameterSource
-
-    here = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
-    return [one for one in ctx.command.params if one.name and ctx.get_parameter_source(one.name) in here]
-
-
-def spelt(parameter: click.Parameter) -> str:
-    """Return an option as a user writes it: its longest name."""
-    return max(parameter.opts, key=len)

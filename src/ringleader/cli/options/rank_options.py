@@ -1,14 +1,19 @@
-"""The options of ``ringleader run`` and how they become a ``Job``. Touches nothing: files are handed in."""
+"""Options that say what runs on how many ranks, and how they become a ``Job``; for ``run`` and ``scale``.
+
+Touches nothing: files are handed in.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, field
 
 import click
 
-from ringleader.cli.options.host_options import Chosen, Faults, HostOptions, ReadText
+from ringleader.cli.command import Option, complete_files
+from ringleader.cli.json_output import JOB_JSON_OPTIONS, JobJsonOptions
+from ringleader.cli.options.host_options import Chosen, HostOptions
+from ringleader.cli.options.option_checks import Faults, ReadText
 from ringleader.cli.options.rank_variables import Variables, parse_env_file, parse_words
 from ringleader.job import Job, Placement
 
@@ -31,113 +36,121 @@ class RunOptions:
     as_horovod: bool = False
     timeline: str | None = None
     autotune: bool = False
-    output_dir: str | None = None
+    output: str | None = None
     quiet: bool = False
     no_prefix: bool = False
     timeout: str | None = None
     grace: str | None = None
     lost_after: str | None = None
     workdir: str | None = None
+    show_ranks: str | None = None
     dry_run: bool = False
-    json: str | None = None
+    json: JobJsonOptions = field(default_factory=JobJsonOptions)
 
 
 RUN_OPTIONS: tuple[click.Parameter, ...] = (
-    click.Option(
+    Option(
         ["-n", "-np", "--np", "np"],
         metavar="N",
         help="Number of ranks. [default: one for each slot of the hosts; without hosts: 1]",
     ),
-    click.Option(
+    Option(
         ["--map-by"],
         default="slot",
         show_default=True,
         metavar="slot|node",
         help="Fill one host after the other, or one slot on each in turn.",
     ),
-    click.Option(["--oversubscribe"], is_flag=True, help="Allow more ranks than slots."),
-    click.Option(["--share-gpus"], is_flag=True, help="Allow more ranks of a host than it has GPUs."),
-    click.Option(
+    Option(["--oversubscribe"], is_flag=True, help="Allow more ranks than slots."),
+    Option(["--share-gpus"], is_flag=True, help="Allow more ranks of a host than it has GPUs."),
+    Option(
         ["--all-gpus"],
         is_flag=True,
         help="Let every rank see all GPUs of its host, for scripts that pick one by LOCAL_RANK; else each "
         "sees its own only, as device 0.",
     ),
-    click.Option(
+    Option(
         ["--bind"],
         default="auto",
         show_default=True,
         metavar="auto|none",
         help="Bind each rank to its share of the cores, or let all roam.",
     ),
-    click.Option(
+    Option(
         ["--threads"],
         metavar="N",
         help="OMP_NUM_THREADS of each rank. [default: yours, else its share of the cores]",
     ),
-    click.Option(
-        ["--master-port", "--master_port", "master_port"],
+    Option(
+        ["--master-port", "master_port"],
+        old=["--master_port"],
         metavar="PORT",
         help="MASTER_PORT. [default: a free one on the first rank's host]",
     ),
-    click.Option(
+    Option(
         ["-x", "x"],
         multiple=True,
         metavar="NAME[=VALUE]",
         help="Set a variable for every rank, or pass yours on; may be given again.",
     ),
-    click.Option(["--env-file"], multiple=True, metavar="FILE", help="Set the variables of a file."),
-    click.Option(
+    Option(["--env-file"], multiple=True, metavar="FILE", help="Set the variables of a file."),
+    Option(
         ["--as-horovod"],
         is_flag=True,
         help="For scripts written for Horovod: 'import horovod.torch' gives ringleader.torch.",
     ),
-    click.Option(
+    Option(
         ["--timeline"],
         metavar="FILE",
         help="Rank 0 writes what its operations go through as a Chrome trace; with {rank} in the name every "
         "rank writes one. DYNAMIC lets the script start and stop it.",
     ),
-    click.Option(
+    Option(
         ["--autotune"],
         is_flag=True,
         help="Try sizes of buckets, and sizes at which arrays go another way, during the first steps of a "
         "training; go on with the best and say which.",
     ),
-    click.Option(["--output-dir"], metavar="DIR", help="One file for each rank and stream."),
-    click.Option(
-        ["--quiet"], is_flag=True, help="Show no output of the ranks; failures are still explained."
+    Option(
+        ["-o", "--output", "output"],
+        old=["--output-dir"],
+        metavar="DIR",
+        help="Directory for a file of each rank and stream.",
     ),
-    click.Option(["--no-prefix"], is_flag=True, help="Leave out '[rank] ' before each line."),
-    click.Option(
+    Option(["--quiet"], is_flag=True, help="Show no output of the ranks; failures are still explained."),
+    Option(
+        ["--show-ranks"],
+        old=["--rank-filter"],
+        metavar="0,3|0-3",
+        help="Show the output of these ranks only; failures of others are still explained.",
+    ),
+    Option(["--no-prefix"], is_flag=True, help="Leave out '[rank] ' before each line."),
+    Option(
         ["--timeout"],
         metavar="SECONDS",
         help="Stop the job after so long and print the Python stack of every rank.",
     ),
-    click.Option(
+    Option(
         ["--grace"],
         metavar="SECONDS",
         help="Between SIGTERM and SIGKILL when the ranks are stopped; a second Ctrl-C does not wait for it. "
         "[default: 30]",
     ),
-    click.Option(
+    Option(
         ["--lost-after"],
         metavar="SECONDS",
         help="Silence after which a host is lost: it is down, or the network to it is. [default: 10]",
     ),
-    click.Option(["--workdir"], metavar="DIR", help="Working directory of the ranks. [default: this one]"),
-    click.Option(
+    Option(["--workdir"], metavar="DIR", help="Working directory of the ranks. [default: this one]"),
+    Option(
         ["--dry-run"], is_flag=True, help="Look at the hosts, then print what would be executed and stop."
     ),
-    click.Option(["--json", "json"], metavar="FILE", help="Write the outcome to a file as JSON."),
-    click.Argument(["command"], nargs=-1, type=click.UNPROCESSED, metavar="COMMAND..."),
+    *JOB_JSON_OPTIONS,
+    click.Argument(
+        ["command"], nargs=-1, type=click.UNPROCESSED, metavar="COMMAND...", shell_complete=complete_files
+    ),
 )
 """The parameters of ``run`` besides the host options."""
-
-
-def read_run_options(params: Mapping[str, Any]) -> RunOptions:
-    """Take the run options out of click's parameters."""
-    return RunOptions(**{part.name: params[part.name] for part in fields(RunOptions)})
 
 
 def make_job(
@@ -161,6 +174,9 @@ def make_job(
     timeout = faults.seconds("--start-timeout", where.start_timeout)
     grace = faults.seconds("--grace", options.grace)
     lost_after = faults.seconds("--lost-after", options.lost_after)
+    shown = faults.ranks("--show-ranks", options.show_ranks)
+    if shown and np is not None and (beyond := sorted(rank for rank in shown if rank >= np)):
+        faults.add("--show-ranks", f"there is no rank {beyond[0]}", f"the last one is {np - 1}")
     return Job(
         command=options.command,
         np=np,
@@ -177,7 +193,7 @@ def make_job(
         master_port=faults.whole("--master-port", options.master_port),
         env=tuple(variables.items()),
         as_horovod=options.as_horovod,
-        output_dir=options.output_dir,
+        output_dir=options.output,
         quiet=options.quiet,
         prefix_output=not options.no_prefix,
         timeout=faults.seconds("--timeout", options.timeout),
@@ -192,10 +208,10 @@ def make_job(
 
 
 def _ranks(options: RunOptions, chosen: Chosen, faults: Faults) -> int | None:
-    """Return how many ranks ``-n`` or torchrun's words ask for."""
+    """Return how many ranks ``-n`` or torchrun's options ask for."""
     np = faults.whole("-n", options.np)
     if np is not None and chosen.np is not None and np != chosen.np:
-        hint = "leave out -n, or torchrun's words"
+        hint = "leave out -n, or torchrun's options"
         faults.add("-n and --nproc-per-node", f"{np} ranks and {chosen.np} ranks asked for", hint)
     return chosen.np if np is None else np
 

@@ -27,6 +27,6 @@ class RenderGroup(LazyGroup):
     table: ClassVar[Table] = COMMANDS
 
 
-@click.group(name="render", cls=RenderGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(name="render", cls=RenderGroup)
 def command() -> None:
     """Print what would be sent to a cluster. Nothing is sent."""

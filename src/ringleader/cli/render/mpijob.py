@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from ringleader.cli.command import Command, Option, complete_files, given, spelling
 from ringleader.cli.extras import needs_kubernetes
+from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions
 from ringleader.cli.kubernetes.manifest_files import changes_text, read_files
-from ringleader.cli.options.host_options import Faults
-from ringleader.cli.options.kubernetes_options import given, spelt
+from ringleader.cli.options.kubernetes_options import JobOptions
+from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.render.request_options import (
     JOB_NAMES,
-    JSON,
     NAMESPACE,
     REQUEST_OPTIONS,
-    asked,
     claim_templates,
-    printed,
+    request_of_options,
     said_namespace,
+    show_objects,
 )
 from ringleader.errors import Fault, RequestError
 
@@ -42,40 +43,65 @@ status and the like) is left out. Objects of other kinds pass unchanged.
 """
 
 
-class MpiJobCommand(click.Command):
-    """A command whose words arrive as a few values."""
+EVERYDAY = (
+    *("convert", "json", "json_file", "namespace", "np", "x", "env_file", "workdir", "image", "name", "gpus"),
+    *("cpu", "memory", "slots_per_worker", "rdma", "claim", "volume", "queue"),
+)
+"""Options of the short help."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MpiJobOptions:
+    """The options, as they were written."""
+
+    convert: bool = False
+    namespace: str | None = None
+    json: JsonOptions = field(default_factory=JsonOptions)
+    job: JobOptions = field(default_factory=JobOptions)
+
+
+class MpiJobCommand(Command[MpiJobOptions]):
+    """A command of files, or of a COMMAND."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Let options stand behind files too; behind a COMMAND they are its own."""
         ctx.allow_interspersed_args = not any(word.partition("=")[0] == "--image" for word in args)
         return super().parse_args(ctx, args)
 
-    def invoke(self, ctx: click.Context) -> int:
-        """Print the jobs; return the exit code."""
-        sys.stdout.write(of_options(ctx) if ctx.params["image"] is not None else of_files(ctx))
-        return 0
+
+def mpijob(options: MpiJobOptions) -> None:
+    """Print the jobs."""
+    show_objects(options.json, of_options(options) if options.job.image is not None else of_files(options))
 
 
 command = MpiJobCommand(
     "mpijob",
+    options=MpiJobOptions,
+    run=mpijob,
+    everyday=EVERYDAY,
     params=[
-        click.Option(
+        Option(
             ["--convert"],
             is_flag=True,
             help="Read manifests of v1alpha1, v1alpha2 and v1 too; list changes.",
         ),
-        JSON,
+        *JSON_OPTIONS,
         NAMESPACE,
         *REQUEST_OPTIONS,
-        click.Argument(["command"], nargs=-1, type=click.UNPROCESSED, metavar="FILE…|COMMAND…"),
+        click.Argument(
+            ["command"],
+            nargs=-1,
+            type=click.UNPROCESSED,
+            metavar="FILE…|COMMAND…",
+            shell_complete=complete_files,
+        ),
     ],
     help=HELP,
     no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
-def of_options(ctx: click.Context) -> str:
+def of_options(options: MpiJobOptions) -> list[dict[str, Any]]:
     """Return the job that the options make, after the claims that it needs. Remarks go to standard error."""
     with needs_kubernetes():
         from ringleader.cli.kubernetes.job_request import job_of
@@ -83,29 +109,32 @@ def of_options(ctx: click.Context) -> str:
         from ringleader.mpijob.parser import request as as_requested
         from ringleader.mpijob.serializer import write
     faults = Faults()
-    if ctx.params["convert"]:
+    if options.convert:
         faults.add("--convert and --image", "a job made of options is of the newest version")
-    request = asked(ctx.params, namespace=said_namespace(ctx.params, faults), faults=faults)
+    namespace = said_namespace(options.namespace, faults)
+    request = request_of_options(options.job, namespace=namespace, faults=faults)
     job = job_of(request, faults)
     tell(request)
-    return printed([*claim_templates(request), write(as_requested(job))], as_json=ctx.params["as_json"])
+    return [*claim_templates(request), write(as_requested(job))]
 
 
-def of_files(ctx: click.Context) -> str:
+def of_files(options: MpiJobOptions) -> list[Any]:
     """Return the objects of the files. Changes of a conversion go to standard error."""
-    misplaced = [
-        Fault(where=spelt(one), what="is for a job made of options", hint="edit the file, or give --image")
-        for one in given(ctx)
+    faults = [
+        Fault(where=spelling(one), what="is for a job made of options", hint="edit the file, or give --image")
+        for one in given(click.get_current_context())
         if one.name != "command" and (one.name in JOB_NAMES or one.name == "namespace")
     ]
-    if misplaced:
-        raise RequestError(misplaced)
-    rendered = read_files(ctx.params["command"], converting=ctx.params["convert"])
+    if faults:
+        raise RequestError(faults)
+    rendered = read_files(options.job.command, faults, converting=options.convert)
+    if faults:
+        raise RequestError(faults)
     remarks = _remarks(rendered)
-    if ctx.params["convert"]:
+    if options.convert:
         sys.stderr.write(changes_text(rendered))
     sys.stderr.writelines(f"ringleader: {one}\n" for one in remarks)
-    return printed([one.value for one in rendered], as_json=ctx.params["as_json"])
+    return [one.value for one in rendered]
 
 
 def _remarks(rendered: Sequence[Rendered]) -> list[str]:

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import sys
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import click
 
+from ringleader.cli.command import Command, Option, given, spelling
 from ringleader.cli.extras import needs_kubernetes
+from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions
 from ringleader.cli.kubernetes.connection import namespace_without_cluster
-from ringleader.cli.options.host_options import Faults
 from ringleader.cli.options.kubernetes_options import (
     CLUSTER_OPTIONS,
     FOLLOW_OPTIONS,
-    FollowWords,
-    cluster_words,
-    given,
-    spelt,
+    ClusterOptions,
+    FollowOptions,
+    JobOptions,
 )
+from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.render.request_options import (
-    JSON,
     REQUEST_OPTIONS,
-    asked,
     claim_templates,
-    printed,
+    request_of_options,
     said_namespace,
+    show_objects,
 )
 from ringleader.errors import RequestError
 
@@ -49,20 +49,37 @@ _OF_MPI = frozenset(
 """Parameters that mean nothing for a single Pod."""
 
 
-class PodsCommand(click.Command):
-    """A command whose words arrive as a few values."""
-
-    def invoke(self, ctx: click.Context) -> int:
-        """Print the objects; return the exit code."""
-        sys.stdout.write(single(ctx) if ctx.params["single"] else several(ctx))
-        return 0
+EVERYDAY = (
+    *("single", "json", "json_file", "namespace", "np", "x", "env_file", "workdir", "image", "name", "gpus"),
+    *("cpu", "memory", "slots_per_worker", "rdma", "claim", "volume"),
+)
+"""Options of the short help."""
 
 
-command = PodsCommand(
+@dataclass(frozen=True, kw_only=True)
+class PodsOptions:
+    """The options, as they were written."""
+
+    single: bool = False
+    operator_image: str | None = None
+    json: JsonOptions = field(default_factory=JsonOptions)
+    cluster: ClusterOptions = field(default_factory=ClusterOptions)
+    job: JobOptions = field(default_factory=JobOptions)
+
+
+def pods(options: PodsOptions) -> None:
+    """Print the objects."""
+    show_objects(options.json, single(options) if options.single else several(options))
+
+
+command = Command(
     "pods",
+    options=PodsOptions,
+    run=pods,
+    everyday=EVERYDAY,
     params=[
-        click.Option(["--single"], is_flag=True, help="One Pod that runs COMMAND once, without MPI."),
-        JSON,
+        Option(["--single"], is_flag=True, help="One Pod that runs COMMAND once, without MPI."),
+        *JSON_OPTIONS,
         *CLUSTER_OPTIONS,
         *(option for option in FOLLOW_OPTIONS if option.name == "operator_image"),
         *REQUEST_OPTIONS,
@@ -70,44 +87,45 @@ command = PodsCommand(
     ],
     help=HELP,
     no_args_is_help=True,
-    context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
+    context_settings={"allow_interspersed_args": False},
 )
 
 
-def several(ctx: click.Context) -> str:
+def several(options: PodsOptions) -> list[dict[str, Any]]:
     """Return a job's objects in the order in which they are sent. Remarks go to standard error."""
     with needs_kubernetes():
         from ringleader.cli.kubernetes.job_request import job_of
         from ringleader.cli.kubernetes.run_job import check_operatorless, objects, tell
     faults = Faults()
-    request = asked(ctx.params, namespace=_namespace(ctx, faults), faults=faults)
+    namespace = _namespace(options.cluster, faults)
+    request = request_of_options(options.job, namespace=namespace, faults=faults)
     job = job_of(request, faults)
-    follow = FollowWords(operator_image=ctx.params["operator_image"])
+    follow = FollowOptions(operator_image=options.operator_image)
     check_operatorless(job, follow)
     tell(request)
-    return printed([*claim_templates(request), *objects("pods", job, follow)], as_json=ctx.params["as_json"])
+    return [*claim_templates(request), *objects("pods", job, follow)]
 
 
-def single(ctx: click.Context) -> str:
+def single(options: PodsOptions) -> list[dict[str, Any]]:
     """Return the one Pod. Remarks go to standard error."""
     with needs_kubernetes():
         from ringleader.cli.kubernetes.job_request import job_of
         from ringleader.cli.kubernetes.run_job import tell
         from ringleader.launch.kubernetes.pod_template import single_pod
     faults = Faults()
-    for one in given(ctx):
+    for one in given(click.get_current_context()):
         if one.name in _OF_MPI:
-            faults.add(spelt(one), "means nothing with --single", "one Pod runs COMMAND once, without MPI")
-    params: dict[str, Any] = {**ctx.params, "spawn": None}
-    request = asked(params, namespace=said_namespace(ctx.params, faults), faults=faults)
+            faults.add(spelling(one), "means nothing with --single", "one Pod runs COMMAND once, without MPI")
+    namespace = said_namespace(options.cluster.namespace, faults)
+    request = request_of_options(replace(options.job, spawn=None), namespace=namespace, faults=faults)
     job_of(request, faults)
     tell(request)
-    return printed([*claim_templates(request), single_pod(request)], as_json=ctx.params["as_json"])
+    return [*claim_templates(request), single_pod(request)]
 
 
-def _namespace(ctx: click.Context, faults: Faults) -> str:
+def _namespace(cluster: ClusterOptions, faults: Faults) -> str:
     try:
-        return namespace_without_cluster(cluster_words(ctx.params))
+        return namespace_without_cluster(cluster)
     except RequestError as error:
         faults.found += error.faults
         return ""

@@ -2,73 +2,63 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-import click
-
+from ringleader.cli.command import Option
 from ringleader.cli.extras import needs_kubernetes
-from ringleader.cli.options.host_options import Faults
+from ringleader.cli.json_output import JsonOptions, show
+from ringleader.cli.kubernetes.manifest_files import yaml_of
 from ringleader.cli.options.kubernetes_options import (
     CLUSTER_OPTIONS,
     JOB_OPTIONS,
     SHARED_OPTIONS,
-    JobWords,
-    job_words,
-    told,
+    JobOptions,
+    with_help,
 )
+from ringleader.cli.options.option_checks import Faults
 from ringleader.errors import RequestError
 from ringleader.text_files import read_text
 
 if TYPE_CHECKING:
     from ringleader.launch.kubernetes.job_request import JobRequest
 
-JOB_NAMES = frozenset(part.name for part in fields(JobWords))
+JOB_NAMES = frozenset(part.name for part in fields(JobOptions))
 """Parameters that describe a job."""
 
 NAMESPACE = next(
-    told(option, "Namespace. [default: none is said, and kubectl takes its own]")
+    with_help(option, "Namespace. [default: none is said, and kubectl takes its own]")
     for option in CLUSTER_OPTIONS
     if option.name == "namespace"
 )
 
 _HELP = {"name": "Name of the job. [default: that of COMMAND's script or program]"}
 
-REQUEST_OPTIONS: tuple[click.Option, ...] = (
+REQUEST_OPTIONS: tuple[Option, ...] = (
     *(option for option in SHARED_OPTIONS if option.name in JOB_NAMES),
-    *(told(option, _HELP.get(option.name or "", option.help)) for option in JOB_OPTIONS),
+    *(with_help(option, _HELP.get(option.name or "", option.help)) for option in JOB_OPTIONS),
 )
 """What describes a job: the options of ``run --on kubernetes`` with the same meaning."""
 
-JSON = click.Option(["--json", "as_json"], is_flag=True, help="Print JSON: the object, or a List of several.")
 
-
-def asked(params: Mapping[str, Any], *, namespace: str, faults: Faults) -> JobRequest:
+def request_of_options(job: JobOptions, *, namespace: str, faults: Faults) -> JobRequest:
     """Return the request that the options make; what is wrong is added to ``faults``.
 
-    A job without a name is called after its script: the same words always print the same.
+    A job without a name is called after its script: the same options always print the same.
     """
     with needs_kubernetes():
         from ringleader.cli.kubernetes.job_request import request_of
-    return request_of(
-        job_words(params),
-        faults=faults,
-        namespace=namespace,
-        suffix="",
-        environ=os.environ,
-        read=read_text,
-    )
+    return request_of(job, faults=faults, namespace=namespace, suffix="", environ=os.environ, read=read_text)
 
 
-def said_namespace(params: Mapping[str, Any], faults: Faults) -> str:
+def said_namespace(namespace: str | None, faults: Faults) -> str:
     """Return the namespace of ``--namespace``; empty: kubectl's own."""
     from ringleader.cli.kubernetes.connection import checked_namespace
 
     try:
-        return checked_namespace(params["namespace"])
+        return checked_namespace(namespace)
     except RequestError as error:
         faults.found += error.faults
         return ""
@@ -84,11 +74,7 @@ def claim_templates(request: JobRequest) -> list[dict[str, Any]]:
     return [template(nics, job=request.name, namespace=request.namespace)]
 
 
-def printed(values: Sequence[object], *, as_json: bool) -> str:
-    """Return objects as YAML documents, or as JSON."""
-    if not as_json:
-        with needs_kubernetes():
-            from ringleader.mpijob.yaml_text import text_of
-        return text_of(values)
+def show_objects(options: JsonOptions, values: Sequence[object]) -> None:
+    """Print objects as YAML documents, or as JSON: the object, or a List of several."""
     one = values[0] if len(values) == 1 else {"apiVersion": "v1", "kind": "List", "items": list(values)}
-    return json.dumps(one, indent=2, ensure_ascii=False) + "\n"
+    show(options, one, lambda: yaml_of(values))

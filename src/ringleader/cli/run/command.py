@@ -1,4 +1,4 @@
-"""``ringleader run``: words become a job, the job is launched, and a person is told how it went."""
+"""``ringleader run``: options become a job, the job is launched, and a person is told how it went."""
 
 from __future__ import annotations
 
@@ -6,35 +6,35 @@ import os
 import shutil
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ringleader.cli import interrupts
-from ringleader.cli.help_pages import Sections
+from ringleader.cli.command import Command, Option, given, is_full_help, spelling
+from ringleader.cli.json_output import JsonOptions, outcome_to
 from ringleader.cli.options.host_options import (
     HOST_OPTIONS,
     HostOptions,
     LabFiles,
+    allocation_text,
     choose_hosts,
-    read_options,
-    shown,
+    overridden,
 )
 from ringleader.cli.options.kubernetes_options import (
     KUBERNETES_OPTIONS,
     PLACES,
-    cluster_words,
-    follow_words,
-    given,
+    KubernetesOptions,
     is_for_clusters,
     is_for_hosts,
-    job_words,
-    spelt,
 )
-from ringleader.cli.options.rank_options import RUN_OPTIONS, RunOptions, make_job, read_run_options
-from ringleader.cli.outcome_file import error_json, keep, opened, outcome_json
+from ringleader.cli.options.option_checks import Faults
+from ringleader.cli.options.rank_options import RUN_OPTIONS, RunOptions, make_job
+from ringleader.cli.run.outcome_values import error_json, outcome_json
 from ringleader.errors import Fault, RequestError, RingleaderError
 from ringleader.job import Job, check
 from ringleader.render.rank_environment import search_path
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 HELP = """Start COMMAND on many ranks: here, on hosts over ssh, in a lab, or on Kubernetes.
 
-Everything after the first word that is no option belongs to COMMAND, its own options included.
+Everything after the first word that is not an option belongs to COMMAND, its own options included.
 
 \b
   ringleader run -n 2 python train.py --lr 0.1
@@ -53,28 +53,78 @@ Everything after the first word that is no option belongs to COMMAND, its own op
   ringleader run --hostfile hosts.txt --dry-run python train.py
   ringleader run --on kubernetes -n 8 --image example.org/team/train:1 -- python train.py
 
-Without hosts an allocation of Slurm, PBS or LSF is used where we stand in one, else this machine.
+Without hosts an allocation of Slurm, PBS or LSF is used if run inside one, else this machine.
 """
 
 
-class RunCommand(Sections):
-    """A command whose words arrive as a few values, not as seventy arguments."""
+@dataclass(frozen=True, kw_only=True)
+class RunCommandOptions:
+    """All options of ``run``."""
 
-    def invoke(self, ctx: click.Context) -> int:
-        """Run the job; return the exit code."""
-        on = ctx.params["on"]
-        misplaced = check_words(ctx, on)
-        if misplaced:
-            raise RequestError(misplaced)
-        if on in PLACES:
-            from ringleader.cli.kubernetes.run_job import run_words
-
-            words = cluster_words(ctx.params), job_words(ctx.params), follow_words(ctx.params)
-            return run_words(on, *words)
-        return run(read_run_options(ctx.params), read_options(ctx.params), environ=os.environ)
+    ranks: RunOptions = field(default_factory=RunOptions)
+    hosts: HostOptions = field(default_factory=HostOptions)
+    kubernetes: KubernetesOptions = field(default_factory=KubernetesOptions)
 
 
-_ON = click.Option(
+def run_command(options: RunCommandOptions) -> int:
+    """Run the job; return the exit code."""
+    on = options.hosts.on
+    misplaced = misplaced_options(click.get_current_context(), on)
+    if misplaced:
+        raise RequestError(misplaced)
+    if on in PLACES:
+        from ringleader.cli.kubernetes.run_job import run_request
+
+        return run_request("pods" if on == "pods" else "kubernetes", options.kubernetes)
+    return run(options.ranks, options.hosts, environ=os.environ)
+
+
+EVERYDAY = (
+    *(
+        "np",
+        "hosts",
+        "hostfile",
+        "lab",
+        "on",
+        "mpi",
+        "oversubscribe",
+        "x",
+        "env_file",
+        "workdir",
+        "as_horovod",
+    ),
+    *("output", "quiet", "timeout", "dry_run", "json", "json_file"),
+    "show_ranks",
+)
+"""Options of the short help."""
+
+
+class RunCommand(Command[RunCommandOptions]):
+    """A command whose help depends on where the job shall run."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Note first what ``--on`` says: the help asks for it."""
+        values = [after for word, after in pairwise(args) if word == "--on"]
+        ctx.meta["ringleader.on"] = values or [word[5:] for word in args if word.startswith("--on=")]
+        return super().parse_args(ctx, args)
+
+    def sections(self, ctx: click.Context) -> Iterator[tuple[str, list[click.Parameter]]]:
+        """Yield the everyday options, or those of a cluster, or all."""
+        every = self.get_params(ctx)
+        on_cluster = [one for one in every if is_for_clusters(one.name or "")]
+        if is_full_help(ctx):
+            yield "Options", [one for one in every if self.is_everyday(one)]
+            rest = [one for one in every if not self.is_everyday(one) and one not in on_cluster]
+            yield "More options", rest
+            yield "Options on Kubernetes (--on kubernetes, --on pods)", on_cluster
+        elif set(ctx.meta["ringleader.on"]) & set(PLACES):
+            yield "Options", [one for one in every if one not in on_cluster and not means_nothing(one)]
+            yield "Options on Kubernetes", on_cluster
+        else:
+            yield "Options", [one for one in every if self.is_everyday(one)]
+
+
+_ON = Option(
     ["--on"],
     metavar="local|ssh|lab|kubernetes|pods",
     help="Where to run; local, ssh and lab follow from the other options. pods: on Kubernetes, but without "
@@ -83,6 +133,10 @@ _ON = click.Option(
 
 command = RunCommand(
     "run",
+    options=RunCommandOptions,
+    run=run_command,
+    overridden=overridden,
+    everyday=EVERYDAY,
     params=[
         *RUN_OPTIONS[:1],
         *(_ON if option.name == "on" else option for option in HOST_OPTIONS),
@@ -92,21 +146,26 @@ command = RunCommand(
     ],
     help=HELP,
     no_args_is_help=True,
-    context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
+    context_settings={"allow_interspersed_args": False},
 )
 
 
-def check_words(ctx: click.Context, on: str | None) -> list[Fault]:
+def means_nothing(parameter: click.Parameter) -> bool:
+    """Say whether a parameter means nothing on a cluster."""
+    name = parameter.name or ""
+    return is_for_hosts(name) and name not in ("no_prefix", "bind") and parameter.expose_value
+
+
+def misplaced_options(ctx: click.Context, on: str | None) -> list[Fault]:
     """Return what is wrong with options that mean nothing where the job shall run."""
     found = []
     for option in given(ctx):
-        name = option.name or ""
-        if on in PLACES and is_for_hosts(name) and name not in ("no_prefix", "bind"):
+        if on in PLACES and means_nothing(option):
             hint = "leave it out: the cluster places the ranks"
-            found.append(Fault(where=spelt(option), what=f"means nothing with --on {on}", hint=hint))
-        elif on not in PLACES and is_for_clusters(name):
+            found.append(Fault(where=spelling(option), what=f"means nothing with --on {on}", hint=hint))
+        elif on not in PLACES and is_for_clusters(option.name or ""):
             hint = "add --on kubernetes, or leave it out"
-            found.append(Fault(where=spelt(option), what="is for jobs on Kubernetes", hint=hint))
+            found.append(Fault(where=spelling(option), what="is for jobs on Kubernetes", hint=hint))
     return found
 
 
@@ -115,21 +174,23 @@ def run(options: RunOptions, where: HostOptions, *, environ: Mapping[str, str]) 
 
     Raises RequestError with every fault at once, and what ``launch`` raises.
     """
-    with opened(None if options.dry_run else options.json) as file:
+    json = JsonOptions() if options.dry_run else options.json.checked()
+    with outcome_to(json) as kept:
         try:
-            job = requested(options, where, environ=environ)
+            job = build_job(options, where, environ=environ)
             if options.dry_run:
-                print(rehearsed(job, environ=environ), end="", flush=True)
+                print(dry_run_text(job, environ=environ), end="", flush=True)
                 return 0
-            outcome = launched(job, environ=environ)
+            shown = Faults().ranks("--show-ranks", options.show_ranks)
+            outcome = run_job(job, environ=environ, shown=shown, output_to_stderr=json.json)
         except RingleaderError as error:
-            keep(file, error_json(error, options.command), failed=True)
+            kept.keep(error_json(error, options.command), failed=True)
             raise
-        keep(file, outcome_json(outcome, job), failed=bool(outcome.exit_code))
+        kept.keep(outcome_json(outcome, job), failed=bool(outcome.exit_code))
     return outcome.exit_code
 
 
-def requested(options: RunOptions, where: HostOptions, *, environ: Mapping[str, str]) -> Job:
+def build_job(options: RunOptions, where: HostOptions, *, environ: Mapping[str, str]) -> Job:
     """Return the job that was asked for, checked as far as this machine can tell."""
     chosen = choose_hosts(where, environ=environ, read=read_text, find_lab=find_lab)
     job = make_job(
@@ -138,13 +199,13 @@ def requested(options: RunOptions, where: HostOptions, *, environ: Mapping[str, 
     check(job)
     check_ssh_files(job)
     if chosen.allocation is not None:
-        print(f"ringleader: {shown(chosen.allocation)}", file=sys.stderr)
+        print(f"ringleader: {allocation_text(chosen.allocation)}", file=sys.stderr)
     if is_here(job):
         check_program(job, environ)
     return job
 
 
-def rehearsed(job: Job, *, environ: Mapping[str, str]) -> str:
+def dry_run_text(job: Job, *, environ: Mapping[str, str]) -> str:
     """Return the text of a dry run; the terminal shows how far looking at the hosts has come."""
     with interrupts.held():
         from ringleader.cli.run.dry_run import dry_run
@@ -157,13 +218,17 @@ def rehearsed(job: Job, *, environ: Mapping[str, str]) -> str:
         listener.finish(None)
 
 
-def launched(job: Job, *, environ: Mapping[str, str]) -> Outcome:
-    """Launch the job and show it to the terminal."""
+def run_job(
+    job: Job, *, environ: Mapping[str, str], shown: Collection[int] | None, output_to_stderr: bool
+) -> Outcome:
+    """Launch the job and show it to the terminal. ``shown``: ranks whose output is shown; ``None``: all."""
     with interrupts.held():
         from ringleader.cli.run.terminal import terminal
         from ringleader.launch.launcher import launch
 
-    listener = terminal(prefix=job.prefix_output, quiet=job.quiet)
+    listener = terminal(
+        prefix=job.prefix_output, quiet=job.quiet, shown=shown, output_to_stderr=output_to_stderr
+    )
     try:
         outcome = launch(job, environ=environ, listener=listener, stdin=own_input())
     except RingleaderError:
@@ -181,11 +246,11 @@ def own_input() -> int | None:
         return None
 
 
-def find_lab() -> LabFiles:
-    """Return the lab that runs on this machine; raises LabError where there is none."""
-    from ringleader.lab.saved_state import to_launch_on
+def find_lab(name: str | None) -> LabFiles:
+    """Return the lab of a name, or the one that runs on this machine; raises LabError where there is none."""
+    from ringleader.lab.saved_state import VARIABLE, to_launch_on
 
-    return to_launch_on(environ=os.environ)
+    return to_launch_on(environ=os.environ if name is None else {VARIABLE: name})
 
 
 def check_ssh_files(job: Job) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
+from collections.abc import Callable, Collection
 from typing import Any
 
+from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.launch.outcome import Outcome
 from ringleader.launch.rank_output.lines import PrefixedLines
 from ringleader.launch.rank_output.standard_streams import Outlet, StandardStreams
-
-_CLEAR = b"\r\x1b[K"
 
 
 class Terminal:
@@ -24,24 +25,26 @@ class Terminal:
         is_tty: bool,
         prefix: bool = True,
         quiet: bool = False,
+        shown: Collection[int] | None = None,
         outlets: StandardStreams | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``is_tty``: standard error is a terminal, which gets a line of progress.
+        """``is_tty``: standard error is a terminal, which gets a line of progress; a log gets one at times.
 
-        ``outlets``: what ``stdout`` and ``stderr`` belong to, where they are this process's own.
+        ``shown``: ranks whose output is shown; ``None``: all. ``outlets``: what ``stdout`` and ``stderr``
+        belong to, where they are this process's own.
         """
         # A prefix is as wide as its rank: how many ranks there will be is not known yet.
         self._lines = PrefixedLines(stdout, stderr, size=1, prefix=prefix)
         self._stderr = stderr
-        self._is_tty = is_tty
-        self._quiet = quiet
-        self._in_progress = False
+        self._progress = ProgressLine(is_tty=is_tty, write=self._write, clock=clock)
+        self._quiet, self._shown = quiet, shown
         self._outlets = outlets
 
     def output(self, rank: int, stream: str, line: bytes) -> None:
         """Show a rank's line."""
-        if not self._quiet:
-            self._end_progress()
+        if not self._quiet and (self._shown is None or rank in self._shown):
+            self._progress.clear()
             self._lines.line(rank, stream, line)
 
     def flush(self) -> None:
@@ -58,27 +61,23 @@ class Terminal:
 
     def progress(self, text: str) -> None:
         """Show how far the start has come, on a line that the next text overwrites."""
-        if self._is_tty:
-            self._end_progress()
-            if text:
-                self._write(f"ringleader: {text}".encode(errors="replace"))
-                self._in_progress = True
+        self._progress.show(text)
 
     def warning(self, text: str) -> None:
         """Show something the user should know although the job goes on."""
-        self._end_progress()
+        self._progress.clear()
         self._lines.finish()
-        self._write(f"ringleader: {text}\n".encode(errors="replace"))
+        self._write(f"ringleader: {text}\n")
 
     def finish(self, outcome: Outcome | None) -> None:
         """Leave the terminal on a new line and say how the job ended; a good end is silent."""
-        self._end_progress()
+        self._progress.clear()
         self._lines.finish()
         self._tell_trouble()
         for text in self._outlets.losses() if self._outlets is not None else ():
             self.warning(text)
         if outcome is not None and outcome.exit_code and not self._is_unread(outcome):
-            self._write((last_words(outcome) + "\n").encode(errors="replace"))
+            self._write(last_words(outcome) + "\n")
         if self._outlets is not None:
             self._outlets.close()
 
@@ -91,25 +90,23 @@ class Terminal:
         if self._outlets is not None and (text := self._outlets.trouble()):
             self.warning(text)
 
-    def _end_progress(self) -> None:
-        if self._in_progress:
-            self._write(_CLEAR)
-            self._in_progress = False
-
-    def _write(self, data: bytes) -> None:
-        self._stderr.put(data)
+    def _write(self, text: str) -> None:
+        self._stderr.put(text.encode(errors="replace"))
 
 
-def terminal(*, prefix: bool, quiet: bool) -> Terminal:
+def terminal(
+    *, prefix: bool, quiet: bool, shown: Collection[int] | None = None, output_to_stderr: bool = False
+) -> Terminal:
     """Return a listener on this process's own streams."""
     outlets = StandardStreams(sys.stdout, sys.stderr)
     return Terminal(
-        stdout=outlets.stdout,
+        stdout=outlets.stderr if output_to_stderr else outlets.stdout,
         stderr=outlets.stderr,
         outlets=outlets,
         is_tty=sys.stderr.isatty(),
         prefix=prefix,
         quiet=quiet,
+        shown=shown,
     )
 
 

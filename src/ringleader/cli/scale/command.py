@@ -2,74 +2,58 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
-import shutil
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
-
-import click
 
 from ringleader.bench import store
 from ringleader.bench.grid import hosts_for
 from ringleader.bench.scale import Scale, job_of, scale, turns
 from ringleader.cli import interrupts
-from ringleader.cli.options.host_options import choose_hosts, read_options, shown
+from ringleader.cli.command import Command
+from ringleader.cli.json_output import JsonFile, opened
+from ringleader.cli.options.host_options import allocation_text, choose_hosts, overridden
 from ringleader.cli.options.rank_options import make_job
 from ringleader.cli.run.command import check_ssh_files, find_lab
 from ringleader.cli.scale.scale_options import (
+    EVERYDAY,
     ScaleOptions,
     hosts_text,
     make_scale,
     parameters,
-    read_scale_options,
-    read_shared_options,
     threads_for,
 )
+from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.errors import Fault, RefusedError, RequestError
 from ringleader.ranks.training_progress import cpu_model
 from ringleader.report.words import plural
 from ringleader.scaling import Run
 from ringleader.text_files import read_text, write_text
 
+HELP = """Run one job at several sizes; say speed-up and efficiency, and what limits them.
 
-def _warn(text: str) -> None:
-    _clear()
-    print(f"ringleader: {text}", file=sys.stderr, flush=True)
-
-
-def _clear() -> None:
-    if sys.stderr.isatty():
-        print("\r\033[K", end="", file=sys.stderr)
-
-
-def _say(text: str) -> None:
-    """Show how far the work is: on a terminal always in one line, elsewhere only what is done."""
-    if sys.stderr.isatty():
-        width = shutil.get_terminal_size().columns
-        line = text.rstrip("\n")[: width - 1]
-        print(f"\r\033[K{line}", end="\n" if text.endswith("\n") else "", file=sys.stderr, flush=True)
-    elif text.endswith("\n"):
-        print(text, end="", file=sys.stderr, flush=True)
+The script tells its rate: with ringleader.progress(samples=n) on every rank after each step, or with the
+lines of tf_cnn_benchmarks or of Horovod's synthetic benchmark.
+"""
 
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _asked(params: Mapping[str, Any], options: ScaleOptions) -> Scale:
+def _requested(options: ScaleOptions, line: ProgressLine) -> Scale:
     """Read the command line to the end, all faults at once."""
-    where = read_options(params)
+    where = options.hosts
     chosen = choose_hosts(where, environ=os.environ, read=read_text, find_lab=find_lab)
     if chosen.allocation is not None:
-        _warn(shown(chosen.allocation))
+        line.keep(f"ringleader: {allocation_text(chosen.allocation)}")
     job = make_job(
-        read_shared_options(params),
+        options.shared.of_run(),
         where,
         chosen=chosen,
         environ=os.environ,
@@ -78,27 +62,28 @@ def _asked(params: Mapping[str, Any], options: ScaleOptions) -> Scale:
     )
     check_ssh_files(job)
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    lab = bool(where.lab or where.on == "lab")
-    return replace(make_scale(options, job, cores=_cores(), stamp=stamp, lab=lab), cpu=cpu_model())
+    return replace(
+        make_scale(options, job, cores=_cores(), stamp=stamp, lab=where.wants_lab), cpu=cpu_model()
+    )
 
 
-def _with_threads(asked: Scale) -> Scale:
+def _with_threads(wanted: Scale, line: ProgressLine) -> Scale:
     """Look at all hosts before anything long starts; give every rank the same threads at every size."""
     cores = [_cores()]
-    if asked.job.hosts:
+    if wanted.job.hosts:
         from ringleader.launch.host_probe.probe import probe
 
-        found = probe(asked.job, environ=os.environ, progress=_say)
+        found = probe(wanted.job, environ=os.environ, progress=line.show)
         if found.ssh is not None:
             found.ssh.close()
         cores = [len(facts.cpus) for facts in found.facts]
-    threads = threads_for(asked.job, asked.grid, cores, os.environ)
-    return replace(asked, job=replace(asked.job, threads=threads))
+    threads = threads_for(wanted.job, wanted.grid, cores, os.environ)
+    return replace(wanted, job=replace(wanted.job, threads=threads))
 
 
-def _directory(asked: Scale, options: ScaleOptions) -> Path:
+def _directory(wanted: Scale, options: ScaleOptions) -> Path:
     """Make the run's own directory now: better than after an hour's work."""
-    directory = Path(options.output) / asked.name
+    directory = Path(options.output) / wanted.name
     if not options.replace and _is_taken(directory):
         hint = "give another --name, or add --replace to write over it"
         raise RequestError(Fault(where=str(directory), what="a run of this name is there already", hint=hint))
@@ -135,53 +120,56 @@ def write_reports(run: Run, directory: Path, *, page: bool) -> None:
         write_text(directory / name, text)
 
 
-def _print_sizes(asked: Scale) -> None:
-    for size in asked.grid:
-        hosts = hosts_for(size, asked.job.hosts, oversubscribe=asked.job.oversubscribe) or ()
+def _print_sizes(wanted: Scale) -> None:
+    for size in wanted.grid:
+        hosts = hosts_for(size, wanted.job.hosts, oversubscribe=wanted.job.oversubscribe) or ()
         print(f"{size}\t{size.ranks}\t{hosts_text(hosts, size)}")
 
 
-def _print_plan(asked: Scale) -> None:
+def _print_plan(wanted: Scale) -> None:
     """Print every run in its order, as the ``ringleader run`` line that would start the same ranks."""
-    for number, turn in enumerate(turns(asked.grid, asked.repeats, uncoupled=asked.uncoupled), 1):
-        job = job_of(turn, asked)
+    for number, turn in enumerate(turns(wanted.grid, wanted.repeats, uncoupled=wanted.uncoupled), 1):
+        job = job_of(turn, wanted)
         print(f"{number}\t{turn}\t{plural(turn.size.ranks, 'rank')}\t{hosts_text(job.hosts, turn.size)}")
-    threads = "the user's" if asked.job.threads is None else asked.job.threads
-    print(f"command\t{shlex.join(asked.job.command)}\nthreads\t{threads}\nbind\t{asked.job.bind}")
+    threads = "the user's" if wanted.job.threads is None else wanted.job.threads
+    print(f"command\t{shlex.join(wanted.job.command)}\nthreads\t{threads}\nbind\t{wanted.job.bind}")
 
 
-@click.command(
-    name="scale",
-    params=parameters(),
-    context_settings={
-        "help_option_names": ["-h", "--help"],
-        "ignore_unknown_options": False,
-        "allow_interspersed_args": False,
-    },
-)
-def command(**params: Any) -> None:
-    """Run one job at several sizes; say speed-up and efficiency, and what limits them.
-
-    The script tells its rate: with ringleader.progress(samples=n) on every rank after each step, or with the
-    lines of tf_cnn_benchmarks or of Horovod's synthetic benchmark.
-    """
-    options = read_scale_options(params)
-    asked = _asked(params, options)
+def measure(options: ScaleOptions) -> None:
+    """Measure what was wanted for, or say what would be measured."""
+    line = ProgressLine(prefix="")
+    wanted = _requested(options, line)
     if options.sizes:
-        _print_sizes(asked)
+        _print_sizes(wanted)
         return
     if not options.no_page:
         from ringleader.report.page import check_installed
 
         check_installed()
-    asked = _with_threads(asked)
+    wanted = _with_threads(wanted, line)
     if options.dry_run:
-        _print_plan(asked)
+        line.clear()
+        _print_plan(wanted)
         return
-    _measure(asked, options, _directory(asked, options))
+    with opened(options.json.json_file) as file:
+        _measure(wanted, options, _directory(wanted, options), line, file)
 
 
-def _measure(asked: Scale, options: ScaleOptions, directory: Path) -> None:
+command = Command(
+    "scale",
+    options=ScaleOptions,
+    run=measure,
+    overridden=overridden,
+    everyday=EVERYDAY,
+    params=parameters(),
+    help=HELP,
+    context_settings={"allow_interspersed_args": False},
+)
+
+
+def _measure(
+    wanted: Scale, options: ScaleOptions, directory: Path, line: ProgressLine, file: JsonFile | None
+) -> None:
     with interrupts.held():
         from ringleader.launch import signals
         from ringleader.launch.launcher import launch
@@ -193,22 +181,27 @@ def _measure(asked: Scale, options: ScaleOptions, directory: Path) -> None:
         store.write(run, directory)
         kept.append(run)
 
+    def say(text: str) -> None:
+        (line.keep if text.endswith("\n") else line.show)(text.rstrip("\n"))
+
     try:
         with signals.caught(signals.FORWARDED):  # between two jobs there is no rank to tell
             scale(
-                asked,
+                wanted,
                 launch=launch,
                 environ=os.environ,
                 now=time.monotonic,
                 date=datetime.now(UTC).isoformat(timespec="seconds"),
-                say=_say,
-                warn=_warn,
+                say=say,
+                warn=lambda text: line.keep(f"ringleader: {text}"),
                 keep=keep,
             )
     finally:
-        _clear()
+        line.clear()
         if kept and any(point.samples for point in kept[-1].points):
-            print(as_json(kept[-1]) if options.json else as_text(kept[-1]), end="", flush=True)
+            print(as_json(kept[-1]) if options.json.json else as_text(kept[-1]), end="", flush=True)
+            if file is not None:
+                file.write(json.loads(as_json(kept[-1])))
             write_reports(kept[-1], directory, page=not options.no_page)
             print(f"kept in {directory}", file=sys.stderr)
             if not options.no_page:

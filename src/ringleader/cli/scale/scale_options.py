@@ -4,31 +4,50 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import PurePath
-from typing import Any
 
 import click
 
 from ringleader.bench.grid import Size, check_grid, default_grid, parse_grid, with_baseline
 from ringleader.bench.rates import WARMUP
 from ringleader.bench.scale import Scale, faults_of
-from ringleader.cli.options.host_options import HOST_OPTIONS, Faults
+from ringleader.cli.command import Option
+from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions
+from ringleader.cli.options.host_options import HOST_OPTIONS, HostOptions
+from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.options.rank_options import RUN_OPTIONS, RunOptions
 from ringleader.errors import Fault, RequestError
 from ringleader.job import Host, Job
 from ringleader.job import faults_of as job_faults_of
 
-TAKEN = (
-    "oversubscribe", "share_gpus", "all_gpus", "bind", "threads", "x", "env_file", "as_horovod", "timeout",
-    "grace", "lost_after", "workdir", "command",
-)  # fmt: skip
-"""Options of ``run`` that mean the same here."""
+
+@dataclass(frozen=True, kw_only=True)
+class SharedOptions:
+    """Options of ``run`` that mean the same here."""
+
+    command: tuple[str, ...] = ()
+    oversubscribe: bool = False
+    share_gpus: bool = False
+    all_gpus: bool = False
+    bind: str = "auto"
+    threads: str | None = None
+    x: tuple[str, ...] = ()
+    env_file: tuple[str, ...] = ()
+    as_horovod: bool = False
+    timeout: str | None = None
+    grace: str | None = None
+    lost_after: str | None = None
+    workdir: str | None = None
+
+    def of_run(self) -> RunOptions:
+        """Return them as the options of ``run``."""
+        return RunOptions(**vars(self))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleOptions:
-    """The words of the command line that only ``scale`` has; as they were written."""
+    """The options, as they were written."""
 
     grid: str | None = None
     repeats: str = "3"
@@ -38,60 +57,69 @@ class ScaleOptions:
     no_uncoupled: bool = False
     no_page: bool = False
     replace: bool = False
-    json: bool = False
     dry_run: bool = False
     sizes: bool = False
+    json: JsonOptions = field(default_factory=JsonOptions)
+    hosts: HostOptions = field(default_factory=HostOptions)
+    shared: SharedOptions = field(default_factory=SharedOptions)
 
+
+EVERYDAY = (
+    *(
+        "grid",
+        "repeats",
+        "name",
+        "output",
+        "replace",
+        "json",
+        "json_file",
+        "dry_run",
+        "sizes",
+        "hosts",
+        "lab",
+    ),
+    *("hostfile", "mpi", "oversubscribe", "x", "timeout", "workdir", "no_page", "no_uncoupled", "threads"),
+)
+"""Options of the short help."""
 
 SCALE_OPTIONS: tuple[click.Parameter, ...] = (
-    click.Option(
+    Option(
         ["--grid"],
         metavar="1x1,1x2,2x2",
         help="Sizes, hosts x slots; 1x1 is always among them. [default: doubling, up to all slots]",
     ),
-    click.Option(
-        ["--repeats"], default="3", show_default=True, metavar="N", help="Repetitions of each size."
-    ),
-    click.Option(
+    Option(["--repeats"], default="3", show_default=True, metavar="N", help="Repetitions of each size."),
+    Option(
         ["--warmup"],
         default=str(WARMUP),
         show_default=True,
         metavar="PART",
         help="Part of the training time left out at its beginning.",
     ),
-    click.Option(["--name"], metavar="NAME", help="Name of the run. [default: script and time]"),
-    click.Option(
-        ["--output"],
+    Option(["--name"], metavar="NAME", help="Name of the run. [default: script and time]"),
+    Option(
+        ["-o", "--output", "output"],
         default="runs",
         show_default=True,
         metavar="DIR",
         help="Directory the run's own is put in.",
     ),
-    click.Option(
+    Option(
         ["--no-uncoupled"], is_flag=True, help="Leave out the runs of as many ranks that exchange nothing."
     ),
-    click.Option(["--no-page"], is_flag=True, help="Make no HTML page (needs no ringleader[report])."),
-    click.Option(["--replace"], is_flag=True, help="Write over a run of the same name."),
-    click.Option(["--json", "json"], is_flag=True, help="Print JSON instead of the table."),
-    click.Option(["--dry-run"], is_flag=True, help="Print the runs in their order and stop."),
-    click.Option(["--sizes"], is_flag=True, help="Print the sizes that the hosts there take and stop."),
+    Option(["--no-page"], is_flag=True, help="Make no HTML page (needs no ringleader[report])."),
+    Option(["--replace"], is_flag=True, help="Write over a run of the same name."),
+    *JSON_OPTIONS,
+    Option(["--dry-run"], is_flag=True, help="Print the runs in their order and stop."),
+    Option(["--sizes"], is_flag=True, help="Print the sizes that the hosts there take and stop."),
 )
 
 
 def parameters() -> list[click.Parameter]:
     """Return all parameters of the command."""
-    shared = [parameter for parameter in RUN_OPTIONS if parameter.name in TAKEN]
+    names = {part.name for part in fields(SharedOptions)}
+    shared = [parameter for parameter in RUN_OPTIONS if parameter.name in names]
     return [*SCALE_OPTIONS, *HOST_OPTIONS, *shared]
-
-
-def read_scale_options(params: Mapping[str, Any]) -> ScaleOptions:
-    """Take the options that only ``scale`` has out of click's parameters."""
-    return ScaleOptions(**{part.name: params[part.name] for part in fields(ScaleOptions)})
-
-
-def read_shared_options(params: Mapping[str, Any]) -> RunOptions:
-    """Take the options shared with ``run`` out of click's parameters."""
-    return RunOptions(**{name: params[name] for name in TAKEN})
 
 
 def make_scale(options: ScaleOptions, job: Job, *, cores: int, stamp: str, lab: bool) -> Scale:
@@ -108,7 +136,7 @@ def make_scale(options: ScaleOptions, job: Job, *, cores: int, stamp: str, lab: 
     try:
         warmup = float(options.warmup)
     except ValueError:
-        faults.add("--warmup", f"{options.warmup!r} is no number", "write a part of one, for example 0.2")
+        faults.add("--warmup", f"{options.warmup!r} is not a number", "write a part of one, for example 0.2")
         warmup = WARMUP
     grid: Sequence[Size] = ()
     try:
@@ -164,7 +192,7 @@ def threads_for(
 
     A rank that is alone on a host would otherwise get all its cores, and one rank would be measured with
     more threads than each of several: that is a comparison of thread counts, not of rank counts.
-    ``None`` where the user's own is no number (``4,2`` for nested regions): it reaches the ranks as it is.
+    ``None`` where the user's own is not a number (``4,2`` for nested regions): it reaches the ranks as it is.
     """
     if job.threads is not None:
         return job.threads

@@ -1,0 +1,194 @@
+"""What every command has: typed options, defaults from files and variables, a short help and a full one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any, Generic, TypeVar
+
+import click
+from click.core import ParameterSource
+from click.shell_completion import CompletionItem
+
+from ringleader.cli.configuration import USER, Configuration
+from ringleader.errors import RequestError
+
+Options = TypeVar("Options")
+Strength = Mapping[str, int]
+"""Option that was set → how strongly: command line over variable over project file over user file."""
+
+_ALL = "ringleader.help_all"
+_COMMAND_LINE, _VARIABLE = 9, 8
+
+
+class Option(click.Option):
+    """An option that may have old spellings, and whose values a shell can complete."""
+
+    def __init__(self, names: Sequence[str], *, old: Sequence[str] = (), **attributes: Any) -> None:
+        """``old``: spellings that keep working and are not shown."""
+        super().__init__([*names, *old], **attributes)
+        self._old = frozenset(old)
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return what the help says, without the old spellings."""
+        every, self.opts = self.opts, self.spellings
+        try:
+            record = super().get_help_record(ctx)
+        finally:
+            self.opts = every
+        return record and (record[0].rstrip(), record[1])
+
+    @property
+    def spellings(self) -> list[str]:
+        """The spellings that are shown."""
+        return [one for one in self.opts if one not in self._old]
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete a value by what the help calls it: FILE, DIR, or ``one|other``."""
+        metavar = self.metavar or ""
+        if metavar in ("FILE", "DIR"):
+            return [CompletionItem(incomplete, type=metavar.lower())]
+        if "|" in metavar and not set(metavar) & set("[]=: "):
+            words = (word for word in metavar.split("|") if not word.isupper())
+            return [CompletionItem(word) for word in words if word.startswith(incomplete)]
+        return super().shell_complete(ctx, incomplete)
+
+
+class Command(click.Command, Generic[Options]):
+    """A command that is given its options as one value."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        options: type[Options],
+        run: Callable[[Options], int | None],
+        everyday: Collection[str] = (),
+        overridden: Callable[[Strength, Mapping[str, Any]], Collection[str]] | None = None,
+        context_settings: Mapping[str, Any] | None = None,
+        **attributes: Any,
+    ) -> None:
+        """``everyday``: parameters of the short help; without them there is one help only.
+
+        ``overridden`` returns those options that stronger ones make void: a host file in a configuration
+        file, where the command line names the hosts.
+        """
+        settings = {"help_option_names": ["-h", "--help"], **(context_settings or {})}
+        super().__init__(name, context_settings=settings, **attributes)
+        self._options, self._run = options, run
+        self._everyday, self._overridden = frozenset(everyday), overridden
+        if everyday:
+            self.params.append(_help_all())
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the command line; RequestError with all that is wrong in files and variables."""
+        configuration = ctx.find_object(Configuration)
+        if configuration is None:
+            return super().parse_args(ctx, args)
+        found = configuration.settings(ctx, self)
+        if found.faults and not {"-h", "--help", "--help-all"} & set(args):
+            raise RequestError(found.faults)
+        ctx.default_map = found.default_map()
+        rest = super().parse_args(ctx, args)
+        if found.faults:
+            raise RequestError(found.faults)
+        if self._overridden is not None:
+            strength = {name: _strength(ctx, name, found.ranks) for name in ctx.params}
+            strength = {name: number for name, number in strength.items() if number >= 0}
+            for parameter in self.params:
+                if parameter.name in self._overridden(strength, ctx.params):
+                    ctx.params[parameter.name] = _nothing(parameter)
+        return rest
+
+    def invoke(self, ctx: click.Context) -> int:
+        """Run the command; return its exit code."""
+        return self._run(options_of(self._options, ctx.params)) or 0
+
+    def sections(self, ctx: click.Context) -> Iterator[tuple[str, list[click.Parameter]]]:
+        """Yield the sections of the help."""
+        rest = [one for one in self.get_params(ctx) if self._everyday and not self.is_everyday(one)]
+        yield "Options", [one for one in self.get_params(ctx) if one not in rest]
+        if ctx.meta.get(_ALL):
+            yield "More options", rest
+
+    def is_everyday(self, parameter: click.Parameter) -> bool:
+        """Say whether a parameter belongs to the short help."""
+        is_help = isinstance(parameter, click.Option) and not parameter.expose_value
+        return is_help or parameter.name in self._everyday
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, section by section."""
+        for title, parameters in self.sections(ctx):
+            records = [record for one in parameters if (record := one.get_help_record(ctx)) is not None]
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+def _help_all() -> click.Option:
+    def show(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+        if value and not ctx.resilient_parsing:
+            click.echo(full_help(ctx), color=ctx.color)
+            ctx.exit()
+
+    return click.Option(
+        ["--help-all"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=show,
+        help="Show every option and exit.",
+    )
+
+
+def full_help(ctx: click.Context) -> str:
+    """Return the help of a command with all its options."""
+    ctx.meta[_ALL] = True
+    return ctx.get_help()
+
+
+def is_full_help(ctx: click.Context) -> bool:
+    """Say whether all options are to be shown."""
+    return bool(ctx.meta.get(_ALL))
+
+
+def options_of(kind: type[Options], params: Mapping[str, Any]) -> Options:
+    """Return click's parameters as a value. A field that is made by a dataclass takes its own of them."""
+    values = {}
+    for part in fields(kind):  # type: ignore[arg-type]
+        made_by: Any = part.default_factory
+        is_nested = is_dataclass(made_by)
+        values[part.name] = options_of(made_by, params) if is_nested else params[part.name]
+    return kind(**values)
+
+
+def given(ctx: click.Context) -> list[click.Parameter]:
+    """Return the parameters that stand on the command line."""
+    here = ParameterSource.COMMANDLINE
+    return [one for one in ctx.command.params if one.name and ctx.get_parameter_source(one.name) is here]
+
+
+def spelling(parameter: click.Parameter) -> str:
+    """Return an option as a user writes it: its longest name."""
+    return max(parameter.spellings if isinstance(parameter, Option) else parameter.opts, key=len)
+
+
+def complete_files(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the words of COMMAND, or names of files."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+def _strength(ctx: click.Context, name: str, ranks: Mapping[str, int]) -> int:
+    source = ctx.get_parameter_source(name)
+    if source is ParameterSource.COMMANDLINE:
+        return _COMMAND_LINE
+    if source is ParameterSource.ENVIRONMENT:
+        return _VARIABLE
+    return ranks.get(name, USER) if source is ParameterSource.DEFAULT_MAP else -1
+
+
+def _nothing(parameter: click.Parameter) -> Any:
+    """Return the value of a parameter that was not given."""
+    if parameter.multiple:
+        return ()
+    return False if isinstance(parameter, click.Option) and parameter.is_flag else None

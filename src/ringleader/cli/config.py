@@ -1,0 +1,97 @@
+"""``ringleader config``: which defaults of options files and variables set, and from where."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import click
+
+from ringleader.cli.command import Command
+from ringleader.cli.configuration import Configuration, Setting
+from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
+from ringleader.errors import RequestError
+
+HELP = """Show the defaults of options that are in force, and from where.
+
+\b
+  ringleader.toml            the project's, nearest from the working directory upward
+  ~/.config/ringleader/config.toml   yours (XDG_CONFIG_HOME)
+  RINGLEADER_OPT_RUN_NP=4    a variable: command and option
+
+The command line counts before a variable, a variable before the project's file, that before yours.
+Every name and value in them is checked. A table belongs to a command, a key is one of its options:
+
+\b
+  [run]
+  hostfile = "hosts.txt"
+  x = ["NCCL_DEBUG=WARN"]
+  [image.build]
+  builder = "podman"
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigOptions:
+    """The options, as they were written."""
+
+    json: JsonOptions = field(default_factory=JsonOptions)
+
+
+def config(options: ConfigOptions) -> None:
+    """Print what is in force; RequestError with everything that is wrong."""
+    ctx = click.get_current_context()
+    configuration = ctx.find_object(Configuration)
+    if configuration is None:
+        return
+    found = [configuration.settings(one, one.command) for one in _leaves(ctx.find_root())]
+    faults = dict.fromkeys(fault for one in found for fault in one.faults)
+    if faults:
+        raise RequestError(faults)
+    rows = [setting for one in found for setting in one.in_force()]
+    values = [
+        {
+            "command": " ".join(one.command),
+            "option": one.option.replace("_", "-"),
+            "value": list(one.value) if isinstance(one.value, tuple) else one.value,
+            "from": one.origin,
+        }
+        for one in rows
+    ]
+    show(options.json, values, lambda: _table(rows))
+    if not rows and not options.json.json:
+        print("ringleader: no file and no variable sets a default", file=sys.stderr)
+
+
+command = Command("config", options=ConfigOptions, run=config, params=[*JSON_OPTIONS], help=HELP)
+
+
+def _leaves(ctx: click.Context) -> Iterator[click.Context]:
+    """Yield a context for each command that is not a group."""
+    group = ctx.command
+    if not isinstance(group, click.Group):
+        yield ctx
+        return
+    for name in group.list_commands(ctx):
+        command = group.get_command(ctx, name)
+        if command is not None:
+            yield from _leaves(click.Context(command, info_name=name, parent=ctx))
+
+
+def _table(rows: Sequence[Setting]) -> str:
+    if not rows:
+        return ""
+    from tabulate import tabulate
+
+    cells = [
+        (
+            " ".join(one.command),
+            one.option.replace("_", "-"),
+            shlex.join(one.value) if isinstance(one.value, tuple) else str(one.value),
+            one.origin,
+        )
+        for one in rows
+    ]
+    return f"{tabulate(cells, headers=('command', 'option', 'value', 'from'), disable_numparse=True)}\n"

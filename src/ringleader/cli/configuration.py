@@ -1,0 +1,253 @@
+"""Defaults of options: a project's ``ringleader.toml``, the user's file, and ``RINGLEADER_OPT_…`` variables.
+
+click gives them their place: the command line counts before a variable (``auto_envvar_prefix``), a variable
+before a file (``default_map``), the project's file before the user's. Here they are found, held against the
+options that a command has, and told apart.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ringleader.errors import Fault, RequestError
+
+PREFIX = "RINGLEADER_OPT"
+FILE = "ringleader.toml"
+USER, PROJECT, VARIABLE = range(3)
+"""Where a setting comes from, the stronger the greater."""
+
+_DEPTH = 64
+"""Directories above the working directory in which a project's file is looked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """The value of an option that a file or a variable sets."""
+
+    command: tuple[str, ...]
+    option: str
+    """As click names the parameter: ``map_by``."""
+    value: object
+    rank: int
+    """USER, PROJECT or VARIABLE."""
+    origin: str
+    """File and table, or the variable."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What is set for one command, the weakest first, and what is wrong with it."""
+
+    every: tuple[Setting, ...] = ()
+    faults: tuple[Fault, ...] = ()
+
+    def default_map(self) -> dict[str, Any]:
+        """Return what files say, as click takes it; the later wins."""
+        return {one.option: one.value for one in self.every if one.rank != VARIABLE}
+
+    @property
+    def ranks(self) -> dict[str, int]:
+        """How strong the setting of each option is."""
+        return {one.option: one.rank for one in self.every}
+
+    def in_force(self) -> tuple[Setting, ...]:
+        """Return the strongest setting of each option, by its name."""
+        strongest = {one.option: one for one in self.every}
+        return tuple(strongest[name] for name in sorted(strongest))
+
+
+class Configuration:
+    """Files and variables of one call. Files are read when the first command asks."""
+
+    def __init__(self, *, environ: Mapping[str, str]) -> None:
+        """Take the variables."""
+        self._home = environ.get("HOME", "")
+        self._config_home = environ.get("XDG_CONFIG_HOME", "")
+        self._variables = {name: text for name, text in environ.items() if name.startswith(f"{PREFIX}_")}
+
+    @cached_property
+    def files(self) -> tuple[tuple[int, Path, dict[str, Any]], ...]:
+        """The files that there are, the weakest first: rank, path, content. Raises RequestError."""
+        found, faults = [], []
+        for rank, path in ((USER, self.user_file()), (PROJECT, project_file())):
+            if path is None or not path.is_file():
+                continue
+            try:
+                found.append((rank, path, tomllib.loads(path.read_text(encoding="utf-8"))))
+            except tomllib.TOMLDecodeError as error:
+                line = re.search(r" \(at line (\d+), column \d+\)", str(error))
+                where = f"{path}:{line[1]}" if line else str(path)
+                faults.append(Fault(where=where, what=str(error).replace(line[0] if line else "", "")))
+            except UnicodeDecodeError:
+                faults.append(Fault(where=str(path), what="is not a text file (UTF-8)"))
+            except OSError as error:
+                faults.append(Fault(where=str(path), what=f"cannot be read: {error.strerror or error}"))
+        if faults:
+            raise RequestError(faults)
+        return tuple(found)
+
+    def user_file(self) -> Path | None:
+        """Return where the user's own file is, or would be."""
+        base = Path(self._config_home) if self._config_home.startswith("/") else None
+        if base is None and self._home:
+            base = Path(self._home, ".config")
+        return None if base is None else base / "ringleader" / "config.toml"
+
+    def settings(self, ctx: click.Context, command: click.Command) -> Settings:
+        """Return what is set for a command, and everything wrong with that and with names of commands."""
+        try:
+            files = self.files
+        except RequestError as error:
+            return Settings(faults=error.faults)
+        words = words_of(ctx)
+        faults = [fault for _, path, content in files for fault in _unknown_commands(ctx, path, content)]
+        faults += self._unknown_variables(ctx)
+        found: list[Setting] = []
+        options = configurable(command)
+        for rank, path, content in files:
+            table, place = _table(content, words), f"{path} [{'.'.join(words)}]"
+            if not isinstance(table, dict):
+                what = "is not a table of options"
+                faults.append(Fault(where=place, what=what, hint=f"write [{'.'.join(words)}] above them"))
+                continue
+            for key, value in table.items():
+                setting = _read(ctx, options, words, key.replace("-", "_"), value, rank, place)
+                found.append(setting) if isinstance(setting, Setting) else faults.append(setting)
+        prefix = f"{PREFIX}_{'_'.join(words)}_".upper().replace("-", "_")
+        for name in sorted(self._variables):
+            if name.startswith(prefix) and (text := self._variables[name]):
+                key = name.removeprefix(prefix).lower()
+                setting = _read(ctx, options, words, key, text, VARIABLE, name)
+                found.append(setting) if isinstance(setting, Setting) else faults.append(setting)
+        return Settings(every=tuple(found), faults=tuple(faults))
+
+    def _unknown_variables(self, ctx: click.Context) -> list[Fault]:
+        known = tuple(f"{PREFIX}_{one.upper()}_" for one in _commands(ctx.find_root()))
+        hint = f"{PREFIX}_RUN_NP sets --np of ringleader run"
+        return [
+            Fault(where=name, what="names no command", hint=hint)
+            for name in sorted(self._variables)
+            if not name.startswith(known)
+        ]
+
+
+def _table(content: Any, words: tuple[str, ...]) -> Any:
+    """Return the part of a file that belongs to a command, as it is; empty where there is none."""
+    for word in words:
+        content = content.get(word, {}) if isinstance(content, dict) else content
+    return content
+
+
+def _unknown_commands(ctx: click.Context, path: Path, content: Mapping[str, Any]) -> list[Fault]:
+    """Return what in the tables of groups, from the command upward, is no table of one of their commands."""
+    faults = []
+    while ctx.parent is not None:
+        ctx = ctx.parent
+        words, names = words_of(ctx), _commands(ctx)
+        table = _table(content, words)
+        for key, value in table.items() if isinstance(table, dict) else ():
+            where = f"{path} [{'.'.join((*words, key))}]"
+            if key not in names and isinstance(value, dict):
+                faults.append(Fault(where=where, what="there is no such command", hint=_close(key, names)))
+            elif not isinstance(value, dict):
+                what, hint = "stands in no command's table", "options belong to a command: [run]"
+                faults.append(Fault(where=f"{path}: {'.'.join((*words, key))}", what=what, hint=hint))
+    return faults
+
+
+def _commands(ctx: click.Context) -> list[str]:
+    return ctx.command.list_commands(ctx) if isinstance(ctx.command, click.Group) else []
+
+
+def words_of(ctx: click.Context) -> tuple[str, ...]:
+    """Return a command's name as it is typed behind ``ringleader``."""
+    words: list[str] = []
+    while ctx.parent is not None:
+        words.insert(0, ctx.command.name or "")
+        ctx = ctx.parent
+    return tuple(words)
+
+
+def configurable(command: click.Command) -> dict[str, click.Option]:
+    """Return the options of a command that can be set, by the key that sets them."""
+    return {
+        one.name: one
+        for one in command.params
+        if isinstance(one, click.Option)
+        and one.expose_value
+        and not one.hidden
+        and one.name in {word.lstrip("-").replace("-", "_") for word in one.opts}
+    }
+
+
+def project_file() -> Path | None:
+    """Return the nearest ``ringleader.toml`` from the working directory upward; ``None``: there is none.
+
+    One that somebody else put there is not ours to follow: it must belong to us, to root, or to whoever the
+    working directory belongs to. Others may write into /tmp, above a directory of ours.
+    """
+    try:
+        directory = Path.cwd()
+        owners = (os.geteuid(), 0, directory.stat().st_uid)
+        for place in (directory, *directory.parents)[:_DEPTH]:
+            if (place / FILE).is_file() and (place / FILE).stat().st_uid in owners:
+                return place / FILE
+    except OSError:
+        pass  # a working directory that is gone is told by what needs it
+    return None
+
+
+def _read(
+    ctx: click.Context,
+    options: Mapping[str, click.Option],
+    words: tuple[str, ...],
+    key: str,
+    value: object,
+    rank: int,
+    place: str,
+) -> Setting | Fault:
+    """Return a setting, or what is wrong with it."""
+    where = place if rank == VARIABLE else f"{place} {key.replace('_', '-')}"
+    option = options.get(key)
+    if option is None:
+        names = [one.replace("_", "-") for one in options]
+        what = f"ringleader {' '.join(words)} has no option --{key.replace('_', '-')}"
+        return Fault(where=where, what=what, hint=_close(key.replace("_", "-"), names))
+    try:
+        texts = _texts(option, value, is_variable=rank == VARIABLE)
+        converted = [option.type.convert(text, option, ctx) for text in texts]
+    except click.UsageError as error:
+        return Fault(where=where, what=error.message.rstrip("."))
+    kept: object = tuple(texts) if option.multiple else converted[0] if option.is_flag else texts[0]
+    return Setting(command=words, option=key, value=kept, rank=rank, origin=place)
+
+
+def _texts(option: click.Option, value: object, *, is_variable: bool) -> list[str]:
+    """Return a value as the command line would have it; UsageError where it is of another kind."""
+    if is_variable:
+        return list(option.type.split_envvar_value(str(value))) if option.multiple else [str(value)]
+    if option.is_flag:
+        if not isinstance(value, bool):
+            raise click.UsageError(f"{value!r} is neither true nor false")
+        return [str(value)]
+    values = value if option.multiple and isinstance(value, list) else [value]
+    for one in values:
+        if isinstance(one, bool) or not isinstance(one, str | int | float):
+            many = "a list of texts" if option.multiple else "a text or a number"
+            raise click.UsageError(f"{one!r} is not {many}")
+    return [str(one) for one in values]
+
+
+def _close(word: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word, list(known), 1)
+    return f"did you mean {close[0]}?" if close else ""

@@ -1,0 +1,115 @@
+"""Values of options as they are read: everything wrong with them is collected and told at once.
+
+Numbers are read here, not by click, where a command has many: click stops at the first wrong word.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ringleader import text_files
+from ringleader.errors import Fault, RequestError
+
+ReadText = Callable[[str], str]
+"""Takes a path, returns the file's text; raises OSError or UnicodeDecodeError."""
+
+
+@dataclass
+class Faults:
+    """Collects what is wrong while values are read."""
+
+    found: list[Fault] = field(default_factory=list)
+
+    def add(self, where: str, what: str, hint: str = "") -> None:
+        """Note one fault."""
+        self.found.append(Fault(where=where, what=what, hint=hint))
+
+    def whole(self, option: str, text: str | None) -> int | None:
+        """Read a whole number, or note that it is none."""
+        if text is None:
+            return None
+        try:
+            return int(text)
+        except ValueError:
+            self.add(option, f"{text!r} is no whole number")
+            return None
+
+    def seconds(self, option: str, text: str | None) -> float | None:
+        """Read a number of seconds, or note that it is none."""
+        if text is None:
+            return None
+        try:
+            return float(text)
+        except ValueError:
+            self.add(option, f"{text!r} is no number of seconds", "write 90 or 1.5")
+            return None
+
+    def text_of(self, option: str, path: str, read: ReadText) -> str | None:
+        """Read a file, or note why it cannot be read."""
+        try:
+            return read(path)
+        except OSError as error:
+            self.add(option, f"{path} cannot be read: {error.strerror or error}")
+        except UnicodeDecodeError:
+            self.add(option, f"{path} is no text file (UTF-8)")
+        return None
+
+    def ranks(self, option: str, text: str | None) -> frozenset[int] | None:
+        """Read ``0,3`` or ``0-3,7``, or note that it is neither; ``None``: nothing was said."""
+        if text is None:
+            return None
+        found: set[int] = set()
+        for part in text.split(","):
+            match = re.fullmatch(r"\s*(\d{1,7})(?:-(\d{1,7}))?\s*", part)
+            first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+            if last < first:
+                self.add(option, f"{part!r} names no ranks", "write 0,3 or 0-3")
+                return None
+            found.update(range(first, last + 1))
+        return frozenset(found)
+
+
+class FiniteRange(click.FloatRange):
+    """A number within limits; neither ``nan`` nor an infinite one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read it, or say that it is none."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number", param, ctx)
+        return number
+
+
+def unwritable(option: str, path: str | None) -> list[Fault]:
+    """Return why a file cannot be written, as far as that can be seen before the work begins."""
+    if path in (None, "-"):
+        return []
+    file = Path(path or "")
+    if not path or file.is_dir():
+        return [Fault(where=option, what=f"{path!r} is not a file")]
+    if not file.parent.is_dir():
+        return [Fault(where=option, what=f"there is no directory {file.parent}")]
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        return [Fault(where=option, what=f"{path} cannot be written")]
+    return []
+
+
+def write_text(path: str, text: str) -> None:
+    """Write a text to a file, or for ``-`` to standard output."""
+    if path == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        text_files.write_text(path, text)
+    except OSError as error:
+        what = f"cannot be written: {error.strerror or error}"
+        raise RequestError(Fault(where=path, what=what)) from None

@@ -1,0 +1,234 @@
+"""Defaults of options: files and variables, which of them counts, and what is wrong with them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ringleader.cli import configuration
+from ringleader.cli.main import main
+from ringleader.cli.options.host_options import overridden
+from ringleader.job import Family, Job, Mpi
+from ringleader.rank_placement import HostFacts, place
+from ringleader.render.rank_environment import Master, is_forwarded, rank_environment
+
+
+@pytest.fixture(autouse=True)
+def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home and a project, with a directory below it that we stand in."""
+    for name in list(os.environ):
+        if name.startswith(("RINGLEADER_OPT_", "SLURM_", "PBS_", "LSB_", "XDG_CONFIG")):
+            monkeypatch.delenv(name)
+    (tmp_path / "project/below").mkdir(parents=True)
+    (tmp_path / "home/.config/ringleader").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path / "project/below")
+    return tmp_path
+
+
+def project(place: Path, text: str) -> Path:
+    file = place / "project/ringleader.toml"
+    file.write_text(text)
+    return file
+
+
+def users(place: Path, text: str) -> Path:
+    file = place / "home/.config/ringleader/config.toml"
+    file.write_text(text)
+    return file
+
+
+def call(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as left:
+        main(list(words))
+    captured = capsys.readouterr()
+    return int(str(left.value.code)), captured.out, captured.err
+
+
+def ranks(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """The first line of a dry run."""
+    code, out, err = call(capsys, "run", "--oversubscribe", "--dry-run", *words, "true")
+    assert code == 0, err
+    return out.splitlines()[0]
+
+
+def test_command_line_over_variable_over_project_over_user(
+    surroundings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users(surroundings, "[run]\nnp = 2\n")
+    assert "2 ranks" in ranks(capsys)
+    project(surroundings, "[run]\nnp = 3\n")
+    assert "3 ranks" in ranks(capsys)
+    monkeypatch.setenv("RINGLEADER_OPT_RUN_NP", "4")
+    assert "4 ranks" in ranks(capsys)
+    assert "5 ranks" in ranks(capsys, "-n", "5")
+
+
+def test_the_nearest_project_file_counts_and_xdg_moves_the_users(
+    surroundings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project(surroundings, "[run]\nnp = 3\n")
+    (surroundings / "project/below/ringleader.toml").write_text("[run]\nmap-by = 'node'\n")
+    (surroundings / "xdg/ringleader").mkdir(parents=True)
+    (surroundings / "xdg/ringleader/config.toml").write_text("[run]\nnp = 7\n")
+    assert "1 rank " in ranks(capsys)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(surroundings / "xdg"))
+    assert "7 ranks" in ranks(capsys)
+
+
+def test_lists_and_flags(
+    surroundings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project(surroundings, '[run]\nx = ["A=1", "B=two words"]\noversubscribe = true\nnp = 2\n')
+    code, out, err = call(capsys, "run", "--dry-run", "true")
+    assert code == 0, err
+    assert "A=1" in out and "B='two words'" in out
+    monkeypatch.setenv("RINGLEADER_OPT_RUN_X", "C=3 D=4")
+    code, out, _ = call(capsys, "run", "--dry-run", "true")
+    assert "C=3" in out and "D=4" in out and "A=1" not in out
+
+
+def test_everything_wrong_is_told_at_once(
+    surroundings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = project(
+        surroundings,
+        '[run]\nnpp = 3\noversubscribe = "yes"\nx = [1, true]\n[rum]\nnp = 1\n[doctor]\ntimeout = -1\n',
+    )
+    mine = users(surroundings, "np = 1\n")
+    monkeypatch.setenv("RINGLEADER_OPT_RUN_NUMBER", "4")
+    monkeypatch.setenv("RINGLEADER_OPT_FLY_NP", "4")
+    code, out, err = call(capsys, "run", "true")
+    assert (code, out) == (2, "")
+    told = [line for line in err.splitlines() if line.startswith("ringleader: ")]
+    assert told == [
+        f"ringleader: {mine}: np: stands in no command's table",
+        f"ringleader: {file} [rum]: there is no such command",
+        "ringleader: RINGLEADER_OPT_FLY_NP: names no command",
+        f"ringleader: {file} [run] npp: ringleader run has no option --npp",
+        f"ringleader: {file} [run] oversubscribe: 'yes' is neither true nor false",
+        f"ringleader: {file} [run] x: True is not a list of texts",
+        "ringleader: RINGLEADER_OPT_RUN_NUMBER: ringleader run has no option --number",
+    ]
+    assert "did you mean np?" in err and "did you mean run?" in err
+    code, _, err = call(capsys, "doctor")
+    assert code == 2 and "[doctor] timeout: -1" in err
+    code, out, _ = call(capsys, "run", "--help")
+    assert code == 0 and "Usage: ringleader run" in out
+
+
+def test_a_file_that_is_no_toml(surroundings: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = project(surroundings, "[run]\nnp = \n")
+    mine = users(surroundings, "")
+    mine.write_bytes(b"# \xff\n")
+    code, _, err = call(capsys, "doctor")
+    assert code == 2
+    assert f"ringleader: {mine}: is not a text file (UTF-8)" in err
+    assert f"ringleader: {file}:2: " in err
+
+
+def test_a_strangers_file_above_our_directory_is_passed_over(
+    surroundings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = project(surroundings, "[run]\nnp = 3\n")
+    assert configuration.project_file() == file
+    if os.geteuid() == 0:
+        os.chown(file, 12345, 12345)
+        assert configuration.project_file() is None
+        os.chown(surroundings / "project/below", 12345, 12345)
+        assert configuration.project_file() == file
+
+
+def test_config_shows_what_is_in_force_and_from_where(
+    surroundings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, err = call(capsys, "config")
+    assert (code, out) == (0, "") and "no file and no variable" in err
+    file = project(surroundings, '[image.build]\nbuilder = "podman"\n[run]\nnp = 3\nx = ["A=b c"]\n')
+    mine = users(surroundings, "[run]\nnp = 2\nmap-by = 'node'\n")
+    monkeypatch.setenv("RINGLEADER_OPT_LAB_UP_HOSTS", "3")
+    code, out, _ = call(capsys, "config", "--json")
+    assert code == 0
+    assert [tuple(one.values()) for one in json.loads(out)] == [
+        ("run", "map-by", "node", f"{mine} [run]"),
+        ("run", "np", "3", f"{file} [run]"),
+        ("run", "x", ["A=b c"], f"{file} [run]"),
+        ("lab up", "hosts", "3", "RINGLEADER_OPT_LAB_UP_HOSTS"),
+        ("image build", "builder", "podman", f"{file} [image.build]"),
+    ]
+    code, out, _ = call(capsys, "config")
+    assert code == 0 and "'A=b c'" in out and "RINGLEADER_OPT_LAB_UP_HOSTS" in out
+    project(surroundings, '[image.bild]\nbuilder = "podman"\n[image.build]\nbuilder = "kaniko"\n')
+    code, _, err = call(capsys, "config")
+    assert code == 2 and "did you mean build?" in err and "'kaniko' is not one of" in err
+
+
+@pytest.mark.parametrize(
+    ("strength", "on", "void"),
+    [
+        ({"hosts": 9, "hostfile": 1}, None, {"hostfile"}),
+        ({"lab": 9, "hosts": 1, "hostfile": 0}, None, {"hosts", "hostfile"}),
+        ({"hosts": 9, "on": 1}, "lab", {"on"}),
+        ({"on": 9, "hostfile": 1}, "local", {"hostfile"}),
+        ({"on": 9, "hostfile": 1}, "ssh", set()),
+        ({"on": 9, "lab_name": 1, "hosts": 1}, "lab", {"hosts"}),
+        ({"hosts": 9, "hostfile": 9}, None, set()),
+        ({}, None, set()),
+    ],
+)
+def test_who_says_where_makes_weaker_words_void(
+    strength: dict[str, int], on: str | None, void: set[str]
+) -> None:
+    assert overridden(strength, {"on": on}) == void
+
+
+def test_a_job_goes_where_its_command_line_says(
+    surroundings: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project(surroundings, '[run]\nhostfile = "no such file"\n')
+    assert "1 rank on 1 host" in ranks(capsys, "-H", "localhost:1")
+    assert "1 rank on 1 host" in ranks(capsys, "--on", "local")
+    code, _, err = call(capsys, "run", "true")
+    assert code == 2 and "no such file" in err
+
+
+def test_no_rank_sees_the_variables(make_facts: Callable[..., HostFacts]) -> None:
+    assert not is_forwarded("RINGLEADER_OPT_RUN_NP") and is_forwarded("RINGLEADER_DEADLINE")
+    plan = place(Job(command=("x",), np=1), (make_facts("localhost", 1),))
+    found = rank_environment(
+        plan=plan,
+        place=plan.ranks[0],
+        job=Job(command=("x",), np=1),
+        mpi=Mpi(family=Family.OPENMPI5, version="5.0.8", mpirun="/m", library="/l"),
+        job_id="j",
+        master=Master(address="a", port="1"),
+        caller={"RINGLEADER_OPT_RUN_NP": "4", "PATH": "/bin"},
+        python="/p/python",
+    )
+    assert "RINGLEADER_OPT_RUN_NP" in found.unset and "RINGLEADER_OPT_RUN_NP" not in found.set
+
+
+def test_a_name_of_an_option_is_its_key(surroundings: Path) -> None:
+    import click
+
+    from ringleader.cli.main import ringleader
+
+    def leaves(command: click.Command, words: str) -> list[tuple[str, click.Command]]:
+        if not isinstance(command, click.Group):
+            return [(words, command)]
+        ctx = click.Context(command)
+        found = [(name, command.get_command(ctx, name)) for name in command.list_commands(ctx)]
+        return [leaf for name, one in found if one for leaf in leaves(one, f"{words} {name}")]
+
+    for words, command in leaves(ringleader, "ringleader"):
+        keys = configuration.configurable(command)
+        rest = {
+            one.opts[0]
+            for one in command.params
+            if isinstance(one, click.Option) and one.expose_value and not one.hidden and one.name not in keys
+        }
+        assert rest <= ({"--hostfile", "--ssh-config"} if words == "ringleader lab status" else set()), words
