@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringleader.collectives.fusion import ALIGNMENT, FusionLimits, plan_batches
+from ringleader.collectives.fusion_buffer import ALIGNMENT, FusionLimits, plan_batches
 from ringleader.collectives.kernels import ITEMSIZE
 from ringleader.collectives.operations import ReduceOp, Signature
 

@@ -1,6 +1,6 @@
 """Carrying out what all ranks have asked for: alone, packed together, or in the stead of a rank that joined.
 
-The engine finds out what that is; here it goes to the transport, and leaves the queue when it is done.
+`round` finds out what that is; here it goes to the transport, and leaves the queue when it is done.
 """
 
 from __future__ import annotations
@@ -10,45 +10,38 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from ringleader.collectives.digest_barrier import DigestBarrier
-from ringleader.collectives.exceptions import HorovodInternalError
-from ringleader.collectives.framework_adapter import DeviceTransport
 from ringleader.collectives.fusion_buffer import FusedBatch, FusionBuffer
 from ringleader.collectives.kernels import Kernels
 from ringleader.collectives.negotiation import Decision
 from ringleader.collectives.operations import Signature, Work
 from ringleader.collectives.peer_wait import PeerWait
+from ringleader.collectives.submission_queue import SubmissionQueue
 from ringleader.collectives.timeline.observer import Observer, activity_of
 from ringleader.collectives.transports.regions import Region
 from ringleader.collectives.transports.transport import Phased, Transport, Tunable
 
 
 class Execution:
-    """The half of an engine that moves arrays. Called by the thread that holds the engine's lock."""
+    """What moves the arrays of one engine. Called by the thread that holds the queue's lock."""
 
     def __init__(
         self,
         *,
+        queue: SubmissionQueue,
         barrier: DigestBarrier,
         transport: Transport,
-        devices: DeviceTransport | None,
         kernels: Kernels,
         fusion_buffer: FusionBuffer | None,
         peer_wait: PeerWait,
     ) -> None:
         """Take the parts: see `ringleader.collectives.engine.Engine`."""
-        self.queue: dict[str, Work] = {}
-        """What this rank asked for and has not got, by name. Also touched without the lock, by operations of
-        a dict that are one step."""
+        self._queue = queue
         self.gradients: dict[str, Work] = {}
         """Exchanges of gradients that this rank can take part in when it has joined, by name. A finaliser may
         take one out at any time."""
         self._offered: dict[str, Work] = {}
-        self.observer: Observer | None = None
-        """Is told what operations go through, where a timeline is written."""
         self._barrier = barrier
         self._transport = transport
-        self.devices = devices
-        """Carries arrays that are not in host memory."""
         self._kernels = kernels
         self._fusion_buffer = fusion_buffer
         self._peer_wait = peer_wait
@@ -58,7 +51,7 @@ class Execution:
         signature = work.signature
         kind = signature.kind
         if signature.device != "cpu":
-            self.devices_for(work).execute(work)
+            self._queue.devices_for(work).execute(work)
         elif kind == "allreduce":  # first, as what the most frequent operation costs counts
             self._transport.execute(work, staged=staged)
         elif kind == "gradients":
@@ -72,12 +65,6 @@ class Execution:
         elif kind not in ("barrier", "join"):
             self._transport.execute(work, staged=staged)
 
-    def devices_for(self, work: Work) -> DeviceTransport:
-        """Return what carries arrays on devices; `HorovodInternalError` where nothing does."""
-        if self.devices is None:
-            raise HorovodInternalError(f"{work}: arrays on {work.signature.device} cannot be carried here")
-        return self.devices
-
     def offers(self) -> tuple[tuple[str, Signature], ...]:
         """Return the exchanges of gradients that this rank can take part in; they stay for this round."""
         self._offered = self.gradients.copy()
@@ -89,7 +76,7 @@ class Execution:
             if name in decision.copied:
                 self._reduce_copied(name, decision.absent[name])
         ready = [name for name in decision.ready if name not in decision.copied]
-        works = [self.queue.get(name) or self._stand_in(name, decision.absent[name]) for name in ready]
+        works = [self._queue.works.get(name) or self._stand_in(name, decision.absent[name]) for name in ready]
         if any(
             name in decision.absent and work.signature.kind == "gradients"
             for name, work in zip(ready, works, strict=True)
@@ -111,15 +98,6 @@ class Execution:
             else:
                 self._carry_out_packed(fused, [works[member] for member in fused.batch.members])
 
-    def finish(self, work: Work, error: Exception | None) -> None:
-        """Mark a work as done, or ended with an error."""
-        if self.queue.get(work.name) is work:
-            del self.queue[work.name]
-        work.error = error
-        if self.observer is not None:
-            self.observer.finished(work)
-        work.done = True
-
     def close(self) -> None:
         """Let go of memory."""
         self.gradients.clear()
@@ -133,7 +111,7 @@ class Execution:
             work = self._offered[name]
             self._kernels.zero(work.array.mine)
             if signature.device != "cpu":
-                self.devices_for(work).asked(work)
+                self._queue.devices_for(work).asked(work)
             return work
         array = None
         if signature.kind == "allreduce":
@@ -147,7 +125,7 @@ class Execution:
         """Reduce gradients for which a rank that has joined has no memory, as any other array."""
         # The gradients were scaled when they were laid out.
         plain = replace(signature, kind="allreduce", prescale=1.0, note="")
-        asked = self.queue.get(name)
+        asked = self._queue.works.get(name)
         if asked is None:
             self.execute(self._stand_in(name, plain), staged=False)
             return
@@ -156,30 +134,30 @@ class Execution:
         work.stream_events = asked.stream_events
         self._peer_wait.subject = asked
         self.execute(work, staged=False)
-        self.finish(asked, None)
+        self._queue.finish(asked, None)
 
     def _carry_out_one(self, work: Work, *, staged: bool) -> None:
         self._peer_wait.subject = work
-        if self.observer is None:
+        if self._queue.observer is None:
             self.execute(work, staged=staged)
         else:
-            carrier = self._transport if work.signature.device == "cpu" else self.devices_for(work)
-            with self._shown([work], activity_of(carrier.name, work.signature.kind), self.observer):
+            carrier = self._transport if work.signature.device == "cpu" else self._queue.devices_for(work)
+            with self._shown([work], activity_of(carrier.name, work.signature.kind), self._queue.observer):
                 self.execute(work, staged=staged)
-        self.finish(work, None)
+        self._queue.finish(work, None)
 
     def _carry_out_packed(self, fused: FusedBatch, works: list[Work]) -> None:
         assert self._fusion_buffer is not None
         self._peer_wait.subject = Several(works)
-        if self.observer is None:
+        if self._queue.observer is None:
             self._fusion_buffer.carry_out(fused, works, self._execute_packed)
         else:
-            with self._shown(works, activity_of(self._transport.name, "allreduce"), self.observer):
+            with self._shown(works, activity_of(self._transport.name, "allreduce"), self._queue.observer):
                 self._fusion_buffer.carry_out(fused, works, self._execute_packed)
-        queue = self.queue
+        queue = self._queue.works
         for work in works:
-            if self.observer is not None:
-                self.observer.finished(work)
+            if self._queue.observer is not None:
+                self._queue.observer.finished(work)
             if queue.get(work.name) is work:
                 del queue[work.name]
             work.done = True

@@ -19,13 +19,12 @@ from ringleader.collectives.digest_barrier import DigestBarrier, HostsBarrier, S
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.environment import EngineSettings
 from ringleader.collectives.framework_adapter import FrameworkAdapter, TransportContext
-from ringleader.collectives.fusion import FusionLimits
-from ringleader.collectives.fusion_buffer import FusionBuffer
+from ringleader.collectives.fusion_buffer import FusionBuffer, FusionLimits
 from ringleader.collectives.liveness import End, EndMessages, LivenessSource, PeerEnd
 from ringleader.collectives.mpi_calls import MpiCalls
-from ringleader.collectives.negotiation import Limits
 from ringleader.collectives.peer_wait import PeerWait
 from ringleader.collectives.shared_memory import Segment
+from ringleader.collectives.stall_check import Limits
 from ringleader.collectives.transports.algorithm_table import HierarchicalTable
 from ringleader.collectives.transports.hierarchical import HierarchicalTransport
 from ringleader.collectives.transports.loopback import LoopbackTransport, UncoupledTransport

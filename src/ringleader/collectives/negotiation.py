@@ -9,44 +9,12 @@ joining is done when all ranks have joined.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ringleader.collectives.operations import ANYBODY, JOIN, Signature, unnamed_serial
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pending:
-    """What one rank has asked for and not got yet."""
-
-    entries: tuple[tuple[str, Signature], ...]
-    """Name and call of each operation, in the order in which they were asked for."""
-    ages: tuple[float, ...] = ()
-    """How long ago each of them was asked for, in seconds. Empty: just now."""
-    blocked: bool
-    """Whether the script on that rank stands still until one of them is done."""
-    stuck_seconds: float
-    """How long no operation of that rank could be done although all ranks looked."""
-    offers: tuple[tuple[str, Signature], ...] = ()
-    """Exchanges of gradients that the rank has memory for; told only by a rank that has joined."""
-    counted: int = 0
-    """Operations that the rank has asked for so far; told only by a rank that has joined."""
-    unused: tuple[int, ...] = ()
-    """Numbers of the segments of shared memory that the rank needs no more."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """How long things may take, in seconds."""
-
-    mismatch: float
-    """All ranks may stand still so long with nothing in common. Then it counts as a mistake of the script
-    (until then another thread of it could ask for the missing operation)."""
-    warn: float = float("inf")
-    """After this time an operation that only some ranks asked for is told to the user."""
-    shutdown: float = float("inf")
-    """After this time it is an error, and the engine ends on all ranks."""
+from ringleader.collectives.pending_list import Pending, numbered
+from ringleader.collectives.stall_check import Limits, deadlock, stalls
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,11 +69,11 @@ def decide(ranks: Sequence[Pending], *, limits: Limits) -> Decision:
             mismatched[name] = _differences(name, calls)
     mismatched |= _different_kinds(asked, joined)
     progress = bool(ready or mismatched)
-    stalled, shutdown = _stalls(ranks, asked, joined, limits)
+    stalled, shutdown = stalls(ranks, asked, joined, limits)
     return Decision(
         ready=tuple(ready),
         mismatched=mismatched,
-        deadlocked="" if progress else _deadlock(ranks, asked, limits),
+        deadlocked="" if progress else deadlock(ranks, asked, limits),
         absent=absent,
         copied=frozenset(copied),
         last_joined=_last_joined(ranks) if all(joined) else None,
@@ -151,7 +119,7 @@ def _refused_with_join(name: str, signature: Signature, calls: Sequence[Signatur
         return ""
     away = [rank for rank, own in enumerate(calls) if own is None]
     return (
-        f"{signature.kind.capitalize()} '{name}' is not supported while {_numbered(away)} joined (hvd.join)."
+        f"{signature.kind.capitalize()} '{name}' is not supported while {numbered(away)} joined (hvd.join)."
     )
 
 
@@ -177,57 +145,12 @@ def _last_joined(ranks: Sequence[Pending]) -> int:
     return max(range(len(ages)), key=lambda rank: (-ages[rank], rank))
 
 
-def _deadlock(ranks: Sequence[Pending], asked: Sequence[Mapping[str, Signature]], limits: Limits) -> str:
-    if not all(pending.blocked for pending in ranks):
-        return ""
-    if min(pending.stuck_seconds for pending in ranks) < limits.mismatch:
-        return ""
-    return "Mismatched operations, and every rank waits: " + "; ".join(
-        f"rank {rank} for {', '.join(_quoted(one))}" for rank, one in enumerate(asked)
-    )
-
-
-def _stalls(
-    ranks: Sequence[Pending],
-    asked: Sequence[Mapping[str, Signature]],
-    joined: Sequence[bool],
-    limits: Limits,
-) -> tuple[dict[str, str], str]:
-    """Return words about operations that have waited long, and why that is an error, if it is."""
-    waited: dict[str, float] = {}
-    for pending in ranks:
-        for (name, _), age in zip(pending.entries, pending.ages, strict=False):
-            waited[name] = max(age, waited.get(name, 0.0))
-    told: dict[str, str] = {}
-    late: list[str] = []
-    for name, seconds in waited.items():
-        missing = [rank for rank, one in enumerate(asked) if name not in one and not joined[rank]]
-        if name == JOIN or not missing or seconds <= min(limits.warn, limits.shutdown):
-            continue
-        words = f"'{name}' has waited {seconds:.0f} s for {_numbered(missing)} to ask for it too"
-        if seconds > limits.warn:
-            told[name] = words
-        if seconds > limits.shutdown:
-            late.append(words)
-    return told, f"Horovod has been shut down: {late[0]}." if late else ""
-
-
-def _numbered(ranks: Sequence[int], most: int = 8) -> str:
-    shown = ", ".join(map(str, ranks[:most])) + " …" * (len(ranks) > most)
-    return f"rank{'s' * (len(ranks) > 1)} {shown}"
-
-
-def _quoted(names: Mapping[str, Signature], most: int = 4) -> list[str]:
-    shown = [f"'{name}'" for name in list(names)[:most]]
-    return [*shown, f"{len(names) - most} more"] if len(names) > most else shown
-
-
 def _differences(name: str, calls: Sequence[Signature | None]) -> str:
     said: dict[str, list[int]] = {}
     for rank, signature in enumerate(calls):
         if signature is not None:
             said.setdefault(signature.describe(), []).append(rank)
-    parts = [f"{_numbered(ranks)}: {text}" for text, ranks in said.items()]
+    parts = [f"{numbered(ranks)}: {text}" for text, ranks in said.items()]
     found = [signature for signature in calls if signature is not None]
     return f"Mismatched {_subject(found)} for '{name}': " + "; ".join(parts)
 
@@ -247,25 +170,3 @@ def _subject(calls: Sequence[Signature]) -> str:
         if len({value(signature) for signature in calls}) > 1:
             return word
     return "requests"
-
-
-def encode(pending: Pending) -> bytes:
-    """Return the list as bytes for the other ranks."""
-    entries = [[name, signature.as_list()] for name, signature in pending.entries]
-    offers = [[name, signature.as_list()] for name, signature in pending.offers]
-    rest = [pending.ages, pending.blocked, pending.stuck_seconds, offers, pending.counted, pending.unused]
-    return json.dumps([entries, *rest]).encode()
-
-
-def decode(message: bytes) -> Pending:
-    """Return the list that another rank encoded."""
-    entries, ages, blocked, stuck, offers, counted, unused = json.loads(message)
-    return Pending(
-        entries=tuple((name, Signature.from_list(fields)) for name, fields in entries),
-        ages=tuple(ages),
-        blocked=blocked,
-        stuck_seconds=stuck,
-        offers=tuple((name, Signature.from_list(fields)) for name, fields in offers),
-        counted=counted,
-        unused=tuple(unused),
-    )

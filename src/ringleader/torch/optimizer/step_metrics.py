@@ -79,7 +79,7 @@ class StepReport:
         if self._start is None:
             # The first step has no beginning that could be known here; time and steps count from its end.
             self._start = now
-            self._before = (self._engine.exchange_seconds, self._engine.waiting_seconds)
+            self._before = (self._engine.times.exchange_seconds, self._engine.times.waiting_seconds)
             self._next = now + EVERY_SECONDS
             return
         self._steps += 1
@@ -101,8 +101,8 @@ class StepReport:
             "kind": "step",
             "steps": self._steps,
             "step_seconds": now - (self._start or now),
-            "exchange_seconds": self._engine.exchange_seconds - self._before[0],
-            "waiting_seconds": self._engine.waiting_seconds - self._before[1],
+            "exchange_seconds": self._engine.times.exchange_seconds - self._before[0],
+            "waiting_seconds": self._engine.times.waiting_seconds - self._before[1],
         }
         if self._buckets:
             buckets = f"{self._buckets} bucket{'s' * (self._buckets > 1)}"

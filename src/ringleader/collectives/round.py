@@ -1,0 +1,168 @@
+"""One round: ranks meet with what each of them has pending, agree on what all can do, and do it.
+
+    barrier with digest → (where digests differ: lists → `decide`) → execution
+
+Where the digests are equal everything can be done. Otherwise the ranks exchange their lists and `decide` what
+all of them have asked for, whatever the order.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from operator import attrgetter
+
+from ringleader.collectives.digest_barrier import DigestBarrier
+from ringleader.collectives.exceptions import HorovodInternalError, is_transport_error, known_to_peers
+from ringleader.collectives.execution import Execution, Several
+from ringleader.collectives.gradient_times import GradientTimes
+from ringleader.collectives.memory_release import ReleasedMemory
+from ringleader.collectives.negotiation import Decision, decide
+from ringleader.collectives.operations import JOIN, MASK, Work
+from ringleader.collectives.peer_wait import PeerWait
+from ringleader.collectives.pending_list import Pending, decode, encode
+from ringleader.collectives.stall_check import Limits
+from ringleader.collectives.submission_queue import SubmissionQueue
+from ringleader.collectives.transports.transport import Transport
+
+PAUSE_SECONDS = 0.001
+LONGEST_PAUSE_SECONDS = 0.01
+"""Between two rounds that could do nothing: a tenth of the time since one could, within these limits."""
+NEWS = 0xC2B2AE3D27D4EB4F
+"""Added to the digest of a rank that has something to tell beside its operations."""
+_DIGEST = attrgetter("digest")
+_ORDER = attrgetter("order")
+
+
+class Round:
+    """Rounds on the queue of one engine. The queue's lock is held in all of them."""
+
+    def __init__(
+        self,
+        *,
+        rank: int,
+        queue: SubmissionQueue,
+        execution: Execution,
+        barrier: DigestBarrier,
+        transport: Transport,
+        peer_wait: PeerWait,
+        limits: Limits,
+        released: ReleasedMemory,
+        times: GradientTimes,
+        announce_broken: Callable[[], None],
+        clock: Callable[[], float],
+    ) -> None:
+        """Take the parts of `ringleader.collectives.engine.Engine`."""
+        self._rank = rank
+        self._queue = queue
+        self._execution = execution
+        self._barrier = barrier
+        self._transport = transport
+        self._peer_wait = peer_wait
+        self._limits = limits
+        self._released = released
+        self._times = times
+        self._announce_broken = announce_broken
+        self._clock = clock
+        self._stuck_since: float | None = None
+        self._warn_at = 0.0
+
+    def run(self, *, blocked: bool) -> None:
+        """Meet the other ranks once and do what all have asked for; raises what ends the engine."""
+        queue = self._queue
+        works = queue.works.copy()
+        if queue.broken:
+            queue.break_off(queue.broken)
+            return
+        if not works:
+            return
+        pending = list(works.values())
+        first = pending[0]
+        try:
+            staged = len(pending) == 1 and first.signature.device == "cpu" and self._transport.stage(first)
+            self._peer_wait.subject = first if len(pending) == 1 else Several(pending)
+            if queue.observer is not None:
+                queue.observer.cycle()
+                queue.observer.negotiating(first)
+            # Who joined last is not in the digests.
+            if self._agree(sum(map(_DIGEST, pending)) + staged & MASK) and JOIN not in works:
+                # Nor is the order, so the ranks take one that they can all tell.
+                pending.sort(key=_ORDER)
+                self._stuck_since = None
+                self._execution.carry_out(pending, staged=staged)
+            else:
+                self.negotiate(pending, blocked=blocked)
+        except BaseException as error:
+            raised = self.failed(error)
+            raise raised from raised.__cause__
+
+    def _agree(self, digest: int) -> bool:
+        """Meet the other ranks for what is in the queue; note how long the script stood still for that."""
+        if self._released.to_tell:
+            # Another change on each rank: they exchange lists also if all have released something.
+            digest = digest + (self._rank + 1) * NEWS & MASK
+        began = self._clock()
+        agreed = self._barrier.agree(digest)
+        self._times.met(began)
+        return agreed
+
+    def negotiate(self, pending: list[Work], *, blocked: bool) -> None:
+        """Exchange lists with all ranks, which come to the same decision, and do what can be done."""
+        now = self._clock()
+        joins = [work for work in pending if work.name == JOIN]
+        mine = Pending(
+            entries=tuple((work.name, work.signature) for work in pending),
+            ages=tuple(round(now - work.since, 6) for work in pending),
+            blocked=blocked,
+            stuck_seconds=now - self._stuck_since if self._stuck_since is not None else 0.0,
+            offers=self._execution.offers() if joins else (),
+            counted=joins[0].serial if joins else 0,
+            unused=self._released.unused(),
+        )
+        everybody = [decode(message) for message in self._barrier.exchange(encode(mine))]
+        self._carry_out(decide(everybody, limits=self._limits))
+
+    def _carry_out(self, decision: Decision) -> None:
+        if decision.shutdown:
+            raise known_to_peers(decision.shutdown)
+        queue = self._queue
+        self._released.give_back(decision.unused)
+        if decision.stalled:
+            self._warn_of_stalls(list(decision.stalled.values()))
+        for name, text in decision.mismatched.items():
+            if name in queue.works:
+                queue.finish(queue.works[name], HorovodInternalError(text))
+        if decision.last_joined is not None:
+            queue.works[JOIN].out = (decision.last_joined, decision.counted)
+        self._execution.carry_out_ready(decision)
+        if decision.deadlocked:
+            for work in list(queue.works.values()):
+                queue.finish(work, HorovodInternalError(decision.deadlocked))
+        if decision.ready or decision.mismatched or decision.deadlocked:
+            self._stuck_since = None
+        elif self._stuck_since is None:
+            self._stuck_since = self._clock()
+        else:
+            stuck = self._clock() - self._stuck_since
+            time.sleep(min(max(stuck / 10, PAUSE_SECONDS), LONGEST_PAUSE_SECONDS))
+
+    def _warn_of_stalls(self, texts: list[str]) -> None:
+        now = self._clock()
+        if now >= self._warn_at and self._rank == 0:
+            self._warn_at = now + self._limits.warn
+            more = f", and {len(texts) - 4} more" if len(texts) > 4 else ""
+            print(f"ringleader: {'; '.join(texts[:4])}{more}", file=sys.stderr, flush=True)  # noqa: T201
+
+    def failed(self, error: BaseException) -> BaseException:
+        """End the engine, as ranks can no longer be in step, and tell the others; return what to raise."""
+        text = f"{self._peer_wait.subject} failed: {type(error).__name__}: {error}"
+        if is_transport_error(error) and not isinstance(error, HorovodInternalError):
+            wrapped = HorovodInternalError(text)
+            wrapped.__cause__ = error
+            error = wrapped
+        first = not self._queue.broken
+        self._queue.break_off(str(error) if isinstance(error, HorovodInternalError) else text)
+        if first and not getattr(error, "known_to_peers", False):
+            self._announce_broken()
+        return error

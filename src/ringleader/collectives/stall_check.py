@@ -1,0 +1,58 @@
+"""Operations that wait long for some ranks, and ranks that wait for each other for ever. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ringleader.collectives.operations import JOIN, Signature
+from ringleader.collectives.pending_list import Pending, numbered, quoted
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How long things may take, in seconds."""
+
+    mismatch: float
+    """All ranks may stand still so long with nothing in common. Then it counts as a mistake of the script
+    (until then another thread of it could ask for the missing operation)."""
+    warn: float = float("inf")
+    """After this time an operation that only some ranks asked for is told to the user."""
+    shutdown: float = float("inf")
+    """After this time it is an error, and the engine ends on all ranks."""
+
+
+def deadlock(ranks: Sequence[Pending], asked: Sequence[Mapping[str, Signature]], limits: Limits) -> str:
+    """Return who waits for what where every rank stands still and nothing is common; empty: not so."""
+    if not all(pending.blocked for pending in ranks):
+        return ""
+    if min(pending.stuck_seconds for pending in ranks) < limits.mismatch:
+        return ""
+    return "Mismatched operations, and every rank waits: " + "; ".join(
+        f"rank {rank} for {', '.join(quoted(one))}" for rank, one in enumerate(asked)
+    )
+
+
+def stalls(
+    ranks: Sequence[Pending],
+    asked: Sequence[Mapping[str, Signature]],
+    joined: Sequence[bool],
+    limits: Limits,
+) -> tuple[dict[str, str], str]:
+    """Return words about operations that have waited long, and why that is an error, if it is."""
+    waited: dict[str, float] = {}
+    for pending in ranks:
+        for (name, _), age in zip(pending.entries, pending.ages, strict=False):
+            waited[name] = max(age, waited.get(name, 0.0))
+    told: dict[str, str] = {}
+    late: list[str] = []
+    for name, seconds in waited.items():
+        missing = [rank for rank, one in enumerate(asked) if name not in one and not joined[rank]]
+        if name == JOIN or not missing or seconds <= min(limits.warn, limits.shutdown):
+            continue
+        words = f"'{name}' has waited {seconds:.0f} s for {numbered(missing)} to ask for it too"
+        if seconds > limits.warn:
+            told[name] = words
+        if seconds > limits.shutdown:
+            late.append(words)
+    return told, f"Horovod has been shut down: {late[0]}." if late else ""
