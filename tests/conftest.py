@@ -239,7 +239,18 @@ def installable() -> bool:
 @pytest.fixture(params=list(MPIS))
 def mpi(request: pytest.FixtureRequest) -> str:
     """Each MPI in turn, as ``Job.mpi`` takes it. One that is missing fails the test: it is not skipped."""
-    name: str = request.param
+    return _installed(request.param)
+
+
+@pytest.fixture(
+    params=["embedded", *(pytest.param(n, marks=pytest.mark.long) for n in MPIS if n != "embedded")]
+)
+def some_mpi(request: pytest.FixtureRequest) -> str:
+    """For what is ours and alike under every MPI: the embedded one, all others in the long campaigns."""
+    return _installed(request.param)
+
+
+def _installed(name: str) -> str:
     try:
         find_mpi(MPIS[name], environ=os.environ)
     except RefusedError as error:

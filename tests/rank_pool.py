@@ -165,6 +165,14 @@ class RankPool:
         self._mpirun, self._lines, self._pids = None, [], []
 
 
+def clean_environment(**more: str) -> dict[str, str]:
+    """Return an environment without traces of an MPI job, with root allowed and one thread per rank."""
+    traces = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "RINGLEADER_", "HYDRA_")
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(traces)}
+    roots = {f"{mpi}_ALLOW_RUN_AS_ROOT{tail}": "1" for mpi in ("OMPI", "PRTE") for tail in ("", "_CONFIRM")}
+    return {**environ, **roots, "OMP_NUM_THREADS": "1", **more}
+
+
 class RankPools:
     """A pool for each number of ranks."""
 

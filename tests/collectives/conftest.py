@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.rank_pool import RankPools
+from tests.rank_pool import RankPools, clean_environment
 
 NOISE = "tcp_peer_recv_connect_ack: invalid header type"
 """mpirun itself prints this when a daemon of some other job on the machine knocks at its port."""
@@ -34,14 +34,6 @@ class Finished:
         assert self.code == 0, self.err + self.out
         assert self.out.count("rank done") == ranks, self.out + self.err
         assert [line for line in self.err.splitlines() if NOISE not in line] == []
-
-
-def clean_environment(**more: str) -> dict[str, str]:
-    """Return an environment without traces of an MPI job, with root allowed and one thread per rank."""
-    traces = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "RINGLEADER_", "HYDRA_")
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(traces)}
-    roots = {f"{mpi}_ALLOW_RUN_AS_ROOT{tail}": "1" for mpi in ("OMPI", "PRTE") for tail in ("", "_CONFIRM")}
-    return {**environ, **roots, "OMP_NUM_THREADS": "1", **more}
 
 
 class Jobs:

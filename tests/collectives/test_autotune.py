@@ -9,7 +9,9 @@ import pytest
 pytestmark = [pytest.mark.mpi, pytest.mark.torch]
 
 
-@pytest.mark.parametrize("variable", ["RINGLEADER_AUTOTUNE", "HOROVOD_AUTOTUNE"])
+@pytest.mark.parametrize(
+    "variable", ["RINGLEADER_AUTOTUNE", pytest.param("HOROVOD_AUTOTUNE", marks=pytest.mark.long)]
+)
 def test_trials(jobs: Any, variable: str) -> None:
     job = jobs("autotuned.py", ranks=2, **{variable: "1"})
     assert job.code == 0, job.err + job.out
@@ -22,9 +24,9 @@ def test_trials(jobs: Any, variable: str) -> None:
 @pytest.mark.parametrize(
     ("size", "environ", "words"),
     [
-        (4, {"RINGLEADER_RANKS_PER_HOST": "2"}, "arrays: pairwise from"),
+        pytest.param(4, {"RINGLEADER_RANKS_PER_HOST": "2"}, "arrays: pairwise from", marks=pytest.mark.long),
         (2, {"RINGLEADER_RANKS_PER_HOST": "1"}, "arrays: pairwise from"),
-        (3, {}, "arrays: MPI up to"),
+        pytest.param(3, {}, "arrays: MPI up to", marks=pytest.mark.long),
     ],
     ids=["2x2", "2x1", "three ranks"],
 )

@@ -18,7 +18,10 @@ GLOO = {"RINGLEADER_TRANSPORT": "distributed"}
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "cuda_step.py"
 
 
-@pytest.mark.parametrize(("size", "per_host"), [(2, 0), (3, 0), (4, 2), (3, 2)])
+@pytest.mark.parametrize(
+    ("size", "per_host"),
+    [pytest.param(2, 0, marks=pytest.mark.long), (3, 0), pytest.param(4, 2, marks=pytest.mark.long), (3, 2)],
+)
 def test_contract(jobs: Any, size: int, per_host: int) -> None:
     """The contract of all transports; several hosts find the address on which they reach each other."""
     jobs("contract.py", "distributed", ranks=size, RINGLEADER_RANKS_PER_HOST=str(per_host), **GLOO).passed(

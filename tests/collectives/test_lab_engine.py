@@ -43,29 +43,32 @@ def _run(jobs: Any, lab: saved_state.Lab, slots: tuple[int, ...], *words: str, *
     return jobs.run(command, timeout=300, **environ)
 
 
-SHAPES = [((1, 1), "mpi", 2), ((2, 2), "hosts", 4), ((2, 2, 2, 2), "hosts", 8), ((2, 1), "mpi", 3)]
-NAMES = ["2x1", "2x2", "4x2", "unequal 2+1"]
+SHAPES = [
+    pytest.param((1, 1), "mpi", 2, id="2x1", marks=pytest.mark.long),
+    pytest.param((2, 2), "hosts", 4, id="2x2"),
+    pytest.param((2, 2, 2, 2), "hosts", 8, id="4x2", marks=pytest.mark.long),
+    pytest.param((2, 1), "mpi", 3, id="unequal 2+1", marks=pytest.mark.long),
+]
+"""What differs from ranks that are only told to be on several hosts shows in one shape."""
 
 
-@pytest.mark.parametrize(("slots", "transport", "size"), SHAPES, ids=NAMES)
+@pytest.mark.parametrize(("slots", "transport", "size"), SHAPES)
 def test_contract(jobs: Any, lab: saved_state.Lab, slots: tuple[int, ...], transport: str, size: int) -> None:
     _run(jobs, lab, slots, str(PROGRAMS / "contract.py"), transport).passed(size)
 
 
-FEWER = [(shape, name) for shape, name in zip(SHAPES, NAMES, strict=True) if name != "4x2"]
+FEWER = [shape for shape in SHAPES if shape.id != "4x2"]
 """Eight ranks on a few cores wait for each other longer than all other shapes together."""
 
 
-@pytest.mark.parametrize(
-    ("slots", "transport", "size"), [shape for shape, _ in FEWER], ids=[name for _, name in FEWER]
-)
+@pytest.mark.parametrize(("slots", "transport", "size"), FEWER)
 def test_exchanges(
     jobs: Any, lab: saved_state.Lab, slots: tuple[int, ...], transport: str, size: int
 ) -> None:
     _run(jobs, lab, slots, str(PROGRAMS / "contract_exchanges.py"), transport).passed(size)
 
 
-@pytest.mark.parametrize(("slots", "transport", "size"), SHAPES, ids=NAMES)
+@pytest.mark.parametrize(("slots", "transport", "size"), SHAPES)
 def test_training(jobs: Any, lab: saved_state.Lab, slots: tuple[int, ...], transport: str, size: int) -> None:
     _run(jobs, lab, slots, str(PROGRAMS / "training.py")).passed(size)
 
@@ -78,7 +81,11 @@ def test_torch_distributed_meets_without_shared_files_or_settings(jobs: Any, lab
     assert job.code == 0 and job.out.count("rank done") == 3, job.out + job.err
 
 
-@pytest.mark.parametrize(("slots", "hosts"), [((2, 2), 2), ((2, 2, 2, 2), 4)], ids=["2x2", "4x2"])
+@pytest.mark.parametrize(
+    ("slots", "hosts"),
+    [((2, 2), 2), pytest.param((2, 2, 2, 2), 4, marks=pytest.mark.long)],
+    ids=["2x2", "4x2"],
+)
 def test_bytes_on_the_wire(jobs: Any, lab: saved_state.Lab, slots: tuple[int, ...], hosts: int) -> None:
     """A host sends 2(H-1)/H of an array, and not more than the headers of its packets on top."""
     job = _run(jobs, lab, slots, str(PROGRAMS / "wire_bytes.py"))
@@ -98,6 +105,7 @@ def test_a_rank_that_returns_while_others_wait(jobs: Any, lab: saved_state.Lab) 
     assert job.out.count("has ended") >= 3
 
 
+@pytest.mark.long
 def test_plain_mpirun_over_ssh(jobs: Any, lab: saved_state.Lab) -> None:
     """Without Ringleader's launcher: a hostfile, ssh, and the same program."""
     mpirun = str(Path(sys.executable).with_name("mpirun"))

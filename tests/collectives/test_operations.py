@@ -20,13 +20,15 @@ PROGRAM = "contract_operations.py"
 
 
 @real_ranks
-@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("size", [2, 3, pytest.param(4, marks=pytest.mark.long)])
 def test_shared_memory(jobs: Any, size: int) -> None:
     jobs(PROGRAM, "window", str(size), ranks=size).passed(size)
 
 
 @real_ranks
-@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize(
+    "size", [pytest.param(2, marks=pytest.mark.long), 3, pytest.param(4, marks=pytest.mark.long)]
+)
 def test_plain_mpi(jobs: Any, size: int) -> None:
     jobs(PROGRAM, "mpi", str(size), ranks=size, RINGLEADER_TRANSPORT="mpi").passed(size)
 
@@ -34,7 +36,7 @@ def test_plain_mpi(jobs: Any, size: int) -> None:
 @real_ranks
 @pytest.mark.parametrize(
     ("size", "per_host", "transport"),
-    [(4, 2, "hosts"), (2, 1, "mpi"), (3, 2, "mpi")],
+    [(4, 2, "hosts"), pytest.param(2, 1, "mpi", marks=pytest.mark.long), (3, 2, "mpi")],
     ids=["2x2", "2x1", "unequal 2+1"],
 )
 def test_several_hosts(jobs: Any, size: int, per_host: int, transport: str) -> None:

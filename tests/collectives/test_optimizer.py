@@ -14,8 +14,21 @@ pytestmark = [pytest.mark.mpi, pytest.mark.torch]
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "mixed-precision.md"
 SHAPES = pytest.mark.parametrize(
     ("size", "per_host"),
-    [(1, ""), (2, ""), (3, ""), (2, "1"), (4, "2"), (3, "2")],
+    [
+        (1, ""),
+        pytest.param(2, "", marks=pytest.mark.long),
+        (3, ""),
+        pytest.param(2, "1", marks=pytest.mark.long),
+        (4, "2"),
+        (3, "2"),
+    ],
     ids=["1", "2", "3", "2x1", "2x2", "unequal 2+1"],
+)
+
+FEWER_SHAPES = pytest.mark.parametrize(
+    ("size", "per_host"),
+    [pytest.param(2, "", marks=pytest.mark.long), (3, ""), (2, "1")],
+    ids=["2", "3", "2x1"],
 )
 
 
@@ -24,12 +37,12 @@ def test_every_argument_equals_training_in_one_process(jobs: Any, size: int, per
     jobs("optimizing.py", ranks=size, RINGLEADER_RANKS_PER_HOST=per_host).passed(size)
 
 
-@pytest.mark.parametrize(("size", "per_host"), [(2, ""), (3, ""), (2, "1")], ids=["2", "3", "2x1"])
+@FEWER_SHAPES
 def test_compressed_gradients(jobs: Any, size: int, per_host: str) -> None:
     jobs("compressing.py", ranks=size, RINGLEADER_RANKS_PER_HOST=per_host).passed(size)
 
 
-@pytest.mark.parametrize(("size", "per_host"), [(2, ""), (3, ""), (2, "1")], ids=["2", "3", "2x1"])
+@FEWER_SHAPES
 def test_parameters_frozen_thawed_and_added(jobs: Any, size: int, per_host: str) -> None:
     jobs("thawing.py", ranks=size, RINGLEADER_RANKS_PER_HOST=per_host).passed(size)
 

@@ -13,34 +13,37 @@ import pytest
 pytestmark = [pytest.mark.mpi, pytest.mark.torch]
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("size", [1, 2, pytest.param(3, marks=pytest.mark.long)])
 def test_training_equals_one_rank(jobs: Any, size: int) -> None:
     jobs("training.py", ranks=size).passed(size)
 
 
-@pytest.mark.parametrize(("size", "per_host"), [(4, 2), (2, 1), (3, 2)], ids=["2x2", "2x1", "unequal 2+1"])
+@pytest.mark.parametrize(
+    ("size", "per_host"),
+    [(4, 2), pytest.param(2, 1, marks=pytest.mark.long), (3, 2)],
+    ids=["2x2", "2x1", "unequal 2+1"],
+)
 def test_training_on_several_hosts(jobs: Any, size: int, per_host: int) -> None:
     jobs("training.py", ranks=size, RINGLEADER_RANKS_PER_HOST=str(per_host)).passed(size)
 
 
 @pytest.mark.parametrize("per_host", ["", "1"], ids=["one host", "two hosts"])
 @pytest.mark.parametrize(
-    ("how", "word"),
-    [
-        ("returns", "has ended"),
-        ("raises", "ended with an exception"),
-        ("shuts down", "was shut down (hvd.shutdown)"),
-    ],
+    ("how", "word"), [("returns", "has ended"), ("shuts down", "was shut down (hvd.shutdown)")]
 )
 def test_a_rank_leaves_while_another_waits(jobs: Any, how: str, word: str, per_host: str) -> None:
-    job = jobs.fresh("ending.py", how, ranks=2, timeout=60, RINGLEADER_RANKS_PER_HOST=per_host)
-    if how == "raises":
-        # mpirun may end the waiting rank before it can say anything: either is an end without a hang.
-        assert job.code != 0
-        assert "this rank's own mistake" in job.err
-        return
+    carry_out = jobs.fresh if how == "returns" else jobs
+    job = carry_out("ending.py", how, ranks=2, timeout=60, RINGLEADER_RANKS_PER_HOST=per_host)
     assert job.code == 0, job.err
     assert f"rank 1 {word} while rank 0 waits in allreduce 'allreduce.loss'" in job.out
+
+
+@pytest.mark.parametrize("per_host", ["", pytest.param("1", marks=pytest.mark.long)])
+def test_a_rank_raises_while_another_waits(jobs: Any, per_host: str) -> None:
+    job = jobs.fresh("ending.py", "raises", ranks=2, timeout=60, RINGLEADER_RANKS_PER_HOST=per_host)
+    # mpirun may end the waiting rank before it can say anything: either is an end without a hang.
+    assert job.code != 0
+    assert "this rank's own mistake" in job.err
 
 
 def test_a_rank_is_killed_while_another_waits(jobs: Any) -> None:
@@ -53,7 +56,7 @@ def test_a_rank_that_is_late_to_its_end_is_waited_for(jobs: Any) -> None:
 
 
 def test_ranks_that_call_different_operations(jobs: Any) -> None:
-    job = jobs.fresh("ending.py", "calls something else", ranks=3, RINGLEADER_MISMATCH_PATIENCE="0.5")
+    job = jobs("ending.py", "calls something else", ranks=3, RINGLEADER_MISMATCH_PATIENCE="0.5")
     assert job.code == 0, job.err
     assert job.out.count("rank done") == 3
     assert job.out.count("Mismatched operations, and every rank waits") == 3
@@ -82,11 +85,19 @@ def test_many_lives(jobs: Any, size: int, per_host: str) -> None:
     jobs("life.py", ranks=size, RINGLEADER_RANKS_PER_HOST=per_host).passed(size)
 
 
-@pytest.mark.parametrize(("size", "per_host"), [(1, ""), (2, ""), (3, ""), (4, "2")])
-def test_a_hundred_lives(jobs: Any, size: int, per_host: str) -> None:
+@pytest.mark.parametrize(
+    ("size", "per_host", "lives"),
+    [
+        (1, "", 100),
+        (2, "", 30),
+        (4, "2", 20),
+        pytest.param(2, "", 100, marks=pytest.mark.long),
+        pytest.param(3, "", 100, marks=pytest.mark.long),
+    ],
+)
+def test_life_after_life(jobs: Any, size: int, per_host: str, lives: int) -> None:
     """With process sets and operations that nobody waits for; nothing is left mapped or open."""
-    lives = "30" if per_host else "100"
-    jobs("lives.py", lives, ranks=size, RINGLEADER_RANKS_PER_HOST=per_host).passed(size)
+    jobs("lives.py", str(lives), ranks=size, RINGLEADER_RANKS_PER_HOST=per_host).passed(size)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
@@ -125,7 +136,9 @@ def test_a_stall_ends_the_engine(jobs: Any, how: str) -> None:
     assert "allreduce.missing" in job.out
 
 
-@pytest.mark.parametrize(("size", "per_host"), [(1, ""), (2, ""), (3, "1")])
+@pytest.mark.parametrize(
+    ("size", "per_host"), [(1, ""), pytest.param(2, "", marks=pytest.mark.long), (3, "1")]
+)
 def test_forked_children_are_not_ranks(jobs: Any, size: int, per_host: str, tmp_path: Path) -> None:
     """Their ends are their own: nothing of the parent's is told, parted from or finalised."""
     trace = tmp_path / "trace"
@@ -153,6 +166,7 @@ def test_a_rank_that_leaves_without_a_word(jobs: Any, starter: str) -> None:
     assert "rank 0 has ended with exit code 0 while rank 1 waits in its end" in job.err
 
 
+@pytest.mark.parametrize("times", ["15", pytest.param("60", marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("size", "environ"),
     [
@@ -160,10 +174,11 @@ def test_a_rank_that_leaves_without_a_word(jobs: Any, starter: str) -> None:
         (3, {"RINGLEADER_TRANSPORT": "mpi"}),
         (4, {"RINGLEADER_RANKS_PER_HOST": "2"}),
     ],
+    ids=["2", "plain MPI", "2x2"],
 )
-def test_ranks_that_swap_operations(jobs: Any, size: int, environ: dict[str, str]) -> None:
+def test_ranks_that_swap_operations(jobs: Any, size: int, environ: dict[str, str], times: str) -> None:
     """Names, orders, members, kinds, shapes, types, reductions and roots: right, or an error on all ranks."""
-    jobs("swapped.py", "60", ranks=size, RINGLEADER_MISMATCH_PATIENCE="0.2", **environ).passed(size)
+    jobs("swapped.py", times, ranks=size, RINGLEADER_MISMATCH_PATIENCE="0.2", **environ).passed(size)
 
 
 def test_threads(jobs: Any) -> None:

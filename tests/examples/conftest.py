@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 import pytest
+from tests.rank_pool import RankPools, clean_environment
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -37,35 +39,66 @@ class Run(Protocol):
     """Run an example to its end."""
 
     def __call__(
-        self, example: str, *arguments: object, ranks: int, uncoupled: bool = False, fails: bool = False
+        self,
+        example: str,
+        *arguments: object,
+        ranks: int,
+        uncoupled: bool = False,
+        fails: bool = False,
+        launched: bool = False,
     ) -> Ended:
-        """On ``ranks`` ranks; ``fails`` says that it is meant to, else a failure fails the test."""
+        """On ``ranks`` ranks; ``fails`` says that it is meant to, else a failure fails the test.
+
+        ``launched``: by ``ringleader run``, as users do it; otherwise in ranks that live through all tests.
+        """
         ...
 
 
+@pytest.fixture(scope="session")
+def pools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RankPools]:
+    """The ranks that live through all tests."""
+    pools = RankPools(tmp_path_factory.mktemp("ranks"), clean_environment())
+    yield pools
+    pools.close()
+
+
 @pytest.fixture
-def run() -> Run:
-    """Return a function that runs an example under ``ringleader run``, one thread per rank."""
+def run(pools: RankPools) -> Run:
+    """Return a function that runs an example, one thread per rank."""
 
     def run_example(
-        example: str, *arguments: object, ranks: int, uncoupled: bool = False, fails: bool = False
+        example: str,
+        *arguments: object,
+        ranks: int,
+        uncoupled: bool = False,
+        fails: bool = False,
+        launched: bool = False,
     ) -> Ended:
-        command = [sys.executable, "-m", "ringleader", "run", "--oversubscribe", "-n", str(ranks)]
-        command += ["env", "RINGLEADER_UNCOUPLED=1"] if uncoupled else []
-        command += [sys.executable, str(EXAMPLES / example), *map(str, arguments)]
-        environ = {**os.environ, "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(
-            command,
-            env=environ,
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-        ended = Ended(code=done.returncode, lines=done.stdout.splitlines(), errors=done.stderr)
-        assert (ended.code != 0) == fails, f"exit code {ended.code}\n{done.stdout}\n{done.stderr}"
+        environ = {"RINGLEADER_UNCOUPLED": "1"} if uncoupled else {}
+        words = [str(argument) for argument in arguments]
+        if launched:
+            ended = _launched(EXAMPLES / example, words, ranks, environ)
+        else:
+            done = pools.of(ranks).run(EXAMPLES / example, *words, timeout=600, **environ)
+            lines = [f"[{rank}] {line}" for rank, out in enumerate(done.outs) for line in out.splitlines()]
+            ended = Ended(code=done.code, lines=lines, errors="".join(done.errs))
+        assert (ended.code != 0) == fails, f"exit code {ended.code}\n{ended.lines}\n{ended.errors}"
         assert fails or not ended.errors, f"standard error of a healthy job:\n{ended.errors}"
         return ended
 
     return run_example
+
+
+def _launched(example: Path, words: list[str], ranks: int, environ: dict[str, str]) -> Ended:
+    command = [sys.executable, "-m", "ringleader", "run", "--oversubscribe", "-n", str(ranks)]
+    command += ["env", *(f"{name}={value}" for name, value in environ.items())] if environ else []
+    done = subprocess.run(
+        [*command, sys.executable, str(example), *words],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    return Ended(code=done.returncode, lines=done.stdout.splitlines(), errors=done.stderr)

@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.mpi]
 
 
 def test_a_script_for_torchrun_runs_unmodified(run: Callable) -> None:
-    ended = run("ddp_torchrun.py", ranks=2)
+    ended = run("ddp_torchrun.py", ranks=2, launched=True)
     losses = [float(ended.line(f"[0] epoch {epoch}: loss ")) for epoch in (1, 2, 3)]
     assert losses == sorted(losses, reverse=True)
     hashes = [ended.line(f"[{rank}] parameters of rank {rank} of 2: ") for rank in (0, 1)]

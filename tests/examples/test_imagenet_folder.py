@@ -98,7 +98,8 @@ def test_a_broken_picture_is_named(folder: Path, tmp_path: Path, workers: int) -
 @pytest.mark.mpi
 def test_a_broken_picture_ends_the_job_with_its_name(run: Callable, folder: Path, tmp_path: Path) -> None:
     broken = spoiled(folder, tmp_path)
-    ended = run("imagenet_folder.py", *TINY, "--data-dir", tmp_path, "--epochs", 1, ranks=2, fails=True)
+    words = (*TINY, "--data-dir", tmp_path, "--epochs", 1)
+    ended = run("imagenet_folder.py", *words, ranks=2, fails=True, launched=True)
     assert ended.code == 1
     assert ended.errors.count(f"{broken}: cannot be read as a picture") == 1
     assert "Traceback" not in ended.errors

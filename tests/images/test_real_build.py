@@ -24,7 +24,7 @@ from tests.images.mapped import Mapped, mapped
 
 from ringleader.lab import kernel_state
 
-pytestmark = [pytest.mark.lab, pytest.mark.mpi, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.long, pytest.mark.lab, pytest.mark.mpi, pytest.mark.timeout(1800)]
 
 EPOCHS = 12
 PATIENCE = 300.0

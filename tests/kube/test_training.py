@@ -67,8 +67,15 @@ MPIRUN = ["mpirun", "--allow-run-as-root", "--bind-to", "none", "-n", "2", "-x",
 TRAINING = f'echo "a rank on $(hostname)"; exec python {ROOT}/examples/mnist.py --steps 12'
 
 
-@pytest.mark.parametrize("spawn", ["ssh", pytest.param("exec", marks=needs_kubectl)])
-@pytest.mark.parametrize("mpi", ["openmpi5", pytest.param("openmpi4", marks=needs_openmpi4)])
+@pytest.mark.parametrize(
+    ("mpi", "spawn"),
+    [
+        pytest.param("openmpi5", "ssh", marks=pytest.mark.long),
+        pytest.param("openmpi5", "exec", marks=needs_kubectl),
+        pytest.param("openmpi4", "ssh", marks=needs_openmpi4),
+        pytest.param("openmpi4", "exec", marks=[needs_kubectl, needs_openmpi4, pytest.mark.long]),
+    ],
+)
 def test_a_job_of_two_workers_trains(stage: Stage, mpi: str, spawn: str) -> None:
     image = {"openmpi5": images.OPENMPI5, "openmpi4": images.OPENMPI4}[mpi]
     name = f"{mpi}-{spawn}"

@@ -55,11 +55,11 @@ def test_first_failure_decides_and_others_are_stopped(workplace, mpi, python):
     assert [end.failed for end in outcome.ends] == [False, True, False]
 
 
-def test_sigkill_of_ringleader_ends_all_ranks_and_the_next_start_cleans(workplace, mpi, python):
-    launcher = started(workplace, mpi, python)
+def test_sigkill_of_ringleader_ends_all_ranks_and_the_next_start_cleans(workplace, some_mpi, python):
+    launcher = started(workplace, some_mpi, python)
     launcher.kill()
     assert not workplace.gone_within(5.0)
-    done = workplace.run("run", "-n", "1", "--mpi", mpi, "true")
+    done = workplace.run("run", "-n", "1", "--mpi", some_mpi, "true")
     assert done.returncode == 0, done.stderr
     assert workplace.job_directories() == []
 

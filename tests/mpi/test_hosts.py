@@ -106,8 +106,8 @@ def test_placement_is_the_plans(workplace, lab, mpi, placement):
     assert names == order
 
 
-def test_sigkill_of_ringleader_ends_ranks_on_every_host(workplace, lab, mpi, python):
-    launcher = started(workplace, lab, python, mpi)
+def test_sigkill_of_ringleader_ends_ranks_on_every_host(workplace, lab, some_mpi, python):
+    launcher = started(workplace, lab, python, some_mpi)
     assert len(workplace.wait_for("ringleader-test-rank", 4)) == 4
     launcher.kill()
     assert not workplace.gone_within(5.0)

@@ -54,12 +54,12 @@ def test_a_refusal_with_closed_streams(workplace, redirections):
     assert code == "code 2" and out == b"" and b"Traceback" not in err
 
 
-def test_no_home_and_directories_with_spaces(workplace, mpi, python):
+def test_no_home_and_directories_with_spaces(workplace, some_mpi, python):
     place = workplace.tmp / "my  files; $x"
     (place / "tmp dir").mkdir(parents=True)
     del workplace.environ["HOME"]
     workplace.environ["TMPDIR"] = str(place / "tmp dir")
-    words = (*RUN, "--mpi", mpi, "--output-dir", "out put", python, "-c", programs.ALLREDUCE)
+    words = (*RUN, "--mpi", some_mpi, "--output-dir", "out put", python, "-c", programs.ALLREDUCE)
     done = workplace.run(*words, cwd=place)
     assert (done.returncode, done.stderr) == (0, b""), done.stderr
     assert len(done.stdout.splitlines()) == 2

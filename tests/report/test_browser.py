@@ -12,7 +12,7 @@ import pytest
 from ringleader.report.page import render
 from ringleader.scaling import Run
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.long]
 
 FLAGS = (
     "--headless",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,28 @@ from ringleader.job import Family, Host, Mpi
 from ringleader.rank_placement import HostFacts
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "run"
+
+
+STARTS = frozenset({"subprocess.Popen", "os.posix_spawn", "os.fork", "os.system"})
+_pure: list[str] = []
+"""The test that runs, if it is one that starts nothing."""
+
+
+def _audit(event: str, _arguments: object) -> None:
+    if event in STARTS and _pure:
+        raise AssertionError(f"{_pure[0]} starts a process: mark it pytest.mark.process")
+
+
+sys.addaudithook(_audit)
+
+
+@pytest.fixture(autouse=True)
+def starts_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What `make test-quick` runs starts no process, or it would not be quick for long."""
+    if request.node.get_closest_marker("process") is None:
+        _pure.append(request.node.nodeid)
+    yield
+    _pure.clear()
 
 
 @pytest.fixture(scope="session")

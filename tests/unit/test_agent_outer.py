@@ -15,6 +15,8 @@ import pytest
 from ringleader.launch.supervision.agent_connections import AgentServer
 from ringleader.ranks import agent, job_directory, protocol
 
+pytestmark = pytest.mark.process
+
 TOKEN = "secret"
 
 

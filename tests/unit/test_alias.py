@@ -28,6 +28,8 @@ from ringleader.common.util import (
 )
 from ringleader.runner.util.threads import in_thread
 
+pytestmark = pytest.mark.process
+
 INSTALL = "import ringleader.alias; ringleader.alias.install()\n"
 INJECT = Path(directory()).parents[1] / "ranks" / "python_startup"
 

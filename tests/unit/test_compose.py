@@ -112,6 +112,7 @@ def test_golden(name: str) -> None:
 
 
 @pytest.mark.skipif(SHELLCHECK is None, reason="needs shellcheck")
+@pytest.mark.process
 def test_shellcheck_finds_nothing(tmp_path: Path) -> None:
     paths = []
     for name, request in CASES.items():
@@ -337,6 +338,7 @@ def test_variables_come_back_from_yaml(values: dict[str, str]) -> None:
     assert {name: interpolated(value) for name, value in read.items()} == values
 
 
+@pytest.mark.process
 def test_sshd_reads_every_value_as_it_was_given(tmp_path: Path, sshd_program: str) -> None:
     """``sshd -T`` prints what it understood."""
     key = tmp_path / "key"

@@ -61,6 +61,7 @@ def test_several_hosts_are_several_documents(call: Any) -> None:
     assert set(json.loads(out)) == {"node1/compose.yaml", "node2/compose.yaml"}
 
 
+@pytest.mark.process
 def test_a_directory_holds_keys_that_fit_each_other(call: Any, tmp_path: Path) -> None:
     directory = tmp_path / "app"
     code, out, err = call(*WORDS, "-o", directory)

@@ -28,6 +28,7 @@ PATHS = (
 )
 
 
+@pytest.mark.process
 def test_every_path_is_the_same_module_and_is_loaded_once() -> None:
     code = f"""
 import importlib, sys, ringleader.alias

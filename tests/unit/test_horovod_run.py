@@ -111,6 +111,7 @@ def test_basics_of_mpi_ops() -> None:
 
 
 @pytest.mark.mpi
+@pytest.mark.process
 def test_a_job_in_horovods_words() -> None:
     def rank() -> int:
         import ringleader.torch as hvd

@@ -238,6 +238,7 @@ def test_identity_differs_where_the_boot_or_the_namespace_does(tmp_path):
         ("what?", "unknown"),
     ],
 )
+@pytest.mark.process
 def test_version_of_an_mpi(tmp_path, says, version):
     mpirun = tmp_path / "mpirun"
     mpirun.write_text(f"#!/bin/sh\nprintf '{says}\\n'\n")

@@ -30,6 +30,8 @@ from ringleader.images.instructions import (
 )
 from ringleader.images.recipe_fields import LINE, TEXT
 
+pytestmark = pytest.mark.process
+
 
 def rendered(*steps: Step, test: tuple[str, ...] = ()) -> str:
     stages = (Stage(name="image", base="debian:12", steps=steps),)

@@ -16,6 +16,8 @@ import pytest
 from ringleader.images.blocks.account import Account
 from ringleader.images.blocks.sshd import Sshd, client, server
 
+pytestmark = pytest.mark.process
+
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:/sbin:/usr/bin")
 needs_sshd = pytest.mark.skipif(
     SSHD is None or shutil.which("ssh-keygen") is None, reason="openssh-server is not installed"

@@ -158,6 +158,7 @@ def test_a_reference_to_an_earlier_variable_stays_one() -> None:
 @given(some.lists(VALUES, min_size=1, max_size=5))
 @example(["a\\", "# b", "<<EOF", "%post"])
 @example(["x " * 200])
+@pytest.mark.process
 def test_written_lines_come_out_of_a_shell(lines: list[str]) -> None:
     lines = [line for line in lines if fits(LINE, line)]
     text = rendered(
@@ -191,6 +192,7 @@ def test_a_path_of_the_image_comes_back(value: str) -> None:
 @given(VALUES)
 @example("torch==2.8.0")
 @example("a[b]>=1,<2")
+@pytest.mark.process
 def test_a_requirement_is_one_word_of_pip(value: str) -> None:
     if fits(REQUIREMENT, value):
         text = rendered(Run(commands=(shell("printf", "%s", value),)))
@@ -235,6 +237,7 @@ def test_a_recipe_is_refused_or_its_values_come_back(label: str, variable: str) 
         (('echo "a \' b" | cat',), 0, "a ' b\n"),
     ],
 )
+@pytest.mark.process
 def test_a_chain_stops_at_the_first_failure(commands: tuple[str, ...], code: int, out: str) -> None:
     for text in ("\n".join(chain(commands)), only(rendered(Run(commands=commands)), "RUN")[0][0]):
         done = subprocess.run(["sh", "-c", text], capture_output=True, text=True, timeout=60, check=False)

@@ -89,6 +89,7 @@ def test_hadolint_has_nothing_to_say(linted: dict[str, list[str]], name: str) ->
     assert linted[name] == []
 
 
+@pytest.mark.process
 def test_hadolint_has_nothing_to_say_of_mirrors(tmp_path: Path) -> None:
     files = []
     for name, mirrors in {"pytorch-2.8-roce": ("cn",), "horovod-0.11": ("cn", "keep=true")}.items():
@@ -97,6 +98,7 @@ def test_hadolint_has_nothing_to_say_of_mirrors(tmp_path: Path) -> None:
     assert json.loads(hadolint(*files)) == []
 
 
+@pytest.mark.process
 def test_hadolint_does_see_faults(tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text("FROM debian\nRUN cd /tmp && pip install torch\n")
     codes = {one["code"] for one in json.loads(hadolint(tmp_path / "Dockerfile"))}
@@ -244,5 +246,6 @@ def scripts(whole: str) -> list[str]:
 
 
 @every_profile
+@pytest.mark.process
 def test_shellcheck_has_nothing_to_say(checked: dict[str, list[str]], name: str) -> None:
     assert checked[name] == []

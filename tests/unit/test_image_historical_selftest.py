@@ -16,6 +16,8 @@ from ringleader.images.blocks import historical_selftest
 from ringleader.images.instructions import Run
 from ringleader.images.stage_steps import ImageContext
 
+pytestmark = pytest.mark.process
+
 HISTORICAL = ("tensorflow-1.12-verbs", "horovod-0.11", "all-frameworks-2019")
 PROGRAMS = {
     "ldconfig": "echo libcuda.so.1",

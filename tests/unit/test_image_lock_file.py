@@ -106,11 +106,13 @@ def ask(asked: lock_file.Question, tmp_path: Path, program: str, seconds: float 
     return pip_resolver.ask(asked, environ={"PYTHONPATH": str(tmp_path)}, directory=tmp_path, seconds=seconds)
 
 
+@pytest.mark.process
 def test_pip_s_report(asked: lock_file.Question, tmp_path: Path) -> None:
     report = {"install": [item("a", "1")]}
     assert ask(asked, tmp_path, f"print({json.dumps(report)!r})") == report
 
 
+@pytest.mark.process
 def test_pip_s_own_words_without_credentials(asked: lock_file.Question, tmp_path: Path) -> None:
     program = "import sys; sys.exit('Looking in https://me:secret@i.example.org/simple\\nERROR: no torch==9')"
     with pytest.raises(RefusedError) as caught:
@@ -120,11 +122,13 @@ def test_pip_s_own_words_without_credentials(asked: lock_file.Question, tmp_path
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.process
 def test_pip_that_hangs(asked: lock_file.Question, tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="did not end within 1 s"):
         ask(asked, tmp_path, "import time; time.sleep(600)", seconds=1.0)
 
 
+@pytest.mark.process
 def test_pip_that_prints_nonsense(asked: lock_file.Question, tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="finds no packages"):
         ask(asked, tmp_path, "print('{')")

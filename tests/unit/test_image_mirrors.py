@@ -114,6 +114,7 @@ def run(tmp_path: Path):
         ("ubuntu", "sources.list", PORTS, ["http://m.example/x/ubuntu-ports/", "http://m.example/x/ubuntu"]),
     ],
 )
+@pytest.mark.process
 def test_apt_asks_the_mirror_and_its_sources_are_as_before(
     run,
     family: str,
@@ -127,12 +128,14 @@ def test_apt_asks_the_mirror_and_its_sources_are_as_before(
     assert left == sources
 
 
+@pytest.mark.process
 def test_a_named_set_stands_for_further_lists(run) -> None:
     asked, left = run(step_with(Mirrors(set="cn"), "apt-get update"), CUDA, name="sources.list.d/cuda.list")
     assert "https://developer.download.nvidia.cn/compute/cuda/repos/ubuntu2404/x86_64 /" in asked
     assert left == CUDA
 
 
+@pytest.mark.process
 def test_what_apt_says_is_what_the_step_says(run) -> None:
     run(step_with(Mirrors(apt="http://m.example"), "apt-get update"), DEBIAN, code=100)
 
@@ -160,6 +163,7 @@ def test_pip_and_conda_ask_theirs_in_that_step_only() -> None:
     assert none.commands == ("pip install --no-index x.whl",)
 
 
+@pytest.mark.process
 def test_conda_remembers_no_mirror(tmp_path: Path) -> None:
     notes = tmp_path / "venv/conda-meta"
     notes.mkdir(parents=True)

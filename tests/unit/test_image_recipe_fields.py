@@ -23,6 +23,8 @@ from ringleader.images.recipe_fields import Sort
 from ringleader.images.recipe_parser import key_of
 from ringleader.images.values import is_needed
 
+pytestmark = pytest.mark.process
+
 KEYS = [
     (kind, field)
     for kind in (None, *KINDS)

@@ -255,6 +255,7 @@ def test_every_command_has_help(call: Call, name: str) -> None:
 
 
 @pytest.mark.parametrize("words", ["'image', 'render', 'pytorch-cpu'", "'image', 'list'"])
+@pytest.mark.process
 def test_rendering_loads_nothing_heavy(words: str) -> None:
     found = loaded(f"from ringleader.cli.main import main; main([{words}])")
     assert found.isdisjoint({*HEAVY, "yaml", "aiohttp", "asyncio", "ssl"} - {"tabulate"})

@@ -78,6 +78,7 @@ def test_nothing_tells_of_this_machine(wheel: Path) -> None:
     assert modes <= {0o100644, 0o100755}
 
 
+@pytest.mark.process
 def test_pip_installs_it_and_it_runs_alone(wheel: Path, tmp_path: Path) -> None:
     target = tmp_path / "there"
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")

@@ -14,6 +14,8 @@ from ringleader.errors import RefusedError, RequestError
 from ringleader.kube.credential_plugin import ExecPlugin, ExecSpec
 from ringleader.kube.credentials import TokenFile
 
+pytestmark = pytest.mark.process
+
 V1 = "client.authentication.k8s.io/v1"
 
 

@@ -111,6 +111,7 @@ def test_several_files(tmp_path: Path, value: str, context: str | None, expected
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is the judge")
 @pytest.mark.parametrize("value", ["first:second", "missing:second:first"])
 @pytest.mark.parametrize("context", [None, "one", "two", "three"])
+@pytest.mark.process
 def test_kubectl_chooses_the_same(tmp_path: Path, value: str, context: str | None) -> None:
     write(tmp_path, "first", FIRST), write(tmp_path, "second", SECOND)
     paths = ":".join(str(tmp_path / name) for name in value.split(":"))

@@ -287,6 +287,7 @@ def by_name(objects: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, An
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not here")
+@pytest.mark.process
 def test_kustomize_builds_the_base_and_an_overlay() -> None:
     version = runpy.run_path(str(ROOT / "scripts/deploy_files.py"))["IMAGE"]
     base = said("kubectl", "kustomize", str(ROOT / "deploy/kustomize/base"))
@@ -297,6 +298,7 @@ def test_kustomize_builds_the_base_and_an_overlay() -> None:
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not here")
+@pytest.mark.process
 def test_kustomize_components_switch_on_what_is_off(tmp_path: Path) -> None:
     version = runpy.run_path(str(ROOT / "scripts/deploy_files.py"))["IMAGE"]
     shutil.copytree(ROOT / "deploy/kustomize", tmp_path / "kustomize")

@@ -125,6 +125,7 @@ def program(path: Path, text: str) -> None:
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
 
+@pytest.mark.process
 def test_the_launcher_waits_until_all_names_resolve(tmp_path: Path) -> None:
     asked = tmp_path / "asked"
     late = f"""
@@ -141,6 +142,7 @@ case "$2" in train-worker-1.*) test -e {asked}.late || {{ touch {asked}.late; ex
     ]
 
 
+@pytest.mark.process
 def test_the_launcher_gives_up_and_names_the_host(tmp_path: Path) -> None:
     limit = {"wait-limit": "1"}
     done = run_launcher(tmp_path, 'test "$2" = train-launcher.train', **limit)
@@ -154,11 +156,13 @@ def test_the_launcher_gives_nobody_up_whose_pod_may_be_queued() -> None:
     assert "until getent" in script and "exit 1" not in script
 
 
+@pytest.mark.process
 def test_the_launcher_does_not_wait_where_it_is_told_not_to(tmp_path: Path) -> None:
     done = run_launcher(tmp_path, "exit 2", **{"wait-for-workers": "off"})
     assert (done.returncode, done.stdout) == (0, "ran --allow-run-as-root\n"), done.stderr
 
 
+@pytest.mark.process
 def test_an_image_without_getent_goes_on(tmp_path: Path) -> None:
     done = run_launcher(tmp_path, None)
     assert (done.returncode, done.stdout) == (0, "ran --allow-run-as-root\n"), done.stderr

@@ -95,6 +95,7 @@ def test_the_lock_waits_names_its_holder_and_survives_the_directorys_end(tmp_pat
             assert (tmp_path / "lab" / saved_state.WORKER).exists()
 
 
+@pytest.mark.process
 def test_a_child_that_outlives_its_parent_keeps_the_lock(tmp_path):
     with saved_state.locked("lab", tmp_path, timeout=5) as lock:
         child = subprocess.Popen(["sleep", "60"], stdin=lock)
@@ -132,6 +133,7 @@ def _ringleader(*words):
     return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
 
 
+@pytest.mark.process
 def test_the_command_line_reports_all_bad_arguments_with_exit_code_2():
     done = _ringleader(
         *("up", "--hosts", "300", "--slots", "0", "--bandwidth", "fast", "--ssh-port", "0"),
@@ -143,6 +145,7 @@ def test_the_command_line_reports_all_bad_arguments_with_exit_code_2():
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.process
 def test_a_dry_run_is_data_on_standard_output_and_makes_nothing():
     done = _ringleader("up", "--dry-run", "--name", "dryrun", "--hosts", "1", "--ssh-port", "34")
     assert done.returncode == 0 and done.stderr == ""

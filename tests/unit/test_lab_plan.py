@@ -74,6 +74,7 @@ def test_golden_of_down():
 
 
 @pytest.mark.parametrize("name", ["up.sh", "up_other.sh", "down.sh"])
+@pytest.mark.process
 def test_what_is_printed_is_a_shell_script(name):
     subprocess.run(["sh", "-n", str(GOLDEN / name)], check=True)
 

@@ -55,6 +55,7 @@ def test_golden_of_up_with_a_tree():
     assert text == path.read_text(), f"{path} differs; UPDATE_GOLDEN=1 writes it anew"
 
 
+@pytest.mark.process
 def test_what_is_printed_is_a_shell_script():
     subprocess.run(["sh", "-n", str(GOLDEN / "up_tree.sh")], check=True)
 
@@ -66,6 +67,7 @@ def test_sessions_have_the_trees_path_and_variables_once_each():
     assert '"LANG=C.UTF-8"' in line and "TMPDIR" not in line
 
 
+@pytest.mark.process
 def test_odd_names_are_quoted_in_the_boot_script():
     odd = "/a'b c;$(d)"
     text = tree_boot_script(LabSpec(), Tree(path=odd, binds=(Bind(source=odd, target=odd),)), 1, LAB)
@@ -211,6 +213,7 @@ def _ringleader(*words):
     return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
 
 
+@pytest.mark.process
 def test_the_command_line_tells_faults_of_the_tree_with_those_of_the_rest():
     done = _ringleader("up", "--root", "/nowhere/at/all", "--bind", "x", "--hosts", "0", "--ssh-port", "34")
     assert done.returncode == 2 and done.stdout == ""
@@ -220,6 +223,7 @@ def test_the_command_line_tells_faults_of_the_tree_with_those_of_the_rest():
     assert done.returncode == 2 and "it goes with --root" in done.stderr
 
 
+@pytest.mark.process
 def test_a_dry_run_prints_the_mounts_and_makes_nothing(tmp_path):
     tree = make_tree(tmp_path / "tree")
     words = ("--root", str(tree), "--bind", f"{tmp_path}:/code", "--name", "drytree", "--ssh-port", "34")

@@ -173,6 +173,7 @@ def descriptors(soft: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
+@pytest.mark.process
 def test_what_is_sent_grows_with_the_ranks_not_with_their_square(supervised: Any) -> None:
     before = sys.getswitchinterval()
     sys.setswitchinterval(0.0005)  # two threads that answer each other, in one interpreter

@@ -19,6 +19,8 @@ from ringleader.launch.mpirun.mpi_discovery import (
     prefix_of,
 )
 
+pytestmark = pytest.mark.process
+
 SAYS = {
     Family.OPENMPI5: "mpirun (Open MPI) 5.0.11\n\nReport bugs to https://www.open-mpi.org/community/help/",
     Family.OPENMPI4: "mpirun.openmpi (OpenRTE) 4.1.4",

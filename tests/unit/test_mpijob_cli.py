@@ -123,6 +123,7 @@ def test_the_crd(call):
 
 
 @pytest.mark.parametrize("argv", [("render", "mpijob", "job.yaml"), ("operator", "crd")])
+@pytest.mark.process
 def test_without_the_extra_it_is_said_what_to_install(argv, tmp_path):
     program = (
         "import sys; sys.modules['yaml'] = None; from ringleader.cli.main import main; main(sys.argv[1:])"

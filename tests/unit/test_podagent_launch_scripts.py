@@ -21,6 +21,8 @@ from ringleader.errors import RefusedError
 from ringleader.podagent import launch_scripts as tools
 from ringleader.podagent.launch_scripts import ScriptVariables, install, install_kubectl
 
+pytestmark = pytest.mark.process
+
 SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name)]
 HOSTS = [f"train-worker-{index}.train.team.svc" for index in range(3)]
 RECORD = """#!/bin/sh

@@ -306,6 +306,7 @@ def test_the_whole_init_container(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "/no/such/file" in capsys.readouterr().err
 
 
+@pytest.mark.process
 def test_it_ends_when_it_is_asked_to(tmp_path: Path) -> None:
     hostfile, tools = tmp_path / "hostfile", tmp_path / "tools"
     tools.mkdir()

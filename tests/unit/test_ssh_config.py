@@ -9,6 +9,8 @@ import pytest
 from ringleader.job import Host, Ssh
 from ringleader.render.ssh_config import quoted, ssh_config_text
 
+pytestmark = pytest.mark.process
+
 H1 = Host(name="h1")
 
 

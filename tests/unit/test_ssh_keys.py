@@ -29,6 +29,7 @@ def said(*argv: str) -> str:
 
 
 @pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.process
 def test_openssh_reads_every_key(kind: str, ssh_keygen: str, tmp_path: Path) -> None:
     made = generate(kind, WORKERS)
     for private, public in (("ssh-privatekey", "ssh-publickey"), ("ssh-hostkey", "ssh-hostkey-public")):
@@ -52,6 +53,7 @@ def test_openssh_reads_every_key(kind: str, ssh_keygen: str, tmp_path: Path) -> 
         ("other-worker-0.other.team.svc", False),
     ],
 )
+@pytest.mark.process
 def test_known_hosts_hold_the_workers_on_any_port(
     name: str, is_known: bool, ssh_keygen: str, tmp_path: Path
 ) -> None:

@@ -14,6 +14,8 @@ from hypothesis import strategies as some
 import ringleader
 from ringleader.ranks import minijson
 
+pytestmark = pytest.mark.process
+
 HEAVY = ("mpi4py", "torch", "numpy", "matplotlib", "jinja2", "cloudpickle", "tabulate")
 
 

@@ -19,6 +19,7 @@ def make_many(place: str) -> None:
             assert (made / "file").read_text() == "there"
 
 
+@pytest.mark.process
 def test_those_who_start_while_others_remove_the_last_one_are_not_disturbed(tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
     several = [context.Process(target=make_many, args=(str(tmp_path),)) for _ in range(4)]

@@ -111,6 +111,7 @@ os.wait()
 """
 
 
+@pytest.mark.process
 def test_a_script_reports_and_its_forked_children_do_not() -> None:
     read, write = os.pipe()
     try:
@@ -126,6 +127,7 @@ def test_a_script_reports_and_its_forked_children_do_not() -> None:
         os.close(write)
 
 
+@pytest.mark.process
 def test_without_a_launcher_nothing_happens() -> None:
     environ = {name: value for name, value in os.environ.items() if name != "RINGLEADER_REPORT_FD"}
     done = subprocess.run(
@@ -149,6 +151,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.process
 def test_spawned_helpers_do_not_take_a_number_for_the_pipe(tmp_path: Path) -> None:
     script = tmp_path / "spawn.py"
     script.write_text(SPAWN)

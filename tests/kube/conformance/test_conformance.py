@@ -45,6 +45,7 @@ async def _uninstall(server: Server) -> None:
         await http.call("DELETE", path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
 def test_check(check: Check, place: tuple[Server, FakeCluster | None]) -> None:
     server, fake = place

@@ -15,6 +15,7 @@ SHORT = 1.0
 """Seconds until a check gives up waiting for what cannot come."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("feature", ALL)
 def test_a_missing_feature_is_noticed(feature: str) -> None:
     claiming = [check for check in CHECKS if feature in check.proves]
