@@ -15,7 +15,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from ringleader.lab import fault_injection, kernel_state, saved_state
+from ringleader.lab import fault_injection, host_status, kernel_state, saved_state
 from ringleader.lab.saved_state import Lab, LabHost
 
 MPI_SCRIPT = """
@@ -248,7 +248,7 @@ class Trial:
         for path in self._of_the_job():
             shutil.rmtree(path, ignore_errors=True)
         shutil.rmtree(self.tmp, ignore_errors=True)
-        for row in fault_injection.status(self.lab) if self.lab else ():
+        for row in host_status.status(self.lab) if self.lab else ():
             if row.state != "up":
                 assert self.lab is not None
                 fault_injection.heal(self.lab, row.host)

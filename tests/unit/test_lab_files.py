@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from ringleader.errors import LabError, RefusedError
 from ringleader.lab import etc_hosts, requirements, saved_state
-from ringleader.lab.setup_plan import to_json
-from ringleader.lab.spec import LabSpec
+from ringleader.lab.spec import LabSpec, to_json
 
 BEFORE = [
     b"",

@@ -9,21 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from ringleader.lab.actions import shell_line
+from ringleader.lab.actions import script, shell_line
 from ringleader.lab.config_files import session_variables
-from ringleader.lab.setup_plan import (
-    Machine,
-    Remains,
-    cut_steps,
-    down_phase,
-    from_json,
-    network_steps,
-    script,
-    shaping,
-    to_json,
-    up_phases,
-)
-from ringleader.lab.spec import LabSpec
+from ringleader.lab.network import cut_steps, network_steps, shaping
+from ringleader.lab.removal_plan import Remains, down_phase
+from ringleader.lab.setup_plan import Machine, up_phases
+from ringleader.lab.spec import LabSpec, from_json, to_json
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "lab"
 MACHINE = Machine(

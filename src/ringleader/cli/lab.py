@@ -15,11 +15,21 @@ from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.errors import Fault, LabError, RequestError
 from ringleader.lab import down as lab_down
-from ringleader.lab import fault_injection, host_shell, kernel_state, requirements, saved_state
+from ringleader.lab import fault_injection, host_shell, host_status, kernel_state, requirements, saved_state
 from ringleader.lab import up as lab_up
-from ringleader.lab.rootfs_inspection import tree_asked_for
-from ringleader.lab.setup_plan import directory_of, down_phase, script, up_phases
-from ringleader.lab.spec import DEFAULT_NAME, LabSpec, check_name, format_rate, free_subnet, spec_of
+from ringleader.lab.actions import script
+from ringleader.lab.removal_plan import down_phase
+from ringleader.lab.rootfs_inspection import rootfs_of_options
+from ringleader.lab.setup_plan import up_phases
+from ringleader.lab.spec import (
+    DEFAULT_NAME,
+    LabSpec,
+    check_name,
+    directory_of,
+    format_rate,
+    free_subnet,
+    spec_of,
+)
 
 _DRY_RUN = Option(["--dry-run"], is_flag=True, help="Print, as a shell script, what would be done.")
 _NAME = Option(
@@ -89,7 +99,7 @@ def up(options: UpOptions) -> None:
     present = _spec_of_present(name)
     known = present.subnet if present else None
     place = directory_of(name, str(saved_state.ROOT))
-    tree, faults = tree_asked_for(options.root, options.bind, lab_directory=place)
+    tree, faults = rootfs_of_options(options.root, options.bind, lab_directory=place)
     spec = spec_of(
         name=name,
         hosts=options.hosts,
@@ -196,11 +206,11 @@ def status(options: StatusOptions) -> None:
     if options.only:
         print(getattr(lab, options.only))
         return
-    rows = fault_injection.status(lab)
+    rows = host_status.status(lab)
     show(options.json, _status_document(lab, rows), lambda: _status_table(rows))
 
 
-def _status_table(rows: tuple[fault_injection.HostStatus, ...]) -> str:
+def _status_table(rows: tuple[host_status.HostStatus, ...]) -> str:
     from tabulate import tabulate
 
     header = ["host", "address", "slots", "rate", "state", "sshd"]
@@ -211,7 +221,7 @@ def _status_table(rows: tuple[fault_injection.HostStatus, ...]) -> str:
     return f"{tabulate(table, headers=header)}\n"
 
 
-def _status_document(lab: saved_state.Lab, rows: tuple[fault_injection.HostStatus, ...]) -> dict[str, object]:
+def _status_document(lab: saved_state.Lab, rows: tuple[host_status.HostStatus, ...]) -> dict[str, object]:
     return {
         "name": lab.name,
         "subnet": lab.subnet,

@@ -58,6 +58,23 @@ class RemoveHostsBlock:
 Step = MakeDirectory | WriteFile | Command | AddHostsBlock | RemoveHostsBlock
 
 
+@dataclass(frozen=True, kw_only=True)
+class Phase:
+    """Steps that are shown to a person as one."""
+
+    title: str
+    steps: tuple[Step, ...]
+
+
+def script(phases: tuple[Phase, ...]) -> str:
+    """Return a shell script that does what these phases do."""
+    parts = ["#!/bin/sh\nset -e\n"]
+    for phase in phases:
+        parts.append(f"\n# {phase.title}\n")
+        parts += [f"{shell_line(step)}\n" for step in phase.steps]
+    return "".join(parts)
+
+
 def shell_line(step: Step) -> str:
     """Return the step as a line (or a here-document) of a shell script that does the same."""
     if isinstance(step, MakeDirectory):

@@ -1,4 +1,4 @@
-"""Every file that a lab writes, as text. Pure."""
+"""The configuration files that a lab writes: hostfile, ssh, sshd, /etc/hosts. Pure."""
 
 from __future__ import annotations
 
@@ -102,56 +102,3 @@ def hosts_on_head(spec: LabSpec, missing_names: tuple[str, ...]) -> str:
     lines = [f"{spec.address(number)} {name}" for number, name in enumerate(spec.host_names, 1)]
     lines.append(" ".join([spec.head_address, *missing_names, f"{spec.name}-head"]))
     return "\n".join(lines) + "\n"
-
-
-def boot_script(spec: LabSpec, number: int, directory: str) -> str:
-    """Return the script that turns fresh network, mount, UTS and IPC namespaces into a host.
-
-    ``/run`` becomes private (sshd wants ``/run/sshd``) except for the lab's directory.
-    """
-    own = f"{directory}/h{number}"
-    etc = f"{own}/run/etc"
-    name = spec.host_names[number - 1]
-    private_tmp = f"\nmount -n -t tmpfs -o mode=1777 tmpfs {SHARED_TMP}" if spec.private_tmp else ""
-    return f"""\
-set -e
-echo {name} > /proc/sys/kernel/hostname
-# Copies of other namespaces' mounts would keep those namespaces alive after their end.
-if mountpoint -q /run/netns; then umount -n -l /run/netns; fi
-mount -n -t tmpfs -o mode=1777 tmpfs /dev/shm
-mount -n -t tmpfs -o mode=1777 tmpfs {OWN_TMP}{private_tmp}
-mount -n -t sysfs -o ro sysfs {own}/sys
-if [ -d /sys/fs/cgroup ]; then mount -n --rbind /sys/fs/cgroup {own}/sys/fs/cgroup; fi
-mount -n --move {own}/sys /sys
-mount -n -t tmpfs -o mode=755 tmpfs {own}/run
-mkdir -p {own}/run/sshd {own}/run/lock {own}/run{directory.removeprefix("/run")}
-mount -n --bind {directory} {own}/run{directory.removeprefix("/run")}
-# A mount on /etc/hosts itself would vanish as soon as anyone on the machine replaces that file by renaming.
-mkdir -p {etc}/upper {etc}/work
-cp {own}/hosts {etc}/upper/hosts
-echo {name} > {etc}/upper/hostname
-mount -n -t overlay -o lowerdir=/etc,upperdir={etc}/upper,workdir={etc}/work overlay /etc ||
-    mount -n --bind {own}/hosts /etc/hosts
-mount -n --move {own}/run /run
-cd /
-# The next child is process 1 of the host: when it dies, the kernel kills everything on the host.
-exec unshare --pid sh -c "setsid sh {own}/first.sh >> {own}/boot.log 2>&1 &"
-"""
-
-
-def first_script(spec: LabSpec, number: int, directory: str, *, sshd: str) -> str:
-    """Return the script that becomes a host's process 1: its own /proc, then sshd in its place.
-
-    Hosts share ``/tmp``, and MPIs call their directories there after process numbers alone. So each host
-    counts its processes from another number on.
-    """
-    own = f"{directory}/h{number}"
-    return f"""\
-set -e
-mount -n -t proc proc /proc
-last=/proc/sys/kernel/ns_last_pid
-if [ -w $last ]; then
-    echo $(($(cat /proc/sys/kernel/pid_max) / {len(spec.host_names) + 1} * {number})) > $last
-fi
-exec {sshd} -D -f {own}/sshd_config -E {own}/sshd.log
-"""

@@ -13,7 +13,8 @@ from pathlib import Path
 from ringleader.errors import Fault, LabError
 from ringleader.lab import etc_hosts, kernel_state, saved_state
 from ringleader.lab.actions import carry_out
-from ringleader.lab.setup_plan import Remains, directory_of, kill_step, netns_steps, network_removal_steps
+from ringleader.lab.removal_plan import Remains, kill_step, netns_steps, network_removal_steps
+from ringleader.lab.spec import directory_of
 
 
 def down(name: str, *, root: Path = saved_state.ROOT, timeout: float = 30.0) -> bool:

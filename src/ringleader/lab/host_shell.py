@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ringleader.errors import Fault, LabError
 from ringleader.lab import kernel_state, requirements
 from ringleader.lab.config_files import session_variables
-from ringleader.lab.rootfs_inspection import look
+from ringleader.lab.rootfs_inspection import rootfs_facts
 from ringleader.lab.saved_state import Lab, LabHost
 
 _TALK = ("TERM", "COLORTERM", "LANG", "LANGUAGE", "TZ")
@@ -44,14 +44,14 @@ def environment(lab: Lab, environ: Mapping[str, str]) -> dict[str, str]:
     if lab.spec.tree is None:
         return {**environ, **own}
     kept = {name: value for name, value in environ.items() if name in _TALK or name.startswith("LC_")}
-    facts = look(lab.spec.tree)
+    facts = rootfs_facts(lab.spec.tree)
     account = {"HOME": "/root", "USER": "root", "LOGNAME": "root", "SHELL": facts.shell}
     return {**kept, **account, **dict(facts.environment), "PATH": facts.search_path, **own}
 
 
 def shell_of(lab: Lab, environ: Mapping[str, str]) -> str:
     """Return the program that ``lab shell`` opens."""
-    return look(lab.spec.tree).shell if lab.spec.tree else environ.get("SHELL", "/bin/sh")
+    return rootfs_facts(lab.spec.tree).shell if lab.spec.tree else environ.get("SHELL", "/bin/sh")
 
 
 def argv_on(host: LabHost, command: tuple[str, ...]) -> tuple[str, ...]:

@@ -12,7 +12,8 @@ from typing import Any
 
 from ringleader.errors import Fault, LabError
 from ringleader.lab import etc_hosts, saved_state
-from ringleader.lab.setup_plan import Remains, directory_of
+from ringleader.lab.removal_plan import Remains
+from ringleader.lab.spec import directory_of
 
 NAMESPACES = Path("/run/netns")
 MADE_NETNS = ".netns"

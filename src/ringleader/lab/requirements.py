@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ringleader.errors import Fault, RefusedError
-from ringleader.lab.rootfs_inspection import look
+from ringleader.lab.rootfs_inspection import rootfs_facts
 from ringleader.lab.setup_plan import Machine
 from ringleader.lab.spec import LabSpec
 
@@ -87,7 +87,7 @@ def machine(spec: LabSpec, environ: Mapping[str, str], root: Path) -> Machine:
     """Return what the plan has to know of this machine."""
     full = socket.gethostname()
     own = tuple(dict.fromkeys([full, full.split(".")[0]]))
-    tree = look(spec.tree) if spec.tree else None
+    tree = rootfs_facts(spec.tree) if spec.tree else None
     return Machine(
         root=str(root),
         head_names=own,

@@ -45,7 +45,7 @@ class Bind:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tree:
+class Rootfs:
     """What ``lab up --root`` asks for."""
 
     path: str
@@ -58,7 +58,7 @@ class Tree:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TreeFacts:
+class RootfsFacts:
     """What was found in a tree."""
 
     sshd: str = ""
@@ -133,8 +133,8 @@ def read_set_env(text: str) -> tuple[tuple[str, str], ...]:
     return ()
 
 
-def tree_from(content: Mapping[str, Any] | None) -> Tree | None:
+def rootfs_from_json(content: Mapping[str, Any] | None) -> Rootfs | None:
     """Return the tree of a lab's state file; KeyError and TypeError where it is none."""
     if content is None:
         return None
-    return Tree(path=content["path"], binds=tuple(Bind(**bind) for bind in content["binds"]))
+    return Rootfs(path=content["path"], binds=tuple(Bind(**bind) for bind in content["binds"]))

@@ -8,8 +8,8 @@ from pathlib import Path
 from ringleader.errors import Fault
 from ringleader.lab.rootfs import (
     Bind,
-    Tree,
-    TreeFacts,
+    Rootfs,
+    RootfsFacts,
     bind_faults,
     parse_bind,
     read_environment,
@@ -37,9 +37,9 @@ MOUNT_PLACES = (
 """A symbolic link here would lead the mounts out of the tree, into the machine's own."""
 
 
-def tree_asked_for(
+def rootfs_of_options(
     root: str | None, binds: tuple[str, ...], *, lab_directory: str
-) -> tuple[Tree | None, list[Fault]]:
+) -> tuple[Rootfs | None, list[Fault]]:
     """Return the tree that ``--root`` and ``--bind`` mean, with every fault of theirs."""
     if root is None:
         hint = "without --root the hosts see all of the machine's files"
@@ -52,17 +52,17 @@ def tree_asked_for(
             read.append(replace(bind, source=str(Path(bind.source).resolve())))
         except ValueError as error:
             faults.append(Fault(where="--bind", what=str(error), hint="for example --bind ~/code:/code:ro"))
-    tree = Tree(path=str(Path(root).resolve()), binds=tuple(read))
-    return tree, [*faults, *tree_faults(tree, lab_directory=lab_directory)]
+    tree = Rootfs(path=str(Path(root).resolve()), binds=tuple(read))
+    return tree, [*faults, *rootfs_faults(tree, lab_directory=lab_directory)]
 
 
-def look(tree: Tree) -> TreeFacts:
+def rootfs_facts(tree: Rootfs) -> RootfsFacts:
     """Return what is in the tree; a file that can't be read counts as absent."""
     top = Path(tree.path)
     sshd = next((place for place in SSHD_PLACES if _is_program(top, place)), "")
     shell = "/bin/bash" if _is_program(top, "/bin/bash") else "/bin/sh"
     shadow = _text(top / "etc/shadow").splitlines()
-    return TreeFacts(
+    return RootfsFacts(
         sshd=sshd,
         shell=shell,
         environment=(
@@ -73,7 +73,7 @@ def look(tree: Tree) -> TreeFacts:
     )
 
 
-def tree_faults(tree: Tree, *, lab_directory: str) -> list[Fault]:
+def rootfs_faults(tree: Rootfs, *, lab_directory: str) -> list[Fault]:
     """Return everything that keeps hosts from having this tree as their root."""
     faults = bind_faults(tree.binds, lab_directory=lab_directory)
     top = Path(tree.path)
@@ -87,7 +87,7 @@ def tree_faults(tree: Tree, *, lab_directory: str) -> list[Fault]:
         return [*faults, Fault(where="--root", what=what, hint="an image's tree, unpacked")]
     if top == Path("/"):
         return [*faults, Fault(where="--root", what="/ is the machine's own", hint="leave --root out")]
-    facts = look(tree)
+    facts = rootfs_facts(tree)
     if not facts.sshd:
         hint = "install openssh-server in the image; looked for " + ", ".join(SSHD_PLACES)
         faults.append(Fault(where="--root", what=f"{tree.path} has no sshd", hint=hint))

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ringleader.errors import Fault, LabError, RequestError
-from ringleader.lab.setup_plan import directory_of, from_json
-from ringleader.lab.spec import DEFAULT_NAME, LabSpec, check_name
+from ringleader.lab.spec import DEFAULT_NAME, LabSpec, check_name, directory_of, from_json
 
 ROOT = Path("/run/ringleader/lab")
 """All labs of this machine; like them, it does not outlive a restart of the machine."""
@@ -57,6 +56,10 @@ class Lab:
     """Seconds added to each frame."""
     directory: str
     spec: LabSpec
+
+    def number(self, host: LabHost) -> int:
+        """Return a host's number, from 1."""
+        return self.hosts.index(host) + 1
 
 
 def lab_of(spec: LabSpec, root: Path = ROOT) -> Lab:

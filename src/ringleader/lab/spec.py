@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from ringleader.errors import Fault, RequestError
-from ringleader.lab.rootfs import Tree
+from ringleader.lab.rootfs import Rootfs, rootfs_from_json
 
 DEFAULT_NAME = "lab"
 MAX_HOSTS = 250
@@ -40,7 +41,7 @@ class LabSpec:
     """IPv4 network of the lab: hosts count from its first address, the head has its last one."""
     private_tmp: bool = False
     """Give each host an own empty ``/tmp``; otherwise it is the machine's, like a shared file system."""
-    tree: Tree | None = None
+    tree: Rootfs | None = None
     """Root file system of the hosts; ``None``: the machine's own."""
 
     @property
@@ -75,6 +76,11 @@ class LabSpec:
     def namespace(self, number: int) -> str:
         """Network namespace of host ``number``."""
         return f"rl-{self.name}-h{number}"
+
+
+def directory_of(name: str, root: str) -> str:
+    """Return where a lab keeps its files."""
+    return f"{root}/{name}"
 
 
 def parse_rate(text: str) -> int:
@@ -119,7 +125,7 @@ def spec_of(
     ssh_port: int,
     subnet: str,
     private_tmp: bool,
-    tree: Tree | None = None,
+    tree: Rootfs | None = None,
     further: Iterable[Fault] = (),
 ) -> LabSpec:
     """Return the request that these words make; RequestError with every fault, ``further`` ones included."""
@@ -205,3 +211,19 @@ def free_subnet(taken: Iterable[str]) -> str:
     raise RequestError(
         Fault(where="--subnet", what="all of 10.213.0.0/16 is in use", hint="give a private /24 yourself")
     )
+
+
+def to_json(spec: LabSpec) -> str:
+    """Return the lab's state file."""
+    return json.dumps({"format": 1, "spec": asdict(spec)}, indent=2) + "\n"
+
+
+def from_json(text: str) -> LabSpec:
+    """Read a state file back; ValueError where it is none of ours."""
+    try:
+        content = json.loads(text)
+        if content["format"] != 1:
+            raise ValueError(f"format {content['format']}")
+        return LabSpec(**content["spec"] | {"tree": rootfs_from_json(content["spec"].get("tree"))})
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(str(error)) from error

@@ -74,7 +74,7 @@ def between_hosts(lab: Lab, start: LabHost, end: LabHost, *, timeout: float) -> 
 def _fault(lab: Lab, host: LabHost, what: str) -> Fault:
     said = []
     for log in ("boot.log", "sshd.log"):
-        path = Path(lab.directory, f"h{lab.hosts.index(host) + 1}", log)
+        path = Path(lab.directory, f"h{lab.number(host)}", log)
         if path.exists():
             said += path.read_text(errors="replace").splitlines()[-5:]
     return Fault(where=host.name, what="; ".join([what, *said]))

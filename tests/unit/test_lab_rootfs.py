@@ -12,10 +12,11 @@ import pytest
 
 from ringleader.errors import LabError
 from ringleader.lab import rootfs_inspection, saved_state
-from ringleader.lab.rootfs import Bind, Tree, parse_bind, read_environment, read_set_env
-from ringleader.lab.rootfs_boot_scripts import tree_boot_script
-from ringleader.lab.setup_plan import Machine, from_json, script, to_json, up_phases
-from ringleader.lab.spec import LabSpec
+from ringleader.lab.actions import script
+from ringleader.lab.boot_scripts import rootfs_boot_script
+from ringleader.lab.rootfs import Bind, Rootfs, parse_bind, read_environment, read_set_env
+from ringleader.lab.setup_plan import Machine, up_phases
+from ringleader.lab.spec import LabSpec, from_json, to_json
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "lab"
 LAB = "/run/ringleader/lab/lab"
@@ -27,7 +28,7 @@ MACHINE = Machine(
     cores=2,
     variables=(("LANG", "C.UTF-8"), ("PATH", "never this one")),
 )
-TREE = Tree(
+TREE = Rootfs(
     path="/srv/an image's tree",
     binds=(
         Bind(source="/home/me/my code", target="/code", read_only=True),
@@ -70,7 +71,7 @@ def test_sessions_have_the_trees_path_and_variables_once_each():
 @pytest.mark.process
 def test_odd_names_are_quoted_in_the_boot_script():
     odd = "/a'b c;$(d)"
-    text = tree_boot_script(LabSpec(), Tree(path=odd, binds=(Bind(source=odd, target=odd),)), 1, LAB)
+    text = rootfs_boot_script(LabSpec(), Rootfs(path=odd, binds=(Bind(source=odd, target=odd),)), 1, LAB)
     done = subprocess.run(["sh", "-n"], input=text, text=True, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "mount -n --bind '/a'\"'\"'b c;$(d)' lower" in text
@@ -120,7 +121,7 @@ def test_binds_that_are_none(text):
 
 
 def _whats(root, *binds):
-    return [str(fault) for fault in rootfs_inspection.tree_asked_for(root, binds, lab_directory=LAB)[1]]
+    return [str(fault) for fault in rootfs_inspection.rootfs_of_options(root, binds, lab_directory=LAB)[1]]
 
 
 def test_a_tree_with_an_sshd_has_no_fault(tmp_path):
@@ -163,7 +164,7 @@ def test_a_file_is_no_root(tmp_path):
 
 def test_what_is_found_in_a_tree(tmp_path):
     tree = make_tree(tmp_path / "tree")
-    bare = rootfs_inspection.look(Tree(path=str(tree)))
+    bare = rootfs_inspection.rootfs_facts(Rootfs(path=str(tree)))
     assert (bare.sshd, bare.shell, bare.environment, bare.root_is_locked) == (
         "/usr/sbin/sshd",
         "/bin/sh",
@@ -176,7 +177,7 @@ def test_what_is_found_in_a_tree(tmp_path):
     (tree / "etc/ssh/sshd_config").write_text("Port 22\nSetEnv B=d\n")
     (tree / "etc/shadow").write_text("root:!:1::::::\n")
     (tree / "bin/bash").symlink_to("/usr/bin/bash")
-    full = rootfs_inspection.look(Tree(path=str(tree)))
+    full = rootfs_inspection.rootfs_facts(Rootfs(path=str(tree)))
     assert full.search_path == "/opt/venv/bin:/usr/bin"
     assert dict(full.environment)["A"] == "b c" and dict(full.environment)["B"] == "d"
     assert full.shell == "/bin/bash" and full.root_is_locked
@@ -186,7 +187,7 @@ def test_a_link_in_a_tree_is_not_followed_into_the_machine(tmp_path):
     tree = make_tree(tmp_path / "tree")
     (tmp_path / "secret").write_text("PATH=/machine\n")
     (tree / "etc/environment").symlink_to(tmp_path / "secret")
-    assert rootfs_inspection.look(Tree(path=str(tree))).environment == ()
+    assert rootfs_inspection.rootfs_facts(Rootfs(path=str(tree))).environment == ()
 
 
 @pytest.mark.parametrize(

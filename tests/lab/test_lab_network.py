@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from ringleader.lab import fault_injection, host_shell
+from ringleader.lab import host_shell, host_status
 
 pytestmark = pytest.mark.lab
 
@@ -83,7 +83,7 @@ def test_a_cut_link_is_silent_and_a_healed_one_delivers_what_was_sent_meanwhile(
         assert _exchange(connection) == b"x"
         try:
             assert ringleader("lab", "cut", "--name", lab.name, host.name).returncode == 0
-            assert [row.state for row in fault_injection.status(lab)] == ["up", "up", "cut", "up"]
+            assert [row.state for row in host_status.status(lab)] == ["up", "up", "cut", "up"]
             connection.settimeout(2)
             with pytest.raises(TimeoutError):
                 _exchange(connection)
@@ -94,7 +94,7 @@ def test_a_cut_link_is_silent_and_a_healed_one_delivers_what_was_sent_meanwhile(
         assert healed.returncode == 0, healed.stderr
         connection.settimeout(60)
         assert connection.recv(1) == b"x"
-    assert [row.state for row in fault_injection.status(lab)] == ["up"] * 4
+    assert [row.state for row in host_status.status(lab)] == ["up"] * 4
 
 
 def test_kill_ends_everything_on_one_host_and_heal_starts_it_again(lab, ringleader, on_host):
@@ -111,7 +111,7 @@ def test_kill_ends_everything_on_one_host_and_heal_starts_it_again(lab, ringlead
         assert ringleader("lab", "kill", "--name", lab.name, host.name).returncode == 0
         assert remote.wait(timeout=20) == 255
         assert sleeper.wait(timeout=20) != 0
-        rows = {row.host.name: row for row in fault_injection.status(lab)}
+        rows = {row.host.name: row for row in host_status.status(lab)}
         assert (rows[host.name].state, rows[host.name].sshd) == ("dead", False)
         assert (rows[other.name].state, rows[other.name].sshd) == ("up", True)
         refused = ringleader("lab", "exec", "--name", lab.name, host.name, "true")
