@@ -22,9 +22,9 @@ def test_it_tells_what_a_job_would_find(capsys):
 
 
 def test_what_a_container_lacks_is_said():
-    assert shm(0, 0).level is Level.FAIL
-    assert shm(64 << 20, 64 << 20).level is Level.WARN and "--shm-size" in shm(64 << 20, 64 << 20).do
-    assert shm(64 << 30, 60 << 30).level is Level.PASS
-    assert limits((1024, 1024), (-1, -1), -1).level is Level.WARN
+    assert shm(0, 0).level is Level.FAULT
+    assert shm(64 << 20, 64 << 20).level is Level.WARNING and "--shm-size" in shm(64 << 20, 64 << 20).hint
+    assert shm(64 << 30, 60 << 30).level is Level.PASSED
+    assert limits((1024, 1024), (-1, -1), -1).level is Level.WARNING
     found = limits((1024, 524288), (100, 200), 65536)
-    assert found.level is Level.PASS and "locked memory 65536 bytes" in found.what
+    assert found.level is Level.PASSED and "locked memory 65536 bytes" in found.what

@@ -367,7 +367,7 @@ def test_a_check_notes_what_nothing_verifies() -> None:
     for more, said in ((f'sha256 = "{"ab" * 32}"', ()), ("", ("MLNX_OFED 24.10-3.2.5.0",))):
         chosen = selection_of(recipe_parser.recipe(text + more, "test"))
         assert chosen.unverified == said
-        assert len([one for one in check(chosen, load()) if one.rule == "unverified"]) == len(said)
+        assert len([one for one in check(chosen, load()) if one.where == "unverified"]) == len(said)
     [why] = [
         step.why
         for step in steps(made(text.partition("\n")[2].partition("\n")[2]), Run)

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from ringleader.cli.main import ringleader
+from ringleader.finding import fault, gone
 from ringleader.images import bundled_recipes, recipe_parser
 from ringleader.images.check import BAD, NOTHING_NEAR, Finding, Level, Selection, check, clashes, selection_of
-from ringleader.images.check.findings import fault, gone
 from ringleader.images.check.gpus import covers
 from ringleader.images.tables import Cited, load
 from ringleader.images.tables.version_order import key
@@ -330,23 +330,23 @@ CASES = [
 def test_a_rule_finds_what_it_is_for_and_nothing_next_to_it(
     rule: str, level: Level, broken: str, sound: str
 ) -> None:
-    found = [one for one in findings(broken) if one.rule == rule]
+    found = [one for one in findings(broken) if one.where == rule]
     assert [one.level for one in found][:1] == [level], [
-        f"{one.rule}: {one.what}" for one in findings(broken)
+        f"{one.where}: {one.what}" for one in findings(broken)
     ]
-    assert all(one.works for one in found if one.level in BAD), "a fault says what would work"
-    assert not [one.what for one in findings(sound) if one.rule == rule and one.level == level]
+    assert all(one.hint for one in found if one.level in BAD), "a fault says what would work"
+    assert not [one.what for one in findings(sound) if one.where == rule and one.level == level]
 
 
 def test_every_rule_has_a_case() -> None:
     found = set()
     for name in bundled_recipes.names():
         selection = selection_of(recipe_parser.recipe(bundled_recipes.text(name), name))
-        found |= {one.rule for one in clashes(selection, load()) if one.level != Level.EXEMPTION}
+        found |= {one.where for one in clashes(selection, load()) if one.level != Level.EXEMPTION}
     for _, _, broken, sound in CASES:
         for text in (broken, sound):
             selection = selection_of(recipe_parser.recipe(f'name = "x"\n{text}', "x.toml"))
-            found |= {one.rule for one in clashes(selection, load()) if one.level != Level.EXEMPTION}
+            found |= {one.where for one in clashes(selection, load()) if one.level != Level.EXEMPTION}
     assert found <= {case[0] for case in CASES} | {"horovod-set", "base", "secret"}
 
 
@@ -366,13 +366,13 @@ def test_every_rule_has_a_case() -> None:
     ],
 )
 def test_the_nearest_set_that_works_is_told(text: str, rule: str, works: str) -> None:
-    assert [one.works for one in findings(text) if one.rule == rule] == [works]
+    assert [one.hint for one in findings(text) if one.where == rule] == [works]
 
 
 def test_there_is_no_wheel_of_pytorch_1_3_for_cuda_9_0() -> None:
-    found = [one for one in findings(OLD + torch("1.3.0", variant="cu90")) if one.rule == "torch-variant"]
+    found = [one for one in findings(OLD + torch("1.3.0", variant="cu90")) if one.where == "torch-variant"]
     assert [one.what for one in found] == ["PyTorch 1.3.0 has no wheel for CUDA 9.0"]
-    assert found[0].works == "variants: cpu, cu92, cu100, cu101"
+    assert found[0].hint == "variants: cpu, cu92, cu100, cu101"
 
 
 def test_what_rests_on_an_unverified_row_is_a_warning() -> None:
@@ -428,8 +428,8 @@ def test_findings_are_ordered_complete_and_the_same_each_time(selection: Selecti
     levels = [list(Level).index(one.level) for one in found]
     assert levels == sorted(levels)
     assert check(selection, TABLES) == found
-    assert {(one.rule, one.what) for one in found} == {
-        (one.rule, one.what) for one in clashes(selection, TABLES)
+    assert {(one.where, one.what) for one in found} == {
+        (one.where, one.what) for one in clashes(selection, TABLES)
     }
     for one in found:
         assert one.what and not one.what.endswith(".")
@@ -439,9 +439,9 @@ def test_findings_are_ordered_complete_and_the_same_each_time(selection: Selecti
 @settings(max_examples=25, deadline=None)
 @given(SELECTIONS, some.sampled_from(["450", "525.60.13", "535", "580", "600"]))
 def test_a_newer_driver_is_never_too_old(selection: Selection, driver: str) -> None:
-    older = {one.what for one in clashes(replace(selection, driver=driver), TABLES) if one.rule == "driver"}
+    older = {one.what for one in clashes(replace(selection, driver=driver), TABLES) if one.where == "driver"}
     newest = clashes(replace(selection, driver="999"), TABLES)
-    assert not [one for one in newest if one.rule == "driver"]
+    assert not [one for one in newest if one.where == "driver"]
     assert key(driver) < key("580") or not older
 
 
@@ -497,17 +497,17 @@ def test_faults_of_all_recipes_are_told_at_once() -> None:
 
 def test_faults_of_one_cause_propose_the_same_cure() -> None:
     found = check(Selection(base="ubuntu:20.04", torch="2.8.0", has_ringleader=True), load())
-    works = {one.rule: one.works for one in found if one.is_fault}
+    works = {one.where: one.hint for one in found if one.level is Level.FAULT}
     assert works == {"wheel-python": "base ubuntu:24.04", "ringleader-python": "base ubuntu:24.04"}
 
 
 def test_where_gpus_are_named_no_wheel_is_proposed_whose_gpus_nobody_knows() -> None:
     found = check(Selection(base="ubuntu:24.04", torch="2.8.0", gpus=("p100", "b200")), load())
-    assert {one.works for one in found if one.is_fault} == {NOTHING_NEAR}
+    assert {one.hint for one in found if one.level is Level.FAULT} == {NOTHING_NEAR}
 
 
 def test_a_compiler_that_the_base_does_not_package() -> None:
     found = check(Selection(base="debian:12", gcc="9"), load())
-    (fault,) = (one for one in found if one.rule == "gcc")
-    assert fault.is_fault and fault.works == "one of 11, 12"
-    assert not [one for one in check(Selection(base="debian:12", gcc="11"), load()) if one.rule == "gcc"]
+    (fault,) = (one for one in found if one.where == "gcc")
+    assert fault.level is Level.FAULT and fault.hint == "one of 11, 12"
+    assert not [one for one in check(Selection(base="debian:12", gcc="11"), load()) if one.where == "gcc"]

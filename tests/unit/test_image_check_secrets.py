@@ -6,6 +6,7 @@ import pytest
 from tests.unit.image_world import HEAD
 from tests.unit.test_image_dockerfile import toml
 
+from ringleader.finding import Level
 from ringleader.images import bundled_recipes, recipe_parser
 from ringleader.images.check import Finding, check, selection_of
 from ringleader.images.tables import load
@@ -13,7 +14,7 @@ from ringleader.images.tables import load
 
 def found(text: str) -> list[Finding]:
     recipe = recipe_parser.recipe(HEAD + text, "recipe.toml")
-    return [one for one in check(selection_of(recipe), load()) if one.rule == "secret"]
+    return [one for one in check(selection_of(recipe), load()) if one.where == "secret"]
 
 
 def of_variable(name: str, value: str) -> list[Finding]:
@@ -41,7 +42,7 @@ def of_file(path: str) -> list[Finding]:
 )
 def test_a_variable_with_a_secret(name: str) -> None:
     (one,) = of_variable(name, "hunter2")
-    assert one.is_fault
+    assert one.level is Level.FAULT
     assert name in one.what
     assert "hunter2" not in f"{one}"
 
@@ -86,9 +87,9 @@ def test_a_variable_without_one(name: str, value: str) -> None:
 )
 def test_a_file_with_a_secret(path: str) -> None:
     (one,) = of_file(path)
-    assert one.is_fault
+    assert one.level is Level.FAULT
     assert path in one.what
-    assert "mount" in one.works
+    assert "mount" in one.hint
 
 
 @pytest.mark.parametrize(
@@ -111,4 +112,4 @@ def test_a_file_without_one(path: str) -> None:
 @pytest.mark.parametrize("name", bundled_recipes.names())
 def test_no_profile_has_one(name: str) -> None:
     recipe = recipe_parser.recipe(bundled_recipes.text(name), name)
-    assert [one for one in check(selection_of(recipe), load()) if one.rule == "secret"] == []
+    assert [one for one in check(selection_of(recipe), load()) if one.where == "secret"] == []

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ringleader.finding import Level
 from ringleader.images import bundled_recipes, image_assembly, recipe_parser, tables
 from ringleader.images.check import Finding, check, selection_of
 
@@ -75,7 +76,7 @@ def test_each_quoted_part_stands_in_the_stage_that_the_table_says(name: str) -> 
 
 @every_recipe
 def test_what_check_is_said_to_say_it_says(name: str) -> None:
-    said = {text for finding in findings(name) for text in (finding.what, finding.works)}
+    said = {text for finding in findings(name) for text in (finding.what, finding.hint)}
     for what, _, _, cell in rows(section(GOLDEN.format(name))):
         assert cell == NOTHING or quoted(cell), what
         assert set(quoted(cell)) <= said, what
@@ -88,7 +89,7 @@ def test_all_that_cannot_be_had_and_all_that_is_lacking_is_listed(name: str) -> 
     assert {row[column] for row in table} <= {"yes", NOTHING}
     listed = {row[0] for row in table if row[column] == "yes"}
     found = {
-        f"{finding.level}: {finding.rule}"
+        f"{finding.level}: {finding.where}"
         for finding in findings(name)
         if finding.level in ("gone", "exemption")
     }
@@ -107,26 +108,26 @@ def test_the_nearest_set_that_the_page_names_does_fit() -> None:
     assert command is not None
     settings = re.findall(r"--set (\S+)", command[1])
     assert len(settings) == 3
-    rules = {one.rule for one in findings("all-frameworks-2019", *settings)}
-    assert "image-cuda" in {one.rule for one in findings("all-frameworks-2019")}
+    rules = {one.where for one in findings("all-frameworks-2019", *settings)}
+    assert "image-cuda" in {one.where for one in findings("all-frameworks-2019")}
     assert not rules & {"image-cuda", "torch-variant", "torchvision"}
 
 
 def test_pytorch_for_cuda_9_0_is_a_fault_that_names_the_wheels_there_are() -> None:
     found = [one for one in findings("all-frameworks-2019", "torch.variant=cu90") if one.level == "fault"]
     assert [one.what for one in found] == ["PyTorch 1.3.0 has no wheel for CUDA 9.0"]
-    assert "cu92, cu100, cu101" in found[0].works
+    assert "cu92, cu100, cu101" in found[0].hint
 
 
 def test_another_bazel_is_a_fault_that_names_the_right_one() -> None:
     found = findings("tensorflow-1.12-verbs", "tensorflow-source.bazel=0.19.2")
-    assert [one.works for one in found if one.is_fault] == ["bazel 0.15.0"]
+    assert [one.hint for one in found if one.level is Level.FAULT] == ["bazel 0.15.0"]
 
 
 def test_horovod_in_a_runtime_image_is_a_fault_though_there_is_a_stage_that_compiles() -> None:
     settings = ("horovod.version=0.11.2", "horovod.gpu-operations=nccl", "mpi.source=base")
-    found = [one for one in findings("tensorflow-1.12-verbs", *settings) if one.is_fault]
-    assert [one.rule for one in found] == ["horovod-build"]
+    found = [one for one in findings("tensorflow-1.12-verbs", *settings) if one.level is Level.FAULT]
+    assert [one.where for one in found] == ["horovod-build"]
     assert "9.0-runtime" in found[0].what
 
 

@@ -7,13 +7,17 @@ from typing import Any
 
 import pytest
 
+from ringleader.finding import Finding, Level
 from ringleader.launch.kubernetes.exit_status import end_of
-from ringleader.launch.kubernetes.job_diagnosis import Finding, explain
+from ringleader.launch.kubernetes.job_diagnosis import explain
 from ringleader.launch.kubernetes.job_snapshot import Facts, State
 from ringleader.launch.kubernetes.job_view import event_view, job_pod_view, mpijob_view, pods_job_view
 from ringleader.launch.kubernetes.progress_line import is_about_to_end, progress
 
 Object = dict[str, Any]
+
+KINDS = {Level.FAULT: "failed"}
+"""What `ringleader explain --json` calls a level by another word."""
 
 
 def condition(type_: str, reason: str = "", message: str = "", status: str = "True") -> Object:
@@ -291,7 +295,9 @@ CASES: dict[str, tuple[Facts, tuple[tuple[str, str, str, str], ...]]] = {
 def test_explain(name: str) -> None:
     given, expected = CASES[name]
     found = explain(given)
-    assert [(one.kind, one.where) for one in found] == [(kind, where) for kind, where, _, _ in expected]
+    assert [(KINDS.get(one.level, one.level), one.where) for one in found] == [
+        (kind, where) for kind, where, _, _ in expected
+    ]
     for one, (_, _, what, hint) in zip(found, expected, strict=True):
         assert one.what.startswith(what), one
         assert hint in one.hint if hint else not one.hint, one
@@ -303,7 +309,7 @@ def test_what_matters_most_stands_first() -> None:
         pod("train-worker-0", unschedulable=GPUS),
         pod("train-worker-1", waiting("ErrImagePull", "manifest unknown")),
     )
-    assert [one.kind for one in explain(given)] == ["blocked", "waits"]
+    assert [one.level for one in explain(given)] == ["blocked", "waits"]
 
 
 @pytest.mark.parametrize(
@@ -437,7 +443,7 @@ def test_an_invalid_jobs_end_says_the_operators_words() -> None:
 def test_findings_are_not_repeated() -> None:
     twice = event("MPIJob", "train", "MPIJobFailed", "no")
     found = explain(facts(mpijob(CREATED), events=(twice, twice)))
-    assert found == (Finding(kind="blocked", where="MPIJob train", what="no"),)
+    assert found == (Finding(level=Level.BLOCKED, where="MPIJob train", what="no"),)
 
 
 def test_a_launcher_that_has_ended_makes_a_job_wait_for_nothing() -> None:

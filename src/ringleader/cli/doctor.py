@@ -53,13 +53,14 @@ def doctor(options: DoctorOptions) -> int:
         write_text(sbom, sbom_text())
         if not options.image:
             return 0
-    from ringleader.finding import fails
+    from ringleader.doctor import document_of
+    from ringleader.finding import has_fault
 
     found, about = inspect_image(options.timeout) if options.image else inspect_host()
-    checks = [one.plain() for one in found]
-    values = {**about, "ok": not fails(found), "checks": checks}
+    checks = [document_of(one) for one in found]
+    values = {**about, "ok": not has_fault(found), "checks": checks}
     show(options.json, values, lambda: f"{table_of(checks)}\n")
-    return 3 if fails(found) else 0
+    return 3 if has_fault(found) else 0
 
 
 command = Command(

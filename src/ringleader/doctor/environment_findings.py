@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from ringleader.doctor.image_facts import Facts
-from ringleader.finding import Finding, failed, passed, skipped, warned
+from ringleader.finding import Finding, fault, passed, skipped, warning
 
 USUAL_INDEXES = re.compile(r"https://(pypi\.org/simple|download\.pytorch\.org/|pypi\.nvidia\.com)")
 USUAL_HOSTS = re.compile(
@@ -36,21 +36,21 @@ def _historical(facts: Facts) -> bool:
 def _account(facts: Facts) -> Iterator[Finding]:
     who = facts.account
     if not who.name:
-        do = "run as the image's own account: ssh and sshd refuse a number without one"
-        yield warned("user", f"the number {who.uid} has no account", do)
+        hint = "run as the image's own account: ssh and sshd refuse a number without one"
+        yield warning("user", f"the number {who.uid} has no account", hint=hint)
     elif who.uid == 0 and facts.manifest is not None and not _historical(facts):
         claimed = (facts.block("account") or {}).get("name", "")
         what = "root, as the recipe wants it" if claimed == "root" else "root"
         yield (
             passed("user", what)
             if claimed == "root"
-            else warned("user", what, "without --user the image's own account runs")
+            else warning("user", what, hint="without --user the image's own account runs")
         )
     else:
         yield passed("user", f"{who.name} ({who.uid})")
     if who.home_error:
-        do = "mount a writable one, or set HOME: caches and keys go there"
-        yield warned("home", f"{who.home or 'HOME'} cannot be written: {who.home_error}", do)
+        hint = "mount a writable one, or set HOME: caches and keys go there"
+        yield warning("home", f"{who.home or 'HOME'} cannot be written: {who.home_error}", hint=hint)
     else:
         yield passed("home", f"{who.home} can be written")
 
@@ -67,8 +67,8 @@ def _memlock(facts: Facts) -> Finding:
     what = f"{limit} may be locked{where}"
     least = min((one for one in (soft, in_rank) if isinstance(one, int) and one >= 0), default=-1)
     if facts.block("rdma") is not None and 0 <= least < AT_LEAST_LOCKED:
-        do = "for RDMA start the container with memlock unlimited (--ulimit memlock=-1) or IPC_LOCK as root"
-        return warned("memlock", what, do)
+        hint = "for RDMA start the container with memlock unlimited (--ulimit memlock=-1) or IPC_LOCK as root"
+        return warning("memlock", what, hint=hint)
     return passed("memlock", what)
 
 
@@ -79,10 +79,14 @@ def _keys(facts: Facts) -> Finding:
         return passed("keys", f"no private key is part of it{mounted}")
     what = f"private keys: {', '.join(inside)}"
     if facts.manifest is None:
-        return warned("keys", what, "fine on a machine; in an image everybody who has it would have them")
+        return warning(
+            "keys", what, hint="fine on a machine; in an image everybody who has it would have them"
+        )
     if _historical(facts) and (facts.block("sshd") or {}).get("keys") == "in-image":
-        return warned("keys", f"{what}, as images had it then", "give this image to nobody you do not trust")
-    return failed("keys", what, "remove them in the step that makes them; mount keys at the start")
+        return warning(
+            "keys", f"{what}, as images had it then", hint="give this image to nobody you do not trust"
+        )
+    return fault("keys", what, hint="remove them in the step that makes them; mount keys at the start")
 
 
 def _pip(facts: Facts) -> Finding:
@@ -94,7 +98,9 @@ def _pip(facts: Facts) -> Finding:
         return skipped("pip", what)
     if facts.manifest.get("mirrors_kept"):
         return passed("pip", f"{what}, as the recipe wants it")
-    return failed("pip", what, "a mirror is left in the image; set mirrors.keep = true where it is wanted")
+    return fault(
+        "pip", what, hint="a mirror is left in the image; set mirrors.keep = true where it is wanted"
+    )
 
 
 def _apt(facts: Facts) -> Finding:
@@ -109,15 +115,15 @@ def _apt(facts: Facts) -> Finding:
     if facts.manifest.get("mirrors_kept"):
         return passed("apt", f"{what}, as the recipe wants it")
     # The base may have brought them: an image cannot tell, so this is no fault.
-    return warned("apt", what, "left by a mirror, or by the base image")
+    return warning("apt", what, hint="left by a mirror, or by the base image")
 
 
 def _sshd(facts: Facts) -> Iterator[Finding]:
     found, claimed = facts.session, facts.block("sshd") is not None
-    worse = failed if claimed else warned
+    worse = fault if claimed else warning
     if not found.sshd:
         yield (
-            failed("sshd", "the image claims it, and it is not installed", "build the image again")
+            fault("sshd", "the image claims it, and it is not installed", hint="build the image again")
             if (claimed)
             else skipped("sshd", "it is not installed; ranks start on one host only")
         )
@@ -126,7 +132,9 @@ def _sshd(facts: Facts) -> Iterator[Finding]:
     configured = f" with {found.config}" if found.config else ""
     if found.start_error:
         yield worse(
-            "sshd", f"{what} does not start{configured}: {found.start_error}", _start_hint(found.start_error)
+            "sshd",
+            f"{what} does not start{configured}: {found.start_error}",
+            hint=_start_hint(found.start_error),
         )
         return
     yield passed("sshd", f"{what} starts{configured}")
@@ -134,9 +142,11 @@ def _sshd(facts: Facts) -> Iterator[Finding]:
         account = (facts.block("account") or {}).get("name", "")
         if account not in ("", facts.account.name):
             what = f"{facts.account.name} is not let in, only {account} is: {found.login_error}"
-            yield warned("login", what, f"run the check as {account}")
+            yield warning("login", what, hint=f"run the check as {account}")
         else:
-            yield worse("login", f"nobody can log in: {found.login_error}", _login_hint(found.login_error))
+            yield worse(
+                "login", f"nobody can log in: {found.login_error}", hint=_login_hint(found.login_error)
+            )
     else:
         yield passed("login", "with a throw-away key, as this account")
 
@@ -163,10 +173,12 @@ def _ranks(facts: Facts) -> Finding:
         return skipped("ranks", "there is no MPI to start them")
     where = "from a session of that sshd" if found.over == "ssh" else "locally, without sshd"
     if found.ranks_error:
-        return failed(
-            "ranks", f"2 ranks did not run {where}: {found.ranks_error}", "ringleader run -n 2 shows more"
+        return fault(
+            "ranks",
+            f"2 ranks did not run {where}: {found.ranks_error}",
+            hint="ringleader run -n 2 shows more",
         )
     if found.ranks.get("size") != 2:
-        return failed("ranks", f"{found.ranks.get('size')} ranks ran instead of 2 {where}")
+        return fault("ranks", f"{found.ranks.get('size')} ranks ran instead of 2 {where}")
     through = found.ranks.get("through", "")
     return passed("ranks", f"2 ranks, started {where}, agree on a sum through {through}")

@@ -16,7 +16,7 @@ from typing import Any
 
 from ringleader import __version__
 from ringleader.errors import RefusedError
-from ringleader.finding import Finding, failed, passed, skipped, warned
+from ringleader.finding import Finding, fault, passed, skipped, warning
 from ringleader.launch.mpirun.mpi_discovery import find_mpi
 from ringleader.ranks import host_facts_script
 from ringleader.report.words import plural
@@ -49,7 +49,7 @@ def _mpi(environ: Mapping[str, str]) -> Finding:
     try:
         mpi = find_mpi(None, environ=environ)
     except RefusedError as error:
-        return failed("mpi", error.faults[0].what, error.faults[0].hint)
+        return fault("mpi", error.faults[0].what, hint=error.faults[0].hint)
     kind = "embedded, " if mpi.embedded else ""
     return passed(
         "mpi", f"{kind}{mpi.family} {mpi.version}: {mpi.mpirun}, {mpi.library or 'library unknown'}"
@@ -78,7 +78,9 @@ def _gpus(found: Mapping[str, Any]) -> Finding:
 def _ssh(environ: Mapping[str, str]) -> Finding:
     program = shutil.which("ssh", path=environ.get("PATH"))
     if program is None:
-        return warned("ssh", "no ssh client: jobs run on this host only", "apt-get install openssh-client")
+        return warning(
+            "ssh", "no ssh client: jobs run on this host only", hint="apt-get install openssh-client"
+        )
     config = Path(environ.get("HOME", "/"), ".ssh/config")
     return passed("ssh", f"{program}{f', {config}' if config.is_file() else ''}")
 
@@ -87,11 +89,11 @@ def shm(size: int, free: int) -> Finding:
     """Judge the bytes of /dev/shm, through which ranks of a host exchange."""
     said = f"/dev/shm has {free >> 20} of {size >> 20} MiB free"
     if not size:
-        return failed(
-            "shm", "there is no /dev/shm, through which ranks of one host exchange", "mount a tmpfs"
+        return fault(
+            "shm", "there is no /dev/shm, through which ranks of one host exchange", hint="mount a tmpfs"
         )
     if free <= SMALL_SHM:
-        return warned("shm", said, "docker run --shm-size 16g; --ipc host; or make room there")
+        return warning("shm", said, hint="docker run --shm-size 16g; --ipc host; or make room there")
     return passed("shm", said)
 
 
@@ -100,7 +102,9 @@ def limits(files: tuple[int, int], processes: tuple[int, int], memlock: int) -> 
     said = f"open files {_limit(files[0])} (hard {_limit(files[1])}), processes {_limit(processes[0])}, "
     said += f"locked memory {_limit(memlock)}{'' if memlock < 0 else ' bytes'}"
     if 0 <= files[1] <= FEW_FILES:
-        return warned("limits", said, "ulimit -Hn: several hundred ranks on one host need more open files")
+        return warning(
+            "limits", said, hint="ulimit -Hn: several hundred ranks on one host need more open files"
+        )
     return passed("limits", said)
 
 

@@ -33,7 +33,7 @@ def collect(
     asker = Asker(environ=environ, end=time.monotonic() + seconds)
     claims, manifest_error = read_manifest(manifest)
     modules = []
-    for name in import_checks.MODULES:
+    for name in import_checks.DISTRIBUTIONS:
         progress(f"loading {name}")
         modules.append(asker.module(name))
     progress("loading libraries")

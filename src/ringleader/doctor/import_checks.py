@@ -13,15 +13,14 @@ from typing import Any
 from ringleader.doctor.image_facts import Launcher, Library, Module
 from ringleader.doctor.import_probe import MARK
 from ringleader.errors import RefusedError
+from ringleader.images.blocks import KINDS
 from ringleader.images.builders import answer
 
-MODULES = ("torch", "tensorflow", "mxnet", "horovod", "mpi4py", "numpy")
-LIBRARIES = ("libnccl.so.2", "libucp.so.0", "libfabric.so.1", "libibverbs.so.1", "librdmacm.so.1")
+DISTRIBUTIONS = {name: names for kind in KINDS for name, *names in kind.python_packages}
+"""Python packages that blocks bring → names under which they may be installed."""
+LIBRARIES = tuple(library for kind in KINDS for library in kind.libraries)
 DRIVER = ("libcuda.so.1", "libnvidia-ml.so.1")
 """Libraries that come with the host's driver, never with an image."""
-DISTRIBUTIONS = {"torch": ("torch",), "tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-gpu")}
-DISTRIBUTIONS |= {"mxnet": ("mxnet", "mxnet-cu90", "mxnet-cu112")}
-"""Names under which a package is installed, where they are not its own."""
 MODULE_SECONDS = 120.0
 LIBRARY_SECONDS = 30.0
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ringleader.doctor.environment_findings import place
 from ringleader.doctor.image_facts import Facts, Library, Module
-from ringleader.finding import Finding, failed, passed, skipped, warned
+from ringleader.finding import Finding, fault, passed, skipped, warning
 
 DRIVER_NAMES = ("libcuda.so", "libnvidia-")
 """Beginnings of the names of libraries that the host's driver brings."""
@@ -30,8 +30,8 @@ def judge(facts: Facts) -> tuple[Finding, ...]:
 
 def _manifest(facts: Facts) -> Finding:
     if facts.manifest_error:
-        return failed(
-            "image", f"what the image says of itself cannot be read: {facts.manifest_error}", REBUILD
+        return fault(
+            "image", f"what the image says of itself cannot be read: {facts.manifest_error}", hint=REBUILD
         )
     if facts.manifest is None:
         return skipped("image", "it says nothing of itself; what is there is looked at")
@@ -44,14 +44,14 @@ def _framework(facts: Facts, name: str) -> Finding | None:
     block, module = facts.block(name), facts.module(name)
     claimed = block is not None or (name == "tensorflow" and facts.block("tensorflow-source") is not None)
     if not module.installed:
-        return failed(name, "the image claims it, and it is not installed", REBUILD) if claimed else None
+        return fault(name, "the image claims it, and it is not installed", hint=REBUILD) if claimed else None
     if module.error:
         if any(driver in module.error for driver in DRIVER_NAMES):
             return skipped(name, f"{module.installed} needs the host's GPU driver to load: {module.error}")
-        return failed(name, f"{module.installed} cannot be loaded: {module.error}", REBUILD)
+        return fault(name, f"{module.installed} cannot be loaded: {module.error}", hint=REBUILD)
     wanted = str((block or {}).get("version", ""))
     if wanted and not same_version(wanted, module.installed):
-        return failed(name, f"{module.installed} is installed, the image claims {wanted}", REBUILD)
+        return fault(name, f"{module.installed} is installed, the image claims {wanted}", hint=REBUILD)
     return passed(name, _described(module))
 
 
@@ -109,16 +109,16 @@ def _nccl(facts: Facts, *, for_gpus: bool) -> Iterator[Finding]:
         beside = [other for other in facts.system_nccl if other != path]
         what = f"{name} loads {version or 'NCCL'} from {path}"
         if beside:
-            do = "it serves programs outside of Python only (nccl-tests, Horovod); keep both of one version"
-            yield warned("nccl", f"{what}; a second one lies beside it: {', '.join(beside)}", do)
+            hint = "it serves programs outside of Python only (nccl-tests, Horovod); keep both of one version"
+            yield warning("nccl", f"{what}; a second one lies beside it: {', '.join(beside)}", hint=hint)
         else:
             yield passed("nccl", what)
     elif by_name.path:
         yield passed("nccl", f"{by_name.version} ({by_name.path})")
     elif facts.block("nccl") is not None:
-        yield failed("nccl", f"the image claims it: {by_name.error}", REBUILD)
+        yield fault("nccl", f"the image claims it: {by_name.error}", hint=REBUILD)
     elif for_gpus:
-        yield warned("nccl", "no framework has loaded one, and the system has none")
+        yield warning("nccl", "no framework has loaded one, and the system has none")
 
 
 def _mpi(facts: Facts) -> Iterator[Finding]:
@@ -126,20 +126,20 @@ def _mpi(facts: Facts) -> Iterator[Finding]:
     mpi, module = facts.mpi, facts.module("mpi4py")
     claimed = facts.block("mpi") or {}
     if not mpi.family:
-        yield failed("mpi", f"nothing here starts ranks: {mpi.error}", "add the block mpi to the recipe")
+        yield fault("mpi", f"nothing here starts ranks: {mpi.error}", hint="add the block mpi to the recipe")
     else:
         what = f"{mpi.family} {mpi.version} ({mpi.mpirun})"
         kind, version = str(claimed.get("kind", "")), str(claimed.get("version", ""))
         if kind and not mpi.family.startswith(kind):
-            yield failed("mpi", f"{what} is found, the image claims {kind}", REBUILD)
+            yield fault("mpi", f"{what} is found, the image claims {kind}", hint=REBUILD)
         elif version and not same_version(version.rpartition(":")[2].partition("-")[0], mpi.version):
-            yield failed("mpi", f"{what} is found, the image claims {version}", REBUILD)
+            yield fault("mpi", f"{what} is found, the image claims {version}", hint=REBUILD)
         else:
             yield passed("mpi", what)
     if not module.installed:
-        yield failed("mpi4py", "it is not installed", "pip install 'mpi4py>=4.1,<5'")
+        yield fault("mpi4py", "it is not installed", hint="pip install 'mpi4py>=4.1,<5'")
     elif module.error:
-        yield failed("mpi4py", f"{module.installed} cannot be loaded: {module.error}", REBUILD)
+        yield fault("mpi4py", f"{module.installed} cannot be loaded: {module.error}", hint=REBUILD)
     else:
         yield _mpi_library(facts, module)
 
@@ -149,8 +149,8 @@ def _mpi_library(facts: Facts, module: Module) -> Finding:
     what = f"{module.version} loads {module.details.get('library', '')[:60].partition(',')[0]} ({loads})"
     starts = facts.mpi.library
     if starts and loads and not _same_file(starts, loads):
-        do = "jobs of `ringleader run` get the right one; with a bare mpirun set MPI4PY_LIBMPI"
-        return warned("mpi4py", f"{what}, but mpirun belongs to {starts}", do)
+        hint = "jobs of `ringleader run` get the right one; with a bare mpirun set MPI4PY_LIBMPI"
+        return warning("mpi4py", f"{what}, but mpirun belongs to {starts}", hint=hint)
     return passed("mpi4py", what)
 
 
@@ -174,19 +174,19 @@ def _fabric(facts: Facts) -> Iterator[Finding]:
         if names:
             yield passed("providers", names)
         else:
-            do = "install ibverbs-providers: without one no NIC is found"
-            yield (failed if rdma else warned)("providers", "libibverbs has no provider", do)
+            hint = "install ibverbs-providers: without one no NIC is found"
+            yield (fault if rdma else warning)("providers", "libibverbs has no provider", hint=hint)
 
 
 def _library(library: Library, id: str, *, claimed: object | None) -> Finding:
     if not library.path:
         if claimed is None:
             return skipped(id, "the system has none")
-        return failed(id, f"the image claims it: {library.error}", REBUILD)
+        return fault(id, f"the image claims it: {library.error}", hint=REBUILD)
     wanted = str(claimed.get("version", "")) if isinstance(claimed, dict) else ""
     what = f"{library.version} ({library.path})"
     if wanted and library.version and not _agrees(wanted, library.version):
-        return failed(id, f"{what} is found, the image claims {wanted}", REBUILD)
+        return fault(id, f"{what} is found, the image claims {wanted}", hint=REBUILD)
     return passed(id, what)
 
 
@@ -211,9 +211,9 @@ def _linked(facts: Facts) -> Finding:
             (optional if is_optional(one.file) else faults).append(f"{one.file}: {', '.join(names)}")
     count = f"{facts.looked_at} looked at"
     if faults:
-        return failed("libraries", f"{_some(faults)} not found ({count})", "install what they need")
+        return fault("libraries", f"{_some(faults)} not found ({count})", hint="install what they need")
     if optional:
-        return warned("libraries", f"plug-ins that will not load: {_some(optional)} not found ({count})")
+        return warning("libraries", f"plug-ins that will not load: {_some(optional)} not found ({count})")
     return passed("libraries", f"{count}, nothing missing" + (" but the host's driver" if driver else ""))
 
 

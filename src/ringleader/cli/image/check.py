@@ -160,17 +160,17 @@ def _text(found: list[Checked], *, notes: bool) -> str:
 def _lines(finding: Finding) -> Iterable[str]:
     yield f"  {HEADINGS[finding.level]}: {finding.what}"
     yield from (f"      {row}" for row in finding.rows)
-    if finding.works:
-        yield f"    → {finding.works}"
+    if finding.hint:
+        yield f"    → {finding.hint}"
 
 
 def _value(one: Checked) -> dict[str, Any]:
     findings = [
         {
             "level": finding.level.value,
-            "rule": finding.rule,
+            "rule": finding.where,
             "what": finding.what,
-            "works": finding.works,
+            "works": finding.hint,
             "rows": [{**asdict(row), "source": row.shown_source} for row in finding.rows],
         }
         for finding in one.findings

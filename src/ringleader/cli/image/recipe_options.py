@@ -106,17 +106,18 @@ def refuse_what_clashes(recipe: Recipe) -> None:
 
     What of a historical image cannot be fetched today, or never fitted, is doubtful: it is as it was.
     """
+    from ringleader.finding import Level
     from ringleader.images.check import check, selection_of
     from ringleader.images.tables import load
 
     faults = []
     for one in check(selection_of(recipe), load()):
         because = "".join(f"; {row}" for row in one.rows)
-        if one.is_fault:
+        if one.level is Level.FAULT:
             where = recipe.where or recipe.name
-            faults.append(Fault(where=where, what=f"{one.what}{because}", hint=one.works))
+            faults.append(Fault(where=where, what=f"{one.what}{because}", hint=one.hint))
         elif one.level in ("gone", "warning"):
-            works = f" → {one.works}" if one.works else ""
+            works = f" → {one.hint}" if one.hint else ""
             print(f"{recipe.name}: {one.level}: {one.what}{works}", file=sys.stderr)
     if faults:
         raise RequestError(faults)

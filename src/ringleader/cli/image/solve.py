@@ -65,7 +65,7 @@ def propose(options: SolveOptions) -> None:
     text = recipe_text(found, shlex.join(options.wishes)) if options.recipe else f"{_table(chosen)}\n"
     show(options.json, _values(chosen, warnings), lambda: text)
     for one in () if options.json.json else warnings:
-        hint = f"\n    → {one.works}" if one.works else ""
+        hint = f"\n    → {one.hint}" if one.hint else ""
         print(f"image: warning: {one.what}{hint}", file=sys.stderr)
 
 
@@ -93,5 +93,5 @@ def _table(found: tuple[Part, ...]) -> str:
 def _values(found: tuple[Part, ...], warnings: Sequence[Finding]) -> dict[str, Any]:
     return {
         "parts": [{**asdict(one), "source": one.source or "unverified"} for one in found],
-        "warnings": [{"rule": one.rule, "what": one.what, "works": one.works} for one in warnings],
+        "warnings": [{"rule": one.where, "what": one.what, "works": one.hint} for one in warnings],
     }

@@ -70,14 +70,21 @@ def _text(facts: Facts) -> str:
 
 
 def _values(facts: Facts) -> dict[str, Any]:
+    from ringleader.finding import Level
     from ringleader.launch.kubernetes.job_diagnosis import explain
 
+    kinds = {Level.FAULT: "failed"}
     return {
         "name": facts.job.name,
         "namespace": facts.job.namespace,
         "state": str(facts.job.state),
         "findings": [
-            {"kind": one.kind, "where": one.where, "what": one.what, "hint": one.hint}
+            {
+                "kind": kinds.get(one.level, one.level.value),
+                "where": one.where,
+                "what": one.what,
+                "hint": one.hint,
+            }
             for one in explain(facts)
         ],
         "not_allowed_to_read": list(facts.hidden),

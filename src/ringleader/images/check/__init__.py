@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ringleader.finding import Finding, Level
 from ringleader.images.base_image import find_cuda_image
 from ringleader.images.blocks import unverified
 from ringleader.images.check.base_image import systems
 from ringleader.images.check.building import building
-from ringleader.images.check.findings import Finding, Level
 from ringleader.images.check.frameworks import frameworks
 from ringleader.images.check.gpus import gpus
 from ringleader.images.check.hardening import history
@@ -59,10 +59,10 @@ def check(selection: Selection, tables: Tables) -> tuple[Finding, ...]:
     found = _found(seen)
     cures: dict[str, str] = {}
     for one in found:
-        if one.level in BAD and not one.works and one.rule not in cures:
-            cures[one.rule] = nearest(seen, one, clashes) or NOTHING_NEAR
+        if one.level in BAD and not one.hint and one.where not in cures:
+            cures[one.where] = nearest(seen, one, clashes) or NOTHING_NEAR
     told = [
-        replace(one, works=cures[one.rule]) if one.level in BAD and not one.works else one for one in found
+        replace(one, hint=cures[one.where]) if one.level in BAD and not one.hint else one for one in found
     ]
     return tuple(sorted(told, key=lambda one: ORDER.index(one.level)))
 
@@ -74,4 +74,4 @@ def clashes(selection: Selection, tables: Tables) -> list[Finding]:
 
 def _found(seen: Seen) -> list[Finding]:
     found = [finding for rule in RULES for finding in rule(seen)]
-    return list({(one.rule, one.what): one for one in found}.values())
+    return list({(one.where, one.what): one for one in found}.values())

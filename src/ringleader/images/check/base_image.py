@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ringleader.finding import Finding, fault, gone, note, warning
 from ringleader.images.base_image import find_base, find_cuda_image
-from ringleader.images.check.findings import Finding, fault, gone, note, warning
 from ringleader.images.check.version_lookup import Seen
 from ringleader.images.tables.version_order import at_least, matches, series
 
@@ -30,9 +30,9 @@ def _images(seen: Seen) -> Iterator[Finding]:
     choice = seen.selection
     found = seen.cuda_image
     if choice.cuda and found is None:
-        works = f"a base nvidia/cuda:{choice.cuda}-…, or no block cuda: wheels bring their own"
+        hint = f"a base nvidia/cuda:{choice.cuda}-…, or no block cuda: wheels bring their own"
         yield fault(
-            "cuda-base", f"the block cuda stands on an image nvidia/cuda, not on {choice.base}", works=works
+            "cuda-base", f"the block cuda stands on an image nvidia/cuda, not on {choice.base}", hint=hint
         )
     elif found and series(found.version) != series(choice.cuda):
         what = f"the block cuda says {choice.cuda}, the base is CUDA {found.version}"
@@ -57,19 +57,19 @@ def _image(seen: Seen, reference: str) -> Iterator[Finding]:
         what = f"{reference} can no longer be pulled"
         if system and system.name not in row.bases:
             what = f"nvidia/cuda {row.cuda} was never on {system.name}, and the others are gone"
-        works = "an own copy by digest, or a base with a CUDA that is still there (11.0 and newer)"
-        yield gone(seen.selection.historical, "cuda-deleted", what, cited, works=works)
+        hint = "an own copy by digest, or a base with a CUDA that is still there (11.0 and newer)"
+        yield gone(seen.selection.historical, "cuda-deleted", what, cited, hint=hint)
         if seen.selection.cudnn or seen.selection.nccl:
             key = seen.tables.rule("cuda-apt-key")
             what = "NVIDIA's apt repository refuses the image until its key is replaced"
             told = note if seen.selection.historical else fault
-            yield told("cuda-apt-key", what, key.cited(), works=KEY_FETCHED)
+            yield told("cuda-apt-key", what, key.cited(), hint=KEY_FETCHED)
     elif system and system.name not in row.bases:
         what = f"nvidia/cuda {row.cuda} has no image on {system.name}"
-        yield fault("cuda-image", what, cited, works=f"on {' or '.join(row.bases)}")
+        yield fault("cuda-image", what, cited, hint=f"on {' or '.join(row.bases)}")
     elif not any(matches(tag, found.version) for tag in row.tags):
         what = f"the tables know no tag {found.version} of nvidia/cuda"
-        yield warning("cuda-tag", what, cited, works=f"{', '.join(row.tags)}")
+        yield warning("cuda-tag", what, cited, hint=f"{', '.join(row.tags)}")
 
 
 def _python(seen: Seen) -> Iterator[Finding]:
@@ -78,8 +78,8 @@ def _python(seen: Seen) -> Iterator[Finding]:
     if base and packaged and series(choice.python) not in base.pythons:
         what = f"{base.name} packages Python {', '.join(base.pythons)}, not {choice.python}"
         others = [one.name for one in seen.tables.bases if series(choice.python) in one.pythons]
-        works = f'{"the base " + " or ".join(others) + ", or " if others else ""}python.source = "conda"'
-        yield fault("base-python", what, base.cited(), works=works)
+        hint = f'{"the base " + " or ".join(others) + ", or " if others else ""}python.source = "conda"'
+        yield fault("base-python", what, base.cited(), hint=hint)
     floor = seen.tables.rule("ringleader-python")
     if choice.has_ringleader and seen.python and not at_least(series(seen.python), floor.value):
         rows = (floor.cited(), *((base.cited(),) if base and not choice.python else ()))

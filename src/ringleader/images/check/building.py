@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ringleader.finding import Finding, fault, warning
 from ringleader.images.base_image import find_base, find_cuda_image, name_and_tag
-from ringleader.images.check.findings import Finding, fault, warning
 from ringleader.images.check.version_lookup import Seen
 
 BARE = ("debian", "ubuntu")
@@ -28,7 +28,7 @@ def _systems(seen: Seen) -> Iterator[Finding]:
     made = f"what is made there with Python {build.python} and glibc {build.glibc}"
     there = f"Python {seen.base.python} and glibc {seen.base.glibc}"
     what = f"build-base is {build.name}, base is {seen.base.name}: {made} does not run with {there}"
-    yield fault("build-base", what, works=f"a build-base of {seen.base.name}, or none")
+    yield fault("build-base", what, hint=f"a build-base of {seen.base.name}, or none")
 
 
 def _cudas(seen: Seen) -> Iterator[Finding]:
@@ -38,13 +38,13 @@ def _cudas(seen: Seen) -> Iterator[Finding]:
         return
     theirs, ours = build.version.split("."), cuda.split(".")
     what = f"build-base has CUDA {build.version}, the image CUDA {cuda}"
-    works = f"a build-base with CUDA {cuda}"
+    hint = f"a build-base with CUDA {cuda}"
     if theirs[0] != ours[0]:
         yield fault(
-            "build-cuda", f"{what}: what is compiled against one does not load with the other", works=works
+            "build-cuda", f"{what}: what is compiled against one does not load with the other", hint=hint
         )
     elif theirs[:2] != ours[:2]:
-        yield warning("build-cuda", what, works=works)
+        yield warning("build-cuda", what, hint=hint)
 
 
 def _certificates(seen: Seen) -> Iterator[Finding]:
@@ -55,5 +55,5 @@ def _certificates(seen: Seen) -> Iterator[Finding]:
     name = name_and_tag(seen.selection.base)[0].removeprefix("docker.io/").removeprefix("library/")
     if name in BARE:
         what = f"apt asks {mirror} over https, and {seen.selection.base} has no certificates to check it by"
-        works = "http: apt checks the signatures of what it fetches; or a base with ca-certificates"
-        yield warning("apt-https", what, works=works)
+        hint = "http: apt checks the signatures of what it fetches; or a base with ca-certificates"
+        yield warning("apt-https", what, hint=hint)

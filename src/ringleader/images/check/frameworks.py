@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ringleader.images.check.findings import Finding, fault, gone, note, warning
+from ringleader.finding import Cited, Finding, fault, gone, note, warning
 from ringleader.images.check.version_lookup import Needs, Seen
 from ringleader.images.tables.frameworks import TensorflowRelease, TorchWheel
-from ringleader.images.tables.toml_rows import Cited
 from ringleader.images.tables.version_order import at_least, key, series
 
 
@@ -65,8 +64,8 @@ def _second_cuda(seen: Seen, need: Needs, cuda: str, row: Cited) -> Finding:
     if seen.selection.horovod:
         what += ", for which Horovod would be compiled"
         return fault("image-cuda", what, need.row, row)
-    works = "a base without CUDA: the wheel brings what it needs"
-    return warning("image-cuda", what, need.row, row, works=works)
+    hint = "a base without CUDA: the wheel brings what it needs"
+    return warning("image-cuda", what, need.row, row, hint=hint)
 
 
 def _tensorflow_on_the_image(seen: Seen) -> Iterator[Finding]:
@@ -83,8 +82,8 @@ def _tensorflow_on_the_image(seen: Seen) -> Iterator[Finding]:
             yield fault("tensorflow-cuda", f"{who} needs a CUDA below {limit}", row.cited(), *cited)
         return
     if not choice.cuda:
-        works = f"a base nvidia/cuda:{row.cuda}…"
-        yield fault("tensorflow-cuda", f"{who} needs CUDA {row.cuda} in the image", row.cited(), works=works)
+        hint = f"a base nvidia/cuda:{row.cuda}…"
+        yield fault("tensorflow-cuda", f"{who} needs CUDA {row.cuda} in the image", row.cited(), hint=hint)
     elif series(choice.cuda) != series(row.cuda):
         what = f"{who} is built for CUDA {row.cuda}, the image has {choice.cuda}"
         yield fault("tensorflow-cuda", what, row.cited())
@@ -95,14 +94,14 @@ def _cudnn(seen: Seen, row: TensorflowRelease, who: str) -> Iterator[Finding]:
     choice = seen.selection
     if not choice.cudnn:
         if choice.cuda and not (seen.cuda_image and seen.cuda_image.has_cudnn):
-            works = "the block cudnn, or a base with cudnn in its tag"
-            yield fault("cudnn", f"{who} needs cuDNN {row.cudnn} in the image", row.cited(), works=works)
+            hint = "the block cudnn, or a base with cudnn in its tag"
+            yield fault("cudnn", f"{who} needs cuDNN {row.cudnn} in the image", row.cited(), hint=hint)
         return
     if series(choice.cudnn, 1) != series(row.cudnn, 1) or not at_least(choice.cudnn, row.cudnn):
         what = f"{who} is built for cuDNN {row.cudnn}, the image has {choice.cudnn}"
         fitting = [one.version for one in seen.tables.cudnn if series(row.cuda) in one.cuda]
-        works = f"cuDNN {' or '.join(fitting)}" if fitting else f"a cuDNN {row.cudnn}"
-        yield fault("cudnn", what, row.cited(), works=works)
+        hint = f"cuDNN {' or '.join(fitting)}" if fitting else f"a cuDNN {row.cudnn}"
+        yield fault("cudnn", what, row.cited(), hint=hint)
 
 
 def _bazel(seen: Seen) -> Iterator[Finding]:
@@ -111,7 +110,7 @@ def _bazel(seen: Seen) -> Iterator[Finding]:
     if row is None or not choice.bazel or not row.bazel or series(choice.bazel) == series(row.bazel):
         return
     what = f"TensorFlow {choice.tensorflow} is compiled by Bazel {row.bazel}, not {choice.bazel}"
-    yield fault("tensorflow-bazel", what, row.cited(), works=f"bazel {row.bazel}")
+    yield fault("tensorflow-bazel", what, row.cited(), hint=f"bazel {row.bazel}")
 
 
 def _two(seen: Seen) -> Iterator[Finding]:

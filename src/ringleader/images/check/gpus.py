@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ringleader.images.check.findings import Finding, fault, note
+from ringleader.finding import Finding, fault, note
 from ringleader.images.check.version_lookup import Needs, Seen
 from ringleader.images.tables.nvidia import Architecture, Gpu
 from ringleader.images.tables.version_order import at_least, key, series
@@ -15,8 +15,8 @@ def gpus(seen: Seen) -> Iterator[Finding]:
     known = [gpu for name in seen.selection.gpus if (gpu := seen.tables.gpu(name))]
     if known and not seen.needs and (seen.selection.torch or seen.selection.tensorflow):
         names = ", ".join(gpu.name for gpu in known)
-        works = "a variant of the wheel with CUDA, or no gpus"
-        yield fault("gpu-cuda", f"nothing in the image uses a GPU, and {names} is wished for", works=works)
+        hint = "a variant of the wheel with CUDA, or no gpus"
+        yield fault("gpu-cuda", f"nothing in the image uses a GPU, and {names} is wished for", hint=hint)
     for gpu in known:
         architecture = seen.tables.architecture(gpu.capability)
         for need in seen.needs:
@@ -64,8 +64,8 @@ def _dropped(driver: str, gpu: Gpu, architecture: Architecture) -> Iterator[Find
     last = architecture.last_driver
     if last and key(driver)[:1] > key(last)[:1]:
         what = f"driver {driver} no longer knows {gpu.name}; the last branch that does is {last}"
-        works = f"a driver of branch {last} on those hosts"
-        yield fault("driver-gpu", what, gpu.cited(), architecture.cited(), works=works)
+        hint = f"a driver of branch {last} on those hosts"
+        yield fault("driver-gpu", what, gpu.cited(), architecture.cited(), hint=hint)
 
 
 def _driver(seen: Seen) -> Iterator[Finding]:
@@ -76,5 +76,5 @@ def _driver(seen: Seen) -> Iterator[Finding]:
         row = seen.tables.driver(need.cuda)
         if row and not at_least(driver, row.floor):
             what = f"{need.who} needs driver {row.floor}, the hosts have {driver}"
-            works = f"a driver from {row.floor} on, or an older CUDA"
-            yield fault("driver", what, need.row, row.cited(), works=works)
+            hint = f"a driver from {row.floor} on, or an older CUDA"
+            yield fault("driver", what, need.row, row.cited(), hint=hint)

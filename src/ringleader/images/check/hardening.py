@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ringleader.images.check.findings import Finding, Level, note, warning
+from ringleader.finding import Finding, Level, note, warning
 from ringleader.images.check.version_lookup import Seen
 
 UNPRIVILEGED = 1024
@@ -26,7 +26,7 @@ def history(seen: Seen) -> Iterator[Finding]:
             yield warning(
                 "port",
                 f"sshd on port {choice.port} without root: only where containers may bind it",
-                works=f"a port from {UNPRIVILEGED} on, or account root",
+                hint=f"a port from {UNPRIVILEGED} on, or account root",
             )
         for one in choice.unverified:
             yield note("unverified", f"nothing verifies {one}: give its checksum as sha256")
@@ -51,7 +51,7 @@ def history(seen: Seen) -> Iterator[Finding]:
         ("updates", _is_old(seen), "the base gets no security updates"),
     ):
         if applies:
-            yield Finding(level=Level.EXEMPTION, rule=rule, what=what)
+            yield Finding(level=Level.EXEMPTION, where=rule, what=what)
 
 
 def _is_old(seen: Seen) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ringleader.finding import Finding, fault, note, warning
 from ringleader.images.base_image import find_cuda_image
-from ringleader.images.check.findings import Finding, fault, note, warning
 from ringleader.images.check.version_lookup import Seen
 from ringleader.images.tables.frameworks import HorovodSet
 from ringleader.images.tables.version_order import key, matches
@@ -25,12 +25,12 @@ def horovod(seen: Seen) -> Iterator[Finding]:
     if choice.horovod_gpu == "nccl" and (base is None or base.flavour != "devel"):
         what = f"Horovod with NCCL is compiled with nvcc and NCCL's headers, which {compiled_in} lacks"
         yield fault(
-            "horovod-build", what, works="base or build-base: an nvidia/cuda image with devel in its tag"
+            "horovod-build", what, hint="base or build-base: an nvidia/cuda image with devel in its tag"
         )
     gloo = seen.tables.rule("horovod-without-mpi")
     if not choice.mpi and key(choice.horovod) < key(gloo.value):
         what = f"Horovod {choice.horovod} is compiled with an MPI, and the recipe has none"
-        yield fault("horovod-mpi", what, gloo.cited(), works="the block mpi")
+        yield fault("horovod-mpi", what, gloo.cited(), hint="the block mpi")
     yield from _tested(seen)
 
 
@@ -40,11 +40,11 @@ def _too_new(seen: Seen) -> Iterator[Finding]:
     tested = tables.rule("horovod-tensorflow-tested")
     if choice.torch and _above(choice.torch, torch.value):
         what = f"Horovod does not compile against PyTorch {choice.torch}"
-        yield fault("horovod-torch", what, torch.cited(), works=f"PyTorch ≤ {torch.value}, or {WITHOUT}")
+        yield fault("horovod-torch", what, torch.cited(), hint=f"PyTorch ≤ {torch.value}, or {WITHOUT}")
     if choice.tensorflow and _above(choice.tensorflow, tensorflow.value):
         what = f"Horovod does not work with TensorFlow {choice.tensorflow}"
-        works = f"TensorFlow ≤ {tensorflow.value}, or {WITHOUT}"
-        yield fault("horovod-tensorflow", what, tensorflow.cited(), works=works)
+        hint = f"TensorFlow ≤ {tensorflow.value}, or {WITHOUT}"
+        yield fault("horovod-tensorflow", what, tensorflow.cited(), hint=hint)
     elif choice.tensorflow and _above(choice.tensorflow, tested.value):
         what = f"Horovod was not tested with TensorFlow {choice.tensorflow}"
         yield warning("horovod-tensorflow", what, tested.cited())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ringleader.images.check.findings import Finding, fault, warning
+from ringleader.finding import Finding, fault, warning
 from ringleader.images.check.version_lookup import Seen
 from ringleader.images.tables.version_order import matches, nearest, newest, series
 
@@ -34,11 +34,11 @@ def _torch(seen: Seen) -> Iterator[Finding]:
         what = f"PyTorch {bare} has no wheel {seen.torch_variant}"
         if seen.torch_variant != number and number.isdigit() and len(number) > 1:
             what = f"PyTorch {bare} has no wheel for CUDA {number[:-1]}.{number[-1]}"
-        yield fault("torch-variant", what, release.cited(), works=f"variants: {', '.join(variants)}")
+        yield fault("torch-variant", what, release.cited(), hint=f"variants: {', '.join(variants)}")
     paired = dict(release.versions)[bare]
     if choice.torchvision and choice.torchvision.partition("+")[0] != paired:
         what = f"torchvision {choice.torchvision} does not go with PyTorch {bare}"
-        yield fault("torchvision", what, release.cited(), works=f"torchvision {paired}")
+        yield fault("torchvision", what, release.cited(), hint=f"torchvision {paired}")
 
 
 def _others(seen: Seen) -> Iterator[Finding]:
@@ -50,7 +50,7 @@ def _others(seen: Seen) -> Iterator[Finding]:
         if seen.mxnet is None:
             variants = ", ".join(row.variant for row in tables.mxnet)
             what = f"MXNet has no package mxnet-{choice.mxnet_variant}"
-            yield fault("mxnet", what, works=f"variants: {variants}")
+            yield fault("mxnet", what, hint=f"variants: {variants}")
         elif choice.mxnet not in seen.mxnet.versions:
             package = seen.mxnet.cited().row
             yield _unknown("mxnet", f"{package} {choice.mxnet}", choice.mxnet, list(seen.mxnet.versions))
@@ -68,14 +68,14 @@ def _cuda(seen: Seen) -> Iterator[Finding]:
     if choice.cudnn and not any(matches(row.version, choice.cudnn) for row in tables.cudnn):
         what = f"the tables know no package of cuDNN {choice.cudnn}"
         near = nearest(choice.cudnn, [row.version for row in tables.cudnn])
-        yield warning("cudnn", what, works=f"nearest: {', '.join(near)}")
+        yield warning("cudnn", what, hint=f"nearest: {', '.join(near)}")
 
 
 def _compiler(seen: Seen) -> Iterator[Finding]:
     choice, packaged = seen.selection, seen.packaged
     if choice.gcc and packaged and choice.gcc not in packaged.compilers:
         what = f"{packaged.base} packages no gcc {choice.gcc}"
-        yield fault("gcc", what, packaged.cited(), works=f"one of {', '.join(packaged.compilers)}")
+        yield fault("gcc", what, packaged.cited(), hint=f"one of {', '.join(packaged.compilers)}")
 
 
 def _hosts(seen: Seen) -> Iterator[Finding]:
@@ -83,14 +83,14 @@ def _hosts(seen: Seen) -> Iterator[Finding]:
     for name in choice.gpus:
         if tables.gpu(name) is None:
             known = ", ".join(row.name for row in tables.gpus)
-            yield fault("gpu", f"the tables know no GPU {name}", works=f"known: {known}")
+            yield fault("gpu", f"the tables know no GPU {name}", hint=f"known: {known}")
     if choice.mpi and choice.mpi_version and tables.mpi_series(choice.mpi, choice.mpi_version) is None:
         known = ", ".join(f"{row.kind} {row.series}" for row in tables.mpi)
         what = f"the tables know no {choice.mpi} {series(choice.mpi_version)}"
-        yield warning("mpi", what, works=f"known: {known}")
+        yield warning("mpi", what, hint=f"known: {known}")
 
 
 def _unknown(rule: str, what: str, version: str, known: list[str]) -> Finding:
     near = ", ".join(nearest(version, known))
     end = f"there is no {what}; the newest that the tables know is {newest(known)}"
-    return fault(rule, end, works=f"nearest: {near}")
+    return fault(rule, end, hint=f"nearest: {near}")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ringleader.images.check.findings import Finding, fault, note, warning
+from ringleader.finding import Cited, Finding, fault, note, warning
 from ringleader.images.check.version_lookup import Seen
-from ringleader.images.tables.toml_rows import Cited
 from ringleader.images.tables.version_order import at_least, key, matches, nearest, series
 
 VERBS = ("infiniband", "roce")
@@ -39,11 +38,11 @@ def _packaged(seen: Seen) -> Iterator[Finding]:
         has = packaged.version(name)
         if not has and name != "rdma-core":
             what = f"{packaged.base} packages no {name}"
-            yield fault(f"base-{name}", what, packaged.cited(), works='source = "build", or a newer base')
+            yield fault(f"base-{name}", what, packaged.cited(), hint='source = "build", or a newer base')
         elif version and has and not matches(has, version):
             what = f"{packaged.base} packages {name} {has}, not {version}"
-            works = f'no version, or {version} with source = "build"' if name != "rdma-core" else "no version"
-            yield fault(f"base-{name}", what, packaged.cited(), works=works)
+            hint = f'no version, or {version} with source = "build"' if name != "rdma-core" else "no version"
+            yield fault(f"base-{name}", what, packaged.cited(), hint=hint)
 
 
 def _mpi(seen: Seen) -> Iterator[Finding]:
@@ -58,18 +57,18 @@ def _mpi(seen: Seen) -> Iterator[Finding]:
         what = (
             f"{choice.mpi} of {packaged.base} is linked with the base's UCX ({has}), not with the one built"
         )
-        works = 'mpi.source = "build", or ucx.source = "base"'
-        yield fault("mpi-ucx", what, packaged.cited(), works=works)
+        hint = 'mpi.source = "build", or ucx.source = "base"'
+        yield fault("mpi-ucx", what, packaged.cited(), hint=hint)
     bare = not from_base and not choice.has_ucx and not choice.has_libfabric
     if bare and choice.network in VERBS and row and not row.openib:
         what = f"{choice.mpi} {version} without UCX goes over TCP on {choice.network}"
-        yield warning("mpi-ucx", what, row.cited(), works="the block ucx")
+        yield warning("mpi-ucx", what, row.cited(), hint="the block ucx")
     ucx = choice.ucx or (packaged.ucx if packaged and choice.ucx_source == "base" else "")
     if row and choice.has_ucx and ucx and not from_base:
         for floor in seen.tables.ucx_floors:
             if (floor.mpi, floor.series) == (row.kind, row.series) and not at_least(ucx, floor.ucx):
                 what = f"{choice.mpi} {version} is built with UCX {floor.ucx} or newer, the image has {ucx}"
-                yield fault("mpi-ucx", what, floor.cited(), row.cited(), works=f"UCX {floor.ucx} or newer")
+                yield fault("mpi-ucx", what, floor.cited(), row.cited(), hint=f"UCX {floor.ucx} or newer")
 
 
 def _user_space(seen: Seen) -> Iterator[Finding]:
@@ -78,12 +77,12 @@ def _user_space(seen: Seen) -> Iterator[Finding]:
     if row is None:
         if choice.network in RDMA:
             what = f"no user space of RDMA NICs: on {choice.network} NCCL and MPI silently fall back to TCP"
-            yield warning("rdma", what, works="the block rdma")
+            yield warning("rdma", what, hint="the block rdma")
         return
     if choice.network in RDMA and choice.network not in row.networks:
         others = [one.name for one in seen.tables.user_spaces if choice.network in one.networks]
         what = f"{row.name} has no provider for {choice.network}"
-        yield fault("rdma-network", what, row.cited(), works=f"user-space: {' or '.join(others)}")
+        yield fault("rdma-network", what, row.cited(), hint=f"user-space: {' or '.join(others)}")
     if seen.base and seen.base.name not in row.bases:
         yield warning("rdma-base", f"{row.name} is not known to install on {seen.base.name}", row.cited())
     wanted = [
@@ -96,7 +95,7 @@ def _user_space(seen: Seen) -> Iterator[Finding]:
             f"{', '.join(twice)} of the base beside {row.name}, which brings its own: one replaces the other"
         )
         own = Cited(row=row.name, says=f"replaces {', '.join(row.replaces)}", source=row.source)
-        yield fault("one-rdma", what, own, works=f"leave {', '.join(twice)} out, or rdma-core alone")
+        yield fault("one-rdma", what, own, hint=f"leave {', '.join(twice)} out, or rdma-core alone")
 
 
 def _nccl(seen: Seen) -> Iterator[Finding]:
@@ -119,8 +118,8 @@ def _nccl(seen: Seen) -> Iterator[Finding]:
     for who, version, cited in found:
         if key(version) < key(dynamic.value):
             what = f"{who} has NCCL {version}: on RoCE it takes GID 0 (RoCE v1), which does not work"
-            works = f"NCCL ≥ {dynamic.value}, or NCCL_IB_GID_INDEX of a RoCE v2 GID on each host"
-            yield warning("nccl-gid", what, cited, dynamic.cited(), works=works)
+            hint = f"NCCL ≥ {dynamic.value}, or NCCL_IB_GID_INDEX of a RoCE v2 GID on each host"
+            yield warning("nccl-gid", what, cited, dynamic.cited(), hint=hint)
 
 
 def _system_nccl(seen: Seen) -> Iterator[Finding]:
@@ -134,5 +133,5 @@ def _system_nccl(seen: Seen) -> Iterator[Finding]:
     if rows and not any(series(choice.cuda, 1) in row.cuda for row in rows):
         what = f"NCCL {choice.nccl} was not seen with CUDA {choice.cuda}"
         known = [row.version for row in seen.tables.nccl if series(choice.cuda, 1) in row.cuda]
-        works = f"NCCL {' or '.join(nearest(choice.nccl, known))}" if known else ""
-        yield fault("nccl-cuda", what, rows[-1].cited(), works=works)
+        hint = f"NCCL {' or '.join(nearest(choice.nccl, known))}" if known else ""
+        yield fault("nccl-cuda", what, rows[-1].cited(), hint=hint)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ringleader.images.check.findings import Finding, fault
+from ringleader.finding import Finding, fault
 from ringleader.images.check.version_lookup import Seen
 
 VARIABLE = re.compile(
@@ -37,9 +37,9 @@ def secrets(seen: Seen) -> Iterator[Finding]:
         holds = value and not value.startswith(("/", "${")) and not value.isdecimal()
         if holds and VARIABLE.search(name) and not NOT_SECRET.search(name):
             what = f"files.env.{name} would be in the image: whoever can pull it can read it"
-            yield fault("secret", what, works=AT_START)
+            yield fault("secret", what, hint=AT_START)
     for path in seen.selection.copied:
         name = path.rstrip("/").rpartition("/")[2]
         if FILE.search(path.rstrip("/")) and not PUBLIC.search(name):
             what = f"files.copy has {path}: whoever can pull the image can read it"
-            yield fault("secret", what, works=MOUNTED)
+            yield fault("secret", what, hint=MOUNTED)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from itertools import combinations
 
-from ringleader.images.check.findings import Finding, Level
+from ringleader.finding import Finding, Level
 from ringleader.images.check.version_lookup import Seen
 from ringleader.images.selection import Selection
 from ringleader.images.tables import Tables
@@ -38,8 +38,8 @@ def nearest(seen: Seen, finding: Finding, check: Callable[[Selection, Tables], l
     What cures the other findings too comes first, so that all of them propose the same.
     """
     bad = [one for one in check(seen.selection, seen.tables) if one.level in BAD]
-    rest = {one.rule for one in bad} - {finding.rule}
-    told = {one.rule for one in bad if one.works} - {finding.rule}
+    rest = {one.where for one in bad} - {finding.where}
+    told = {one.where for one in bad if one.hint} - {finding.where}
     changes = sorted(_changes(seen), key=lambda change: change[0])
     singles = [change for _, change in changes]
     pairs = sorted(
@@ -66,8 +66,8 @@ def _cures(
     check: Callable[[Selection, Tables], list[Finding]],
 ) -> bool:
     changed = replace(seen.selection, **change)  # type: ignore[arg-type]
-    left = {one.rule for one in check(changed, seen.tables) if one.level in BAD}
-    return finding.rule not in left and left <= rest
+    left = {one.where for one in check(changed, seen.tables) if one.level in BAD}
+    return finding.where not in left and left <= rest
 
 
 def _changes(seen: Seen) -> Iterator[tuple[int, Change]]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from ringleader.finding import Cited
 from ringleader.images.base_image import CudaImage, find_base, find_cuda_image
 from ringleader.images.selection import Selection
 from ringleader.images.tables import Base, Packaged, Tables
 from ringleader.images.tables.frameworks import MxnetWheel, TensorflowRelease, TorchRelease, TorchWheel
-from ringleader.images.tables.toml_rows import Cited
 from ringleader.images.tables.version_order import newest
 
 

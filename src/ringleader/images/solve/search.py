@@ -6,13 +6,12 @@ from dataclasses import replace
 from itertools import combinations
 
 from ringleader.errors import Fault, RequestError
+from ringleader.finding import Cited, Finding
 from ringleader.images.check import BAD, clashes
-from ringleader.images.check.findings import Finding
 from ringleader.images.selection import Selection
 from ringleader.images.solve.candidates import candidates
 from ringleader.images.solve.constraints import Wishes
 from ringleader.images.tables import Tables
-from ringleader.images.tables.toml_rows import Cited
 from ringleader.images.tables.version_order import key, matches
 
 
@@ -31,7 +30,7 @@ def _first(wishes: Wishes, tables: Tables) -> Selection | None:
 def _bad(selection: Selection, tables: Tables) -> list[Finding]:
     """Return what speaks against a set: faults, and a second CUDA, which works but nobody wishes for."""
     found = clashes(selection, tables)
-    return [one for one in found if one.level in BAD or one.rule == "image-cuda"]
+    return [one for one in found if one.level in BAD or one.where == "image-cuda"]
 
 
 def _why(wishes: Wishes, tables: Tables) -> Fault:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from ringleader.finding import Cited
 from ringleader.images.blocks import KINDS
 from ringleader.images.check.version_lookup import Seen
 from ringleader.images.recipe_parser import table_of
 from ringleader.images.selection import Selection
 from ringleader.images.tables import Tables
-from ringleader.images.tables.toml_rows import Cited
 from ringleader.images.tables.version_order import key
 
 

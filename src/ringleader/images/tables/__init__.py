@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
+from ringleader.finding import Cited
 from ringleader.images.tables.bases import Base, Packaged, bases
 from ringleader.images.tables.frameworks import (
     HorovodReleases,
@@ -16,7 +17,7 @@ from ringleader.images.tables.frameworks import (
 )
 from ringleader.images.tables.network import MpiSeries, Rule, UcxFloor, UserSpace
 from ringleader.images.tables.nvidia import Architecture, CudaRelease, Cudnn, Driver, Gpu, Nccl
-from ringleader.images.tables.toml_rows import Cited, read, rows
+from ringleader.images.tables.toml_rows import read, rows
 from ringleader.images.tables.version_order import matches, series
 
 __all__ = ["Base", "Cited", "Packaged", "Tables", "load"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from ringleader.images.tables.toml_rows import Cited, read, rows
+from ringleader.finding import Cited
+from ringleader.images.tables.toml_rows import read, rows
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ringleader.images.tables.toml_rows import Cited
+from ringleader.finding import Cited
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,33 +3,11 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, Field, fields
 from importlib.resources import files
 from typing import Any, TypeVar
 
 Row = TypeVar("Row")
-
-UNVERIFIED = "unverified"
-"""What is shown where a row names no source."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cited:
-    """A row as findings show it."""
-
-    row: str
-    """Which one: ``torch 2.8 cu128``."""
-    says: str
-    source: str
-    """Empty: nobody looked it up."""
-
-    @property
-    def shown_source(self) -> str:
-        """The source, or that there is none."""
-        return self.source or UNVERIFIED
-
-    def __str__(self) -> str:
-        return f"{self.row}: {self.says} [{self.shown_source}]"
 
 
 def read(name: str) -> dict[str, list[dict[str, Any]]]:

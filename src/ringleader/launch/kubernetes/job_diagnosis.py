@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
+from ringleader.finding import Finding, Level
 from ringleader.kube.pod_view import ContainerView, PodView
 from ringleader.launch.kubernetes import message_hints
 from ringleader.launch.kubernetes.job_snapshot import EventView, Facts, State
@@ -14,20 +13,6 @@ UNTOUCHED = 10.0
 """Seconds after which a job that no controller has looked at is worth a word."""
 SLOW = 60.0
 """Seconds of making containers after which it is worth a word."""
-
-Kind = Literal["failed", "blocked", "waits", "note"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """One thing that keeps a job from running, or ended it."""
-
-    kind: Kind
-    """``failed``: an end; ``blocked``: somebody must act; ``waits``: passes by itself; ``note``: a remark."""
-    where: str
-    """The job, or the Pods: ``train-worker-0 and 3 more``."""
-    what: str
-    hint: str = ""
 
 
 def explain(facts: Facts) -> tuple[Finding, ...]:
@@ -41,8 +26,8 @@ def explain(facts: Facts) -> tuple[Finding, ...]:
         found += _of_pods(facts)
     if not found and state is State.PENDING:
         found += _counted(facts)
-    order: Sequence[Kind] = ("failed", "blocked", "waits", "note")
-    return tuple(sorted(dict.fromkeys(found), key=lambda one: order.index(one.kind)))
+    order = tuple(Level)
+    return tuple(sorted(dict.fromkeys(found), key=lambda one: order.index(one.level)))
 
 
 def _of_job(facts: Facts) -> Iterable[Finding]:
@@ -52,10 +37,10 @@ def _of_job(facts: Facts) -> Iterable[Finding]:
     failed = job.condition("Failed")
     if failed is not None:
         what = message_hints.short(failed.message or failed.reason or "it has failed", 1200)
-        yield Finding(kind="failed", where=where, what=what, hint=_of_failure(what, failed.reason))
+        yield Finding(level=Level.FAULT, where=where, what=what, hint=_of_failure(what, failed.reason))
         return
     if job.is_deleting:
-        yield Finding(kind="waits", where=where, what="is being deleted")
+        yield Finding(level=Level.WAITS, where=where, what="is being deleted")
     if job.invalid is not None:
         hint = f"kubectl edit mpijob {job.name} -n {job.namespace}: correct it"
         if job.state is State.INVALID:
@@ -63,23 +48,26 @@ def _of_job(facts: Facts) -> Iterable[Finding]:
         else:
             hint += "; what was made by the spec before stays as it is"
         yield Finding(
-            kind="blocked", where=where, what=message_hints.short(job.invalid.message, 1200), hint=hint
+            level=Level.BLOCKED, where=where, what=message_hints.short(job.invalid.message, 1200), hint=hint
         )
     if job.managed_by not in ("", "kubeflow.org/mpi-operator"):
         what = f"is left to {job.managed_by} (spec.runPolicy.managedBy)"
         yield Finding(
-            kind="waits", where=where, what=what, hint="look there: this cluster's operator passes it over"
+            level=Level.WAITS,
+            where=where,
+            what=what,
+            hint="look there: this cluster's operator passes it over",
         )
     if job.state is State.SUSPENDED:
         yield _suspended(facts)
     restarting = job.condition("Restarting")
     if restarting is not None:
         yield Finding(
-            kind="waits", where=where, what=message_hints.short(restarting.message or "starts anew")
+            level=Level.WAITS, where=where, what=message_hints.short(restarting.message or "starts anew")
         )
     if not job.conditions and job.on == "kubernetes" and not job.managed_by and facts.age > UNTOUCHED:
         yield Finding(
-            kind="blocked",
+            level=Level.BLOCKED,
             where=where,
             what="no operator has looked at it",
             hint="is one running, and does it watch this namespace? ringleader operator manifests; "
@@ -97,7 +85,7 @@ def _suspended(facts: Facts) -> Finding:
     job = facts.job
     if job.queue:
         return Finding(
-            kind="waits",
+            level=Level.WAITS,
             where=f"job {job.name}",
             what=f"waits for Kueue to admit it through the queue {job.queue}",
             hint=f"kubectl describe workloads -n {job.namespace}: its place in the queue; "
@@ -108,7 +96,7 @@ def _suspended(facts: Facts) -> Finding:
         kind, patch = "job", '{"spec":{"suspend":false}}'
     name = job.name if job.on == "kubernetes" else f"{job.name}-launcher"
     return Finding(
-        kind="blocked",
+        level=Level.BLOCKED,
         where=f"job {job.name}",
         what="is suspended",
         hint=f"kubectl patch {kind} {name} -n {job.namespace} --type merge -p '{patch}'",
@@ -130,18 +118,21 @@ def _of_events(facts: Facts) -> Iterable[Finding]:
         for event in _latest(refused):
             what = message_hints.short(event.message)
             yield Finding(
-                kind="blocked", where=f"{event.kind} {event.name}", what=what, hint=message_hints.hint(what)
+                level=Level.BLOCKED,
+                where=f"{event.kind} {event.name}",
+                what=what,
+                hint=message_hints.hint(what),
             )
     mounts = [one for one in facts.events if one.reason in _OF_MOUNTS and one.name in waiting]
     yield from _grouped(
         ((event.name, message_hints.short(event.message)) for event in _latest(mounts)),
-        kind="blocked",
+        level=Level.BLOCKED,
         hint=_of_mount,
     )
     secrets = [one for one in facts.events if one.reason == "FailedToRetrieveImagePullSecret"]
     yield from _grouped(
         ((event.name, message_hints.short(event.message)) for event in secrets if event.name in waiting),
-        kind="note",
+        level=Level.NOTE,
         hint=lambda _: "kubectl get secrets; create it, or correct --image-pull-secret",
     )
 
@@ -170,20 +161,20 @@ def _of_pods(facts: Facts) -> Iterable[Finding]:
             for pod in pods
             if pod.unschedulable and not pod.gates
         ),
-        kind="waits",
+        level=Level.WAITS,
         hint=message_hints.hint,
         before="no node takes it: ",
     )
     yield from _grouped(
         ((pod.name, ", ".join(pod.gates)) for pod in pods if pod.gates),
-        kind="waits",
+        level=Level.WAITS,
         hint=lambda _: "whoever set the gate takes it away (Kueue, a topology controller)",
         before="held back by the scheduling gate ",
     )
     for told, hint in _OF_CONTAINERS:
         yield from _grouped(
             ((pod.name, text) for pod in pods for one in pod.containers if (text := told(one))),
-            kind="blocked",
+            level=Level.BLOCKED,
             hint=hint,
         )
     for pod in pods:
@@ -191,7 +182,9 @@ def _of_pods(facts: Facts) -> Iterable[Finding]:
         if text:
             last = next((one for one in pod.containers if one.exit_code), None)
             advice = message_hints.of_exit(last.exit_code, last.reason) if last is not None else ""
-            yield Finding(kind="failed" if ended else "blocked", where=pod.name, what=text, hint=advice)
+            yield Finding(
+                level=Level.FAULT if ended else Level.BLOCKED, where=pod.name, what=text, hint=advice
+            )
 
 
 def _of_pull(container: ContainerView) -> str:
@@ -244,30 +237,32 @@ def _counted(facts: Facts) -> Iterable[Finding]:
     job, workers = facts.job, facts.workers
     where = f"job {job.name}"
     if not job.conditions and job.on == "kubernetes":
-        yield Finding(kind="waits", where=where, what="waits for the operator to take it up")
+        yield Finding(level=Level.WAITS, where=where, what="waits for the operator to take it up")
     elif len(workers) < job.workers:
-        yield Finding(kind="waits", where=where, what=f"{len(workers)} of {job.workers} workers are made")
+        yield Finding(
+            level=Level.WAITS, where=where, what=f"{len(workers)} of {job.workers} workers are made"
+        )
     else:
         making = [pod for pod in facts.pods if pod.phase == "Pending"]
         if making:
             yield Finding(
-                kind="waits",
+                level=Level.WAITS,
                 where=_some([pod.name for pod in making]),
                 what="containers are being made: images are pulled, volumes are mounted",
             )
         elif not any(pod.phase == "Running" for pod in facts.launchers):
-            yield Finding(kind="waits", where=where, what="waits for the launcher's Pod")
+            yield Finding(level=Level.WAITS, where=where, what="waits for the launcher's Pod")
 
 
 def _grouped(
-    told: Iterable[tuple[str, str]], *, kind: Kind, hint: Callable[[str], str], before: str = ""
+    told: Iterable[tuple[str, str]], *, level: Level, hint: Callable[[str], str], before: str = ""
 ) -> Iterable[Finding]:
     """Put Pods with one and the same message together."""
     groups: dict[str, list[str]] = {}
     for name, text in told:
         groups.setdefault(text, []).append(name)
     for text, names in groups.items():
-        yield Finding(kind=kind, where=_some(names), what=f"{before}{text}", hint=hint(text))
+        yield Finding(level=level, where=_some(names), what=f"{before}{text}", hint=hint(text))
 
 
 def _some(names: Sequence[str]) -> str:

@@ -38,7 +38,7 @@ def progress(facts: Facts) -> Progress:
         return Progress(text=f"{word}: {counts}", key=(state,))
     reason = first.what if len(first.what) <= LONGEST else first.what[: LONGEST - 1] + "…"
     return Progress(
-        text=f"{word}: {counts}; {first.where}: {reason}", key=(state, first.kind, _steady(first.what))
+        text=f"{word}: {counts}; {first.where}: {reason}", key=(state, first.level, _steady(first.what))
     )
 
 
