@@ -61,6 +61,11 @@ class Communicators:
     """Everything in shared memory that this world allocated and has not given back."""
     _allocated: int = 0
 
+    def mpi_calls(self, peer_wait: PeerWait) -> MpiCalls:
+        """Return MPI's calls over the whole group."""
+        polling = self.ranks.hosts > 1 or self.ranks.oversubscribed
+        return MpiCalls(self.mpi, self.comm, peer_wait, polling=polling)
+
     def new_segment(self, nbytes: int) -> Segment | None:
         """Allocate shared memory on every host, None where one has no room. Collective over the world."""
         if not enough_memory(self.mpi, self.comm, self.host, nbytes):
@@ -136,12 +141,6 @@ def open_communicators(
     return Communicators(mpi=mpi, comm=comm, host=host, cross=cross, ranks=ranks)
 
 
-def open_mpi_calls(comms: Communicators, peer_wait: PeerWait) -> MpiCalls:
-    """Return MPI's calls over the whole world."""
-    polling = comms.ranks.hosts > 1 or comms.ranks.oversubscribed
-    return MpiCalls(comms.mpi, comms.comm, peer_wait, polling=polling)
-
-
 def open_shared_flags(
     comms: Communicators, peer_wait: PeerWait, numbers: Sequence[int]
 ) -> SharedFlags | None:
@@ -161,7 +160,36 @@ def open_shared_flags(
         segment,
         me=comms.ranks.local_rank,
         ranks=[numbers[rank] for rank in comms.ranks.host_ranks],
-        mpi_calls=open_mpi_calls(comms, peer_wait),
+        mpi_calls=comms.mpi_calls(peer_wait),
         peer_wait=peer_wait,
         oversubscribed=comms.ranks.oversubscribed,
     )
+
+
+def checked_ranks(ranks: Sequence[int], comms: Any) -> list[int]:
+    """Return the ranks in order; `ValueError` where they are not some of the world's, or without this one."""
+    numbers = sorted(ranks)
+    if len(set(numbers)) < len(numbers) or numbers[0] < 0 or numbers[-1] >= comms.size:
+        raise ValueError(f"hvd.init: {numbers} are not ranks of this job, which has {comms.size}.")
+    if comms.rank not in numbers:
+        raise ValueError(f"hvd.init: rank {comms.rank} of the job is not among the ranks {numbers}.")
+    return numbers
+
+
+def sub_communicator(comm: Any, ranks: Sequence[int], *, tag: int) -> Any:
+    """Return a communicator of some of the ranks. Collective over these alone."""
+    whole = comm.Get_group()
+    group = whole.Incl(list(ranks))
+    part = comm.Create_group(group, tag=tag)
+    group.Free()
+    whole.Free()
+    return part
+
+
+def numbers_in(comm: Any, comms: Any) -> list[int]:
+    """Return the numbers in ``comms`` of the communicator's ranks."""
+    ours, theirs = comm.Get_group(), comms.Get_group()
+    numbers = list(ours.Translate_ranks(list(range(ours.size)), theirs))
+    ours.Free()
+    theirs.Free()
+    return numbers

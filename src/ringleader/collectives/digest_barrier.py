@@ -34,11 +34,9 @@ class DigestBarrier(Protocol):
 
     def agree(self, digest: int) -> bool:
         """Wait until all ranks have arrived; return whether all brought the same digest."""
-        ...
 
     def exchange(self, message: bytes) -> list[bytes]:
         """Return the messages of all ranks in rank order. Called when all ranks are known to be there."""
-        ...
 
 
 class SingleRankBarrier:

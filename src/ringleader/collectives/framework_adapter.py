@@ -42,34 +42,27 @@ class DeviceTransport(Protocol):
     @property
     def name(self) -> str:
         """Return the transport in use, as the timeline knows it; empty before the first operation."""
-        ...
 
     def asked(self, work: Work) -> None:
         """Note, in the thread that asks for ``work``, what its data depends on.
 
         `ValueError` where the device cannot be used.
         """
-        ...
 
     def execute(self, work: Work) -> None:
         """Carry out a work of any kind that has data; all ranks agree on it and do the same."""
-        ...
 
     def delivered(self, work: Work) -> None:
         """Have what this thread does next come after ``work``, which is done."""
-        ...
 
     def register(self, count: int, dtype: str, place: str) -> Region:
         """Make memory for ``count`` elements on the device ``place`` of the framework. Collective."""
-        ...
 
     def cut(self, region: Region, start: int, count: int) -> Region:
         """Return a part of a registered region, as `Transport.cut` does."""
-        ...
 
     def close(self, *, together: bool) -> None:
         """Let go of everything; without ``together`` what is under way is given up."""
-        ...
 
 
 class FrameworkAdapter(Kernels, Protocol):
@@ -77,8 +70,6 @@ class FrameworkAdapter(Kernels, Protocol):
 
     def host_transport(self, context: TransportContext) -> Transport:
         """Return the framework's own transport for arrays in host memory, for users who ask for it."""
-        ...
 
     def device_transport(self, context: TransportContext) -> DeviceTransport:
         """Return what carries the framework's arrays on devices; nothing is set up before the first one."""
-        ...

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,34 +11,26 @@ from ringleader.collectives.communicators import (
     Communicators,
     RankLayout,
     open_communicators,
-    open_mpi_calls,
     open_shared_flags,
 )
-from ringleader.collectives.digest_barrier import DigestBarrier, HostsBarrier, SharedFlags, SingleRankBarrier
+from ringleader.collectives.digest_barrier import DigestBarrier, SharedFlags, SingleRankBarrier
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.environment import EngineSettings
-from ringleader.collectives.framework_adapter import FrameworkAdapter, TransportContext
+from ringleader.collectives.framework_adapter import FrameworkAdapter
 from ringleader.collectives.fusion_buffer import FusionBuffer, FusionLimits
 from ringleader.collectives.liveness import End, EndMessages, LivenessSource, PeerEnd
 from ringleader.collectives.mpi_calls import MpiCalls
-from ringleader.collectives.peer_wait import PeerWait
+from ringleader.collectives.peer_wait import PeerWait, peer_wait_for
 from ringleader.collectives.shared_memory import Segment
 from ringleader.collectives.stall_check import Limits
-from ringleader.collectives.transports.algorithm_table import HierarchicalTable
-from ringleader.collectives.transports.hierarchical import HierarchicalTransport
-from ringleader.collectives.transports.loopback import LoopbackTransport, UncoupledTransport
-from ringleader.collectives.transports.one_host import CHUNK_BYTES, OneHostTransport
-from ringleader.collectives.transports.plain_mpi import MpiReducer, MpiTransport
-from ringleader.collectives.transports.registered_memory import RegisteredMemory
-from ringleader.collectives.transports.staging_buffers import STAGING_BYTES
+from ringleader.collectives.transport_selection import select_transport, transport_context
+from ringleader.collectives.transports.loopback import LoopbackTransport
 from ringleader.collectives.transports.transport import Transport
 
-LONGEST_SECONDS = 1800.0
-"""The most that a framework's own transport, which begins when all ranks are there, may take for one step."""
 BROKEN_SECONDS = 0.2
 """So long an engine that ends by itself sees to it that the other hosts hear of it."""
 HOSTS_FUSION = FusionLimits(small_bytes=2 << 20, most_bytes=8 << 20)
-"""Between hosts a meeting costs hundreds of microseconds, so that more is packed."""
+"""Between hosts a barrier costs hundreds of microseconds, so that more is packed."""
 
 
 @dataclass(kw_only=True)
@@ -103,20 +94,18 @@ class Group:
 
 def lone_group(kernels: FrameworkAdapter, settings: EngineSettings) -> Group:
     """Make the group of a rank that is alone."""
-    peer_wait = _peer_wait(0, (), settings)
+    peer_wait = peer_wait_for(0, (), settings)
+    ranks = RankLayout()
     engine = _engine(
         kernels,
         settings,
-        RankLayout(),
+        ranks,
         peer_wait,
-        LoopbackTransport(kernels),
-        SingleRankBarrier(),
-        True,
-        None,
+        (LoopbackTransport(kernels), SingleRankBarrier()),
+        threads=True,
+        mpi_calls=None,
     )
-    return Group(
-        engine=engine, broadcaster=engine, ranks=engine.ranks, global_ranks=(0,), peer_wait=peer_wait
-    )
+    return Group(engine=engine, broadcaster=engine, ranks=ranks, global_ranks=(0,), peer_wait=peer_wait)
 
 
 def open_group(
@@ -134,28 +123,23 @@ def open_group(
     """Make the group of the ranks of ``comm``, which goes to it. Collective over them.
 
     ``numbers`` are the numbers of these ranks among all. ``liveness_sources`` are the caller's, who may add
-    to them.
-    ``end_messages`` go between all ranks; ``number`` is that of the process set.
+    to them. ``end_messages`` go between all ranks; ``number`` is that of the process set.
     """
+    me = numbers[comm.rank]
     comms = open_communicators(
-        mpi,
-        comm,
-        number=numbers[comm.rank],
-        ranks_per_host=settings.ranks_per_host,
-        oversubscribed=oversubscribed,
+        mpi, comm, number=me, ranks_per_host=settings.ranks_per_host, oversubscribed=oversubscribed
     )
+    ranks = comms.ranks
 
     def ended() -> dict[int, PeerEnd]:
         return {rank: how for source in liveness_sources for rank, how in source().items()}
 
-    told: list[LivenessSource] = [lambda: end_messages.broken(number), ended]
-    peer_wait = _peer_wait(numbers[comm.rank], told, settings)
-    flags = None
-    if comms.ranks.size > 1:
-        flags = open_shared_flags(comms, peer_wait, numbers)
+    sources: list[LivenessSource] = [lambda: end_messages.broken(number), ended]
+    peer_wait = peer_wait_for(me, sources, settings)
+    flags = open_shared_flags(comms, peer_wait, numbers) if ranks.size > 1 else None
     if flags is not None:
-        told.insert(0, flags.broken)
-    here = {numbers[rank] for rank in comms.ranks.host_ranks} if flags is not None else {numbers[comm.rank]}
+        sources.insert(0, flags.broken)
+    here = {numbers[rank] for rank in ranks.host_ranks} if flags is not None else {me}
     away = [rank for rank in numbers if rank not in here]
 
     def announce_broken() -> None:
@@ -164,36 +148,29 @@ def open_group(
         end_messages.send(End.BROKEN, away, number=number)
         end_messages.drain(BROKEN_SECONDS)
 
-    transport, barrier = _choose_transport(comms, kernels, peer_wait, flags, settings)
-    threads = mpi.Query_thread() == mpi.THREAD_MULTIPLE
-    mpi_calls = open_mpi_calls(comms, peer_wait)
-    engine = _engine(
-        kernels, settings, comms.ranks, peer_wait, transport, barrier, threads, mpi_calls, announce_broken
-    )
-    broadcaster = engine
-    if settings.uncoupled and comms.ranks.size > 1:
-        coupled = replace(settings, uncoupled=False, transport="mpi")
-        way, flat = _choose_transport(comms, kernels, peer_wait, None, coupled)
-        broadcaster = _engine(
-            kernels, coupled, comms.ranks, peer_wait, way, flat, threads, mpi_calls, announce_broken
+    def new_engine(settings: EngineSettings, flags: SharedFlags | None) -> Engine:
+        return _engine(
+            kernels,
+            settings,
+            ranks,
+            peer_wait,
+            select_transport(comms, kernels, peer_wait, flags, settings),
+            threads=mpi.Query_thread() == mpi.THREAD_MULTIPLE,
+            mpi_calls=comms.mpi_calls(peer_wait),
+            announce_broken=announce_broken,
         )
+
+    engine = broadcaster = new_engine(settings, flags)
+    if settings.uncoupled and ranks.size > 1:
+        broadcaster = new_engine(replace(settings, uncoupled=False, transport="mpi"), None)
     return Group(
         engine=engine,
         broadcaster=broadcaster,
-        ranks=comms.ranks,
+        ranks=ranks,
         global_ranks=tuple(numbers),
         peer_wait=peer_wait,
         comms=comms,
         flags=flags,
-    )
-
-
-def _peer_wait(rank: int, liveness_sources: Sequence[LivenessSource], settings: EngineSettings) -> PeerWait:
-    return PeerWait(
-        rank=rank,
-        liveness_sources=liveness_sources,
-        warn_seconds=settings.warn_seconds,
-        deadline_seconds=settings.deadline_seconds,
     )
 
 
@@ -202,17 +179,13 @@ def _engine(
     settings: EngineSettings,
     ranks: RankLayout,
     peer_wait: PeerWait,
-    transport: Transport,
-    barrier: DigestBarrier,
+    carried_by: tuple[Transport, DigestBarrier],
+    *,
     threads: bool,
     mpi_calls: MpiCalls | None,
     announce_broken: Callable[[], None] = lambda: None,
 ) -> Engine:
-    limits = Limits(
-        mismatch=settings.mismatch_seconds,
-        warn=settings.warn_seconds,
-        shutdown=settings.stall_seconds,
-    )
+    transport, barrier = carried_by
     fusion = HOSTS_FUSION if ranks.hosts > 1 else FusionLimits()
     if settings.fusion_bytes is not None:
         most = min(fusion.most_bytes, settings.fusion_bytes)
@@ -224,99 +197,13 @@ def _engine(
         transport=transport,
         peer_wait=peer_wait,
         kernels=kernels,
-        limits=limits,
+        limits=Limits(
+            mismatch=settings.mismatch_seconds,
+            warn=settings.warn_seconds,
+            shutdown=settings.stall_seconds,
+        ),
         fusion_buffer=FusionBuffer(kernels, transport, fusion) if packs else None,
         threads=threads,
         announce_broken=announce_broken,
-        devices=kernels.device_transport(
-            _transport_context(ranks, peer_wait, settings, transport, mpi_calls)
-        ),
+        devices=kernels.device_transport(transport_context(ranks, peer_wait, settings, transport, mpi_calls)),
     )
-
-
-def _choose_transport(
-    comms: Communicators,
-    kernels: FrameworkAdapter,
-    peer_wait: PeerWait,
-    flags: SharedFlags | None,
-    settings: EngineSettings,
-) -> tuple[Transport, DigestBarrier]:
-    """Return the transport and the barrier of a group: shared memory wherever ranks share a host."""
-    ranks = comms.ranks
-    if settings.uncoupled:
-        return UncoupledTransport(kernels, ranks.size, ranks.rank), SingleRankBarrier()
-    if ranks.size == 1:
-        return LoopbackTransport(kernels), SingleRankBarrier()
-    one_host = ranks.hosts == 1
-    mpi_calls = open_mpi_calls(comms, peer_wait)
-    plain = MpiTransport(mpi_calls, kernels, between_hosts=not one_host)
-    flat = HostsBarrier(comms.mpi, mpi_calls=mpi_calls, cross=comms.comm, host=None, peer_wait=peer_wait)
-    if settings.transport == "distributed":
-        own = kernels.host_transport(_transport_context(ranks, peer_wait, settings, plain, mpi_calls))
-        return own, (flags if flags is not None and one_host else flat)
-    if flags is None or settings.transport == "mpi" or not ranks.homogeneous or ranks.most_local == 1:
-        return plain, flat
-    staging = comms.new_segment(STAGING_BYTES)
-    if staging is None:
-        _tell_small(ranks)
-        return plain, flat
-    registered = RegisteredMemory(
-        kernels,
-        me=ranks.local_rank,
-        local_size=ranks.local_size,
-        chunk_bytes=CHUNK_BYTES if one_host else HierarchicalTable().piece_bytes,
-        new_segment=_told(comms),
-        free_segment=comms.give_back,
-    )
-    if one_host:
-        return OneHostTransport(
-            kernels=kernels, flags=flags, staging=staging, registered=registered, plain=plain
-        ), flags
-    cross_calls = MpiCalls(comms.mpi, comms.cross, peer_wait, polling=True)
-    return HierarchicalTransport(
-        kernels=kernels,
-        flags=flags,
-        staging=staging,
-        registered=registered,
-        plain=plain,
-        cross=MpiReducer(cross_calls, kernels, between_hosts=True),
-    ), HostsBarrier(comms.mpi, mpi_calls=mpi_calls, cross=comms.cross, host=flags, peer_wait=peer_wait)
-
-
-def _transport_context(
-    ranks: RankLayout,
-    peer_wait: PeerWait,
-    settings: EngineSettings,
-    host: Transport,
-    mpi_calls: MpiCalls | None,
-) -> TransportContext:
-    return TransportContext(
-        ranks=ranks,
-        peer_wait=peer_wait,
-        deadline_seconds=min(settings.deadline_seconds, LONGEST_SECONDS),
-        mpi_calls=mpi_calls,
-        host=host,
-        requested=settings.transport,
-    )
-
-
-def _told(comms: Communicators) -> Callable[[int], Segment | None]:
-    """Return the world's way to shared memory, with a word to the user where there is none left."""
-
-    def new_segment(nbytes: int) -> Segment | None:
-        segment = comms.new_segment(nbytes)
-        if segment is None:
-            _tell_small(comms.ranks)
-        return segment
-
-    return new_segment
-
-
-def _tell_small(ranks: RankLayout) -> None:
-    if ranks.rank == 0:
-        print(  # noqa: T201
-            "ringleader: /dev/shm is too small on one of the hosts, so gradients go through plain MPI, which "
-            "is slower. Give it more room (docker: --shm-size=1g; Kubernetes: an emptyDir of medium Memory).",
-            file=sys.stderr,
-            flush=True,
-        )

@@ -46,68 +46,52 @@ class Kernels(Protocol):
 
     def over(self, memory: Any, dtype: str, count: int) -> Array:
         """Return a 1-D array of ``count`` elements over memory that others may see; nothing is copied."""
-        ...
 
     def empty(self, shape: Sequence[int], dtype: str) -> Array:
         """Return a new array of undefined content."""
-        ...
 
     def zero(self, array: Array) -> None:
         """Set all elements to zero."""
-        ...
 
     def flat(self, array: Array) -> Array:
         """Return a 1-D view of a contiguous array."""
-        ...
 
     def part(self, flat: Array, start: int, stop: int) -> Array:
         """Return the elements from ``start`` to ``stop`` of a 1-D array as a view."""
-        ...
 
     def shaped(self, flat: Array, shape: Sequence[int]) -> Array:
         """Return a view of a 1-D array in another shape."""
-        ...
 
     def count(self, array: Array) -> int:
         """Return the number of elements."""
-        ...
 
     def length(self, array: Array) -> int:
         """Return the size of the first dimension."""
-        ...
 
     def address(self, array: Array) -> int:
         """Return the address of the first element of a contiguous array."""
-        ...
 
     def copy(self, target: Array, source: Array) -> None:
         """Copy element by element; counts are equal, shapes need not be."""
-        ...
 
     def copy_all(self, targets: Sequence[Array], sources: Sequence[Array]) -> None:
         """Copy many arrays; each has the shape of its target."""
-        ...
 
     def scale(self, array: Array, factor: float) -> None:
         """Multiply in place: integers in float64 and cut toward zero, half types in float32.
 
         One n-th divides by n, so that an average is the sum divided by the number of ranks to the last bit.
         """
-        ...
 
     def reduce(self, out: Array, parts: Sequence[Array], op: ReduceOp, factor: float) -> None:
         """Reduce ``parts`` in their order into ``out``, which may be the first of them, then scale it."""
-        ...
 
     def everywhere(self, chunks: Sequence[Sequence[Array]]) -> Callable[[ReduceOp, float], None]:
         """Return a function that reduces each chunk's arrays in their order, scales, and writes to all."""
-        ...
 
     def dots(self, first: Array, second: Array) -> tuple[float, float, float]:
         """Return first·second, first·first and second·second of two 1-D arrays, summed in float64."""
-        ...
 
     def blend(self, out: Array, first: Array, of_first: float, second: Array, of_second: float) -> None:
         """Write ``of_first * first + of_second * second`` into ``out``, which may be one of the arrays; half
         types are computed in float32."""
-        ...

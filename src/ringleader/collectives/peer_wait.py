@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ringleader.collectives.environment import EngineSettings
 from ringleader.collectives.exceptions import HorovodInternalError, known_to_peers
 from ringleader.collectives.liveness import End, LivenessSource, PeerEnd
 
@@ -118,6 +119,16 @@ class PeerWait:
             return None
         who = " and ".join(f"rank {rank} {how}" for rank, how in sorted(gone.items())[:4])
         raise known_to_peers(f"{who} while rank {self._rank} waits in {self.subject}")
+
+
+def peer_wait_for(rank: int, sources: Sequence[LivenessSource], settings: EngineSettings) -> PeerWait:
+    """Return how the rank of this number waits, as the environment asks for."""
+    return PeerWait(
+        rank=rank,
+        liveness_sources=sources,
+        warn_seconds=settings.warn_seconds,
+        deadline_seconds=settings.deadline_seconds,
+    )
 
 
 def _ranks(ranks: Sequence[int] | None) -> str:

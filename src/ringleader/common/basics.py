@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from ringleader.collectives.session import PROCESS
+from ringleader.collectives.process_lifecycle import PROCESS
 from ringleader.common.process_sets import end_sets
 
 __all__ = ["HorovodBasics"]

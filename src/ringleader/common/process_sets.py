@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ringleader.collectives.group import Group
-from ringleader.collectives.session import PROCESS
+from ringleader.collectives.process_lifecycle import PROCESS
 
 
 class ProcessSet:

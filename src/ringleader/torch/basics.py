@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from ringleader.collectives.session import PROCESS, Session
+from ringleader.collectives.process_lifecycle import PROCESS
+from ringleader.collectives.session import Session
 from ringleader.common.process_sets import ProcessSet, begin_sets
 from ringleader.common.util import gloo_built, mpi_built
 from ringleader.torch.adapter import TorchAdapter

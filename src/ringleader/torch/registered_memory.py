@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from ringleader.collectives.session import PROCESS
+from ringleader.collectives.process_lifecycle import PROCESS
 from ringleader.torch.kernels import DTYPES
 
 

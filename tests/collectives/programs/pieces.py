@@ -85,7 +85,7 @@ def check_all(transport):
         assert torch.equal(do("reducescatter", arrays[RANK], op=ReduceOp.SUM).out, own)
         signature = Signature(kind="reducescatter", dtype=str(dtype).removeprefix("torch."), shape=(35, 2))
         work = Work(signature, 0, name=None, serial=0, array=arrays[RANK], out=None)
-        reducescatter(transport.reducer.owners, KERNELS, work, piece_bytes=50)
+        reducescatter(transport.reducer.reduce_scatter, KERNELS, work, piece_bytes=50)
         assert torch.equal(work.out, own)
     if SIZE & (SIZE - 1) == 0:
         same = do("allreduce", bring(0), torch.empty(35, 2), op=ReduceOp.ADASUM)

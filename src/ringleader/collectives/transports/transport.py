@@ -22,30 +22,24 @@ class Transport(Protocol):
 
         Called for at most one work, right before a barrier. What was laid out may turn out not to be wanted.
         """
-        ...
 
     def execute(self, work: Work, *, staged: bool) -> None:
         """Carry out the work and leave the result in ``work.out``."""
-        ...
 
     def register(self, count: int, dtype: str) -> Region:
         """Make memory for ``count`` elements that `exchange` can reduce in place. Collective."""
-        ...
 
     def cut(self, region: Region, start: int, count: int) -> Region:
         """Return ``count`` elements of a registered region, from ``start`` on, as a region of its own.
 
         Nothing is allocated or copied. ``start`` is at a multiple of 64 bytes.
         """
-        ...
 
     def exchange(self, region: Region, op: ReduceOp, factor: float) -> None:
         """Reduce the region over all ranks in place and scale the result by ``factor``."""
-        ...
 
     def close(self, *, together: bool) -> None:
         """Let go of memory. Without ``together`` the peers are not there to do it with, and it is left."""
-        ...
 
 
 @runtime_checkable
@@ -74,8 +68,6 @@ class Tunable(Protocol):
     @property
     def table(self) -> AlgorithmTable | None:
         """Return the table in use, None where there is no other way than one."""
-        ...
 
     def adopt(self, numbers: Sequence[int]) -> None:
         """Go by another table, given as `AlgorithmTable.as_list`. All ranks do so after the same work."""
-        ...

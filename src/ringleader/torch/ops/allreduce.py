@@ -11,7 +11,7 @@ import torch
 
 from ringleader.collectives.group import Group
 from ringleader.collectives.operations import ReduceOp, Work
-from ringleader.collectives.session import PROCESS
+from ringleader.collectives.process_lifecycle import PROCESS
 from ringleader.collectives.transports.adasum import power_of_two
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of, next_serial
 from ringleader.torch.compression import Compression, Compressor

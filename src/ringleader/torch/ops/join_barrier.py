@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ringleader.collectives.operations import ReduceOp, Work
-from ringleader.collectives.session import PROCESS
+from ringleader.collectives.process_lifecycle import PROCESS
 from ringleader.common.process_sets import (
     ProcessSet,
     count_from,

@@ -1,0 +1,131 @@
+"""The session of this process: opened by ``init``, closed by ``shutdown`` or at exit; never a child's."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+from contextlib import suppress
+from typing import Any
+
+from ringleader.collectives import mpi_library
+from ringleader.collectives.environment import read_settings
+from ringleader.collectives.exceptions import NotInitializedError, WorldError
+from ringleader.collectives.framework_adapter import FrameworkAdapter
+from ringleader.collectives.liveness import End
+from ringleader.collectives.session import Session, open_session
+from ringleader.collectives.shared_memory import Segment
+
+
+def close_session(session: Session, how: End) -> tuple[bool, list[Segment]]:
+    """End a session; return whether all peers took part, and shared memory that arrays still look at."""
+    session.at_shutdown.call()
+    clean = session.registry.close(
+        why=f"Horovod has been shut down: rank {session.ranks.rank} called hvd.shutdown() or ended."
+    )
+    session.timelines.stop()
+    if session.shutdown_barrier is None:
+        return True, []
+    together, give_back = session.shutdown_barrier.meet(how, session.flags, clean=clean)
+    left = session.registry.free(together=give_back)
+    if give_back:
+        session.shutdown_barrier.free()
+    return together, left
+
+
+FORKED = (
+    "This process was forked from a rank after hvd.init and is not a rank itself: MPI and the memory between "
+    "the ranks are its parent's. Start it before hvd.init, or as a new Python (multiprocessing's 'spawn')."
+)
+
+
+class Process:
+    """The one session of this process, and what is left of earlier ones."""
+
+    def __init__(self) -> None:
+        """Begin without a session."""
+        self.session: Session | None = None
+        self._left: list[Segment] = []
+        self._at_exit = False
+        self._pid = 0
+        self._left_alone = False
+        self._interrupted = False
+
+    def init(self, kernels: FrameworkAdapter, comm: Any = None, *, dynamic: bool = False) -> None:
+        """Open a session, unless there is one. See `open_session`."""
+        if self.session is not None:
+            return
+        if self._pid not in (0, os.getpid()) and (
+            read_settings(os.environ).launched or mpi_library.inherited()
+        ):
+            raise WorldError(FORKED)
+        if not self._at_exit:
+            atexit.register(self._exit)
+            os.register_at_fork(after_in_child=self._forked)
+            self._at_exit = True
+        self._pid = os.getpid()
+        self.session = open_session(kernels, environ=os.environ, comm=comm, dynamic=dynamic)
+        self.session.timelines.begin()
+
+    def shutdown(self) -> None:
+        """Close the session, if there is one."""
+        session, self.session = self.session, None
+        if session is not None and self._pid == os.getpid():
+            self._left.extend(close_session(session, End.SHUT_DOWN)[1])
+
+    def get(self) -> Session:
+        """Return the session; `ValueError` where there is none."""
+        if self.session is None:
+            raise NotInitializedError
+        return self.session
+
+    def _forked(self) -> None:
+        """In a forked child: the session is the parent's, and so are MPI and the memory between the ranks."""
+        session = self.session
+        if session is None:
+            return
+        alone = session.shutdown_barrier is None
+        session.timelines.forked()
+        session.registry.forked("" if alone else FORKED)
+        if alone:
+            self._pid = os.getpid()
+
+    def _exit(self) -> None:
+        if self._pid != os.getpid():
+            return
+        # The interpreter keeps the exception that ended it here before handlers of exit run.
+        raised = getattr(sys, "last_value", None) is not None
+        session, self.session = self.session, None
+        if session is not None:
+            try:
+                together, _ = close_session(session, End.RAISED if raised else End.FINISHED)
+            except Exception as error:
+                # A signal's handler, such as the DataLoader's when its workers are ended; the peers know.
+                text = f"ringleader: rank {session.ranks.rank} ends without the others: {error}"
+                print(text, file=sys.stderr, flush=True)  # noqa: T201
+                together = False
+            except KeyboardInterrupt:
+                # An exit handler's exception changes no exit code, but the others wait for this rank.
+                together, self._interrupted = False, True
+            self._left_alone = not raised and not together
+            raised = raised or not together
+        # A rank that raised, or was left by one, does not wait in MPI for peers that will not come.
+        if not raised:
+            mpi_library.finalize()
+
+    def leave(self) -> None:
+        """Be the last exit handler: where ranks have left this one, MPI's own end would wait for them."""
+        if self._left_alone and self._pid == os.getpid() and mpi_library.runs():
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(AttributeError, OSError, ValueError):
+                    stream.flush()
+            if self._interrupted:  # the end of a process that SIGINT ends: the launcher stops the others
+                signal.signal(signal.SIGINT, signal.SIG_DFL)
+                os.kill(os.getpid(), signal.SIGINT)
+            os._exit(0)
+
+
+PROCESS = Process()
+"""MPI and the launcher know one world per process, so there is one holder of it."""
+atexit.register(PROCESS.leave)  # what is registered early is called late
