@@ -11,7 +11,7 @@ from typing import Any
 from aiohttp import web
 
 from ringleader.kube.client import RestCluster
-from ringleader.kube.credentials import Credentials, Fixed, Identity
+from ringleader.kube.credentials import Credentials, Identity
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -32,7 +32,7 @@ async def serve(handler: Handler, *, tls: ssl.SSLContext | None = None) -> Async
 @asynccontextmanager
 async def client(url: str, *, identity: Identity | None = None, **options: Any) -> AsyncIterator[RestCluster]:
     """A client of such a server."""
-    cluster = RestCluster(Credentials(server=url, identity=identity or Fixed()), **options)
+    cluster = RestCluster(Credentials(server=url, identity=identity or Identity()), **options)
     try:
         yield cluster
     finally:

@@ -28,7 +28,7 @@ from ringleader.kube.api_errors import ApiError, UnreachableError
 from ringleader.kube.api_resources import CONFIG_MAPS, MPIJOBS, NAMESPACES, PODS
 from ringleader.kube.client import RestCluster
 from ringleader.kube.credential_sources import credentials
-from ringleader.kube.credentials import Credentials, Fixed
+from ringleader.kube.credentials import Credentials, Identity
 from ringleader.kube.informer import Informer
 from ringleader.kube.retry import Backoff, Outage, with_retries
 
@@ -272,7 +272,7 @@ def test_a_client_certificate(tmp_path: Path, way: str) -> None:
 
 def test_https_to_a_server_without_tls(fake: FakeCluster) -> None:
     async def test() -> None:
-        found = Credentials(server=fake.url.replace("http:", "https:"), identity=Fixed())
+        found = Credentials(server=fake.url.replace("http:", "https:"), identity=Identity())
         cluster = RestCluster(found)
         with pytest.raises(UnreachableError) as caught:
             await cluster.version()

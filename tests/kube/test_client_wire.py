@@ -18,6 +18,7 @@ from tests.kube.small_server import client, run, serve
 from ringleader.kube.api_errors import ApiError, UnreachableError
 from ringleader.kube.api_resources import JOBS, MPIJOBS, NAMESPACES, PODS
 from ringleader.kube.client import RestCluster
+from ringleader.kube.credentials import Identity
 from ringleader.kube.pod_exec import PROTOCOLS, ExecSession
 
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n", "resourceVersion": "7"}}
@@ -147,17 +148,15 @@ def test_a_server_below_a_path() -> None:
 # --- credentials ------------------------------------------------------------------------------------------
 
 
-class Renewing:
+class Renewing(Identity):
     """An identity whose tokens are one, two, three."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.number = 1
 
     async def headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.number}"}
-
-    def certificate(self) -> None:
-        return None
 
     def forget(self) -> bool:
         self.number += 1

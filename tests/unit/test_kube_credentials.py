@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ringleader.errors import RefusedError, RequestError
-from ringleader.kube.credential_plugin import ExecPlugin, ExecSpec
+from ringleader.kube.credential_plugin import CredentialPlugin, PluginSpec
 from ringleader.kube.credentials import TokenFile
 
 pytestmark = pytest.mark.process
@@ -77,7 +77,7 @@ def test_no_token(tmp_path: Path, text: str | None, said: str) -> None:
 # --- programs ---------------------------------------------------------------------------------------------
 
 
-def program(folder: Path, code: str, **more: object) -> ExecSpec:
+def program(folder: Path, code: str, **more: object) -> PluginSpec:
     """A credentials program in Python; ``say(status)`` prints an ExecCredential. Its runs are counted."""
     head = (
         "import json, os, sys\n"
@@ -88,7 +88,7 @@ def program(folder: Path, code: str, **more: object) -> ExecSpec:
     )
     path = folder / "program.py"
     path.write_text(head + code)
-    spec = ExecSpec(
+    spec = PluginSpec(
         api_version=V1,
         command=sys.executable,
         args=("-I", "-S", str(path)),
@@ -106,7 +106,7 @@ def runs(folder: Path) -> int:
 def test_a_token_is_kept_until_it_ends(tmp_path: Path) -> None:
     code = "say({'token': os.environ['WORD'], 'expirationTimestamp': '1970-01-01T01:00:00Z'})"
     clock = Clock()
-    plugin = ExecPlugin(program(tmp_path, code), now=clock)
+    plugin = CredentialPlugin(program(tmp_path, code), now=clock)
 
     async def ask() -> None:
         # Several at once run it once.
@@ -123,11 +123,11 @@ def test_a_token_is_kept_until_it_ends(tmp_path: Path) -> None:
         assert runs(tmp_path) == 2
 
     asyncio.run(live())
-    assert plugin.certificate() is None
+    assert plugin.certificate is None
 
 
 def test_a_token_without_an_end_is_kept_until_it_is_refused(tmp_path: Path) -> None:
-    plugin = ExecPlugin(program(tmp_path, "say({'token': 't'})"))
+    plugin = CredentialPlugin(program(tmp_path, "say({'token': 't'})"))
 
     async def ask() -> None:
         await plugin.headers()
@@ -142,16 +142,18 @@ def test_a_token_without_an_end_is_kept_until_it_is_refused(tmp_path: Path) -> N
 
 
 def test_a_certificate(tmp_path: Path) -> None:
-    plugin = ExecPlugin(program(tmp_path, "say({'clientCertificateData': 'PEM', 'clientKeyData': 'KEY'})"))
+    plugin = CredentialPlugin(
+        program(tmp_path, "say({'clientCertificateData': 'PEM', 'clientKeyData': 'KEY'})")
+    )
     assert asyncio.run(plugin.headers()) == {}
-    pair = plugin.certificate()
+    pair = plugin.certificate
     assert pair is not None and (pair.certificate, pair.key) == (b"PEM", b"KEY")
     assert "KEY" not in repr(pair)
 
 
 def test_what_the_program_is_told(tmp_path: Path) -> None:
     cluster = {"server": "https://one", "config": {"a": 1}}
-    plugin = ExecPlugin(
+    plugin = CredentialPlugin(
         program(tmp_path, "say({'token': json.dumps(info, sort_keys=True)})", cluster=cluster)
     )
     told = json.loads(asyncio.run(plugin.headers())["Authorization"].removeprefix("Bearer "))
@@ -174,13 +176,13 @@ def test_what_the_program_is_told(tmp_path: Path) -> None:
 )
 def test_programs_that_fail(tmp_path: Path, code: str, said: str) -> None:
     with pytest.raises(RefusedError) as caught:
-        asyncio.run(ExecPlugin(program(tmp_path, code)).headers())
+        asyncio.run(CredentialPlugin(program(tmp_path, code)).headers())
     assert said in str(caught.value)
     assert caught.value.faults[0].where == "k:1 users[u].exec"
 
 
 def test_a_program_that_does_not_end(tmp_path: Path) -> None:
-    plugin = ExecPlugin(program(tmp_path, "import time; time.sleep(600)"), deadline=0.2)
+    plugin = CredentialPlugin(program(tmp_path, "import time; time.sleep(600)"), deadline=0.2)
     with pytest.raises(RefusedError, match="did not end within"):
         asyncio.run(plugin.headers())
 
@@ -188,13 +190,13 @@ def test_a_program_that_does_not_end(tmp_path: Path) -> None:
 def test_a_program_that_left_others_behind(tmp_path: Path) -> None:
     # They hold its standard output open.
     code = "if os.fork(): import time; time.sleep(600)\nelse: import time; time.sleep(600)"
-    plugin = ExecPlugin(program(tmp_path, code), deadline=0.2)
+    plugin = CredentialPlugin(program(tmp_path, code), deadline=0.2)
     with pytest.raises(RefusedError, match="did not end within"):
         asyncio.run(plugin.headers())
 
 
 def test_being_cancelled_while_it_starts(tmp_path: Path) -> None:
-    plugin = ExecPlugin(program(tmp_path, "import time; time.sleep(600)"))
+    plugin = CredentialPlugin(program(tmp_path, "import time; time.sleep(600)"))
 
     async def live() -> None:
         asking = asyncio.create_task(plugin.headers())
@@ -211,7 +213,7 @@ def test_being_cancelled_while_it_starts(tmp_path: Path) -> None:
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:
     spec = program(tmp_path, "", command="no-such-program", install_hint="pip install it")
     with pytest.raises(RequestError) as caught:
-        asyncio.run(ExecPlugin(spec).headers())
+        asyncio.run(CredentialPlugin(spec).headers())
     assert "no-such-program cannot be started: No such file or directory" in str(caught.value)
     assert caught.value.faults[0].hint == "pip install it"
 
@@ -219,4 +221,4 @@ def test_a_program_that_is_not_there(tmp_path: Path) -> None:
 def test_a_program_that_must_talk_to_a_person(tmp_path: Path) -> None:
     # Under pytest standard input is not a terminal.
     with pytest.raises(RefusedError, match="wants to talk to a person"):
-        asyncio.run(ExecPlugin(program(tmp_path, "", interactive="Always")).headers())
+        asyncio.run(CredentialPlugin(program(tmp_path, "", interactive="Always")).headers())

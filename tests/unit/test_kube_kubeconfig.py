@@ -152,7 +152,7 @@ def test_a_token_and_a_namespace(tmp_path: Path) -> None:
     found = load(write(tmp_path, "k", one(TLS, {"token": "secret"}, namespace="team-a")))
     assert (found.server, found.namespace) == ("https://one.example:6443", "team-a")
     assert headers(found) == {"Authorization": "Bearer secret"}
-    assert found.ssl is not None and found.ssl.check_hostname
+    assert found.tls is not None and found.tls.check_hostname
     assert not found.forget()
 
 
@@ -172,7 +172,7 @@ def test_ways_to_say_who_we_are(tmp_path: Path, user: dict[str, str], expected: 
 def test_no_secret_leaves_over_plain_http(tmp_path: Path) -> None:
     path = write(tmp_path, "k", one({"server": "http://one.example:80"}, {"token": "secret"}))
     found = load(path)
-    assert headers(found) == {} and found.ssl is None
+    assert headers(found) == {} and found.tls is None
     path.write_text(path.read_text().replace("one.example", "127.0.0.1"))
     assert headers(load(path)) == {"Authorization": "Bearer secret"}
 
@@ -186,7 +186,7 @@ def test_a_token_file_beside_the_kubeconfig_wins_over_a_token(tmp_path: Path) ->
 def test_an_unchecked_certificate_and_another_name(tmp_path: Path) -> None:
     cluster = {**TLS, "insecure-skip-tls-verify": True, "tls-server-name": "inside"}
     found = load(write(tmp_path, "k", one(cluster, {})))
-    assert found.ssl is not None and not found.ssl.check_hostname
+    assert found.tls is not None and not found.tls.check_hostname
     assert found.server_name == "inside"
 
 

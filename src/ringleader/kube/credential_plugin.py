@@ -9,17 +9,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from ringleader.errors import Fault, RefusedError, RequestError
+from ringleader.kube import rfc3339
+from ringleader.kube.credentials import Identity
 from ringleader.kube.tls import KeyPair
 
 API = "client.authentication.k8s.io/"
@@ -29,7 +31,7 @@ VERSIONS = (API + "v1", API + "v1beta1")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExecSpec:
+class PluginSpec:
     """What a kubeconfig says of such a program."""
 
     api_version: str
@@ -45,36 +47,31 @@ class ExecSpec:
     where: str = ""
 
 
-class ExecPlugin:
+class CredentialPlugin(Identity):
     """An identity that a program gives."""
 
     def __init__(
-        self, spec: ExecSpec, *, now: Callable[[], float] = time.time, deadline: float | None = None
+        self, spec: PluginSpec, *, now: Callable[[], float] = time.time, deadline: float | None = None
     ) -> None:
         """``now`` gives seconds since the epoch, ``deadline`` is in seconds (60; 300 with a person)."""
+        super().__init__()
         self._spec, self._now = spec, now
         self._talks = spec.interactive != "Never" and sys.stdin is not None and sys.stdin.isatty()
         self._deadline = deadline or (300.0 if self._talks else 60.0)
-        self._headers: Mapping[str, str] | None = None
-        self._pair: KeyPair | None = None
-        self._ends = 0.0
+        self._ends = -math.inf
+        """When to ask again, in seconds since the epoch."""
         self._one_at_a_time = asyncio.Lock()
 
     async def headers(self) -> Mapping[str, str]:
         """Return the token's header, empty where the program gave a certificate; run it where needed."""
         async with self._one_at_a_time:
-            if self._headers is None or self._now() >= self._ends:
+            if self._now() >= self._ends:
                 self._take(await self._run())
-            assert self._headers is not None
             return self._headers
-
-    def certificate(self) -> KeyPair | None:
-        """Return the certificate that the program gave last."""
-        return self._pair
 
     def forget(self) -> bool:
         """Run the program again next time."""
-        had, self._headers = self._headers is not None, None
+        had, self._ends = self._ends != -math.inf, -math.inf
         return had
 
     def _take(self, status: Mapping[str, Any]) -> None:
@@ -82,7 +79,7 @@ class ExecPlugin:
         if not token and not (chain and key):
             raise self._failed("gave neither a token nor a certificate with its key")
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._pair = (
+        self.certificate = (
             KeyPair(certificate=str(chain).encode(), key=str(key).encode()) if chain and key else None
         )
         self._ends = self._renewal(status.get("expirationTimestamp"))
@@ -90,14 +87,10 @@ class ExecPlugin:
     def _renewal(self, expires: Any) -> float:
         """Return when to ask again: half a minute before the end, or sooner for what lives short."""
         if not expires:
-            return float("inf")
-        try:
-            moment = datetime.fromisoformat(str(expires))
-        except ValueError:
+            return math.inf
+        ends = rfc3339.seconds_of(str(expires))
+        if ends is None:
             raise self._failed(f"gave an expirationTimestamp that is not a time: {expires!r}")
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=UTC)
-        ends = moment.timestamp()
         return ends - min(30.0, max(0.0, (ends - self._now()) / 10))
 
     async def _run(self) -> Mapping[str, Any]:

@@ -78,12 +78,12 @@ def of_context(chosen: Chosen, environ: Mapping[str, str]) -> Credentials:
         trust=cluster.trust,
         namespace=chosen.namespace or "default",
         context=chosen.context,
-        headers=headers,
+        extra_headers=headers,
         server_name=cluster.server_name,
         proxy=cluster.proxy,
     )
-    if cluster.trust.authority or identity.certificate() is not None:
-        _ = found.ssl  # What is not a certificate is told now, not with the first request.
+    if cluster.trust.authority or identity.certificate is not None:
+        _ = found.tls  # What is not a certificate is told now, not with the first request.
     return found
 
 

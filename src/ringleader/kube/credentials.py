@@ -6,8 +6,8 @@ import ssl
 import time
 from base64 import b64encode
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from ringleader.errors import Fault, RefusedError
 from ringleader.kube.proxy import is_loopback
@@ -17,40 +17,25 @@ _REREAD_S = 10.0
 """How old a token read from a file may be. The kubelet rewrites it long before the old one ends."""
 
 
-class Identity(Protocol):
-    """One way to prove who we are."""
-
-    async def headers(self) -> Mapping[str, str]:
-        """Return headers that are valid now, renewed where needed."""
-
-    def certificate(self) -> KeyPair | None:
-        """Return the certificate to show; ask after ``headers``, which may renew it."""
-
-    def forget(self) -> bool:
-        """Drop what is kept, as the server refused it. True where ``headers`` may now give another."""
-
-
-class Fixed:
-    """A token, a password, a certificate or nothing at all: the same for good."""
+class Identity:
+    """One way to prove who we are; this one is the same for good: a token, a password, a certificate."""
 
     def __init__(self, headers: Mapping[str, str] | None = None, certificate: KeyPair | None = None) -> None:
         """Keep what is shown."""
-        self._headers, self._certificate = dict(headers or {}), certificate
+        self._headers = dict(headers or {})
+        self.certificate = certificate
+        """The certificate to show; to be read after ``headers``, which may renew it."""
 
     async def headers(self) -> Mapping[str, str]:
-        """Return always the same."""
+        """Return headers that are valid now, renewed where needed."""
         return self._headers
 
-    def certificate(self) -> KeyPair | None:
-        """Return always the same."""
-        return self._certificate
-
     def forget(self) -> bool:
-        """There is nothing else to be had."""
+        """Drop what is kept, as the server refused it. True where ``headers`` may now give another."""
         return False
 
 
-class TokenFile:
+class TokenFile(Identity):
     """A token in a file that somebody else renews: that of a Pod's service account, mostly."""
 
     def __init__(
@@ -61,7 +46,8 @@ class TokenFile:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``clock`` gives seconds; a certificate may be shown beside the token."""
-        self._path, self._certificate, self._clock = path, certificate, clock
+        super().__init__(certificate=certificate)
+        self._path, self._clock = path, clock
         self._token, self._read_at = "", 0.0
 
     async def headers(self) -> Mapping[str, str]:
@@ -83,10 +69,6 @@ class TokenFile:
             reason = getattr(error, "strerror", None) or "not text"
             raise RefusedError(Fault(where=str(self._path), what=f"the token cannot be read: {reason}"))
 
-    def certificate(self) -> KeyPair | None:
-        """Return the certificate that is shown beside the token."""
-        return self._certificate
-
     def forget(self) -> bool:
         """Read the file again next time: True where it holds another token by now."""
         try:
@@ -102,61 +84,42 @@ def basic(username: str, password: str) -> dict[str, str]:
     return {"Authorization": f"Basic {b64encode(f'{username}:{password}'.encode()).decode()}"}
 
 
+@dataclass(kw_only=True)
 class Credentials:
     """A server and a way to prove who we are."""
 
-    def __init__(
-        self,
-        *,
-        server: str,
-        identity: Identity,
-        trust: Trust | None = None,
-        namespace: str = "default",
-        context: str = "",
-        headers: Mapping[str, str] | None = None,
-        server_name: str = "",
-        proxy: str = "",
-    ) -> None:
-        """Keep what was found; see the properties."""
-        self._server, self._identity, self._trust = server.rstrip("/"), identity, trust or Trust()
-        self._namespace, self._context, self._extra = namespace, context, dict(headers or {})
-        self._server_name, self._proxy = server_name, proxy
-        self._is_private = self._server.startswith("https:") or is_loopback(self._server)
-        self._shown: tuple[KeyPair | None, ssl.SSLContext] | None = None
+    server: str
+    """``https://host:port``, without a slash at the end."""
+    identity: Identity
+    trust: Trust = field(default_factory=Trust)
+    namespace: str = "default"
+    """The namespace of the context, or of the Pod; ``default`` where neither says."""
+    context: str = ""
+    """The context's name; ``in-cluster`` for a Pod's own account."""
+    extra_headers: Mapping[str, str] = field(default_factory=dict)
+    """Sent besides those of the identity: whom we impersonate."""
+    server_name: str = ""
+    """The name that the server's certificate must have, where it is not that of the address."""
+    proxy: str = ""
+    """URL of the HTTP proxy on the way; empty without."""
+    _shown: tuple[KeyPair | None, ssl.SSLContext] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.server = self.server.rstrip("/")
 
     @property
-    def server(self) -> str:
-        """``https://host:port``, without a slash at the end."""
-        return self._server
+    def _is_private(self) -> bool:
+        """What we send is read by the server alone."""
+        return self.server.startswith("https:") or is_loopback(self.server)
 
     @property
-    def namespace(self) -> str:
-        """The namespace of the context, or of the Pod; ``default`` where neither says."""
-        return self._namespace
-
-    @property
-    def context(self) -> str:
-        """The context's name; ``in-cluster`` for a Pod's own account."""
-        return self._context
-
-    @property
-    def server_name(self) -> str:
-        """The name that the server's certificate must have, where it is not that of the address."""
-        return self._server_name
-
-    @property
-    def proxy(self) -> str:
-        """URL of the HTTP proxy on the way; empty without."""
-        return self._proxy
-
-    @property
-    def ssl(self) -> ssl.SSLContext | None:
+    def tls(self) -> ssl.SSLContext | None:
         """TLS settings, to be asked for after ``headers``; ``None`` for plain HTTP."""
-        if not self._server.startswith("https:"):
+        if not self.server.startswith("https:"):
             return None
-        pair = self._identity.certificate()
+        pair = self.identity.certificate
         if self._shown is None or self._shown[0] is not pair:
-            self._shown = (pair, client_context(self._trust, pair))
+            self._shown = (pair, client_context(self.trust, pair))
         return self._shown[1]
 
     async def headers(self) -> dict[str, str]:
@@ -164,10 +127,8 @@ class Credentials:
 
         Over plain HTTP nothing secret leaves this machine: to another one no token is sent, as by kubectl.
         """
-        if not self._is_private:
-            return dict(self._extra)
-        return {**await self._identity.headers(), **self._extra}
+        return {**(await self.identity.headers() if self._is_private else {}), **self.extra_headers}
 
     def forget(self) -> bool:
         """Drop what the server refused (401). True where it is worth trying again."""
-        return self._is_private and self._identity.forget()
+        return self._is_private and self.identity.forget()

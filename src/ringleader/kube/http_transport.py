@@ -234,7 +234,7 @@ class Transport:
     def _way(self) -> _Way:
         """Return what leads to the server, with the certificate that is valid now."""
         return {
-            "ssl": self._credentials.ssl or True,
+            "ssl": self._credentials.tls or True,
             "server_hostname": self._credentials.server_name or None,
             "proxy": self._credentials.proxy or None,
         }

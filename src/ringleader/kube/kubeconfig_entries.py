@@ -11,8 +11,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ringleader.errors import Fault, RequestError
-from ringleader.kube.credential_plugin import VERSIONS, ExecPlugin, ExecSpec, command_of
-from ringleader.kube.credentials import Fixed, Identity, TokenFile, basic
+from ringleader.kube.credential_plugin import VERSIONS, CredentialPlugin, PluginSpec, command_of
+from ringleader.kube.credentials import Identity, TokenFile, basic
 from ringleader.kube.kubeconfig import Entry, text_of
 from ringleader.kube.proxy import proxy_of
 from ringleader.kube.tls import KeyPair, Trust
@@ -60,7 +60,7 @@ def identity_of(
 ) -> Identity:
     """Read how a user entry proves who we are; what is wrong goes into ``faults``."""
     if entry is None:
-        return Fixed()
+        return Identity()
     pair = _pair(entry, faults)
     if path := _text(entry, "tokenFile", faults):
         full = entry.file.parent / path
@@ -70,17 +70,17 @@ def identity_of(
             )
         return TokenFile(full, certificate=pair)
     if token := _text(entry, "token", faults):
-        return Fixed({"Authorization": f"Bearer {token}"}, pair)
+        return Identity({"Authorization": f"Bearer {token}"}, pair)
     if name := _text(entry, "username", faults):
-        return Fixed(basic(name, _text(entry, "password", faults)), pair)
+        return Identity(basic(name, _text(entry, "password", faults)), pair)
     if entry.value.get("exec") is not None:
         spec = _exec(entry, cluster, environ, faults)
-        return Fixed() if spec is None else ExecPlugin(spec)
+        return Identity() if spec is None else CredentialPlugin(spec)
     if entry.value.get("auth-provider") is not None:
         what = "auth-provider is not supported"
         hint = "use an exec plugin such as kubelogin or gke-gcloud-auth-plugin"
         faults.append(Fault(where=f"{entry.where} users[{entry.name}].auth-provider", what=what, hint=hint))
-    return Fixed(certificate=pair)
+    return Identity(certificate=pair)
 
 
 def impersonation_of(entry: Entry | None, faults: list[Fault]) -> dict[str, str]:
@@ -136,7 +136,7 @@ def _content(entry: Entry, key: str, faults: list[Fault]) -> bytes | None:
     return None
 
 
-def _exec(entry: Entry, cluster: Entry, environ: Mapping[str, str], faults: list[Fault]) -> ExecSpec | None:
+def _exec(entry: Entry, cluster: Entry, environ: Mapping[str, str], faults: list[Fault]) -> PluginSpec | None:
     """Read what a user entry says of a credentials program."""
     said = entry.value["exec"]
     place = f"{entry.where} users[{entry.name}].exec"
@@ -163,7 +163,7 @@ def _exec(entry: Entry, cluster: Entry, environ: Mapping[str, str], faults: list
         faults.append(Fault(where=f"{place}.env", what="a list of name and value is wanted"))
     if len(faults) > before:
         return None
-    return ExecSpec(
+    return PluginSpec(
         api_version=str(version),
         command=command_of(str(command), entry.file.parent.absolute()),
         args=tuple(args),

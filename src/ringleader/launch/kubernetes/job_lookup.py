@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterable
 from typing import Literal
 
 from ringleader.errors import Fault, RefusedError
+from ringleader.kube import rfc3339
 from ringleader.kube.api_errors import ApiError
 from ringleader.kube.api_resources import EVENTS, JOBS, MPIJOBS, PODS
 from ringleader.kube.cluster import Cluster, Object
@@ -125,13 +125,5 @@ def _since(events: Iterable[Object], created_at: str) -> Iterable[Object]:
 
 def age(moment: str, now: float) -> float:
     """Return the seconds since a moment in RFC 3339; 0 where it cannot be read."""
-    seconds = seconds_of(moment)
+    seconds = rfc3339.seconds_of(moment)
     return 0.0 if seconds is None else max(0.0, now - seconds)
-
-
-def seconds_of(moment: str) -> float | None:
-    """Return a moment in RFC 3339 as seconds since the epoch."""
-    try:
-        return datetime.datetime.fromisoformat(moment.replace("Z", "+00:00")).timestamp()
-    except ValueError:
-        return None

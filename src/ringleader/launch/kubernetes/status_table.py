@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ringleader.kube import rfc3339
 from ringleader.kube.pod_view import PodView
-from ringleader.launch.kubernetes.job_lookup import age, seconds_of
+from ringleader.launch.kubernetes.job_lookup import age
 from ringleader.launch.kubernetes.job_snapshot import Facts, JobView
 
 _HEADER = ("JOB", "STATE", "WORKERS", "SLOTS", "ON", "RAN", "AGE")
@@ -36,7 +37,7 @@ def row(job: JobView | None, *, now: float, everywhere: bool) -> tuple[str, ...]
 
 def ran(job: JobView, now: float) -> str:
     """Return how long a job has run."""
-    start, end = seconds_of(job.started_at), seconds_of(job.ended_at)
+    start, end = rfc3339.seconds_of(job.started_at), rfc3339.seconds_of(job.ended_at)
     if start is None:
         return "-"
     return duration(max(0.0, (now if end is None else end) - start))
