@@ -14,6 +14,10 @@ class HorovodInternalError(RuntimeError):
     """Whether the others have noticed the reason themselves, so that it need not be told them."""
 
 
+class NoteMismatchError(HorovodInternalError):
+    """The ranks asked for the same under one name, but with different notes: `Signature.note`."""
+
+
 def known_to_peers(words: str) -> HorovodInternalError:
     """Return an error whose reason the other ranks notice themselves."""
     error = HorovodInternalError(words)

@@ -39,6 +39,8 @@ class Decision:
     """Segments that no rank needs any more, ascending: they are freed first."""
     stalled: dict[str, str] = field(default_factory=dict)
     """Name → words about it, for operations that have waited long for some ranks."""
+    only_notes_differ: frozenset[str] = frozenset()
+    """Those of the mismatched names in which nothing but the note differs."""
     shutdown: str = ""
     """Not empty: the engine ends on all ranks, for this reason."""
 
@@ -51,6 +53,7 @@ def decide(ranks: Sequence[Pending], *, limits: Limits) -> Decision:
     mismatched: dict[str, str] = {}
     absent: dict[str, Signature] = {}
     copied: set[str] = set()
+    only_notes_differ: set[str] = set()
     for name in _common(asked, joined):
         calls = [one.get(name) for one in asked]
         found = [signature for signature in calls if signature is not None]
@@ -67,6 +70,8 @@ def decide(ranks: Sequence[Pending], *, limits: Limits) -> Decision:
                     copied.add(name)
         else:
             mismatched[name] = _differences(name, calls)
+            if _subject(found) == NOTES:
+                only_notes_differ.add(name)
     mismatched |= _different_kinds(asked, joined)
     progress = bool(ready or mismatched)
     stalled, shutdown = stalls(ranks, asked, joined, limits)
@@ -76,6 +81,7 @@ def decide(ranks: Sequence[Pending], *, limits: Limits) -> Decision:
         deadlocked="" if progress else deadlock(ranks, asked, limits),
         absent=absent,
         copied=frozenset(copied),
+        only_notes_differ=frozenset(only_notes_differ),
         last_joined=_last_joined(ranks) if all(joined) else None,
         counted=max(pending.counted for pending in ranks),
         unused=tuple(sorted(set.intersection(*(set(pending.unused) for pending in ranks)))),
@@ -155,6 +161,10 @@ def _differences(name: str, calls: Sequence[Signature | None]) -> str:
     return f"Mismatched {_subject(found)} for '{name}': " + "; ".join(parts)
 
 
+NOTES = "requests"
+"""What differs where nothing but the note does."""
+
+
 def _subject(calls: Sequence[Signature]) -> str:
     """Name the first field that differs, in the words that scripts look for."""
     fields = (
@@ -169,4 +179,4 @@ def _subject(calls: Sequence[Signature]) -> str:
     for word, value in fields:
         if len({value(signature) for signature in calls}) > 1:
             return word
-    return "requests"
+    return NOTES

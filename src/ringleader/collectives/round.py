@@ -14,7 +14,12 @@ from collections.abc import Callable
 from operator import attrgetter
 
 from ringleader.collectives.digest_barrier import DigestBarrier
-from ringleader.collectives.exceptions import HorovodInternalError, is_transport_error, known_to_peers
+from ringleader.collectives.exceptions import (
+    HorovodInternalError,
+    NoteMismatchError,
+    is_transport_error,
+    known_to_peers,
+)
 from ringleader.collectives.execution import Execution, Several
 from ringleader.collectives.gradient_times import GradientTimes
 from ringleader.collectives.memory_release import ReleasedMemory
@@ -132,7 +137,8 @@ class Round:
             self._warn_of_stalls(list(decision.stalled.values()))
         for name, text in decision.mismatched.items():
             if name in queue.works:
-                queue.finish(queue.works[name], HorovodInternalError(text))
+                kind = NoteMismatchError if name in decision.only_notes_differ else HorovodInternalError
+                queue.finish(queue.works[name], kind(text))
         if decision.last_joined is not None:
             queue.works[JOIN].out = (decision.last_joined, decision.counted)
         self._execution.carry_out_ready(decision)

@@ -1,4 +1,4 @@
-"""Operations that the optimizer itself needs, on the engine of the group that it exchanges with."""
+"""Operations that the optimizer and compressions need themselves, on the engine that they exchange with."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import torch
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.operations import ReduceOp, Signature, Work, signature_digest
 from ringleader.torch.kernels import dtype_name
-from ringleader.torch.optimizer.bucket_memory import Manner
 
 
 def reduction(
@@ -49,7 +48,7 @@ def sum_over_ranks(engine: Engine, tensor: torch.Tensor, name: str, factor: floa
     return tensor
 
 
-def anybody(engine: Engine, asks: bool, name: str) -> bool:
+def any_rank(engine: Engine, asks: bool, name: str) -> bool:
     """Return whether any rank asks, alike on all of them; ranks that have joined do not ask."""
     flag = torch.tensor([int(asks)], dtype=torch.uint8)
     engine.run(reduction(flag, name, op=ReduceOp.MAX))
@@ -71,7 +70,7 @@ def gather(engine: Engine, tensor: torch.Tensor, name: str) -> torch.Tensor:
     return result
 
 
-def everybody(engine: Engine, obj: Any, name: str) -> list[Any]:
+def gather_objects(engine: Engine, obj: Any, name: str) -> list[Any]:
     """Return the objects of all ranks in rank order; they travel pickled."""
     payload = torch.frombuffer(bytearray(cloudpickle.dumps(obj)), dtype=torch.uint8)
     lengths = gather(engine, torch.tensor([payload.numel()]), f"{name}.sz").tolist()
@@ -79,16 +78,7 @@ def everybody(engine: Engine, obj: Any, name: str) -> list[Any]:
     return [cloudpickle.loads(part.numpy().tobytes()) for part in parts]
 
 
-def mean_or_sum(engine: Engine, manner: Manner) -> float:
-    """Return the factor on a sum over the ranks; `ValueError` where neither it nor an average is wanted."""
-    if manner.op is ReduceOp.AVERAGE:
-        return 1.0 / engine.ranks.size
-    if manner.op is ReduceOp.SUM:
-        return 1.0
-    raise ValueError(f"this compression has a sum or an average of gradients, no {manner.op.name.lower()}")
-
-
-def alike(tensors: Sequence[torch.Tensor]) -> list[list[int]]:
+def by_dtype_and_device(tensors: Sequence[torch.Tensor]) -> list[list[int]]:
     """Return which tensors, by index, can be one: those of one element type on one device.
 
     In the order of the first of each: equal on all ranks, though their devices may have other numbers.

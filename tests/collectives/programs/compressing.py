@@ -103,7 +103,7 @@ for compression in (hvd.Compression.topk(0.1), hvd.Compression.powersgd(1)):
     if SIZE == 1:
         continue
     reducer = optimizer._exchanger._reducer
-    left = [reducer.kept(p) for p in parameters]
+    left = [reducer.residual(p) for p in parameters]
     kept = [
         torch.zeros_like(p) if one is None else hvd.allreduce(one)
         for one, p in zip(left, parameters, strict=True)

@@ -8,7 +8,7 @@ import gc
 import torch
 
 import ringleader.torch as hvd
-from ringleader.torch.optimizer.trained_parameters import Participants
+from ringleader.torch.optimizer.trained_parameters import TrainedParameters
 
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()
@@ -153,5 +153,5 @@ if SIZE > 1:
             assert "settings differ between rank 0 and rank 1" in str(error), error
         else:
             raise AssertionError("different compressors went through")
-assert not Participants(leave=True).changed([])
+assert not TrainedParameters(drop_frozen=True).changed([])
 print("rank done", flush=True)

@@ -91,7 +91,7 @@ for settings, bound in (
 # Gradients lie in the engine's memory before and after backward, and come back when set to None.
 model, optimizer = distributed(sgd)
 homes = (
-    [(h.values.data_ptr(), h.values.numel() * 4) for h in optimizer._exchanger._placement.homes]
+    [(h.values.data_ptr(), h.values.numel() * 4) for h in optimizer._exchanger._memory.buckets]
     if SIZE > 1
     else []
 )
@@ -105,7 +105,7 @@ def inside():
 
 
 if session().engine.transport.name in ("window", "hosts"):
-    assert all(isinstance(home.region, SharedRegion) for home in optimizer._exchanger._placement.homes)
+    assert all(isinstance(bucket.region, SharedRegion) for bucket in optimizer._exchanger._memory.buckets)
 assert inside()
 model(torch.ones(1, 12)).sum().backward()
 assert inside()

@@ -10,17 +10,34 @@ computed in float32: PyTorch has no decomposition for the others, and what is ke
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
 from ringleader.collectives.engine import Engine
-from ringleader.torch.compression.compressor import PowerSGD
-from ringleader.torch.engine_operations import alike, mean_or_sum, sum_over_ranks
-from ringleader.torch.optimizer.bucket_memory import Manner
+from ringleader.torch.compression.error_feedback import ErrorFeedbackCompressor, residual_dtype
+from ringleader.torch.compression.reducer import GradientReduction
+from ringleader.torch.engine_operations import by_dtype_and_device, sum_over_ranks
+
+
+@dataclass(frozen=True)
+class PowerSGD(ErrorFeedbackCompressor):
+    """Send every matrix as a product of two thin ones, and what that misses in a later step.
+
+    Vogels, Karimireddy and Jaggi, "PowerSGD: practical low-rank gradient compression", NeurIPS 2019.
+    """
+
+    rank: int
+    """Columns of the thin matrices, at least 1."""
+
+    def __post_init__(self) -> None:
+        """Check the rank."""
+        if self.rank < 1:
+            raise ValueError("PowerSGD needs a rank of at least 1")
 
 
 class PowerSgdReducer:
-    """See `ringleader.torch.optimizer.local_gradients.Reducer`."""
+    """See `ringleader.torch.compression.reducer.Reducer`."""
 
     def __init__(self, compression: PowerSGD) -> None:
         """Take the number of columns."""
@@ -28,23 +45,23 @@ class PowerSgdReducer:
         self._engine: Engine | None = None
         self._thin: dict[torch.Tensor, torch.Tensor] = {}
         """Parameter → the last step's Q, the same on all ranks."""
-        self._kept: dict[torch.Tensor, torch.Tensor] = {}
+        self._residuals: dict[torch.Tensor, torch.Tensor] = {}
         """Parameter → what was not sent yet of its gradient, as a matrix."""
 
-    def begin(self, engine: Engine, manner: Manner, parameters: Sequence[torch.Tensor]) -> None:
-        """Reduce the gradients of these parameters from now on; accounts of others are closed."""
-        self._factor = mean_or_sum(engine, manner)
-        if self._engine is not engine:
+    def begin(self, reduction: GradientReduction, parameters: Sequence[torch.Tensor]) -> None:
+        """See `Reducer`; what is known of other parameters is forgotten."""
+        self._factor = reduction.factor_on_sum()
+        if self._engine is not reduction.engine:
             self._thin.clear()  # there may be ranks that were not there before
-        self._engine = engine
-        self._name = f"{manner.serial}.powersgd"
-        for accounts in (self._thin, self._kept):
-            for gone in accounts.keys() - set(parameters):
-                del accounts[gone]
+        self._engine = reduction.engine
+        self._name = f"{reduction.name}.powersgd"
+        for known in (self._thin, self._residuals):
+            for gone in known.keys() - set(parameters):
+                del known[gone]
 
-    def kept(self, parameter: torch.Tensor) -> torch.Tensor | None:
-        """Return what was not sent yet of a parameter's gradient, None where it has no account."""
-        matrix = self._kept.get(parameter)
+    def residual(self, parameter: torch.Tensor) -> torch.Tensor | None:
+        """Return what was not sent yet of a parameter's gradient, None where nothing is kept."""
+        matrix = self._residuals.get(parameter)
         return None if matrix is None else matrix.view(parameter.shape)
 
     def reduce(self, parameters: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]) -> None:
@@ -59,7 +76,7 @@ class PowerSgdReducer:
             left[at] = torch.linalg.qr(columns).Q
         right = {at: matrices[at].t() @ columns for at, columns in left.items()}
         for at, matrix in matrices.items():
-            self._kept[parameters[at]] = matrix.addmm_(left[at], right[at].t(), alpha=-1)
+            self._residuals[parameters[at]] = matrix.addmm_(left[at], right[at].t(), alpha=-1)
         whole = {at: one.reshape(-1).clone() for at, one in enumerate(gradients) if at not in matrices}
         both = {**right, **whole}
         self._sum_all(both, "q")
@@ -72,12 +89,9 @@ class PowerSgdReducer:
         self._forget_broken([parameters[at] for at in matrices])
 
     def _matrix(self, parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
-        half = gradient.dtype in (torch.float16, torch.bfloat16)
-        matrix = gradient.reshape(gradient.shape[0], -1).to(
-            torch.float32 if half else gradient.dtype, copy=True
-        )
-        kept = self._kept.get(parameter)
-        return matrix if kept is None else matrix.add_(kept)
+        matrix = gradient.reshape(gradient.shape[0], -1).to(residual_dtype(gradient.dtype), copy=True)
+        residual = self._residuals.get(parameter)
+        return matrix if residual is None else matrix.add_(residual)
 
     def _forget_broken(self, parameters: Sequence[torch.Tensor]) -> None:
         """Begin anew where a gradient was no number on some rank: with a scaled loss that is usual."""
@@ -89,7 +103,7 @@ class PowerSgdReducer:
             return
         for parameter, one in zip(parameters, sums, strict=True):
             if not one.isfinite():
-                del self._thin[parameter], self._kept[parameter]
+                del self._thin[parameter], self._residuals[parameter]
 
     def _pays(self, gradient: torch.Tensor) -> bool:
         if gradient.dim() < 2 or not gradient.dtype.is_floating_point or gradient.numel() == 0:
@@ -112,9 +126,9 @@ class PowerSgdReducer:
     def _sum_all(self, tensors: dict[int, torch.Tensor], what: str) -> None:
         """Sum tensors over the ranks, those of one type at once, and replace them by the result."""
         assert self._engine is not None
-        spans = list(tensors)
-        for number, those in enumerate(alike([tensors[at] for at in spans])):
-            mine = [spans[one] for one in those]
+        indices = list(tensors)
+        for number, those in enumerate(by_dtype_and_device(list(tensors.values()))):
+            mine = [indices[one] for one in those]
             flat = torch.cat([tensors[at].reshape(-1) for at in mine])
             sum_over_ranks(self._engine, flat, f"{self._name}.{number}.{what}", self._factor)
             parts = torch.split(flat, [tensors[at].numel() for at in mine])

@@ -1,75 +1,82 @@
-"""Top-k: the largest elements of all gradients together; the others are added to the next step's gradients.
-
-"Error feedback": Stich, Cordonnier and Jaggi, "Sparsified SGD with memory", NeurIPS 2018. What was sent in
-all steps and what is still kept add up to the sum of the gradients.
-"""
+"""Top-k: the largest elements of all gradients together travel; others are kept (see `error_feedback`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
-from ringleader.collectives.engine import Engine
-from ringleader.torch.compression.compressor import TopK
-from ringleader.torch.engine_operations import alike, gather, mean_or_sum
+from ringleader.torch.compression.error_feedback import ErrorFeedbackCompressor, residual_dtype
+from ringleader.torch.compression.reducer import GradientReduction
+from ringleader.torch.engine_operations import by_dtype_and_device, gather
 from ringleader.torch.kernels import TorchKernels
-from ringleader.torch.optimizer.bucket_memory import Manner
 
-HALVES = (torch.float16, torch.bfloat16)
+
+@dataclass(frozen=True)
+class TopK(ErrorFeedbackCompressor):
+    """Send the largest elements of all gradients together, and the rest in a later step."""
+
+    ratio: float
+    """Part of the elements that is sent, above 0 and at most 1."""
+
+    def __post_init__(self) -> None:
+        """Check the ratio."""
+        if not 0 < self.ratio <= 1:
+            raise ValueError("top-k needs a ratio above 0 and at most 1")
 
 
 class TopKReducer:
-    """See `ringleader.torch.optimizer.local_gradients.Reducer`."""
+    """See `ringleader.torch.compression.reducer.Reducer`."""
 
     def __init__(self, compression: TopK) -> None:
         """Take the part that is sent."""
         self._ratio = compression.ratio
-        self._kept: list[tuple[list[torch.Tensor], torch.Tensor]] = []
+        self._residuals: list[tuple[list[torch.Tensor], torch.Tensor]] = []
         """Parameters of one type and device, and what was not sent yet of their gradients, one behind the
         other; in float32 for half types, in which small numbers would be lost."""
 
-    def begin(self, engine: Engine, manner: Manner, parameters: Sequence[torch.Tensor]) -> None:
-        """Reduce the gradients of these parameters from now on; accounts of others are closed."""
-        self._factor = mean_or_sum(engine, manner)
-        self._engine = engine
-        self._name = f"{manner.serial}.topk"
+    def begin(self, reduction: GradientReduction, parameters: Sequence[torch.Tensor]) -> None:
+        """See `Reducer`; residuals of other parameters go with the next step."""
+        self._factor = reduction.factor_on_sum()
+        self._engine = reduction.engine
+        self._name = f"{reduction.name}.topk"
 
-    def kept(self, parameter: torch.Tensor) -> torch.Tensor | None:
-        """Return what was not sent yet of a parameter's gradient, None where it has no account."""
-        return self._accounts().get(id(parameter))
+    def residual(self, parameter: torch.Tensor) -> torch.Tensor | None:
+        """Return what was not sent yet of a parameter's gradient, None where nothing is kept."""
+        return self._by_parameter().get(id(parameter))
 
-    def _accounts(self) -> dict[int, torch.Tensor]:
+    def _by_parameter(self) -> dict[int, torch.Tensor]:
         found: dict[int, torch.Tensor] = {}
-        for owners, flat in self._kept:
+        for owners, flat in self._residuals:
             parts = torch.split(flat, [owner.numel() for owner in owners])
             found.update((id(own), part.view(own.shape)) for own, part in zip(owners, parts, strict=True))
         return found
 
     def reduce(self, parameters: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]) -> None:
         """Send the largest elements of what is kept and what is new."""
-        spans = alike(gradients)
-        owners = [[parameters[at] for at in those] for those in spans]
-        if [list(map(id, one)) for one in owners] != [list(map(id, one)) for one, _flat in self._kept]:
-            self._open(owners)
-        for number, (those, (_owners, total)) in enumerate(zip(spans, self._kept, strict=True)):
+        kinds = by_dtype_and_device(gradients)
+        owners = [[parameters[at] for at in those] for those in kinds]
+        if [list(map(id, one)) for one in owners] != [list(map(id, one)) for one, _flat in self._residuals]:
+            self._rearrange(owners)
+        for number, (those, (_owners, total)) in enumerate(zip(kinds, self._residuals, strict=True)):
             mine = [gradients[at] for at in those]
             total.add_(torch.cat([gradient.reshape(-1) for gradient in mine]))
             self._send(number, mine, total)
 
-    def _open(self, owners: Sequence[list[torch.Tensor]]) -> None:
-        """Lay the accounts out for other parameters; new ones begin with nothing."""
-        before = self._accounts()
-        self._kept = []
+    def _rearrange(self, owners: Sequence[list[torch.Tensor]]) -> None:
+        """Lay the residuals out for other parameters; those of new ones are zero."""
+        before = self._by_parameter()
+        self._residuals = []
         for those in owners:
-            dtype = torch.float32 if those[0].dtype in HALVES else those[0].dtype
+            dtype = residual_dtype(those[0].dtype)
             parts = [
                 before[id(one)].reshape(-1)
                 if id(one) in before
                 else torch.zeros(one.numel(), dtype=dtype, device=one.device)
                 for one in those
             ]
-            self._kept.append((those, torch.cat(parts)))
+            self._residuals.append((those, torch.cat(parts)))
 
     def _send(self, number: int, gradients: Sequence[torch.Tensor], total: torch.Tensor) -> None:
         count = max(1, int(total.numel() * self._ratio)) if total.numel() else 0

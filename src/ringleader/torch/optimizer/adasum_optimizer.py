@@ -18,25 +18,27 @@ import torch
 from ringleader.collectives.operations import ReduceOp
 from ringleader.common.process_sets import global_process_set, group_of
 from ringleader.torch.basics import session
-from ringleader.torch.compression.compressor import PowerSGD, TopK
-from ringleader.torch.engine_operations import anybody, everybody, reduce_all, reduction
-from ringleader.torch.optimizer.optimizer_arguments import Settings
-from ringleader.torch.optimizer.optimizer_mixin import Front
-from ringleader.torch.optimizer.step_metrics import StepReport
-from ringleader.torch.optimizer.trained_parameters import Participants
+from ringleader.torch.compression.error_feedback import ErrorFeedbackCompressor
+from ringleader.torch.engine_operations import any_rank, gather_objects, reduce_all, reduction
+from ringleader.torch.optimizer.optimizer_arguments import OptimizerSettings
+from ringleader.torch.optimizer.optimizer_mixin import OptimizerMixin
+from ringleader.torch.optimizer.step_metrics import StepMetrics
+from ringleader.torch.optimizer.trained_parameters import TrainedParameters
 
 _SERIAL = itertools.count()
 
 
-class AdasumFront(Front):
+class AdasumMixin(OptimizerMixin):
     """What `DistributedOptimizer` puts in front of the wrapped class under Adasum."""
 
-    def take_up(self, *, named: list[tuple[str, torch.Tensor]], settings: Settings, passes: int) -> Self:
-        """See `Front`."""
-        if isinstance(settings.compression, (TopK, PowerSGD)):
+    def init_mixin(
+        self, *, named: list[tuple[str, torch.Tensor]], settings: OptimizerSettings, passes: int
+    ) -> Self:
+        """See `OptimizerMixin`."""
+        if isinstance(settings.compression, ErrorFeedbackCompressor):
             raise ValueError("this compression has a sum or an average of gradients, no adasum")
-        self._participants = Participants(leave=False)
-        return super().take_up(named=named, settings=settings, passes=passes)
+        self._trained_parameters = TrainedParameters(drop_frozen=False)
+        return super().init_mixin(named=named, settings=settings, passes=passes)
 
     def prepare(self) -> None:
         """Meet the other ranks; `ValueError` where they have other parameters. Collective."""
@@ -46,24 +48,24 @@ class AdasumFront(Front):
         if size & (size - 1):
             raise NotImplementedError("Running Adasum with non-power of 2 ranks is not supported yet.")
         self._engine = group.engine
-        self._report = StepReport.from_environment(current.engine, timelines=current.timelines)
-        inside = self._participants.choose(self.param_groups)
+        self._metrics = StepMetrics.from_environment(current.engine, timelines=current.timelines)
+        inside = self._trained_parameters.choose(self.param_groups)
         everything = [p for group in self.param_groups for p in group["params"]]
         self._trained = [everything[at] for at in sorted(inside)]
         shapes = [(str(p.dtype), tuple(p.shape)) for p in self._trained]
-        answers = everybody(self._engine, (next(_SERIAL), shapes), "adasum")
+        answers = gather_objects(self._engine, (next(_SERIAL), shapes), "adasum")
         self._serial = answers[0][0]
         if any(theirs != answers[0][1] for _serial, theirs in answers):
             raise ValueError("the optimizer's parameters differ between ranks")
         self._hook(self._trained)
-        current.at_shutdown.add(self._part)
+        current.at_shutdown.add(self._shut_down)
         self._ready = True
 
-    def _part(self) -> None:
+    def _shut_down(self) -> None:
         self._ready = False
 
-    def _arrived(self, parameter: torch.Tensor) -> None:
-        if not self._apart:
+    def _gradient_ready(self, parameter: torch.Tensor) -> None:
+        if not self._unsynchronized:
             self._count(parameter)
 
     def synchronize(self) -> None:
@@ -75,11 +77,14 @@ class AdasumFront(Front):
 
     def _agree(self) -> None:
         """Agree with the other ranks on parameters that were thawed or added since the last step."""
-        asks = self._participants.changed(self.param_groups)
-        if not anybody(self._engine, asks, f"{self._serial}.asks"):
+        asks = self._trained_parameters.changed(self.param_groups)
+        if not any_rank(self._engine, asks, f"{self._serial}.asks"):
             return
-        mine = self._participants.tell(self.param_groups)
-        if self._participants.agree(everybody(self._engine, mine, f"{self._serial}.noticed")) is not None:
+        mine = self._trained_parameters.propose(self.param_groups)
+        if (
+            self._trained_parameters.agree(gather_objects(self._engine, mine, f"{self._serial}.noticed"))
+            is not None
+        ):
             self.prepare()
 
     @torch.no_grad()
@@ -104,14 +109,14 @@ class AdasumFront(Front):
         """Let the wrapped optimizer make its step, and combine what it changed with the other ranks."""
         if not self._ready:
             self.prepare()
-        if self._apart:
+        if self._unsynchronized:
             return super().step(closure)  # type: ignore[misc]
         self._agree()
         before = [parameter.detach().clone() for parameter in self._trained]
         result = super().step(closure)  # type: ignore[misc]
         self._combine(before)
         self._forget_passes()
-        self._report.step()
+        self._metrics.step()
         return result
 
     step.hooked = True  # type: ignore[attr-defined]

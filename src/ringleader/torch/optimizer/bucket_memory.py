@@ -1,4 +1,4 @@
-"""Where gradients lie: buckets of the engine's memory, and a view into one of them for every parameter.
+"""Memory of gradients: buckets of the engine's memory, and a view into one of them for every parameter.
 
 The memory is allocated once; other plans cut it anew.
 """
@@ -12,56 +12,16 @@ from typing import Any
 
 import torch
 
-from ringleader.collectives.bucket_plan import Bucket, BucketPlan, ParameterShape, plan_buckets
+from ringleader.collectives.bucket_plan import Bucket, BucketPlan, plan_buckets
 from ringleader.collectives.engine import Engine
-from ringleader.collectives.kernels import ITEMSIZE
 from ringleader.collectives.operations import ReduceOp, Signature, Work, signature_digest
 from ringleader.collectives.transports.regions import Region
-from ringleader.torch.kernels import DTYPES, dtype_name
-
-Named = Sequence[tuple[str, torch.Tensor]]
-
-
-def shapes_of(parameters: Named) -> list[ParameterShape]:
-    """Return what a plan needs to know of named parameters."""
-    return [
-        ParameterShape(
-            name=name,
-            dtype=dtype,
-            itemsize=ITEMSIZE[dtype],
-            dims=tuple(tensor.shape),
-            device=str(tensor.device),
-        )
-        for name, dtype, tensor in ((name, dtype_name(tensor), tensor) for name, tensor in parameters)
-    ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Manner:
-    """How gradients are exchanged. Equal on all ranks."""
-
-    op: ReduceOp
-    """The reduction; ``AVERAGE`` divides by the number of ranks."""
-    prescale: float = 1.0
-    """Factor on each rank's gradients before the sum."""
-    postscale: float = 1.0
-    """Factor on the result."""
-    wire_dtype: torch.dtype | None = None
-    """Type in which floating-point gradients are exchanged, None for their own."""
-    cap_bytes: int | None = None
-    """Most bytes in a bucket, None for no limit."""
-    groups: tuple[tuple[int, ...], ...] = ()
-    """Indices of parameters that make a bucket of their own."""
-    overlap: bool = False
-    """Whether a bucket travels as soon as all its gradients are there, while backward goes on."""
-    sparse_as_dense: bool = False
-    """Whether sparse gradients go through the buckets, as dense ones."""
-    serial: int = 0
-    """Number of the optimizer, the same on all ranks: two of them may be used in any order."""
+from ringleader.torch.kernels import DTYPES
+from ringleader.torch.optimizer.gradient_config import GradientConfig, Named, shapes_of
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Home:
+class GradientBucket:
     """One bucket in memory."""
 
     region: Region
@@ -70,11 +30,11 @@ class Home:
     """Gradients of the bucket, 1-D: the region's memory, or plain memory where the wire has another type."""
     work: Work
     """The exchange, built once."""
-    asking: Work
+    requesting: Work
     """The same with a question mark: it tells the other ranks that this one has something to agree on."""
 
 
-class Holdings:
+class BucketResources:
     """What the gradients of one optimizer hold of the engine.
 
     It knows no parameter: it is given back when the optimizer is gone, and may not keep that alive.
@@ -83,39 +43,39 @@ class Holdings:
     def __init__(self, engine: Engine) -> None:
         """Begin with nothing."""
         self._engine = engine
-        self.arenas: dict[str, tuple[Region, torch.Tensor]] = {}
+        self.regions: dict[str, tuple[Region, torch.Tensor]] = {}
         """For each piece of memory the engine's region, and the gradients in it."""
-        self.homes: list[Home] = []
+        self.buckets: list[GradientBucket] = []
         """The buckets, in the order in which backward fills them."""
         self.hooks: list[Any] = []
         """Hooks that tell where gradients go."""
 
-    def forget_homes(self) -> None:
+    def forget_buckets(self) -> None:
         """Offer the buckets no more to a rank that joins."""
-        for home in self.homes:
-            self._engine.forget_gradients(home.work)
-        self.homes.clear()
+        for bucket in self.buckets:
+            self._engine.forget_gradients(bucket.work)
+        self.buckets.clear()
 
     def release(self) -> None:
         """Give everything back. May be called by the garbage collector, on each rank at another time."""
         while self.hooks:
             self.hooks.pop().remove()
-        self.forget_homes()
-        while self.arenas:
-            _memory, (region, _values) = self.arenas.popitem()
+        self.forget_buckets()
+        while self.regions:
+            _memory, (region, _values) = self.regions.popitem()
             self._engine.release(region)
 
 
-class Placement:
-    """The places of some parameters' gradients. Collective: all ranks bring the same parameters."""
+class BucketMemory:
+    """Places of parameters' gradients in buckets. Collective: all ranks bring the same parameters."""
 
-    def __init__(self, engine: Engine, parameters: Named, manner: Manner) -> None:
+    def __init__(self, engine: Engine, parameters: Named, config: GradientConfig) -> None:
         """Plan the buckets and allocate their memory; the gradients are not moved yet."""
         self.parameters = [tensor for _name, tensor in parameters]
-        self._holdings = Holdings(engine)
-        self.homes = self._holdings.homes
+        self._resources = BucketResources(engine)
+        self.buckets = self._resources.buckets
         """The buckets, in the order in which backward fills them."""
-        self.hooks = self._holdings.hooks
+        self.hooks = self._resources.hooks
         """Hooks that go when the memory is given back."""
         self.views: list[torch.Tensor | None] = [None] * len(self.parameters)
         """For each parameter the place of its gradient, None where it has none."""
@@ -123,9 +83,9 @@ class Placement:
         """Parameter (by index) → bucket."""
         self._engine = engine
         self._shapes = shapes_of(parameters)
-        self._manner = manner
-        weakref.finalize(self, self._holdings.release).atexit = False
-        self._lay(None)
+        self._config = config
+        weakref.finalize(self, self._resources.release).atexit = False
+        self._apply_plan(None)
 
     @property
     def order(self) -> list[int]:
@@ -137,7 +97,7 @@ class Placement:
         """Return the number of gradients in each bucket."""
         return [len(bucket.spans) for bucket in self._plan.buckets]
 
-    def at_home(self, at: int) -> bool:
+    def in_bucket(self, at: int) -> bool:
         """Return whether a parameter's gradient lies in its place."""
         view, grad = self.views[at], self.parameters[at].grad
         return (
@@ -147,93 +107,93 @@ class Placement:
             and grad.data_ptr() == view.data_ptr()
         )
 
-    def relay(self, order: Sequence[int]) -> None:
+    def replan(self, order: Sequence[int]) -> None:
         """Move the gradients to the places of a new plan."""
         kept = {at: view.clone() for at in order if (view := self.views[at]) is not None}
-        housed = {at for at in order if self.at_home(at)}
-        self._lay(order)
+        inside = {at for at in order if self.in_bucket(at)}
+        self._apply_plan(order)
         for at, values in kept.items():
             view = self.views[at]
             assert view is not None
             view.copy_(values)
-            if at in housed:
+            if at in inside:
                 self.parameters[at].grad = view
 
-    def recut(self, cap_bytes: int | None) -> None:
+    def resize(self, cap_bytes: int | None) -> None:
         """Cut the memory into buckets of at most ``cap_bytes``, and the engine's regions anew. Collective."""
-        self._manner = replace(self._manner, cap_bytes=cap_bytes)
-        self.relay(self.order)
+        self._config = replace(self._config, cap_bytes=cap_bytes)
+        self.replan(self.order)
 
-    def leave(self) -> None:
+    def detach(self) -> None:
         """Move the gradients into memory of this rank's own, before the engine's memory goes."""
         for at, parameter in enumerate(self.parameters):
-            if self.at_home(at) and parameter.grad is not None:
+            if self.in_bucket(at) and parameter.grad is not None:
                 parameter.grad = parameter.grad.clone()
         self.views = [None] * len(self.parameters)
-        self._holdings.release()
+        self._resources.release()
 
-    def _lay(self, order: Sequence[int] | None) -> None:
+    def _apply_plan(self, order: Sequence[int] | None) -> None:
         """Give every parameter in ``order`` its place; the memory is allocated by the first plan."""
-        manner = self._manner
+        config = self._config
         self._plan = plan = plan_buckets(
-            self._shapes, cap_bytes=manner.cap_bytes, order=order, groups=manner.groups
+            self._shapes, cap_bytes=config.cap_bytes, order=order, groups=config.groups
         )
         kinds = {bucket.memory: bucket for bucket in plan.buckets}
         for memory, count in plan.room:
-            if memory not in self._holdings.arenas:
+            if memory not in self._resources.regions:
                 kind = kinds[memory]
-                self._holdings.arenas[memory] = self._allocate(kind.dtype, kind.device, count)
-        self._holdings.forget_homes()
-        self.homes += [self._home(index, bucket, plan) for index, bucket in enumerate(plan.buckets)]
-        for home in self.homes:
-            self._engine.register_gradients(home.work)
+                self._resources.regions[memory] = self._allocate(kind.dtype, kind.device, count)
+        self._resources.forget_buckets()
+        self.buckets += [self._bucket(index, planned, plan) for index, planned in enumerate(plan.buckets)]
+        for bucket in self.buckets:
+            self._engine.register_gradients(bucket.work)
         self.bucket_of = {}
         self.views = [None] * len(self.parameters)
-        for index, (bucket, home) in enumerate(zip(plan.buckets, self.homes, strict=True)):
-            for span in bucket.spans:
-                flat = home.values[span.offset : span.offset + span.count]
+        for index, (planned, bucket) in enumerate(zip(plan.buckets, self.buckets, strict=True)):
+            for span in planned.spans:
+                flat = bucket.values[span.offset : span.offset + span.count]
                 self.bucket_of[span.parameter] = index
                 self.views[span.parameter] = _shaped(flat, self.parameters[span.parameter])
 
     def _allocate(self, dtype: str, device: str, count: int) -> tuple[Region, torch.Tensor]:
         own = next(one for one, name in DTYPES.items() if name == dtype)
-        mpi_calls = self._manner.wire_dtype
-        squeezed = mpi_calls is not None and own.is_floating_point and own != mpi_calls
-        wire_name = DTYPES[mpi_calls] if squeezed and mpi_calls else dtype
+        wire = self._config.wire_dtype
+        smaller = wire is not None and own.is_floating_point and own != wire
+        wire_name = DTYPES[wire] if smaller and wire else dtype
         region = self._engine.register(count, wire_name, device)
         region.mine.zero_()
-        return region, (torch.zeros(count, dtype=own, device=device) if squeezed else region.mine)
+        return region, (torch.zeros(count, dtype=own, device=device) if smaller else region.mine)
 
-    def _home(self, index: int, bucket: Bucket, plan: BucketPlan) -> Home:
-        manner = self._manner
-        whole, memory = self._holdings.arenas[bucket.memory]
-        region = self._engine.cut(whole, bucket.start, bucket.count)
-        values = (
-            memory[bucket.start : bucket.start + bucket.count] if memory is not whole.mine else region.mine
-        )
-        average = manner.op is ReduceOp.AVERAGE
+    def _bucket(self, index: int, planned: Bucket, plan: BucketPlan) -> GradientBucket:
+        config = self._config
+        whole, memory = self._resources.regions[planned.memory]
+        region = self._engine.cut(whole, planned.start, planned.count)
+        values = region.mine
+        if memory is not whole.mine:
+            values = memory[planned.start : planned.start + planned.count]
+        average = config.op is ReduceOp.AVERAGE
         signature = Signature(
             kind="gradients",
             dtype=region.dtype,
-            shape=(bucket.count,),
-            op=ReduceOp.SUM if average else manner.op,
-            prescale=manner.prescale,
-            postscale=manner.postscale / self._engine.ranks.size if average else manner.postscale,
+            shape=(planned.count,),
+            op=ReduceOp.SUM if average else config.op,
+            prescale=config.prescale,
+            postscale=config.postscale / self._engine.ranks.size if average else config.postscale,
             note=f"plan {plan.digest:016x}",
-            device=torch.device(bucket.device).type,
+            device=torch.device(planned.device).type,
         )
-        work, asking = (
+        work, requesting = (
             Work(
                 one,
                 signature_digest(one),
-                name=f"{manner.serial}.{index}",
+                name=f"{config.serial}.{index}",
                 serial=0,
                 array=region,
                 out=region,
             )
             for one in (signature, replace(signature, note=f"{signature.note}?"))
         )
-        return Home(region=region, values=values, work=work, asking=asking)
+        return GradientBucket(region=region, values=values, work=work, requesting=requesting)
 
 
 def _shaped(flat: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""The optimizer that sees the gradients of all ranks."""
+"""``DistributedOptimizer``, and the mixin that exchanges gradients before every step."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ from typing import Any, Protocol, Self
 
 import torch
 
-from ringleader.collectives.bucket_plan import first_difference
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.operations import ReduceOp
 from ringleader.common.basics import size
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
 from ringleader.torch.basics import session
-from ringleader.torch.compression.compressor import (
+from ringleader.torch.compression.compressor import Compressor
+from ringleader.torch.compression.reducer import Reducer
+from ringleader.torch.compression.selection import (
     Compression,
-    Compressor,
     checked_compression,
-    described,
+    describe_compression,
+    reducer_of,
     wire_dtype_of,
 )
-from ringleader.torch.engine_operations import everybody, reduce_all, reduction, sum_over_ranks
+from ringleader.torch.engine_operations import gather_objects, reduce_all, reduction, sum_over_ranks
 from ringleader.torch.ops.allreduce import Average
-from ringleader.torch.optimizer.adasum_optimizer import AdasumFront
+from ringleader.torch.optimizer.adasum_optimizer import AdasumMixin
 from ringleader.torch.optimizer.autotune import Autotune, autotune
-from ringleader.torch.optimizer.bucket_memory import Manner, Named, shapes_of
 from ringleader.torch.optimizer.gradient_buckets import GradientBuckets
-from ringleader.torch.optimizer.local_gradients import LocalGradients, Reducer, reducer_of
+from ringleader.torch.optimizer.gradient_config import GradientConfig, Named, agree_on_config
+from ringleader.torch.optimizer.local_gradients import LocalGradients
 from ringleader.torch.optimizer.optimizer_arguments import (
-    Settings,
+    OptimizerSettings,
     checked_groups,
     checked_names,
     default_names,
 )
-from ringleader.torch.optimizer.optimizer_mixin import Front, remove_hooks, wrap
+from ringleader.torch.optimizer.optimizer_mixin import OptimizerMixin, remove_hooks, wrap
 from ringleader.torch.optimizer.sparse_gradients import sum_sparse
-from ringleader.torch.optimizer.step_metrics import StepReport
-from ringleader.torch.optimizer.trained_parameters import Participants
+from ringleader.torch.optimizer.step_metrics import StepMetrics
+from ringleader.torch.optimizer.trained_parameters import TrainedParameters
 
 BUCKET_BYTES = 8 << 20
 """Bucket size where buckets travel while backward goes on; on one host all gradients are one bucket."""
 _SERIAL = itertools.count()
 """Numbers the optimizers of this process; rank 0's numbers are everybody's."""
 
-
-_EXCHANGING: weakref.WeakSet[DistributedFront] = weakref.WeakSet()
+_EXCHANGING: weakref.WeakSet[DistributedMixin] = weakref.WeakSet()
 """Optimizers that hold gradients. A gradient lies in one place, so each parameter belongs to the last of them
 that was made or used; the others make new buckets when they are used again."""
 
@@ -56,32 +56,34 @@ that was made or used; the others make new buckets when they are used again."""
 class Exchanger(Protocol):
     """Exchanges the gradients of some parameters: `GradientBuckets` or `LocalGradients`."""
 
-    noticed: dict[int, int]
+    new_sparse: dict[int, int]
     sparse: dict[int, int]
-    asks_first: bool
+    agrees_first: bool
 
-    def arrived(self, parameter: torch.Tensor) -> None: ...
-    def ask(self) -> None: ...
+    def gradient_ready(self, parameter: torch.Tensor) -> None: ...
+    def request_agreement(self) -> None: ...
     def exchange(self) -> bool: ...
     def resume(self) -> None: ...
-    def adopt(self, sparse: dict[int, int]) -> dict[int, torch.Tensor]: ...
-    def recut(self, cap_bytes: int | None) -> int: ...
-    def leave(self) -> None: ...
+    def set_sparse(self, sparse: dict[int, int]) -> dict[int, torch.Tensor]: ...
+    def resize(self, cap_bytes: int | None) -> int: ...
+    def detach(self) -> None: ...
 
 
-class DistributedFront(Front):
+class DistributedMixin(OptimizerMixin):
     """What `DistributedOptimizer` puts in front of the class of the wrapped optimizer."""
 
-    def take_up(self, *, named: list[tuple[str, torch.Tensor]], settings: Settings, passes: int) -> Self:
-        """See `Front`."""
+    def init_mixin(
+        self, *, named: list[tuple[str, torch.Tensor]], settings: OptimizerSettings, passes: int
+    ) -> Self:
+        """See `OptimizerMixin`."""
         self._should_synchronize = True
         self._synchronized = False
         self._in_buckets, self._wire_dtype = wire_dtype_of(settings.compression)
-        self._participants = Participants(leave=not self._in_buckets)
+        self._trained_parameters = TrainedParameters(drop_frozen=not self._in_buckets)
         self._reducer: Reducer | None = None if self._in_buckets else reducer_of(settings.compression)
         self._exchanger: Exchanger | None = None
         self._autotune: Autotune | None = None
-        return super().take_up(named=named, settings=settings, passes=passes)
+        return super().init_mixin(named=named, settings=settings, passes=passes)
 
     # peers
 
@@ -89,10 +91,10 @@ class DistributedFront(Front):
         """Meet the other ranks, and make buckets and hooks for the parameters of now. Collective."""
         current, settings = session(), self._settings
         everywhere = settings.process_set.process_set_id == 0
-        self._report = StepReport.from_environment(current.engine, timelines=current.timelines)
-        self.part()
+        self._metrics = StepMetrics.from_environment(current.engine, timelines=current.timelines)
+        self.release()
         self._ready = True
-        current.at_shutdown.add(self.part)
+        current.at_shutdown.add(self.release)
         if not everywhere and settings.process_set.included() is False:
             return
         group = group_of(settings.process_set, "Allreduce")
@@ -103,23 +105,23 @@ class DistributedFront(Front):
                 current.at_join.add(self._autotune.end)
         if group.ranks.size == 1 or group.engine.transport.name == "uncoupled":
             return
-        names = {**dict(_turned(default_names(self.param_groups))), **self._parameter_names}
+        names = {p: name for name, p in default_names(self.param_groups)} | self._parameter_names
         everything = [(names[p], p) for group in self.param_groups for p in group["params"]]
-        self._named = [everything[at] for at in sorted(self._participants.choose(self.param_groups))]
+        self._named = [everything[at] for at in sorted(self._trained_parameters.choose(self.param_groups))]
         mine = {id(p) for _name, p in self._named}
         for other in [other for other in _EXCHANGING if other.holds(mine)]:
-            other.part()
+            other.release()
         _EXCHANGING.add(self)
-        manner = self._manner(self._named, group.ranks.hosts)
-        self._exchanger = self._new_exchanger(self._named, manner)
+        config = self._agree_on_config(self._named, group.ranks.hosts)
+        self._exchanger = self._new_exchanger(self._named, config)
         self._hook([parameter for _name, parameter in self._named])
 
-    def _manner(self, named: Named, hosts: int) -> Manner:
+    def _agree_on_config(self, named: Named, hosts: int) -> GradientConfig:
         """Agree with the other ranks on how gradients are exchanged; `ValueError` where they cannot."""
         settings = self._settings
         average = settings.op is Average
         apart = hosts > 1 or any(parameter.is_cuda for _name, parameter in named)
-        manner = Manner(
+        config = GradientConfig(
             op=settings.op,
             prescale=1.0 / settings.predivide if average else 1.0,
             postscale=settings.predivide if average else 1.0,
@@ -131,7 +133,7 @@ class DistributedFront(Front):
             sparse_as_dense=settings.sparse_as_dense,
             serial=next(_SERIAL),
         )
-        return _agreed(self._engine, named, manner, settings)
+        return agree_on_config(self._engine, named, config, describe_compression(settings.compression))
 
     def _cap_bytes(self, apart: bool) -> int | None:
         """Return the most bytes in a bucket: what the script wants, what is on trial, or what is usual."""
@@ -139,59 +141,59 @@ class DistributedFront(Front):
             return self._autotune.cap_bytes
         return self._settings.cap_bytes or (BUCKET_BYTES if apart else None)
 
-    def _new_exchanger(self, named: Named, manner: Manner) -> Exchanger:
-        self._serial = manner.serial
+    def _new_exchanger(self, named: Named, config: GradientConfig) -> Exchanger:
+        self._serial = config.serial
         if self._reducer is not None:
-            return LocalGradients(self._engine, named, manner, self._reducer)
-        buckets = GradientBuckets(self._engine, named, manner)
-        self._report.in_buckets(buckets.count)
+            return LocalGradients(self._engine, named, config, self._reducer)
+        buckets = GradientBuckets(self._engine, named, config)
+        self._metrics.set_buckets(buckets.count)
         return buckets
 
     def holds(self, parameters: set[int]) -> bool:
         """Return whether it exchanges the gradient of one of these parameters (given by identity)."""
         return self._exchanger is not None and any(id(p) in parameters for _name, p in self._named)
 
-    def part(self) -> None:
+    def release(self) -> None:
         """Let go of the engine's memory; the next step makes new buckets."""
         remove_hooks(self._hooks)
         if self._exchanger is not None:
-            self._exchanger.leave()
+            self._exchanger.detach()
             self._exchanger = None
         self._ready = False
 
-    def _arrived(self, parameter: torch.Tensor) -> None:
+    def _gradient_ready(self, parameter: torch.Tensor) -> None:
         """Called by backward when a parameter's gradient is there."""
         exchanger = self._exchanger
-        if exchanger is None or self._apart:
+        if exchanger is None or self._unsynchronized:
             return
-        self._report.gradient()
+        self._metrics.gradient()
         self._synchronized = False
-        if not self._passes and not exchanger.asks_first:
-            self._ask_if_changed(exchanger)
+        if not self._passes and not exchanger.agrees_first:
+            self._request_if_changed(exchanger)
         if self._count(parameter):
-            exchanger.arrived(parameter)
+            exchanger.gradient_ready(parameter)
 
     # what ranks agree on anew
 
-    def _ask_if_changed(self, exchanger: Exchanger) -> None:
+    def _request_if_changed(self, exchanger: Exchanger) -> None:
         """Let the exchange tell everybody that other parameters are to take part, if that is so."""
-        if self._participants.changed(self.param_groups):
-            exchanger.ask()
+        if self._trained_parameters.changed(self.param_groups):
+            exchanger.request_agreement()
 
     def _agree(self, exchanger: Exchanger) -> None:
         """Tell all ranks what this one noticed, finish the exchange, and go on with other parameters."""
-        mine = (exchanger.noticed, self._participants.tell(self.param_groups))
-        facts = everybody(self._engine, mine, f"{self._serial}.noticed")
-        new = self._participants.agree([wishes for _sparse, wishes in facts])
-        if exchanger.asks_first:
+        mine = (exchanger.new_sparse, self._trained_parameters.propose(self.param_groups))
+        facts = gather_objects(self._engine, mine, f"{self._serial}.noticed")
+        new = self._trained_parameters.agree([proposal for _sparse, proposal in facts])
+        if exchanger.agrees_first:
             if new is not None:
                 self.prepare()
             if self._exchanger is not None:
                 self._exchanger.resume()
             return
         exchanger.resume()
-        sparse = {at: dims for one, _wishes in facts for at, dims in one.items()}
-        self._exchange_sparse(exchanger, exchanger.adopt(sparse) if sparse else {}, sparse)
+        sparse = {at: dims for one, _proposal in facts for at, dims in one.items()}
+        self._exchange_sparse(exchanger, exchanger.set_sparse(sparse) if sparse else {}, sparse)
         if new is not None:
             self.prepare()
             self._exchange_singly(new)
@@ -227,8 +229,8 @@ class DistributedFront(Front):
             self.prepare()
         exchanger = self._exchanger
         if exchanger is not None:
-            self._report.exchange()
-            self._ask_if_changed(exchanger)
+            self._metrics.exchange()
+            self._request_if_changed(exchanger)
             try:
                 known = dict(exchanger.sparse)
                 if exchanger.exchange():
@@ -237,7 +239,7 @@ class DistributedFront(Front):
                     self._exchange_sparse(exchanger, {}, known)
             finally:
                 self._forget_passes()
-            self._report.exchanged()
+            self._metrics.exchanged()
         self._synchronized = True
 
     @contextmanager
@@ -256,7 +258,7 @@ class DistributedFront(Front):
         is reduced as they are: an optimizer that decides by the loss decides alike on all ranks.
         """
         inner = closure
-        if self._should_synchronize and not self._apart:
+        if self._should_synchronize and not self._unsynchronized:
             if self._synchronized:
                 warnings.warn(
                     "optimizer.step() called without optimizer.skip_synchronize() context after "
@@ -274,10 +276,10 @@ class DistributedFront(Front):
         self._synchronized = False
         result = super().step(inner)  # type: ignore[misc]
         self._synchronized = False
-        self._report.step()
+        self._metrics.step()
         tuner = self._autotune if self._exchanger is not None else None
         if tuner is not None and tuner.step(f"{self._serial}.autotune") and self._exchanger is not None:
-            self._report.in_buckets(self._exchanger.recut(tuner.cap_bytes))
+            self._metrics.set_buckets(self._exchanger.resize(tuner.cap_bytes))
         return result
 
     step.hooked = True  # type: ignore[attr-defined]
@@ -299,33 +301,6 @@ class DistributedFront(Front):
             return values.item()
 
         return evaluate
-
-
-def _turned(named: Named) -> Iterable[tuple[torch.Tensor, str]]:
-    return ((tensor, name) for name, tensor in named)
-
-
-def _agreed(engine: Engine, named: Named, manner: Manner, settings: Settings) -> Manner:
-    """Return the manner with everybody's serial number; `ValueError` on all ranks if they differ."""
-    kind = described(settings.compression)
-    strides = [tensor.stride() for _name, tensor in named]
-    facts = (manner.serial, shapes_of(named), strides, (kind, repr(manner).rpartition("serial")[0]))
-    answers = everybody(engine, facts, "optimizer")
-    serial, shapes, first_strides, first_manner = answers[0]
-    for rank, (_serial, theirs, their_strides, their_manner) in enumerate(answers):
-        difference = first_difference(shapes, theirs)
-        if not difference and their_strides != first_strides:
-            difference = "their memory formats"
-        if difference:
-            raise ValueError(
-                f"the optimizer's parameters differ between rank 0 and rank {rank}: {difference}"
-            )
-        if their_manner != first_manner:
-            raise ValueError(
-                f"the optimizer's settings differ between rank 0 and rank {rank}: "
-                f"{first_manner} and {their_manner}"
-            )
-    return Manner(**{**manner.__dict__, "serial": serial})
 
 
 def DistributedOptimizer(  # noqa: N802 (Horovod's name)
@@ -358,7 +333,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         raise ValueError("gradient_predivide_factor not supported with op != Average")
     if backward_passes_per_step <= 0:
         raise ValueError("backward_passes_per_step must be > 0")
-    settings = Settings(
+    settings = OptimizerSettings(
         compression=checked_compression(compression),
         op=ReduceOp(op),
         predivide=gradient_predivide_factor,
@@ -368,12 +343,12 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         bucket_cap_mb=bucket_cap_mb,
     )
     named = checked_names(optimizer, named_parameters)
-    front: type[Front] = DistributedFront
+    mixin: type[OptimizerMixin] = DistributedMixin
     if settings.op is ReduceOp.ADASUM and size() > 1:
         if process_set.process_set_id != 0:
             raise NotImplementedError("Adasum does not support non-global process sets yet.")
-        front = AdasumFront
+        mixin = AdasumMixin
     wrapped: torch.optim.Optimizer = wrap(
-        optimizer, front, named=named, settings=settings, passes=backward_passes_per_step
+        optimizer, mixin, named=named, settings=settings, passes=backward_passes_per_step
     )
     return wrapped

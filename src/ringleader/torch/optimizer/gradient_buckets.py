@@ -1,4 +1,4 @@
-"""Gradients that live where they are exchanged (see `placement`).
+"""Gradients that live where they are exchanged (see `bucket_memory`).
 
 Every gradient is a view into a bucket of the engine's memory: backward writes or adds into it, the exchange
 works on it in place, the optimizer reads it. Nothing is packed or unpacked, and there is one copy of the
@@ -15,33 +15,34 @@ from typing import Any
 import torch
 
 from ringleader.collectives.engine import Engine
-from ringleader.collectives.exceptions import HorovodInternalError
+from ringleader.collectives.exceptions import NoteMismatchError
 from ringleader.torch.engine_operations import sum_over_ranks
-from ringleader.torch.optimizer.bucket_memory import Home, Manner, Named, Placement
+from ringleader.torch.optimizer.bucket_memory import BucketMemory, GradientBucket
+from ringleader.torch.optimizer.gradient_config import GradientConfig, Named
 
 
 class GradientBuckets:
     """The gradients of some parameters, in buckets."""
 
-    asks_first = False
+    agrees_first = False
     """The ranks agree in the course of an exchange, so that a step in which nobody asks has no more to do."""
 
-    def __init__(self, engine: Engine, parameters: Named, manner: Manner) -> None:
+    def __init__(self, engine: Engine, parameters: Named, config: GradientConfig) -> None:
         """Make the buckets and move the gradients in. Collective: all ranks bring the same parameters."""
-        self.noticed: dict[int, int] = {}
+        self.new_sparse: dict[int, int] = {}
         """Parameters (by index) whose gradients turned out to be sparse here, not yet known to all ranks, and
         the number of sparse dimensions."""
         self.sparse: dict[int, int] = {}
         """Parameters that all ranks know to have sparse gradients."""
         self._engine = engine
-        self._placement = Placement(engine, parameters, manner)
-        self._parameters = self._placement.parameters
+        self._memory = BucketMemory(engine, parameters, config)
+        self._parameters = self._memory.parameters
         self._index = {id(tensor): at for at, tensor in enumerate(self._parameters)}
-        self._manner = manner
-        self._overlap = manner.overlap and engine.threads
-        self._arrivals: list[int] | None = [] if self._overlap and not manner.groups else None
+        self._config = config
+        self._overlap = config.overlap and engine.threads
+        self._arrivals: list[int] | None = [] if self._overlap and not config.groups else None
         """Parameters in the order in which backward finished them, until the buckets were rebuilt."""
-        self._asks = False
+        self._wants_agreement = False
         self._under_way: set[int] = set()
         """Buckets that were handed to the engine during backward."""
         self._failed: list[int] = []
@@ -56,14 +57,14 @@ class GradientBuckets:
     @property
     def count(self) -> int:
         """Return the number of buckets."""
-        return len(self._placement.homes)
+        return len(self._memory.buckets)
 
     # where gradients lie
 
     def _settle(self, at: int) -> None:
         """Move a gradient into its bucket if it lies elsewhere; one that is not there counts as zero."""
-        parameter, view = self._parameters[at], self._placement.views[at]
-        if view is None or self._placement.at_home(at):
+        parameter, view = self._parameters[at], self._memory.views[at]
+        if view is None or self._memory.in_bucket(at):
             return
         grad = parameter.grad
         if grad is None:
@@ -79,8 +80,8 @@ class GradientBuckets:
         parameter.grad = view
 
     def _notice(self, at: int, grad: torch.Tensor) -> None:
-        self.noticed[at] = grad.sparse_dim()
-        self._asks = True
+        self.new_sparse[at] = grad.sparse_dim()
+        self._wants_agreement = True
 
     def _hook(self) -> None:
         me = weakref.ref(self)
@@ -90,11 +91,11 @@ class GradientBuckets:
                     node: Any = parameter.view_as(parameter).grad_fn.next_functions[0][0]  # type: ignore[union-attr]
                     # The node lives as long as somebody holds it.
                     self._nodes.append(node)
-                    self._placement.hooks.append(node.register_prehook(_before(me, at)))
+                    self._memory.hooks.append(node.register_prehook(_before(me, at)))
 
     def _accumulating(self, at: int, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """Called before autograd puts a gradient into ``.grad``: return the place that it is to go to."""
-        grad, view, parameter = inputs[0], self._placement.views[at], self._parameters[at]
+        grad, view, parameter = inputs[0], self._memory.views[at], self._parameters[at]
         if grad is None or torch.is_grad_enabled():
             return None  # with create_graph the gradient is part of a graph and stays what it is
         blank, self._blank[at] = self._blank[at], False
@@ -109,30 +110,30 @@ class GradientBuckets:
 
     # during backward
 
-    def arrived(self, parameter: torch.Tensor) -> None:
+    def gradient_ready(self, parameter: torch.Tensor) -> None:
         """Note that a gradient is complete; with the last one of a bucket the bucket begins to travel."""
         if not self._overlap:
             return
         at = self._index[id(parameter)]
         grad = parameter.grad
-        if self._placement.views[at] is None or grad is None or grad.requires_grad:
+        if self._memory.views[at] is None or grad is None or grad.requires_grad:
             return
         if self._arrivals is not None:
             self._arrivals.append(at)
         self._settle(at)
-        if self._asks:
+        if self._wants_agreement:
             return
-        index = self._placement.bucket_of[at]
+        index = self._memory.bucket_of[at]
         self._missing[index] -= 1
         if self._missing[index] == 0:
-            self._load(self._placement.homes[index])
-            self._placement.homes[index].work.done = False
-            self._engine.submit(self._placement.homes[index].work)
+            self._load(self._memory.buckets[index])
+            self._memory.buckets[index].work.done = False
+            self._engine.submit(self._memory.buckets[index].work)
             self._under_way.add(index)
 
-    def ask(self) -> None:
+    def request_agreement(self) -> None:
         """Let the next exchange tell all ranks that this one has something to agree on."""
-        self._asks = True
+        self._wants_agreement = True
 
     # the exchange
 
@@ -147,13 +148,13 @@ class GradientBuckets:
             for at, parameter in enumerate(self._parameters)
             if parameter.grad is None and not parameter.requires_grad
         ]
-        for at, index in self._placement.bucket_of.items():
-            if index not in self._under_way and not self._placement.at_home(at):
+        for at, index in self._memory.bucket_of.items():
+            if index not in self._under_way and not self._memory.in_bucket(at):
                 self._settle(at)
         try:
             self._failed = self._carry_out()
         finally:
-            asked, self._asks = self._asks, False
+            asked, self._wants_agreement = self._wants_agreement, False
             self._begin()
         if asked or self._failed:
             return True
@@ -162,11 +163,13 @@ class GradientBuckets:
 
     def _carry_out(self) -> list[int]:
         """Exchange all buckets; return those whose exchange another rank declined to ask a question."""
-        rest = [index for index in range(len(self._placement.homes)) if index not in self._under_way]
+        rest = [index for index in range(len(self._memory.buckets)) if index not in self._under_way]
         for index in rest:
-            self._load(self._placement.homes[index])
+            self._load(self._memory.buckets[index])
         works = [
-            self._placement.homes[index].asking if self._asks else self._placement.homes[index].work
+            self._memory.buckets[index].requesting
+            if self._wants_agreement
+            else self._memory.buckets[index].work
             for index in rest
         ]
         engine = self._engine
@@ -174,7 +177,7 @@ class GradientBuckets:
             pairs = zip(rest, works, strict=True)
             return [index for index, work in pairs if not _agreed(engine.run, work)]
         before = sorted(self._under_way)
-        under_way = [self._placement.homes[index].work for index in before]
+        under_way = [self._memory.buckets[index].work for index in before]
         if _agreed(engine.finish, under_way, works):
             return []
         pairs = zip(before + rest, under_way + works, strict=True)
@@ -183,24 +186,24 @@ class GradientBuckets:
     def resume(self) -> None:
         """Exchange what was declined. Collective."""
         for index in self._failed:
-            self._engine.run(self._placement.homes[index].work)
+            self._engine.run(self._memory.buckets[index].work)
         self._failed = []
         self._conclude()
 
     def _conclude(self) -> None:
         self._blank = [False] * len(self._parameters)
-        for home in self._placement.homes:
-            if home.values is not home.region.mine:
-                home.values.copy_(home.region.mine)
+        for bucket in self._memory.buckets:
+            if bucket.values is not bucket.region.mine:
+                bucket.values.copy_(bucket.region.mine)
         for at in self._idle:
-            view = self._placement.views[at]
+            view = self._memory.views[at]
             if view is not None and not view.any():
                 self._parameters[at].grad = None  # frozen, and no rank has a gradient for it
-        if self._manner.sparse_as_dense:
+        if self._config.sparse_as_dense:
             for at, dims in self.sparse.items():
-                self._parameters[at].grad = self._placement.views[at].to_sparse(dims)  # type: ignore[union-attr]
+                self._parameters[at].grad = self._memory.views[at].to_sparse(dims)  # type: ignore[union-attr]
         if self._arrivals is not None:
-            if len(self._placement.homes) > 1:
+            if len(self._memory.buckets) > 1:
                 self._reorder()
             else:
                 self._arrivals = []
@@ -208,13 +211,13 @@ class GradientBuckets:
     def _begin(self) -> None:
         """Expect all gradients anew."""
         self._under_way.clear()
-        self._missing = self._placement.members
+        self._missing = self._memory.members
 
-    def _load(self, home: Home) -> None:
-        if self._manner.prescale != 1.0:
-            home.values.mul_(self._manner.prescale)
-        if home.values is not home.region.mine:
-            home.region.mine.copy_(home.values)
+    def _load(self, bucket: GradientBucket) -> None:
+        if self._config.prescale != 1.0:
+            bucket.values.mul_(self._config.prescale)
+        if bucket.values is not bucket.region.mine:
+            bucket.region.mine.copy_(bucket.values)
 
     # other plans
 
@@ -231,45 +234,45 @@ class GradientBuckets:
         if self._engine.ranks.rank == 0:
             for turn, at in enumerate(arrivals):
                 turns[at] = turn + 1
-        sum_over_ranks(self._engine, turns, f"{self._manner.serial}.order")
+        sum_over_ranks(self._engine, turns, f"{self._config.serial}.order")
         seen: list[int] = turns[:count].tolist()
         if turns[count] != self._engine.ranks.size:
             return
         if not any(seen):
             self._arrivals = []  # rank 0 had no gradient at all; the next step may tell
             return
-        self._placement.relay(sorted(self._placement.order, key=lambda at: seen[at] or count + 1))
+        self._memory.replan(sorted(self._memory.order, key=lambda at: seen[at] or count + 1))
         self._begin()
 
-    def adopt(self, sparse: dict[int, int]) -> dict[int, torch.Tensor]:
+    def set_sparse(self, sparse: dict[int, int]) -> dict[int, torch.Tensor]:
         """Know which gradients are sparse, from all ranks; take them out of the buckets.
 
         Returns, for each, the sum of those that were dense on some ranks and so went through a bucket.
         """
-        parts = {at: self._placement.views[at] for at in sparse}
+        parts = {at: self._memory.views[at] for at in sparse}
         dense = {at: part.clone() for at, part in parts.items() if part is not None and bool(part.any())}
         for at in sparse:
-            if self._placement.at_home(at):
+            if self._memory.in_bucket(at):
                 self._parameters[at].grad = None
         self.sparse.update(sparse)
-        self.noticed.clear()
-        if not self._manner.sparse_as_dense:
-            self._placement.relay([at for at in self._placement.order if at not in sparse])
+        self.new_sparse.clear()
+        if not self._config.sparse_as_dense:
+            self._memory.replan([at for at in self._memory.order if at not in sparse])
             self._begin()
         return dense
 
-    def recut(self, cap_bytes: int | None) -> int:
+    def resize(self, cap_bytes: int | None) -> int:
         """Cut the same memory into other buckets, of at most ``cap_bytes``; return how many. Collective.
 
         Also where the size is as before, for what has changed in how the engine exchanges them.
         """
-        self._placement.recut(cap_bytes)
+        self._memory.resize(cap_bytes)
         self._begin()
         return self.count
 
-    def leave(self) -> None:
+    def detach(self) -> None:
         """Move the gradients into memory of this rank's own, before the engine's memory goes."""
-        self._placement.leave()
+        self._memory.detach()
         self._nodes = []
 
 
@@ -286,11 +289,9 @@ def _before(
 
 
 def _agreed(act: Callable[..., None], *works: Any) -> bool:
-    """Do it; return False where it ended because a rank brought its work with a question mark."""
+    """Do it; return False where it ended because a rank brought its work with a request for an agreement."""
     try:
         act(*works)
-    except HorovodInternalError as error:
-        if not str(error).startswith("Mismatched requests"):
-            raise
+    except NoteMismatchError:
         return False
     return True

@@ -5,65 +5,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
-
 import torch
 
 from ringleader.collectives.engine import Engine
-from ringleader.torch.compression.compressor import Compressor, PowerSGD, TopK
-from ringleader.torch.compression.powersgd import PowerSgdReducer
-from ringleader.torch.compression.topk import TopKReducer
-from ringleader.torch.engine_operations import anybody, reduce_all, reduction
-from ringleader.torch.optimizer.bucket_memory import Manner, Named
-
-
-class Reducer(Protocol):
-    """Reduces gradients over the ranks. What it remembers of parameters outlives an exchanger."""
-
-    def begin(self, engine: Engine, manner: Manner, parameters: Sequence[torch.Tensor]) -> None:
-        """Reduce the gradients of these parameters from now on, on these ranks; forget all others.
-
-        `ValueError` where it has no such reduction.
-        """
-        ...
-
-    def reduce(self, parameters: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]) -> None:
-        """Replace the contents of the parameters' gradients by the reduction over the ranks. Collective."""
-        ...
+from ringleader.torch.compression.reducer import GradientReduction, Reducer
+from ringleader.torch.engine_operations import any_rank
+from ringleader.torch.optimizer.gradient_config import GradientConfig, Named
 
 
 class LocalGradients:
     """The gradients of some parameters, each where autograd put it."""
 
-    asks_first = True
+    agrees_first = True
     """The ranks agree before anything is exchanged: what a reducer keeps of a parameter that was frozen
     must not move it any more, and a new one is to go through the reducer too."""
 
-    def __init__(self, engine: Engine, parameters: Named, manner: Manner, reducer: Reducer) -> None:
+    def __init__(self, engine: Engine, parameters: Named, config: GradientConfig, reducer: Reducer) -> None:
         """Take the parameters, the same ones in the same order on all ranks."""
-        self.noticed: dict[int, int] = {}
+        self.new_sparse: dict[int, int] = {}
         """Always empty: sparse gradients become dense here."""
         self.sparse: dict[int, int] = {}
         """Always empty."""
         self._engine = engine
-        self._name = f"{manner.serial}.asks"
+        self._name = f"{config.serial}.asks"
         self._parameters = [tensor for _name, tensor in parameters]
         self._reducer = reducer
-        self._asks = False
-        reducer.begin(engine, manner, self._parameters)
+        self._wants_agreement = False
+        reduction = GradientReduction(
+            engine=engine,
+            name=str(config.serial),
+            op=config.op,
+            prescale=config.prescale,
+            postscale=config.postscale,
+        )
+        reducer.begin(reduction, self._parameters)
 
-    def arrived(self, parameter: torch.Tensor) -> None:
+    def gradient_ready(self, parameter: torch.Tensor) -> None:
         """Wait until all gradients are there."""
 
-    def ask(self) -> None:
+    def request_agreement(self) -> None:
         """Let the next exchange tell all ranks that this one has something to agree on."""
-        self._asks = True
+        self._wants_agreement = True
 
     def exchange(self) -> bool:
         """Reduce all gradients over the ranks, or return True, with nothing done, where a rank asks."""
-        asked, self._asks = self._asks, False
-        if anybody(self._engine, asked, self._name):
+        asked, self._wants_agreement = self._wants_agreement, False
+        if any_rank(self._engine, asked, self._name):
             return True
         self.resume()
         return False
@@ -88,53 +75,13 @@ class LocalGradients:
             if parameter.grad is not None and not parameter.grad.any():
                 parameter.grad = None
 
-    def adopt(self, sparse: dict[int, int]) -> dict[int, torch.Tensor]:
+    def set_sparse(self, sparse: dict[int, int]) -> dict[int, torch.Tensor]:
         """Nothing is ever sparse."""
         return {}
 
-    def recut(self, cap_bytes: int | None) -> int:
+    def resize(self, cap_bytes: int | None) -> int:
         """Return the number of buckets: there are none."""
         return 0
 
-    def leave(self) -> None:
+    def detach(self) -> None:
         """Hold no memory of the engine."""
-
-
-class OneByOne:
-    """Every gradient as the script's compressor makes it."""
-
-    def __init__(self, compressor: Any) -> None:
-        """Take what has ``compress`` and ``decompress``, as `Compressor` describes it."""
-        self._compressor = compressor
-
-    def begin(self, engine: Engine, manner: Manner, parameters: Sequence[torch.Tensor]) -> None:
-        """Remember nothing but the ranks."""
-        self._engine = engine
-        self._manner = manner
-
-    def reduce(self, parameters: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]) -> None:
-        """Compress, reduce what that gives, decompress."""
-        manner = self._manner
-        small = [self._compressor.compress(gradient) for gradient in gradients]
-        works = [
-            reduction(
-                tensor.contiguous().clone() if tensor is gradient else tensor.contiguous(),
-                f"{manner.serial}.gradient.{at}",
-                op=manner.op,
-                prescale=manner.prescale,
-                postscale=manner.postscale,
-            )
-            for at, (gradient, (tensor, _context)) in enumerate(zip(gradients, small, strict=True))
-        ]
-        reduce_all(self._engine, works)
-        for gradient, work, (tensor, context) in zip(gradients, works, small, strict=True):
-            gradient.copy_(self._compressor.decompress(work.out.view(tensor.shape), context))
-
-
-def reducer_of(compression: Compressor | type[Compressor]) -> Reducer:
-    """Return what exchanges gradients under a compression that is not only a smaller element type."""
-    if isinstance(compression, TopK):
-        return TopKReducer(compression)
-    if isinstance(compression, PowerSGD):
-        return PowerSgdReducer(compression)
-    return OneByOne(compression)

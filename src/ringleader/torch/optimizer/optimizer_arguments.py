@@ -14,13 +14,13 @@ from ringleader.collectives.bucket_plan import even_groups
 from ringleader.collectives.operations import ReduceOp
 from ringleader.common.process_sets import ProcessSet
 from ringleader.torch.compression.compressor import Compressor
-from ringleader.torch.optimizer.bucket_memory import Named, shapes_of
+from ringleader.torch.optimizer.gradient_config import Named, shapes_of
 
 Groups = int | Sequence[Sequence[torch.Tensor]] | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class OptimizerSettings:
     """How an optimizer exchanges gradients."""
 
     compression: Compressor | type[Compressor]

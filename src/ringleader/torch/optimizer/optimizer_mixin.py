@@ -1,4 +1,4 @@
-"""An optimizer of a script's class with something in front of it, which can be copied and pickled."""
+"""An optimizer of a script's class with a mixin in front of it, which can be copied and pickled."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from typing import Any, Self
 
 import torch
 
-from ringleader.torch.optimizer.optimizer_arguments import Settings
+from ringleader.torch.optimizer.optimizer_arguments import OptimizerSettings
 
 
-class Front:
+class OptimizerMixin:
     """What stands in front of the class of the wrapped optimizer: what all of them share."""
 
-    _front: type[Front]
+    _mixin: type[OptimizerMixin]
     _base: type[torch.optim.Optimizer]
     param_groups: list[dict[str, Any]]
 
-    def take_up(self, *, named: list[tuple[str, torch.Tensor]], settings: Settings, passes: int) -> Self:
+    def init_mixin(
+        self, *, named: list[tuple[str, torch.Tensor]], settings: OptimizerSettings, passes: int
+    ) -> Self:
         """Begin without the other ranks: they are joined by `prepare`, at the latest for the next step."""
         self._parameter_names = {tensor: name for name, tensor in named}
         self._settings = settings
@@ -27,7 +29,7 @@ class Front:
         self._passes: dict[torch.Tensor, int] = {}
         self._due = False
         """Whether a gradient waits for its exchange."""
-        self._apart = False
+        self._unsynchronized = False
         self._ready = False
         self._hooks: list[Any] = []
         # Parameters may outlive the optimizer. The list is known here, the optimizer is not.
@@ -39,7 +41,7 @@ class Front:
         state = super().__getstate__()
         named = [(name, tensor) for tensor, name in self._parameter_names.items()]
         own = {"named": named, "settings": self._settings, "passes": self.backward_passes_per_step}
-        return revive, (self._front, self._base, state, own)
+        return restore, (self._mixin, self._base, state, own)
 
     def prepare(self) -> None:
         """Meet the other ranks. Collective."""
@@ -49,14 +51,14 @@ class Front:
         """Take more parameters. All ranks add the same; with the next step they agree on them."""
         super().add_param_group(param_group)  # type: ignore[misc]
 
-    def _arrived(self, parameter: torch.Tensor) -> None:
+    def _gradient_ready(self, parameter: torch.Tensor) -> None:
         """Called by backward when a parameter's gradient is there."""
         raise NotImplementedError
 
     def _hook(self, parameters: list[torch.Tensor]) -> None:
         """Have backward tell when a parameter's gradient is there."""
         remove_hooks(self._hooks)
-        told = _teller(weakref.ref(self))
+        told = _gradient_hook(weakref.ref(self))
         self._hooks += [
             parameter.register_post_accumulate_grad_hook(told)  # type: ignore[no-untyped-call]
             for parameter in parameters
@@ -96,11 +98,11 @@ class Front:
 
         The next step outside exchanges what all backward passes since the last `zero_grad` have added up.
         """
-        before, self._apart = self._apart, True
+        before, self._unsynchronized = self._unsynchronized, True
         try:
             yield
         finally:
-            self._apart = before
+            self._unsynchronized = before
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Set the gradients to None, or to zero. Backward puts them where they are exchanged, either way."""
@@ -112,15 +114,15 @@ class Front:
         super().zero_grad(set_to_none)  # type: ignore[misc]
 
 
-def _teller(front: Callable[[], Front | None]) -> Callable[[torch.Tensor], None]:
+def _gradient_hook(mixin: Callable[[], OptimizerMixin | None]) -> Callable[[torch.Tensor], None]:
     """Return a hook for parameters that does not keep the optimizer alive."""
 
-    def arrived(parameter: torch.Tensor) -> None:
-        optimizer = front()
+    def ready(parameter: torch.Tensor) -> None:
+        optimizer = mixin()
         if optimizer is not None:
-            optimizer._arrived(parameter)
+            optimizer._gradient_ready(parameter)
 
-    return arrived
+    return ready
 
 
 def remove_hooks(hooks: list[Any]) -> None:
@@ -132,41 +134,41 @@ def remove_hooks(hooks: list[Any]) -> None:
 _CLASSES: dict[tuple[Any, Any], Any] = {}
 
 
-def class_of(front: type[Front], base: type[torch.optim.Optimizer]) -> Any:
-    """Return the class of optimizers of class ``base`` behind ``front``; it has the name of ``base``."""
-    if (front, base) not in _CLASSES:
-        _CLASSES[front, base] = _new_class(front, base)
-    return _CLASSES[front, base]
+def class_of(mixin: type[OptimizerMixin], base: type[torch.optim.Optimizer]) -> Any:
+    """Return the class of optimizers of class ``base`` behind ``mixin``; it has the name of ``base``."""
+    if (mixin, base) not in _CLASSES:
+        _CLASSES[mixin, base] = _new_class(mixin, base)
+    return _CLASSES[mixin, base]
 
 
-def _new_class(front: Any, base: Any) -> Any:
-    return type(base.__name__, (front, base), {"_front": front, "_base": base, "__module__": base.__module__})
+def _new_class(mixin: Any, base: Any) -> Any:
+    return type(base.__name__, (mixin, base), {"_mixin": mixin, "_base": base, "__module__": base.__module__})
 
 
 def wrap(
     optimizer: torch.optim.Optimizer,
-    front: type[Front],
+    mixin: type[OptimizerMixin],
     *,
     named: list[tuple[str, torch.Tensor]],
-    settings: Settings,
+    settings: OptimizerSettings,
     passes: int,
 ) -> Any:
-    """Return an optimizer that shares parameters, options and state with this one, behind ``front``."""
-    cls = class_of(front, optimizer.__class__)
+    """Return an optimizer that shares parameters, options and state with this one, behind ``mixin``."""
+    cls = class_of(mixin, optimizer.__class__)
     wrapped = cls.__new__(cls)
     # A learning rate scheduler replaces `step` of the optimizer that it was given; here it would hide ours.
     kept = {name: value for name, value in optimizer.__dict__.items() if name != "step"}
     wrapped.__dict__.update(kept)
-    wrapped.take_up(named=named, settings=settings, passes=passes)
+    wrapped.init_mixin(named=named, settings=settings, passes=passes)
     wrapped.prepare()
     return wrapped
 
 
-def revive(
-    front: type[Front], base: type[torch.optim.Optimizer], state: dict[str, Any], own: dict[str, Any]
+def restore(
+    mixin: type[OptimizerMixin], base: type[torch.optim.Optimizer], state: dict[str, Any], own: dict[str, Any]
 ) -> Any:
     """Return the optimizer that was pickled or copied."""
-    cls: Any = class_of(front, base)
+    cls: Any = class_of(mixin, base)
     wrapped = cls.__new__(cls)
     wrapped.__setstate__(state)
     patched: Any = base
@@ -174,4 +176,4 @@ def revive(
         # In a new process nobody has made one of that class yet, which is when PyTorch does this.
         patched.step = patched.profile_hook_step(patched.step)
         patched.step.hooked = True
-    return wrapped.take_up(**own)
+    return wrapped.init_mixin(**own)

@@ -19,7 +19,7 @@ EXCHANGE = "EXCHANGE"
 """In a timeline: what the script waits for, that is exchange that nothing else hides."""
 
 
-class StepReport:
+class StepMetrics:
     """Counts steps and their time; writes cumulative numbers to the launcher's pipe, if there is one."""
 
     def __init__(
@@ -43,12 +43,12 @@ class StepReport:
     @classmethod
     def from_environment(
         cls, engine: Engine, environ: Mapping[str, str] = os.environ, timelines: Timelines | None = None
-    ) -> StepReport:
+    ) -> StepMetrics:
         """Find the pipe in the environment."""
         text = environ.get("RINGLEADER_REPORT_FD", "")
         return cls(engine, int(text) if text.isdigit() else None, timelines=timelines)
 
-    def in_buckets(self, count: int) -> None:
+    def set_buckets(self, count: int) -> None:
         """Note in how many buckets the gradients are exchanged."""
         self._buckets = count
 

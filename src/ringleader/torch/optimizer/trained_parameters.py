@@ -11,22 +11,22 @@ from typing import Any
 
 import torch
 
-Wishes = tuple[int, tuple[int, ...]]
+Proposal = tuple[int, tuple[int, ...]]
 """How many parameters an optimizer has on a rank, and which of them (by index) are to take part for it."""
 
 
-class Participants:
+class TrainedParameters:
     """The parameters of one optimizer, in the order of its groups."""
 
-    def __init__(self, *, leave: bool) -> None:
-        """``leave`` says whether parameters that are frozen on all ranks leave the exchange again."""
-        self._leave = leave
+    def __init__(self, *, drop_frozen: bool) -> None:
+        """``drop_frozen`` says whether parameters that are frozen on all ranks leave the exchange again."""
+        self._drop_frozen = drop_frozen
         self._all: list[torch.Tensor] = []
         self._inside: list[int] = []
         self._outside: list[int] = []
         self._agreed: set[int] = set()
         """Parameters, by identity, that take part although they may be frozen on this rank."""
-        self._told: Wishes = (0, ())
+        self._proposed: Proposal = (0, ())
 
     def choose(self, groups: Sequence[dict[str, Any]]) -> set[int]:
         """Look at the optimizer's parameters anew; return those that take part, by index."""
@@ -34,38 +34,38 @@ class Participants:
         inside = {at for at, one in enumerate(self._all) if one.requires_grad or id(one) in self._agreed}
         self._inside = sorted(inside)
         self._outside = [at for at in range(len(self._all)) if at not in inside]
-        self._told = self._wishes()
+        self._proposed = self._proposal()
         return inside
 
     def changed(self, groups: Sequence[dict[str, Any]]) -> bool:
         """Return whether this rank has something to tell since the ranks agreed."""
         if sum(len(group["params"]) for group in groups) != len(self._all):
             return True
-        return self._wishes() != self._told
+        return self._proposal() != self._proposed
 
-    def tell(self, groups: Sequence[dict[str, Any]]) -> Wishes:
+    def propose(self, groups: Sequence[dict[str, Any]]) -> Proposal:
         """Return what the other ranks are to know; it is told with this."""
         self._all = [parameter for group in groups for parameter in group["params"]]
         known = {*self._inside, *self._outside}
         self._outside += [at for at in range(len(self._all)) if at not in known]
         self._inside = [at for at in self._inside if at < len(self._all)]
         self._outside = [at for at in self._outside if at < len(self._all)]
-        self._told = self._wishes()
-        return self._told
+        self._proposed = self._proposal()
+        return self._proposed
 
-    def agree(self, everyones: Sequence[Wishes]) -> list[torch.Tensor] | None:
+    def agree(self, proposals: Sequence[Proposal]) -> list[torch.Tensor] | None:
         """Take what all ranks told; return the parameters that take part from now on and did not before.
 
         None where all stays as it is. `ValueError`, on all ranks, where they have not as many parameters.
         """
-        for rank, (count, _wishes) in enumerate(everyones):
-            if count != everyones[0][0]:
+        for rank, (count, _proposal) in enumerate(proposals):
+            if count != proposals[0][0]:
                 raise ValueError(
                     f"the optimizer's parameters differ between rank 0 and rank {rank}: "
-                    f"{everyones[0][0]} and {count} parameters"
+                    f"{proposals[0][0]} and {count} parameters"
                 )
-        inside = {at for _count, wishes in everyones for at in wishes}
-        if not self._leave:
+        inside = {at for _count, proposal in proposals for at in proposal}
+        if not self._drop_frozen:
             inside.update(self._inside)
         if inside == set(self._inside):
             return None
@@ -73,10 +73,10 @@ class Participants:
         self._agreed = {id(self._all[at]) for at in inside}
         return new
 
-    def _wishes(self) -> Wishes:
+    def _proposal(self) -> Proposal:
         everything = self._all
         found = [at for at in self._outside if everything[at].requires_grad]
-        if self._leave:
+        if self._drop_frozen:
             found += [at for at in self._inside if _is_trained(everything[at])]
         return len(everything), tuple(sorted(found))
 

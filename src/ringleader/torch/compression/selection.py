@@ -1,0 +1,85 @@
+"""Which compression a script asks for: ``Compression`` names them, and this finds what carries one out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ringleader.torch.compression.compressor import Compressor, NoneCompressor
+from ringleader.torch.compression.half_precision import BF16Compressor, FP16Compressor
+from ringleader.torch.compression.powersgd import PowerSGD, PowerSgdReducer
+from ringleader.torch.compression.reducer import CompressorReducer, Reducer
+from ringleader.torch.compression.topk import TopK, TopKReducer
+
+
+class Compression:
+    """What a script can ask for."""
+
+    none = NoneCompressor
+    """Send gradients as they are."""
+    fp16 = FP16Compressor
+    """Send floating-point gradients as float16."""
+    bf16 = BF16Compressor
+    """Send floating-point gradients as bfloat16."""
+    topk = TopK
+    """``Compression.topk(ratio)``: send the largest elements, add up the others for later."""
+    powersgd = PowerSGD
+    """``Compression.powersgd(rank)``: send matrices of low rank, add up what they miss for later."""
+
+
+def reducer_of(compression: Compressor | type[Compressor]) -> Reducer:
+    """Return what exchanges gradients under a compression that is not only a smaller element type."""
+    if isinstance(compression, TopK):
+        return TopKReducer(compression)
+    if isinstance(compression, PowerSGD):
+        return PowerSgdReducer(compression)
+    return CompressorReducer(compression)
+
+
+def wire_dtype_of(compression: Any) -> tuple[bool, torch.dtype | None]:
+    """Return whether a compression only changes the element type, and to which (None: to none)."""
+    kind = compression if isinstance(compression, type) else type(compression)
+    return kind in WIRE_DTYPES, WIRE_DTYPES.get(kind)
+
+
+def describe_compression(compression: Any) -> str:
+    """Return words that are equal on all ranks if the compression is: its class, and its plain arguments.
+
+    Arguments that are no plain values stand there by their class alone: their words may hold an address.
+    """
+    kind = compression if isinstance(compression, type) else type(compression)
+    text = f"{kind.__module__}.{kind.__qualname__}"
+    if isinstance(compression, type):
+        return text
+    fields = sorted(getattr(compression, "__dict__", {}).items())
+    return f"{text}({', '.join(f'{name}={_plain(value)}' for name, value in fields)})"
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, (int, float, str, bytes, torch.dtype)) or value is None:
+        return repr(value)
+    if type(value) in (list, tuple):
+        return f"[{', '.join(map(_plain, value))}]"
+    if isinstance(value, type):
+        return f"{value.__module__}.{value.__qualname__}"
+    return type(value).__qualname__
+
+
+def checked_compression(compression: Any) -> Any:
+    """Return the compression; `ValueError` where it is none, or lacks its argument."""
+    if compression in (TopK, PowerSGD):
+        name, example = ("topk", "0.01") if compression is TopK else ("powersgd", "2")
+        raise ValueError(f"say how much: Compression.{name}({example})")
+    if not all(callable(getattr(compression, name, None)) for name in ("compress", "decompress")):
+        raise ValueError(f"{compression!r} is no compressor: it needs the methods compress and decompress")
+    return compression
+
+
+WIRE_DTYPES: dict[Any, torch.dtype | None] = {
+    NoneCompressor: None,
+    FP16Compressor: torch.float16,
+    BF16Compressor: torch.bfloat16,
+}
+"""Compressions that do no more than change the element type, for which gradients need not leave their bucket,
+and the type in which floating-point gradients travel (None: their own)."""
