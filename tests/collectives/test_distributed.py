@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ringleader.torch.c10d.rendezvous import addresses, chosen_interfaces
-from ringleader.torch.cuda.gpu_transport import Facts, obstacle_to_nccl
+from ringleader.torch.cuda.gpu_transport import GpuFacts, obstacle_to_nccl
 
 pytestmark = [pytest.mark.mpi, pytest.mark.torch]
 
@@ -59,10 +59,10 @@ def test_a_peer_dies(jobs: Any) -> None:
 
 
 def test_obstacles_to_nccl() -> None:
-    fine = [Facts(gpu=f"GPU-{number}", obstacle="") for number in range(4)]
+    fine = [GpuFacts(gpu=f"GPU-{number}", obstacle="") for number in range(4)]
     assert obstacle_to_nccl(fine) == ""
-    assert obstacle_to_nccl([*fine, Facts(gpu="", obstacle="no NCCL")]) == "no NCCL (rank 4)"
-    shared = obstacle_to_nccl([*fine, Facts(gpu="GPU-1", obstacle="")])
+    assert obstacle_to_nccl([*fine, GpuFacts(gpu="", obstacle="no NCCL")]) == "no NCCL (rank 4)"
+    shared = obstacle_to_nccl([*fine, GpuFacts(gpu="GPU-1", obstacle="")])
     assert shared.startswith("ranks 1 and 4 use the same GPU") and "set_device" in shared
 
 

@@ -111,7 +111,7 @@ class Execution:
             work = self._offered[name]
             self._kernels.zero(work.array.mine)
             if signature.device != "cpu":
-                self._queue.devices_for(work).asked(work)
+                self._queue.devices_for(work).submitted(work)
             return work
         array = None
         if signature.kind == "allreduce":

@@ -43,8 +43,8 @@ class DeviceTransport(Protocol):
     def name(self) -> str:
         """Return the transport in use, as the timeline knows it; empty before the first operation."""
 
-    def asked(self, work: Work) -> None:
-        """Note, in the thread that asks for ``work``, what its data depends on.
+    def submitted(self, work: Work) -> None:
+        """Note, in the thread that submits ``work``, what its data depends on.
 
         `ValueError` where the device cannot be used.
         """

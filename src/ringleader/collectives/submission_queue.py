@@ -90,7 +90,7 @@ class SubmissionQueue:
                 raise _pending_already(work)
             work.error, work.done, work.since = None, False, now
             if work.signature.device != "cpu":
-                self.devices_for(work).asked(work)
+                self.devices_for(work).submitted(work)
             if self.observer is not None:
                 self.observer.submitted(work)
         if len(works) == 1:

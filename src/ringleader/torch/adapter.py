@@ -8,7 +8,7 @@ from ringleader.collectives.framework_adapter import DeviceTransport, TransportC
 from ringleader.collectives.transports.transport import Transport
 from ringleader.torch.c10d.distributed_transport import DeviceKernels, DistributedTransport
 from ringleader.torch.c10d.process_group import open_gloo
-from ringleader.torch.cuda.gpu_transport import TorchDevices
+from ringleader.torch.cuda.gpu_transport import GpuTransport
 from ringleader.torch.kernels import TorchKernels
 
 
@@ -34,4 +34,4 @@ class TorchAdapter(TorchKernels):
 
     def device_transport(self, context: TransportContext) -> DeviceTransport:
         """Return what carries tensors on GPUs; nothing is set up before the first of them."""
-        return TorchDevices(context)
+        return GpuTransport(context)

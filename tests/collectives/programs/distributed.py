@@ -16,8 +16,8 @@ from ringleader.collectives.operations import ReduceOp, Signature, Work, signatu
 from ringleader.collectives.peer_wait import PeerWait
 from ringleader.torch.basics import session
 from ringleader.torch.c10d.process_group import open_gloo
-from ringleader.torch.cuda.cuda_streams import Streams
-from ringleader.torch.cuda.gpu_transport import TorchDevices
+from ringleader.torch.cuda.cuda_streams import CudaStreams
+from ringleader.torch.cuda.gpu_transport import GpuTransport
 
 CPU = torch.device("cpu")
 TYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int16, torch.int32, torch.uint64, torch.bool]
@@ -157,7 +157,7 @@ def context_of(*, deadline=60.0, **more):
 def through_the_host():
     """Where NCCL is not there, tensors of a device go through the host; one word is said about it."""
     said = []
-    devices = TorchDevices(context_of(), usual_device=lambda: CPU, say=said.append)
+    devices = GpuTransport(context_of(), usual_device=lambda: CPU, say=said.append)
     exchanges(devices.execute)
     gather_and_others(devices.execute)
     region = devices.register(100, "float64", "cpu")
@@ -203,7 +203,7 @@ class Stream:
 
 
 class Gpu:
-    """What `Streams` uses of torch.cuda, without a GPU."""
+    """What `CudaStreams` uses of torch.cuda, without a GPU."""
 
     def __init__(self):
         self.steps = []
@@ -226,8 +226,8 @@ def through_the_engine():
     """Works on devices in the engine: beside the host's, in any order, and in the order of the streams."""
     engine, gpu = session().engine, Gpu()
     usual = engine.devices
-    engine.devices = TorchDevices(
-        context_of(), streams=Streams(gpu), kind="cpu", usual_device=lambda: CPU, say=lambda text: None
+    engine.devices = GpuTransport(
+        context_of(), streams=CudaStreams(gpu), kind="cpu", usual_device=lambda: CPU, say=lambda text: None
     )
     works = []
     for at in np.random.default_rng(RANK).permutation(6):

@@ -208,10 +208,10 @@ class DistributedTransport:
     ) -> None:
         """Reduce this rank's part of everybody's tensor into ``out``; ``counts`` are elements per rank."""
         size, mine = self._mpi_calls.size, counts[self._mpi_calls.rank]
-        room = torch.empty(size * mine, dtype=own.dtype, device=own.device)
-        self._group.swap(room, own, [mine] * size, counts)
+        parts = torch.empty(size * mine, dtype=own.dtype, device=own.device)
+        self._group.swap(parts, own, [mine] * size, counts)
         if mine:
-            self._kernels.reduce(out, list(room.view(size, mine)), op, factor)
+            self._kernels.reduce(out, list(parts.view(size, mine)), op, factor)
 
     def _gather(self, out: torch.Tensor, own: torch.Tensor, counts: Sequence[int]) -> None:
         """Bring everybody's 1-D tensor into ``out``; ``counts`` are elements per rank."""

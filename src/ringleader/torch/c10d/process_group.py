@@ -16,7 +16,7 @@ from ringleader.collectives.exceptions import HorovodInternalError
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.operations import ReduceOp
 from ringleader.collectives.peer_wait import PeerWait
-from ringleader.torch.c10d.rendezvous import agree, in_thread, meet
+from ringleader.torch.c10d.rendezvous import agree, call_in_thread, rendezvous
 
 NATIVE = frozenset(
     {
@@ -143,7 +143,7 @@ def open_gloo(mpi_calls: MpiCalls, peer_wait: PeerWait, *, one_host: bool, timeo
     ``timeout`` in seconds bounds an operation inside Gloo.
     """
     agree(mpi_calls, missing("gloo"))
-    meeting = meet(mpi_calls, peer_wait, one_host=one_host)
+    rendezvous_point = rendezvous(mpi_calls, peer_wait, one_host=one_host)
 
     def connect() -> Any:
         from torch.distributed import ProcessGroupGloo
@@ -151,12 +151,12 @@ def open_gloo(mpi_calls: MpiCalls, peer_wait: PeerWait, *, one_host: bool, timeo
         group: Any = ProcessGroupGloo
         options = group._Options()
         # Gloo's own choice is the address of the host's name, which other hosts may not reach.
-        options._devices = [group.create_device(hostname=meeting.own_address)]
+        options._devices = [group.create_device(hostname=rendezvous_point.own_address)]
         options._timeout = timedelta(seconds=timeout)
         options._threads = 2
-        return group(meeting.store, mpi_calls.rank, mpi_calls.size, options)
+        return group(rendezvous_point.store, mpi_calls.rank, mpi_calls.size, options)
 
-    return _connected("gloo", mpi_calls, peer_wait, meeting.store, connect)
+    return _connected("gloo", mpi_calls, peer_wait, rendezvous_point.store, connect)
 
 
 def open_nccl(
@@ -167,7 +167,7 @@ def open_nccl(
     ``timeout`` in seconds bounds an operation on the GPU; PyTorch ends the process when it has passed.
     """
     agree(mpi_calls, missing("nccl"))
-    meeting = meet(mpi_calls, peer_wait, one_host=one_host)
+    rendezvous_point = rendezvous(mpi_calls, peer_wait, one_host=one_host)
 
     def connect() -> Any:
         from torch.distributed import ProcessGroupNCCL
@@ -175,12 +175,12 @@ def open_nccl(
         options = ProcessGroupNCCL.Options()
         options._timeout = timedelta(seconds=timeout)
         torch.cuda.set_device(device)  # of this thread: NCCL's set-up looks at the current one
-        raw = ProcessGroupNCCL(meeting.store, mpi_calls.rank, mpi_calls.size, options)
+        raw = ProcessGroupNCCL(rendezvous_point.store, mpi_calls.rank, mpi_calls.size, options)
         # The communicator is made now, while a failure can still be answered by all ranks together.
         raw.eager_connect_single_device(device)
         return raw
 
-    return _connected("nccl", mpi_calls, peer_wait, meeting.store, connect)
+    return _connected("nccl", mpi_calls, peer_wait, rendezvous_point.store, connect)
 
 
 def _connected(
@@ -188,7 +188,7 @@ def _connected(
 ) -> ProcessGroup:
     raw, problem = None, ""
     try:
-        raw = in_thread(peer_wait, connect)
+        raw = call_in_thread(peer_wait, connect)
     except HorovodInternalError:
         raise
     except (RuntimeError, TypeError, AttributeError) as error:

@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Meeting:
+class Rendezvous:
     """Where the ranks meet."""
 
     store: Any
@@ -49,7 +49,7 @@ class Meeting:
     """Address of this rank on the network on which all reach rank 0."""
 
 
-def meet(mpi_calls: MpiCalls, peer_wait: PeerWait, *, one_host: bool) -> Meeting:
+def rendezvous(mpi_calls: MpiCalls, peer_wait: PeerWait, *, one_host: bool) -> Rendezvous:
     """Open a store that all ranks share. Collective; raises `HorovodInternalError` on every rank.
 
     ``one_host`` says that all ranks share a host, which needs no network.
@@ -70,9 +70,9 @@ def meet(mpi_calls: MpiCalls, peer_wait: PeerWait, *, one_host: bool) -> Meeting
     port = store.port if store is not None else 0
     port, token, problem = json.loads(mpi_calls.messages(json.dumps([port, token, problem]).encode())[0])
     if not problem and mpi_calls.rank:
-        store, problem = in_thread(peer_wait, lambda: _joined(address, port, token))
+        store, problem = call_in_thread(peer_wait, lambda: _connect_to_store(address, port, token))
     agree(mpi_calls, problem)
-    return Meeting(store=store, own_address=reached[address])
+    return Rendezvous(store=store, own_address=reached[address])
 
 
 def agree(mpi_calls: MpiCalls, problem: str) -> None:
@@ -83,7 +83,7 @@ def agree(mpi_calls: MpiCalls, problem: str) -> None:
             raise HorovodInternalError(f"torch.distributed cannot be used: {text} (rank {rank})")
 
 
-def in_thread(peer_wait: PeerWait, call: Callable[[], T]) -> T:
+def call_in_thread(peer_wait: PeerWait, call: Callable[[], T]) -> T:
     """Return what the call returns, or raise what it raises.
 
     The call may block inside a library; the wait for it ends by the deadline, or when a peer has ended.
@@ -97,7 +97,7 @@ def in_thread(peer_wait: PeerWait, call: Callable[[], T]) -> T:
         except BaseException as error:
             raised.append(error)
 
-    thread = Thread(target=work, name="ringleader-meeting", daemon=True)
+    thread = Thread(target=work, name="ringleader-rendezvous", daemon=True)
     thread.start()
     peer_wait.until(lambda: not thread.is_alive(), lambda: None)
     if raised:
@@ -111,7 +111,7 @@ def _store(address: str, port: int, *, serves: bool) -> Any:
     return make(address, port, is_master=serves, timeout=timeout, wait_for_workers=False)
 
 
-def _joined(address: str, port: int, token: str) -> tuple[Any, str]:
+def _connect_to_store(address: str, port: int, token: str) -> tuple[Any, str]:
     """Connect to rank 0's store; the token tells that it is that one and no other program."""
     try:
         store = _store(address, port, serves=False)
@@ -140,14 +140,14 @@ def _probe_all(mpi_calls: MpiCalls, candidates: Sequence[str]) -> tuple[list[str
         reached = {address: address for address in candidates}
     else:
         with ThreadPoolExecutor(max(1, len(candidates))) as pool:
-            ways = list(pool.map(lambda address: _way(address, port), candidates))
-        reached = {address: way for address, way in zip(candidates, ways, strict=True) if way}
-    everybody = [json.loads(one) for one in mpi_calls.messages(json.dumps(list(reached)).encode())]
+            own_addresses = list(pool.map(lambda address: _own_address(address, port), candidates))
+        reached = {address: own for address, own in zip(candidates, own_addresses, strict=True) if own}
+    reached_by_rank = [json.loads(one) for one in mpi_calls.messages(json.dumps(list(reached)).encode())]
     if listener:
         listener.close()
-    common = [address for address in candidates if all(address in one for one in everybody)]
+    common = [address for address in candidates if all(address in one for one in reached_by_rank)]
     if not common:
-        blind = [rank for rank, one in enumerate(everybody) if not one][:8] or "some"
+        blind = [rank for rank, one in enumerate(reached_by_rank) if not one][:8] or "some"
         raise HorovodInternalError(
             f"torch.distributed cannot be used: of the addresses of rank 0's host ({', '.join(candidates)}) "
             f"none is reached by all ranks (none at all by ranks {blind}). Name the interface to use with "
@@ -156,7 +156,7 @@ def _probe_all(mpi_calls: MpiCalls, candidates: Sequence[str]) -> tuple[list[str
     return common, reached
 
 
-def _way(address: str, port: int) -> str:
+def _own_address(address: str, port: int) -> str:
     """Return this host's address on the way to another one, empty where that does not answer."""
     try:
         with socket.create_connection((address, port), timeout=PROBE_SECONDS) as connection:

@@ -21,14 +21,14 @@ from ringleader.collectives.transports.regions import Region
 from ringleader.collectives.transports.transport import Transport
 from ringleader.torch.c10d.distributed_transport import DeviceKernels, DistributedTransport
 from ringleader.torch.c10d.process_group import missing, open_nccl
-from ringleader.torch.cuda.cuda_streams import Streams, tensors_of
+from ringleader.torch.cuda.cuda_streams import CudaStreams, tensors_of
 from ringleader.torch.cuda.staged_transport import StagedTransport
 
 CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
+class GpuFacts:
     """What one rank knows of its GPU before the first operation."""
 
     gpu: str
@@ -37,7 +37,7 @@ class Facts:
     """Why NCCL cannot carry this rank's tensors; empty where it may."""
 
 
-def obstacle_to_nccl(ranks: Sequence[Facts]) -> str:
+def obstacle_to_nccl(ranks: Sequence[GpuFacts]) -> str:
     """Return why NCCL cannot carry the tensors of these ranks, in rank order; empty where it may. Pure."""
     for rank, facts in enumerate(ranks):
         if facts.obstacle:
@@ -53,14 +53,14 @@ def obstacle_to_nccl(ranks: Sequence[Facts]) -> str:
     return ""
 
 
-class TorchDevices:
+class GpuTransport:
     """See `ringleader.collectives.framework_adapter.DeviceTransport`."""
 
     def __init__(
         self,
         context: TransportContext,
         *,
-        streams: Streams | None = None,
+        streams: CudaStreams | None = None,
         kind: str = "cuda",
         usual_device: Callable[[], torch.device] = lambda: torch.device("cuda", torch.cuda.current_device()),
         say: Callable[[str], None] = lambda text: print(text, file=sys.stderr, flush=True),  # noqa: T201
@@ -70,33 +70,33 @@ class TorchDevices:
         ``usual_device`` is where a rank takes part that brings no tensor of its own.
         """
         self._context = context
-        self._streams = streams or Streams()
+        self._streams = streams or CudaStreams()
         self._kind = kind
         self._usual_device = usual_device
         self._say = say
-        self._route: Transport | None = None
+        self._transport: Transport | None = None
         self._device = CPU
-        self._strangers: dict[torch.device, StagedTransport] = {}
+        self._other_gpus: dict[torch.device, StagedTransport] = {}
 
     @property
     def name(self) -> str:
         """Return the transport in use, empty before the first operation."""
-        return self._route.name if self._route is not None else ""
+        return self._transport.name if self._transport is not None else ""
 
-    def asked(self, work: Work) -> None:
+    def submitted(self, work: Work) -> None:
         """Note where in the order of its GPU the work stands."""
         device = tensors_of(work)[0].device
         if device.type != self._kind:
             raise ValueError(
                 f"Tensors on a device of type {device.type} cannot be carried; bring them to the CPU."
             )
-        self._streams.asked(work, device)
+        self._streams.submitted(work, device)
 
     def execute(self, work: Work) -> None:
         """Carry out the work on its stream."""
         device = tensors_of(work)[0].device
-        with self._streams.turn(work):
-            self._carrier(device).execute(work, staged=False)
+        with self._streams.ordered(work):
+            self._transport_for(device).execute(work, staged=False)
 
     def delivered(self, work: Work) -> None:
         """Have the stream of the calling thread wait for the result."""
@@ -113,36 +113,36 @@ class TorchDevices:
 
     def close(self, *, together: bool) -> None:
         """Let go of the group on the GPUs."""
-        self._strangers.clear()
-        route, self._route = self._route, None
-        if route is not None:
-            route.close(together=together)
+        self._other_gpus.clear()
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.close(together=together)
 
     # which way
 
-    def _carrier(self, device: torch.device) -> Transport:
+    def _transport_for(self, device: torch.device) -> Transport:
         """Return the transport for tensors of this device; settles the way with all ranks at first."""
-        if self._route is None:
+        if self._transport is None:
             self._device = device if device.type == self._kind else self._usual_device()
-            self._route = self._settle(self._device)
+            self._transport = self._choose_transport(self._device)
         if device == self._device:
-            return self._route
-        stranger = self._strangers.get(device)
-        if stranger is None:
-            stranger = self._strangers[device] = StagedTransport(
-                self._route, DeviceKernels(device), self._context.peer_wait, inner_device=self._device
+            return self._transport
+        staged = self._other_gpus.get(device)
+        if staged is None:
+            staged = self._other_gpus[device] = StagedTransport(
+                self._transport, DeviceKernels(device), self._context.peer_wait, inner_device=self._device
             )
-        return stranger
+        return staged
 
-    def _settle(self, device: torch.device) -> Transport:
+    def _choose_transport(self, device: torch.device) -> Transport:
         context, kernels = self._context, DeviceKernels(device)
         if context.host.name == "uncoupled":
             return UncoupledTransport(kernels, context.ranks.size, context.ranks.rank)
         if context.mpi_calls is None or context.ranks.size == 1:
             return LoopbackTransport(kernels)
-        facts = json.dumps(asdict(self._facts(device))).encode()
-        everybody = [Facts(**json.loads(message)) for message in context.mpi_calls.messages(facts)]
-        obstacle = obstacle_to_nccl(everybody)
+        facts = json.dumps(asdict(self._gpu_facts(device))).encode()
+        facts_of_ranks = [GpuFacts(**json.loads(message)) for message in context.mpi_calls.messages(facts)]
+        obstacle = obstacle_to_nccl(facts_of_ranks)
         staged = StagedTransport(context.host, kernels, context.peer_wait, inner_device=CPU)
         if not obstacle:
             nccl = self._nccl(kernels, staged)
@@ -174,9 +174,9 @@ class TorchDevices:
             adasum=staged,
         )
 
-    def _facts(self, device: torch.device) -> Facts:
+    def _gpu_facts(self, device: torch.device) -> GpuFacts:
         obstacle = missing("nccl")
         if self._context.requested == "mpi":
             obstacle = "RINGLEADER_TRANSPORT=mpi asks for it"
         gpu = str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else ""
-        return Facts(gpu=gpu, obstacle=obstacle)
+        return GpuFacts(gpu=gpu, obstacle=obstacle)

@@ -44,11 +44,11 @@ class StagedTransport:
             self.exchange(work.array, work.signature.op, work.signature.postscale)
             return
         twin = copy.copy(work)
-        twin.array = self._there(work.array)
+        twin.array = self._copied(work.array)
         twin.out = twin.array if work.out is work.array else None
         if twin.out is None and work.out is not None:
-            twin.out = self._room(work.out)
-        self._arrived()
+            twin.out = self._memory_like(work.out)
+        self._wait_for_copies()
         self._inner.execute(twin, staged=False)
         work.received = twin.received
         if work.out is None:
@@ -74,24 +74,24 @@ class StagedTransport:
         signature = Signature(
             kind="allreduce", dtype=region.dtype, shape=(region.count,), op=op, postscale=factor
         )
-        memory = self._there(region.mine)
-        self._arrived()
+        memory = self._copied(region.mine)
+        self._wait_for_copies()
         twin = Work(signature, 0, name=None, serial=0, array=memory, out=memory)
         self._inner.execute(twin, staged=False)
         region.mine.copy_(memory, non_blocking=True)
 
-    def _there(self, tensor: torch.Tensor) -> torch.Tensor:
-        room = self._room(tensor)
-        room.copy_(tensor, non_blocking=True)
-        return room
+    def _copied(self, tensor: torch.Tensor) -> torch.Tensor:
+        memory = self._memory_like(tensor)
+        memory.copy_(tensor, non_blocking=True)
+        return memory
 
-    def _room(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _memory_like(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return new memory for such a tensor; PyTorch keeps pinned memory for the next time."""
         if self._pinned:
             return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
         return torch.empty(tensor.shape, dtype=tensor.dtype, device=self._device)
 
-    def _arrived(self) -> None:
+    def _wait_for_copies(self) -> None:
         """Wait until the copies on the current stream are done; between devices the stream orders them."""
         if self._pinned:
             copied: Callable[[], bool] = torch.cuda.current_stream(self._kernels.device).record_event().query
