@@ -103,6 +103,7 @@ SUBJECTS: dict[str, Subject] = {
         after=("recipe.toml",),
     ),
     "doctor": Subject(good=((), ("--sbom", "sbom.json")), values=("--sbom", "sbom.json")),
+    "config": Subject(good=((), ("--json",))),
     "operator crd": Subject(good=((), ("--json",))),
     "operator manifests": Subject(good=((),)),
     "operator run": Subject(
@@ -327,7 +328,7 @@ def _of_words() -> Iterator[Case]:
         ("run", ("run", "./directory"), only, ("directory",)),
         ("run", ("run", "nonsense-program"), only, ("nonsense-program",)),
         ("run", ("run", "-H", "127.0.0.2:2", "--ssh-port", "1", *_TRAIN), refused, ("127.0.0.2",)),
-        ("run", ("run", "--json", "/dev/full", *_TRAIN), frozenset((REQUEST, REFUSED)), ("--json",)),
+        ("run", ("run", "--json-file", "/dev/full", *_TRAIN), frozenset((REQUEST, REFUSED)), ("--json",)),
         ("run", ("run", "--lab", *_TRAIN), frozenset((REFUSED,)), ("lab",)),
         ("run", ("run",), ANY_GOOD_CODE, ()),
         ("run", ("run", "--", "\udcff"), only, ("COMMAND",)),

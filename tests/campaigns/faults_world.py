@@ -96,7 +96,7 @@ class Trial:
             else ("-n", "2", "--oversubscribe")
         )
         self.argv = (sys.executable, "-m", "ringleader", "run", *where, "--mpi", mpi, "--grace", "2")
-        self.argv += (*words, "--json", str(self.tmp / "outcome.json"), "--")
+        self.argv += (*words, "--json-file", str(self.tmp / "outcome.json"), "--")
         self.argv += (sys.executable, str(self.tmp / "train.py"), str(seconds))
         self.lines: list[str] = []
         self._news = threading.Condition()
@@ -200,7 +200,7 @@ class Trial:
     # --- the end ------------------------------------------------------------------------------------------
 
     def outcome(self) -> dict[str, Any]:
-        """Return what --json says, empty where the launcher could write nothing."""
+        """Return what --json-file says, empty where the launcher could write nothing."""
         try:
             return dict(json.loads((self.tmp / "outcome.json").read_bytes()))
         except (OSError, ValueError):

@@ -74,7 +74,7 @@ def test_a_job_from_pending_to_its_end(start: Start, operator: Operator, words: 
 
 
 def test_the_jobs_exit_code_is_ours(start: Start, operator: Operator, tmp_path: Path) -> None:
-    command = start(*RUN, "--json", str(tmp_path / "end.json"), *TRAIN)
+    command = start(*RUN, "--json-file", str(tmp_path / "end.json"), *TRAIN)
     operator.takes_up()
     operator.starts()
     operator.writes("boom\n")

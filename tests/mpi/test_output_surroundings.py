@@ -41,14 +41,14 @@ def test_a_full_output_directory_costs_its_output_and_nothing_else(workplace, py
         "    for i in range(3000): print('z' * 99)\n"
         "print('end of', os.environ['RANK'])"
     )
-    argv = ringleader(workplace, "run", "-n", "2", "--oversubscribe", "--output-dir", str(place / "out"))
+    argv = ringleader(workplace, "run", "-n", "2", "--oversubscribe", "--output", str(place / "out"))
     argv = in_small_file_system(place, "128k", *argv, python, "-c", script)
     done = subprocess.run(
         argv, capture_output=True, text=True, timeout=90, env=workplace.environ, check=False
     )
     assert done.returncode == 0, done.stderr
     assert "[0] end of 0" in done.stdout and "[1] end of 1" in done.stdout
-    warned, lost = (line for line in done.stderr.splitlines() if "--output-dir" in line)
+    warned, lost = (line for line in done.stderr.splitlines() if "--output" in line)
     assert "/stdout cannot be written: No space left on device; the job goes on" in warned
     assert "what could not be written is lost: " in lost and "rank 1: " in lost
 
@@ -86,7 +86,7 @@ def test_a_reader_that_does_not_read_stops_no_supervision(workplace, python):
     outcome = workplace.tmp / "outcome.json"
     # A time-out.
     began = time.monotonic()
-    words = ("--json", str(outcome), "-n", "2", "--oversubscribe", "--timeout", "2", "--grace", "1")
+    words = ("--json-file", str(outcome), "-n", "2", "--oversubscribe", "--timeout", "2", "--grace", "1")
     with unread(workplace, *words, python, "-c", FLOOD) as process:
         _, said = process.communicate(timeout=60)
     assert process.returncode == 124, said

@@ -56,7 +56,7 @@ def test_arguments_and_variables_arrive_byte_for_byte(place: Path) -> None:
 
 def test_the_first_failure_is_told_last_and_written_down(place: Path) -> None:
     script = "echo out $RANK; echo err $RANK >&2; [ $RANK = 0 ] || exit 7; sleep 60"
-    done = run("--output-dir", "logs", "--json", "o.json", "--quiet", "sh", "-c", script, cwd=place)
+    done = run("-o", "logs", "--json-file", "o.json", "--quiet", "sh", "-c", script, cwd=place)
     assert (done.returncode, done.stdout) == (7, "")
     assert done.stderr.splitlines()[0].startswith("ringleader: rank 1 on localhost ended with exit code 7")
     log = place / "logs" / "rank.1" / "stderr"

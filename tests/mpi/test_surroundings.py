@@ -59,7 +59,7 @@ def test_no_home_and_directories_with_spaces(workplace, some_mpi, python):
     (place / "tmp dir").mkdir(parents=True)
     del workplace.environ["HOME"]
     workplace.environ["TMPDIR"] = str(place / "tmp dir")
-    words = (*RUN, "--mpi", some_mpi, "--output-dir", "out put", python, "-c", programs.ALLREDUCE)
+    words = (*RUN, "--mpi", some_mpi, "--output", "out put", python, "-c", programs.ALLREDUCE)
     done = workplace.run(*words, cwd=place)
     assert (done.returncode, done.stderr) == (0, b""), done.stderr
     assert len(done.stdout.splitlines()) == 2

@@ -9,6 +9,7 @@ import pytest
 from ringleader.cli.command import Option, full_help, options_of
 from ringleader.cli.options.host_options import HostOptions, allocation_text, choose_hosts
 from ringleader.cli.options.kubernetes_options import is_for_clusters
+from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.options.rank_options import RunOptions, make_job
 from ringleader.cli.run.command import RunCommandOptions, command
 from ringleader.errors import Fault, LabError
@@ -104,7 +105,7 @@ def test_every_option_arrives() -> None:
     words = (
         "-n 4 -H h1:2,h2:2 --ssh-port 33 --ssh-identity /k --ssh-config /c --accept-new-host-keys "
         "--network-interface eth0 --map-by node --oversubscribe --share-gpus --all-gpus --bind none "
-        "--threads 3 --mpi mpich -x A=1 --output-dir out --quiet --no-prefix --timeout 90 --grace 0.5 "
+        "--threads 3 --mpi mpich -x A=1 --output out --quiet --no-prefix --timeout 90 --grace 0.5 "
         "--lost-after 7 "
         "--start-timeout 5.5 --workdir sub --python /py --mpirun-arg=-v --mpirun-arg x "
         "--master-port 4000 --as-horovod prog"
@@ -309,3 +310,26 @@ def test_options_hold_nothing_that_a_job_does_not_use() -> None:
 )
 def test_a_timeline_is_a_variable_of_the_ranks(words: str, expected: str) -> None:
     assert dict(job_of(words).env)["RINGLEADER_TIMELINE"] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0,3", {0, 3}),
+        ("0-2, 5", {0, 1, 2, 5}),
+        ("7", {7}),
+        ("", None),
+        ("a", None),
+        ("3-1", None),
+        ("1,", None),
+    ],
+)
+def test_ranks_to_show(text: str, expected: set[int] | None) -> None:
+    faults = Faults()
+    assert faults.ranks("--show-ranks", text) == expected
+    assert len(faults.found) == (expected is None)
+
+
+def test_a_rank_to_show_must_be_there() -> None:
+    assert wheres(job_of(["-n", "4", "--show-ranks", "0-4", "x"])) == ["--show-ranks"]
+    assert wheres(job_of(["-n", "4", "--show-ranks", "3", "x"])) == []

@@ -134,3 +134,24 @@ def test_the_outcome_for_programs(make_outcome: Callable[..., Outcome]) -> None:
     assert found["mpi"]["family"] == "openmpi5"
     assert found["hosts"] == [{"name": "localhost", "hostname": "localhost", "ranks": 2}]
     assert json.loads(json.dumps(outcome_json(make_outcome(), Job(command=("x",)))))["first_failure"] is None
+
+
+def test_only_chosen_ranks_are_shown_and_failures_are_explained(make_outcome: Callable[..., Outcome]) -> None:
+    out, err = io.BytesIO(), io.BytesIO()
+    terminal = Terminal(stdout=DirectOutlet(out), stderr=DirectOutlet(err), is_tty=False, shown={0, 3})
+    for rank in (0, 1, 3):
+        terminal.output(rank, "stdout", b"hello\n")
+    terminal.finish(make_outcome(exit_code=7, reason="rank 1 failed", whose="rank 1"))
+    assert out.getvalue() == b"[0] hello\n[3] hello\n"
+    assert b"rank 1 failed" in err.getvalue()
+
+
+def test_progress_in_a_log_is_a_line_now_and_then() -> None:
+    now, err = [0.0], io.BytesIO()
+    terminal = Terminal(
+        stdout=DirectOutlet(err), stderr=DirectOutlet(err), is_tty=False, clock=lambda: now[0]
+    )
+    terminal.progress("1 of 4 hosts reached")
+    now[0] = 60.0
+    terminal.progress("2 of 4 hosts reached")
+    assert err.getvalue() == b"ringleader: 2 of 4 hosts reached\n"

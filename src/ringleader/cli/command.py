@@ -27,7 +27,7 @@ class Option(click.Option):
     def __init__(self, names: Sequence[str], *, old: Sequence[str] = (), **attributes: Any) -> None:
         """``old``: spellings that keep working and are not shown."""
         super().__init__([*names, *old], **attributes)
-        self._old = frozenset(old)
+        self.old = frozenset(old)
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Return what the help says, without the old spellings."""
@@ -41,7 +41,7 @@ class Option(click.Option):
     @property
     def spellings(self) -> list[str]:
         """The spellings that are shown."""
-        return [one for one in self.opts if one not in self._old]
+        return [one for one in self.opts if one not in self.old]
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete a value by what the help calls it: FILE, DIR, or ``one|other``."""
@@ -99,6 +99,11 @@ class Command(click.Command, Generic[Options]):
                 if parameter.name in self._overridden(strength, ctx.params):
                     ctx.params[parameter.name] = _nothing(parameter)
         return rest
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the names of options, but no old spelling of one."""
+        old = {one for option in self.params if isinstance(option, Option) for one in option.old}
+        return [item for item in super().shell_complete(ctx, incomplete) if item.value not in old]
 
     def invoke(self, ctx: click.Context) -> int:
         """Run the command; return its exit code."""

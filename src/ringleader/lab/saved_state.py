@@ -132,7 +132,7 @@ def current(name: str | None = None, *, root: Path = ROOT) -> Lab:
         return load(DEFAULT_NAME, root)
     if len(present) > 1:
         what = f"several labs are up: {', '.join(present)}"
-        hint = f"name one: export {VARIABLE}={present[0]}; `ringleader lab` commands take --name as well"
+        hint = f"name one: --lab-name {present[0]}, or export {VARIABLE}={present[0]}"
         raise LabError(Fault(where="--lab", what=what, hint=hint))
     return load(present[0], root)
 

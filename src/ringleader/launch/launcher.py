@@ -160,7 +160,7 @@ def _job_directory(prepared: Prepared) -> job_directory.JobDirectory:
 
 
 def _close(files: OutputFiles, listener: Listener) -> None:
-    """Close the files of ``--output-dir`` and say what did not fit into them."""
+    """Close the files of ``--output`` and say what did not fit into them."""
     if lost := files.close():
         listener.warning(lost)
 
@@ -172,4 +172,4 @@ def _files(job: Job, ranks: int) -> OutputFiles | None:
         return OutputFiles(job.output_dir, ranks)
     except OSError as error:
         what = f"cannot make {error.filename}: {error.strerror}"
-        raise RequestError(Fault(where="--output-dir", what=what))
+        raise RequestError(Fault(where="--output", what=what))

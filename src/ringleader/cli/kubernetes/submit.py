@@ -44,8 +44,8 @@ _CONVERT = Option(["--convert"], is_flag=True, help="Take manifests of v1alpha1,
 _OF_FILES = {"detach", "rm", "quiet", "dry_run", "json", "json_file", "start_timeout", "on", "convert"}
 _OF_FILES |= {"operator_image", "namespace", "context", "kubeconfig", "command"}
 EVERYDAY = (
-    *("np", "x", "env_file", "workdir", "timeout", "quiet", "dry_run", "json", "json_file", "on", "convert"),
-    *("namespace", "context", "detach", "rm", "image", "name", "gpus", "cpu", "memory", "slots_per_worker"),
+    *("np", "x", "env_file", "workdir", "timeout", "quiet", "dry_run", "json", "json_file", "on"),
+    *("namespace", "detach", "rm", "image", "name", "gpus", "cpu", "memory"),
     *("rdma", "claim", "volume", "queue"),
 )
 """Options of the short help."""

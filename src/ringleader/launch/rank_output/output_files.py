@@ -1,4 +1,4 @@
-"""The files of ``--output-dir``: one for each rank and stream."""
+"""The files of ``--output``: one for each rank and stream."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class OutputFiles:
         self._warned = True
         fd, error = next(iter(self._writer.failures.items()))
         path = next(self._paths[key] for key, known in self._fds.items() if known == fd)
-        return f"--output-dir: {path} cannot be written: {error.strerror}; the job goes on"
+        return f"--output: {path} cannot be written: {error.strerror}; the job goes on"
 
     def close(self) -> str:
         """Close all files; return what was lost, in words."""
@@ -59,7 +59,7 @@ class OutputFiles:
         else:
             self._writer.give_up()  # the thread may hang in a write: its descriptor stays open
         losses = self._writer.losses
-        return f"--output-dir: what could not be written is lost: {losses.text()}" if losses else ""
+        return f"--output: what could not be written is lost: {losses.text()}" if losses else ""
 
     def _close(self) -> None:
         for fd in self._fds.values():

@@ -1,0 +1,82 @@
+"""The help of a command: short for every day, full on request, and what a shell completes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from click.shell_completion import BashComplete
+
+from ringleader.cli.main import COMMANDS, main, ringleader
+
+SCREENS = 60
+"""Lines of two screens."""
+CLUSTER = ("submit", "status", "logs", "explain", "delete", "operator")
+
+
+def helped(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    with pytest.raises(SystemExit) as left:
+        main(list(words))
+    assert left.value.code == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", ["run", "scale", "submit", "render pods", "render mpijob"])
+def test_help_fits_two_screens_and_help_all_has_more(
+    words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    short = helped(capsys, *words.split(), "--help")
+    assert len(short.splitlines()) <= SCREENS
+    assert "-h, --help" in short and "--help-all" in short
+    full = helped(capsys, *words.split(), "--help-all")
+    assert len(full.splitlines()) > SCREENS and "-h, --help" in full and "More options:" in full
+
+
+def test_help_of_run_is_about_the_place(capsys: pytest.CaptureFixture[str]) -> None:
+    here = helped(capsys, "run", "--help")
+    assert "--hostfile" in here and "--rdma" not in here
+    for words in (("--on", "kubernetes", "--help"), ("--help", "--on", "pods"), ("--on=pods", "-h")):
+        there = helped(capsys, "run", *words)
+        assert "--rdma" in there and "--hostfile FILE" not in there and "Options on Kubernetes:" in there
+
+
+def test_commands_for_kubernetes_say_so() -> None:
+    for name, (_, line) in COMMANDS.items():
+        assert line.startswith("Kubernetes: ") == (name in CLUSTER), name
+
+
+def completed(*words: str) -> list[str]:
+    """What click answers to a shell that completes the last word."""
+    shell = BashComplete(ringleader, {}, "ringleader", "_RINGLEADER_COMPLETE")
+    return [shell.format_completion(item) for item in shell.get_completions(list(words[:-1]), words[-1])]
+
+
+def test_a_shell_completes_commands_options_and_values() -> None:
+    assert completed("do") == ["plain,doctor"]
+    assert completed("run", "--net") == ["plain,--network-interface"]
+    assert completed("run", "--map-by", "n") == ["plain,node"]
+    assert completed("run", "--on", "kub") == ["plain,kubernetes"]
+    assert completed("run", "--hostfile", "ho") == ["file,ho"]
+    assert completed("run", "-o", "d") == ["dir,d"]
+    assert completed("run", "-n", "2", "tr") == ["file,tr"]
+    assert completed("image", "render", "pytorch-c") == ["plain,pytorch-cpu"]
+
+
+def test_completion_prints_no_old_spelling() -> None:
+    assert "plain,--rank-filter" not in completed("run", "--")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_click_writes_a_script_for_each_shell(shell: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "from ringleader.cli.main import main; main()"],
+        env={**os.environ, "_RINGLEADER_COMPLETE": f"{shell}_source"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0 and f"_RINGLEADER_COMPLETE={shell}_complete" in done.stdout, done.stderr

@@ -1,0 +1,158 @@
+"""Options that got another name keep the old one, unseen: each is called once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+import pytest
+
+from ringleader.cli.command import Option, full_help
+from ringleader.cli.json_output import JobJsonOptions, JsonOptions
+from ringleader.cli.main import main, ringleader
+from ringleader.errors import RequestError
+
+OLD = [
+    ("run", ("--output-dir", "d"), "output", "d"),
+    ("run", ("--rank-filter", "0,3"), "show_ranks", "0,3"),
+    ("run", ("--master_port", "1"), "master_port", "1"),
+    ("run", ("--nproc_per_node", "2"), "nproc_per_node", "2"),
+    ("run", ("--json", "f.json"), "json", "f.json"),
+    ("run", ("--json=f.json",), "json", "f.json"),
+    ("submit", ("--json", "f.json"), "json", "f.json"),
+    ("scale", ("--output", "d"), "output", "d"),
+    ("image lock", ("--output", "f"), "output", "f"),
+    ("operator run", ("--threadiness", "3"), "parallel_jobs", 3),
+    ("operator run", ("--kubeConfig", "f"), "kubeconfig", "f"),
+]
+ARGUMENTS = {
+    "run": ("x",),
+    "submit": ("job.yaml",),
+    "scale": ("x",),
+    "image lock": ("r",),
+    "operator run": (),
+}
+
+
+def command_of(words: str) -> click.Command:
+    command: click.Command = ringleader
+    for word in words.split():
+        assert isinstance(command, click.Group)
+        found = command.get_command(click.Context(command), word)
+        assert found is not None
+        command = found
+    return command
+
+
+@pytest.mark.parametrize(("words", "argv", "name", "value"), OLD)
+def test_an_old_spelling_works(words: str, argv: tuple[str, ...], name: str, value: object) -> None:
+    command = command_of(words)
+    with command.make_context(words, [*argv, *ARGUMENTS[words]]) as ctx:
+        assert ctx.params[name] == value
+
+
+def test_every_hidden_spelling_is_called_above_and_in_no_help() -> None:
+    called = {(words, argv[0]) for words, argv, _, _ in OLD}
+    for words in ("run", "submit", "scale", "operator run"):
+        command = command_of(words)
+        text = full_help(click.Context(command, info_name=words))
+        for option in command.params:
+            for old in set(option.opts) - set(option.spellings) if isinstance(option, Option) else ():
+                assert old not in text
+                assert words == "scale" or words == "submit" or (words, old) in called, (words, old)
+
+
+@pytest.mark.parametrize(
+    ("argv", "value"),
+    [
+        (("--json", "--", "x"), "-"),
+        (("--json", "-n", "2", "x"), "-"),
+        (("--json", "-", "x"), "-"),
+        (("--json-file", "f", "x"), None),
+        (("x", "--json"), None),
+    ],
+)
+def test_json_without_a_file_is_standard_output(argv: tuple[str, ...], value: str | None) -> None:
+    with command_of("run").make_context("run", list(argv)) as ctx:
+        assert ctx.params["json"] == value
+
+
+def test_where_the_outcome_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert JobJsonOptions().checked() == JsonOptions()
+    assert JobJsonOptions(json="-").checked() == JsonOptions(json=True)
+    assert JobJsonOptions(json="-", json_file="f").checked() == JsonOptions(json=True, json_file="f")
+    assert JobJsonOptions(json="f").checked() == JsonOptions(json_file="f")
+    with pytest.raises(RequestError, match="name one"):
+        JobJsonOptions(json="f", json_file="g").checked()
+    with pytest.raises(RequestError, match="'python3' is a program"):
+        JobJsonOptions(json="python3").checked()
+    (tmp_path / "python3").write_text("")
+    assert JobJsonOptions(json="python3").checked() == JsonOptions(json_file="python3")
+
+
+def test_submit_does_not_write_over_the_manifest_that_stands_behind_json(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("kind: MPIJob\n")
+    with pytest.raises(SystemExit) as left:
+        main(["submit", "--json", str(file)])
+    assert left.value.code == 2 and "write --json behind FILE" in capsys.readouterr().err
+    assert file.read_text() == "kind: MPIJob\n"
+
+
+JSON = [
+    ("image", "list"),
+    ("image", "solve", "torch=2.8"),
+    ("image", "check", "pytorch-cpu"),
+    ("image", "render", "pytorch-cpu"),
+    ("operator", "crd"),
+    ("operator", "manifests"),
+    ("doctor",),
+    ("config",),
+    ("render", "compose", "--image", "x", "-n", "2"),
+    ("render", "mpijob", "--image", "x", "--", "a"),
+]
+
+
+@pytest.mark.parametrize("words", JSON, ids=lambda words: " ".join(words[:2]))
+def test_json_on_standard_output_and_in_a_file_are_the_same(
+    words: tuple[str, ...],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before, after = (words[: words.index("--")], words[words.index("--") :]) if "--" in words else (words, ())
+    file = tmp_path / "result.json"
+    with pytest.raises(SystemExit):
+        main([*before, "--json", "--json-file", str(file), *after])
+    printed = json.loads(capsys.readouterr().out)
+    assert json.loads(file.read_text()) == printed
+    with pytest.raises(SystemExit):
+        main([*before, "--json-file", str(file), *after])
+    assert json.loads(file.read_text()) == printed
+    assert "{" not in capsys.readouterr().out[:1]
+    with pytest.raises(SystemExit) as left:
+        main([*before, "--json-file", str(tmp_path / "no/file"), *after])
+    assert left.value.code == 2 and "--json-file" in capsys.readouterr().err
+
+
+def leaves(command: click.Command, words: str) -> list[tuple[str, click.Command]]:
+    if not isinstance(command, click.Group):
+        return [(words, command)]
+    ctx = click.Context(command)
+    found = [(name, command.get_command(ctx, name)) for name in command.list_commands(ctx)]
+    return [leaf for name, one in found if one for leaf in leaves(one, f"{words} {name}".strip())]
+
+
+def test_json_and_output_are_spelt_alike_everywhere() -> None:
+    for words, command in leaves(ringleader, ""):
+        names = {name: one for one in command.params for name in one.opts}
+        assert ("--json" in names) == ("--json-file" in names), words
+        if "--output" in names:
+            assert names["-o"] is names["--output"], words
+        if "-o" in names:
+            assert "--output" in names, words
