@@ -9,15 +9,15 @@ import pytest
 from ringleader.controller.decide.decision import LogRequest
 from ringleader.controller.decide.first_failure import (
     FIRST_FAILURE,
-    Failure,
     annotation_of,
-    failure_of,
     first_failure,
     is_to_be_kept,
     kept_failure,
+    log_request,
     with_first_failure,
 )
 from ringleader.controller.decide.ownership import JobPods
+from ringleader.kube.pod_diagnosis import PodFailure, failure_of
 from ringleader.kube.pod_view import ContainerView, PodView
 
 
@@ -153,8 +153,8 @@ def test_nobody_failed() -> None:
 
 def failure(
     name: str = "w-1", at: str = "2026-01-01T00:10:00Z", log: str = "", container: str = "main"
-) -> Failure:
-    return Failure(at=at, pod=name, role="worker", container=container, how="exit code 1", log=log)
+) -> PodFailure:
+    return PodFailure(at=at, pod=name, role="worker", container=container, how="exit code 1", log=log)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def failure(
         (failure("w-1", "2026-01-01T01:00:00Z"), failure(), True),
     ],
 )
-def test_which_failure_is_kept(found: Failure, kept: Failure | None, is_kept: bool) -> None:
+def test_which_failure_is_kept(found: PodFailure, kept: PodFailure | None, is_kept: bool) -> None:
     assert is_to_be_kept(found, kept) is is_kept
 
 
@@ -189,11 +189,11 @@ def test_an_annotation_that_somebody_broke_is_no_failure(text: str) -> None:
 
 
 def test_the_log_that_says_more() -> None:
-    assert failure().log_request == LogRequest(pod="w-1", container="main")
-    assert failure(container="").log_request is None
+    assert log_request(failure()) == LogRequest(pod="w-1", container="main")
+    assert log_request(failure(container="")) is None
     restarted = failure_of(pod("w", AGAIN, phase="Running"))
     assert restarted is not None
-    assert restarted.log_request == LogRequest(pod="w", container="main", previous=True)
+    assert log_request(restarted) == LogRequest(pod="w", container="main", previous=True)
 
 
 def test_what_is_told() -> None:

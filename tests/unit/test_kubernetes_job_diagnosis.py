@@ -199,7 +199,7 @@ CASES: dict[str, tuple[Facts, tuple[tuple[str, str, str, str], ...]]] = {
                 phase="Running",
             ),
         ),
-        (("blocked", "train-worker-0", "main has ended 3 times (Error with exit code 1)", ""),),
+        (("blocked", "train-worker-0", "main has ended 3 times (exit code 1)", ""),),
     ),
     "a volume cannot be mounted": (
         facts(
@@ -261,7 +261,7 @@ CASES: dict[str, tuple[Facts, tuple[tuple[str, str, str, str], ...]]] = {
         ),
         (
             ("failed", "job train", "train-worker-1 main: OOMKilled", ""),
-            ("failed", "train-worker-1", "main ended with exit code 137 (OOMKilled)", "--memory"),
+            ("failed", "train-worker-1", "main ended with exit code 137 (SIGKILL, OOMKilled)", "--memory"),
         ),
     ),
     "ran too long": (

@@ -10,17 +10,18 @@ from ringleader.controller.decide.decision import Observed
 from ringleader.controller.decide.decision_builder import DecisionBuilder
 from ringleader.controller.decide.first_failure import (
     FIRST_FAILURE,
-    Failure,
     annotation_of,
     first_failure,
     is_to_be_kept,
     kept_failure,
+    log_request,
     with_first_failure,
 )
 from ringleader.controller.decide.ownership import JobPods
 from ringleader.controller.decide.restarts import RestartRecord
 from ringleader.kube import rfc3339
 from ringleader.kube.object_fields import annotations_of, labels_of
+from ringleader.kube.pod_diagnosis import PodFailure
 from ringleader.kube.pod_view import PodView
 from ringleader.mpijob.annotations import FAIL, ON_WORKER_FAILURE, REPLACE, RESTART
 from ringleader.mpijob.model import MPIJob
@@ -39,7 +40,7 @@ class FailureHistory:
     """What is known of failures."""
 
     record: RestartRecord
-    first: Failure | None
+    first: PodFailure | None
     """The first failure, with its log where one is at hand."""
     is_new: bool
     """It is not kept in the ConfigMap yet, or another one is."""
@@ -59,7 +60,7 @@ def failure_history(
     kept, found = kept_failure(annotations), first_failure(pods)
     if found is None or record.cause or not is_to_be_kept(found, kept):
         return FailureHistory(record=record, first=kept, is_new=False)
-    request = found.log_request
+    request = log_request(found)
     if has_logs and request is not None and request.pod not in observed.logs:
         builder.logs.append(request)
     found = replace(found, log=observed.logs.get(found.pod, ""))

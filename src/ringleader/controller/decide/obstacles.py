@@ -12,20 +12,11 @@ from ringleader.controller.decide.status import has_ended
 from ringleader.kube import rfc3339
 from ringleader.kube.api_resources import JOBS, PODS
 from ringleader.kube.object_fields import is_deleting
+from ringleader.kube.pod_diagnosis import CONFIG, CRASH_LOOP, PULL_BACKOFF
 from ringleader.kube.pod_view import PodView
 
-IMAGE_REASONS = ("ImagePullBackOff", "ErrImagePull")
-"""The kubelet says the one and the other by turns: told as the first."""
-STUCK_REASONS = (
-    *IMAGE_REASONS,
-    "InvalidImageName",
-    "ErrImageNeverPull",
-    "CreateContainerConfigError",
-    "CreateContainerError",
-    "RunContainerError",
-    "StartError",
-    "CrashLoopBackOff",
-)
+STUCK_REASONS = (*PULL_BACKOFF, "InvalidImageName", "ErrImageNeverPull", *CONFIG, CRASH_LOOP)
+"""Reasons of a waiting container that are told; of the two of a pull always the first."""
 UNSCHEDULABLE = "Unschedulable"
 QUOTA = "QuotaExceeded"
 REJECTED = "AdmissionRejected"
@@ -210,7 +201,7 @@ def _reason(pod: PodView) -> tuple[str, str]:
         return "", ""
     for one in pod.containers:
         if one.state == "waiting" and one.reason in STUCK_REASONS:
-            word = IMAGE_REASONS[0] if one.reason in IMAGE_REASONS else one.reason
+            word = PULL_BACKOFF[0] if one.reason in PULL_BACKOFF else one.reason
             last = f", last exit code {one.last_exit_code}" if one.last_exit_code else ""
             text = f": {one.message}" if one.message else ""
             return word, f"container {one.name}: {one.reason}{last}{text}"

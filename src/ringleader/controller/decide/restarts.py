@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from ringleader.controller.decide import conditions
 from ringleader.controller.decide.decision import Action, Delete, Observed
 from ringleader.controller.decide.decision_builder import DecisionBuilder
-from ringleader.controller.decide.first_failure import FIRST_FAILURE, Failure, failure_of
+from ringleader.controller.decide.first_failure import FIRST_FAILURE
 from ringleader.controller.decide.ownership import JobPods
 from ringleader.controller.decide.status import job_condition
 from ringleader.kube import rfc3339
 from ringleader.kube.api_resources import CONFIG_MAPS
+from ringleader.kube.pod_diagnosis import PodFailure, failure_of
 from ringleader.kube.pod_view import PodView
 from ringleader.mpijob import object_names
 from ringleader.mpijob.annotations import (
@@ -141,7 +142,7 @@ def replace_failed(
     observed: Observed,
     pods: JobPods,
     record: RestartRecord,
-    first_failure: Failure | None,
+    first_failure: PodFailure | None,
 ) -> list[Action]:
     """Return the deletions of failed workers, or of everything where the job starts anew.
 
@@ -206,7 +207,7 @@ def _say_restarting(builder: DecisionBuilder, message: str) -> None:
     builder.event("Warning", conditions.RESTARTING, message)
 
 
-def _cause(new: Sequence[PodView], first_failure: Failure | None) -> str:
+def _cause(new: Sequence[PodView], first_failure: PodFailure | None) -> str:
     found = first_failure or (failure_of(new[0]) if new else None)
     return "the launcher failed" if found is None else found.sentence
 

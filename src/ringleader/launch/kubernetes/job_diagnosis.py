@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from ringleader.finding import Finding, Level
+from ringleader.kube.pod_diagnosis import CONFIG, CRASH_LOOP, PULL, ending, failure_of
 from ringleader.kube.pod_view import ContainerView, PodView
 from ringleader.launch.kubernetes import message_hints
 from ringleader.launch.kubernetes.job_snapshot import EventView, Facts, State
@@ -188,23 +189,23 @@ def _of_pods(facts: Facts) -> Iterable[Finding]:
 
 
 def _of_pull(container: ContainerView) -> str:
-    if container.state == "waiting" and container.reason in message_hints.PULL:
+    if container.state == "waiting" and container.reason in PULL:
         return message_hints.short(container.message or container.reason)
     return ""
 
 
 def _of_config(container: ContainerView) -> str:
-    if container.state == "waiting" and container.reason in message_hints.CONFIG:
+    if container.state == "waiting" and container.reason in CONFIG:
         return message_hints.short(f"{container.name}: {container.message or container.reason}")
     return ""
 
 
 def _of_crash(container: ContainerView) -> str:
-    if container.state != "waiting" or container.reason != "CrashLoopBackOff":
+    if container.state != "waiting" or container.reason != CRASH_LOOP:
         return ""
-    end = container.last_reason or "it ended"
-    code = f" with exit code {container.last_exit_code}" if container.last_exit_code is not None else ""
-    return f"{container.name} has ended {container.restarts} times ({end}{code}) and is started again later"
+    code, reason = container.last_exit_code, container.last_reason
+    end = reason or "it ended" if code is None else ending(code, None, reason)
+    return f"{container.name} has ended {container.restarts} times ({end}) and is started again later"
 
 
 def _no_hint(message: str) -> str:
@@ -221,15 +222,12 @@ _OF_CONTAINERS: tuple[tuple[Callable[[ContainerView], str], Callable[[str], str]
 
 def _of_end(pod: PodView) -> str:
     """Say why a Pod has failed."""
-    if pod.phase != "Failed":
+    failure = failure_of(pod) if pod.phase == "Failed" else None
+    if failure is None:
         return ""
-    if pod.reason:
-        return message_hints.short(f"{pod.reason}: {pod.message}" if pod.message else pod.reason)
-    for one in pod.containers:
-        if one.state == "terminated" and one.exit_code:
-            reason = f" ({one.reason})" if one.reason not in ("", "Error") else ""
-            return f"{one.name} ended with exit code {one.exit_code}{reason}"
-    return "has failed"
+    if failure.container:
+        return message_hints.short(f"{failure.container} ended with {failure.how}")
+    return message_hints.short(failure.how)
 
 
 def _counted(facts: Facts) -> Iterable[Finding]:

@@ -4,12 +4,6 @@ from __future__ import annotations
 
 import re
 
-PULL = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
-"""Reasons of a container that waits for its image."""
-
-CONFIG = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError")
-"""Reasons of a container that cannot be made of what its Pod says."""
-
 _HINTS: tuple[tuple[str, str], ...] = (
     (
         r"exceeded quota",
