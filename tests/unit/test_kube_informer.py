@@ -114,7 +114,6 @@ def played(
         fields="c=d",
         project=lambda document: document["status"]["phase"],
         changed=lambda namespace, name, value: told.append((name, value)),
-        index=lambda phase: phase,
         backoff=Backoff(first=1, longest=8, dice=lambda: 0.0),
         clock=lambda: script.now,
         sleep=script.sleep,
@@ -145,8 +144,6 @@ def test_a_list_and_its_changes() -> None:
     def check(informer: Informer[str]) -> None:
         assert informer.get("n", "a") == "Running" and informer.get("n", "b") is None
         assert sorted(informer.items()) == [("n", "a", "Running"), ("n", "c", "Running")]
-        assert informer.select("n", "Running") == ("Running", "Running")
-        assert informer.select("n", "Pending") == () and informer.select("m", "Running") == ()
         assert len(informer) == 2
 
     told = played(script, check=check)
@@ -369,7 +366,6 @@ def test_after_any_history_the_state_is_the_server_s(steps: list[tuple[str, str,
             project=lambda document: document["status"]["phase"],
             changed=changed,
             sleep=sleep,
-            index=lambda phase: phase,
         )
         running = asyncio.ensure_future(informer.run())
         async with asyncio.timeout(60):
@@ -377,7 +373,5 @@ def test_after_any_history_the_state_is_the_server_s(steps: list[tuple[str, str,
         running.cancel()
         state = history.state(len(steps))
         assert told == {name: value for _, name, value in informer.items()} == state
-        for phase in ("Pending", "Running"):
-            assert len(informer.select("n", phase)) == list(state.values()).count(phase)
 
     asyncio.run(live())

@@ -19,7 +19,7 @@ from ringleader.errors import Fault, RefusedError
 from ringleader.kube.api_errors import ApiError, UnreachableError
 from ringleader.kube.api_resources import Resource
 from ringleader.kube.cluster import Cluster, Object
-from ringleader.kube.retry import Backoff
+from ringleader.kube.retry import Backoff, Outage, may_pass
 
 T = TypeVar("T")
 Key = tuple[str, str]
@@ -48,7 +48,7 @@ class Informer(Generic[T]):
         fields: str = "",
         project: Callable[[Object], T],
         changed: Callable[[str, str, T | None], None] = lambda namespace, name, value: None,
-        index: Callable[[T], str] | None = None,
+        outage: Outage | None = None,
         watch_timeout: float = 300.0,
         silence: float = 90.0,
         backoff: Backoff = Backoff(),  # noqa: B008 - a frozen value
@@ -58,19 +58,20 @@ class Informer(Generic[T]):
         """Nothing is asked before ``run``.
 
         ``changed`` hears namespace, name and the new value (``None``: it is gone) whenever the value differs
-        from the one before. ``index`` groups values for ``select``. A watch is opened anew after
-        ``watch_timeout`` seconds, or once it has told nothing for ``silence`` seconds: servers tell at least
-        the version about once a minute.
+        from the one before. A watch is opened anew after ``watch_timeout`` seconds, or once it has told
+        nothing for ``silence`` seconds: servers tell at least the version about once a minute.
+
+        ``outage``: for somebody who looks on. It is told when the server is away and when it is back, which a
+        new list finds out at once; a refusal ends ``run`` as it is, whenever it comes.
         """
         self.resource = resource
         self.synced = asyncio.Event()
         """Set once everything that there was at the start is known."""
         self._cluster, self._namespace, self._labels, self._fields = cluster, namespace, labels, fields
-        self._project, self._changed, self._index = project, changed, index
+        self._project, self._changed, self._outage = project, changed, outage
         self._watch_timeout, self._silence = watch_timeout, silence
         self._backoff, self._clock, self._sleep = backoff, clock, sleep
         self._values: dict[Key, T] = {}
-        self._groups: dict[Key, dict[str, T]] = {}
         self._version = ""
         self._failures, self._doubts = 0, 0
         self._opened: float | None = None
@@ -90,15 +91,11 @@ class Informer(Generic[T]):
         for (namespace, name), value in self._values.items():
             yield namespace, name, value
 
-    def select(self, namespace: str, group: str) -> tuple[T, ...]:
-        """Return the values of a namespace for which ``index`` gives this group."""
-        return tuple(self._groups.get((namespace, group), {}).values())
-
     async def run(self) -> None:
         """Keep up to date until cancelled.
 
         RefusedError where we may not list or watch this kind, or there is no such kind; once a watch has
-        worked such answers are waited out like all else.
+        worked such answers are waited out like all else, except with an ``outage``: then ApiError as it came.
         """
         while True:
             self._opened = None
@@ -106,16 +103,31 @@ class Informer(Generic[T]):
                 if not self._version:
                     await self._list()
                     self.synced.set()
+                    if self._outage is not None:
+                        self._outage.over()
                 self._opened = self._clock()
                 was_quiet = await self._watch()
                 pause = 0.0 if was_quiet or self._is_sound() else self._failed("it ended at once", 0.0)
             except ApiError as error:
+                self._note_outage(error)
                 pause = self._refused(error)
             except UnreachableError as error:
+                self._note_outage(error)
                 self._is_sound()
                 pause = self._failed(str(error), 0.0)
             if pause:
                 await self._sleep(pause)
+
+    def _note_outage(self, error: ApiError | UnreachableError) -> None:
+        """Tell whoever looks on. Raises what does not pass by itself."""
+        if self._outage is None:
+            return
+        self._version = ""
+        if isinstance(error, ApiError) and error.is_gone:
+            return
+        if not may_pass(error):
+            raise error
+        self._outage.began(error)
 
     async def _list(self) -> None:
         """Take over everything that there is, and tell what is gone."""
@@ -163,7 +175,10 @@ class Informer(Generic[T]):
                 if change is None:
                     return False
                 if change.type == "DELETED":
-                    self._drop(_key(change.object))
+                    key = _key(change.object)
+                    if key in self._values:  # its last state first: a Pod's exit code may come with its end
+                        self._put(change.object)
+                    self._drop(key)
                 elif change.type != "BOOKMARK":
                     self._put(change.object)
                 # Whatever breaks next, this one got us on.
@@ -175,27 +190,13 @@ class Informer(Generic[T]):
         before = self._values.get(key)
         if before is not None and before == value:
             return key
-        self._leave(key, before)
         self._values[key] = value
-        if self._index is not None:
-            self._groups.setdefault((key[0], self._index(value)), {})[key[1]] = value
         self._changed(*key, value)
         return key
 
     def _drop(self, key: Key) -> None:
-        before = self._values.pop(key, None)
-        if before is not None:
-            self._leave(key, before)
+        if self._values.pop(key, None) is not None:
             self._changed(*key, None)
-
-    def _leave(self, key: Key, before: T | None) -> None:
-        if self._index is None or before is None:
-            return
-        group = (key[0], self._index(before))
-        members = self._groups.get(group, {})
-        members.pop(key[1], None)
-        if not members:
-            self._groups.pop(group, None)
 
     def _is_sound(self) -> bool:
         """Note a watch that worked for a while."""

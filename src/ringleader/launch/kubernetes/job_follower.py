@@ -22,7 +22,7 @@ from ringleader.launch.kubernetes.job_view import job_pod_view, mpijob_view, pod
 from ringleader.launch.kubernetes.pod_log import follow_log
 from ringleader.launch.kubernetes.progress_line import Progress, is_about_to_end, progress
 from ringleader.launch.kubernetes.refusal_messages import refused
-from ringleader.launch.kubernetes.watch_cache import Watched
+from ringleader.launch.kubernetes.watch_cache import tell_when_synced, values, watched
 from ringleader.mpijob import object_names
 
 LOG_PATIENCE = 30.0
@@ -70,21 +70,23 @@ class Follower:
         if job.on == "pods":
             resource, name, view = JOBS, object_names.launcher(job.name), pods_job_view
         self._resource = resource
-        self._job: Watched[JobView] = Watched(
+        self._job = watched(
             cluster,
             resource,
             job.namespace,
             view=view,
-            changed=self._news.set,
+            changed=lambda _: self._news.set(),
             outage=self._outage,
             fields=f"metadata.name={name}",
         )
-        self._pods: Watched[PodView] = Watched(
+        self._launchers: dict[str, PodView] = {}
+        """Every Pod of the launcher as it was last seen, those that are gone among them."""
+        self._pods = watched(
             cluster,
             PODS,
             job.namespace,
             view=job_pod_view,
-            changed=self._news.set,
+            changed=self._pod_changed,
             outage=self._outage,
             labels=selector(job.name),
         )
@@ -92,10 +94,11 @@ class Follower:
     @property
     def facts(self) -> Facts:
         """What is known now. The launcher's Pods that are gone are among the Pods: they had the exit code."""
-        present = tuple(self._pods.now.values())
-        before = tuple(pod for pod in self._pods.gone.values() if pod.role == "launcher")
-        before = tuple(pod for pod in before if pod.name not in {one.name for one in present})
-        job = next(iter(self._job.now.values()), self._first)
+        present = values(self._pods)
+        before = tuple(
+            pod for name, pod in self._launchers.items() if name not in {one.name for one in present}
+        )
+        job = next(iter(values(self._job)), self._first)
         if job.on == "pods":
             job = _with_workers(job, present)
         return Facts(
@@ -105,11 +108,18 @@ class Follower:
             age=age(job.created_at, self._clock()),
         )
 
+    def _pod_changed(self, pod: PodView | None) -> None:
+        if pod is not None and pod.role == "launcher":
+            self._launchers[pod.name] = pod
+        self._news.set()
+
     async def run(self, *, start_timeout: float | None = None) -> End:
         """Return how the job ended. Raises RefusedError: deleted meanwhile, late to start, forbidden."""
         async with contextlib.AsyncExitStack() as stack:
             start = _starter(stack)
             watchers = [start(self._job.run()), start(self._pods.run())]
+            for informer in (self._job, self._pods):
+                start(tell_when_synced(informer, self._news.set))
             start(self._look_at_events())
             log = start(self._show_log())
             end = await self._wait(watchers, log, start_timeout)
@@ -130,9 +140,9 @@ class Follower:
             if log.done():
                 log.result()  # whoever read it may be gone
             facts = self.facts
-            if self._job.is_known and not self._job.now:
+            if self._job.synced.is_set() and not len(self._job):
                 raise self._deleted()
-            if self._job.is_known and self._pods.is_known:
+            if self._job.synced.is_set() and self._pods.synced.is_set():
                 end = end_of(facts)
                 if end is not None:
                     late = late or loop.time() + CODE_PATIENCE
@@ -176,7 +186,7 @@ class Follower:
         """Keep the events of a job that does not run up to date; they tell what its Pods cannot."""
         while self._may_read_events:
             facts = self.facts
-            if facts.job.state in (State.PENDING, State.RESTARTING) and self._job.is_known:
+            if facts.job.state in (State.PENDING, State.RESTARTING) and self._job.synced.is_set():
                 try:
                     self._events = await events_of(self._cluster, facts)
                     self._news.set()
@@ -193,7 +203,7 @@ class Follower:
             facts = self.facts
             pod = next((one for one in facts.launchers if one.name not in seen and self._has_log(one)), None)
             if pod is None:
-                if facts.job.state.is_end and self._pods.is_known:
+                if facts.job.state.is_end and self._pods.synced.is_set():
                     return
                 await asyncio.sleep(0.1)
                 continue

@@ -13,7 +13,7 @@ from ringleader.kube.retry import Outage
 from ringleader.launch.kubernetes.job_snapshot import JobView
 from ringleader.launch.kubernetes.job_view import ON_PODS, mpijob_view, pods_job_view
 from ringleader.launch.kubernetes.refusal_messages import is_unknown_kind, refused
-from ringleader.launch.kubernetes.watch_cache import Watched
+from ringleader.launch.kubernetes.watch_cache import tell_when_synced, values, watched
 from ringleader.mpijob import object_names
 
 
@@ -27,21 +27,21 @@ class Overview:
         self._namespace = namespace
         self._news = asyncio.Event()
         outage = Outage(tell)
-        self._mpijobs: Watched[JobView] = Watched(
+        self._mpijobs = watched(
             cluster,
             MPIJOBS,
             namespace,
             view=mpijob_view,
-            changed=self._news.set,
+            changed=lambda _: self._news.set(),
             outage=outage,
             fields=f"metadata.name={name}" if name else "",
         )
-        self._jobs: Watched[JobView] = Watched(
+        self._jobs = watched(
             cluster,
             JOBS,
             namespace,
             view=pods_job_view,
-            changed=self._news.set,
+            changed=lambda _: self._news.set(),
             outage=outage,
             labels=f"{ON_PODS}=pods",
             fields=f"metadata.name={object_names.launcher(name)}" if name else "",
@@ -53,6 +53,9 @@ class Overview:
             asyncio.create_task(self._mpijobs.run()): MPIJOBS,
             asyncio.create_task(self._jobs.run()): JOBS,
         }
+        listed = [
+            asyncio.create_task(tell_when_synced(one, self._news.set)) for one in (self._mpijobs, self._jobs)
+        ]
         try:
             while True:
                 self._news.clear()
@@ -65,13 +68,13 @@ class Overview:
                         raise refused(error, doing="watch", resource=resource, name="", namespace=where)
                     if error is not None:
                         raise error
-                if self._mpijobs.is_known or self._jobs.is_known:
+                if self._mpijobs.synced.is_set() or self._jobs.synced.is_set():
                     yield self._all()
                 news = asyncio.create_task(self._said())
                 await asyncio.wait({news, *tasks}, return_when=asyncio.FIRST_COMPLETED)
                 news.cancel()
         finally:
-            for task in tasks:
+            for task in (*tasks, *listed):
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError, Exception):
                     await task
@@ -80,7 +83,7 @@ class Overview:
         await self._news.wait()
 
     def _all(self) -> tuple[JobView, ...]:
-        found = (*self._mpijobs.now.values(), *self._jobs.now.values())
+        found = (*values(self._mpijobs), *values(self._jobs))
         return tuple(sorted(found, key=lambda job: (job.created_at, job.namespace, job.name)))
 
 
