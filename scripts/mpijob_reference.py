@@ -15,17 +15,25 @@ from typing import Any
 from ringleader.mpijob import annotations, object_names, pod_template_checks
 from ringleader.mpijob.conversion.old_specs import SPECS
 from ringleader.mpijob.crd import COLUMNS, RULES, SHORT_NAMES
-from ringleader.mpijob.document_path import ROOT, Path
-from ringleader.mpijob.field_constraints import Content, Mark, Number
-from ringleader.mpijob.field_schema import Shape, descriptions, is_model, shapes, summary
+from ringleader.mpijob.document_faults import ROOT, FieldPath
+from ringleader.mpijob.field_schema import (
+    FieldFlag,
+    FieldSchema,
+    IntegerRange,
+    JsonContent,
+    descriptions,
+    field_schemas,
+    is_model,
+    summary,
+)
 from ringleader.mpijob.model import API_VERSION, Metadata, Spec
 from ringleader.mpijob.status import Status
 
 CONTENT = {
-    Content.ANY: "object",
-    Content.TEXTS: "map of text",
-    Content.QUANTITIES: "map of quantities",
-    Content.TEMPLATE: "Pod template",
+    JsonContent.ANY: "object",
+    JsonContent.TEXTS: "map of text",
+    JsonContent.QUANTITIES: "map of quantities",
+    JsonContent.TEMPLATE: "Pod template",
 }
 HEAD = f"""# MPIJob
 
@@ -78,30 +86,30 @@ def page() -> str:
     return "\n".join([*parts, *columns(), "", OLD])
 
 
-def table(model: Any, path: Path) -> Iterator[str]:
+def table(model: Any, path: FieldPath) -> Iterator[str]:
     """Yield a table of every field below a model that a user or the controller writes."""
     yield "| field | type | default | meaning |"
     yield "| --- | --- | --- | --- |"
     yield from rows(model, path)
 
 
-def rows(model: Any, path: Path) -> Iterator[str]:
+def rows(model: Any, path: FieldPath) -> Iterator[str]:
     """Yield the rows of a model's fields, each part's after the part."""
     texts = descriptions(model)
-    for shape in shapes(model):
-        if shape.has(Mark.SET_BY_SERVER):
+    for shape in field_schemas(model):
+        if shape.has(FieldFlag.SET_BY_SERVER):
             continue
         here = path.key(shape.name) if shape.is_key else path.field(shape.name)
         shown = f"{here.text}[]" if shape.is_list and is_model(shape.kind) else here.text
         meaning = texts.get(shape.attribute) or (summary(shape.kind) if is_model(shape.kind) else "")
         yield f"| `{shown}` | {kind(shape)} | {default(shape)} | {meaning} |"
         if is_model(shape.kind):
-            yield from rows(shape.kind, Path(keys=here.keys, text=shown))
+            yield from rows(shape.kind, FieldPath(keys=here.keys, text=shown))
 
 
-def kind(shape: Shape) -> str:
+def kind(shape: FieldSchema) -> str:
     """Return what a field holds, with its limits."""
-    found = shape.mark(Content)
+    found = shape.annotation(JsonContent)
     if found is not None:
         return f"list of {CONTENT[found]}s" if shape.is_list else CONTENT[found]
     if is_model(shape.kind):
@@ -109,20 +117,20 @@ def kind(shape: Shape) -> str:
     if shape.kind is bool:
         return "true or false"
     if shape.kind is int:
-        return number(shape.mark(Number) or Number())
+        return number(shape.annotation(IntegerRange) or IntegerRange())
     if shape.kind is not str:
         return ", ".join(f"`{word}`" for word in shape.kind)
-    return "time" if shape.has(Mark.TIME) else "list of text" if shape.is_list else "text"
+    return "time" if shape.has(FieldFlag.TIME) else "list of text" if shape.is_list else "text"
 
 
-def number(limits: Number) -> str:
+def number(limits: IntegerRange) -> str:
     """Return a whole number's range."""
     if limits.minimum is not None and limits.minimum == limits.maximum:
         return str(limits.minimum)
     return f"int{limits.bits}" if limits.minimum is None else f"int{limits.bits}, at least {limits.minimum}"
 
 
-def default(shape: Shape) -> str:
+def default(shape: FieldSchema) -> str:
     """Return a field's default as a reader of the page needs it."""
     if shape.is_required:
         return "*required*"
@@ -130,7 +138,7 @@ def default(shape: Shape) -> str:
         return ""
     value = str(shape.default) if isinstance(shape.default, StrEnum) else shape.default
     shown = f"`{str(value).lower() if isinstance(value, bool) else value}`"
-    return f"{shown} *(empty)*" if shape.has(Mark.EMPTY_IS_DEFAULT) else shown
+    return f"{shown} *(empty)*" if shape.has(FieldFlag.EMPTY_IS_DEFAULT) else shown
 
 
 def rules() -> Iterator[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ringleader.mpijob.field_schema import descriptions, is_model, shapes
+from ringleader.mpijob.field_schema import descriptions, field_schemas, is_model
 from ringleader.mpijob.model import MPIJob
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,7 +33,7 @@ def test_the_page_is_up_to_date():
 
 def parts(model):
     yield model
-    for shape in shapes(model):
+    for shape in field_schemas(model):
         if is_model(shape.kind):
             yield from parts(shape.kind)
 
@@ -42,6 +42,8 @@ def parts(model):
 def test_every_field_is_described(model):
     told = descriptions(model)
     server = {
-        shape.attribute for shape in shapes(model) if shape.marks and "SET_BY_SERVER" in str(shape.marks)
+        shape.attribute
+        for shape in field_schemas(model)
+        if shape.annotations and "SET_BY_SERVER" in str(shape.annotations)
     }
-    assert {shape.attribute for shape in shapes(model)} - set(told) - server <= UNTOLD
+    assert {shape.attribute for shape in field_schemas(model)} - set(told) - server <= UNTOLD

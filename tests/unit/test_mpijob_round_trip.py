@@ -7,8 +7,7 @@ import json
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from ringleader.mpijob.field_constraints import Content, Number
-from ringleader.mpijob.field_schema import is_model, shapes
+from ringleader.mpijob.field_schema import IntegerRange, JsonContent, field_schemas, is_model
 from ringleader.mpijob.model import MPIJob
 from ringleader.mpijob.parser import read
 from ringleader.mpijob.serializer import write
@@ -50,12 +49,12 @@ CONTAINERS = st.lists(NAME, min_size=1, max_size=3, unique=True).flatmap(
     )
 )
 CONTENT = {
-    Content.ANY: st.dictionaries(TEXT, JSON, max_size=2),
-    Content.TEXTS: st.dictionaries(TEXT.map(lambda text: f"x/{text}"), TEXT, max_size=3),
-    Content.QUANTITIES: st.dictionaries(
+    JsonContent.ANY: st.dictionaries(TEXT, JSON, max_size=2),
+    JsonContent.TEXTS: st.dictionaries(TEXT.map(lambda text: f"x/{text}"), TEXT, max_size=3),
+    JsonContent.QUANTITIES: st.dictionaries(
         KEY, st.sampled_from(["4", "500m", "2Gi", "0.5", "1e3"]) | st.integers(0), max_size=2
     ),
-    Content.TEMPLATE: st.builds(
+    JsonContent.TEMPLATE: st.builds(
         lambda containers, more: {"spec": {"containers": list(containers), "nodeSelector": more}},
         CONTAINERS,
         st.dictionaries(TEXT, JSON, max_size=2),
@@ -65,7 +64,7 @@ CONTENT = {
 
 def models(model):
     """Any value of a dataclass of the model that its fields' marks allow."""
-    return st.builds(model, **{shape.attribute: field(model, shape) for shape in shapes(model)})
+    return st.builds(model, **{shape.attribute: field(model, shape) for shape in field_schemas(model)})
 
 
 def field(model, shape):
@@ -80,13 +79,13 @@ def field(model, shape):
 def value(shape):
     if is_model(shape.kind):
         return models(shape.kind)
-    content = shape.mark(Content)
+    content = shape.annotation(JsonContent)
     if content is not None:
         return CONTENT[content]
     if shape.kind is bool:
         return st.booleans()
     if shape.kind is int:
-        limits = shape.mark(Number) or Number()
+        limits = shape.annotation(IntegerRange) or IntegerRange()
         low = -(2 ** (limits.bits - 1)) if limits.minimum is None else limits.minimum
         high = 2 ** (limits.bits - 1) - 1 if limits.maximum is None else limits.maximum
         return st.integers(low, high)

@@ -11,8 +11,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from ringleader.mpijob.field_constraints import Content, Mark, Number
-from ringleader.mpijob.field_schema import Shape, descriptions, is_model, shapes, summary
+from ringleader.mpijob.field_schema import (
+    FieldFlag,
+    FieldSchema,
+    IntegerRange,
+    JsonContent,
+    descriptions,
+    field_schemas,
+    is_model,
+    summary,
+)
 from ringleader.mpijob.model import GROUP, KIND, VERSION, MPIJob, Spec
 from ringleader.mpijob.object_names import LABEL, LONGEST_LABEL, worker
 from ringleader.mpijob.pod_template_checks import QUANTITY
@@ -141,11 +149,11 @@ def _version() -> dict[str, Any]:
 def _model_schema(model: Any) -> dict[str, Any]:
     texts = descriptions(model)
     found: dict[str, Any] = {"type": "object", "description": summary(model)}
-    required = [shape.name for shape in shapes(model) if shape.is_required]
+    required = [shape.name for shape in field_schemas(model) if shape.is_required]
     if required:
         found["required"] = required
     found["properties"] = {
-        shape.name: _with(texts.get(shape.attribute), _field_schema(shape)) for shape in shapes(model)
+        shape.name: _with(texts.get(shape.attribute), _field_schema(shape)) for shape in field_schemas(model)
     }
     if model in RULES:
         found["x-kubernetes-validations"] = [_cel(rule) for rule in RULES[model]]
@@ -156,7 +164,7 @@ def _with(text: str | None, found: dict[str, Any]) -> dict[str, Any]:
     return {"type": found["type"], "description": text, **found} if text else found
 
 
-def _field_schema(shape: Shape) -> dict[str, Any]:
+def _field_schema(shape: FieldSchema) -> dict[str, Any]:
     one = _value_schema(shape)
     if shape.is_list:
         keys = ["type"] if shape.kind is Condition else []
@@ -166,39 +174,39 @@ def _field_schema(shape: Shape) -> dict[str, Any]:
     return one if default is None else {**one, "default": default}
 
 
-def _stored_default(shape: Shape) -> object:
+def _stored_default(shape: FieldSchema) -> object:
     """Return the default that the API server fills in, or ``None``: as the reference's CRD has them.
 
     Empty values are what a missing field reads as anyway, and defaults of status would be stored for nothing.
     """
-    if shape.has(Mark.DEFAULT_NOT_STORED) or shape.has(Mark.OMITTED) or is_model(shape.kind):
+    if shape.has(FieldFlag.DEFAULT_NOT_STORED) or shape.has(FieldFlag.OMITTED) or is_model(shape.kind):
         return None
     if isinstance(shape.default, bool | int | StrEnum):
         return str(shape.default) if isinstance(shape.default, StrEnum) else shape.default
     return shape.default or None
 
 
-def _value_schema(shape: Shape) -> dict[str, Any]:
+def _value_schema(shape: FieldSchema) -> dict[str, Any]:
     kind = shape.kind
     if is_model(kind):
         return _model_schema(kind)
-    content = shape.mark(Content)
+    content = shape.annotation(JsonContent)
     if content is not None:
         return _content_schema(content)
     if kind is bool:
         return {"type": "boolean"}
     if kind is int:
-        return _number_schema(shape.mark(Number) or Number())
-    if shape.has(Mark.TIME):
+        return _number_schema(shape.annotation(IntegerRange) or IntegerRange())
+    if shape.has(FieldFlag.TIME):
         return {"type": "string", "format": "date-time"}
     if kind is str:
         return {"type": "string"}
     # Go programs write an empty string where a field with a default is not set.
-    empty = [""] if shape.has(Mark.EMPTY_IS_DEFAULT) else []
+    empty = [""] if shape.has(FieldFlag.EMPTY_IS_DEFAULT) else []
     return {"type": "string", "enum": [*(str(one) for one in kind), *empty]}
 
 
-def _number_schema(limits: Number) -> dict[str, Any]:
+def _number_schema(limits: IntegerRange) -> dict[str, Any]:
     found: dict[str, Any] = {"type": "integer", "format": f"int{limits.bits}"}
     if limits.minimum is not None:
         found["minimum"] = limits.minimum
@@ -207,20 +215,20 @@ def _number_schema(limits: Number) -> dict[str, Any]:
     return found
 
 
-def _content_schema(content: Content) -> dict[str, Any]:
-    if content is Content.TEXTS:
+def _content_schema(content: JsonContent) -> dict[str, Any]:
+    if content is JsonContent.TEXTS:
         return {"type": "object", "additionalProperties": {"type": "string"}}
-    if content is Content.QUANTITIES:
+    if content is JsonContent.QUANTITIES:
         number_or_text = {"x-kubernetes-int-or-string": True, "pattern": f"^{QUANTITY}$"}
         return {"type": "object", "additionalProperties": number_or_text}
-    if content is Content.TEMPLATE:
+    if content is JsonContent.TEMPLATE:
         return _template_schema()
     return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
 def _template_schema() -> dict[str, Any]:
     """Return a Pod template's schema: metadata in full, of the containers that there is one and its name."""
-    texts = _content_schema(Content.TEXTS)
+    texts = _content_schema(JsonContent.TEXTS)
     container = {
         "type": "object",
         "required": ["name"],

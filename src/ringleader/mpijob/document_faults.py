@@ -1,4 +1,4 @@
-"""Collecting what is wrong with a document."""
+"""What is wrong with a document, and where: ``job.yaml:12 spec.mpiReplicaSpecs[Worker].template``."""
 
 from __future__ import annotations
 
@@ -6,20 +6,79 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ringleader.errors import Fault
-from ringleader.mpijob.document_path import NOWHERE, Path, Places
+
+
+@dataclass(frozen=True, kw_only=True)
+class FieldPath:
+    """The way from a document's root to one of its values."""
+
+    keys: tuple[str | int, ...] = ()
+    """Keys of maps and indices of lists, outermost first."""
+    text: str = ""
+    """As shown: fields with dots, keys of maps and indices in brackets; empty for the root."""
+
+    def field(self, name: str) -> FieldPath:
+        """Return the path of a field."""
+        return FieldPath(keys=(*self.keys, name), text=f"{self.text}.{name}" if self.text else name)
+
+    def key(self, name: str) -> FieldPath:
+        """Return the path of a key of a map."""
+        return FieldPath(keys=(*self.keys, name), text=f"{self.text}[{name}]")
+
+    def item(self, index: int) -> FieldPath:
+        """Return the path of an item of a list."""
+        return FieldPath(keys=(*self.keys, index), text=f"{self.text}[{index}]")
+
+    def fields(self, *names: str) -> FieldPath:
+        """Return the path that leads through several fields."""
+        path = self
+        for name in names:
+            path = path.field(name)
+        return path
+
+
+ROOT = FieldPath()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceLines:
+    """Lines of the file that a document came from."""
+
+    source: str = ""
+    """The file's name as the user wrote it; empty where the document came from no file."""
+    lines: Mapping[tuple[str | int, ...], int] = field(default_factory=dict)
+    """Line, counted from 1, of every value in the document by the keys that lead to it."""
+
+    def where(self, path: FieldPath) -> str:
+        """Return ``job.yaml:12 spec.slotsPerWorker``; without a file the path alone."""
+        if not self.source:
+            return path.text or "the document"
+        line = self.line(path)
+        place = f"{self.source}:{line}" if line else self.source
+        return f"{place} {path.text}" if path.text else place
+
+    def line(self, path: FieldPath) -> int:
+        """Return a value's line; for one that is not in the file that of the nearest one around it, or 0."""
+        keys = path.keys
+        while keys and keys not in self.lines:
+            keys = keys[:-1]
+        return self.lines.get(keys, 0)
+
+
+NOWHERE = SourceLines()
 
 
 @dataclass(kw_only=True)
 class Faults:
     """The faults of one document."""
 
-    places: Places = NOWHERE
+    places: SourceLines = NOWHERE
     strict: bool = True
     """Unknown fields are faults."""
     found: list[tuple[int, Fault]] = field(default_factory=list)
     """In the order in which they were found, each with its line in the file."""
 
-    def add(self, path: Path, what: str, hint: str = "") -> None:
+    def add(self, path: FieldPath, what: str, hint: str = "") -> None:
         """Note one fault."""
         fault = Fault(where=self.places.where(path), what=what, hint=hint)
         self.found.append((self.places.line(path), fault))

@@ -1,6 +1,7 @@
-"""The fields of a model's dataclass as data: JSON name, kind, default, limits, and the text under each.
+"""Fields of the API as data: what ``Annotated`` says of them beyond their Python types, and a model's fields.
 
-Reading, writing, the CRD and the reference page all go by these shapes, so they cannot disagree.
+A dataclass with such fields is the one source: manifests are read and written, the CRD's schema is made and
+the reference page is printed by these field schemas, so they cannot disagree.
 """
 
 from __future__ import annotations
@@ -10,17 +11,67 @@ import dataclasses
 import inspect
 import textwrap
 import types
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from functools import cache
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
-
-from ringleader.mpijob.field_constraints import Mark, Named
 
 Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class IntegerRange:
+    """Limits of a whole number."""
+
+    bits: int = 32
+    """Size of the signed integer that the API keeps it in."""
+    minimum: int | None = None
+    """``None``: as small as the bits allow."""
+    maximum: int | None = None
+    """``None``: as large as the bits allow."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JsonName:
+    """The name in JSON where it is not the attribute's name in camel case."""
+
+    name: str
+    is_key: bool = False
+    """True for a key of a map, which a field path shows in brackets: ``mpiReplicaSpecs[Worker]``."""
+
+
+class FieldFlag(Enum):
+    """Properties that a field has or has not."""
+
+    EMPTY_IS_DEFAULT = "an empty string means the same as leaving the field out"
+    DEFAULT_NOT_STORED = "the default is the controller's: the API server stores nothing for it"
+    OMITTED = "left out of a written document while it has its default"
+    SET_BY_SERVER = "a server's word: it has no place in a request"
+    TIME = "a moment as RFC 3339 text in UTC"
+
+
+class JsonContent(Enum):
+    """What a JSON value that we keep as it is may hold."""
+
+    ANY = "any object"
+    TEXTS = "a map of text to text"
+    QUANTITIES = "a map of resource names to quantities such as 500m or 2Gi"
+    TEMPLATE = "a Pod template with at least one container"
+
+
+Json = Mapping[str, Any]
+"""A JSON object that we carry without looking into every field of it."""
+Texts = Annotated[Json, JsonContent.TEXTS]
+Quantities = Annotated[Json, JsonContent.QUANTITIES]
+Template = Annotated[Json, JsonContent.TEMPLATE]
+AnyObject = Annotated[Json, JsonContent.ANY]
+Count = Annotated[int, IntegerRange(minimum=0)]
+Time = Annotated[str, FieldFlag.TIME]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FieldSchema:
     """One field."""
 
     attribute: str
@@ -32,26 +83,26 @@ class Shape:
     kind: Any
     """``int``, ``bool``, ``str``, a StrEnum, a dataclass, ``Mapping``; for a list the kind of its items."""
     is_list: bool
-    marks: tuple[object, ...]
+    annotations: tuple[object, ...]
     """What ``Annotated`` says of the field, or for a list of its items."""
     is_required: bool
     default: Any
     """``None`` where it is required or has none."""
 
-    def has(self, mark: Mark) -> bool:
-        """Say whether the field carries a mark."""
-        return mark in self.marks
+    def has(self, flag: FieldFlag) -> bool:
+        """Say whether the field has this flag."""
+        return flag in self.annotations
 
-    def mark(self, kind: type[Found]) -> Found | None:
-        """Return the field's mark of a kind, or ``None``."""
-        return next((mark for mark in self.marks if isinstance(mark, kind)), None)
+    def annotation(self, kind: type[Found]) -> Found | None:
+        """Return the field's annotation of a kind, or ``None``."""
+        return next((one for one in self.annotations if isinstance(one, kind)), None)
 
 
 @cache
-def shapes(model: type[Any]) -> tuple[Shape, ...]:
+def field_schemas(model: type[Any]) -> tuple[FieldSchema, ...]:
     """Return the fields of a dataclass in the order in which they are written."""
     hints = get_type_hints(model, include_extras=True)
-    return tuple(_shape(field, hints[field.name]) for field in dataclasses.fields(model))
+    return tuple(_field_schema(field, hints[field.name]) for field in dataclasses.fields(model))
 
 
 @cache
@@ -79,36 +130,36 @@ def camel_case(attribute: str) -> str:
     return first + "".join(word.capitalize() for word in others)
 
 
-def _shape(field: dataclasses.Field[Any], hint: Any) -> Shape:
-    kind, is_list, marks = _opened(hint)
-    named = next((mark for mark in marks if isinstance(mark, Named)), None)
+def _field_schema(field: dataclasses.Field[Any], hint: Any) -> FieldSchema:
+    kind, is_list, annotations = _opened(hint)
+    named = next((one for one in annotations if isinstance(one, JsonName)), None)
     default = None if field.default is dataclasses.MISSING else field.default
     if field.default_factory is not dataclasses.MISSING:
         default = field.default_factory()
-    return Shape(
+    return FieldSchema(
         attribute=field.name,
         name=named.name if named else camel_case(field.name),
         is_key=bool(named and named.is_key),
         kind=kind,
         is_list=is_list,
-        marks=marks,
+        annotations=annotations,
         is_required=field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING,
         default=default,
     )
 
 
 def _opened(hint: Any) -> tuple[Any, bool, tuple[object, ...]]:
-    """Take ``Annotated``, ``| None`` and ``tuple[…, ...]`` off a type: (kind, is a list, marks)."""
+    """Take ``Annotated``, ``| None`` and ``tuple[…, ...]`` off a type: (kind, is a list, annotations)."""
     origin = get_origin(hint)
     if origin is Annotated:
-        kind, is_list, marks = _opened(get_args(hint)[0])
-        return kind, is_list, (*marks, *hint.__metadata__)
+        kind, is_list, annotations = _opened(get_args(hint)[0])
+        return kind, is_list, (*annotations, *hint.__metadata__)
     if origin in (Union, types.UnionType):
         (inner,) = (one for one in get_args(hint) if one is not type(None))
         return _opened(inner)
     if origin is tuple:
-        kind, _, marks = _opened(get_args(hint)[0])
-        return kind, True, marks
+        kind, _, annotations = _opened(get_args(hint)[0])
+        return kind, True, annotations
     return (hint if origin is None else origin), False, ()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from ringleader.errors import Fault, RequestError
 from ringleader.mpijob.conversion.changes import Change
 from ringleader.mpijob.conversion.convert import convert
-from ringleader.mpijob.document_path import Places
+from ringleader.mpijob.document_faults import SourceLines
 from ringleader.mpijob.model import GROUP, KIND
 from ringleader.mpijob.parser import read, request
 from ringleader.mpijob.serializer import write
@@ -65,7 +65,7 @@ def items(document: Document) -> tuple[Document, ...]:
     return tuple(
         Document(
             value=item,
-            places=Places(
+            places=SourceLines(
                 source=source,
                 lines={keys[2:]: line for keys, line in lines.items() if keys[:2] == ("items", index)},
             ),

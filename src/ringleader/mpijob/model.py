@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
-from ringleader.mpijob.field_constraints import (
+from ringleader.mpijob.field_schema import (
     AnyObject,
     Count,
-    Mark,
-    Named,
-    Number,
+    FieldFlag,
+    IntegerRange,
+    JsonName,
     Quantities,
     Template,
     Texts,
@@ -81,21 +81,23 @@ class Metadata:
     annotations: Texts = field(default_factory=dict)
     finalizers: tuple[str, ...] = ()
     owner_references: tuple[AnyObject, ...] = ()
-    uid: Annotated[str, Mark.SET_BY_SERVER] = ""
-    resource_version: Annotated[str, Mark.SET_BY_SERVER] = ""
-    generation: Annotated[int | None, Number(bits=64), Mark.SET_BY_SERVER] = None
-    creation_timestamp: Annotated[Time, Mark.SET_BY_SERVER] = ""
-    deletion_timestamp: Annotated[Time, Mark.SET_BY_SERVER] = ""
-    deletion_grace_period_seconds: Annotated[int | None, Number(bits=64), Mark.SET_BY_SERVER] = None
-    managed_fields: Annotated[tuple[AnyObject, ...], Mark.SET_BY_SERVER] = ()
-    self_link: Annotated[str, Mark.SET_BY_SERVER] = ""
+    uid: Annotated[str, FieldFlag.SET_BY_SERVER] = ""
+    resource_version: Annotated[str, FieldFlag.SET_BY_SERVER] = ""
+    generation: Annotated[int | None, IntegerRange(bits=64), FieldFlag.SET_BY_SERVER] = None
+    creation_timestamp: Annotated[Time, FieldFlag.SET_BY_SERVER] = ""
+    deletion_timestamp: Annotated[Time, FieldFlag.SET_BY_SERVER] = ""
+    deletion_grace_period_seconds: Annotated[int | None, IntegerRange(bits=64), FieldFlag.SET_BY_SERVER] = (
+        None
+    )
+    managed_fields: Annotated[tuple[AnyObject, ...], FieldFlag.SET_BY_SERVER] = ()
+    self_link: Annotated[str, FieldFlag.SET_BY_SERVER] = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SchedulingPolicy:
     """What the job asks of a gang scheduler; without one it has no effect."""
 
-    min_available: Annotated[int | None, Number(minimum=0)] = None
+    min_available: Annotated[int | None, IntegerRange(minimum=0)] = None
     """Pods that must fit together before any starts. Without it: the workers and the launcher."""
     queue: str = ""
     """Volcano's queue. Without it: the annotation `scheduling.volcano.sh/queue-name` of the job."""
@@ -103,7 +105,7 @@ class SchedulingPolicy:
     """Resources that must be free together. Without it: the sum over the Pods that must fit together."""
     priority_class: str = ""
     """Priority class of the group. Without it: that of the launcher's template, else of the worker's."""
-    schedule_timeout_seconds: Annotated[int | None, Number(minimum=0)] = None
+    schedule_timeout_seconds: Annotated[int | None, IntegerRange(minimum=0)] = None
     """Seconds that Pods wait for each other (scheduler-plugins only). Without it: 0."""
 
 
@@ -111,14 +113,14 @@ class SchedulingPolicy:
 class RunPolicy:
     """How long a job may run, how often it is tried, and what is left of it."""
 
-    clean_pod_policy: Annotated[CleanPodPolicy, Mark.DEFAULT_NOT_STORED] = CleanPodPolicy.NONE
+    clean_pod_policy: Annotated[CleanPodPolicy, FieldFlag.DEFAULT_NOT_STORED] = CleanPodPolicy.NONE
     """Worker Pods to delete when the job has ended: `None` keeps all, `Running` deletes those that have not
     ended by themselves, `All` deletes every one."""
-    ttl_seconds_after_finished: Annotated[int | None, Number(minimum=0)] = None
+    ttl_seconds_after_finished: Annotated[int | None, IntegerRange(minimum=0)] = None
     """Seconds after its end until the job is removed. Without it: kept."""
-    active_deadline_seconds: Annotated[int | None, Number(bits=64, minimum=0)] = None
+    active_deadline_seconds: Annotated[int | None, IntegerRange(bits=64, minimum=0)] = None
     """Seconds after its start until a job that still runs is ended as failed. Without it: no limit."""
-    backoff_limit: Annotated[int | None, Number(minimum=0)] = None
+    backoff_limit: Annotated[int | None, IntegerRange(minimum=0)] = None
     """Times that a failed launcher is started again. Without it: 6, as for every Job."""
     scheduling_policy: SchedulingPolicy | None = None
     """What the job asks of a gang scheduler."""
@@ -133,9 +135,9 @@ class RunPolicy:
 class LauncherSpec:
     """The launcher: the Pod that calls mpirun."""
 
-    replicas: Annotated[int, Number(minimum=1, maximum=1), Mark.DEFAULT_NOT_STORED] = 1
+    replicas: Annotated[int, IntegerRange(minimum=1, maximum=1), FieldFlag.DEFAULT_NOT_STORED] = 1
     """Always 1."""
-    restart_policy: Annotated[RestartPolicy, Mark.EMPTY_IS_DEFAULT, Mark.DEFAULT_NOT_STORED] = (
+    restart_policy: Annotated[RestartPolicy, FieldFlag.EMPTY_IS_DEFAULT, FieldFlag.DEFAULT_NOT_STORED] = (
         RestartPolicy.ON_FAILURE
     )
     """`OnFailure` starts the container again in its Pod, `Never` makes a new Pod for each attempt. It
@@ -148,9 +150,9 @@ class LauncherSpec:
 class WorkerSpec:
     """The workers: the Pods in which mpirun starts the ranks."""
 
-    replicas: Annotated[int, Number(minimum=1)]
+    replicas: Annotated[int, IntegerRange(minimum=1)]
     """Number of workers, at least 1. A job whose launcher does all the work has no `Worker` at all."""
-    restart_policy: Annotated[RestartPolicy, Mark.EMPTY_IS_DEFAULT, Mark.DEFAULT_NOT_STORED] = (
+    restart_policy: Annotated[RestartPolicy, FieldFlag.EMPTY_IS_DEFAULT, FieldFlag.DEFAULT_NOT_STORED] = (
         RestartPolicy.NEVER
     )
     """`OnFailure` starts a failed container again in its Pod. It overrides `restartPolicy` in the
@@ -164,8 +166,8 @@ class WorkerSpec:
 class ReplicaSpecs:
     """The two kinds of Pods."""
 
-    launcher: Annotated[LauncherSpec, Named(name="Launcher", is_key=True)]
-    worker: Annotated[WorkerSpec | None, Named(name="Worker", is_key=True)] = None
+    launcher: Annotated[LauncherSpec, JsonName(name="Launcher", is_key=True)]
+    worker: Annotated[WorkerSpec | None, JsonName(name="Worker", is_key=True)] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,14 +180,14 @@ class Spec:
     """True: ranks run in the launcher too; it stands first in the hostfile and sees its GPUs."""
     run_policy: RunPolicy = RunPolicy()
     """How long the job may run, how often it is tried, and what is left of it."""
-    ssh_auth_mount_path: Annotated[str, Mark.EMPTY_IS_DEFAULT] = "/root/.ssh"
+    ssh_auth_mount_path: Annotated[str, FieldFlag.EMPTY_IS_DEFAULT] = "/root/.ssh"
     """Directory of the ssh keys in the first container of each Pod."""
-    launcher_creation_policy: Annotated[LauncherCreationPolicy, Mark.EMPTY_IS_DEFAULT] = (
+    launcher_creation_policy: Annotated[LauncherCreationPolicy, FieldFlag.EMPTY_IS_DEFAULT] = (
         LauncherCreationPolicy.AT_STARTUP
     )
     """`WaitForWorkersReady` creates the launcher when every worker is ready, `AtStartup` together with the
     workers."""
-    mpi_implementation: Annotated[MpiImplementation, Mark.EMPTY_IS_DEFAULT] = MpiImplementation.OPENMPI
+    mpi_implementation: Annotated[MpiImplementation, FieldFlag.EMPTY_IS_DEFAULT] = MpiImplementation.OPENMPI
     """The MPI in the image: decides the hostfile's format and the launcher's variables."""
     mpi_replica_specs: ReplicaSpecs
     """The two kinds of Pods: `Launcher`, and unless it does all the work, `Worker`."""
@@ -198,7 +200,7 @@ class MPIJob:
     metadata: Metadata
     spec: Spec
     """What the user wants."""
-    status: Annotated[Status, Mark.OMITTED, Mark.SET_BY_SERVER] = field(default_factory=Status)
+    status: Annotated[Status, FieldFlag.OMITTED, FieldFlag.SET_BY_SERVER] = field(default_factory=Status)
     """What the controller found."""
 
     @property

@@ -10,10 +10,15 @@ from typing import Any
 from ringleader.errors import RequestError
 from ringleader.mpijob import object_names
 from ringleader.mpijob.annotations import KNOWN, PREFIX, RESTART_LIMIT, RESTARTS, SECONDS, WAIT_LIMIT
-from ringleader.mpijob.document_faults import Faults, kind_of
-from ringleader.mpijob.document_path import NOWHERE, ROOT, Path, Places
-from ringleader.mpijob.field_constraints import Content, Mark, Number
-from ringleader.mpijob.field_schema import Shape, is_model, shapes
+from ringleader.mpijob.document_faults import NOWHERE, ROOT, Faults, FieldPath, SourceLines, kind_of
+from ringleader.mpijob.field_schema import (
+    FieldFlag,
+    FieldSchema,
+    IntegerRange,
+    JsonContent,
+    field_schemas,
+    is_model,
+)
 from ringleader.mpijob.model import API_VERSION, GROUP, KIND, Metadata, MPIJob
 from ringleader.mpijob.pod_template_checks import check_content
 from ringleader.mpijob.serializer import write
@@ -26,7 +31,7 @@ _OLD = tuple(f"{GROUP}/{old}" for old in OLD_VERSIONS)
 _NAMES = {int: "a whole number", bool: "true or false", str: "text"}
 
 
-def read(document: object, *, places: Places = NOWHERE, strict: bool = True) -> MPIJob:
+def read(document: object, *, places: SourceLines = NOWHERE, strict: bool = True) -> MPIJob:
     """Return the job that a document describes, with defaults set.
 
     ``places`` tells of the file it came from. Without ``strict`` unknown fields are passed over, as the API
@@ -49,21 +54,21 @@ def check(job: MPIJob) -> MPIJob:
     return job
 
 
-def struct(model: Any, value: object, path: Path, faults: Faults) -> Any:
+def struct(model: Any, value: object, path: FieldPath, faults: Faults) -> Any:
     """Read a dataclass from a JSON object; ``None`` where a field without a default is missing or wrong."""
     if not isinstance(value, Mapping):
         faults.add(path, f"{kind_of(value)}, fields are needed")
         return None
-    fields = {shape.name: shape for shape in shapes(model)}
+    fields = {shape.name: shape for shape in field_schemas(model)}
     for name in value:
         if name not in fields and faults.strict:
-            here = path.key(name) if any(shape.is_key for shape in shapes(model)) else path.field(name)
+            here = path.key(name) if any(shape.is_key for shape in field_schemas(model)) else path.field(name)
             faults.add(here, *unknown_field(str(name), fields))
     found = {}
     for shape in fields.values():
         here = path.key(shape.name) if shape.is_key else path.field(shape.name)
         given = value.get(shape.name)
-        if given is None or (given == "" and shape.has(Mark.EMPTY_IS_DEFAULT)):
+        if given is None or (given == "" and shape.has(FieldFlag.EMPTY_IS_DEFAULT)):
             if shape.is_required:
                 faults.add(here, *_missing(shape, value))
             continue
@@ -116,7 +121,7 @@ def _check_names(document: Mapping[str, Any], faults: Faults) -> None:
     _check_annotations(notes if isinstance(notes, Mapping) else {}, here.field("annotations"), faults)
 
 
-def _check_annotations(notes: Mapping[str, Any], path: Path, faults: Faults) -> None:
+def _check_annotations(notes: Mapping[str, Any], path: FieldPath, faults: Faults) -> None:
     """Check those annotations that are ours."""
     for name, text in notes.items():
         allowed = KNOWN.get(name)
@@ -131,7 +136,7 @@ def _check_annotations(notes: Mapping[str, Any], path: Path, faults: Faults) -> 
             faults.add(path.key(name), f"{text!r} is no number of seconds", 'above 0, in quotes: "3600"')
 
 
-def _check_name(path: Path, name: str, document: Mapping[str, Any], faults: Faults) -> None:
+def _check_name(path: FieldPath, name: str, document: Mapping[str, Any], faults: Faults) -> None:
     fault = object_names.fault_of_name(name, _workers(document))
     if fault is not None:
         faults.add(path, *fault)
@@ -145,7 +150,7 @@ def _workers(document: Mapping[str, Any]) -> int:
     return value if type(value) is int else 0
 
 
-def _field(shape: Shape, value: object, path: Path, faults: Faults) -> Any:
+def _field(shape: FieldSchema, value: object, path: FieldPath, faults: Faults) -> Any:
     if not shape.is_list:
         return _value(shape, value, path, faults)
     if not isinstance(value, list | tuple):
@@ -154,11 +159,11 @@ def _field(shape: Shape, value: object, path: Path, faults: Faults) -> Any:
     return tuple(_value(shape, item, path.item(index), faults) for index, item in enumerate(value))
 
 
-def _value(shape: Shape, value: object, path: Path, faults: Faults) -> Any:
+def _value(shape: FieldSchema, value: object, path: FieldPath, faults: Faults) -> Any:
     """Read one value that is not null."""
     if is_model(shape.kind):
         return struct(shape.kind, value, path, faults)
-    content = shape.mark(Content)
+    content = shape.annotation(JsonContent)
     if content is not None:
         check_content(content, value, path, faults)
         return value
@@ -166,7 +171,7 @@ def _value(shape: Shape, value: object, path: Path, faults: Faults) -> Any:
         if type(value) is not shape.kind:
             faults.add(path, f"{kind_of(value)}, {_NAMES[shape.kind]} is needed")
         elif shape.kind is int:
-            _check_number(shape.mark(Number) or Number(), int(str(value)), path, faults)
+            _check_number(shape.annotation(IntegerRange) or IntegerRange(), int(str(value)), path, faults)
         return value
     if not isinstance(value, str):
         faults.add(path, f"{kind_of(value)}, text is needed", _quote_it(value))
@@ -174,7 +179,7 @@ def _value(shape: Shape, value: object, path: Path, faults: Faults) -> Any:
     return value if shape.kind is str else _word(shape.kind, value, path, faults)
 
 
-def _word(kind: Any, value: str, path: Path, faults: Faults) -> Any:
+def _word(kind: Any, value: str, path: FieldPath, faults: Faults) -> Any:
     allowed = [str(one) for one in kind]
     if value in allowed:
         return kind(value)
@@ -186,7 +191,7 @@ def _word(kind: Any, value: str, path: Path, faults: Faults) -> Any:
     return value
 
 
-def _check_number(limits: Number, value: int, path: Path, faults: Faults) -> None:
+def _check_number(limits: IntegerRange, value: int, path: FieldPath, faults: Faults) -> None:
     low, high = limits.minimum, limits.maximum
     if low is not None and low == high and value != low:
         faults.add(path, f"{value}, must be {low}")
@@ -196,7 +201,7 @@ def _check_number(limits: Number, value: int, path: Path, faults: Faults) -> Non
         faults.add(path, f"{value} does not fit in {limits.bits} bits")
 
 
-def _missing(shape: Shape, around: Mapping[str, Any]) -> tuple[str, str]:
+def _missing(shape: FieldSchema, around: Mapping[str, Any]) -> tuple[str, str]:
     close = nearest(shape.name, [str(name) for name in around])
     return "missing", f"is {close} meant to be {shape.name}?" if close else ""
 
@@ -207,5 +212,9 @@ def _quote_it(value: object) -> str:
 
 def request(job: MPIJob) -> MPIJob:
     """Return the job without what a server added: as a user would send it."""
-    kept = {shape.attribute: shape.default for shape in shapes(Metadata) if shape.has(Mark.SET_BY_SERVER)}
+    kept = {
+        shape.attribute: shape.default
+        for shape in field_schemas(Metadata)
+        if shape.has(FieldFlag.SET_BY_SERVER)
+    }
     return MPIJob(metadata=replace(job.metadata, **kept), spec=job.spec)

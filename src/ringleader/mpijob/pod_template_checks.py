@@ -10,9 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ringleader.mpijob.document_faults import Faults, kind_of
-from ringleader.mpijob.document_path import Path
-from ringleader.mpijob.field_constraints import Content
+from ringleader.mpijob.document_faults import Faults, FieldPath, kind_of
+from ringleader.mpijob.field_schema import JsonContent
 from ringleader.mpijob.suggestions import nearest
 
 QUANTITY = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?"
@@ -21,7 +20,7 @@ RESERVED_VOLUMES = ("ssh-auth", "mpi-job-config")
 """Volumes that the controller adds to Pods; a second one of that name would make the Pod invalid."""
 
 
-def check_content(content: Content, value: object, path: Path, faults: Faults) -> None:
+def check_content(content: JsonContent, value: object, path: FieldPath, faults: Faults) -> None:
     """Note what is wrong with a value that is kept as JSON."""
     if not isinstance(value, Mapping):
         faults.add(path, f"{kind_of(value)}, a map is needed")
@@ -29,15 +28,15 @@ def check_content(content: Content, value: object, path: Path, faults: Faults) -
     for key in value:
         if not isinstance(key, str):
             faults.add(path, f"the key {key!r} is {kind_of(key)}, text is needed", "put it in quotes")
-    if content is Content.TEXTS:
+    if content is JsonContent.TEXTS:
         _check_texts(value, path, faults)
-    elif content is Content.QUANTITIES:
+    elif content is JsonContent.QUANTITIES:
         _check_quantities(value, path, faults)
-    elif content is Content.TEMPLATE:
+    elif content is JsonContent.TEMPLATE:
         _check_template(value, path, faults)
 
 
-def _check_texts(value: Mapping[str, Any], path: Path, faults: Faults) -> None:
+def _check_texts(value: Mapping[str, Any], path: FieldPath, faults: Faults) -> None:
     for key, text in value.items():
         if not isinstance(text, str):
             hint = "" if isinstance(text, Mapping | list) else f'put it in quotes: "{_as_yaml(text)}"'
@@ -48,7 +47,7 @@ def _as_yaml(value: object) -> str:
     return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _check_quantities(value: Mapping[str, Any], path: Path, faults: Faults) -> None:
+def _check_quantities(value: Mapping[str, Any], path: FieldPath, faults: Faults) -> None:
     for key, amount in value.items():
         here = path.key(str(key))
         if isinstance(amount, bool) or not isinstance(amount, str | int):
@@ -58,7 +57,7 @@ def _check_quantities(value: Mapping[str, Any], path: Path, faults: Faults) -> N
             faults.add(here, f"{amount!r} is no quantity", "such as 4, 500m or 2Gi")
 
 
-def _check_template(value: Mapping[str, Any], path: Path, faults: Faults) -> None:
+def _check_template(value: Mapping[str, Any], path: FieldPath, faults: Faults) -> None:
     for name in value:
         if name not in ("metadata", "spec") and faults.strict:
             close = nearest(str(name), ("metadata", "spec"))
@@ -75,7 +74,7 @@ def _check_template(value: Mapping[str, Any], path: Path, faults: Faults) -> Non
         _check_volumes(spec, here, faults)
 
 
-def _check_template_metadata(value: object, path: Path, faults: Faults) -> None:
+def _check_template_metadata(value: object, path: FieldPath, faults: Faults) -> None:
     if value is None:
         return
     if not isinstance(value, Mapping):
@@ -83,10 +82,10 @@ def _check_template_metadata(value: object, path: Path, faults: Faults) -> None:
         return
     for name in ("labels", "annotations"):
         if value.get(name) is not None:
-            check_content(Content.TEXTS, value[name], path.field(name), faults)
+            check_content(JsonContent.TEXTS, value[name], path.field(name), faults)
 
 
-def _check_containers(spec: Mapping[str, Any], path: Path, faults: Faults) -> None:
+def _check_containers(spec: Mapping[str, Any], path: FieldPath, faults: Faults) -> None:
     here, containers = path.field("containers"), spec.get("containers")
     if containers is None or containers == []:
         close = nearest(
@@ -111,7 +110,7 @@ def _check_containers(spec: Mapping[str, Any], path: Path, faults: Faults) -> No
             seen.add(name)
 
 
-def _check_volumes(spec: Mapping[str, Any], path: Path, faults: Faults) -> None:
+def _check_volumes(spec: Mapping[str, Any], path: FieldPath, faults: Faults) -> None:
     volumes = spec.get("volumes")
     for index, volume in enumerate(volumes if isinstance(volumes, list) else ()):
         name = volume.get("name") if isinstance(volume, Mapping) else None

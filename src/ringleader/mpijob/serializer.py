@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from ringleader.mpijob.field_constraints import Mark
-from ringleader.mpijob.field_schema import Shape, is_model, shapes
+from ringleader.mpijob.field_schema import FieldFlag, FieldSchema, field_schemas, is_model
 from ringleader.mpijob.model import API_VERSION, KIND, MPIJob
 
 
@@ -19,17 +18,17 @@ def write(job: MPIJob) -> dict[str, Any]:
 def fields_of(value: Any) -> dict[str, Any]:
     """Return the fields of a part of a job: empty text, maps and lists are left out, empty parts are not."""
     found = {}
-    for shape in shapes(value.__class__):
+    for shape in field_schemas(value.__class__):
         one = getattr(value, shape.attribute)
         if not _is_left_out(shape, one):
             found[shape.name] = _plain(one)
     return found
 
 
-def _is_left_out(shape: Shape, value: object) -> bool:
+def _is_left_out(shape: FieldSchema, value: object) -> bool:
     if value is None or (isinstance(value, str | tuple | Mapping) and not value and not shape.is_required):
         return True
-    return shape.has(Mark.OMITTED) and value == shape.default
+    return shape.has(FieldFlag.OMITTED) and value == shape.default
 
 
 def _plain(value: Any) -> Any:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
-from ringleader.mpijob.field_constraints import AnyObject, Mark, Named, Number, Time
+from ringleader.mpijob.field_schema import AnyObject, FieldFlag, IntegerRange, JsonName, Time
 
 
 class Truth(StrEnum):
@@ -50,11 +50,11 @@ class Condition:
 class ReplicaStatus:
     """How many Pods of one kind are in which state."""
 
-    active: Annotated[int, Number(), Mark.OMITTED] = 0
+    active: Annotated[int, IntegerRange(), FieldFlag.OMITTED] = 0
     """Pods that run."""
-    succeeded: Annotated[int, Number(), Mark.OMITTED] = 0
+    succeeded: Annotated[int, IntegerRange(), FieldFlag.OMITTED] = 0
     """Pods that ended well."""
-    failed: Annotated[int, Number(), Mark.OMITTED] = 0
+    failed: Annotated[int, IntegerRange(), FieldFlag.OMITTED] = 0
     """Pods that failed; for the launcher every attempt counts."""
     label_selector: AnyObject = field(default_factory=dict)
     """Not set any more: use `selector`."""
@@ -66,9 +66,9 @@ class ReplicaStatus:
 class ReplicaStatuses:
     """Pods of each kind."""
 
-    launcher: Annotated[ReplicaStatus | None, Named(name="Launcher", is_key=True)] = None
+    launcher: Annotated[ReplicaStatus | None, JsonName(name="Launcher", is_key=True)] = None
     """Set once the launcher's Job exists."""
-    worker: Annotated[ReplicaStatus | None, Named(name="Worker", is_key=True)] = None
+    worker: Annotated[ReplicaStatus | None, JsonName(name="Worker", is_key=True)] = None
     """Empty while the job is suspended and after its end."""
 
 
@@ -78,7 +78,7 @@ class Status:
 
     conditions: tuple[Condition, ...] = ()
     """One of each type at most; the one that changed last stands last."""
-    replica_statuses: Annotated[ReplicaStatuses, Mark.OMITTED] = ReplicaStatuses()
+    replica_statuses: Annotated[ReplicaStatuses, FieldFlag.OMITTED] = ReplicaStatuses()
     """Pods of each kind."""
     start_time: Time = ""
     """When the job was taken up, or resumed."""

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-from ringleader.mpijob.document_path import ROOT, Path
-from ringleader.mpijob.field_schema import is_model, shapes
+from ringleader.mpijob.document_faults import ROOT, FieldPath
+from ringleader.mpijob.field_schema import field_schemas, is_model
 from ringleader.mpijob.model import Spec
 
 RENAMED = {
@@ -49,8 +49,8 @@ def _homes() -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _collect(model: Any, path: Path, found: dict[str, tuple[str, ...]]) -> None:
-    for shape in shapes(model):
+def _collect(model: Any, path: FieldPath, found: dict[str, tuple[str, ...]]) -> None:
+    for shape in field_schemas(model):
         here = path.key(shape.name) if shape.is_key else path.field(shape.name)
         found[shape.name] = (*found.get(shape.name, ()), here.text)
         if is_model(shape.kind):

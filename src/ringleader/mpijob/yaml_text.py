@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from ringleader.errors import Fault, RequestError
-from ringleader.mpijob.document_path import Places
+from ringleader.mpijob.document_faults import SourceLines
 
 _PREFIX = "tag:yaml.org,2002:"
 _TRUE = ("y", "yes", "true", "on")
@@ -38,7 +38,7 @@ class Document:
 
     value: Any
     """JSON: maps, lists, text, numbers, true, false, null."""
-    places: Places
+    places: SourceLines
 
 
 class _Words:
@@ -108,7 +108,7 @@ def documents(text: str, source: str) -> tuple[Document, ...]:
             lines: dict[tuple[str | int, ...], int] = {}
             value = _Values(source, lines, faults).value(node, ())
             if value is not None:
-                found.append(Document(value=value, places=Places(source=source, lines=lines)))
+                found.append(Document(value=value, places=SourceLines(source=source, lines=lines)))
     except yaml.MarkedYAMLError as error:
         faults.append(_not_yaml(error, source))
     except yaml.YAMLError as error:

@@ -19,8 +19,7 @@ from ringleader.controller.decide.status import is_finished
 from ringleader.errors import RequestError
 from ringleader.kube import rfc3339
 from ringleader.kube.cluster import Object
-from ringleader.mpijob.document_faults import Faults
-from ringleader.mpijob.document_path import ROOT
+from ringleader.mpijob.document_faults import ROOT, Faults
 from ringleader.mpijob.model import ManagedBy
 from ringleader.mpijob.parser import struct
 from ringleader.mpijob.serializer import fields_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ringleader.mpijob.document_path import Path, Places
+from ringleader.mpijob.document_faults import FieldPath, SourceLines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,21 +28,21 @@ class Changes:
     """Collects changes, and which field went where."""
 
     found: tuple[Change, ...] = ()
-    _moved: list[tuple[Path, Path]] = field(default_factory=list)
+    _moved: list[tuple[FieldPath, FieldPath]] = field(default_factory=list)
 
-    def add(self, path: Path, what: str) -> None:
+    def add(self, path: FieldPath, what: str) -> None:
         """Note what became of a field."""
         self.found = (*self.found, Change(where=path.text, what=what))
 
-    def lose(self, path: Path, what: str) -> None:
+    def lose(self, path: FieldPath, what: str) -> None:
         """Note what v2beta1 cannot say or do."""
         self.found = (*self.found, Change(where=path.text, what=what, is_lost=True))
 
-    def move(self, old: Path, new: Path, what: str = "") -> None:
+    def move(self, old: FieldPath, new: FieldPath, what: str = "") -> None:
         """Note that a field has another place now."""
         self._moved.append((old, new))
         self.add(old, f"is now {new.text}{what}")
 
-    def moved(self, places: Places) -> dict[tuple[str | int, ...], int]:
+    def moved(self, places: SourceLines) -> dict[tuple[str | int, ...], int]:
         """Return lines for the new places of fields that moved, so that faults found there name a line."""
         return {new.keys: places.lines[old.keys] for old, new in self._moved if old.keys in places.lines}

@@ -16,10 +16,8 @@ from ringleader.mpijob.conversion.changes import Change, Changes
 from ringleader.mpijob.conversion.from_v1 import spec_of_v1
 from ringleader.mpijob.conversion.from_v1alpha1 import spec_of_v1alpha1
 from ringleader.mpijob.conversion.old_specs import SPECS, V1ALPHA1
-from ringleader.mpijob.document_faults import Faults
-from ringleader.mpijob.document_path import NOWHERE, ROOT, Places
-from ringleader.mpijob.field_constraints import Mark
-from ringleader.mpijob.field_schema import shapes
+from ringleader.mpijob.document_faults import NOWHERE, ROOT, Faults, SourceLines
+from ringleader.mpijob.field_schema import FieldFlag, field_schemas
 from ringleader.mpijob.model import API_VERSION, GROUP, KIND, Metadata, MPIJob
 from ringleader.mpijob.parser import OLD_VERSIONS, read, struct
 
@@ -36,7 +34,7 @@ class Conversion:
     """In the order of the manifest; empty where it was v2beta1 already."""
 
 
-def convert(document: object, *, places: Places = NOWHERE) -> Conversion:
+def convert(document: object, *, places: SourceLines = NOWHERE) -> Conversion:
     """Read a manifest of any version. Raises RequestError with every fault in it."""
     version = _old_version(document)
     if version is None or not isinstance(document, Mapping):
@@ -51,7 +49,9 @@ def convert(document: object, *, places: Places = NOWHERE) -> Conversion:
     if document.get("status"):
         changes.add(ROOT.field("status"), "dropped: the controller writes it anew")
     manifest = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
-    job = read(manifest, places=Places(source=places.source, lines={**places.lines, **changes.moved(places)}))
+    job = read(
+        manifest, places=SourceLines(source=places.source, lines={**places.lines, **changes.moved(places)})
+    )
     return Conversion(job=job, changes=changes.found)
 
 
@@ -63,7 +63,7 @@ def _old_version(document: object) -> str | None:
     return version if group == GROUP and version in OLD_VERSIONS else None
 
 
-def _check(document: Mapping[str, Any], version: str, places: Places) -> None:
+def _check(document: Mapping[str, Any], version: str, places: SourceLines) -> None:
     """Raise RequestError with what is wrong with a manifest as one of its own version."""
     faults = Faults(places=places)
     if document.get("kind") != KIND:
@@ -108,7 +108,7 @@ def _check_size(spec: Mapping[str, Any], faults: Faults) -> None:
 def _metadata(metadata: Mapping[str, Any], changes: Changes) -> dict[str, Any]:
     """Return the metadata without what a server or kubectl added, with the spawn the old version used."""
     here = ROOT.field("metadata")
-    ours = {shape.name for shape in shapes(Metadata) if not shape.has(Mark.SET_BY_SERVER)}
+    ours = {shape.name for shape in field_schemas(Metadata) if not shape.has(FieldFlag.SET_BY_SERVER)}
     kept = {name: value for name, value in metadata.items() if name in ours and value is not None}
     dropped = [name for name in metadata if name not in ours]
     if dropped:

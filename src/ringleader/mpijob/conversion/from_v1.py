@@ -8,7 +8,7 @@ from typing import Any
 
 from ringleader.mpijob.conversion.changes import Changes
 from ringleader.mpijob.conversion.old_specs import V1, MpiDistribution
-from ringleader.mpijob.document_path import ROOT
+from ringleader.mpijob.document_faults import ROOT
 
 _SPEC = ROOT.field("spec")
 _POLICY = _SPEC.field("runPolicy")

@@ -7,7 +7,7 @@ from copy import deepcopy
 from typing import Any
 
 from ringleader.mpijob.conversion.changes import Changes
-from ringleader.mpijob.document_path import ROOT
+from ringleader.mpijob.document_faults import ROOT
 
 _SPEC = ROOT.field("spec")
 _REPLICAS = _SPEC.field("mpiReplicaSpecs")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from ringleader.mpijob.field_constraints import Count, Mark, Named, Number, Template
+from ringleader.mpijob.field_schema import Count, FieldFlag, IntegerRange, JsonName, Template
 from ringleader.mpijob.model import CleanPodPolicy, ManagedBy, SchedulingPolicy
 from ringleader.mpijob.parser import OLD_VERSIONS
 
@@ -34,8 +34,8 @@ class MpiDistribution(StrEnum):
 class OldReplicaSpec:
     """Pods of one kind."""
 
-    replicas: Annotated[int | None, Number(minimum=1)] = None
-    restart_policy: Annotated[AnyRestartPolicy | None, Mark.EMPTY_IS_DEFAULT] = None
+    replicas: Annotated[int | None, IntegerRange(minimum=1)] = None
+    restart_policy: Annotated[AnyRestartPolicy | None, FieldFlag.EMPTY_IS_DEFAULT] = None
     template: Template
 
 
@@ -43,8 +43,8 @@ class OldReplicaSpec:
 class OldReplicaSpecs:
     """The two kinds of Pods."""
 
-    launcher: Annotated[OldReplicaSpec, Named(name="Launcher", is_key=True)]
-    worker: Annotated[OldReplicaSpec | None, Named(name="Worker", is_key=True)] = None
+    launcher: Annotated[OldReplicaSpec, JsonName(name="Launcher", is_key=True)]
+    worker: Annotated[OldReplicaSpec | None, JsonName(name="Worker", is_key=True)] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ class OldRunPolicy:
 
     clean_pod_policy: CleanPodPolicy | None = None
     ttl_seconds_after_finished: Count | None = None
-    active_deadline_seconds: Annotated[int | None, Number(bits=64, minimum=0)] = None
+    active_deadline_seconds: Annotated[int | None, IntegerRange(bits=64, minimum=0)] = None
     backoff_limit: Count | None = None
     scheduling_policy: SchedulingPolicy | None = None
     suspend: bool | None = None
@@ -78,7 +78,7 @@ class V1alpha2Spec(V1Spec):
     """kubeflow.org/v1alpha2: a Job and a StatefulSet, exec through kubectl."""
 
     backoff_limit: Count | None = None
-    active_deadline_seconds: Annotated[int | None, Number(bits=64, minimum=0)] = None
+    active_deadline_seconds: Annotated[int | None, IntegerRange(bits=64, minimum=0)] = None
     mpi_distribution: MpiDistribution | None = None
 
 
@@ -87,16 +87,16 @@ class V1alpha1Spec:
     """kubeflow.org/v1alpha1: one template for launcher and workers."""
 
     template: Template
-    replicas: Annotated[int | None, Number(minimum=1)] = None
-    gpus: Annotated[int | None, Number(minimum=1)] = None
-    gpus_per_node: Annotated[int | None, Number(minimum=1)] = None
-    processing_units: Annotated[int | None, Number(minimum=1)] = None
-    processing_units_per_node: Annotated[int | None, Number(minimum=1)] = None
+    replicas: Annotated[int | None, IntegerRange(minimum=1)] = None
+    gpus: Annotated[int | None, IntegerRange(minimum=1)] = None
+    gpus_per_node: Annotated[int | None, IntegerRange(minimum=1)] = None
+    processing_units: Annotated[int | None, IntegerRange(minimum=1)] = None
+    processing_units_per_node: Annotated[int | None, IntegerRange(minimum=1)] = None
     processing_resource_type: str = ""
     slots_per_worker: Count | None = None
     launcher_on_master: bool = False
     backoff_limit: Count | None = None
-    active_deadline_seconds: Annotated[int | None, Number(bits=64, minimum=0)] = None
+    active_deadline_seconds: Annotated[int | None, IntegerRange(bits=64, minimum=0)] = None
 
 
 SPECS = {V1: V1Spec, V1ALPHA2: V1alpha2Spec, V1ALPHA1: V1alpha1Spec}
