@@ -1,7 +1,7 @@
-"""The ranks of a job, as this rank sees them, and what it shares with them.
+"""The communicators of a group, who this rank is in it, and the shared memory of its hosts.
 
-A world is made by `init` and given up by `shutdown`; nothing of it outlives that, so another one can follow
-in the same process, and a smaller one can replace it.
+They are made by `init` and given up by `shutdown`; nothing of them outlives that, so others can follow in the
+same process, and smaller ones can replace them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Communicators:
     """The ranks with this local rank on all hosts."""
     ranks: RankLayout
     segments: list[Segment] = field(default_factory=list)
-    """Everything in shared memory that this world allocated and has not given back."""
+    """Everything in shared memory that was allocated and not given back."""
     _allocated: int = 0
 
     def mpi_calls(self, peer_wait: PeerWait) -> MpiCalls:
@@ -67,7 +67,7 @@ class Communicators:
         return MpiCalls(self.mpi, self.comm, peer_wait, polling=polling)
 
     def new_segment(self, nbytes: int) -> Segment | None:
-        """Allocate shared memory on every host, None where one has no room. Collective over the world."""
+        """Allocate shared memory on every host, None where one has no room. Collective."""
         if not enough_memory(self.mpi, self.comm, self.host, nbytes):
             return None
         self._allocated += 1
@@ -76,7 +76,7 @@ class Communicators:
         return segment
 
     def give_back(self, segment: Segment) -> None:
-        """Free one segment that nobody looks at any more. Collective over the world."""
+        """Free one segment that nobody looks at any more. Collective."""
         self.segments.remove(segment)
         segment.free()
 
@@ -104,7 +104,7 @@ def open_communicators(
     ranks_per_host: int | None = None,
     oversubscribed: bool | None = None,
 ) -> Communicators:
-    """Make the communicators of a new world over the ranks of ``comm``. Collective over them.
+    """Make the communicators of a group over the ranks of ``comm``. Collective over them.
 
     ``comm`` goes to the result, which frees it. ``number`` is that of this rank among all, where those of
     ``comm`` are a part of them. ``ranks_per_host`` cuts a host into several. ``oversubscribed`` is known
@@ -144,9 +144,9 @@ def open_communicators(
 def open_shared_flags(
     comms: Communicators, peer_wait: PeerWait, numbers: Sequence[int]
 ) -> SharedFlags | None:
-    """Make the board of this host, None where a host has no room for it. Collective over the world.
+    """Make the flags of this host, None where a host has no room for them. Collective.
 
-    ``numbers`` are those of the world's ranks among all: peers are known by them.
+    ``numbers`` are those of the group's ranks among all: peers are known by them.
     """
     segment = comms.new_segment(PAGE_BYTES)
     if segment is None:
@@ -167,7 +167,7 @@ def open_shared_flags(
 
 
 def checked_ranks(ranks: Sequence[int], comms: Any) -> list[int]:
-    """Return the ranks in order; `ValueError` where they are not some of the world's, or without this one."""
+    """Return the ranks in order; `ValueError` where they are not some of ``world``'s, or without this one."""
     numbers = sorted(ranks)
     if len(set(numbers)) < len(numbers) or numbers[0] < 0 or numbers[-1] >= comms.size:
         raise ValueError(f"hvd.init: {numbers} are not ranks of this job, which has {comms.size}.")

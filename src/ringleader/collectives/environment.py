@@ -1,4 +1,5 @@
-"""What the environment says about the world, before any MPI is loaded. Pure: the environment is passed in."""
+"""What the environment says about the ranks and the engine, before any MPI is loaded. Pure: the environment
+is passed in."""
 
 from __future__ import annotations
 

@@ -38,7 +38,8 @@ def is_transport_error(error: BaseException) -> bool:
 
 
 class WorldError(RuntimeError):
-    """The world of ranks could not be made as the launcher described it (wrong MPI library, wrong size)."""
+    """The group of all ranks could not be made as the launcher described it (wrong MPI library, wrong
+    size)."""
 
 
 class NotInitializedError(HorovodInternalError, ValueError):

@@ -1,6 +1,6 @@
 """Small operations done together: copied into one array, reduced at once, and copied out again.
 
-An exchange of a few KiB costs what it costs to meet, not what its bytes cost. Where several small reductions
+An exchange of a few KiB costs what its barrier costs, not what its bytes cost. Where several small reductions
 are ready at once, those that are alike are packed one behind the other and done as one. The array is
 registered memory, so where ranks share memory it is reduced where it lies.
 """
@@ -26,7 +26,7 @@ class FusionLimits:
     """What is packed. Equal on all ranks."""
 
     small_bytes: int = 128 << 10
-    """A larger array travels alone: meeting costs no more than its two copies would."""
+    """A larger array travels alone: a barrier costs no more than its two copies would."""
     most_bytes: int = 1 << 20
     """So much is packed together at most: it stays in the cache from the first copy to the last."""
 
@@ -40,7 +40,7 @@ class Batch:
     starts: tuple[int, ...]
     """First element of each in the packed array."""
     signature: Signature
-    """What is done: for several, the reduction of the packed array; for one, its own call."""
+    """What is done: for several, the reduction of the packed array; for one, its own."""
 
 
 def plan_batches(calls: Sequence[Signature], limits: FusionLimits) -> tuple[Batch, ...]:

@@ -19,7 +19,7 @@ NAP_SECONDS = 0.001
 
 
 class End(IntEnum):
-    """How a rank left the world."""
+    """How a rank ended."""
 
     FINISHED = 1
     RAISED = 2

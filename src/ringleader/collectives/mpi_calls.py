@@ -1,9 +1,9 @@
 """MPI's collective calls over one communicator, without a wait inside MPI where that would hurt.
 
 A rank that waits inside MPI keeps its processor busy. Where the rank that it waits for needs that processor
-(more ranks than processors, or several hosts on one machine) the wait can last for minutes. A *patient* wire
-begins every call, tests it between short naps, and so also notices a peer that has ended. On one host with a
-processor for each rank the blocking calls are faster.
+(more ranks than processors, or several hosts on one machine) the wait can last for minutes. So where that can
+be, calls *poll*: each is begun, then tested between short naps, which also notices a peer that has ended. On
+one host with a processor for each rank the blocking calls are faster.
 
 Counts in MPI are 32-bit numbers before MPI-4, so that memory of any size travels in pieces.
 """

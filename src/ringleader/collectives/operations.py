@@ -1,12 +1,12 @@
 """What ranks ask of each other, as values. Pure.
 
 A `Signature` says what is to be done (the same for every step of a training, so it is built once and kept); a
-`Work` is one asking for it: the call, a name, and this rank's arrays. Two ranks mean the same operation
-when names are equal; they agree on it when the calls are equal. Both facts are in one 64-bit digest, so
-that in the usual case a comparison of two integers is the whole negotiation.
+`Work` is one submission of it: the signature, a name, and this rank's arrays. Two ranks mean the same
+operation when names are equal; they agree on it when the signatures are equal. Both facts are in one 64-bit
+digest, so that in the usual case a comparison of two integers is the whole negotiation.
 
 Operations that are pending together bring the sum of their digests, which does not depend on the order in
-which a rank asked for them. So the digest of one must not be linear in its call and its name: else two
+which a rank asked for them. So the digest of one must not be linear in its signature and its name: else two
 operations that swapped their names, shapes or reductions would have the same sum.
 """
 
@@ -97,7 +97,7 @@ class Signature:
 
     @classmethod
     def from_list(cls, fields: list[Any]) -> Signature:
-        """Build the call that `as_list` described."""
+        """Build the signature that `as_list` described."""
         kind, dtype, shape, op, root, prescale, postscale, note, device = fields
         return cls(
             kind=kind,
@@ -122,16 +122,16 @@ JOIN = "join.noname"
 
 
 def _bound(signature_digest: int, name_digest: int) -> int:
-    """Return 64 bits that belong to this call under this name: both halves of a 128-bit product."""
+    """Return 64 bits that belong to this signature under this name: both halves of a 128-bit product."""
     product = signature_digest * name_digest
     return (product ^ product >> 64) & MASK
 
 
 class Work:
-    """One operation that this rank asked for: the call, its name, its arrays, and how far it is.
+    """One operation that this rank submitted: the signature, its name, its arrays, and how far it is.
 
-    Not frozen: the engine marks it done. ``array`` is this rank's input; ``out`` receives the result and may
-    be the same array (in place). For kinds whose result size is known only when all ranks are there,
+    Not frozen: the engine says when it is done. ``array`` is this rank's input; ``out`` receives the result
+    and may be the same array (in place). For kinds whose result size is known only when all ranks are there,
     ``out`` is set by the transport. ``alltoall`` has two more: ``splits`` are the rows that go to each rank
     (None: equal parts), and the transport sets ``received`` to the rows that came from each. After ``join``,
     ``out`` is the number of the rank that joined last. ``stream_events`` is for what carries arrays on
@@ -169,7 +169,7 @@ class Work:
         out: Any,
         splits: tuple[int, ...] | None = None,
     ) -> None:
-        """Describe the work. Without a name, the serial number of the call on each rank is the name."""
+        """Describe the work. Without a name, the serial number of the operation on each rank is the name."""
         self.signature = signature
         self.local_name = name
         self.serial = serial
@@ -208,5 +208,5 @@ def unnamed_serial(name: str, signature: Signature) -> int | None:
 
 
 def signature_digest(signature: Signature) -> int:
-    """Return the digest of a call; keep it, it costs microseconds."""
+    """Return the digest of a signature; keep it, it costs microseconds."""
     return digest_of(repr(signature.as_list()))

@@ -14,7 +14,7 @@ class Pending:
     """What one rank has asked for and not got yet."""
 
     entries: tuple[tuple[str, Signature], ...]
-    """Name and call of each operation, in the order in which they were asked for."""
+    """Name and signature of each operation, in the order in which they were submitted."""
     ages: tuple[float, ...] = ()
     """How long ago each of them was asked for, in seconds. Empty: just now."""
     blocked: bool

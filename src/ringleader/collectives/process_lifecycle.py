@@ -127,5 +127,5 @@ class Process:
 
 
 PROCESS = Process()
-"""MPI and the launcher know one world per process, so there is one holder of it."""
+"""MPI and the launcher know one job per process, so there is one holder of its session."""
 atexit.register(PROCESS.leave)  # what is registered early is called late

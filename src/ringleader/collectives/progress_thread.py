@@ -1,4 +1,4 @@
-"""The second thread: goes on with what is pending while the script does something else."""
+"""The progress thread: goes on with what is pending while the script does something else."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 
 class ProgressThread:
-    """A thread that sleeps until rung, then works as long as there is something to do."""
+    """A thread that sleeps until woken, then works as long as there is something to do."""
 
     def __init__(self, work: Callable[[], float], grace: float) -> None:
-        """Take the piece of work; it returns after how many seconds to come again, 0 for when rung.
+        """Take the piece of work; it returns after how many seconds to come again, 0 for when woken.
 
-        ``grace`` is the time from the first ring to the first piece of work. The thread starts when first
+        ``grace`` is the time from the first wake to the first piece of work. The thread starts when first
         needed.
         """
         self._work = work
@@ -42,7 +42,7 @@ class ProgressThread:
                 time.sleep(nap)
                 nap = self._work()
                 if not nap:
-                    # What was asked for before this line rang nobody, so it is looked for once more.
+                    # What was submitted before this line woke nobody, so it is looked for once more.
                     self._awake = False
                     nap = self._work()
                     self._awake = nap > 0

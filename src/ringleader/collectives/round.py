@@ -1,4 +1,4 @@
-"""One round: ranks meet with what each of them has pending, agree on what all can do, and do it.
+"""One round: ranks tell each other what they have pending, agree on what all can do, and do it.
 
     barrier with digest → (where digests differ: lists → `decide`) → execution
 
@@ -74,7 +74,7 @@ class Round:
         self._warn_at = 0.0
 
     def run(self, *, blocked: bool) -> None:
-        """Meet the other ranks once and do what all have asked for; raises what ends the engine."""
+        """Meet the other ranks once and do what all have submitted; raises what ends the engine."""
         queue = self._queue
         works = queue.works.copy()
         if queue.broken:

@@ -137,7 +137,7 @@ class Session:
         return self.registry.remove(number)
 
     def ranks_of(self, comm: Any) -> list[int]:
-        """Return the numbers of a communicator's ranks; `ValueError` where some are not in this world."""
+        """Return the numbers of a communicator's ranks; `ValueError` where some are not in this job."""
         if self.base is None:
             return list(range(comm.size))
         numbers = numbers_in(comm, self.base)

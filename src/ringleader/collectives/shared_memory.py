@@ -21,7 +21,7 @@ class Segment:
     def __init__(self, mpi: Any, node: Any, nbytes: int, *, number: int = 0) -> None:
         """Allocate; collective over the ranks of the host. Each rank's part starts on a page of its own.
 
-        ``number`` tells the segments of a world apart; it is the same on all ranks.
+        ``number`` tells the segments of a group apart; it is the same on all ranks.
         """
         self.number = number
         info = mpi.Info.Create()

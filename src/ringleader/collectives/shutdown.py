@@ -1,4 +1,4 @@
-"""How ranks part: each tells the others how it ends, and waits for them if it can."""
+"""How ranks end: each tells the others how, and waits for them if it can."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class ShutdownBarrier:
         self._ranks = ranks
 
     def meet(self, how: End, flags: SharedFlags | None, *, clean: bool) -> tuple[bool, bool]:
-        """Tell the peers and wait until all of them part too.
+        """Tell the peers and wait until all of them end too.
 
-        Return whether all parted, none by raising, and whether what they own together can be given back:
+        Return whether all did, none by raising, and whether what they own together can be given back:
         that is not so if one of them is not ``clean``, as it left in the middle of an operation. A peer that
-        has gone without parting is not waited for; standard error tells which.
+        has gone without a word is not waited for; standard error tells which.
         """
         if flags:
             flags.announce_end(how)

@@ -1,7 +1,7 @@
 """From what was noted to events of a Chrome trace. Pure.
 
 Format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU, "JSON Array Format":
-events in brackets, of which the last may be missing. Every named operation has a *lane* (a thread in the
+events in brackets, of which the last may be missing. Every named operation has a *track* (a thread in the
 format's words) on which its phases lie in each other:
 
     NEGOTIATE_ALLREDUCE            ALLREDUCE
@@ -27,7 +27,7 @@ from ringleader.collectives.operations import Signature
 WAITING = "WAIT_FOR_RANKS"
 CYCLE = "CYCLE_START"
 MOST_TRACKS = 1000
-"""So many names have a lane of their own; later ones share lanes, so that a script that makes up a new name
+"""So many names have a track of their own; later ones share tracks, so that a script that makes up a new name
 in every step does not make the file, and this process, larger and larger."""
 _QUANTUM = 125
 """Nanoseconds. Times are multiples of it: an eighth of a microsecond is exact in binary, so that phases lie
@@ -48,12 +48,12 @@ class Stage(IntEnum):
 
 
 Note = tuple[int, Stage, str, Signature | None, str | None, int, str]
-"""One turn of one operation: a plain tuple costs least to make. It keeps no array alive.
+"""One stage of one operation: a plain tuple costs least to make. It keeps no array alive.
 
 time        nanoseconds since the trace's zero
-turn        what happened
+stage       what happened
 group       which engine, empty for the one of all ranks
-call        the operation's call, None where it is about no operation
+signature   the operation's, None where it is about no operation
 name        name that the script gave it, or of a phase for `Stage.BEGIN` and `Stage.END`
 serial      stands for the name where there is none
 text        activity for `Stage.EXECUTING`, error for `Stage.FINISHED`
@@ -92,7 +92,7 @@ _WHOLE = (Stage.SUBMITTED, Stage.NEGOTIATING, Stage.EXECUTING, Stage.FINISHED)
 
 
 class ChromeTrace:
-    """The lanes of one process."""
+    """The tracks of one process."""
 
     def __init__(self, pid: int, process: str) -> None:
         """Describe the process: its number in the trace and its name."""
@@ -103,7 +103,7 @@ class ChromeTrace:
         self._at_work: dict[_Key, _Track] = {}
         self._free: dict[tuple[str, str], list[_Track]] = {}
         self._described: dict[int, tuple[Signature, str]] = {}
-        """By identity, as the hash of a call costs more than the description."""
+        """By identity, as the hash of a signature costs more than the description."""
         self._events: list[str] = []
         self._training = self._new("", "training", shared=False)
 
@@ -205,7 +205,7 @@ class ChromeTrace:
         return f'"tensor":"{key.kind}.{name}",{known[1]}'
 
     def _occupy_track(self, key: _Key) -> _Track:
-        """Give an operation the lane of its name, or one that it shares with others in turns."""
+        """Give an operation the track of its name, or one that it shares with others in turns."""
         track = self._named.get(key)
         if track is None and key.name is not None and len(self._named) < MOST_TRACKS:
             track = self._named[key] = self._new(key.group, f"{key.kind}.{key.name}", shared=False)

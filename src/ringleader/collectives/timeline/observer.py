@@ -21,7 +21,7 @@ class Observer(Protocol):
         """Tell that the script asked for the operation."""
 
     def negotiating(self, work: Work) -> None:
-        """Tell that this rank is at the meeting place with it; now it waits for the slowest rank."""
+        """Tell that this rank is at the barrier with it; now it waits for the slowest rank."""
 
     def ready(self, work: Work) -> None:
         """Tell that all ranks are there and agree."""
@@ -33,7 +33,7 @@ class Observer(Protocol):
         """Tell that it is done, or ended with ``work.error``."""
 
     def cycle(self) -> None:
-        """Tell that a meeting of all ranks begins."""
+        """Tell that a round of all ranks begins."""
 
     def begin(self, phase: str) -> None:
         """Tell that something begins that is no operation, such as ``BACKWARD``."""

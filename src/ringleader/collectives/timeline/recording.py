@@ -2,9 +2,10 @@
 
     engine → Observer → notes → a thread of its own → TraceFile
 
-The engine tells its observer each turn that an operation takes; an engine without one pays a comparison
-with None. To note a turn is to append a tuple; everything else (lanes, JSON, the file) is done a few times a
-second by the thread of `trace`. The phases have Horovod's names where Horovod has a name for them.
+The engine tells its observer each stage that an operation goes through; an engine without one pays a
+comparison with None. To note a stage is to append a tuple; everything else (tracks, JSON, the file) is done a
+few times a second by the thread of `trace`. The phases have Horovod's names where Horovod has a name for
+them.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ class Recorder:
         self._note((now(), _FINISHED, self._group, work.signature, work.local_name, work.serial, error))
 
     def cycle(self) -> None:
-        """Note a meeting, where that was asked for."""
+        """Note a round, where that was asked for."""
         if self._marks:
             self._note((now(), Stage.CYCLE, self._group, None, None, 0, ""))
 

@@ -33,7 +33,7 @@ def weights(dots: tuple[float, float, float]) -> tuple[float, float]:
 
 
 class Adasum:
-    """Combines arrays over the ranks of one wire, of which there are a power of two."""
+    """Combines arrays over the ranks of one communicator, of which there are a power of two."""
 
     def __init__(self, mpi_calls: MpiCalls, kernels: Kernels) -> None:
         """Use ``mpi_calls``."""

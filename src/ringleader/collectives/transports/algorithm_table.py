@@ -1,10 +1,11 @@
-"""Which way an array goes, by its size: tables of the sizes at which another way begins to win. Pure.
+"""Which algorithm reduces an array, by its size: tables of the sizes at which another one begins to win.
+Pure.
 
-On one host the table is made from times that were measured once per world; ``--autotune`` tries the values
-next to these during the first steps of a training. There are three ways, and each is the fastest somewhere:
+On one host the table is made from times that were measured once per group; ``--autotune`` tries the values
+next to these during the first steps of a training. There are three, and each is the fastest somewhere:
 
 mpi         one call of MPI's own reduction: nothing else costs as little for a few KiB
-one-shot    every rank lays its array out in shared memory and reduces all of them: one meeting
+one-shot    every rank lays its array out in shared memory and reduces all of them: one barrier
 two-shot    every rank reduces one slice and the others take it from there: least memory traffic
 
 Memory that is shared already (gradients, `registered_empty`) is reduced in place, or by MPI where it is
@@ -19,11 +20,11 @@ from enum import Enum
 from typing import ClassVar, Self
 
 MEASURED_BYTES = (1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10)
-"""Sizes that are measured. Arrays larger than the last one always go in slices."""
+"""Sizes that are measured. Arrays larger than the last one always go two-shot."""
 
 
 class Algorithm(Enum):
-    """How an array is reduced on one host."""
+    """How an array is reduced on one host. See above."""
 
     MPI = "mpi"
     ONE_SHOT = "one-shot"
@@ -55,8 +56,8 @@ class ReducedSizes:
 
 @dataclass(frozen=True, kw_only=True)
 class AlgorithmTable:
-    """Sizes in bytes at which another way begins. Equal on all ranks, or they would wait for each other in
-    different calls."""
+    """Sizes in bytes at which another algorithm begins. Equal on all ranks, or they would wait for each other
+    in different calls."""
 
     candidates: ClassVar[Mapping[str, Sequence[int]]] = {}
     """For each field the values that it may have, ascending."""
@@ -110,11 +111,11 @@ class OneHostTable(AlgorithmTable):
     """Other arrays up to this size are reduced one-shot, longer ones two-shot."""
 
     def registered(self, nbytes: int) -> Algorithm:
-        """Return the way for memory that is shared already."""
+        """Return the algorithm for memory that is shared already."""
         return Algorithm.MPI if nbytes <= self.registered_mpi_bytes else Algorithm.IN_PLACE
 
     def ordinary(self, nbytes: int) -> Algorithm:
-        """Return the way for any other array."""
+        """Return the algorithm for any other array."""
         if nbytes <= self.mpi_bytes:
             return Algorithm.MPI
         return Algorithm.ONE_SHOT if nbytes <= self.one_shot_bytes else Algorithm.TWO_SHOT
@@ -162,7 +163,7 @@ class HierarchicalTable(AlgorithmTable):
 def choose(
     registered: Mapping[int, Mapping[Algorithm, float]], ordinary: Mapping[int, Mapping[Algorithm, float]]
 ) -> OneHostTable:
-    """Return the table for measured times: size in bytes → way → seconds."""
+    """Return the table for measured times: size in bytes → algorithm → seconds."""
     by_mpi = last_won(ordinary, Algorithm.MPI)
     return OneHostTable(
         registered_mpi_bytes=last_won(registered, Algorithm.MPI),
@@ -177,8 +178,8 @@ def last_won(
 ) -> int:
     """Return the largest size up to which ``algorithm`` won at every size, 0 where it lost at the smallest.
 
-    ``over`` are the ways that it must beat, all others by default. One lucky number in the middle of
-    losses does not count: times grow with the size, and so does the lead of the better way.
+    ``over`` are those that it must beat, all others by default. One lucky number in the middle of
+    losses does not count: times grow with the size, and so does the lead of the better one.
     """
     last = 0
     for nbytes in sorted(times):

@@ -1,6 +1,6 @@
-"""Times of the ways an array can go on one host, and the table made from them.
+"""Times of the algorithms by which an array can be reduced on one host, and the table made from them.
 
-A few milliseconds once per world, before the first small gradients or after some small operations. Every rank
+A few milliseconds once per group, before the first small gradients or after some small operations. Every rank
 takes part; the first rank's numbers count for all.
 """
 
@@ -18,11 +18,11 @@ from ringleader.collectives.transports.registered_memory import RegisteredMemory
 from ringleader.collectives.transports.staging_buffers import StagingBuffers
 
 TIMED_BYTES = 512 << 10
-"""Calls of a way that are timed together reduce about so much in all …"""
+"""Calls of an algorithm that are timed together reduce about so much in all …"""
 FEWEST_CALLS, MOST_CALLS = 6, 64
 """… in at least and at most so many calls: the first ones after something else are slower than the rest."""
 ROUNDS = 5
-"""Times of each way, of which the best counts: what disturbed the others is not the way's."""
+"""Times of each algorithm, of which the best counts: what disturbed the others is not its own."""
 DTYPE = "float32"
 
 
@@ -34,8 +34,8 @@ def measure(
     registered: RegisteredMemory,
     plain: MpiTransport,
 ) -> OneHostTable:
-    """Time every way at every size and return the table, equal on all ranks. Collective."""
-    flags.barrier()  # what lies in the slots has been read by all
+    """Time every algorithm at every size and return the table, equal on all ranks. Collective."""
+    flags.barrier()  # what lies in the staging buffers has been read by all
     in_place: dict[int, Mapping[Algorithm, float]] = {}
     ordinary: dict[int, Mapping[Algorithm, float]] = {}
     for nbytes in MEASURED_BYTES:
@@ -61,7 +61,7 @@ def _candidates(
     count: int,
 ) -> tuple[dict[Algorithm, Callable[[], None]], dict[Algorithm, Callable[[], None]]]:
     """Return what is timed for registered memory, and for any other."""
-    call = Signature(kind="allreduce", dtype=DTYPE, shape=(count,))
+    signature = Signature(kind="allreduce", dtype=DTYPE, shape=(count,))
     array = kernels.empty((count,), DTYPE)
     shared = staging.views(DTYPE, count)
     for one in (array, *shared):
@@ -84,14 +84,14 @@ def _candidates(
             direct(array, array)
 
     def one_shot() -> None:
-        staging.stage_one_shot(array, call, count)
+        staging.stage_one_shot(array, signature, count)
         flags.barrier()
         staging.reduce_one_shot(array, DTYPE, count, ReduceOp.SUM, 1.0)
 
     def two_shot() -> None:
-        staging.stage_two_shot(array, call)
+        staging.stage_two_shot(array, signature)
         flags.barrier()
-        staging.reduce_two_shot(array, array, call, ReduceOp.SUM, 1.0)
+        staging.reduce_two_shot(array, array, signature, ReduceOp.SUM, 1.0)
 
     return (
         {Algorithm.MPI: one_call, Algorithm.IN_PLACE: in_place},

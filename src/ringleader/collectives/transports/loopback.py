@@ -1,4 +1,4 @@
-"""The transports that carry nothing: a world of one, and ranks that are kept apart on purpose."""
+"""The transports that carry nothing: for one rank, and for ranks that are kept apart on purpose."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ringleader.collectives.transports.regions import Region, part_of, private_r
 
 
 class LoopbackTransport:
-    """A world of one: every result is this rank's own data."""
+    """One rank: every result is this rank's own data."""
 
     name = "loopback"
 

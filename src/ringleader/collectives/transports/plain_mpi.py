@@ -1,4 +1,4 @@
-"""Plain MPI: for small messages, for worlds without shared memory, and for gather and broadcast everywhere.
+"""Plain MPI: for small messages, for groups without shared memory, and for gather and broadcast everywhere.
 
 MPI's own reduction is used for the element types it knows. Half types, which it does not, go pairwise, and
 so do long arrays between hosts: every rank receives one piece of everybody's array, reduces it in rank order
@@ -47,7 +47,7 @@ class MpiReducer:
     """Reduces arrays in place over one communicator."""
 
     def __init__(self, mpi_calls: MpiCalls, kernels: Kernels, *, between_hosts: bool) -> None:
-        """Use ``mpi_calls``; long arrays ``between_hosts`` go pairwise."""
+        """Use these calls; long arrays ``between_hosts`` go pairwise."""
         self._mpi_calls = mpi_calls
         self._mpi = mpi_calls.mpi
         self._comm = mpi_calls.comm
@@ -168,12 +168,12 @@ class MpiReducer:
 
 
 class MpiTransport:
-    """Carries everything with MPI calls over the whole world."""
+    """Carries everything with MPI calls over the whole group."""
 
     name = "mpi"
 
     def __init__(self, mpi_calls: MpiCalls, kernels: Kernels, *, between_hosts: bool) -> None:
-        """Use ``mpi_calls``; long arrays ``between_hosts`` go pairwise."""
+        """Use these calls; long arrays ``between_hosts`` go pairwise."""
         self.mpi_calls = self._mpi_calls = mpi_calls
         self._mpi = mpi_calls.mpi
         self._kernels = kernels
@@ -266,7 +266,7 @@ class MpiTransport:
             self._kernels.scale(region.mine, factor)
 
     def close(self, *, together: bool) -> None:
-        """Hold nothing but a communicator that belongs to the world."""
+        """Hold nothing but a communicator that belongs to the group."""
 
 
 def plain_op(op: ReduceOp, postscale: float, size: int) -> tuple[ReduceOp, float]:

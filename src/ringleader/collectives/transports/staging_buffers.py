@@ -1,16 +1,16 @@
 """Any array of the script, reduced through shared memory that all ranks of a host see.
 
-Short arrays: every local rank owns two short slots, used in turn. It copies its array into one, the ranks
-meet, and each reduces all slots into its own result. What is written now was last read before the meeting
-that everyone has passed.
+Short arrays go one-shot: every local rank owns two short buffers, used in turn. It copies its array into one,
+the ranks meet at a barrier, and each reduces all buffers into its own result. What is written now was last
+read before the barrier that all ranks have passed.
 
-Long arrays go in pieces through two long slots of each rank, in turns too. A slot has a spot for every local
-rank: in spot ``j`` lies what rank ``j`` is to reduce, and the owner's own spot, which nobody else needs to
-fill, holds the owner's result. So a rank copies the others' slices in, reduces its own slice, and copies the
-others' results out. The three go on at once for three pieces that follow each other, so one meeting per
-piece is enough. Spots are at the same places for all lengths: slices are laid out while the results of the
-array before are still being read, which lie elsewhere. So every array begins with the first slot, and one
-that is no longer than a piece finds it in the cache.
+Long arrays go two-shot, in pieces through two long buffers of each rank, in turns too. A buffer has a section
+for every local rank: in section ``j`` lies what rank ``j`` is to reduce, and the owner's own section, which
+nobody else needs to fill, holds the owner's result. So a rank copies the others' slices in, reduces its own
+slice, and copies the others' results out. The three go on at once for three pieces that follow each other, so
+one barrier per piece is enough. Sections are at the same places for all lengths: slices are laid out while
+the results of the array before are still being read, which lie elsewhere. So every array begins with the
+first buffer, and one that is no longer than a piece finds it in the cache.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from ringleader.collectives.shared_memory import Segment
 from ringleader.collectives.transports.algorithm_table import MEASURED_BYTES
 
 LONG_BUFFER_BYTES = 1 << 20
-"""A long slot, and so the longest piece."""
+"""A long buffer, and so the longest piece."""
 SHORT_BUFFER_BYTES = MEASURED_BYTES[-1]
-"""A short slot."""
+"""A short buffer."""
 STAGING_BYTES = 2 * (LONG_BUFFER_BYTES + SHORT_BUFFER_BYTES)
-"""Memory of each rank for all its slots."""
+"""Memory of each rank for all its buffers."""
 LINE_BYTES = 64
 
 Between = Callable[[Array, str, ReduceOp, float], None]
@@ -48,17 +48,17 @@ class _Layout:
     stop: int
     """Element after its last one."""
     result: Array
-    """This rank's result, in its own slot."""
+    """This rank's result, in its own buffer."""
     before: Sequence[Array]
     """What the local ranks before this one laid out for it."""
     after: Sequence[Array]
     """What those after it laid out."""
     others: Sequence[tuple[int, int, Array, Array]]
-    """Every other slice that is not empty: its edges, its spot in this rank's slot, and its result."""
+    """Every other slice that is not empty: its edges, its section of this rank's buffer, and its result."""
 
 
 class StagingBuffers:
-    """The slots of all local ranks."""
+    """The buffers of all local ranks."""
 
     def __init__(
         self, *, kernels: Kernels, flags: SharedFlags, segment: Segment, me: int, between: Between | None
@@ -78,7 +78,7 @@ class StagingBuffers:
     # short arrays
 
     def stage_one_shot(self, array: Array, signature: Signature, count: int) -> None:
-        """Copy a short array into this rank's slot. May happen before the ranks meet."""
+        """Copy a short array into this rank's buffer. May happen before the ranks meet."""
         kernels = self._kernels
         mine = self.views(signature.dtype, count)[self._me]
         kernels.copy(mine, array)
@@ -91,7 +91,7 @@ class StagingBuffers:
         self._parity ^= 1
 
     def views(self, dtype: str, count: int) -> list[Array]:
-        """Return this turn's slots of all local ranks as arrays of ``count`` elements."""
+        """Return the buffers of all local ranks whose turn it is as arrays of ``count`` elements."""
         key = (self._parity, dtype, count)
         views = self._views.get(key)
         if views is None:
@@ -106,7 +106,7 @@ class StagingBuffers:
     # long arrays
 
     def stage_two_shot(self, source: Array, signature: Signature) -> None:
-        """Copy the first piece's slices for others into this rank's slot, perhaps before the ranks meet."""
+        """Copy the first piece's slices for others into this rank's buffer, perhaps before the ranks meet."""
         count = min(self._kernels.count(source), self._step(signature.dtype))
         self._scatter(source, 0, self._layout(0, signature.dtype, count), signature)
 
