@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from tests.kube.fake import FakeCluster
 from tests.kube.fake.containers import Execution, local_process
-from tests.kube.small_server import run, serve
+from tests.kube.handler_server import run, serve
 
 from ringleader.errors import RefusedError, RequestError
 from ringleader.kube.api_errors import ApiError, UnreachableError

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientSession, WSMsgType, web
-from tests.kube.small_server import client, run, serve
+from tests.kube.handler_server import client, run, serve
 
 from ringleader.kube.api_errors import ApiError, UnreachableError
 from ringleader.kube.api_resources import JOBS, MPIJOBS, NAMESPACES, PODS

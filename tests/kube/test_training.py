@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.kube.training import images
-from tests.kube.training.stage import Stage, opened, until
+from tests.kube.training.training_session import Stage, opened, until
 
 from ringleader.errors import RefusedError
 from ringleader.lab import requirements, saved_state

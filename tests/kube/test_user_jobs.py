@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.kube.fake import FakeCluster
-from tests.kube.user_stage import Command, Operator, on_a_terminal, until
+from tests.kube.user_session import Command, Operator, on_a_terminal, until
 
 Start = Callable[..., Command]
 RUN = ("run", "--on", "kubernetes", "--image", "example.org/train:1", "--name", "train", "-n", "2")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.kube.fake import FakeCluster, StandInOptions
-from tests.kube.user_stage import Command, until
+from tests.kube.user_session import Command, until
 
 from ringleader.mpijob.crd import crd
 

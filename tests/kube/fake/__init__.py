@@ -2,7 +2,7 @@
 
 from tests.kube.fake.cluster import FakeCluster
 from tests.kube.fake.features import Features
-from tests.kube.fake.process import FakeProcess
-from tests.kube.fake.standin import StandInOptions
+from tests.kube.fake.server_process import FakeProcess
+from tests.kube.fake.simulation_settings import StandInOptions
 
 __all__ = ["FakeCluster", "FakeProcess", "Features", "StandInOptions"]

@@ -14,7 +14,7 @@ import threading
 from tests.kube.fake.access import ADMIN_TOKEN
 from tests.kube.fake.cluster import FakeCluster
 from tests.kube.fake.features import Features
-from tests.kube.fake.standin import StandInOptions
+from tests.kube.fake.simulation_settings import StandInOptions
 
 
 def main() -> None:

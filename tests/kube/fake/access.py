@@ -8,9 +8,9 @@ from typing import Any
 
 import orjson
 from tests.kube.fake import kinds
-from tests.kube.fake.answers import Refusal, forbidden, not_found
 from tests.kube.fake.features import Features
 from tests.kube.fake.kinds import Kind
+from tests.kube.fake.refusals import Refusal, forbidden, not_found
 from tests.kube.fake.route import Route
 from tests.kube.fake.store import Document, Store
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from tests.kube.fake import kinds
-from tests.kube.fake.answers import Refusal, forbidden
 from tests.kube.fake.kinds import Kind
 from tests.kube.fake.objects import Objects
+from tests.kube.fake.refusals import Refusal, forbidden
 from tests.kube.fake.store import Collection, Document, Event
 
 

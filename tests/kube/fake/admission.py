@@ -10,8 +10,8 @@ from typing import Any
 import celpy
 import orjson
 from tests.kube.fake import kinds
-from tests.kube.fake.answers import Refusal
 from tests.kube.fake.kinds import Kind
+from tests.kube.fake.refusals import Refusal
 from tests.kube.fake.store import Document, Store
 
 

@@ -6,14 +6,14 @@ import copy
 from typing import Any
 
 import orjson
-from tests.kube.fake.answers import Refusal, bad_request
+from tests.kube.fake.kind_schemas import Shape, shape_of
 from tests.kube.fake.kinds import Kind
 from tests.kube.fake.metadata import timestamp
 from tests.kube.fake.objects import Objects
 from tests.kube.fake.options import WriteOptions
+from tests.kube.fake.refusals import Refusal, bad_request
 from tests.kube.fake.route import Route
 from tests.kube.fake.store import Document
-from tests.kube.fake.types import Shape, shape_of
 
 Path = tuple[Any, ...]
 """Names of fields; items of a list by their keys, as a tuple of pairs."""

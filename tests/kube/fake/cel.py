@@ -10,7 +10,7 @@ from typing import Any
 
 import celpy
 import orjson
-from tests.kube.fake.answers import FieldFault, bad_value
+from tests.kube.fake.refusals import FieldFault, bad_value
 from tests.kube.fake.schema import MISSING, Schema, nodes
 
 _ROOTS = re.compile(r"\b(?:self|oldSelf)\b(?:\.(\w+))?")

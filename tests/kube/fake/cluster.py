@@ -14,7 +14,7 @@ from tests.kube.fake import kinds
 from tests.kube.fake.access import Access
 from tests.kube.fake.accounts import Accounts
 from tests.kube.fake.containers import Containers
-from tests.kube.fake.faults import Faults
+from tests.kube.fake.fault_injection import Faults
 from tests.kube.fake.features import Features
 from tests.kube.fake.garbage import Garbage
 from tests.kube.fake.handles import Handles
@@ -22,9 +22,9 @@ from tests.kube.fake.kinds import Kinds
 from tests.kube.fake.objects import Objects
 from tests.kube.fake.quota import Quota
 from tests.kube.fake.server import Server
-from tests.kube.fake.standin import StandInOptions
-from tests.kube.fake.standin_jobs import JobController
-from tests.kube.fake.standin_kubelet import Kubelet
+from tests.kube.fake.simulated_job_controller import JobController
+from tests.kube.fake.simulated_kubelet import Kubelet
+from tests.kube.fake.simulation_settings import StandInOptions
 from tests.kube.fake.store import Store
 from tests.kube.fake.tls import make as make_tls
 

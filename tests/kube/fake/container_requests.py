@@ -7,9 +7,9 @@ from typing import Any
 
 import orjson
 from aiohttp import WSMsgType, web
-from tests.kube.fake.answers import Refusal, bad_request
 from tests.kube.fake.containers import Containers, Execution, Log
 from tests.kube.fake.objects import Objects
+from tests.kube.fake.refusals import Refusal, bad_request
 from tests.kube.fake.store import Document, Entry
 
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")

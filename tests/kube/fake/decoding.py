@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.kube.fake import built_in, kinds, types
-from tests.kube.fake.answers import bad_request
+from tests.kube.fake import kind_rules, kind_schemas, kinds
 from tests.kube.fake.features import Features
 from tests.kube.fake.kinds import Kind
 from tests.kube.fake.options import WriteOptions
+from tests.kube.fake.refusals import bad_request
 from tests.kube.fake.store import Document
 
 
@@ -24,7 +24,7 @@ def decoded(
     dropped: list[str] = []
     try:
         new = _typed(kind, document, features, dropped)
-    except types.WrongTypeError as error:
+    except kind_schemas.WrongTypeError as error:
         raise bad_request(unreadable(kind, error.go(kind.kind)))
     words = [f'unknown field "{path}"' for path in dropped]
     if words and options.strict and features.strict_fields:
@@ -39,18 +39,18 @@ def unreadable(kind: Kind, words: str) -> str:
 
 def _typed(kind: Kind, document: Document, features: Features, dropped: list[str]) -> Document:
     if kind.custom is not None:
-        metadata = types.metadata_decoder()(document["metadata"], "metadata", dropped)
+        metadata = kind_schemas.metadata_decoder()(document["metadata"], "metadata", dropped)
         new = {**document, "metadata": metadata}
         dropped += kind.custom.take(new, features)
         return new
     new = document
-    decode = types.decoder(kind.api_version, kind.kind)
+    decode = kind_schemas.decoder(kind.api_version, kind.kind)
     if decode is not None and features.built_in_types:
         new = decode(document, "", dropped)
         if not features.unknown_fields:
             new = {**document, "metadata": new["metadata"]}
-    if kind is kinds.SECRET and features.secret_base64 and built_in.bad_base64(new):
-        raise bad_request(unreadable(kind, built_in.bad_base64(new)))
+    if kind is kinds.SECRET and features.secret_base64 and kind_rules.bad_base64(new):
+        raise bad_request(unreadable(kind, kind_rules.bad_base64(new)))
     return new
 
 

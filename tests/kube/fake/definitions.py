@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.kube.fake import cel, schema
-from tests.kube.fake.answers import FieldFault, bad_value, required
 from tests.kube.fake.features import Features
 from tests.kube.fake.kinds import Kind
 from tests.kube.fake.metadata import timestamp
+from tests.kube.fake.refusals import FieldFault, bad_value, required
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tests.kube.fake import kinds
-from tests.kube.fake.answers import conflict
 from tests.kube.fake.features import Features
 from tests.kube.fake.kinds import Kind
 from tests.kube.fake.options import DeleteOptions
+from tests.kube.fake.refusals import conflict
 from tests.kube.fake.store import Document, Entry
 
 

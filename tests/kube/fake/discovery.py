@@ -6,11 +6,11 @@ from typing import Any
 
 import orjson
 from aiohttp import web
-from tests.kube.fake import types
+from tests.kube.fake import kind_schemas
 from tests.kube.fake.access import ANONYMOUS, Access, User
-from tests.kube.fake.answers import Refusal
 from tests.kube.fake.kinds import Kind
 from tests.kube.fake.objects import Objects
+from tests.kube.fake.refusals import Refusal
 
 _HEALTH = ("/healthz", "/livez", "/readyz")
 _AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -37,11 +37,11 @@ def answer(objects: Objects, request: web.BaseRequest, user: User, access: Acces
 
 
 def version() -> dict[str, str]:
-    major, minor, _ = types.VERSION.split(".")
+    major, minor, _ = kind_schemas.VERSION.split(".")
     return {
         "major": major,
         "minor": minor,
-        "gitVersion": f"v{types.VERSION}+fake",
+        "gitVersion": f"v{kind_schemas.VERSION}+fake",
         "gitCommit": "0000000000000000000000000000000000000000",
         "gitTreeState": "clean",
         "buildDate": "2026-01-01T00:00:00Z",
@@ -191,7 +191,7 @@ def _openapi_group(objects: Objects, group: str, version: str) -> dict[str, Any]
     for kind in objects.kinds:
         if (kind.group, kind.version) != (group, version):
             continue
-        name = types.name_of(kind.api_version, kind.kind) or f"{kind.group}.{kind.version}.{kind.kind}"
+        name = kind_schemas.name_of(kind.api_version, kind.kind) or f"{kind.group}.{kind.version}.{kind.kind}"
         mark = {"group": group, "version": version, "kind": kind.kind}
         body = dict(kind.custom.schema) if kind.custom is not None else {"type": "object"}
         schemas[name] = {**body, "x-kubernetes-group-version-kind": [mark]}
@@ -204,7 +204,7 @@ def _openapi_group(objects: Objects, group: str, version: str) -> dict[str, Any]
         paths[f"{prefix}{middle}/{kind.plural}/{{name}}"] = {"put": action, "patch": action}
     return {
         "openapi": "3.0.0",
-        "info": {"title": "Kubernetes", "version": f"v{types.VERSION}"},
+        "info": {"title": "Kubernetes", "version": f"v{kind_schemas.VERSION}"},
         "paths": paths,
         "components": {"schemas": schemas},
     }

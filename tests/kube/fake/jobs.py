@@ -6,8 +6,8 @@ import copy
 from typing import Any
 
 from tests.kube.fake import pods
-from tests.kube.fake.answers import FieldFault, bad_value, forbidden_field, required, unsupported
 from tests.kube.fake.metadata import label_faults
+from tests.kube.fake.refusals import FieldFault, bad_value, forbidden_field, required, unsupported
 
 Document = dict[str, Any]
 UID_LABEL = "batch.kubernetes.io/controller-uid"

@@ -7,9 +7,9 @@ import secrets
 from datetime import UTC, datetime
 from typing import Any
 
-from tests.kube.fake.answers import FieldFault, bad_value, required
 from tests.kube.fake.features import Features
 from tests.kube.fake.kinds import Kind
+from tests.kube.fake.refusals import FieldFault, bad_value, required
 
 LABEL = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
 LABEL_1035 = re.compile(r"^[a-z]([-a-z0-9]*[a-z0-9])?$")

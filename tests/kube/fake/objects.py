@@ -7,9 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.kube.fake import built_in, definitions, deletion, kinds
+from tests.kube.fake import definitions, deletion, kind_rules, kinds
 from tests.kube.fake.admission import Admission, Attempt
-from tests.kube.fake.answers import (
+from tests.kube.fake.decoding import decoded, unreadable
+from tests.kube.fake.features import Features
+from tests.kube.fake.kinds import Kind, Kinds
+from tests.kube.fake.metadata import metadata_faults, suffix, timestamp
+from tests.kube.fake.options import DeleteOptions, WriteOptions
+from tests.kube.fake.refusals import (
     Refusal,
     already_exists,
     bad_request,
@@ -19,11 +24,6 @@ from tests.kube.fake.answers import (
     invalid,
     not_found,
 )
-from tests.kube.fake.decoding import decoded, unreadable
-from tests.kube.fake.features import Features
-from tests.kube.fake.kinds import Kind, Kinds
-from tests.kube.fake.metadata import metadata_faults, suffix, timestamp
-from tests.kube.fake.options import DeleteOptions, WriteOptions
 from tests.kube.fake.store import Collection, Document, Entry, Key, Store
 
 Admit = Callable[[Kind, Document], None]
@@ -70,7 +70,7 @@ class Objects:
         if kind.has_status and self.features.status_isolation:
             new.pop("status", None)
         self._prepare(kind, new, None)
-        strategy = built_in.strategy(kind)
+        strategy = kind_rules.strategy(kind)
         if self.features.built_in_defaults or kind is kinds.NAMESPACE:
             strategy.begin(new)
         self._check(kind, new, None)
@@ -139,14 +139,14 @@ class Objects:
                 raise bad_request(unreadable(kind, "spec is not an object"))
             if "spec" not in new and kind in (kinds.JOB, kinds.POD, kinds.SERVICE):
                 new["spec"] = {}
-            built_in.strategy(kind).prepare(new)
+            kind_rules.strategy(kind).prepare(new)
 
     def _check(self, kind: Kind, new: Document, old: Document | None) -> None:
         found = metadata_faults(kind, new["metadata"], self.features)
         if kind.custom is not None:
             found += kind.custom.faults(new, old, self.features)
         else:
-            found += built_in.strategy(kind).faults(new, old, self.features)
+            found += kind_rules.strategy(kind).faults(new, old, self.features)
         if found:
             raise invalid(kind, new["metadata"].get("name", ""), found)
 
@@ -209,7 +209,7 @@ class Objects:
         if kind.has_generation and self.features.generation and _changed(new, old):
             new["metadata"]["generation"] = old["metadata"].get("generation", 1) + 1
         if subresource == "status":
-            found = built_in.strategy(kind).status_faults(new, old)
+            found = kind_rules.strategy(kind).status_faults(new, old)
             if kind.custom is not None:
                 found += kind.custom.faults(new, old, self.features)
             if found:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tests.kube.fake.answers import Refusal, bad_request
+from tests.kube.fake.refusals import Refusal, bad_request
 
 
 @dataclass(frozen=True, kw_only=True)

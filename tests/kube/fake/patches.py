@@ -6,8 +6,8 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tests.kube.fake.answers import Refusal, bad_request
-from tests.kube.fake.types import Shape
+from tests.kube.fake.kind_schemas import Shape
+from tests.kube.fake.refusals import Refusal, bad_request
 
 
 def merge(target: Any, patch: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.kube.fake.standin import condition
+from tests.kube.fake.simulation_settings import condition
 from tests.kube.fake.store import Document
 
 NODE = "node-"

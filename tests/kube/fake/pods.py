@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tests.kube.fake.answers import FieldFault, bad_value, duplicate, forbidden_field, required, unsupported
 from tests.kube.fake.metadata import LABEL, LABEL_WORDS
+from tests.kube.fake.refusals import FieldFault, bad_value, duplicate, forbidden_field, required, unsupported
 
 Document = dict[str, Any]
 _LISTS = ("initContainers", "containers")

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 from tests.kube.fake import kinds
-from tests.kube.fake.answers import forbidden
 from tests.kube.fake.kinds import Kind
 from tests.kube.fake.objects import Objects
+from tests.kube.fake.refusals import forbidden
 from tests.kube.fake.store import Document
 
 _SCALE = {"m": "1e-3", "k": "1e3", "M": "1e6", "G": "1e9", "T": "1e12"}

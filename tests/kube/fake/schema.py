@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from tests.kube.fake.answers import FieldFault, bad_value, duplicate, required, unsupported
+from tests.kube.fake.refusals import FieldFault, bad_value, duplicate, required, unsupported
 
 Schema = dict[str, Any]
 MISSING = object()

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.kube.fake.answers import bad_request
 from tests.kube.fake.features import Features
 from tests.kube.fake.kinds import Kind
+from tests.kube.fake.refusals import bad_request
 
 Test = Callable[[Mapping[str, str]], bool]
 

@@ -9,18 +9,18 @@ from typing import Any
 
 import orjson
 from aiohttp import web
-from tests.kube.fake import answering, discovery, reads, subresources
+from tests.kube.fake import discovery, lists_and_watches, response_formats, subresources
 from tests.kube.fake.access import Access, User
 from tests.kube.fake.admission import Attempt
-from tests.kube.fake.answers import Refusal, bad_request, not_allowed, unsupported_media
 from tests.kube.fake.apply import apply
 from tests.kube.fake.containers import Containers
-from tests.kube.fake.faults import Fault, Faults
+from tests.kube.fake.fault_injection import Fault, Faults
+from tests.kube.fake.kind_schemas import shape_of
 from tests.kube.fake.objects import Objects
 from tests.kube.fake.options import DeleteOptions, WriteOptions
 from tests.kube.fake.patches import json_patch, merge, strategic
+from tests.kube.fake.refusals import Refusal, bad_request, not_allowed, unsupported_media
 from tests.kube.fake.route import Route, route
-from tests.kube.fake.types import shape_of
 
 _YAML = ("application/yaml", "application/apply-patch+yaml")
 PATCHES = (
@@ -52,9 +52,11 @@ class Server:
         try:
             return await self._answer(request)
         except Refusal as refusal:
-            return answering.refuse(refusal)
+            return response_formats.refuse(refusal)
         except orjson.JSONDecodeError as error:
-            return answering.refuse(bad_request(f"couldn't get version/kind; json parse error: {error}"))
+            return response_formats.refuse(
+                bad_request(f"couldn't get version/kind; json parse error: {error}")
+            )
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         features = self.objects.features
@@ -123,7 +125,7 @@ class Server:
             return self._respond(request, found, entry.encoded)
         options = DeleteOptions.of(request.query, await _body(request) or {}, user.name)
         entry = self.objects.find(found.kind, found.namespace, found.name)
-        return answering.respond(orjson.dumps(self.objects.delete(found.kind, entry, options)))
+        return response_formats.respond(orjson.dumps(self.objects.delete(found.kind, entry, options)))
 
     def _respond(
         self,
@@ -134,14 +136,14 @@ class Server:
         warnings: Sequence[str] = (),
     ) -> web.Response:
         features = self.objects.features
-        how = answering.view(request.headers.get("Accept", ""), features)
-        body = answering.one(found.kind, encoded, how, request.query, features, self.objects.now())
-        return answering.respond(body, status, warnings)
+        how = response_formats.view(request.headers.get("Accept", ""), features)
+        body = response_formats.one(found.kind, encoded, how, request.query, features, self.objects.now())
+        return response_formats.respond(body, status, warnings)
 
     async def _create(self, request: web.BaseRequest, found: Route, user: User) -> web.Response:
         document = await _body(request)
         if found.kind.group == "authorization.k8s.io":
-            return answering.respond(
+            return response_formats.respond(
                 self.access.review(found.kind, document, user, self.objects.features), 201
             )
         self.access.check_escalation(found, document, user, self.objects.features)
@@ -154,9 +156,11 @@ class Server:
     def _list(self, request: web.BaseRequest, found: Route) -> web.Response:
         features, query = self.objects.features, request.query
         collection = self.objects.store.collection(found.kind)
-        page = reads.page(self.objects.store, collection, found.namespace, query, features)
-        how = answering.view(request.headers.get("Accept", ""), features)
-        return answering.respond(answering.many(collection, page, how, query, features, self.objects.now()))
+        page = lists_and_watches.page(self.objects.store, collection, found.namespace, query, features)
+        how = response_formats.view(request.headers.get("Accept", ""), features)
+        return response_formats.respond(
+            response_formats.many(collection, page, how, query, features, self.objects.now())
+        )
 
     async def _change(self, request: web.BaseRequest, found: Route, user: User) -> web.Response:
         options = WriteOptions.of(request.query, request.headers.get("User-Agent", ""), user.name)
@@ -202,32 +206,38 @@ class Server:
             raise not_allowed()
         body = await _body(request) or {}
         collection = self.objects.store.collection(found.kind)
-        page = reads.page(self.objects.store, collection, found.namespace, request.query, features)
+        page = lists_and_watches.page(
+            self.objects.store, collection, found.namespace, request.query, features
+        )
         options = DeleteOptions.of(request.query, body, user.name)
         for entry in page.entries:
             self.objects.delete(found.kind, entry, options)
-        return answering.respond(reads.encoded_list(collection, page, features))
+        return response_formats.respond(lists_and_watches.encoded_list(collection, page, features))
 
     async def _watch(self, request: web.BaseRequest, found: Route) -> web.StreamResponse:
         features, query = self.objects.features, request.query
         collection = self.objects.store.collection(found.kind)
-        test = reads.fits(found.kind, query, features)
-        watcher = reads.Watcher(collection, found.namespace, test, features)
-        how = answering.view(request.headers.get("Accept", ""), features)
-        watcher.show = answering.line(found.kind, how, query, features, self.objects.now) or watcher.show
-        reads.begin(self.objects.store, collection, watcher, query, test, found.namespace, features)
-        asked = reads.number(query.get("timeoutSeconds"), "timeoutSeconds")
+        test = lists_and_watches.fits(found.kind, query, features)
+        watcher = lists_and_watches.Watcher(collection, found.namespace, test, features)
+        how = response_formats.view(request.headers.get("Accept", ""), features)
+        watcher.show = (
+            response_formats.line(found.kind, how, query, features, self.objects.now) or watcher.show
+        )
+        lists_and_watches.begin(
+            self.objects.store, collection, watcher, query, test, found.namespace, features
+        )
+        asked = lists_and_watches.number(query.get("timeoutSeconds"), "timeoutSeconds")
         seconds = float(asked or 1800 + secrets.randbelow(1800)) if features.watch_timeout else 3600.0
         bookmark = None
         if query.get("allowWatchBookmarks") in ("true", "1") and features.bookmarks:
-            bookmark = lambda: reads.bookmark(collection, self.objects.store.version)  # noqa: E731
-        response = web.StreamResponse(headers={"Content-Type": answering.JSON})
+            bookmark = lambda: lists_and_watches.bookmark(collection, self.objects.store.version)  # noqa: E731
+        response = web.StreamResponse(headers={"Content-Type": response_formats.JSON})
         place = (found, watcher)
         self.faults.watchers.append(place)
         try:
             with watcher:
                 await response.prepare(request)
-                lines = reads.stream(
+                lines = lists_and_watches.stream(
                     watcher, seconds=seconds, every=self.bookmark_every, bookmark_now=bookmark
                 )
                 async for chunk in lines:

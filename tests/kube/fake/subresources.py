@@ -6,14 +6,14 @@ from typing import Any
 
 import orjson
 from aiohttp import web
-from tests.kube.fake import answering, kinds
-from tests.kube.fake.answers import bad_value, invalid, not_allowed
+from tests.kube.fake import kinds, response_formats
 from tests.kube.fake.container_requests import execute, log
 from tests.kube.fake.containers import Containers
 from tests.kube.fake.kinds import Kind
 from tests.kube.fake.objects import Objects
 from tests.kube.fake.options import DeleteOptions, WriteOptions
 from tests.kube.fake.patches import json_patch, merge
+from tests.kube.fake.refusals import bad_value, invalid, not_allowed
 from tests.kube.fake.route import Route
 from tests.kube.fake.store import Document, Entry
 from tests.kube.fake.tables import path_value
@@ -33,16 +33,16 @@ async def answer(
     if found.subresource == "scale":
         return _scale(objects, request, found, entry, document)
     if found.subresource == "finalize" and request.method == "PUT":
-        return answering.respond(objects.update(found.kind, entry, document, subresource="finalize"))
+        return response_formats.respond(objects.update(found.kind, entry, document, subresource="finalize"))
     if found.subresource == "eviction" and request.method == "POST":
         options = DeleteOptions.of({}, document.get("deleteOptions") or {})
         objects.delete(found.kind, entry, options)
-        return answering.respond(orjson.dumps(_success()), 201)
+        return response_formats.respond(orjson.dumps(_success()), 201)
     if found.subresource == "binding" and request.method == "POST":
         pod = entry.document()
         pod["spec"]["nodeName"] = document["target"]["name"]
         objects.store.write(objects.store.collection(kinds.POD), pod, entry)
-        return answering.respond(orjson.dumps(_success()), 201)
+        return response_formats.respond(orjson.dumps(_success()), 201)
     raise not_allowed()
 
 
@@ -82,7 +82,7 @@ def _scale(
         return web.Response(status=404, text="404 page not found\n")
     present = _scale_document(found.kind, entry.encoded)
     if request.method == "GET":
-        return answering.respond(orjson.dumps(present))
+        return response_formats.respond(orjson.dumps(present))
     if request.method == "PATCH":
         is_json_patch = request.content_type == "application/json-patch+json"
         wanted = json_patch(present, body) if is_json_patch else merge(present, body)
@@ -102,4 +102,4 @@ def _scale(
     document["metadata"]["resourceVersion"] = given or document["metadata"]["resourceVersion"]
     options = WriteOptions.of(request.query, "")
     encoded = objects.update(found.kind, entry, document, options, is_patch=True)
-    return answering.respond(orjson.dumps(_scale_document(found.kind, encoded)))
+    return response_formats.respond(orjson.dumps(_scale_document(found.kind, encoded)))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.kube.fake import FakeCluster
 from tests.kube.fake.containers import Execution, local_process
-from tests.kube.fake.standin_processes import Run, Start
+from tests.kube.fake.simulated_containers import Run, Start
 from tests.kube.fake.store import Document
 from tests.kube.training.images import PROGRAMS, WORK, Image, kept
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.kube.fake import FakeCluster, StandInOptions
-from tests.kube.user_stage import Command, on_a_terminal, until
+from tests.kube.user_session import Command, on_a_terminal, until
 
 Start = Callable[..., Command]
 RUN = ("run", "--on", "pods", "--image", "x", "--name", "train", "-n", "2", "--", "python", "train.py")

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.kube.fake import FakeCluster, StandInOptions
-from tests.kube.fake.standin_processes import Processes
+from tests.kube.fake.simulated_containers import Processes
 from tests.kube.fake.store import Document
 from tests.kube.training import images
-from tests.kube.training.api_door import listen_in, open_door
+from tests.kube.training.api_proxy import listen_in, open_door
 from tests.kube.training.nodes import Nodes
 
 from ringleader.lab.saved_state import Lab

@@ -1,7 +1,7 @@
 """What a cluster's own controllers do to Pods and Jobs, small: how it is set, what Pods ask for.
 
-The Job controller is ``standin_jobs``, scheduler and kubelet are ``standin_kubelet``. A Pod's behaviour comes
-from annotations, or step by step from the test.
+The Job controller is ``simulated_job_controller``, scheduler and kubelet are ``simulated_kubelet``. A Pod's
+behaviour comes from annotations, or step by step from the test.
 """
 
 from __future__ import annotations

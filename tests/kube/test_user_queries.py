@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.kube.fake import FakeCluster
-from tests.kube.user_stage import Command, Operator, until
+from tests.kube.user_session import Command, Operator, until
 
 Start = Callable[..., Command]
 

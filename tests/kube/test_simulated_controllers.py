@@ -11,7 +11,7 @@ from pathlib import Path
 import kubernetes_validate
 import pytest
 from tests.kube.fake import FakeCluster, StandInOptions
-from tests.kube.fake.standin_processes import Processes, Run, Start
+from tests.kube.fake.simulated_containers import Processes, Run, Start
 from tests.kube.fake.store import Document
 
 CONTAINER = {"name": "main", "image": "busybox"}

@@ -7,12 +7,12 @@ import copy
 from collections.abc import Iterable
 
 from tests.kube.fake import kinds
-from tests.kube.fake.answers import Refusal
 from tests.kube.fake.jobs import NAME_LABEL, UID_LABEL
 from tests.kube.fake.metadata import seconds, timestamp
 from tests.kube.fake.objects import Objects
 from tests.kube.fake.options import DeleteOptions
-from tests.kube.fake.standin import StandInOptions, condition, holds
+from tests.kube.fake.refusals import Refusal
+from tests.kube.fake.simulation_settings import StandInOptions, condition, holds
 from tests.kube.fake.store import Collection, Document, Entry, Event, Key
 
 TRACKING = "batch.kubernetes.io/job-tracking"

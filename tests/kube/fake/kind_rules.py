@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.kube.fake import definitions, jobs, kinds, pods
-from tests.kube.fake.answers import FieldFault, bad_value, forbidden_field, required, unsupported
 from tests.kube.fake.features import Features
 from tests.kube.fake.kinds import Kind
 from tests.kube.fake.metadata import label_faults
+from tests.kube.fake.refusals import FieldFault, bad_value, forbidden_field, required, unsupported
 
 Document = dict[str, Any]
 LARGEST = 1024 * 1024

@@ -7,18 +7,18 @@ from collections.abc import Callable
 from typing import Protocol
 
 from tests.kube.fake import kinds, pod_status
-from tests.kube.fake import standin as says
+from tests.kube.fake import simulation_settings as says
 from tests.kube.fake.containers import Containers
 from tests.kube.fake.metadata import seconds, timestamp
 from tests.kube.fake.objects import Objects
-from tests.kube.fake.standin import StandInOptions, annotation, exit_code
+from tests.kube.fake.simulation_settings import StandInOptions, annotation, exit_code
 from tests.kube.fake.store import Collection, Document, Entry, Event, Key
 
 Edit = Callable[[Document], None]
 
 
 class Runner(Protocol):
-    """Starts something real for a Pod; see ``standin_processes``."""
+    """Starts something real for a Pod; see ``simulated_containers``."""
 
     def start(self, pod: Document, ended: Callable[[int], None], started: Callable[[], None]) -> None:
         """Begin: call ``started`` once its containers run and ``ended`` when they have ended."""

@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 from aiohttp import web
 from multidict import CIMultiDict
-from tests.kube.fake.answers import Refusal
 from tests.kube.fake.features import Features
 from tests.kube.fake.kinds import Kind
-from tests.kube.fake.reads import Page, encoded_list
+from tests.kube.fake.lists_and_watches import Page, encoded_list
+from tests.kube.fake.refusals import Refusal
 from tests.kube.fake.store import Collection, Event, framed
 from tests.kube.fake.tables import table
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import orjson
 from tests.kube.fake import selectors
-from tests.kube.fake.answers import Refusal, bad_request, expired, too_old
 from tests.kube.fake.features import Features
 from tests.kube.fake.kinds import Kind
+from tests.kube.fake.refusals import Refusal, bad_request, expired, too_old
 from tests.kube.fake.store import Collection, Entry, Event, Key, Store, framed
 
 Fits = Callable[[Entry], bool]

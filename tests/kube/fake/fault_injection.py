@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.kube.fake.answers import Refusal
 from tests.kube.fake.kinds import Kind
-from tests.kube.fake.reads import Watcher
+from tests.kube.fake.lists_and_watches import Watcher
+from tests.kube.fake.refusals import Refusal
 from tests.kube.fake.route import Route
 from tests.kube.fake.store import Document
 
