@@ -1,4 +1,4 @@
-"""The allocation one stands in: the hosts that Slurm, PBS or LSF gave to the surrounding job. Pure.
+"""The allocation we run in: the hosts that Slurm, PBS or LSF gave to the surrounding job. Pure.
 
 The environment and a function that reads files are handed in. What cannot be understood becomes a fault,
 never an exception: the reader of the fault may not have written the variable, so its value is in the text.
@@ -78,7 +78,7 @@ def expand_counts(text: str) -> tuple[int, ...]:
     for part in text.split(","):
         match = re.fullmatch(r"([0-9]{1,7})(?:\(x([0-9]{1,7})\))?", part.strip())
         if not match or int(match[1]) < 1:
-            raise ValueError(f"{part!r} in {text!r} is no count such as 2 or 2(x3)")
+            raise ValueError(f"{part!r} in {text!r} is not a count such as 2 or 2(x3)")
         times = int(match[2] or 1)
         if len(counts) + times > MOST_HOSTS:
             raise ValueError(f"{text!r} counts more than {MOST_HOSTS} hosts")
@@ -103,7 +103,7 @@ def _ranges(text: str) -> list[str]:
     for part in text.split(","):
         match = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", part)
         if not match:
-            raise ValueError(f"{part!r} is no range such as 01-03")
+            raise ValueError(f"{part!r} is not a range such as 01-03")
         low, high = int(match[1]), int(match[2] or match[1])
         if high < low:
             raise ValueError(f"the range {part!r} runs backwards")
@@ -187,7 +187,7 @@ def gpu_count(text: str) -> int:
     for part in text.split(","):
         match = re.fullmatch(r"(?:[^:,()]+:)?([0-9]{1,6})", part.strip())
         if not match:
-            raise ValueError(f"{part!r} in {text!r} is no number of GPUs such as 4 or h100:4")
+            raise ValueError(f"{part!r} in {text!r} is not a number of GPUs such as 4 or h100:4")
         total += int(match[1])
     if total < 1:
         raise ValueError(f"{text!r} counts no GPU")
@@ -221,7 +221,9 @@ def _lsf(text: str) -> Allocation:
     words = text.split()
     names, counts = words[::2], words[1::2]
     if len(names) != len(counts) or not all(re.fullmatch(r"[1-9][0-9]{0,6}", count) for count in counts):
-        fault = Fault(where="LSB_MCPU_HOSTS", what=f"{text[:200]!r} is no list such as h1 4 h2 4", hint=_OFF)
+        fault = Fault(
+            where="LSB_MCPU_HOSTS", what=f"{text[:200]!r} is not a list such as h1 4 h2 4", hint=_OFF
+        )
         return Allocation(system="LSF", source="LSB_MCPU_HOSTS", faults=(fault,))
     return _named("LSF", "LSB_MCPU_HOSTS", list(zip(names, map(int, counts), strict=True)))
 
@@ -229,7 +231,7 @@ def _lsf(text: str) -> Allocation:
 def _named(system: str, source: str, pairs: list[tuple[str, int]]) -> Allocation:
     """Check the names and join what is named twice."""
     faults = [
-        Fault(where=source, what=f"{name[:80]!r} is no host name", hint=_OFF)
+        Fault(where=source, what=f"{name[:80]!r} is not a host name", hint=_OFF)
         for name, _ in pairs
         if parse_host_list(name).hosts != (Host(name=name, slots=1),)
     ]

@@ -160,11 +160,11 @@ def _name_and_slots(word: str) -> tuple[str, int | None]:
     """Split ``name``, ``name:2``, ``user@name:2``, ``[fe80::1]:2`` or ``fe80::1``."""
     user, at, rest = word.rpartition("@")
     if at and not _USER.fullmatch(user):
-        raise _BadWordError(f"{user!r} is no user name", "write user@host")
+        raise _BadWordError(f"{user!r} is not a user name", "write user@host")
     if rest.startswith("["):
         name, bracket, after = rest[1:].partition("]")
         if not bracket or ":" not in name or (after and not after.startswith(":")):
-            raise _BadWordError(f"{rest!r} is no IPv6 address with slots", "write [fe80::1]:2")
+            raise _BadWordError(f"{rest!r} is not an IPv6 address with slots", "write [fe80::1]:2")
         slots = after[1:] if after else None
     elif rest.count(":") > 1:
         name, slots = rest, None
@@ -181,19 +181,19 @@ def _check_name(name: str) -> None:
         try:
             IPv6Address(name)
         except ValueError:
-            raise _BadWordError(f"{name!r} is no IPv6 address", "write [fe80::1]:2 for 2 slots") from None
+            raise _BadWordError(f"{name!r} is not an IPv6 address", "write [fe80::1]:2 for 2 slots") from None
     elif not name:
         raise _BadWordError("a host's name is missing", "write h1:2")
     elif not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
         raise _BadWordError(
-            f"{name[:80]!r} is no host name", "names hold letters, digits, dots, hyphens, underscores"
+            f"{name[:80]!r} is not a host name", "names hold letters, digits, dots, hyphens, underscores"
         )
 
 
 def _number(text: str, what: str = "slots") -> int:
     """Read a count from 1 to a million."""
     if not (text.isascii() and text.isdigit()):
-        raise _BadWordError(f"{text[:80]!r} is no number of {what}", "write a whole number from 1")
+        raise _BadWordError(f"{text[:80]!r} is not a number of {what}", "write a whole number from 1")
     value = int(text[:20])
     if value < 1:
         raise _BadWordError(

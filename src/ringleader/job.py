@@ -179,7 +179,7 @@ def faults_of(job: Job) -> tuple[Fault, ...]:
     ports = (("--ssh-port", job.ssh.port), ("--master-port", job.master_port))
     for option, port in ports:
         if port is not None and not 1 <= port <= 65535:
-            found.append(Fault(where=option, what=f"{port} is no port number", hint="use 1 to 65535"))
+            found.append(Fault(where=option, what=f"{port} is not a port number", hint="use 1 to 65535"))
     if job.threads is not None and job.threads < 1:
         found.append(Fault(where="--threads", what=f"{job.threads} threads", hint="use at least 1"))
     found += _faults_of_seconds(job)

@@ -52,7 +52,7 @@ class Context:
     """Start, ISO 8601 with the offset from UTC."""
     hosts: tuple[HostContext, ...] = ()
     lab: bool = False
-    """True where the hosts are a lab's: one machine plays them all."""
+    """True where the hosts are a lab's: all hosts share one machine."""
     python: str = ""
     torch: str = ""
     mpi: str = ""

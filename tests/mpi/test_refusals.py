@@ -157,7 +157,11 @@ BAD = {
     "no directory": (("-n", "1", "--workdir", "none", "true"), 2, "there is no"),
     "no MPI there": (("-n", "1", "--mpi", "/none/mpirun", "true"), 2, "there is no program /none/mpirun"),
     "no such MPI": (("-n", "1", "--mpi", "openmp", "true"), 2, "--mpi: 'openmp' is unknown"),
-    "no port": (("-n", "1", "--master-port", "70000", "true"), 2, "--master-port: 70000 is no port number"),
+    "no port": (
+        ("-n", "1", "--master-port", "70000", "true"),
+        2,
+        "--master-port: 70000 is not a port number",
+    ),
     "a taken port": (
         ("-n", "1", "--master-port", "{taken}", "true"),
         2,

@@ -196,7 +196,7 @@ def test_python_that_is_missing_too_old_or_another(bench, ask):
     missing = faults(ask, "h1", python="/no/such/python")["host h1"]
     assert "/no/such/python is not there; found there: /" in missing
     assert "--python" in missing
-    with pytest.raises(RequestError, match="--python: /no/such/python is no Python interpreter"):
+    with pytest.raises(RequestError, match="--python: /no/such/python is not a Python interpreter"):
         ask("localhost", python="/no/such/python")
 
 

@@ -109,7 +109,7 @@ def test_slurms_gpus_that_are_none(text: str) -> None:
     found = find_allocation(TWO | {"SLURM_GPUS_PER_NODE": text}, no_file)
     assert found is not None and found.hosts == ()
     (fault,) = found.faults
-    assert fault.where == "SLURM_GPUS_PER_NODE" and "is no number of GPUs" in fault.what
+    assert fault.where == "SLURM_GPUS_PER_NODE" and "is not a number of GPUs" in fault.what
 
 
 def test_slurms_gpus_that_do_not_share_out() -> None:

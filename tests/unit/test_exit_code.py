@@ -43,7 +43,7 @@ BY_MPI = Cause(why=Why.MPI, at=2.0, text="mpirun ended while ranks were running"
     ("ends", "cause", "mpirun_code", "aborts", "expected"),
     [
         ([end(0), end(1)], None, 0, {}, (0, "")),
-        # A rank that the job ended is no failure; the first in time is.
+        # A rank that the job ended is not a failure; the first in time is.
         ([end(0, 143, **STOPPED), end(1, 7)], RANK, 143, {}, (7, "rank 1")),
         ([end(0, 5, at=2.0), end(1, 7, at=1.0)], RANK, None, {}, (7, "rank 1")),
         ([killed(0, 9), end(1, **STOPPED)], RANK, None, {}, (137, "rank 0")),

@@ -142,8 +142,12 @@ def test_every_fault_of_a_tree_and_its_mounts_is_told_at_once(tmp_path):
     text = "\n".join(said)
     for words in (
         *("'x' is not SRC:DST", "/none: no such file", "every host has its own /etc"),
-        *("every host has its own /run/ringleader", "/b is named twice", "/proc/1 is no place for a mount"),
-        *(f"{LAB}/h1 is no place", "has no sshd", "has no /bin/sh", "symbolic links: proc"),
+        *(
+            "every host has its own /run/ringleader",
+            "/b is named twice",
+            "/proc/1 is not a place for a mount",
+        ),
+        *(f"{LAB}/h1 is not a place", "has no sshd", "has no /bin/sh", "symbolic links: proc"),
         "/usr/lib is a symbolic link",
     ):
         assert words in text, text
@@ -159,7 +163,7 @@ def test_a_root_that_is_none(root, what):
 def test_a_file_is_no_root(tmp_path):
     (tmp_path / "rootfs.tar").touch()
     (said,) = _whats(str(tmp_path / "rootfs.tar"))
-    assert "is no directory" in said
+    assert "is not a directory" in said
 
 
 def test_what_is_found_in_a_tree(tmp_path):

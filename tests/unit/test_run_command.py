@@ -36,7 +36,7 @@ def test_all_faults_are_told_at_once(capsys: pytest.CaptureFixture[str], tmp_pat
     hosts.write_text("h1 slots=2\nh2 slots=none\n")
     code, out, err = run(capsys, "-n", "0", "--hostfile", str(hosts), "--bind", "x", "true")
     assert (code, out) == (2, "")
-    assert f"ringleader: {hosts}:2: 'none' is no number of slots" in err
+    assert f"ringleader: {hosts}:2: 'none' is not a number of slots" in err
     assert "ringleader: -n: 0 ranks asked for" in err
     assert "ringleader: --bind: 'x' is unknown" in err
 

@@ -72,7 +72,7 @@ def rootfs_boot_script(spec: LabSpec, tree: Rootfs, number: int, directory: str)
     """Return the script that turns fresh network, mount, UTS and IPC namespaces into a host of that tree.
 
     What the host writes lies in memory and ends with it. Where the kernel can't lay an overlay on the tree
-    (one that is an overlay of overlays already), the tree is there read-only, with an own ``/etc``.
+    (one that is an overlay of overlays already), the tree is there read-only, with its own ``/etc``.
     """
     own = f"{directory}/h{number}"
     name = spec.host_names[number - 1]
@@ -137,7 +137,7 @@ def rootfs_first_script(number: int, directory: str, *, sshd: str) -> str:
     """Return the script that becomes a host's process 1: its own /proc, the tree as root, sshd in its place.
 
     The new root is moved over the old one: pivot_root would need the tree's own umount for the old one. The
-    machine's tree has no path any more, though root on a host could dig it out: a lab is no sandbox.
+    machine's tree has no path any more, though root on a host could dig it out: a lab is not a sandbox.
     """
     own = f"{directory}/h{number}"
     command = f"{quote(sshd)} -D -f {own}/sshd_config -E {own}/sshd.log"

@@ -115,7 +115,7 @@ def inside(namespaces: tuple[str, ...]) -> dict[str, tuple[Inside, ...]]:
 
 
 def _identity(namespace: Path) -> tuple[int, int]:
-    """Device and inode: a file that a restart of the machine left in ``/run/netns`` is no namespace."""
+    """Device and inode: a file that a restart of the machine left in ``/run/netns`` is not a namespace."""
     found = namespace.stat()
     return found.st_dev, found.st_ino
 

@@ -27,7 +27,7 @@ class Remains:
 
 
 def kill_step(processes: tuple[int, ...]) -> Command:
-    """Return the step that ends these processes; one that is gone by itself is no failure."""
+    """Return the step that ends these processes; one that is gone by itself is not a failure."""
     return Command(argv=("kill", "-KILL", *map(str, processes)), may_fail=True)
 
 

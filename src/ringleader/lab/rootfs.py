@@ -95,7 +95,7 @@ def bind_faults(binds: tuple[Bind, ...], *, lab_directory: str) -> list[Fault]:
         if bind.target in OWN_PLACES or f"{lab_directory}/".startswith(f"{bind.target}/"):
             faults.append(_bind_fault(f"every host has its own {bind.target}", "mount it somewhere below"))
         elif f"{bind.target}/".startswith((f"{lab_directory}/", "/proc/", "/sys/")):
-            faults.append(_bind_fault(f"{bind.target} is no place for a mount", "for example DIR:/data"))
+            faults.append(_bind_fault(f"{bind.target} is not a place for a mount", "for example DIR:/data"))
         elif bind.target in seen:
             faults.append(_bind_fault(f"{bind.target} is named twice", "each --bind has a place of its own"))
         seen.add(bind.target)

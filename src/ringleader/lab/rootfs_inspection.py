@@ -83,7 +83,7 @@ def rootfs_faults(tree: Rootfs, *, lab_directory: str) -> list[Fault]:
         if not Path(bind.source).exists()
     ]
     if not top.is_dir():
-        what = f"{tree.path} is no directory" if top.exists() else f"{tree.path}: no such directory"
+        what = f"{tree.path} is not a directory" if top.exists() else f"{tree.path}: no such directory"
         return [*faults, Fault(where="--root", what=what, hint="an image's tree, unpacked")]
     if top == Path("/"):
         return [*faults, Fault(where="--root", what="/ is the machine's own", hint="leave --root out")]

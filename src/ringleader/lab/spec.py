@@ -40,7 +40,7 @@ class LabSpec:
     subnet: str = "10.213.0.0/24"
     """IPv4 network of the lab: hosts count from its first address, the head has its last one."""
     private_tmp: bool = False
-    """Give each host an own empty ``/tmp``; otherwise it is the machine's, like a shared file system."""
+    """Give each host its own empty ``/tmp``; otherwise it is the machine's, like a shared file system."""
     tree: Rootfs | None = None
     """Root file system of the hosts; ``None``: the machine's own."""
 
@@ -87,7 +87,7 @@ def parse_rate(text: str) -> int:
     """Return bit/s for ``8gbit``, ``500mbit``, ``25Gbit/s``, ``1.5 Gbps``; ValueError where it is none."""
     match = _RATE.fullmatch(text.strip())
     if not match:
-        raise ValueError(f"{text!r} is no rate")
+        raise ValueError(f"{text!r} is not a rate")
     return round(float(match[1]) * _SCALE[match[2].lower()])
 
 
@@ -105,7 +105,7 @@ def parse_latency(text: str) -> float:
         return 0.0
     match = _LATENCY.fullmatch(text.strip())
     if not match:
-        raise ValueError(f"{text!r} is no time")
+        raise ValueError(f"{text!r} is not a time")
     return float(match[1]) * _SECONDS[match[2].lower()]
 
 
@@ -168,7 +168,7 @@ def spec_of(
 def _name_fault(name: str) -> Fault:
     return Fault(
         where="--name",
-        what=f"{name!r} is no name for a lab",
+        what=f"{name!r} is not a name for a lab",
         hint=f"use 1 to {MAX_NAME} lower-case letters and digits, a letter first",
     )
 
@@ -180,7 +180,9 @@ def _count_faults(*, hosts: int, slots: int, ssh_port: int) -> list[Fault]:
     if not 1 <= slots <= MAX_SLOTS:
         faults.append(Fault(where="--slots", what=f"{slots} slots", hint=f"use 1 to {MAX_SLOTS}"))
     if not 1 <= ssh_port <= 65535:
-        faults.append(Fault(where="--ssh-port", what=f"{ssh_port} is no port number", hint="use 1 to 65535"))
+        faults.append(
+            Fault(where="--ssh-port", what=f"{ssh_port} is not a port number", hint="use 1 to 65535")
+        )
     return faults
 
 

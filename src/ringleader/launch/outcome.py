@@ -53,7 +53,7 @@ class RankEnd:
     at: float
     """Seconds from the job's start to this rank's end, by the launcher's clock."""
     stopped: str = ""
-    """Who ended it, where it did not end by itself (``ringleader``, the MPI); then it is no failure."""
+    """Who ended it, where it did not end by itself (``ringleader``, the MPI); then it is not a failure."""
     orphaned: bool = False
     """True where it ended by itself, but after the MPI that started it had ended."""
     reason: str = ""

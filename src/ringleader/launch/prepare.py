@@ -63,7 +63,7 @@ class Prepared:
             self.ssh.close()
 
     def mpirun_environment(self, *, port: int | str, token: str) -> dict[str, str]:
-        """Return mpirun's whole environment: the caller's without strangers' directions, and ours.
+        """Return mpirun's whole environment: the caller's without anybody else's directions, and ours.
 
         ``port``: where the launcher listens. ``token``: the job's secret.
         """

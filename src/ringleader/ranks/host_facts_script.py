@@ -176,7 +176,7 @@ def _installed_agent() -> Path:
 
     site.main()  # this program runs with -S, which a usual installation cannot be found under
     site.addsitedir(site.getusersitepackages())
-    # Not importlib.util.find_spec: this program itself stands in sys.modules under the name.
+    # Not importlib.util.find_spec: this program itself is in sys.modules under the name.
     for finder in sys.meta_path:
         found = finder.find_spec("ringleader", None)
         for place in (found.submodule_search_locations or ()) if found else ():

@@ -132,7 +132,7 @@ def _is_job(name: str) -> bool:
 def _remove_tree(path: str) -> None:
     """Remove a directory of ours and everything in it, as far as possible; links are not followed.
 
-    ``shutil.rmtree`` also minds strangers who exchange directories meanwhile; nobody else can enter these.
+    ``shutil.rmtree`` also minds others who exchange directories meanwhile; nobody else can enter these.
     """
     with suppress(OSError):
         for entry in os.scandir(path):

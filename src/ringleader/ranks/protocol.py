@@ -23,7 +23,7 @@ MESSAGE, STDOUT, STDERR, STDIN, BLOB = range(5)
 
 _HEADER = Struct("!IB")
 LARGEST = 8 * 1024 * 1024
-"""Bytes in one frame at most: anything larger is a stranger's or a broken stream, not one of ours."""
+"""Bytes in one frame at most: anything larger is from somebody else or a broken stream, not one of ours."""
 PIECE = 256 * 1024
 """Bytes in one frame of a long stream."""
 LOST_AFTER = 10.0

@@ -134,7 +134,7 @@ class RankPipes:
             self._report_buffer = b""
         for line in lines:
             with suppress(protocol.ProtocolError):
-                words = protocol.read_message(line)  # what is no JSON object goes no further
+                words = protocol.read_message(line)  # what is not JSON object goes no further
                 if words.get("kind") == "failing":
                     self.failing.append(words)
                     continue

@@ -45,7 +45,7 @@ def failed(error: Exception) -> dict[str, Any]:
     words = "".join(traceback.format_exception_only(error)).strip()
     try:
         travels = cloudpickle.dumps(error)
-        pickle.loads(travels)  # an exception with an own __init__ may go in and not come out
+        pickle.loads(travels)  # an exception with its own __init__ may go in and not come out
     except Exception:
         travels = None
     return {"error": travels, "words": words, "traceback": text}

@@ -1,4 +1,4 @@
-"""Starting the user's command: in an own process group, on its cores, in its directory, and mortal with us.
+"""Starting the user's command: in its own process group, on its cores, in its directory, and mortal with us.
 
 Plain classes instead of dataclasses, whose import would cost every agent 10 ms.
 """

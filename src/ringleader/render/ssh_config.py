@@ -60,7 +60,7 @@ def ssh_config_text(
         f"    ControlPath {quoted(control_dir.replace('%', '%%') + '/%C')}",
         f"    ControlPersist {persist}",
     ]
-    # Include stands in a Host block that always matches: it would be skipped inside one that does not.
+    # Include is in a Host block that always matches: it would be skipped inside one that does not.
     lines += [f"    Include {_included(path)}" for path in (user_config, system_config) if path is not None]
     return "\n".join(lines) + "\n"
 

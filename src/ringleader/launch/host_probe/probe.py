@@ -165,7 +165,7 @@ def local_answer(
         code = "import platform; print(platform.python_version())"
         version = hardware.output([job.python, "-I", "-S", "-c", code]).strip() if takes_ranks else ""
         if takes_ranks and not version[:1].isdigit():
-            what = f"{job.python} is no Python interpreter on this machine"
+            what = f"{job.python} is not a Python interpreter on this machine"
             raise RequestError(Fault(where="--python", what=what, hint="give the full path of one"))
         answer["python"] = [job.python, version]
     return answer

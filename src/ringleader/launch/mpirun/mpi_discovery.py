@@ -206,7 +206,7 @@ def _version_text(mpirun: Path, environ: Mapping[str, str]) -> str:
 
 
 def family_of(text: str) -> tuple[Family | None, str]:
-    """Return family and version from what ``mpirun --version`` printed; ``(None, "")`` for a stranger."""
+    """Return family and version from what ``mpirun --version`` printed; ``(None, "")`` for anything else."""
     open_mpi = re.search(r"\((?:Open MPI|OpenRTE|PRRTE)\)\s+([0-9][\w.]*)", text)
     if open_mpi:
         major = int(open_mpi[1].partition(".")[0])

@@ -29,7 +29,7 @@ class Outlet(Protocol):
 
 
 class DirectOutlet:
-    """An outlet that writes at once, for streams that are no descriptors (a notebook, a test)."""
+    """An outlet that writes at once, for streams that have no descriptor (a notebook, a test)."""
 
     def __init__(self, sink: Sink) -> None:
         """Each put is flushed."""

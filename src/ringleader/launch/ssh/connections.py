@@ -1,6 +1,6 @@
 """One job's connections to its hosts: opened once, shared by probe and MPI launcher, then closed.
 
-OpenSSH itself shares the connections (ControlMaster). Everything it is to do stands in one configuration
+OpenSSH itself shares the connections (ControlMaster). Everything it is to do is in one configuration
 file of the job, so that the MPI needs to be told only ``ssh -F FILE``.
 """
 
@@ -208,7 +208,7 @@ def check_files(ssh: Ssh) -> None:
     faults = [
         Fault(where=option, what=f"there is no file {path}", hint="check the path")
         for option, path in given
-        if path is not None and not os.path.isfile(os.path.expanduser(path))  # noqa: PTH111, PTH113 - an endless name is no file either
+        if path is not None and not os.path.isfile(os.path.expanduser(path))  # noqa: PTH111, PTH113 - an endless name is not a file either
     ]
     if faults:
         raise RequestError(faults)

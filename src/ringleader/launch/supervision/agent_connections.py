@@ -161,7 +161,7 @@ class AgentServer:
             connection.handshake[protocol.NONCE : length],
         )
         if not protocol.proves(self._token, "agent", connection.challenge + theirs, answer):
-            raise protocol.ProtocolError("a stranger")
+            raise protocol.ProtocolError("a connection without the token")
         connection.proven = True
         self._unproven.pop(connection, None)
         self.send(connection, protocol.proof(self._token, "launcher", theirs + connection.challenge))

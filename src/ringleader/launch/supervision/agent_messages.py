@@ -206,7 +206,7 @@ class AgentMessages:
         self._done(state)
         if state.end is None:
             reason = "its host is silent" if connection.silent else "its agent is gone without a word"
-            # Who ends because the job does is no failure; otherwise its silence is one.
+            # Who ends because the job does is not a failure; otherwise its silence is one.
             ours = job.cause is not None and job.cause.why not in (Why.MPI, Why.LOST)
             state.end = job.unknown_end(state, reason, stopped="ringleader" if ours else "")
             job.notices.add(state)

@@ -2,7 +2,7 @@
 the end of a script by an exception is told at once. With ``--as-horovod`` the name ``horovod`` stands for
 ``ringleader``.
 
-It stands in front of PYTHONPATH, so the environment's own ``sitecustomize`` is looked up behind it and run.
+It comes first in PYTHONPATH, so the environment's own ``sitecustomize`` is looked up behind it and run.
 """
 
 from __future__ import annotations
