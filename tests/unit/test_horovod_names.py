@@ -13,32 +13,64 @@ import ringleader.torch as hvd
 from ringleader.common import util
 from ringleader.common.basics import HorovodBasics
 
-PATHS = (
-    "common",
-    "common.basics",
-    "common.exceptions",
-    "common.process_sets",
-    "common.util",
-    "torch",
-    "torch.compression",
-    "torch.functions",
-    "torch.mpi_ops",
-    "torch.optimizer",
-    "torch.sync_batch_norm",
+OPERATIONS = (
+    "allreduce allreduce_ allreduce_async allreduce_async_ grouped_allreduce grouped_allreduce_ "
+    "grouped_allreduce_async grouped_allreduce_async_ sparse_allreduce_async allgather allgather_async "
+    "grouped_allgather grouped_allgather_async broadcast broadcast_ broadcast_async broadcast_async_ "
+    "alltoall alltoall_async reducescatter reducescatter_async grouped_reducescatter "
+    "grouped_reducescatter_async join barrier poll synchronize Average Sum Adasum Min Max Product "
 )
+BASICS = (
+    "init shutdown is_initialized size rank local_size local_rank cross_size cross_rank "
+    "mpi_threads_supported mpi_enabled mpi_built gloo_enabled gloo_built nccl_built ddl_built ccl_built "
+    "cuda_built rocm_built is_homogeneous start_timeline stop_timeline "
+)
+SETS = "ProcessSet global_process_set add_process_set remove_process_set "
+NAMES = {
+    "common": "",
+    "common.basics": "HorovodBasics",
+    "common.exceptions": "HorovodInternalError HorovodVersionMismatchError HostsUpdatedInterrupt",
+    "common.process_sets": SETS,
+    "common.util": "check_extension check_installed_version extension_available gpu_available mpi_built "
+    "gloo_built nccl_built ddl_built ccl_built env num_rank_is_power_2 split_list is_iterable "
+    "get_average_backwards_compatibility_fun is_version_greater_equal_than",
+    "runner": "run",
+    "runner.util": "",
+    "runner.util.threads": "in_thread",
+    "torch": OPERATIONS
+    + BASICS
+    + SETS
+    + "Compression DistributedOptimizer SyncBatchNorm broadcast_parameters broadcast_optimizer_state "
+    "broadcast_object allgather_object HorovodInternalError",
+    "torch.compression": "Compression Compressor NoneCompressor FP16Compressor",
+    "torch.functions": "broadcast_parameters broadcast_optimizer_state broadcast_object allgather_object",
+    "torch.mpi_ops": OPERATIONS
+    + BASICS
+    + SETS
+    + "_basics Compression HorovodInternalError handle_average_backwards_compatibility HorovodAllreduce "
+    "HorovodGroupedAllreduce HorovodAllgather HorovodGroupedAllgather HorovodBroadcast HorovodAlltoall "
+    "HorovodReducescatter HorovodGroupedReducescatter",
+    "torch.optimizer": "DistributedOptimizer",
+    "torch.sync_batch_norm": "SyncBatchNorm",
+}
+"""Horovod's path → the names that scripts import from there."""
 
 
 @pytest.mark.process
-def test_every_path_is_the_same_module_and_is_loaded_once() -> None:
+def test_every_path_has_its_names_and_is_one_module_with_ours() -> None:
     code = f"""
 import importlib, sys, ringleader.alias
 ringleader.alias.install()
-for path in {PATHS!r}:
+for path, names in {NAMES!r}.items():
     theirs, ours = importlib.import_module("horovod." + path), importlib.import_module("ringleader." + path)
     assert theirs is ours, path
+    missing = [name for name in names.split() if not hasattr(theirs, name)]
+    assert not missing, (path, missing)
 from horovod.common.process_sets import ProcessSet
 import ringleader.common.process_sets as sets
 assert ProcessSet is sets.ProcessSet
+import horovod.torch as hvd, horovod.torch.mpi_ops as ops
+assert all(getattr(hvd, name) is getattr(ops, name) for name in {OPERATIONS + BASICS + SETS!r}.split())
 print(sum(name.endswith("torch.mpi_ops") for name in sys.modules))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=90)
