@@ -70,6 +70,15 @@ def test_the_first_failure_is_told_last_and_written_down(place: Path) -> None:
     assert outcome["ranks"][0]["stopped"]
 
 
+def test_json_has_standard_output_to_itself_and_only_chosen_ranks_are_shown(place: Path) -> None:
+    (place / "ringleader.toml").write_text('[run]\nshow-ranks = "1"\n')
+    seen = "echo out $RANK; env | grep -c ^RINGLEADER_OPT"
+    done = run("-x", "RINGLEADER_DEADLINE=60", "--json", "--", "sh", "-c", f"{seen}; true", cwd=place)
+    assert done.returncode == 0
+    assert done.stderr == "[1] out 1\n[1] 0\n"
+    assert json.loads(done.stdout)["exit_code"] == 0
+
+
 def test_rank_0_reads_our_input(place: Path) -> None:
     done = run("sh", "-c", "cat", cwd=place, stdin="one\ntwo\n")
     assert (done.returncode, done.stdout, done.stderr) == (0, "[0] one\n[0] two\n", "")

@@ -17,10 +17,10 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from ringleader.cli.command import options_of
 from ringleader.cli.main import ringleader
 from ringleader.cli.operator import run
 from ringleader.cli.operator.run import OperatorOptions, settings_of, terms_of
+from ringleader.cli.typed_command import options_of
 from ringleader.controller.runtime.leader_election import lease_name
 from ringleader.errors import RequestError
 from ringleader.mpijob.parser import read

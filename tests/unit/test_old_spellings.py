@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 import pytest
 
-from ringleader.cli.command import Option, full_help
 from ringleader.cli.json_output import JobJsonOptions, JsonOptions
 from ringleader.cli.main import main, ringleader
+from ringleader.cli.typed_command import Option, full_help
 from ringleader.errors import RequestError
 
 OLD = [

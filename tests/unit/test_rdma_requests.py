@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from ringleader.cli.kubernetes.job_request import request_of
+from ringleader.cli.kubernetes.job_from_options import request_of
 from ringleader.cli.options.host_options import Faults
 from ringleader.cli.options.kubernetes_options import JobOptions
 from ringleader.errors import RequestError

@@ -64,7 +64,7 @@ def test_help_loads_no_command() -> None:
         "ringleader.cli.interrupts",
         "ringleader.cli.lazy_group",
         "ringleader.cli.main",
-        "ringleader.cli.standard_streams",
+        "ringleader.cli.stdout_errors",
         "ringleader.errors",
     }
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 import click
 
-from ringleader.cli.command import Command
 from ringleader.cli.configuration import Configuration, Setting
 from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
+from ringleader.cli.typed_command import Command
 from ringleader.errors import RequestError
 
 HELP = """Show the defaults of options that are in force, and from where.

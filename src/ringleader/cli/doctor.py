@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ringleader.cli.command import Command, Option
 from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
 from ringleader.cli.options.option_checks import FiniteRange, unwritable, write_text
 from ringleader.cli.terminal_progress import ProgressLine
+from ringleader.cli.typed_command import Command, Option
 from ringleader.errors import Fault, RequestError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ringleader.cli.command import Option
+from ringleader.cli.typed_command import Option
 from ringleader.errors import Fault, RefusedError, RequestError
 
 STANDARD_OUTPUT = "-"

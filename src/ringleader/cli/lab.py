@@ -10,9 +10,9 @@ from typing import NoReturn
 
 import click
 
-from ringleader.cli.command import Command, Option
 from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
 from ringleader.cli.terminal_progress import ProgressLine
+from ringleader.cli.typed_command import Command, Option
 from ringleader.errors import Fault, LabError, RequestError
 from ringleader.lab import down as lab_down
 from ringleader.lab import fault_injection, host_shell, host_status, kernel_state, requirements, saved_state

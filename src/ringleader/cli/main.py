@@ -12,7 +12,7 @@ from typing import ClassVar
 import click
 
 from ringleader import __version__
-from ringleader.cli import interrupts, standard_streams
+from ringleader.cli import interrupts, stdout_errors
 from ringleader.cli.configuration import PREFIX, Configuration
 from ringleader.cli.lazy_group import LazyGroup, Table
 from ringleader.errors import Fault, OutputError, RefusedError, RequestError, RingleaderError, shortened
@@ -78,7 +78,7 @@ def ringleader() -> None:
 def main(argv: list[str] | None = None) -> None:
     """Run the command line; errors become messages and exit codes, never tracebacks."""
     open_closed_streams()
-    standard_streams.guard()
+    stdout_errors.guard()
     code = _guarded(argv)
     try:
         sys.stdout.flush()

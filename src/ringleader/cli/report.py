@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 
 from ringleader.bench import store
-from ringleader.cli.command import Command, Option
 from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, opened
+from ringleader.cli.typed_command import Command, Option
 from ringleader.errors import Fault, RefusedError, RequestError
 from ringleader.report import compare as side_by_side
 from ringleader.report import table

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ringleader.cli.command import Command, Option
 from ringleader.cli.image.build_display import BuildDisplay
 from ringleader.cli.image.recipe_options import (
     NO_CHECK,
@@ -24,6 +23,7 @@ from ringleader.cli.image.recipe_options import (
 from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
 from ringleader.cli.json_output import opened as opened_file
 from ringleader.cli.options.option_checks import FiniteRange, unwritable, write_text
+from ringleader.cli.typed_command import Command, Option
 from ringleader.errors import Fault, RefusedError, RequestError
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ringleader.cli.command import Command, Option
 from ringleader.cli.image.recipe_options import (
     RECIPE_OPTIONS,
     RecipeOptions,
@@ -16,6 +15,7 @@ from ringleader.cli.image.recipe_options import (
     opened,
 )
 from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
+from ringleader.cli.typed_command import Command, Option
 from ringleader.errors import Fault, RequestError
 
 if TYPE_CHECKING:

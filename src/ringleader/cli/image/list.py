@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ringleader.cli.command import Command
 from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
+from ringleader.cli.typed_command import Command
 
 if TYPE_CHECKING:
     from ringleader.images.recipe import Recipe

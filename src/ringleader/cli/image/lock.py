@@ -8,7 +8,6 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ringleader.cli.command import Command, Option
 from ringleader.cli.image.recipe_options import (
     NO_CHECK,
     RECIPE,
@@ -18,6 +17,7 @@ from ringleader.cli.image.recipe_options import (
     refuse_what_clashes,
 )
 from ringleader.cli.options.option_checks import FiniteRange, unwritable, write_text
+from ringleader.cli.typed_command import Command, Option
 from ringleader.errors import RequestError
 
 HELP = """Write down every Python package that a recipe comes to, with version and hash.

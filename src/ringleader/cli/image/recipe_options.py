@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from ringleader.cli.command import Option
+from ringleader.cli.typed_command import Option
 from ringleader.errors import Fault, RequestError
 from ringleader.text_files import read_bytes
 

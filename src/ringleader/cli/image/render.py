@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ringleader.cli.command import Command, Option
 from ringleader.cli.image.recipe_options import (
     NO_CHECK,
     RECIPE,
@@ -20,6 +19,7 @@ from ringleader.cli.image.recipe_options import (
     refuse_what_clashes,
 )
 from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
+from ringleader.cli.typed_command import Command, Option
 
 if TYPE_CHECKING:
     from ringleader.images.instructions import Image

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ringleader.cli.command import Command, Option
 from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
+from ringleader.cli.typed_command import Command, Option
 from ringleader.errors import Fault, RequestError
 
 if TYPE_CHECKING:

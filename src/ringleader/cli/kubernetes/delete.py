@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ringleader.cli.command import Command, Option
 from ringleader.cli.kubernetes.connection import Connection, with_cluster
 from ringleader.cli.options.kubernetes_options import CLUSTER_OPTIONS, ClusterOptions
 from ringleader.cli.options.option_checks import Faults
+from ringleader.cli.typed_command import Command, Option
 from ringleader.errors import Fault, RefusedError, RequestError
 
 if TYPE_CHECKING:

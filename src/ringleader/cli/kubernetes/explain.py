@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ringleader.cli.command import Command
 from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
 from ringleader.cli.kubernetes.connection import Connection, with_cluster
 from ringleader.cli.options.kubernetes_options import CLUSTER_OPTIONS, ClusterOptions
+from ringleader.cli.typed_command import Command
 
 if TYPE_CHECKING:
     from ringleader.launch.kubernetes.job_snapshot import Facts

@@ -35,7 +35,7 @@ FORMAT = 1
 
 def run_request(on: Where, options: KubernetesOptions) -> int:
     """Run a job made of options. Raises RequestError with every fault at once."""
-    from ringleader.cli.kubernetes.job_request import job_of, request_of
+    from ringleader.cli.kubernetes.job_from_options import job_of, request_of
 
     cluster, follow, faults = options.cluster, options.follow, Faults()
     start_timeout = seconds(follow, faults)
@@ -58,7 +58,7 @@ def run_request(on: Where, options: KubernetesOptions) -> int:
 
 def tell(request: JobRequest) -> None:
     """Tell the user what he should know of his request, on standard error."""
-    from ringleader.cli.kubernetes.job_request import readable_secrets, remarks_on
+    from ringleader.cli.kubernetes.job_from_options import readable_secrets, remarks_on
 
     found = [
         f"whoever may read the job can read {name}; --secret-env takes it from a Secret"

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ringleader.cli.command import Command, Option
 from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
 from ringleader.cli.kubernetes.connection import Connection, with_cluster
 from ringleader.cli.options.kubernetes_options import CLUSTER_OPTIONS, ClusterOptions
+from ringleader.cli.typed_command import Command, Option
 from ringleader.errors import Fault, RequestError
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from ringleader.cli.command import Command, Option, complete_files, given, spelling
 from ringleader.cli.options.kubernetes_options import (
     CLUSTER_OPTIONS,
     FOLLOW_OPTIONS,
@@ -16,6 +15,7 @@ from ringleader.cli.options.kubernetes_options import (
     KubernetesOptions,
 )
 from ringleader.cli.options.option_checks import Faults
+from ringleader.cli.typed_command import Command, Option, complete_files, given, spelling
 from ringleader.errors import Fault, RequestError
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ command = SubmitCommand(
 
 def jobs_of(files: tuple[str, ...], faults: Faults, *, converting: bool) -> tuple[MPIJob, ...]:
     """Return the MPIJobs of files; what is wrong with them is added to ``faults``."""
-    from ringleader.cli.kubernetes.manifest_files import read_files
+    from ringleader.cli.kubernetes.manifest_arguments import read_files
 
     rendered = read_files(files, faults.found, converting=converting)
     for one in rendered:

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import click
 
-from ringleader.cli.command import Command
 from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
-from ringleader.cli.kubernetes.manifest_files import yaml_of
+from ringleader.cli.kubernetes.manifest_arguments import yaml_of
 from ringleader.cli.operator import manifests, run
+from ringleader.cli.typed_command import Command
 
 
 @click.group(name="operator")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ringleader import __version__
-from ringleader.cli.command import Command, Option
 from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
-from ringleader.cli.kubernetes.manifest_files import yaml_of
+from ringleader.cli.kubernetes.manifest_arguments import yaml_of
+from ringleader.cli.typed_command import Command, Option
 from ringleader.errors import Fault, RequestError
 
 IMAGE = f"ringleader-operator:{__version__}"

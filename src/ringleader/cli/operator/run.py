@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from ringleader.cli.command import Command, Option
 from ringleader.cli.extras import needs_kubernetes
 from ringleader.cli.options.option_checks import FiniteRange
+from ringleader.cli.typed_command import Command, Option
 from ringleader.errors import Fault, RefusedError
 
 if TYPE_CHECKING:

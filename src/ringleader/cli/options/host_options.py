@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ringleader.batch_system import Allocation, find_allocation, nested_launch
-from ringleader.cli.command import Option, Strength
 from ringleader.cli.options.option_checks import Faults, ReadText
+from ringleader.cli.typed_command import Option, Strength
 from ringleader.errors import Fault
 from ringleader.host_list import Parsed, apply_torchrun, merged, parse_host_list, parse_hostfile
 from ringleader.job import Host, Ssh

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 import click
 
-from ringleader.cli.command import Option, complete_files
 from ringleader.cli.json_output import JOB_JSON_OPTIONS, JobJsonOptions
 from ringleader.cli.options.host_options import Chosen, HostOptions
 from ringleader.cli.options.option_checks import Faults, ReadText
 from ringleader.cli.options.rank_variables import Variables, parse_env_file, parse_words
+from ringleader.cli.typed_command import Option, complete_files
 from ringleader.job import Job, Placement
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringleader.cli.command import Option
+from ringleader.cli.typed_command import Option
 
 RDMA_OPTIONS: tuple[Option, ...] = (
     Option(

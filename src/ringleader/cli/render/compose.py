@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ringleader.cli.command import Command
 from ringleader.cli.extras import needs_kubernetes
 from ringleader.cli.json_output import show
-from ringleader.cli.kubernetes.manifest_files import yaml_of
+from ringleader.cli.kubernetes.manifest_arguments import yaml_of
 from ringleader.cli.render.compose_options import COMPOSE_OPTIONS, ComposeOptions, request_of
+from ringleader.cli.typed_command import Command
 
 if TYPE_CHECKING:
     from ringleader.render.compose.application import Application

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeVar
 
-from ringleader.cli.command import Option
 from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.options.rank_variables import parse_words
+from ringleader.cli.typed_command import Option
 from ringleader.render.compose import option_values
 from ringleader.render.compose.request import ComposeRequest, Network, Target
 

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ringleader.cli.command import Command, Option, complete_files, given, spelling
 from ringleader.cli.extras import needs_kubernetes
 from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions
-from ringleader.cli.kubernetes.manifest_files import changes_text, read_files
+from ringleader.cli.kubernetes.manifest_arguments import changes_text, read_files
 from ringleader.cli.options.kubernetes_options import JobOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.render.request_options import (
@@ -24,6 +23,7 @@ from ringleader.cli.render.request_options import (
     said_namespace,
     show_objects,
 )
+from ringleader.cli.typed_command import Command, Option, complete_files, given, spelling
 from ringleader.errors import Fault, RequestError
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ command = MpiJobCommand(
 def of_options(options: MpiJobOptions) -> list[dict[str, Any]]:
     """Return the job that the options make, after the claims that it needs. Remarks go to standard error."""
     with needs_kubernetes():
-        from ringleader.cli.kubernetes.job_request import job_of
+        from ringleader.cli.kubernetes.job_from_options import job_of
         from ringleader.cli.kubernetes.run_job import tell
         from ringleader.mpijob.parser import request as as_requested
         from ringleader.mpijob.serializer import write

@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from ringleader.cli.command import Command, Option, given, spelling
 from ringleader.cli.extras import needs_kubernetes
 from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions
 from ringleader.cli.kubernetes.connection import namespace_without_cluster
@@ -26,6 +25,7 @@ from ringleader.cli.render.request_options import (
     said_namespace,
     show_objects,
 )
+from ringleader.cli.typed_command import Command, Option, given, spelling
 from ringleader.errors import RequestError
 
 HELP = """Print a job as plain Pods: what run --on pods would send, without the keys.
@@ -94,7 +94,7 @@ command = Command(
 def several(options: PodsOptions) -> list[dict[str, Any]]:
     """Return a job's objects in the order in which they are sent. Remarks go to standard error."""
     with needs_kubernetes():
-        from ringleader.cli.kubernetes.job_request import job_of
+        from ringleader.cli.kubernetes.job_from_options import job_of
         from ringleader.cli.kubernetes.run_job import check_operatorless, objects, tell
     faults = Faults()
     namespace = _namespace(options.cluster, faults)
@@ -109,7 +109,7 @@ def several(options: PodsOptions) -> list[dict[str, Any]]:
 def single(options: PodsOptions) -> list[dict[str, Any]]:
     """Return the one Pod. Remarks go to standard error."""
     with needs_kubernetes():
-        from ringleader.cli.kubernetes.job_request import job_of
+        from ringleader.cli.kubernetes.job_from_options import job_of
         from ringleader.cli.kubernetes.run_job import tell
         from ringleader.launch.kubernetes.pod_template import single_pod
     faults = Faults()

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from ringleader.cli.command import Option
 from ringleader.cli.extras import needs_kubernetes
 from ringleader.cli.json_output import JsonOptions, show
-from ringleader.cli.kubernetes.manifest_files import yaml_of
+from ringleader.cli.kubernetes.manifest_arguments import yaml_of
 from ringleader.cli.options.kubernetes_options import (
     CLUSTER_OPTIONS,
     JOB_OPTIONS,
@@ -19,6 +18,7 @@ from ringleader.cli.options.kubernetes_options import (
     with_help,
 )
 from ringleader.cli.options.option_checks import Faults
+from ringleader.cli.typed_command import Option
 from ringleader.errors import RequestError
 from ringleader.text_files import read_text
 
@@ -49,7 +49,7 @@ def request_of_options(job: JobOptions, *, namespace: str, faults: Faults) -> Jo
     A job without a name is called after its script: the same options always print the same.
     """
     with needs_kubernetes():
-        from ringleader.cli.kubernetes.job_request import request_of
+        from ringleader.cli.kubernetes.job_from_options import request_of
     return request_of(job, faults=faults, namespace=namespace, suffix="", environ=os.environ, read=read_text)
 
 

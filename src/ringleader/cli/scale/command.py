@@ -15,7 +15,6 @@ from ringleader.bench import store
 from ringleader.bench.grid import hosts_for
 from ringleader.bench.scale import Scale, job_of, scale, turns
 from ringleader.cli import interrupts
-from ringleader.cli.command import Command
 from ringleader.cli.json_output import JsonFile, opened
 from ringleader.cli.options.host_options import allocation_text, choose_hosts, overridden
 from ringleader.cli.options.rank_options import make_job
@@ -29,6 +28,7 @@ from ringleader.cli.scale.scale_options import (
     threads_for,
 )
 from ringleader.cli.terminal_progress import ProgressLine
+from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RefusedError, RequestError
 from ringleader.ranks.training_progress import cpu_model
 from ringleader.report.words import plural

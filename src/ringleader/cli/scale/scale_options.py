@@ -12,11 +12,11 @@ import click
 from ringleader.bench.grid import Size, check_grid, default_grid, parse_grid, with_baseline
 from ringleader.bench.rates import WARMUP
 from ringleader.bench.scale import Scale, faults_of
-from ringleader.cli.command import Option
 from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions
 from ringleader.cli.options.host_options import HOST_OPTIONS, HostOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.options.rank_options import RUN_OPTIONS, RunOptions
+from ringleader.cli.typed_command import Option
 from ringleader.errors import Fault, RequestError
 from ringleader.job import Host, Job
 from ringleader.job import faults_of as job_faults_of

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TypeVar
 
-from ringleader.cli.kubernetes import option_syntax, rdma_request
+from ringleader.cli.kubernetes import option_syntax, rdma_from_options
 from ringleader.cli.options.kubernetes_options import JobOptions
 from ringleader.cli.options.option_checks import Faults, ReadText
 from ringleader.cli.options.rank_variables import parse_env_file, parse_words
@@ -73,7 +73,7 @@ def _with_nics(request: JobRequest, given: JobOptions, faults: Faults) -> JobReq
     """Add the NICs of the workers."""
     resources = dict(request.resources)
     gpus = resources.get(given.gpu_resource, "")
-    nics = rdma_request.grant(
+    nics = rdma_from_options.grant(
         given,
         gpus=int(gpus) if gpus.isdigit() else 0,
         asked=resources,

@@ -107,7 +107,10 @@ class Command(click.Command, Generic[Options]):
 
     def invoke(self, ctx: click.Context) -> int:
         """Run the command; return its exit code."""
-        return self._run(options_of(self._options, ctx.params)) or 0
+        code = self._run(options_of(self._options, ctx.params)) or 0
+        if code:
+            ctx.exit(code)
+        return code
 
     def sections(self, ctx: click.Context) -> Iterator[tuple[str, list[click.Parameter]]]:
         """Yield the sections of the help."""
