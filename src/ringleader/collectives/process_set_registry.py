@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Sequence
 
 from ringleader.collectives.exceptions import HorovodInternalError
-from ringleader.collectives.group import Group
+from ringleader.collectives.rank_group import Group
 from ringleader.collectives.shared_memory import Segment
 
 Ask = Callable[[bytes, str], list[bytes]]

@@ -16,11 +16,11 @@ from ringleader.collectives.digest_barrier import SharedFlags
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.environment import EngineSettings, read_settings
 from ringleader.collectives.framework_adapter import FrameworkAdapter
-from ringleader.collectives.group import Group, lone_group, open_group
 from ringleader.collectives.liveness import EndMessages, LivenessSource, StatusFile
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.peer_wait import peer_wait_for
 from ringleader.collectives.process_set_registry import ProcessSetRegistry
+from ringleader.collectives.rank_group import Group, lone_group, open_group
 from ringleader.collectives.shutdown import ShutdownBarrier
 from ringleader.collectives.timeline.recording import Timelines, read_timeline_options
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ringleader.collectives.group import Group
 from ringleader.collectives.process_lifecycle import PROCESS
+from ringleader.collectives.rank_group import Group
 
 
 class ProcessSet:

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from ringleader.collectives.group import Group
 from ringleader.collectives.operations import Work
+from ringleader.collectives.rank_group import Group
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
 from ringleader.torch.ops.allreduce import reduced_gradients
 from ringleader.torch.ops.submit import DifferentiableOperation, Operation, contiguous, work_for

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from ringleader.collectives.group import Group
 from ringleader.collectives.operations import ReduceOp, Work
 from ringleader.collectives.process_lifecycle import PROCESS
+from ringleader.collectives.rank_group import Group
 from ringleader.collectives.transports.adasum import power_of_two
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of, next_serial
 from ringleader.torch.compression import Compression, Compressor

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from ringleader.collectives.group import Group
 from ringleader.collectives.operations import Work
+from ringleader.collectives.rank_group import Group
 from ringleader.common.process_sets import ProcessSet, global_process_set
 from ringleader.torch.ops.submit import Operation, contiguous, work_for
 

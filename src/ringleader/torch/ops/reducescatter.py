@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from ringleader.collectives.exceptions import HorovodInternalError
-from ringleader.collectives.group import Group
 from ringleader.collectives.operations import ReduceOp, Work
+from ringleader.collectives.rank_group import Group
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
 from ringleader.torch.compression import Compression, Compressor
 from ringleader.torch.ops.allgather import ALLGATHER
