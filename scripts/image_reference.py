@@ -22,7 +22,7 @@ from ringleader.mpijob.field_schema import descriptions
 HEAD = """# Image recipes
 
 A recipe is a TOML file: what is to be in an image, one table for each block. `ringleader image render FILE` makes a Dockerfile or an
-Apptainer definition of it, `image check` says what does not fit together, `image build` builds it. The recipes that come along are shown by
+Apptainer definition of it, `image check` says what does not fit together, `image build` builds it. The bundled recipes are shown by
 `ringleader image list`. A guide: [From nothing to a training image](../guides/images.md); what fits what: [compatibility](image-compatibility.md).
 
     name = "digits"

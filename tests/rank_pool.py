@@ -2,7 +2,7 @@
 
 A program runs in the living ranks as it would in ranks of its own (`rank_pool_member.py`); what fails or
 hangs takes its ranks along, and the next program gets new ones. What is about a process's own start or end
-is no program for a pool.
+is not a program for a pool.
 """
 
 from __future__ import annotations

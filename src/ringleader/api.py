@@ -181,7 +181,7 @@ def _package(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
                 hint="make what cannot travel (an open file, a lock, a connection) inside the function",
             )
         )
-    # Modules are found in the ranks where they are found here; an empty entry means where we stand.
+    # Modules are found in the ranks where they are found here; an empty entry means the working directory.
     return pickle.dumps({"path": [os.path.abspath(entry) for entry in sys.path], "call": call})  # noqa: PTH100
 
 

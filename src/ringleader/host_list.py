@@ -102,7 +102,7 @@ def apply_torchrun(
     """Read torchrun's ``--nnodes`` and ``--nproc-per-node``: (hosts, ranks, faults).
 
     The first ``nnodes`` hosts take part, ``nproc_per_node`` ranks on each. Without hosts there is one
-    machine, this one, so ``nnodes`` can only be 1. Ranks are ``None`` where torchrun's words leave it open.
+    machine, this one, so ``nnodes`` can only be 1. Ranks are ``None`` where the options leave it open.
     """
     faults: list[Fault] = []
     nodes = _count(

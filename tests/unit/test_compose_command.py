@@ -165,8 +165,8 @@ def test_json_says_what_was_written(call: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda path: path.write_text(""), "is no directory"),
-        (lambda path: path.symlink_to(path.parent), "is no directory"),
+        (lambda path: path.write_text(""), "is not a directory"),
+        (lambda path: path.symlink_to(path.parent), "is not a directory"),
         (lambda path: None, "there is no directory"),
     ],
 )

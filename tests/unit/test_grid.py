@@ -25,11 +25,11 @@ def test_every_fault_is_named_at_once() -> None:
     with pytest.raises(RequestError) as caught:
         parse_grid("1x1,two,0x4,,1x1,1x-2")
     assert [fault.what for fault in caught.value.faults] == [
-        "'two' is no size",
+        "'two' is not a size",
         "0x4 has no rank",
         "an empty size",
         "1x1 is there twice",
-        "'1x-2' is no size",
+        "'1x-2' is not a size",
     ]
     assert all(fault.where == "--grid" and fault.hint for fault in caught.value.faults)
 

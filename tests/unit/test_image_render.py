@@ -203,7 +203,7 @@ def test_a_file_that_is_missing_and_a_place_that_cannot_be(call: Call, mine: Pat
     assert (code, "there is no directory" in err) == (2, True)
     Path("file").write_text("")
     code, _, err = call("render", str(mine / "mine.toml"), "-o", "file")
-    assert (code, "file is no directory" in err) == (2, True)
+    assert (code, "file is not a directory" in err) == (2, True)
 
 
 def test_a_directory_that_may_not_be_written(call: Call, mine: Path) -> None:

@@ -39,7 +39,7 @@ def parse_grid(text: str) -> tuple[Size, ...]:
             found.append(
                 Fault(
                     where="--grid",
-                    what=f"{word!r} is no size" if word else "an empty size",
+                    what=f"{word!r} is not a size" if word else "an empty size",
                     hint="write hosts x slots, for example 1x1,1x2,2x2",
                 )
             )

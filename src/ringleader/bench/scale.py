@@ -127,7 +127,7 @@ def faults_of(asked: Scale) -> tuple[Fault, ...]:
         found.append(Fault(where="--warmup", what=f"{asked.warmup} of the time", hint=hint))
     if asked.name in (".", "..") or not asked.name or "/" in asked.name or "\0" in asked.name:
         hint = "use a plain name; --output is the directory it is put in"
-        found.append(Fault(where="--name", what=f"{asked.name!r} is no directory name", hint=hint))
+        found.append(Fault(where="--name", what=f"{asked.name!r} is not a directory name", hint=hint))
     return tuple(found)
 
 

@@ -1,4 +1,4 @@
-"""Builds an image: context, builder, result, and where it is wished for, the self-test inside."""
+"""Builds an image: context, builder, result, and where it is requested, the self-test inside."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def faults(wish: Wish, builder: Builder) -> list[Fault]:
 
 
 def argv(wish: Wish, builder: Builder, *, directory: str, isolated: Isolation) -> tuple[str, ...]:
-    """Return the builder's command line; RequestError where it cannot do what is wished for.
+    """Return the builder's command line; RequestError where it cannot do what is requested.
 
     ``directory``: has the Dockerfile and the context, and gets the file with the image's id.
     """

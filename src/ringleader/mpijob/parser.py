@@ -131,9 +131,9 @@ def _check_annotations(notes: Mapping[str, Any], path: FieldPath, faults: Faults
         elif allowed and isinstance(text, str) and text not in allowed:
             faults.add(path.key(name), f"{text!r} is not supported", f"one of: {', '.join(allowed)}")
         elif name == RESTART_LIMIT and isinstance(text, str) and not re.fullmatch(RESTARTS, text):
-            faults.add(path.key(name), f"{text!r} is no number", 'a whole number in quotes: "3"')
+            faults.add(path.key(name), f"{text!r} is not a number", 'a whole number in quotes: "3"')
         elif name == WAIT_LIMIT and isinstance(text, str) and not re.fullmatch(SECONDS, text):
-            faults.add(path.key(name), f"{text!r} is no number of seconds", 'above 0, in quotes: "3600"')
+            faults.add(path.key(name), f"{text!r} is not a number of seconds", 'above 0, in quotes: "3600"')
 
 
 def _check_name(path: FieldPath, name: str, document: Mapping[str, Any], faults: Faults) -> None:

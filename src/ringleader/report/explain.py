@@ -14,7 +14,7 @@ WIDE = 0.1
 """A spread of more than this part of the median is worth a caution."""
 
 
-CROWDED = 1.25
+OVERSUBSCRIBED = 1.25
 """Up to this many times cores / ranks of the ideal, too few cores are the explanation."""
 
 
@@ -174,7 +174,7 @@ def _sharing(run: Run, top: Scaling, losses: Losses) -> str:
         f"{_points(losses.sharing)} to what ranks on {machine} share: cores, caches, memory, clock rates. "
     )
     cores = _cores(run.context, top.hosts)
-    if cores is not None and cores < top.ranks and alone.median < CROWDED * cores / top.ranks:
+    if cores is not None and cores < top.ranks and alone.median < OVERSUBSCRIBED * cores / top.ranks:
         bound = percent(cores / top.ranks)
         return text + f"They have {plural(cores, 'core')} between them, which alone leaves about {bound}."
     return text + "More machines would help; a faster network would not."

@@ -137,7 +137,7 @@ def _hosts(context: Context) -> str:
         )
         groups.setdefault(what, []).append(host.name)
     texts = [", ".join(names) + (f": {what}" if what else "") for what, names in groups.items()]
-    return "; ".join(texts) + (" (one machine plays them all)" if context.one_machine and texts else "")
+    return "; ".join(texts) + (" (all hosts share one machine)" if context.one_machine and texts else "")
 
 
 def document(run: Run) -> dict[str, Any]:

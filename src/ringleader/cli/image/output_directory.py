@@ -19,7 +19,7 @@ def check(directory: Path, texts: Mapping[str, str], inside: Sequence[Content]) 
             raise RequestError(Fault(where="-o", what=what, hint="make it, or name another"))
         return
     if not directory.is_dir():
-        raise RequestError(Fault(where="-o", what=f"{directory} is no directory"))
+        raise RequestError(Fault(where="-o", what=f"{directory} is not a directory"))
     foreign = [directory / name for name in texts if not _is_ours(directory / name)]
     if not any((directory / name).is_file() for name in texts):
         foreign += [directory / one.path for one in inside if _is_other(directory / one.path, one)]

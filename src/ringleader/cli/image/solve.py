@@ -55,7 +55,7 @@ def propose(options: SolveOptions) -> None:
 
     if not options.wishes:
         hint = "ringleader image solve torch=2.8 gpu=h100"
-        raise RequestError(Fault(where="WISH", what="nothing was wished for", hint=hint))
+        raise RequestError(Fault(where="WISH", what="nothing was requested", hint=hint))
     if options.recipe and options.json.json:
         raise RequestError(Fault(where="--json", what="cannot be combined with --recipe"))
     tables = load()

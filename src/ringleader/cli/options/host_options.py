@@ -145,7 +145,7 @@ class Chosen:
     hosts: tuple[Host, ...] = ()
     """Empty: this machine."""
     np: int | None = None
-    """Ranks, where torchrun's words say so."""
+    """Ranks, where torchrun-compatible options say so."""
     ssh: Ssh = field(default_factory=Ssh)
     allocation: Allocation | None = None
     """The allocation the hosts come from, to be shown."""

@@ -50,7 +50,7 @@ class Faults:
         try:
             return float(text)
         except ValueError:
-            self.add(option, f"{text!r} is no number of seconds", "write 90 or 1.5")
+            self.add(option, f"{text!r} is not a number of seconds", "write 90 or 1.5")
             return None
 
     def text_of(self, option: str, path: str, read: ReadText) -> str | None:

@@ -25,7 +25,7 @@ def check(directory: Path, *, replace: bool) -> None:
             raise RequestError(Fault(where="-o", what=what, hint="make it, or name another"))
         return
     if not directory.is_dir() or directory.is_symlink():
-        raise RequestError(Fault(where="-o", what=f"{directory} is no directory"))
+        raise RequestError(Fault(where="-o", what=f"{directory} is not a directory"))
     there = set(_below(directory))
     ours = _listed(directory)
     if not there:

@@ -68,7 +68,7 @@ class RestartRecord:
 
 
 def record_of(notes: Mapping[str, str]) -> RestartRecord:
-    """Read what the ConfigMap's annotations keep; what is no number counts as nothing."""
+    """Read what the ConfigMap's annotations keep; what is not a number counts as nothing."""
     return RestartRecord(
         count=_number(notes.get(COUNT, "")) or 0,
         last=rfc3339.seconds_of(notes.get(LAST, "")),

@@ -1,4 +1,4 @@
-"""The recipes that come along: what ``ringleader image list`` shows."""
+"""The bundled recipes: what ``ringleader image list`` shows."""
 
 from __future__ import annotations
 

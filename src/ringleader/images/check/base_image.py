@@ -57,7 +57,7 @@ def _image(seen: Seen, reference: str) -> Iterator[Finding]:
         what = f"{reference} can no longer be pulled"
         if system and system.name not in row.bases:
             what = f"nvidia/cuda {row.cuda} was never on {system.name}, and the others are gone"
-        hint = "an own copy by digest, or a base with a CUDA that is still there (11.0 and newer)"
+        hint = "a copy of your own by digest, or a base with a CUDA that is still there (11.0 and newer)"
         yield gone(seen.selection.historical, "cuda-deleted", what, cited, hint=hint)
         if seen.selection.cudnn or seen.selection.nccl:
             key = seen.tables.rule("cuda-apt-key")

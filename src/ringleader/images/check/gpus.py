@@ -16,7 +16,7 @@ def gpus(seen: Seen) -> Iterator[Finding]:
     if known and not seen.needs and (seen.selection.torch or seen.selection.tensorflow):
         names = ", ".join(gpu.name for gpu in known)
         hint = "a variant of the wheel with CUDA, or no gpus"
-        yield fault("gpu-cuda", f"nothing in the image uses a GPU, and {names} is wished for", hint=hint)
+        yield fault("gpu-cuda", f"nothing in the image uses a GPU, and {names} is requested", hint=hint)
     for gpu in known:
         architecture = seen.tables.architecture(gpu.capability)
         for need in seen.needs:

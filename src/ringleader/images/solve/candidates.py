@@ -1,4 +1,4 @@
-"""Sets that have what was wished for, newest first, whether or not they fit together. Pure."""
+"""Sets that have what was requested, newest first, whether or not they fit together. Pure."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from ringleader.images.tables.version_order import at_least, key, matches, newes
 PREFERRED = ("ubuntu:24.04", "debian:13", "debian:12", "ubuntu:22.04", "ubuntu:26.04")
 """Bases in the order in which they are tried: first where the vendors' user spaces install too."""
 USER_SPACES = {"infiniband": "rdma-core", "roce": "rdma-core", "efa": "efa", "erdma": "erdma"}
-"""Network → the user space that a set gets where none was wished for."""
+"""Network → the user space that a set gets where none was requested."""
 
 CONDA_PYTHON = "3.12"
-"""What conda brings where the base that was wished for packages no Python that fits."""
+"""What conda brings where the base that was requested packages no Python that fits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class Framework:
 
 
 def candidates(wishes: Wishes, tables: Tables) -> Iterator[Selection]:
-    """Yield every set that has what was wished for, newest first.
+    """Yield every set that has what was requested, newest first.
 
     With both frameworks the newest are those that are together the fewest series behind.
     """
@@ -86,7 +86,7 @@ def _tensorflows(wishes: Wishes, tables: Tables) -> list[Framework]:
 
 
 def _takes(row: TensorflowRelease, wishes: Wishes) -> bool:
-    """Tell whether a TensorFlow can have the CUDA and, where it decides, the NCCL that were wished for."""
+    """Tell whether a TensorFlow can have the CUDA and, where it decides, the NCCL that were requested."""
     if wishes.cuda in ("", NONE):
         cuda = True
     elif row.cuda_below:
@@ -98,7 +98,7 @@ def _takes(row: TensorflowRelease, wishes: Wishes) -> bool:
 
 
 def _image(row: TensorflowRelease, wishes: Wishes, tables: Tables) -> str:
-    """Return the CUDA image that a TensorFlow without an own CUDA stands on."""
+    """Return the CUDA image that a TensorFlow without its own CUDA stands on."""
     release = tables.cuda_release(row.cuda)
     if wishes.cuda == NONE or row.gpu_package.endswith("[and-cuda]") or release is None:
         return ""

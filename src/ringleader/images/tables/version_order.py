@@ -16,7 +16,7 @@ def key(version: str) -> tuple[int, ...]:
 
 
 def matches(version: str, wish: str) -> bool:
-    """Tell whether a version is the one wished for, or one of its releases: ``2.8.0`` is a ``2.8``."""
+    """Tell whether a version is the one requested, or one of its releases: ``2.8.0`` is a ``2.8``."""
     wanted = key(wish)
     return key(version)[: len(wanted)] == wanted
 

@@ -35,7 +35,7 @@ class Network(StrEnum):
     HOST = "host"
     """The host's own: what RDMA over Ethernet needs."""
     BRIDGE = "bridge"
-    """An own one on this host; each container has an address."""
+    """One of its own on this host; each container has an address."""
     OVERLAY = "overlay"
     """Swarm's, over all its hosts."""
 

@@ -78,7 +78,7 @@ def _word_faults(request: ComposeRequest) -> Iterator[Fault]:
         hint = "small letters, digits, hyphens, underscores; a letter or a digit first"
         yield Fault(where="--name", what=f"{request.name[:80]!r} is no name of an application", hint=hint)
     if not _SHM.fullmatch(request.shm_size):
-        what = f"{request.shm_size[:80]!r} is no size"
+        what = f"{request.shm_size[:80]!r} is not a size"
         yield Fault(where="--shm-size", what=what, hint="write 16g or 512m")
     if request.workdir and (not request.workdir.startswith("/") or not request.workdir.isprintable()):
         yield Fault(where="--workdir", what=f"{request.workdir[:80]!r} is no absolute path")
