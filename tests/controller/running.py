@@ -11,9 +11,9 @@ from typing import Any, Self
 
 from tests.kube.fake import FakeCluster
 
-from ringleader.controller.runtime.events import Pace
-from ringleader.controller.runtime.process import Operator, ProcessTerms
-from ringleader.controller.runtime.work_queue import Pauses
+from ringleader.controller.runtime.events import EventPacing
+from ringleader.controller.runtime.process import Operator, ProcessOptions
+from ringleader.controller.runtime.work_queue import RequeueBackoff
 from ringleader.kube.client import RestCluster
 from ringleader.kube.credential_sources import credentials
 from ringleader.kube.retry import Backoff
@@ -23,8 +23,8 @@ PATIENCE = 60.0
 """Seconds that a test waits for anything: only one that fails takes so long."""
 BRISK: dict[str, Any] = {
     "port": None,
-    "pauses": Pauses(first=0.01, longest=0.2, brisk=0.05),
-    "pace": Pace(first_pause=0.02),
+    "pauses": RequeueBackoff(first=0.01, longest=0.2, brisk=0.05),
+    "pace": EventPacing(first_pause=0.02),
     "watch_backoff": Backoff(first=0.01, longest=0.1),
     "watch_silence": 3.0,
     "stop_within": 10.0,
@@ -42,13 +42,13 @@ class Running:
         self,
         kubeconfig: Path,
         *,
-        terms: ProcessTerms | None = None,
+        terms: ProcessOptions | None = None,
         settings: OperatorSettings = SETTINGS,
     ) -> None:
         self.operator: Operator | None = None
         self.error: BaseException | None = None
         self._kubeconfig, self._settings = kubeconfig, settings
-        self._terms = terms or ProcessTerms(**BRISK)
+        self._terms = terms or ProcessOptions(**BRISK)
         self._started = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._main: asyncio.Task[None] | None = None

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.controller.running import BRISK, Running, job, wait
 from tests.kube.fake import FakeCluster, StandInOptions
 
-from ringleader.controller.runtime.process import ProcessTerms
+from ringleader.controller.runtime.process import ProcessOptions
 from ringleader.mpijob.crd import crd
 
 EXAMPLES = 200
@@ -75,7 +75,7 @@ class Stage:
         self.has_failed = False
 
     def begin(self) -> Running:
-        terms = ProcessTerms(**{**QUICK, "namespace": self.space})
+        terms = ProcessOptions(**{**QUICK, "namespace": self.space})
         return Running(self.kubeconfig, terms=terms).__enter__()
 
     def play(self, step: Step) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.kube.fake import FakeCluster
 
-from ringleader.controller.runtime.leader_election import Leader, LeaseTerms, LostLeadError
+from ringleader.controller.runtime.leader_election import Leader, LeaseOptions, LostLeadError
 from ringleader.kube.api_errors import ApiError
 from ringleader.kube.client import RestCluster
 from ringleader.kube.credential_sources import credentials
@@ -42,7 +42,7 @@ def play(
         clock = Hand()
 
         def make(identity: str) -> Leader:
-            terms = LeaseTerms(namespace="default", identity=identity, retry=0.01)
+            terms = LeaseOptions(namespace="default", identity=identity, retry=0.01)
             return Leader(cluster, terms, steady=clock, now=lambda: 1.7e9 + clock())
 
         try:
@@ -156,7 +156,7 @@ def test_a_renewal_that_hangs_leaves_time_for_another(fake, tmp_path):
     async def run() -> None:
         path = fake.write_kubeconfig(tmp_path / "kubeconfig")
         cluster = RestCluster(await credentials(kubeconfig=str(path)), timeout=60.0)
-        terms = LeaseTerms(namespace="default", identity="a", retry=0.01, attempt=0.3)
+        terms = LeaseOptions(namespace="default", identity="a", retry=0.01, attempt=0.3)
         first = Leader(cluster, terms, steady=time.monotonic, now=time.time)
         try:
             async with asyncio.timeout(60):

@@ -9,8 +9,8 @@ import pytest
 from tests.controller.running import BRISK, Running, holds, job, names, pods, reasons, status, wait
 from tests.kube.fake import FakeCluster
 
-from ringleader.controller.runtime.leader_election import LeaseTerms
-from ringleader.controller.runtime.process import ProcessTerms
+from ringleader.controller.runtime.leader_election import LeaseOptions
+from ringleader.controller.runtime.process import ProcessOptions
 from ringleader.render.kubernetes.operator_manifests import NAMESPACE, Installation, manifests
 
 
@@ -30,8 +30,8 @@ def install(cluster: FakeCluster, folder: Path, scope: str) -> Path:
 @pytest.mark.parametrize("spawn", ["ssh", "exec"])
 def test_a_whole_life_within_the_rights_of_the_manifests(cluster, tmp_path, scope, spawn):
     kubeconfig = install(cluster, tmp_path, scope)
-    lease = LeaseTerms(namespace=NAMESPACE, identity="op")
-    terms = ProcessTerms(**{**BRISK, "namespace": scope, "lease": lease})
+    lease = LeaseOptions(namespace=NAMESPACE, identity="op")
+    terms = ProcessOptions(**{**BRISK, "namespace": scope, "lease": lease})
     wish = job(cleanPodPolicy="All", ttlSecondsAfterFinished=3600)
     wish["metadata"]["annotations"] = {"ringleader/spawn": spawn}
     cluster.server.keeps_requests = True

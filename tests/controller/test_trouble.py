@@ -20,7 +20,7 @@ from tests.controller.running import (
 )
 from tests.kube.fake import FakeCluster
 
-from ringleader.controller.runtime.process import ProcessTerms
+from ringleader.controller.runtime.process import ProcessOptions
 from ringleader.errors import RefusedError
 
 
@@ -452,7 +452,7 @@ def test_a_server_that_is_not_there_yet_is_waited_for(cluster, kubeconfig):
 
 def test_jobs_of_other_namespaces_are_left_alone(cluster, kubeconfig):
     cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
-    terms = ProcessTerms(**{**BRISK, "namespace": "default"})
+    terms = ProcessOptions(**{**BRISK, "namespace": "default"})
     with Running(kubeconfig, terms=terms):
         theirs = job("theirs")
         theirs["metadata"]["namespace"] = "team"

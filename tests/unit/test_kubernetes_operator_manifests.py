@@ -116,12 +116,12 @@ def test_exec_takes_what_a_jobs_role_gives_and_nothing_without_it() -> None:
 
 
 def test_the_operator_may_do_all_that_it_asks_for_at_its_start() -> None:
-    from ringleader.controller.runtime.rbac_check import LEASE_RIGHTS, wanted
+    from ringleader.controller.runtime.rbac_check import LEASE_RIGHTS, required_rights
 
     for wish in WISHES:
         allowed = {(resource, verb) for _, resource, verb in rights_of(manifests(wish))}
         settings = OperatorSettings(has_exec_spawn=wish.has_exec_spawn, has_log_tails=wish.has_log_tails)
-        for right in (*wanted(settings), *LEASE_RIGHTS):
+        for right in (*required_rights(settings), *LEASE_RIGHTS):
             name = f"{right.resource.plural}/{right.subresource}".rstrip("/")
             assert (name, right.verb) in allowed, str(right)
 

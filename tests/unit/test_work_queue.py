@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from ringleader.controller.runtime.work_queue import Pauses, WorkQueue
+from ringleader.controller.runtime.work_queue import RequeueBackoff, WorkQueue
 
 
 @dataclass
@@ -24,7 +24,7 @@ class Hand:
 
 def make(**pauses: float) -> tuple[WorkQueue[str], Hand]:
     clock = Hand()
-    return WorkQueue(clock=clock, pauses=Pauses(**pauses)), clock
+    return WorkQueue(clock=clock, pauses=RequeueBackoff(**pauses)), clock
 
 
 def test_a_key_waits_once_however_often_it_is_added():
@@ -67,7 +67,7 @@ def test_the_earlier_of_two_wishes_counts():
     ("failures", "pause"), [(1, 0.1), (2, 0.2), (3, 0.4), (9, 25.6), (10, 51.2), (11, 60), (5000, 60)]
 )
 def test_pauses_double_up_to_the_longest(failures, pause):
-    assert Pauses().after(failures) == pytest.approx(pause)
+    assert RequeueBackoff().after(failures) == pytest.approx(pause)
 
 
 def test_errors_pause_their_own_key_only_and_are_forgotten_after_success():

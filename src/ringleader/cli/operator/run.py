@@ -20,7 +20,7 @@ from ringleader.cli.typed_command import Command, Option
 from ringleader.errors import Fault, RefusedError
 
 if TYPE_CHECKING:
-    from ringleader.controller.runtime.process import ProcessTerms
+    from ringleader.controller.runtime.process import ProcessOptions
     from ringleader.kube.client import RestCluster
     from ringleader.render.kubernetes.operator_settings import OperatorSettings
 
@@ -216,14 +216,14 @@ def _text(path: Path) -> str:
         return ""
 
 
-async def _dry_run(cluster: RestCluster, terms: ProcessTerms, settings: OperatorSettings) -> None:
+async def _dry_run(cluster: RestCluster, terms: ProcessOptions, settings: OperatorSettings) -> None:
     """Ask the cluster all that is asked at the start, and say what would be looked after."""
     from ringleader.controller.runtime import rbac_check
     from ringleader.kube.api_resources import MPIJOBS
 
     try:
         lock = terms.lease.namespace if terms.lease else None
-        await rbac_check.check(cluster, terms.namespace, lock, rbac_check.wanted(settings))
+        await rbac_check.check(cluster, terms.namespace, lock, rbac_check.required_rights(settings))
         jobs = await cluster.list(MPIJOBS, terms.namespace)
     finally:
         await cluster.close()
@@ -250,19 +250,19 @@ def settings_of(options: OperatorOptions, resolv_conf: str) -> OperatorSettings:
     )
 
 
-def terms_of(options: OperatorOptions, environ: Mapping[str, str], own_namespace: str) -> ProcessTerms:
+def terms_of(options: OperatorOptions, environ: Mapping[str, str], own_namespace: str) -> ProcessOptions:
     """Return how the process is to work."""
-    from ringleader.controller.runtime.leader_election import LeaseTerms, lease_name
-    from ringleader.controller.runtime.process import ProcessTerms
+    from ringleader.controller.runtime.leader_election import LeaseOptions, lease_name
+    from ringleader.controller.runtime.process import ProcessOptions
 
     instance = environ.get("POD_NAME") or platform.node() or "mpi-operator"
     lease = None
     if options.leader_election:
         identity = f"{instance}_{uuid.uuid4()}"
         lock = options.lock_namespace or own_namespace
-        lease = LeaseTerms(namespace=lock, name=lease_name(options.namespace, lock), identity=identity)
+        lease = LeaseOptions(namespace=lock, name=lease_name(options.namespace, lock), identity=identity)
     port = options.port if options.monitoring_port is None else options.monitoring_port
-    return ProcessTerms(
+    return ProcessOptions(
         namespace=options.namespace,
         lease=lease,
         host=options.host,

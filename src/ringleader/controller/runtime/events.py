@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pace:
+class EventPacing:
     """How events are sent."""
 
     senders: int = 8
@@ -45,10 +45,12 @@ class Pace:
 class EventSender:
     """Sends events beside the passes, so that no pass waits for them."""
 
-    def __init__(self, cluster: Cluster, *, clock: Callable[[], float], pace: Pace | None = None) -> None:
+    def __init__(
+        self, cluster: Cluster, *, clock: Callable[[], float], pace: EventPacing | None = None
+    ) -> None:
         """``clock``: seconds since the epoch."""
         self._cluster, self._clock = cluster, clock
-        self._pace = pace or Pace()
+        self._pace = pace or EventPacing()
         self._waiting: dict[str, deque[Object]] = {}
         self._turns: asyncio.Queue[str] = asyncio.Queue()
         self._sent: OrderedDict[str, None] = OrderedDict()

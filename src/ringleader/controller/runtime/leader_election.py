@@ -24,7 +24,7 @@ LEASE = "mpi-operator"
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeaseTerms:
+class LeaseOptions:
     """Which Lease, and how long it holds. Times in seconds."""
 
     namespace: str
@@ -58,10 +58,15 @@ class Leader:
     """Takes a Lease, holds it and gives it back."""
 
     def __init__(
-        self, cluster: Cluster, terms: LeaseTerms, *, steady: Callable[[], float], now: Callable[[], float]
+        self,
+        cluster: Cluster,
+        options: LeaseOptions,
+        *,
+        steady: Callable[[], float],
+        now: Callable[[], float],
     ) -> None:
         """``steady``: seconds that never go back; ``now``: seconds since the epoch."""
-        self._cluster, self._terms, self._steady, self._now = cluster, terms, steady, now
+        self._cluster, self._options, self._steady, self._now = cluster, options, steady, now
         self._seen: tuple[str, float] = ("", steady())
         self._renewed_at = steady()
         self.is_leader = False
@@ -69,24 +74,24 @@ class Leader:
     async def take(self) -> None:
         """Wait until the Lease is ours. A refusal for good (no right to Leases) raises ApiError."""
         said = ""
-        while (holder := await self._attempt()) != self._terms.identity:
+        while (holder := await self._attempt()) != self._options.identity:
             if holder != said:
                 _log.info("waits for the Lease that %s holds", holder or "somebody")
                 said = holder
-            await asyncio.sleep(self._terms.retry)
-        _log.info("leads as %s", self._terms.identity)
+            await asyncio.sleep(self._options.retry)
+        _log.info("leads as %s", self._options.identity)
 
     async def hold(self) -> None:
         """Renew until cancelled. Raises LostLeadError once the Lease is lost or could not be renewed."""
         while True:
-            await asyncio.sleep(self._terms.retry)
-            left = self._renewed_at + self._terms.renew_within - self._steady()
+            await asyncio.sleep(self._options.retry)
+            left = self._renewed_at + self._options.renew_within - self._steady()
             holder = await self._attempt(within=max(0.0, left))
             if not self.is_leader:
                 raise self._lost(f"{holder or 'somebody'} has taken it")
-            if self._steady() - self._renewed_at >= self._terms.renew_within:
+            if self._steady() - self._renewed_at >= self._options.renew_within:
                 self.is_leader = False
-                raise self._lost(f"it could not be renewed for {self._terms.renew_within:g} s")
+                raise self._lost(f"it could not be renewed for {self._options.renew_within:g} s")
 
     async def give_back(self) -> None:
         """Let others take the Lease at once. Never raises: the Lease runs out by itself otherwise."""
@@ -94,9 +99,9 @@ class Leader:
             return
         self.is_leader = False
         try:
-            async with asyncio.timeout(self._terms.attempt):
+            async with asyncio.timeout(self._options.attempt):
                 lease = await self._read()
-                if lease is not None and _holder(lease) == self._terms.identity:
+                if lease is not None and _holder(lease) == self._options.identity:
                     spec = {**lease["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}
                     await self._cluster.replace(LEASES, {**lease, "spec": spec})
         except (RefusedError, TimeoutError) as error:
@@ -104,7 +109,7 @@ class Leader:
 
     def is_sound(self, slack: float = 20.0) -> bool:
         """Say whether the holder still renews, or has noticed that it does not: what a probe asks."""
-        late = self._steady() - self._renewed_at - self._terms.duration
+        late = self._steady() - self._renewed_at - self._options.duration
         return not self.is_leader or late < slack
 
     async def _attempt(self, *, within: float | None = None) -> str:
@@ -113,7 +118,7 @@ class Leader:
         ``within``: seconds that are left for it, where they are fewer than an attempt may take.
         """
         began = self._steady()
-        limit = self._terms.attempt if within is None else min(within, self._terms.attempt)
+        limit = self._options.attempt if within is None else min(within, self._options.attempt)
         try:
             async with asyncio.timeout(limit):
                 lease = await self._read()
@@ -138,20 +143,20 @@ class Leader:
             return ""
         self._renewed_at = began
         self.is_leader = True
-        return self._terms.identity
+        return self._options.identity
 
     def _may_take(self, lease: Object, holder: str) -> bool:
-        if holder in ("", self._terms.identity):
+        if holder in ("", self._options.identity):
             return True
         version = lease["metadata"]["resourceVersion"]
         if version != self._seen[0]:
             self._seen = (version, self._steady())
-        duration = (lease.get("spec") or {}).get("leaseDurationSeconds") or self._terms.duration
+        duration = (lease.get("spec") or {}).get("leaseDurationSeconds") or self._options.duration
         return self._steady() - self._seen[1] > float(duration)
 
     async def _read(self) -> Object | None:
         try:
-            return await self._cluster.get(LEASES, self._terms.name, self._terms.namespace)
+            return await self._cluster.get(LEASES, self._options.name, self._options.namespace)
         except ApiError as error:
             if error.is_missing:
                 return None
@@ -160,10 +165,10 @@ class Leader:
     def _document(self, lease: Object | None) -> Object:
         moment = datetime.fromtimestamp(self._now(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         before: dict[str, Any] = {} if lease is None else dict(lease.get("spec") or {})
-        is_ours = before.get("holderIdentity") == self._terms.identity
+        is_ours = before.get("holderIdentity") == self._options.identity
         spec = {
-            "holderIdentity": self._terms.identity,
-            "leaseDurationSeconds": int(self._terms.duration),
+            "holderIdentity": self._options.identity,
+            "leaseDurationSeconds": int(self._options.duration),
             "acquireTime": before.get("acquireTime", moment) if is_ours else moment,
             "renewTime": moment,
             "leaseTransitions": (before.get("leaseTransitions") or 0) + (0 if is_ours or not lease else 1),
@@ -173,12 +178,12 @@ class Leader:
         return {
             "apiVersion": LEASES.api_version,
             "kind": LEASES.kind,
-            "metadata": {"name": self._terms.name, "namespace": self._terms.namespace},
+            "metadata": {"name": self._options.name, "namespace": self._options.namespace},
             "spec": spec,
         }
 
     def _lost(self, why: str) -> LostLeadError:
-        where = f"Lease {self._terms.namespace}/{self._terms.name}"
+        where = f"Lease {self._options.namespace}/{self._options.name}"
         return LostLeadError(Fault(where=where, what=f"lost: {why}", hint="another controller works on now"))
 
 

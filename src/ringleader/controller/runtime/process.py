@@ -12,12 +12,12 @@ from typing import Any
 
 from ringleader.controller.runtime import rbac_check
 from ringleader.controller.runtime.caches import PROJECTIONS, Caches
-from ringleader.controller.runtime.events import EventSender, Pace
+from ringleader.controller.runtime.events import EventPacing, EventSender
 from ringleader.controller.runtime.health import HealthServer
-from ringleader.controller.runtime.leader_election import Leader, LeaseTerms
+from ringleader.controller.runtime.leader_election import Leader, LeaseOptions
 from ringleader.controller.runtime.metrics import MeteredCluster, Metrics
-from ringleader.controller.runtime.reconciler import Clock, Key, Reconciler, Verdict
-from ringleader.controller.runtime.work_queue import Pauses, WorkQueue
+from ringleader.controller.runtime.reconciler import Clock, Key, PassResult, Reconciler
+from ringleader.controller.runtime.work_queue import RequeueBackoff, WorkQueue
 from ringleader.errors import RefusedError
 from ringleader.kube.api_errors import ApiError, UnreachableError
 from ringleader.kube.api_resources import JOBS, MPIJOBS, PODS, SERVICES
@@ -39,12 +39,12 @@ WATCHED = {MPIJOBS: "", PODS: PODS_OF_JOBS, JOBS: OURS, SERVICES: OURS}
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProcessTerms:
+class ProcessOptions:
     """How the process works. Times in seconds."""
 
     namespace: str = ""
     """Namespace that is looked after; empty for all."""
-    lease: LeaseTerms | None = None
+    lease: LeaseOptions | None = None
     """``None``: this is the only controller."""
     host: str = ""
     """Address that probes are answered on; empty for all of the Pod's."""
@@ -66,8 +66,8 @@ class ProcessTerms:
     """A watch that told nothing for so long, not even a version, is opened anew."""
     watch_backoff: Backoff = field(default_factory=Backoff)
     """Before a watch that broke off is opened anew."""
-    pauses: Pauses = field(default_factory=Pauses)
-    pace: Pace = field(default_factory=Pace)
+    pauses: RequeueBackoff = field(default_factory=RequeueBackoff)
+    pace: EventPacing = field(default_factory=EventPacing)
 
 
 class TaskSet:
@@ -131,7 +131,7 @@ class Operator:
         self,
         cluster: Cluster,
         settings: OperatorSettings,
-        terms: ProcessTerms,
+        options: ProcessOptions,
         *,
         lease_cluster: Cluster | None = None,
         clock: Clock | None = None,
@@ -141,14 +141,14 @@ class Operator:
         The Lease is renewed through the latter, where it does not wait behind a thousand Pods.
         """
         self._closed_at_end = [cluster, *([lease_cluster] if lease_cluster is not None else [])]
-        self._terms = terms
-        self._rights = rbac_check.wanted(settings)
+        self._options = options
+        self._rights = rbac_check.required_rights(settings)
         self._clock = clock = clock or SystemClock()
         self.metrics = Metrics()
         self._cluster = MeteredCluster(cluster, count=self.metrics.requested, clock=clock.steady)
-        self._queue: WorkQueue[Key] = WorkQueue(clock=clock.steady, pauses=terms.pauses)
+        self._queue: WorkQueue[Key] = WorkQueue(clock=clock.steady, pauses=options.pauses)
         self._caches = Caches(self._cluster, clock=clock.steady, changed=self._changed)
-        self._events = EventSender(self._cluster, clock=clock.now, pace=terms.pace)
+        self._events = EventSender(self._cluster, clock=clock.now, pace=options.pace)
         self._reconciler = Reconciler(
             self._cluster,
             self._caches,
@@ -156,14 +156,14 @@ class Operator:
             clock=clock,
             events=self._events,
             metrics=self.metrics,
-            parallel_requests=terms.parallel_requests,
-            deadline=terms.pass_deadline,
-            resync=terms.resync,
+            parallel_requests=options.parallel_requests,
+            deadline=options.pass_deadline,
+            resync=options.resync,
         )
         self._leader: Leader | None = None
-        if terms.lease is not None:
+        if options.lease is not None:
             through = lease_cluster or self._cluster
-            self._leader = Leader(through, terms.lease, steady=clock.steady, now=clock.now)
+            self._leader = Leader(through, options.lease, steady=clock.steady, now=clock.now)
         self._health = HealthServer(is_healthy=self._ill, is_ready=self._unready, metrics=self.metrics)
         self._informers = self._make_informers()
         self._works = False
@@ -178,8 +178,8 @@ class Operator:
         """Work until told to stop. RefusedError: the cluster does not let us, or the lead is lost."""
         background, workers = TaskSet(), TaskSet()
         try:
-            if self._terms.port is not None:
-                await self._health.start(self._terms.host, self._terms.port)
+            if self._options.port is not None:
+                await self._health.start(self._options.host, self._options.port)
                 _log.info("answers probes", extra={"port": self._health.port})
             background.start(self._begin(background, workers))
             ends = [
@@ -215,15 +215,15 @@ class Operator:
         self.metrics.leads(True)
         self._works = True
         _log.info("looks after MPIJobs", extra={"jobs": len(self._caches.mpijobs)})
-        for _ in range(self._terms.parallel_jobs):
+        for _ in range(self._options.parallel_jobs):
             workers.start(self._worker())
 
     async def _check(self) -> None:
         """Ask for the CRD and our rights, again and again while the server does not answer."""
-        lock = None if self._terms.lease is None else self._terms.lease.namespace
+        lock = None if self._options.lease is None else self._options.lease.namespace
         for attempt in itertools.count(1):
             try:
-                await rbac_check.check(self._cluster, self._terms.namespace, lock, self._rights)
+                await rbac_check.check(self._cluster, self._options.namespace, lock, self._rights)
                 return
             except UnreachableError as error:
                 fault: RefusedError = error
@@ -232,14 +232,14 @@ class Operator:
                     raise
                 fault = error
             _log.warning("the API server is not there yet: %s", fault)
-            await asyncio.sleep(self._terms.pauses.after(attempt))
+            await asyncio.sleep(self._options.pauses.after(attempt))
 
     async def _wind_up(self, workers: TaskSet) -> None:
         """Let the passes under way come to their end."""
         _log.info("stops")
         self._queue.close()
-        if not await workers.ended(self._terms.stop_within):
-            _log.warning("passes did not end in %g s and are broken off", self._terms.stop_within)
+        if not await workers.ended(self._options.stop_within):
+            _log.warning("passes did not end in %g s and are broken off", self._options.stop_within)
         try:
             async with asyncio.timeout(_LAST_WORDS):
                 await self._events.drained()
@@ -249,11 +249,11 @@ class Operator:
     async def _worker(self) -> None:
         while (key := await self._queue.take()) is not None:
             try:
-                verdict = await self._reconciler.look(key)
+                result = await self._reconciler.reconcile(key)
             except Exception as error:
                 _log.exception("a pass broke down", extra={"job": "/".join(key)})
-                verdict = Verdict(error=RefusedError(str(error)))
-            settle(self._queue, key, verdict)
+                result = PassResult(error=RefusedError(str(error)))
+            settle(self._queue, key, result)
 
     def _changed(self, namespace: str, job: str) -> None:
         if job:
@@ -268,7 +268,7 @@ class Operator:
         if waiting := [one.resource.plural for one in self._informers if not one.synced.is_set()]:
             return f"not yet listed: {', '.join(waiting)}"
         since = self._cluster.silent_since
-        if since is not None and self._clock.steady() - since > self._terms.silence:
+        if since is not None and self._clock.steady() - since > self._options.silence:
             return f"the API server has not answered for {self._clock.steady() - since:.0f} s"
         return ""
 
@@ -277,27 +277,27 @@ class Operator:
             Informer(
                 self._cluster,
                 resource,
-                namespace=self._terms.namespace,
+                namespace=self._options.namespace,
                 labels=labels,
                 project=PROJECTIONS[resource],
                 changed=self._caches.watched(resource).seen,
-                silence=self._terms.watch_silence,
-                backoff=self._terms.watch_backoff,
+                silence=self._options.watch_silence,
+                backoff=self._options.watch_backoff,
             )
             for resource, labels in WATCHED.items()
         )
 
 
-def settle(queue: WorkQueue[Key], key: Key, verdict: Verdict) -> None:
+def settle(queue: WorkQueue[Key], key: Key, result: PassResult) -> None:
     """Tell the queue how a pass ended."""
-    if verdict.is_gone:
+    if result.is_gone:
         queue.done(key)
         queue.forget(key)
-    elif verdict.error is not None:
-        queue.failed(key, at_least=verdict.at_least, has_progressed=verdict.has_progressed)
-    elif verdict.is_blocked:
-        queue.failed(key, has_progressed=verdict.has_progressed)
-        if verdict.again_after is not None:
-            queue.add(key, after=verdict.again_after)
+    elif result.error is not None:
+        queue.failed(key, at_least=result.at_least, has_progressed=result.has_progressed)
+    elif result.is_blocked:
+        queue.failed(key, has_progressed=result.has_progressed)
+        if result.again_after is not None:
+            queue.add(key, after=result.again_after)
     else:
-        queue.done(key, again_after=verdict.again_after, rest=verdict.rest)
+        queue.done(key, again_after=result.again_after, rest=result.rest)

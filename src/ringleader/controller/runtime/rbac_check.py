@@ -73,7 +73,7 @@ LEASE_RIGHTS = tuple(Right(verb=verb, resource=LEASES) for verb in ("get", "crea
 """Rights in the namespace of the Lease."""
 
 
-def wanted(settings: OperatorSettings) -> tuple[Right, ...]:
+def required_rights(settings: OperatorSettings) -> tuple[Right, ...]:
     """Return the rights that an operator with these settings takes where it looks after jobs."""
     logs = LOG_RIGHTS if settings.has_log_tails else ()
     return (*RIGHTS, *logs, *(EXEC_RIGHTS if settings.has_exec_spawn else ()))

@@ -52,7 +52,7 @@ class Clock(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class PassResult:
     """How a pass ended."""
 
     again_after: float | None = None
@@ -121,38 +121,38 @@ class Reconciler:
         self._applier = Applier(cluster, caches, settings, clock=clock.now, parallel=parallel_requests)
         self._memories: dict[Key, _Memory] = {}
 
-    async def look(self, key: Key) -> Verdict:
-        """Make one pass over a job. Whatever goes wrong with the cluster is in the verdict."""
+    async def reconcile(self, key: Key) -> PassResult:
+        """Make one pass over a job. Whatever goes wrong with the cluster is in the result."""
         run = _Pass()
         began = self._clock.steady()
         try:
             async with asyncio.timeout(self._deadline):
-                verdict = await self._rounds(key, run)
+                result = await self._rounds(key, run)
         except TimeoutError:
             what = f"a pass over the job was not through in {self._deadline:.0f} s"
-            verdict = self._failure(key, RefusedError(Fault(where="/".join(key), what=what)), run)
+            result = self._failure(key, RefusedError(Fault(where="/".join(key), what=what)), run)
         except RefusedError as error:
-            verdict = self._failure(key, error, run)
-        word = "gone" if verdict.is_gone else "error" if verdict.error else "done"
+            result = self._failure(key, error, run)
+        word = "gone" if result.is_gone else "error" if result.error else "done"
         self._metrics.passed(word, self._clock.steady() - began)
-        return replace(verdict, rest=min(4 * run.spent, 0.4))
+        return replace(result, rest=min(4 * run.spent, 0.4))
 
-    async def _rounds(self, key: Key, run: _Pass) -> Verdict:
+    async def _rounds(self, key: Key, run: _Pass) -> PassResult:
         for _ in range(ROUNDS):
             kept = self._caches.mpijobs.get(*key)
             if kept is None:
                 return self._gone(key)
-            verdict = await self._round(key, kept, run)
-            if verdict is not None:
-                return verdict
+            result = await self._round(key, kept, run)
+            if result is not None:
+                return result
         what = f"the job did not settle in {ROUNDS} decisions: it is being changed all the time"
         return self._failure(key, RefusedError(Fault(where="/".join(key), what=what)), run)
 
-    async def _round(self, key: Key, kept: CachedObject[StoredJob], run: _Pass) -> Verdict | None:
+    async def _round(self, key: Key, kept: CachedObject[StoredJob], run: _Pass) -> PassResult | None:
         """Decide once and do it; ``None``: decide again at once."""
         document = kept.value.document
         if not _is_for_us(document):
-            return Verdict()
+            return PassResult()
         memory = self._memory(key, kept)
         try:
             job = kept.value.job
@@ -184,7 +184,7 @@ class Reconciler:
             return None
         memory.errors = 0
         memory.busy = memory.busy + 1 if outcome.done else 0
-        return Verdict(
+        return PassResult(
             again_after=self._again(memory, job, decision),
             has_progressed=run.progressed,
             is_blocked=decision.is_blocked,
@@ -220,10 +220,12 @@ class Reconciler:
                 _log.warning("the API server warns: %s", message)
                 self._events.submit(document, [JobEvent(type="Warning", reason=API_WARNING, message=message)])
 
-    async def _invalid(self, key: Key, document: Object, error: RequestError, run: _Pass) -> Verdict | None:
+    async def _invalid(
+        self, key: Key, document: Object, error: RequestError, run: _Pass
+    ) -> PassResult | None:
         await self._applier.narrow_rights(document)
         decision = decide_invalid(document, error, self._clock.now())
-        return Verdict() if await self._report(document, decision, run) else None
+        return PassResult() if await self._report(document, decision, run) else None
 
     async def _report(self, document: Object, decision: Decision, run: _Pass) -> bool:
         """Write the status and submit the events; False where the job has changed meanwhile."""
@@ -277,20 +279,20 @@ class Reconciler:
             memory.rejections[one.resource, one.name] = replace(one, attempts=attempts)
         return is_new
 
-    def _failure(self, key: Key, error: RefusedError, run: _Pass, errors: int = 1) -> Verdict:
+    def _failure(self, key: Key, error: RefusedError, run: _Pass, errors: int = 1) -> PassResult:
         memory = self._memories.get(key)
         if memory is not None:
             memory.errors = 0 if run.progressed else memory.errors + 1
         fields = {"job": "/".join(key), "errors": errors}
         _log.warning("a pass over the job did not get through: %s", error, extra=fields)
         wait = error.retry_after if isinstance(error, ApiError) else None
-        return Verdict(error=error, at_least=wait or 0.0, has_progressed=run.progressed)
+        return PassResult(error=error, at_least=wait or 0.0, has_progressed=run.progressed)
 
-    def _gone(self, key: Key) -> Verdict:
+    def _gone(self, key: Key) -> PassResult:
         self._memories.pop(key, None)
         self._caches.by_name.forget(*key)
         self._metrics.job_gone(key[0], object_names.launcher(key[1]))
-        return Verdict(is_gone=True)
+        return PassResult(is_gone=True)
 
 
 def _is_for_us(document: Object) -> bool:

@@ -19,7 +19,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pauses:
+class RequeueBackoff:
     """How long a key waits after errors, in seconds."""
 
     first: float = 0.1
@@ -37,10 +37,10 @@ class Pauses:
 class WorkQueue(Generic[K]):
     """Keys in the order in which they are due, for one event loop; ``clock``: seconds that never go back."""
 
-    def __init__(self, *, clock: Callable[[], float], pauses: Pauses | None = None) -> None:
+    def __init__(self, *, clock: Callable[[], float], pauses: RequeueBackoff | None = None) -> None:
         """Start empty."""
         self._clock = clock
-        self._pauses = pauses or Pauses()
+        self._pauses = pauses or RequeueBackoff()
         self._due: dict[K, float] = {}
         self._order: list[tuple[float, int, K]] = []
         self._number = itertools.count()
