@@ -52,48 +52,48 @@ def values(view: InformerCache[str], job: str = "j") -> list[str]:
 
 def test_what_we_wrote_is_there_before_the_watch_tells_of_it_and_its_echo_is_no_news():
     view, _, heard = make()
-    view.wrote("n", "p", kept("u", 5))
+    view.from_write("n", "p", kept("u", 5))
     assert values(view) == ["u@5"]
-    view.seen("n", "p", kept("u", 5))
+    view.from_watch("n", "p", kept("u", 5))
     assert heard == []
-    view.seen("n", "p", kept("u", 6))
+    view.from_watch("n", "p", kept("u", 6))
     assert values(view) == ["u@6"]
     assert heard == [("n", "j")]
 
 
 def test_an_older_version_does_not_cover_what_we_wrote():
     view, _, heard = make()
-    view.seen("n", "p", kept("u", 5))
-    view.wrote("n", "p", kept("u", 9))
-    view.seen("n", "p", kept("u", 7))
+    view.from_watch("n", "p", kept("u", 5))
+    view.from_write("n", "p", kept("u", 9))
+    view.from_watch("n", "p", kept("u", 7))
     assert values(view) == ["u@9"]
     assert heard == [("n", "j")]
-    view.seen("n", "p", kept("u", 10))
+    view.from_watch("n", "p", kept("u", 10))
     assert values(view) == ["u@10"]
 
 
 def test_the_end_of_a_namesake_before_does_not_end_what_we_made():
     view, _, _ = make()
-    view.seen("n", "p", kept("old", 5))
-    view.wrote("n", "p", kept("new", 9))
-    view.seen("n", "p", kept("old", 7))
-    view.seen("n", "p", None)
+    view.from_watch("n", "p", kept("old", 5))
+    view.from_write("n", "p", kept("new", 9))
+    view.from_watch("n", "p", kept("old", 7))
+    view.from_watch("n", "p", None)
     assert values(view) == ["new@9"]
 
 
 def test_an_answer_that_comes_after_the_object_is_gone_again_does_not_bring_it_back():
     view, _, _ = make()
-    view.seen("n", "p", kept("u", 5))
-    view.seen("n", "p", None)
-    view.wrote("n", "p", kept("u", 5))
+    view.from_watch("n", "p", kept("u", 5))
+    view.from_watch("n", "p", None)
+    view.from_write("n", "p", kept("u", 5))
     assert values(view) == []
-    view.wrote("n", "p", kept("other", 8))
+    view.from_write("n", "p", kept("other", 8))
     assert values(view) == ["other@8"]
 
 
 def test_what_no_watch_ever_shows_is_taken_for_gone_after_a_while():
     view, clock, _ = make()
-    view.wrote("n", "p", kept("u", 5))
+    view.from_write("n", "p", kept("u", 5))
     clock.time += 59
     assert values(view) == ["u@5"]
     assert view.get("n", "p") is not None
@@ -104,21 +104,21 @@ def test_what_no_watch_ever_shows_is_taken_for_gone_after_a_while():
 
 def test_what_is_being_deleted_stays_marked_whatever_the_watch_says_of_it():
     view, _, _ = make()
-    view.seen("n", "p", kept("u", 5))
+    view.from_watch("n", "p", kept("u", 5))
     view.deleted("n", "p", "another")
     assert values(view) == ["u@5"]
     view.deleted("n", "p", "u")
     assert values(view) == ["u@5 going"]
-    view.seen("n", "p", kept("u", 6))
+    view.from_watch("n", "p", kept("u", 6))
     assert values(view) == ["u@6 going"]
-    view.seen("n", "p", None)
-    view.seen("n", "p", kept("v", 8))
+    view.from_watch("n", "p", None)
+    view.from_watch("n", "p", kept("v", 8))
     assert values(view) == ["v@8"]
 
 
 def test_what_the_server_does_not_have_is_dropped():
     view, _, _ = make()
-    view.seen("n", "p", kept("u", 5))
+    view.from_watch("n", "p", kept("u", 5))
     view.missing("n", "p", "v")
     assert values(view) == ["u@5"]
     view.missing("n", "p", "u")
@@ -128,11 +128,11 @@ def test_what_the_server_does_not_have_is_dropped():
 
 def test_objects_are_found_by_their_job_and_move_with_their_label():
     view, _, heard = make()
-    view.seen("n", "p", kept("u", 1, job="a"))
-    view.seen("n", "q", kept("v", 2, job="b"))
-    view.seen("m", "p", kept("w", 3, job="a"))
+    view.from_watch("n", "p", kept("u", 1, job="a"))
+    view.from_watch("n", "q", kept("v", 2, job="b"))
+    view.from_watch("m", "p", kept("w", 3, job="a"))
     assert values(view, "a") == ["u@1"]
-    view.seen("n", "p", kept("u", 4, job="b"))
+    view.from_watch("n", "p", kept("u", 4, job="b"))
     assert values(view, "a") == []
     assert values(view, "b") == ["u@4", "v@2"]
     assert heard == [("n", "a"), ("n", "b"), ("m", "a"), ("n", "b")]

@@ -162,7 +162,7 @@ def test_workers_follow_from_ranks_and_slots(words: Any, workers: int, slots: in
         ),
         (
             {"name": "Train"},
-            "metadata.name: 'Train' makes the Pod name 'Train-worker-0', which is no DNS label",
+            "metadata.name: 'Train' makes the Pod name 'Train-worker-0', which is not a DNS label",
         ),
     ],
 )

@@ -135,7 +135,7 @@ def test_an_annotation_of_the_user_s_counts():
         (old(worker={"replicas": None}), "spec.mpiReplicaSpecs[Worker].replicas", "missing"),
         (old(launcher={"template": None}), "spec.mpiReplicaSpecs[Launcher].template", "missing"),
         (old(launcher={"replicas": 2}), "spec.mpiReplicaSpecs[Launcher].replicas", "must be 1"),
-        (old(metadata={"name": "a.b"}), "metadata.name", "no DNS label"),
+        (old(metadata={"name": "a.b"}), "metadata.name", "not a DNS label"),
         ({**old(), "spec": None}, "spec", "missing"),
         ({**old(), "specs": {}}, "specs", "unknown field"),
         ({**old(), "metadata": []}, "metadata", "fields are needed"),
@@ -150,7 +150,7 @@ def test_an_annotation_of_the_user_s_counts():
         (
             old("v1alpha1", template=TEMPLATE, gpus=9, gpusPerNode=8),
             "spec.gpus",
-            "9 is no multiple of gpusPerNode: 8",
+            "9 is not a multiple of gpusPerNode: 8",
         ),
         (
             old("v1alpha1", template=TEMPLATE, gpus="x", gpusPerNode=8),

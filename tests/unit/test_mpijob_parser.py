@@ -105,11 +105,11 @@ def test_null_is_as_good_as_nothing():
 RULES = [
     # where, value, the path that is shown, words of the message
     (("metadata", "name"), GONE, "metadata.name", "missing"),
-    (("metadata", "name"), "a.b", "metadata.name", "no DNS label"),
+    (("metadata", "name"), "a.b", "metadata.name", "not a DNS label"),
     (("metadata", "name"), "1a", "metadata.name", "letter first"),
     (("metadata", "name"), "A", "metadata.name", "no capitals"),
     (("metadata", "name"), "a" * 55, "metadata.name", "shorten it by 1"),
-    (("metadata", "namespace"), "a_b", "metadata.namespace", "no namespace"),
+    (("metadata", "namespace"), "a_b", "metadata.namespace", "not a namespace's name"),
     (("metadata", "labels"), {"a": 1}, "metadata.labels[a]", 'put it in quotes: "1"'),
     (("metadata", "annotations"), {"a": True}, "metadata.annotations[a]", 'put it in quotes: "true"'),
     (("metadata", "labels"), ["a"], "metadata.labels", "a list, a map is needed"),

@@ -45,7 +45,7 @@ def fault_of_name(job: str, workers: int) -> tuple[str, str] | None:
     """
     longest = worker(job, max(1, workers) - 1)
     if not re.fullmatch(LABEL, longest):
-        what = f"{job!r} makes the Pod name {longest!r}, which is no DNS label"
+        what = f"{job!r} makes the Pod name {longest!r}, which is not a DNS label"
         return what, "use a-z, 0-9 and -, with a letter first; no dots, no capitals"
     if len(longest) > LONGEST_LABEL:
         what = f"{job!r} makes the Pod name {longest!r} of {len(longest)} characters"

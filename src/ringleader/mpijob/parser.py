@@ -116,7 +116,7 @@ def _check_names(document: Mapping[str, Any], faults: Faults) -> None:
     elif not name and isinstance(start, str):
         _check_name(here.field("generateName"), start + "x" * object_names.GENERATED, document, faults)
     if isinstance(space, str) and space and not object_names.is_namespace(space):
-        faults.add(here.field("namespace"), f"{space!r} is no namespace's name", "use a-z, 0-9 and -")
+        faults.add(here.field("namespace"), f"{space!r} is not a namespace's name", "use a-z, 0-9 and -")
     notes = metadata.get("annotations")
     _check_annotations(notes if isinstance(notes, Mapping) else {}, here.field("annotations"), faults)
 

@@ -54,7 +54,7 @@ def _check_quantities(value: Mapping[str, Any], path: FieldPath, faults: Faults)
             hint = f'put it in quotes: "{amount}"' if isinstance(amount, float) else "such as 4, 500m or 2Gi"
             faults.add(here, f"{kind_of(amount)}, a quantity is needed", hint)
         elif not re.fullmatch(QUANTITY, str(amount)):
-            faults.add(here, f"{amount!r} is no quantity", "such as 4, 500m or 2Gi")
+            faults.add(here, f"{amount!r} is not a quantity", "such as 4, 500m or 2Gi")
 
 
 def _check_template(value: Mapping[str, Any], path: FieldPath, faults: Faults) -> None:

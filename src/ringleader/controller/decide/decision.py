@@ -62,7 +62,7 @@ class Observed:
 
 @dataclass(frozen=True, kw_only=True)
 class Create:
-    """Make an object. That it is there already is no error: the next pass looks whose it is."""
+    """Make an object. That it is there already is not an error: the next pass looks whose it is."""
 
     resource: Resource
     document: Object
@@ -120,7 +120,7 @@ class Patch:
 
 @dataclass(frozen=True, kw_only=True)
 class Delete:
-    """Delete an object. That it is gone already is no error."""
+    """Delete an object. That it is gone already is not an error."""
 
     resource: Resource
     name: str

@@ -25,7 +25,7 @@ from ringleader.mpijob.serializer import fields_of
 from ringleader.mpijob.status import ConditionType, ReplicaStatus, ReplicaStatuses, Status, Truth
 
 LONGEST_WAIT = 86400.0
-"""Seconds that a wish to look again is cut to: no timer has to count years."""
+"""Seconds that a request to look again is cut to: no timer has to count years."""
 MESSAGE_LASTS = 60.0
 """Seconds for which a message stays where only its words would change, such as a count of Pods."""
 

@@ -56,7 +56,7 @@ class Caches:
         """Take over what the server returned for an object of a job."""
         namespace, name = document["metadata"].get("namespace", ""), document["metadata"]["name"]
         if resource in self._watched:
-            self._watched[resource].wrote(namespace, name, PROJECTIONS[resource](document))
+            self._watched[resource].from_write(namespace, name, PROJECTIONS[resource](document))
         else:
             self.by_name.wrote(resource, namespace, document, job)
 

@@ -76,7 +76,7 @@ class InformerCache(Generic[T]):
         self._entries: dict[Key, _Entry[T]] = {}
         self._by_job: defaultdict[Key, set[str]] = defaultdict(set)
         self._gone: OrderedDict[str, None] = OrderedDict()
-        self._doomed: set[str] = set()
+        self._deleting: set[str] = set()
 
     def __len__(self) -> int:
         """Objects that are kept."""
@@ -94,7 +94,7 @@ class InformerCache(Generic[T]):
             if not self._is_doubtful(entry):
                 yield entry.kept
 
-    def seen(self, namespace: str, name: str, kept: CachedObject[T] | None) -> None:
+    def from_watch(self, namespace: str, name: str, kept: CachedObject[T] | None) -> None:
         """Take over what the watch says of a name: an object, or that it is gone."""
         before = self._entries.get((namespace, name))
         if kept is not None:
@@ -109,7 +109,7 @@ class InformerCache(Generic[T]):
             self._remove(namespace, name, before)
             self._changed(namespace, before.kept.job)
 
-    def wrote(self, namespace: str, name: str, kept: CachedObject[T]) -> None:
+    def from_write(self, namespace: str, name: str, kept: CachedObject[T]) -> None:
         """Take over what a write of ours returned."""
         before = self._entries.get((namespace, name))
         if kept.uid in self._gone:
@@ -119,14 +119,14 @@ class InformerCache(Generic[T]):
             self._put(namespace, name, _Entry(self._marked(kept), is_seen, self._clock()))
 
     def deleted(self, namespace: str, name: str, uid: str) -> None:
-        """Note that the server took our wish to delete an object: it goes away, whatever is seen of it."""
+        """Note that the server took our request to delete an object: it goes away, whatever is seen of it."""
         entry = self._entries.get((namespace, name))
         if entry is None or entry.kept.uid != uid:
             return
         if not entry.is_seen:
             self._remove(namespace, name, entry)
             return
-        self._doomed.add(uid)
+        self._deleting.add(uid)
         entry.kept = self._marked(entry.kept)
 
     def missing(self, namespace: str, name: str, uid: str) -> None:
@@ -139,7 +139,7 @@ class InformerCache(Generic[T]):
         before = self._entries.get((namespace, name))
         if before is not None:
             if before.kept.uid != entry.kept.uid:
-                self._bury(before.kept.uid)
+                self._remember_gone(before.kept.uid)
             if before.kept.job != entry.kept.job:
                 self._leave(namespace, name, before.kept.job)
         self._entries[namespace, name] = entry
@@ -149,7 +149,7 @@ class InformerCache(Generic[T]):
     def _remove(self, namespace: str, name: str, entry: _Entry[T]) -> None:
         del self._entries[namespace, name]
         self._leave(namespace, name, entry.kept.job)
-        self._bury(entry.kept.uid)
+        self._remember_gone(entry.kept.uid)
 
     def _leave(self, namespace: str, name: str, job: str) -> None:
         names = self._by_job.get((namespace, job))
@@ -158,14 +158,14 @@ class InformerCache(Generic[T]):
             if not names:
                 del self._by_job[namespace, job]
 
-    def _bury(self, uid: str) -> None:
-        self._doomed.discard(uid)
+    def _remember_gone(self, uid: str) -> None:
+        self._deleting.discard(uid)
         self._gone[uid] = None
         while len(self._gone) > _REMEMBERED:
             self._gone.popitem(last=False)
 
     def _marked(self, kept: CachedObject[T]) -> CachedObject[T]:
-        return replace(kept, value=self._mark(kept.value)) if kept.uid in self._doomed else kept
+        return replace(kept, value=self._mark(kept.value)) if kept.uid in self._deleting else kept
 
     def _is_doubtful(self, entry: _Entry[T]) -> bool:
         return not entry.is_seen and self._clock() - entry.written_at > self._patience

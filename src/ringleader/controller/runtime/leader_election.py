@@ -1,6 +1,6 @@
 """Which of several controllers works: the one that holds a Lease.
 
-The holder renews its Lease; whoever has seen it unchanged for its whole duration may take it. Only the own
+The holder renews its Lease; whoever has seen it unchanged for its whole duration may take it. Only its own
 steady clock is used, so clocks of different machines need not agree.
 """
 

@@ -280,7 +280,7 @@ class Operator:
                 namespace=self._options.namespace,
                 labels=labels,
                 project=PROJECTIONS[resource],
-                changed=self._caches.watched(resource).seen,
+                changed=self._caches.watched(resource).from_watch,
                 silence=self._options.watch_silence,
                 backoff=self._options.watch_backoff,
             )

@@ -64,7 +64,7 @@ class WorkQueue(Generic[K]):
         return self._failures.get(key, 0)
 
     def add(self, key: K, *, after: float = 0.0) -> None:
-        """Ask for a look at a key, at the earliest in so many seconds; an earlier wish stays."""
+        """Ask for a look at a key, at the earliest in so many seconds; an earlier request stays."""
         self._want(key, self._clock() + after)
 
     def take_due(self) -> K | None:
@@ -73,7 +73,7 @@ class WorkQueue(Generic[K]):
         while self._order and self._order[0][0] <= now:
             due, _, key = heapq.heappop(self._order)
             if self._due.get(key) != due:
-                continue  # an earlier wish has taken its place
+                continue  # an earlier request has taken its place
             del self._due[key]
             self._at_work[key] = None
             return key
@@ -113,7 +113,7 @@ class WorkQueue(Generic[K]):
         return pause
 
     def forget(self, key: K) -> None:
-        """Drop a key that is gone: its wishes, errors and pauses."""
+        """Drop a key that is gone: its requests, errors and pauses."""
         for kept in (self._due, self._failures, self._not_before):
             kept.pop(key, None)
         if key in self._at_work:
@@ -136,8 +136,8 @@ class WorkQueue(Generic[K]):
 
     def _want(self, key: K, due: float) -> None:
         if key in self._at_work:
-            wished = self._at_work[key]
-            self._at_work[key] = due if wished is None else min(wished, due)
+            asked = self._at_work[key]
+            self._at_work[key] = due if asked is None else min(asked, due)
             return
         due = max(due, self._not_before.get(key, due))
         if key in self._due and self._due[key] <= due:

@@ -102,7 +102,7 @@ def _check_size(spec: Mapping[str, Any], faults: Faults) -> None:
         hint = f"add {per_node}: what the old operator's flag for it was, often 8"
         faults.add(here.field(per_node), f"missing: {given[0]} alone does not say how many workers", hint)
     elif type(total) is int and type(units) is int and units > 0 and total > units and total % units:
-        faults.add(here.field(given[0]), f"{total} is no multiple of {per_node}: {units}")
+        faults.add(here.field(given[0]), f"{total} is not a multiple of {per_node}: {units}")
 
 
 def _metadata(metadata: Mapping[str, Any], changes: Changes) -> dict[str, Any]:
