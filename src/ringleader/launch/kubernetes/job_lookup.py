@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+from typing import Literal, TypeVar
 
 from ringleader.errors import Fault, RefusedError
 from ringleader.kube import rfc3339
 from ringleader.kube.api_errors import ApiError
-from ringleader.kube.api_resources import EVENTS, JOBS, MPIJOBS, PODS
+from ringleader.kube.api_resources import EVENTS, JOBS, MPIJOBS, PODS, Resource
 from ringleader.kube.cluster import Cluster, Object
+from ringleader.kube.object_fields import labels_of
 from ringleader.launch.kubernetes.job_snapshot import EventView, Facts, JobView
 from ringleader.launch.kubernetes.job_view import (
     ON_PODS,
@@ -22,6 +24,8 @@ from ringleader.launch.kubernetes.job_view import (
 from ringleader.launch.kubernetes.refusal_messages import is_unknown_kind, refused
 from ringleader.mpijob import object_names
 
+R = TypeVar("R")
+
 MOST_PODS = 3
 """Pods whose events are asked for: those in trouble mostly share one."""
 
@@ -31,73 +35,73 @@ async def find_job(cluster: Cluster, name: str, namespace: str) -> JobView:
 
     Raises RefusedError where there is none.
     """
-    has_mpijobs = True
-    try:
-        return mpijob_view(await cluster.get(MPIJOBS, name, namespace))
-    except ApiError as error:
-        has_mpijobs = not is_unknown_kind(error)
-        if not error.is_missing and error.status != 403:
-            raise refused(error, doing="get", resource=MPIJOBS, name=name, namespace=namespace) from error
-        first = error
-    try:
-        document = await cluster.get(JOBS, object_names.launcher(name), namespace)
-        if _is_ours(document):
-            return pods_job_view(document)
-    except ApiError as error:
-        if not error.is_missing and error.status != 403:
-            raise refused(error, doing="get", resource=JOBS, name=name, namespace=namespace) from error
+    launcher = object_names.launcher(name)
+    first = await _get(cluster.get(MPIJOBS, name, namespace), MPIJOBS, name, namespace)
+    if not isinstance(first, ApiError):
+        return mpijob_view(first)
+    second = await _get(cluster.get(JOBS, launcher, namespace), JOBS, name, namespace)
+    if not isinstance(second, ApiError) and labels_of(second).get(ON_PODS) == "pods":
+        return pods_job_view(second)
     if first.status == 403:
         raise refused(first, doing="get", resource=MPIJOBS, name=name, namespace=namespace) from first
     hint = "ringleader status lists the jobs; --namespace looks elsewhere"
-    if not has_mpijobs:
+    if is_unknown_kind(first):
         hint += "; this cluster has no MPIJob CRD"
     raise RefusedError(Fault(where=name, what=f"there is no job {name} in namespace {namespace}", hint=hint))
-
-
-def _is_ours(document: Object) -> bool:
-    return (document.get("metadata", {}).get("labels") or {}).get(ON_PODS) == "pods"
 
 
 async def find_jobs(cluster: Cluster, namespace: str) -> tuple[JobView, ...]:
     """Return every job of a namespace, or of all where it is empty, oldest first."""
     found: list[JobView] = []
-    try:
-        listing = await cluster.list(MPIJOBS, namespace)
-        found += [mpijob_view(one) for one in listing.items]
-    except ApiError as error:
-        if not is_unknown_kind(error):
-            raise refused(
-                error, doing="list", resource=MPIJOBS, name="", namespace=namespace or "*"
-            ) from error
-    try:
-        listing = await cluster.list(JOBS, namespace, labels=f"{ON_PODS}=pods")
-        found += [pods_job_view(one) for one in listing.items]
-    except ApiError as error:
-        if error.status != 403:
-            raise refused(error, doing="list", resource=JOBS, name="", namespace=namespace or "*") from error
+    where = namespace or "*"
+    listing = await _answer(cluster.list(MPIJOBS, namespace), is_unknown_kind, MPIJOBS, "list", where)
+    if not isinstance(listing, ApiError):
+        found += map(mpijob_view, listing.items)
+    jobs = cluster.list(JOBS, namespace, labels=f"{ON_PODS}=pods")
+    listing = await _answer(jobs, _is_forbidden, JOBS, "list", where)
+    if not isinstance(listing, ApiError):
+        found += map(pods_job_view, listing.items)
     return tuple(sorted(found, key=lambda job: (job.created_at, job.namespace, job.name)))
 
 
 async def gather(cluster: Cluster, name: str, namespace: str, *, now: float) -> Facts:
     """Return all that is known of a job. What we may not read is named in ``hidden``."""
     job = await find_job(cluster, name, namespace)
-    hidden: list[str] = []
-    pods: tuple[Object, ...] = ()
+    listing = cluster.list(PODS, namespace, labels=selector(name))
+    pods = await _answer(listing, _is_forbidden, PODS, "list", namespace)
+    views = () if isinstance(pods, ApiError) else tuple(map(job_pod_view, pods.items))
+    facts = Facts(job=job, pods=views, age=age(job.created_at, now))
+    events = await _answer(events_of(cluster, facts), _is_forbidden, EVENTS, "list", namespace)
+    hidden = [name for name, one in (("pods", pods), ("events", events)) if isinstance(one, ApiError)]
+    return replace(facts, events=() if isinstance(events, ApiError) else events, hidden=tuple(hidden))
+
+
+def _is_forbidden(error: ApiError) -> bool:
+    return error.status == 403
+
+
+async def _get(call: Awaitable[R], resource: Resource, name: str, namespace: str) -> R | ApiError:
+    """Return an object, or why there is none that we may read."""
+    return await _answer(
+        call, lambda error: error.is_missing or error.status == 403, resource, "get", namespace, name
+    )
+
+
+async def _answer(
+    call: Awaitable[R],
+    may_be: Callable[[ApiError], bool],
+    resource: Resource,
+    doing: str,
+    namespace: str,
+    name: str = "",
+) -> R | ApiError:
+    """Return what the server answers, or the error if it may be that one. RefusedError for any other."""
     try:
-        pods = (await cluster.list(PODS, namespace, labels=selector(name))).items
+        return await call
     except ApiError as error:
-        if error.status != 403:
-            raise refused(error, doing="list", resource=PODS, name="", namespace=namespace) from error
-        hidden.append("pods")
-    facts = Facts(job=job, pods=tuple(map(job_pod_view, pods)), age=age(job.created_at, now))
-    try:
-        events = await events_of(cluster, facts)
-    except ApiError as error:
-        if error.status != 403:
-            raise refused(error, doing="list", resource=EVENTS, name="", namespace=namespace) from error
-        events = ()
-        hidden.append("events")
-    return Facts(job=job, pods=facts.pods, events=events, hidden=tuple(hidden), age=facts.age)
+        if may_be(error):
+            return error
+        raise refused(error, doing=doing, resource=resource, name=name, namespace=namespace) from error
 
 
 async def events_of(cluster: Cluster, facts: Facts) -> tuple[EventView, ...]:
