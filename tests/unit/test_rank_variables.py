@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringleader.cli.options.rank_variables import parse_env_file, parse_words
+from ringleader.cli.options.rank_variables import parse_assignments, parse_env_file
 
 CALLER = {"HERE": "from the caller", "EMPTY": ""}
 
@@ -60,7 +60,7 @@ def test_every_bad_line_is_named() -> None:
 
 def test_words_of_the_command_line_are_taken_as_they_are() -> None:
     words = ("A=b # c", "B='x'", "HERE", "C=", "D=a=b")
-    parsed = parse_words(words, CALLER)
+    parsed = parse_assignments(words, CALLER)
     assert parsed.faults == ()
     assert parsed.values == (
         ("A", "b # c"),
@@ -83,7 +83,7 @@ def test_words_of_the_command_line_are_taken_as_they_are() -> None:
     ],
 )
 def test_words_that_set_nothing(word: str, what: str) -> None:
-    parsed = parse_words((word,), CALLER)
+    parsed = parse_assignments((word,), CALLER)
     assert what in parsed.faults[0].what
     assert parsed.faults[0].where.startswith("-x")
 

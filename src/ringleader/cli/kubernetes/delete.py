@@ -60,7 +60,7 @@ command = Command(
 )
 
 
-async def _delete(place: Connection, options: DeleteOptions, *, seconds: float) -> None:
+async def _delete(connection: Connection, options: DeleteOptions, *, seconds: float) -> None:
     """Delete what is there; what is not, or cannot be deleted, is told together at the end."""
     from ringleader.launch.kubernetes.job_deletion import remove, until_gone
     from ringleader.launch.kubernetes.job_lookup import find_job
@@ -69,16 +69,16 @@ async def _delete(place: Connection, options: DeleteOptions, *, seconds: float) 
     gone: list[JobView] = []
     for name in dict.fromkeys(options.jobs):
         try:
-            job = await find_job(place.cluster, name, place.namespace)
+            job = await find_job(connection.cluster, name, connection.namespace)
             if not options.dry_run:
-                await remove(place.cluster, job)
+                await remove(connection.cluster, job)
             gone.append(job)
             print(f"{name} would be deleted" if options.dry_run else f"{name} deleted", flush=True)
         except RefusedError as error:
             faults += error.faults
     for job in () if options.no_wait or options.dry_run else gone:
         try:
-            await until_gone(place.cluster, job, seconds=seconds, tell=_tell)
+            await until_gone(connection.cluster, job, seconds=seconds, tell=_tell)
         except RefusedError as error:
             faults += error.faults
     if faults:

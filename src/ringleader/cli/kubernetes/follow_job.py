@@ -90,10 +90,10 @@ def interrupts() -> Iterator[Interrupts]:
             loop.remove_signal_handler(number)
 
 
-async def attend(place: Connection, work: Work, terminal: JobTerminal, options: SessionOptions) -> End:
+async def attend(connection: Connection, work: Work, terminal: JobTerminal, options: SessionOptions) -> End:
     """Send a job and stay with it. Raises what the sending and the following raise."""
     with interrupts() as pressed:
-        session = _Session(place, work, terminal, options, pressed)
+        session = _Session(connection, work, terminal, options, pressed)
         try:
             return await session.run()
         except OutputError:
@@ -107,13 +107,13 @@ async def attend(place: Connection, work: Work, terminal: JobTerminal, options: 
 class _Session:
     def __init__(
         self,
-        place: Connection,
+        connection: Connection,
         work: Work,
         terminal: JobTerminal,
         options: SessionOptions,
         pressed: Interrupts,
     ) -> None:
-        self._place, self._work, self._terminal = place, work, terminal
+        self._connection, self._work, self._terminal = connection, work, terminal
         self._options, self._pressed = options, pressed
         self._is_sent = False
 
@@ -177,7 +177,7 @@ class _Session:
         if not sending.done():
             sending.cancel()
             self._terminal.say(
-                f"{self._options.name} may have been sent: ringleader status{self._place.options}"
+                f"{self._options.name} may have been sent: ringleader status{self._connection.options}"
             )
             return _stopped(number)
         sending.result()
@@ -186,7 +186,7 @@ class _Session:
 
     async def _follow(self, job: JobView) -> End:
         follower = Follower(
-            self._place.cluster, job, self._terminal, clock=time.time, shows_log=not self._options.quiet
+            self._connection.cluster, job, self._terminal, clock=time.time, shows_log=not self._options.quiet
         )
         following = asyncio.ensure_future(follower.run(start_timeout=self._options.start_timeout))
         try:
@@ -230,7 +230,7 @@ class _Session:
         if done is None:
             self._terminal.say(
                 f"some of {self._options.name} may be left: "
-                f"ringleader delete {self._options.name}{self._place.options}"
+                f"ringleader delete {self._options.name}{self._connection.options}"
             )
 
     async def _removed(self) -> bool:
@@ -251,9 +251,9 @@ class _Session:
         return None
 
     def _how_to_go_on(self) -> str:
-        name, words = self._options.name, self._place.options
+        name, words = self._options.name, self._connection.options
         return (
-            f"the job {name} goes on in namespace {self._place.namespace}\n"
+            f"the job {name} goes on in namespace {self._connection.namespace}\n"
             f"    → follow it: ringleader logs -f {name}{words}\n"
             f"    → delete it: ringleader delete {name}{words}"
         )

@@ -56,13 +56,13 @@ def logs(options: LogsOptions) -> None:
     if faults.found:
         raise RequestError(faults.found)
 
-    async def doing(place: Connection) -> None:
-        pod, container = await _pod(place, options.job, worker, waits=options.follow)
+    async def doing(connection: Connection) -> None:
+        pod, container = await _pod(connection, options.job, worker, waits=options.follow)
         container = options.container or container
         if options.follow:
-            await _follow(place, pod, container)
+            await _follow(connection, pod, container)
         else:
-            await _show(place, pod, container, tail=tail, previous=options.previous)
+            await _show(connection, pod, container, tail=tail, previous=options.previous)
 
     with_cluster(options.cluster, doing)
 
@@ -85,7 +85,7 @@ command = Command(
 )
 
 
-async def _pod(place: Connection, name: str, worker: int | None, *, waits: bool) -> tuple[str, str]:
+async def _pod(connection: Connection, name: str, worker: int | None, *, waits: bool) -> tuple[str, str]:
     """Return the Pod and the container that are meant; wait for them with ``waits``."""
     from ringleader.kube.api_errors import ApiError, UnreachableError
     from ringleader.kube.retry import Outage
@@ -95,7 +95,7 @@ async def _pod(place: Connection, name: str, worker: int | None, *, waits: bool)
     outage, told = Outage(_tell), ""
     while True:
         try:
-            facts = await gather(place.cluster, name, place.namespace, now=0.0)
+            facts = await gather(connection.cluster, name, connection.namespace, now=0.0)
             outage.over()
         except (ApiError, UnreachableError) as error:
             if not waits or not (isinstance(error, UnreachableError) or error.is_passing):
@@ -140,12 +140,14 @@ def _no_pod(facts: Facts, worker: int | None) -> RefusedError:
     return RefusedError(Fault(where=f"job {name}", what=what, hint=f"ringleader explain {name}"))
 
 
-async def _show(place: Connection, pod: str, container: str, *, tail: int | None, previous: bool) -> None:
+async def _show(
+    connection: Connection, pod: str, container: str, *, tail: int | None, previous: bool
+) -> None:
     from ringleader.kube.api_errors import ApiError
 
     try:
-        async for data in place.cluster.logs(
-            pod, place.namespace, container=container, tail=tail, previous=previous
+        async for data in connection.cluster.logs(
+            pod, connection.namespace, container=container, tail=tail, previous=previous
         ):
             _write(data)
     except ApiError as error:
@@ -154,12 +156,12 @@ async def _show(place: Connection, pod: str, container: str, *, tail: int | None
         raise
 
 
-async def _follow(place: Connection, pod: str, container: str) -> None:
+async def _follow(connection: Connection, pod: str, container: str) -> None:
     from ringleader.kube.retry import Outage
     from ringleader.launch.kubernetes.pod_log import follow_log
 
     async for data in follow_log(
-        place.cluster, pod, place.namespace, container=container, outage=Outage(_tell), warn=_tell
+        connection.cluster, pod, connection.namespace, container=container, outage=Outage(_tell), warn=_tell
     ):
         _write(data)
 

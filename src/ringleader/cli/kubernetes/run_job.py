@@ -96,7 +96,7 @@ def run_job(
 
 async def _stay(
     on: Where,
-    place: Connection,
+    connection: Connection,
     job: MPIJob,
     follow: FollowOptions,
     start_timeout: float | None,
@@ -107,8 +107,8 @@ async def _stay(
     from ringleader.cli.kubernetes.follow_job import SessionOptions, attend
     from ringleader.cli.kubernetes.job_terminal import job_terminal
 
-    space, name = job.metadata.namespace or place.namespace, job.metadata.name
-    here = replace(place, namespace=space)
+    space, name = job.metadata.namespace or connection.namespace, job.metadata.name
+    here = replace(connection, namespace=space)
     placed = replace(job, metadata=replace(job.metadata, namespace=space))
     terminal = job_terminal(name, quiet=follow.quiet, output_to_stderr=json)
     options = SessionOptions(
@@ -178,15 +178,15 @@ def check_operatorless(job: MPIJob, follow: FollowOptions) -> None:
 
 
 def _work(
-    on: Where, place: Connection, job: MPIJob, follow: FollowOptions, tell: Callable[[str], None]
+    on: Where, connection: Connection, job: MPIJob, follow: FollowOptions, tell: Callable[[str], None]
 ) -> Work:
     if on == "pods":
         from ringleader.launch.kubernetes.operatorless_job import OperatorlessSubmission
 
-        return OperatorlessSubmission(place.cluster, job, _settings(follow), tell=tell)
+        return OperatorlessSubmission(connection.cluster, job, _settings(follow), tell=tell)
     from ringleader.launch.kubernetes.mpijob_submission import MpiJobSubmission
 
-    return MpiJobSubmission(place.cluster, job, tell=tell)
+    return MpiJobSubmission(connection.cluster, job, tell=tell)
 
 
 def _settings(follow: FollowOptions) -> OperatorSettings:

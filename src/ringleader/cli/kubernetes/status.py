@@ -46,8 +46,8 @@ def status(options: StatusOptions) -> None:
     if options.watch and options.json.json_file is not None:
         raise RequestError(Fault(where="--watch and --json-file", what="what goes on has no one result"))
 
-    async def doing(place: Connection) -> None:
-        await (_one(place, options.job, options) if options.job else _all(place, options))
+    async def doing(connection: Connection) -> None:
+        await (_one(connection, options.job, options) if options.job else _all(connection, options))
 
     with_cluster(options.cluster, doing)
 
@@ -71,33 +71,33 @@ command = Command(
 )
 
 
-async def _all(place: Connection, options: StatusOptions) -> None:
+async def _all(connection: Connection, options: StatusOptions) -> None:
     from ringleader.launch.kubernetes.job_lookup import find_jobs
     from ringleader.launch.kubernetes.status_table import job_json
 
     everywhere = options.all_namespaces
-    space = "" if everywhere else place.namespace
-    jobs = await find_jobs(place.cluster, space)
+    space = "" if everywhere else connection.namespace
+    jobs = await find_jobs(connection.cluster, space)
     if options.watch:
-        await _watch(place, space, everywhere=everywhere, as_json=options.json.json, name="")
+        await _watch(connection, space, everywhere=everywhere, as_json=options.json.json, name="")
         return
     show(options.json, [job_json(job) for job in jobs], lambda: _jobs_text(jobs, everywhere=everywhere))
     if not jobs and not options.json.json:
-        where = "on the cluster" if everywhere else f"in namespace {place.namespace}"
+        where = "on the cluster" if everywhere else f"in namespace {connection.namespace}"
         print(f"ringleader: no jobs {where}", file=sys.stderr)
 
 
-async def _one(place: Connection, name: str, options: StatusOptions) -> None:
+async def _one(connection: Connection, name: str, options: StatusOptions) -> None:
     from ringleader.launch.kubernetes.job_lookup import gather
 
-    facts = await gather(place.cluster, name, place.namespace, now=time.time())
+    facts = await gather(connection.cluster, name, connection.namespace, now=time.time())
     if options.watch:
-        await _watch(place, place.namespace, everywhere=False, as_json=options.json.json, name=name)
+        await _watch(connection, connection.namespace, everywhere=False, as_json=options.json.json, name=name)
         return
     show(options.json, _values(facts), lambda: _jobs_text([facts.job], everywhere=False) + _pods_text(facts))
 
 
-async def _watch(place: Connection, space: str, *, everywhere: bool, as_json: bool, name: str) -> None:
+async def _watch(connection: Connection, space: str, *, everywhere: bool, as_json: bool, name: str) -> None:
     """Print a line for each job that changes; with a name until that job has ended."""
     from ringleader.launch.kubernetes.job_list import Overview
     from ringleader.launch.kubernetes.status_table import job_json, row, widths
@@ -105,7 +105,7 @@ async def _watch(place: Connection, space: str, *, everywhere: bool, as_json: bo
     def tell(text: str) -> None:
         print(f"ringleader: {text}", file=sys.stderr)
 
-    overview = Overview(place.cluster, space, name=name, tell=tell)
+    overview = Overview(connection.cluster, space, name=name, tell=tell)
     columns: list[int] = []
     told: dict[tuple[str, str], tuple[str, ...]] = {}
     async for jobs in overview.run():

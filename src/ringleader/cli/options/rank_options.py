@@ -13,7 +13,7 @@ import click
 from ringleader.cli.json_output import JOB_JSON_OPTIONS, JobJsonOptions
 from ringleader.cli.options.host_options import Chosen, HostOptions
 from ringleader.cli.options.option_checks import Faults, ReadText
-from ringleader.cli.options.rank_variables import Variables, parse_env_file, parse_words
+from ringleader.cli.options.rank_variables import Variables, parse_assignments, parse_env_file
 from ringleader.cli.typed_command import Option, complete_files
 from ringleader.job import Job, Placement
 
@@ -232,7 +232,7 @@ def _variables(
         text = faults.text_of("--env-file", path, read)
         if text is not None:
             parts.append(parse_env_file(text, environ, path))
-    parts.append(parse_words(options.x, environ))
+    parts.append(parse_assignments(options.x, environ))
     for part in parts:
         faults.found += part.faults
     return {name: value for part in parts for name, value in part.values}

@@ -29,7 +29,7 @@ class _BadLineError(Exception):
         self.what, self.hint = what, hint
 
 
-def parse_words(words: tuple[str, ...], environ: Mapping[str, str], where: str = "-x") -> Variables:
+def parse_assignments(words: tuple[str, ...], environ: Mapping[str, str], where: str = "-x") -> Variables:
     """Read the values of ``-x``: ``NAME=VALUE`` as it is, ``NAME`` with the caller's value."""
     values: list[tuple[str, str]] = []
     faults: list[Fault] = []

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions
 from ringleader.cli.options.option_checks import Faults
-from ringleader.cli.options.rank_variables import parse_words
+from ringleader.cli.options.rank_variables import parse_assignments
 from ringleader.cli.typed_command import Option
 from ringleader.render.compose import option_values
 from ringleader.render.compose.request import ComposeRequest, Network, Target
@@ -121,7 +121,7 @@ COMPOSE_OPTIONS = (
 def request_of(options: ComposeOptions, environ: Mapping[str, str]) -> ComposeRequest:
     """Return what was asked for; what is wrong with the words is in its ``faults``."""
     faults = Faults()
-    variables = parse_words(options.env, environ, "--env")
+    variables = parse_assignments(options.env, environ, "--env")
     wait = faults.whole("--wait", options.wait)
     return ComposeRequest(
         image=options.image,
