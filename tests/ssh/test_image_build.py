@@ -21,7 +21,7 @@ from ringleader.cli.image.build_display import BuildDisplay, clock
 from ringleader.errors import RefusedError, RequestError
 from ringleader.images import build_context, build_process, ringleader_wheel
 from ringleader.images.build import Task, build
-from ringleader.images.build_command import Isolation, Wish
+from ringleader.images.build_command import BuildOptions, Isolation
 from ringleader.images.build_progress import Step
 from ringleader.images.builders import Builder
 from ringleader.images.instructions import Image
@@ -101,7 +101,7 @@ def task(place: dict[str, str], **changes: object) -> Task:
         "image": IMAGE,
         "dockerfile": "FROM scratch\n",
         "inside": build_context.contents(IMAGE, recipe),
-        "wish": Wish(tag="digits:1"),
+        "options": BuildOptions(tag="digits:1"),
         "builder": Builder(name="buildah", program=place["PATH"] + "/buildah", version="9"),
         "isolation": Isolation(value="chroot", reason="no OCI runtime"),
     }

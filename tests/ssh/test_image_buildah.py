@@ -12,7 +12,7 @@ import pytest
 from ringleader.errors import RefusedError
 from ringleader.images import build_context, builders
 from ringleader.images.build import Built, Task, build
-from ringleader.images.build_command import Isolation, Wish
+from ringleader.images.build_command import BuildOptions, Isolation
 from ringleader.images.build_progress import Step
 from ringleader.images.instructions import Image
 from ringleader.images.recipe import Recipe
@@ -56,7 +56,9 @@ def environ(tmp_path: Path) -> dict[str, str]:
     return found
 
 
-def made(tmp_path: Path, environ: dict[str, str], dockerfile: str, **wish: object) -> tuple[Built, list[str]]:
+def made(
+    tmp_path: Path, environ: dict[str, str], dockerfile: str, **options: object
+) -> tuple[Built, list[str]]:
     recipe = Recipe(name="digits", base="scratch", where=str(tmp_path / "digits.toml"))
     (tmp_path / "words").write_text("hello\n")
     image = Image(name="digits", about="", stages=(), context=("words",))
@@ -65,7 +67,7 @@ def made(tmp_path: Path, environ: dict[str, str], dockerfile: str, **wish: objec
         image=image,
         dockerfile=dockerfile,
         inside=build_context.contents(image, recipe),
-        wish=Wish(tag="localhost/digits:1", pull="never", **wish),
+        options=BuildOptions(tag="localhost/digits:1", pull="never", **options),
         builder=builders.find("buildah", environ=environ),
         isolation=Isolation(value="chroot"),
         seconds=120.0,

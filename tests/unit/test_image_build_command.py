@@ -8,7 +8,7 @@ import pytest
 
 from ringleader.errors import RefusedError, RequestError
 from ringleader.images import build_command, built_image
-from ringleader.images.build_command import Isolation, Surroundings, Wish
+from ringleader.images.build_command import BuildEnvironment, BuildOptions, Isolation
 from ringleader.images.build_progress import LAST_LINES, Progress, shortened
 from ringleader.images.builders import Builder
 
@@ -17,10 +17,10 @@ def builder(name: str, *options: str) -> Builder:
     return Builder(name=name, program=f"/usr/bin/{name}", version="1", global_options=options)
 
 
-def called(name: str, isolated: str = "", **wish: object) -> list[str]:
+def called(name: str, isolated: str = "", **options: object) -> list[str]:
     return list(
         build_command.argv(
-            Wish(tag="t:1", **wish),
+            BuildOptions(tag="t:1", **options),
             builder(name),
             directory="/c",
             isolated=Isolation(value=isolated),
@@ -66,7 +66,7 @@ def test_command_lines(words: list[str], expected: list[str]) -> None:
 
 def test_options_of_the_storage_come_before_the_sub_command() -> None:
     words = build_command.argv(
-        Wish(tag="t:1"),
+        BuildOptions(tag="t:1"),
         builder("buildah", "--storage-driver", "vfs"),
         directory="/c",
         isolated=Isolation(value=""),
@@ -80,27 +80,27 @@ def test_what_docker_cannot_do_is_said_at_once() -> None:
     assert [fault.where for fault in caught.value.faults] == ["--isolation", "--pull"]
 
 
-def around(**changes: object) -> Surroundings:
+def environment(**changes: object) -> BuildEnvironment:
     usual = {"root": True, "may_raise_limits": True, "in_container": False, "runtime": "/usr/bin/crun"}
-    return Surroundings(**{**usual, **changes})
+    return BuildEnvironment(**{**usual, **changes})
 
 
 @pytest.mark.parametrize(
     ("asked", "name", "here", "value", "reason"),
     [
-        ("", "buildah", around(), "", ""),
-        ("oci", "buildah", around(runtime=""), "oci", ""),
-        ("", "buildah", around(runtime=""), "chroot", "no OCI runtime"),
-        ("", "podman", around(runtime=""), "chroot", "no OCI runtime"),
-        ("", "buildah", around(may_raise_limits=False), "chroot", "CAP_SYS_RESOURCE"),
-        ("", "buildah", around(root=False, may_raise_limits=False), "", ""),
-        ("", "buildah", around(in_container=True), "chroot", "container"),
-        ("", "buildah", around(runtime="", chosen="rootless"), "rootless", ""),
-        ("", "docker", around(runtime="", may_raise_limits=False), "", ""),
-        ("", "docker", around(chosen="chroot"), "", ""),
+        ("", "buildah", environment(), "", ""),
+        ("oci", "buildah", environment(runtime=""), "oci", ""),
+        ("", "buildah", environment(runtime=""), "chroot", "no OCI runtime"),
+        ("", "podman", environment(runtime=""), "chroot", "no OCI runtime"),
+        ("", "buildah", environment(may_raise_limits=False), "chroot", "CAP_SYS_RESOURCE"),
+        ("", "buildah", environment(root=False, may_raise_limits=False), "", ""),
+        ("", "buildah", environment(in_container=True), "chroot", "container"),
+        ("", "buildah", environment(runtime="", chosen="rootless"), "rootless", ""),
+        ("", "docker", environment(runtime="", may_raise_limits=False), "", ""),
+        ("", "docker", environment(chosen="chroot"), "", ""),
     ],
 )
-def test_isolation(asked: str, name: str, here: Surroundings, value: str, reason: str) -> None:
+def test_isolation(asked: str, name: str, here: BuildEnvironment, value: str, reason: str) -> None:
     found = build_command.isolation(asked, builder(name), here)
     assert found.value == value
     assert reason in found.reason

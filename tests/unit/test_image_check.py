@@ -449,7 +449,9 @@ def test_a_newer_driver_is_never_too_old(selection: Selection, driver: str) -> N
 
 
 def run(*words: str, text: str = "") -> Result:
-    return CliRunner().invoke(ringleader, ["image", "check", *words], input=text)
+    done = CliRunner().invoke(ringleader, ["image", "check", *words], input=text, standalone_mode=False)
+    done.exit_code = done.exit_code or done.return_value or 0
+    return done
 
 
 def test_all_profiles_are_checked_and_none_is_at_fault() -> None:

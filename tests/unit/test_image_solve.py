@@ -1,4 +1,4 @@
-"""Sets from wishes: what is proposed always fits, is always the same, and is a recipe that reads back."""
+"""Sets from constraints: what is proposed fits, is always the same, and is a recipe that reads back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ringleader.cli.main import ringleader
 from ringleader.errors import RequestError
 from ringleader.images import recipe_parser
 from ringleader.images.check import BAD, check, selection_of
-from ringleader.images.solve.constraints import NETWORKS, WORDS, Wishes, parsed
+from ringleader.images.solve.constraints import CHECKS, NETWORKS, Constraints, parse
 from ringleader.images.solve.search import brief, solve
 from ringleader.images.solve.solution_text import parts, recipe_text
 from ringleader.images.tables import load
@@ -23,7 +23,7 @@ TABLES = load()
 
 
 def solved(words: str) -> str:
-    return brief(solve(parsed(words.split(), TABLES), TABLES))
+    return brief(solve(parse(words.split(), TABLES), TABLES))
 
 
 @pytest.mark.parametrize(
@@ -151,19 +151,19 @@ def test_words_that_are_no_wishes(words: str, told: str) -> None:
 
 def test_all_wrong_words_are_told_at_once() -> None:
     with pytest.raises(RequestError) as caught:
-        parsed(["torhc=1", "gpu=h900", "torch=9", "base=x\ny"], TABLES)
+        parse(["torhc=1", "gpu=h900", "torch=9", "base=x\ny"], TABLES)
     assert [fault.where for fault in caught.value.faults] == ["torhc=1", "gpu=h900", "torch=9", "base=x?y"]
 
 
-# --- all wishes --------------------------------------------------------------------------------------
+# --- all constraints --------------------------------------------------------------------------------------
 
 
 def of(*values: str) -> some.SearchStrategy[str]:
     return some.sampled_from(["", "", *values])
 
 
-WISHES = some.builds(
-    Wishes,
+CONSTRAINTS = some.builds(
+    Constraints,
     torch=of("newest", "2", *(row.series for row in TABLES.torch[-14:])),
     tensorflow=of("newest", *(row.series for row in TABLES.tensorflow[-11:])),
     python=of("3.11", "3.12", "3.13"),
@@ -178,21 +178,21 @@ WISHES = some.builds(
 
 
 @settings(max_examples=25, deadline=None)
-@given(WISHES)
-def test_what_is_proposed_fits_has_the_wishes_and_reads_back(wishes: Wishes) -> None:
-    words = [f"{name}={value}" for name, value in wishes.given().items()]
-    assert parsed(words, TABLES) == wishes
+@given(CONSTRAINTS)
+def test_what_is_proposed_fits_has_what_was_asked_for_and_reads_back(constraints: Constraints) -> None:
+    words = [f"{name}={value}" for name, value in constraints.given().items()]
+    assert parse(words, TABLES) == constraints
     try:
-        found = solve(wishes, TABLES)
+        found = solve(constraints, TABLES)
     except RequestError as error:
         text = str(error)
         assert re.search("do not go together|nothing fits", text)
         return
-    assert solve(wishes, TABLES) == found
+    assert solve(constraints, TABLES) == found
     assert not [one for one in check(found, TABLES) if one.level in BAD]
-    assert found.gpus == wishes.gpus and found.driver == wishes.driver
-    assert not wishes.torch or wishes.torch == "newest" or found.torch.startswith(wishes.torch)
-    assert bool(found.tensorflow) == bool(wishes.tensorflow)
+    assert found.gpus == constraints.gpus and found.driver == constraints.driver
+    assert not constraints.torch or constraints.torch == "newest" or found.torch.startswith(constraints.torch)
+    assert bool(found.tensorflow) == bool(constraints.tensorflow)
     assert {"base", "Python"} <= {part.name for part in parts(found, TABLES)}
     again = selection_of(recipe_parser.recipe(recipe_text(found, ""), "solved.toml"))
     assert not [one for one in check(again, TABLES) if one.level in BAD]
@@ -264,5 +264,5 @@ def test_a_wrong_request_prints_nothing_and_is_told(words: tuple[str, ...]) -> N
 
 def test_help_names_every_word() -> None:
     text = run("--help").output
-    for word in WORDS:
+    for word in CHECKS:
         assert f"{word}=" in text, word

@@ -10,14 +10,7 @@ import pytest
 
 from ringleader.job import Family, Job, Mpi, Placement
 from ringleader.rank_placement import HostFacts, place
-from ringleader.render.mpirun_command import (
-    SECRETS,
-    TABLE,
-    MpirunCommand,
-    mpirun_command,
-    same_library,
-    scrubbed,
-)
+from ringleader.render.mpirun_command import SECRETS, TABLE, Call, call, same_library, scrubbed
 
 Make = Callable[..., HostFacts]
 MakeMpi = Callable[[Family], Mpi]
@@ -35,7 +28,7 @@ def made(
     placement: Placement = Placement.SLOT,
     interface: str | None = None,
     extra: tuple[str, ...] = (),
-) -> MpirunCommand:
+) -> Call:
     names = ("h1", "h2") if remote else ("localhost",)
     facts = tuple(make_facts(name, 2) for name in names)
     job = Job(
@@ -45,7 +38,7 @@ def made(
         network_interface=interface,
         extra_mpirun_args=extra,
     )
-    return mpirun_command(
+    return call(
         plan=place(job, facts),
         mpi=mpi,
         job=job,
@@ -58,7 +51,7 @@ def made(
     )
 
 
-def as_text(found: MpirunCommand) -> str:
+def as_text(found: Call) -> str:
     lines = [repr(list(found.argv))]
     lines += [f"mpirun {name}={value}" for name, value in found.environment.items()]
     lines += [f"rank {name}={value}" for name, value in found.rank_environment.items()]

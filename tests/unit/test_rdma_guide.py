@@ -14,8 +14,7 @@ from ringleader.mpijob.parser import read
 from ringleader.mpijob.yaml_text import documents
 from ringleader.render.kubernetes import job_validation
 from ringleader.render.kubernetes.operator_settings import OperatorSettings
-from ringleader.render.rdma.profile import Counts, Multus
-from ringleader.render.rdma.profiles import PROFILES
+from ringleader.render.rdma.profiles import PROFILES, Counts, Multus
 
 PAGE = (Path(__file__).parents[2] / "docs/guides/rdma-pods.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(console|yaml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -1,4 +1,4 @@
-"""Wishes for NICs that cannot be granted, and what no wish may do: every fault at once, nothing printed."""
+"""Requests for NICs that cannot be met, and what no request may do: every fault at once, nothing printed."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ringleader.cli.options.kubernetes_options import JobOptions
 from ringleader.errors import RequestError
 from ringleader.launch.kubernetes.mpijob_builder import mpijob
 from ringleader.launch.kubernetes.pod_template import single_pod
-from ringleader.render.rdma.advice import remarks
-from ringleader.render.rdma.allocation import settle
-from ringleader.render.rdma.pod_nics import NETWORKS, give
+from ringleader.render.rdma.advice import advice_on
+from ringleader.render.rdma.allocation import allocate
+from ringleader.render.rdma.pod_nics import NETWORKS, add_nics
 from ringleader.render.rdma.profiles import PROFILES
-from ringleader.render.rdma.request import Wish
+from ringleader.render.rdma.request import RdmaRequest
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -202,11 +202,11 @@ def test_claims_need_a_template_before_a_job_is_sent(call: Call) -> None:
     assert call(*words[:-1], "--rdma-claim-template", "pairs", "a")[0] == 0
 
 
-# --- what no wish may do ----------------------------------------------------------------------------------
+# --- what no request may do -------------------------------------------------------------------------------
 
 TEXTS = some.sampled_from(["", "rdma/hca", "nvidia.com/rdma-vf", "x", "a b", "-"])
-WISHES = some.builds(
-    Wish,
+REQUESTS = some.builds(
+    RdmaRequest,
     profile=some.sampled_from([*PROFILES, "", "other"]),
     resource=TEXTS,
     count=some.none() | some.integers(-1, 40),
@@ -221,21 +221,21 @@ WISHES = some.builds(
 )
 
 
-@given(WISHES)
-def test_a_wish_is_granted_or_has_faults(wish: Wish) -> None:
+@given(REQUESTS)
+def test_a_request_is_allocated_or_has_faults(request: RdmaRequest) -> None:
     try:
-        grant = settle(wish, str)
+        allocation = allocate(request, str)
     except RequestError as error:
         assert error.faults
         return
-    assert grant.profile.name == wish.profile
-    counted = grant.profile.way == "plugin" or (grant.profile.way == "host" and grant.resource)
-    assert not counted or (grant.resource and grant.count >= 1)
-    if grant.profile.counts == "nics" and grant.networks:
-        assert len(grant.networks) == grant.count
-    assert not (grant.privileged and grant.resource)
+    assert allocation.profile.name == request.profile
+    counted = allocation.profile.way == "plugin" or (allocation.profile.way == "host" and allocation.resource)
+    assert not counted or (allocation.resource and allocation.count >= 1)
+    if allocation.profile.counts == "nics" and allocation.networks:
+        assert len(allocation.networks) == allocation.count
+    assert not (allocation.privileged and allocation.resource)
     for is_root in (True, False, None):
-        assert all(remarks(grant, is_root=is_root))
+        assert all(advice_on(allocation, is_root=is_root))
 
 
 NEEDS = {
@@ -280,16 +280,16 @@ def test_a_launcher_without_ranks_never_has_a_nic(
     assert profile == "none" or OF_NICS.search(repr(single_pod(request)))
 
 
-@given(WISHES)
-def test_what_was_given_once_is_not_given_again(wish: Wish) -> None:
+@given(REQUESTS)
+def test_what_was_given_once_is_not_given_again(request: RdmaRequest) -> None:
     try:
-        grant = settle(wish, str)
+        allocation = allocate(request, str)
     except RequestError:
         return
     pod: dict[str, Any] = {"spec": {"containers": [{"name": "a", "image": "a"}]}}
-    give(pod, grant, job="train", role="worker")
+    add_nics(pod, allocation, job="train", role="worker")
     once = deepcopy(pod)
-    give(pod, grant, job="train", role="worker")
+    add_nics(pod, allocation, job="train", role="worker")
     assert pod == once
 
 
@@ -298,7 +298,7 @@ def test_what_was_given_once_is_not_given_again(wish: Wish) -> None:
 
 def said(**words: Any) -> str:
     is_root = words.pop("is_root", None)
-    return "\n".join(remarks(settle(Wish(**words), str), is_root=is_root))
+    return "\n".join(advice_on(allocate(RdmaRequest(**words), str), is_root=is_root))
 
 
 def test_a_user_that_is_not_root_is_warned() -> None:

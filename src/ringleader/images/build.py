@@ -1,4 +1,4 @@
-"""Builds an image: context, builder, result, and where it is requested, the self-test inside."""
+"""Builds an image: context, builder, result, and, where that is asked for, the self-test inside."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from ringleader.errors import Fault, RefusedError, StoppedError
 from ringleader.images import build_command, build_context, build_process, build_selftest, built_image
-from ringleader.images.build_command import Isolation, Surroundings, Wish
+from ringleader.images.build_command import BuildEnvironment, BuildOptions, Isolation
 from ringleader.images.build_progress import Progress, Step, shortened
 from ringleader.images.builders import Builder
 from ringleader.images.instructions import Image
@@ -43,7 +43,7 @@ class Task:
     image: Image
     dockerfile: str
     inside: tuple[build_context.Content, ...]
-    wish: Wish
+    options: BuildOptions
     builder: Builder
     isolation: Isolation
     test: bool = False
@@ -60,7 +60,7 @@ class Task:
 
     def argv(self, directory: str = "BUILD") -> tuple[str, ...]:
         """Return the builder's command line for a directory that ``build_context`` has made."""
-        return build_command.argv(self.wish, self.builder, directory=directory, isolated=self.isolation)
+        return build_command.argv(self.options, self.builder, directory=directory, isolated=self.isolation)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,12 +75,12 @@ class Built:
     sbom: str = ""
 
 
-def surroundings(environ: Mapping[str, str]) -> Surroundings:
+def build_environment(environ: Mapping[str, str]) -> BuildEnvironment:
     """Look at what decides how a builder can isolate its steps here."""
     path = environ.get("PATH", os.defpath) + ":/usr/sbin:/usr/local/sbin"
     runtime = next((found for name in ("crun", "runc") if (found := shutil.which(name, path=path))), "")
     marks = ("/.dockerenv", "/run/.containerenv")
-    return Surroundings(
+    return BuildEnvironment(
         root=os.geteuid() == 0,
         may_raise_limits=bool(_capabilities() & _CAP_SYS_RESOURCE),
         in_container="container" in environ or any(Path(mark).exists() for mark in marks),
@@ -120,7 +120,7 @@ def build(task: Task, *, environ: Mapping[str, str], watcher: Watcher) -> Built:
         stored = built_image.look(task.builder, image, environ=environ)
         document, sbom = None, ""
         if task.test or task.sbom:
-            with build_selftest.inside(
+            with build_selftest.container_of(
                 task.builder,
                 image,
                 isolation=task.isolation.value,
@@ -133,7 +133,7 @@ def build(task: Task, *, environ: Mapping[str, str], watcher: Watcher) -> Built:
                     document = test(place, seconds=task.test_seconds)
                 if task.sbom:
                     sbom = build_selftest.sbom(place)
-    return Built(tag=task.wish.tag, stored=stored, seconds=seconds, test=document, sbom=sbom)
+    return Built(tag=task.options.tag, stored=stored, seconds=seconds, test=document, sbom=sbom)
 
 
 def _run(task: Task, directory: str, *, environ: Mapping[str, str], watcher: Watcher) -> float:

@@ -15,7 +15,7 @@ PULLS = ("missing", "always", "never")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wish:
+class BuildOptions:
     """How an image is to be built, as far as the builder is told."""
 
     tag: str
@@ -35,7 +35,7 @@ class Wish:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Surroundings:
+class BuildEnvironment:
     """What decides how steps can be isolated here."""
 
     root: bool
@@ -58,57 +58,64 @@ class Isolation:
     """Why, where we chose it."""
 
 
-def isolation(asked: str, builder: Builder, around: Surroundings) -> Isolation:
+def isolation(asked: str, builder: Builder, environment: BuildEnvironment) -> Isolation:
     """Choose: what was asked for, else ``chroot`` where nothing but that can work."""
     if asked:
         return Isolation(value=asked)
-    if builder.name == "docker" or around.chosen:
-        return Isolation(value=around.chosen if builder.name != "docker" else "")
-    if not around.runtime:
+    if builder.name == "docker" or environment.chosen:
+        return Isolation(value=environment.chosen if builder.name != "docker" else "")
+    if not environment.runtime:
         return Isolation(value="chroot", reason="no OCI runtime (crun, runc) is installed")
-    if around.root and not around.may_raise_limits:
+    if environment.root and not environment.may_raise_limits:
         return Isolation(value="chroot", reason="root lacks CAP_SYS_RESOURCE here")
-    if around.in_container:
+    if environment.in_container:
         return Isolation(value="chroot", reason="we are in a container")
     return Isolation(value="")
 
 
-def faults(wish: Wish, builder: Builder) -> list[Fault]:
+def faults(options: BuildOptions, builder: Builder) -> list[Fault]:
     """Return what the builder cannot do."""
     found = []
     if builder.name == "docker":
-        if wish.isolation:
+        if options.isolation:
             what = "docker's daemon decides how steps are isolated"
             found.append(Fault(where="--isolation", what=what, hint="leave it out, or use --builder buildah"))
-        if wish.pull == "never":
+        if options.pull == "never":
             what = "docker has no way to forbid that a missing base is fetched"
             found.append(Fault(where="--pull", what=what, hint="use --pull missing, or --builder buildah"))
     return found
 
 
-def argv(wish: Wish, builder: Builder, *, directory: str, isolated: Isolation) -> tuple[str, ...]:
-    """Return the builder's command line; RequestError where it cannot do what is requested.
+def argv(options: BuildOptions, builder: Builder, *, directory: str, isolated: Isolation) -> tuple[str, ...]:
+    """Return the builder's command line; RequestError where it cannot do what is asked for.
 
     ``directory``: has the Dockerfile and the context, and gets the file with the image's id.
     """
-    wrong = faults(wish, builder)
+    wrong = faults(options, builder)
     if wrong:
         raise RequestError(wrong)
     docker = builder.name == "docker"
     words = [builder.program, *builder.global_options, "bud" if builder.name == "buildah" else "build"]
-    words += ["--file", f"{directory}/{DOCKERFILE}", "--tag", wish.tag, "--iidfile", f"{directory}/{ID_FILE}"]
+    words += [
+        "--file",
+        f"{directory}/{DOCKERFILE}",
+        "--tag",
+        options.tag,
+        "--iidfile",
+        f"{directory}/{ID_FILE}",
+    ]
     if builder.name == "buildah":
         words.append("--layers")  # the others keep layers for the next build unasked
     if isolated.value and not docker:
         words += ["--isolation", isolated.value]
-    if wish.platform:
-        words += ["--platform", wish.platform]
-    words += _pull(wish.pull, docker=docker)
-    if wish.no_cache:
+    if options.platform:
+        words += ["--platform", options.platform]
+    words += _pull(options.pull, docker=docker)
+    if options.no_cache:
         words.append("--no-cache")
-    if wish.timestamp is not None:
-        words += _timestamp(wish.timestamp, docker=docker)
-    return (*words, *wish.arguments, f"{directory}/{CONTEXT}")
+    if options.timestamp is not None:
+        words += _timestamp(options.timestamp, docker=docker)
+    return (*words, *options.arguments, f"{directory}/{CONTEXT}")
 
 
 def _pull(pull: str, *, docker: bool) -> list[str]:

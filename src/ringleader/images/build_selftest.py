@@ -17,7 +17,7 @@ SBOM = ("doctor", "--sbom", "-")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inside:
+class ImageContainer:
     """A place where commands run in the image."""
 
     builder: Builder
@@ -40,13 +40,13 @@ class Inside:
 
 
 @contextmanager
-def inside(
+def container_of(
     builder: Builder, image: str, *, isolation: str, program: str, environ: Mapping[str, str]
-) -> Iterator[Inside]:
+) -> Iterator[ImageContainer]:
     """Make a container of an image and remove it in the end."""
 
-    def place(container: str) -> Inside:
-        return Inside(
+    def place(container: str) -> ImageContainer:
+        return ImageContainer(
             builder=builder, container=container, isolation=isolation, program=program, environ=environ
         )
 
@@ -65,7 +65,7 @@ def inside(
         answer((*words, "rm", container), environ=environ, seconds=SHORT_SECONDS)
 
 
-def test(place: Inside, *, seconds: float) -> dict[str, Any]:
+def test(place: ImageContainer, *, seconds: float) -> dict[str, Any]:
     """Run ``ringleader doctor --image --json`` there; return what it prints, whatever it found.
 
     Raises RefusedError where it gives no answer.
@@ -83,7 +83,7 @@ def test(place: Inside, *, seconds: float) -> dict[str, Any]:
     return document
 
 
-def plain_test(place: Inside, *, seconds: float) -> dict[str, Any]:
+def plain_test(place: ImageContainer, *, seconds: float) -> dict[str, Any]:
     """Run a self-test that is a program of the image itself, as historical images have it.
 
     It prints ``ok …`` and ``FAILED …``, one line a check, and ends with 0 where all is well.
@@ -111,7 +111,7 @@ def faults_of(document: Mapping[str, Any]) -> list[Fault]:
     ]
 
 
-def sbom(place: Inside) -> str:
+def sbom(place: ImageContainer) -> str:
     """Return the list of the image's packages, CycloneDX JSON; RefusedError where there is none."""
     said = place.run(SBOM, seconds=SHORT_SECONDS)
     if said.code != 0 or not said.out.startswith("{"):

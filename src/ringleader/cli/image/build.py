@@ -159,8 +159,8 @@ command = Command(
 def build_task(options: BuildOptions) -> Task:
     """Return the build that was asked for, all that can be known before it begins checked."""
     from ringleader.images import dockerfile, image_assembly
-    from ringleader.images.build import Task, surroundings
-    from ringleader.images.build_command import Wish, isolation, tag_of
+    from ringleader.images.build import Task, build_environment
+    from ringleader.images.build_command import BuildOptions, isolation, tag_of
     from ringleader.images.build_context import contents
     from ringleader.images.builders import find
 
@@ -184,7 +184,7 @@ def build_task(options: BuildOptions) -> Task:
         image=image,
         dockerfile=dockerfile.text(image),
         inside=inside,
-        wish=Wish(
+        options=BuildOptions(
             tag=tag_of(options.tag, recipe.name),
             platform=options.platform,
             isolation=options.isolation or "",
@@ -194,7 +194,7 @@ def build_task(options: BuildOptions) -> Task:
             arguments=tuple(options.builder_arg),
         ),
         builder=builder,
-        isolation=isolation(options.isolation or "", builder, surroundings(os.environ)),
+        isolation=isolation(options.isolation or "", builder, build_environment(os.environ)),
         test=options.test,
         sbom=bool(options.sbom),
         seconds=options.timeout,

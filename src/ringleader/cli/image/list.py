@@ -74,9 +74,9 @@ def _row(recipe: Recipe) -> dict[str, Any]:
 def _cuda(recipe: Recipe) -> str:
     """Return the CUDA of an image, as 12.8: the base's, else the one that its wheels bring; empty: none."""
     from ringleader.images.check import selection_of
-    from ringleader.images.check.version_lookup import Seen
+    from ringleader.images.check.version_lookup import VersionLookup
     from ringleader.images.tables import load
 
     selection = selection_of(recipe)
-    brought = [one.cuda for one in Seen(selection, load()).needs]
+    brought = [one.cuda for one in VersionLookup(selection, load()).needs]
     return ".".join((selection.cuda or next(iter(brought), "")).split(".")[:2])

@@ -1,4 +1,4 @@
-"""``ringleader image solve``: versions that fit together, from some wishes."""
+"""``ringleader image solve``: versions that fit together, from some constraints."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ringleader.images.solve.solution_text import Part
 
 
-HELP = """Propose one full set of versions that fits: the newest, always the same for the same wishes.
+HELP = """Propose one full set of versions that fits: the newest, always the same for the same constraints.
 
 \b
 torch=2.8       PyTorch; 2.8 is the newest 2.8.x, "newest" the newest of all
@@ -31,7 +31,7 @@ nccl=2.27       NCCL of the wheels
 python=3.12  base=debian:12  mpi=openmpi-5.0  rdma=rdma-core
 network=roce    what joins the hosts: infiniband, roce, efa, erdma or tcp
 
-Nothing is fetched. Where no set fits: which wishes clash, by which rows of the version tables, and what
+Nothing is fetched. Where no set fits: which constraints clash, by which rows of the version tables, and what
 fits without one of them; exit code 2.
 """
 
@@ -40,7 +40,7 @@ fits without one of them; exit code 2.
 class SolveOptions:
     """The options, as they were written."""
 
-    wishes: tuple[str, ...]
+    constraints: tuple[str, ...]
     recipe: bool = False
     json: JsonOptions = field(default_factory=JsonOptions)
 
@@ -48,21 +48,21 @@ class SolveOptions:
 def propose(options: SolveOptions) -> None:
     """Print the versions."""
     from ringleader.images.check import clashes
-    from ringleader.images.solve.constraints import parsed
+    from ringleader.images.solve.constraints import parse
     from ringleader.images.solve.search import solve
     from ringleader.images.solve.solution_text import parts, recipe_text
     from ringleader.images.tables import load
 
-    if not options.wishes:
+    if not options.constraints:
         hint = "ringleader image solve torch=2.8 gpu=h100"
-        raise RequestError(Fault(where="WISH", what="nothing was requested", hint=hint))
+        raise RequestError(Fault(where="CONSTRAINT", what="nothing was requested", hint=hint))
     if options.recipe and options.json.json:
         raise RequestError(Fault(where="--json", what="cannot be combined with --recipe"))
     tables = load()
-    found = solve(parsed(options.wishes, tables), tables)
+    found = solve(parse(options.constraints, tables), tables)
     chosen = parts(found, tables)
     warnings = [one for one in clashes(found, tables) if one.level == "warning"]
-    text = recipe_text(found, shlex.join(options.wishes)) if options.recipe else f"{_table(chosen)}\n"
+    text = recipe_text(found, shlex.join(options.constraints)) if options.recipe else f"{_table(chosen)}\n"
     show(options.json, _values(chosen, warnings), lambda: text)
     for one in () if options.json.json else warnings:
         hint = f"\n    → {one.hint}" if one.hint else ""
@@ -74,7 +74,7 @@ command = Command(
     options=SolveOptions,
     run=propose,
     params=[
-        click.Argument(["wishes"], nargs=-1, metavar="WISH…"),
+        click.Argument(["constraints"], nargs=-1, metavar="CONSTRAINT…"),
         Option(["--recipe"], is_flag=True, help="Print a recipe: TOML for the other commands."),
         *JSON_OPTIONS,
     ],

@@ -19,9 +19,9 @@ from ringleader.mpijob.annotations import RDMA, SPAWN_EXEC, SPAWN_SSH
 from ringleader.mpijob.model import CleanPodPolicy, MpiImplementation, MPIJob
 from ringleader.mpijob.parser import check
 from ringleader.render.rank_environment import is_secret
-from ringleader.render.rdma.advice import remarks
+from ringleader.render.rdma.advice import advice_on
 from ringleader.render.rdma.pod_nics import NETWORKS
-from ringleader.render.rdma.profile import Way
+from ringleader.render.rdma.profiles import Way
 
 Word = TypeVar("Word", MpiImplementation, CleanPodPolicy)
 
@@ -73,7 +73,7 @@ def _with_nics(request: JobRequest, given: JobOptions, faults: Faults) -> JobReq
     """Add the NICs of the workers."""
     resources = dict(request.resources)
     gpus = resources.get(given.gpu_resource, "")
-    nics = rdma_from_options.grant(
+    nics = rdma_from_options.allocation(
         given,
         gpus=int(gpus) if gpus.isdigit() else 0,
         asked=resources,
@@ -165,7 +165,7 @@ def remarks_on(request: JobRequest) -> tuple[str, ...]:
         return ()
     # Where the keys do not lie in root's home, the image's user is another.
     is_root = None if request.ssh_auth_mount_path == DEFAULT_SSH_PATH else False
-    return remarks(request.rdma, is_root=is_root)
+    return advice_on(request.rdma, is_root=is_root)
 
 
 def _name(given: JobOptions, suffix: str) -> str:

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from ringleader.cli.options.kubernetes_options import JobOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.errors import RequestError
-from ringleader.render.rdma.allocation import settle
+from ringleader.render.rdma.allocation import NicAllocation, allocate
 from ringleader.render.rdma.node_labels import OFFERED, pairs_of
-from ringleader.render.rdma.profile import Spread
-from ringleader.render.rdma.request import NIC_CLASS, Grant, Wish
-from ringleader.render.rdma.request_faults import Place
+from ringleader.render.rdma.profiles import Spread
+from ringleader.render.rdma.request import NIC_CLASS, RdmaRequest
+from ringleader.render.rdma.request_faults import Locate
 
 _OPTIONS = {
     "profile": "--rdma",
@@ -26,24 +26,24 @@ _OPTIONS = {
     "shm_size": "--shm-size",
     "has_cpu_or_memory": "--memory",
 }
-"""Field of a wish → option that says it."""
+"""Field of a request → option that says it."""
 
 
 def option_of(field: str) -> str:
-    """Return the option that says a field of a wish."""
+    """Return the option that says a field of a request."""
     return _OPTIONS[field]
 
 
-def grant(
+def allocation(
     given: JobOptions, *, gpus: int, asked: Iterable[str], shm_size: str | None, faults: Faults
-) -> Grant | None:
+) -> NicAllocation | None:
     """Return what each worker gets; ``None``: nothing was said of NICs, or it was wrong.
 
     ``asked``: resources that the worker asks for besides. ``shm_size`` as it was read.
     """
     if not _is_said(given):
         return None
-    wish = Wish(
+    request = RdmaRequest(
         profile=given.rdma or "",
         resource=given.rdma_resource or "",
         count=faults.whole("--rdma-count", given.rdma_count),
@@ -57,9 +57,9 @@ def grant(
         spread=_spread(given, faults),
         has_cpu_or_memory=bool({"cpu", "memory"} & set(asked)),
     )
-    place: Place = option_of
+    locate: Locate = option_of
     try:
-        return settle(wish, place)
+        return allocate(request, locate)
     except RequestError as error:
         faults.found += error.faults
         return None

@@ -17,7 +17,7 @@ from ringleader.images.check.known_versions import exists
 from ringleader.images.check.network import transport
 from ringleader.images.check.secrets import secrets
 from ringleader.images.check.suggestions import BAD, nearest
-from ringleader.images.check.version_lookup import Seen
+from ringleader.images.check.version_lookup import VersionLookup
 from ringleader.images.mirrors import places_of
 from ringleader.images.recipe import Recipe
 from ringleader.images.selection import Selection
@@ -28,7 +28,7 @@ __all__ = ["BAD", "NOTHING_NEAR", "Finding", "Level", "Selection", "check", "cla
 RULES = (exists, frameworks, horovod, gpus, transport, systems, building, secrets, history)
 ORDER = tuple(Level)
 NOTHING_NEAR = (
-    "nothing near fits all of this: an image for each part of it, or `image solve` with fewer wishes"
+    "nothing near fits all of this: an image for each part of it, or `image solve` with fewer constraints"
 )
 
 
@@ -55,12 +55,12 @@ def selection_of(recipe: Recipe) -> Selection:
 
 def check(selection: Selection, tables: Tables) -> tuple[Finding, ...]:
     """Return everything that does not fit, worst first; each fault with the nearest set that works."""
-    seen = Seen(selection, tables)
-    found = _found(seen)
+    lookup = VersionLookup(selection, tables)
+    found = _found(lookup)
     cures: dict[str, str] = {}
     for one in found:
         if one.level in BAD and not one.hint and one.where not in cures:
-            cures[one.where] = nearest(seen, one, clashes) or NOTHING_NEAR
+            cures[one.where] = nearest(lookup, one, clashes) or NOTHING_NEAR
     told = [
         replace(one, hint=cures[one.where]) if one.level in BAD and not one.hint else one for one in found
     ]
@@ -69,9 +69,9 @@ def check(selection: Selection, tables: Tables) -> tuple[Finding, ...]:
 
 def clashes(selection: Selection, tables: Tables) -> list[Finding]:
     """Return what does not fit, without looking for what would: the quick half of ``check``."""
-    return _found(Seen(selection, tables))
+    return _found(VersionLookup(selection, tables))
 
 
-def _found(seen: Seen) -> list[Finding]:
-    found = [finding for rule in RULES for finding in rule(seen)]
+def _found(lookup: VersionLookup) -> list[Finding]:
+    found = [finding for rule in RULES for finding in rule(lookup)]
     return list({(one.where, one.what): one for one in found}.values())

@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ringleader.finding import Finding, fault, note
-from ringleader.images.check.version_lookup import Needs, Seen
+from ringleader.images.check.version_lookup import Needs, VersionLookup
 from ringleader.images.tables.nvidia import Architecture, Gpu
 from ringleader.images.tables.version_order import at_least, key, series
 
 
-def gpus(seen: Seen) -> Iterator[Finding]:
+def gpus(lookup: VersionLookup) -> Iterator[Finding]:
     """Yield GPUs and drivers that the image's CUDA does not serve."""
-    known = [gpu for name in seen.selection.gpus if (gpu := seen.tables.gpu(name))]
-    if known and not seen.needs and (seen.selection.torch or seen.selection.tensorflow):
+    known = [gpu for name in lookup.selection.gpus if (gpu := lookup.tables.gpu(name))]
+    if known and not lookup.needs and (lookup.selection.torch or lookup.selection.tensorflow):
         names = ", ".join(gpu.name for gpu in known)
         hint = "a variant of the wheel with CUDA, or no gpus"
-        yield fault("gpu-cuda", f"nothing in the image uses a GPU, and {names} is requested", hint=hint)
+        yield fault("gpu-cuda", f"nothing in the image uses a GPU, and {names} is asked for", hint=hint)
     for gpu in known:
-        architecture = seen.tables.architecture(gpu.capability)
-        for need in seen.needs:
+        architecture = lookup.tables.architecture(gpu.capability)
+        for need in lookup.needs:
             yield from _served(need, gpu, architecture)
-        if architecture and seen.selection.driver:
-            yield from _dropped(seen.selection.driver, gpu, architecture)
-    yield from _driver(seen)
+        if architecture and lookup.selection.driver:
+            yield from _dropped(lookup.selection.driver, gpu, architecture)
+    yield from _driver(lookup)
 
 
 def _served(need: Needs, gpu: Gpu, architecture: Architecture | None) -> Iterator[Finding]:
@@ -68,12 +68,12 @@ def _dropped(driver: str, gpu: Gpu, architecture: Architecture) -> Iterator[Find
         yield fault("driver-gpu", what, gpu.cited(), architecture.cited(), hint=hint)
 
 
-def _driver(seen: Seen) -> Iterator[Finding]:
-    driver = seen.selection.driver
+def _driver(lookup: VersionLookup) -> Iterator[Finding]:
+    driver = lookup.selection.driver
     if not driver:
         return
-    for need in seen.needs:
-        row = seen.tables.driver(need.cuda)
+    for need in lookup.needs:
+        row = lookup.tables.driver(need.cuda)
         if row and not at_least(driver, row.floor):
             what = f"{need.who} needs driver {row.floor}, the hosts have {driver}"
             hint = f"a driver from {row.floor} on, or an older CUDA"

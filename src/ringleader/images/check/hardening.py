@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ringleader.finding import Finding, Level, note, warning
-from ringleader.images.check.version_lookup import Seen
+from ringleader.images.check.version_lookup import VersionLookup
 
 UNPRIVILEGED = 1024
 """The first port that needs no privilege, unless net.ipv4.ip_unprivileged_port_start says less."""
 
 
-def history(seen: Seen) -> Iterator[Finding]:
+def history(lookup: VersionLookup) -> Iterator[Finding]:
     """Yield a historical image's exemptions; for others what of the hardening is left to the recipe."""
-    choice = seen.selection
+    choice = lookup.selection
     if not choice.historical:
         if "@sha256:" not in choice.base:
             yield note("pinned", f"{choice.base} may change: pin it with @sha256:…")
@@ -48,11 +48,11 @@ def history(seen: Seen) -> Iterator[Finding]:
             "its Python is too old for Ringleader: a shell script, image-selftest, is in its place",
         ),
         ("sbom", not choice.has_ringleader, "no list of what is in it (SBOM)"),
-        ("updates", _is_old(seen), "the base gets no security updates"),
+        ("updates", _is_old(lookup), "the base gets no security updates"),
     ):
         if applies:
             yield Finding(level=Level.EXEMPTION, where=rule, what=what)
 
 
-def _is_old(seen: Seen) -> bool:
-    return seen.base is not None and seen.base.end_of_life <= seen.tables.rule("as-of").value
+def _is_old(lookup: VersionLookup) -> bool:
+    return lookup.base is not None and lookup.base.end_of_life <= lookup.tables.rule("as-of").value

@@ -6,19 +6,19 @@ from collections.abc import Iterator
 
 from ringleader.finding import Finding, fault, note, warning
 from ringleader.images.base_image import find_cuda_image
-from ringleader.images.check.version_lookup import Seen
+from ringleader.images.check.version_lookup import VersionLookup
 from ringleader.images.tables.frameworks import HorovodSet
 from ringleader.images.tables.version_order import key, matches
 
 WITHOUT = "no block horovod: Ringleader runs Horovod's scripts"
 
 
-def horovod(seen: Seen) -> Iterator[Finding]:
+def horovod(lookup: VersionLookup) -> Iterator[Finding]:
     """Yield what Horovod does not fit."""
-    choice = seen.selection
+    choice = lookup.selection
     if not choice.horovod:
         return
-    yield from _too_new(seen)
+    yield from _too_new(lookup)
     # Historical images compile it in themselves, with the system's Python.
     compiled_in = choice.base if choice.historical else choice.build_base or choice.base
     base = find_cuda_image(compiled_in)
@@ -27,15 +27,15 @@ def horovod(seen: Seen) -> Iterator[Finding]:
         yield fault(
             "horovod-build", what, hint="base or build-base: an nvidia/cuda image with devel in its tag"
         )
-    gloo = seen.tables.rule("horovod-without-mpi")
+    gloo = lookup.tables.rule("horovod-without-mpi")
     if not choice.mpi and key(choice.horovod) < key(gloo.value):
         what = f"Horovod {choice.horovod} is compiled with an MPI, and the recipe has none"
         yield fault("horovod-mpi", what, gloo.cited(), hint="the block mpi")
-    yield from _tested(seen)
+    yield from _tested(lookup)
 
 
-def _too_new(seen: Seen) -> Iterator[Finding]:
-    choice, tables = seen.selection, seen.tables
+def _too_new(lookup: VersionLookup) -> Iterator[Finding]:
+    choice, tables = lookup.selection, lookup.tables
     torch, tensorflow = tables.rule("horovod-torch"), tables.rule("horovod-tensorflow")
     tested = tables.rule("horovod-tensorflow-tested")
     if choice.torch and _above(choice.torch, torch.value):
@@ -54,11 +54,11 @@ def _above(version: str, highest: str) -> bool:
     return key(version)[: len(key(highest))] > key(highest)
 
 
-def _tested(seen: Seen) -> Iterator[Finding]:
+def _tested(lookup: VersionLookup) -> Iterator[Finding]:
     """Say which set Horovod's authors tested, where an old Horovod stands beside other versions."""
-    choice = seen.selection
-    near = [row for row in seen.tables.horovod_sets if key(row.version) <= key(choice.horovod)]
-    row = near[-1] if near else seen.tables.horovod_sets[0]
+    choice = lookup.selection
+    near = [row for row in lookup.tables.horovod_sets if key(row.version) <= key(choice.horovod)]
+    row = near[-1] if near else lookup.tables.horovod_sets[0]
     others = [
         f"{name} {has}"
         for name, has, tested in (
@@ -70,10 +70,10 @@ def _tested(seen: Seen) -> Iterator[Finding]:
     ]
     if others:
         what = f"Horovod {choice.horovod} with {' and '.join(others)} is no set of its authors' own images"
-        yield note("horovod-set", what, *(one.cited() for one in _sets(seen, row)))
+        yield note("horovod-set", what, *(one.cited() for one in _sets(lookup, row)))
 
 
-def _sets(seen: Seen, row: HorovodSet) -> list[HorovodSet]:
+def _sets(lookup: VersionLookup, row: HorovodSet) -> list[HorovodSet]:
     """Return the nearest set, and the first one with the same TensorFlow."""
-    same = [one for one in seen.tables.horovod_sets if one.tensorflow == seen.selection.tensorflow]
+    same = [one for one in lookup.tables.horovod_sets if one.tensorflow == lookup.selection.tensorflow]
     return [row, *(one for one in same[:1] if one != row and one.tensorflow)]

@@ -5,34 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ringleader.finding import Finding, fault, warning
-from ringleader.images.check.version_lookup import Seen
+from ringleader.images.check.version_lookup import VersionLookup
 from ringleader.images.tables.version_order import matches, nearest, newest, series
 
 
-def exists(seen: Seen) -> Iterator[Finding]:
+def exists(lookup: VersionLookup) -> Iterator[Finding]:
     """Yield versions, variants and names that the tables do not know."""
-    yield from _torch(seen)
-    yield from _others(seen)
-    yield from _cuda(seen)
-    yield from _compiler(seen)
-    yield from _hosts(seen)
+    yield from _torch(lookup)
+    yield from _others(lookup)
+    yield from _cuda(lookup)
+    yield from _compiler(lookup)
+    yield from _hosts(lookup)
 
 
-def _torch(seen: Seen) -> Iterator[Finding]:
-    choice = seen.selection
+def _torch(lookup: VersionLookup) -> Iterator[Finding]:
+    choice = lookup.selection
     bare = choice.torch.partition("+")[0]
     if not choice.torch:
         return
-    release = seen.torch_release
+    release = lookup.torch_release
     if release is None:
-        known = [version for row in seen.tables.torch for version, _ in row.versions]
+        known = [version for row in lookup.tables.torch for version, _ in row.versions]
         yield _unknown("torch", f"PyTorch {bare}", bare, known)
         return
-    variants = [row.variant for row in seen.tables.torch_wheels if row.series == release.series]
-    if seen.torch_wheel is None:
-        number = seen.torch_variant.removeprefix("cu")
-        what = f"PyTorch {bare} has no wheel {seen.torch_variant}"
-        if seen.torch_variant != number and number.isdigit() and len(number) > 1:
+    variants = [row.variant for row in lookup.tables.torch_wheels if row.series == release.series]
+    if lookup.torch_wheel is None:
+        number = lookup.torch_variant.removeprefix("cu")
+        what = f"PyTorch {bare} has no wheel {lookup.torch_variant}"
+        if lookup.torch_variant != number and number.isdigit() and len(number) > 1:
             what = f"PyTorch {bare} has no wheel for CUDA {number[:-1]}.{number[-1]}"
         yield fault("torch-variant", what, release.cited(), hint=f"variants: {', '.join(variants)}")
     paired = dict(release.versions)[bare]
@@ -41,26 +41,26 @@ def _torch(seen: Seen) -> Iterator[Finding]:
         yield fault("torchvision", what, release.cited(), hint=f"torchvision {paired}")
 
 
-def _others(seen: Seen) -> Iterator[Finding]:
-    choice, tables = seen.selection, seen.tables
-    if choice.tensorflow and seen.tensorflow is None:
+def _others(lookup: VersionLookup) -> Iterator[Finding]:
+    choice, tables = lookup.selection, lookup.tables
+    if choice.tensorflow and lookup.tensorflow is None:
         known = [version for row in tables.tensorflow for version in row.versions]
         yield _unknown("tensorflow", f"TensorFlow {choice.tensorflow}", choice.tensorflow, known)
     if choice.mxnet:
-        if seen.mxnet is None:
+        if lookup.mxnet is None:
             variants = ", ".join(row.variant for row in tables.mxnet)
             what = f"MXNet has no package mxnet-{choice.mxnet_variant}"
             yield fault("mxnet", what, hint=f"variants: {variants}")
-        elif choice.mxnet not in seen.mxnet.versions:
-            package = seen.mxnet.cited().row
-            yield _unknown("mxnet", f"{package} {choice.mxnet}", choice.mxnet, list(seen.mxnet.versions))
+        elif choice.mxnet not in lookup.mxnet.versions:
+            package = lookup.mxnet.cited().row
+            yield _unknown("mxnet", f"{package} {choice.mxnet}", choice.mxnet, list(lookup.mxnet.versions))
     if choice.horovod and choice.horovod not in tables.horovod.versions:
         known = list(tables.horovod.versions)
         yield _unknown("horovod", f"Horovod {choice.horovod}", choice.horovod, known)
 
 
-def _cuda(seen: Seen) -> Iterator[Finding]:
-    choice, tables = seen.selection, seen.tables
+def _cuda(lookup: VersionLookup) -> Iterator[Finding]:
+    choice, tables = lookup.selection, lookup.tables
     if choice.cuda and tables.cuda_release(choice.cuda) is None:
         yield _unknown("cuda", f"CUDA {choice.cuda}", choice.cuda, [row.cuda for row in tables.cuda])
     if choice.nccl and not any(matches(row.version, choice.nccl) for row in tables.nccl):
@@ -71,15 +71,15 @@ def _cuda(seen: Seen) -> Iterator[Finding]:
         yield warning("cudnn", what, hint=f"nearest: {', '.join(near)}")
 
 
-def _compiler(seen: Seen) -> Iterator[Finding]:
-    choice, packaged = seen.selection, seen.packaged
+def _compiler(lookup: VersionLookup) -> Iterator[Finding]:
+    choice, packaged = lookup.selection, lookup.packaged
     if choice.gcc and packaged and choice.gcc not in packaged.compilers:
         what = f"{packaged.base} packages no gcc {choice.gcc}"
         yield fault("gcc", what, packaged.cited(), hint=f"one of {', '.join(packaged.compilers)}")
 
 
-def _hosts(seen: Seen) -> Iterator[Finding]:
-    choice, tables = seen.selection, seen.tables
+def _hosts(lookup: VersionLookup) -> Iterator[Finding]:
+    choice, tables = lookup.selection, lookup.tables
     for name in choice.gpus:
         if tables.gpu(name) is None:
             known = ", ".join(row.name for row in tables.gpus)

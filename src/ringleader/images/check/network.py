@@ -5,36 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ringleader.finding import Cited, Finding, fault, note, warning
-from ringleader.images.check.version_lookup import Seen
+from ringleader.images.check.version_lookup import VersionLookup
 from ringleader.images.tables.version_order import at_least, key, matches, nearest, series
 
 VERBS = ("infiniband", "roce")
 RDMA = (*VERBS, "efa", "erdma")
 
 
-def transport(seen: Seen) -> Iterator[Finding]:
+def transport(lookup: VersionLookup) -> Iterator[Finding]:
     """Yield what does not fit below MPI and NCCL."""
-    yield from _packaged(seen)
-    yield from _mpi(seen)
-    yield from _user_space(seen)
-    yield from _nccl(seen)
+    yield from _packaged(lookup)
+    yield from _mpi(lookup)
+    yield from _user_space(lookup)
+    yield from _nccl(lookup)
 
 
-def _packaged(seen: Seen) -> Iterator[Finding]:
+def _packaged(lookup: VersionLookup) -> Iterator[Finding]:
     """What comes from the base is what the base has."""
-    choice, packaged = seen.selection, seen.packaged
+    choice, packaged = lookup.selection, lookup.packaged
     if packaged is None:
         return
-    wishes = []
+    packages = []
     if choice.mpi and choice.mpi_source == "base":
-        wishes.append((choice.mpi, choice.mpi_version))
+        packages.append((choice.mpi, choice.mpi_version))
     if choice.has_ucx and choice.ucx_source == "base":
-        wishes.append(("ucx", choice.ucx))
+        packages.append(("ucx", choice.ucx))
     if choice.has_libfabric and choice.libfabric_source == "base":
-        wishes.append(("libfabric", choice.libfabric))
+        packages.append(("libfabric", choice.libfabric))
     if choice.rdma == "rdma-core":
-        wishes.append(("rdma-core", choice.rdma_version))
-    for name, version in wishes:
+        packages.append(("rdma-core", choice.rdma_version))
+    for name, version in packages:
         has = packaged.version(name)
         if not has and name != "rdma-core":
             what = f"{packaged.base} packages no {name}"
@@ -45,13 +45,13 @@ def _packaged(seen: Seen) -> Iterator[Finding]:
             yield fault(f"base-{name}", what, packaged.cited(), hint=hint)
 
 
-def _mpi(seen: Seen) -> Iterator[Finding]:
-    choice, packaged = seen.selection, seen.packaged
+def _mpi(lookup: VersionLookup) -> Iterator[Finding]:
+    choice, packaged = lookup.selection, lookup.packaged
     if not choice.mpi:
         return
     from_base = choice.mpi_source == "base"
     version = choice.mpi_version or (packaged.version(choice.mpi) if packaged and from_base else "")
-    row = seen.tables.mpi_series(choice.mpi, version) if version else None
+    row = lookup.tables.mpi_series(choice.mpi, version) if version else None
     if from_base and choice.has_ucx and choice.ucx_source == "build" and packaged:
         has = packaged.ucx or "none"
         what = (
@@ -65,26 +65,26 @@ def _mpi(seen: Seen) -> Iterator[Finding]:
         yield warning("mpi-ucx", what, row.cited(), hint="the block ucx")
     ucx = choice.ucx or (packaged.ucx if packaged and choice.ucx_source == "base" else "")
     if row and choice.has_ucx and ucx and not from_base:
-        for floor in seen.tables.ucx_floors:
+        for floor in lookup.tables.ucx_floors:
             if (floor.mpi, floor.series) == (row.kind, row.series) and not at_least(ucx, floor.ucx):
                 what = f"{choice.mpi} {version} is built with UCX {floor.ucx} or newer, the image has {ucx}"
                 yield fault("mpi-ucx", what, floor.cited(), row.cited(), hint=f"UCX {floor.ucx} or newer")
 
 
-def _user_space(seen: Seen) -> Iterator[Finding]:
-    choice = seen.selection
-    row = seen.tables.user_space(choice.rdma) if choice.rdma else None
+def _user_space(lookup: VersionLookup) -> Iterator[Finding]:
+    choice = lookup.selection
+    row = lookup.tables.user_space(choice.rdma) if choice.rdma else None
     if row is None:
         if choice.network in RDMA:
             what = f"no user space of RDMA NICs: on {choice.network} NCCL and MPI silently fall back to TCP"
             yield warning("rdma", what, hint="the block rdma")
         return
     if choice.network in RDMA and choice.network not in row.networks:
-        others = [one.name for one in seen.tables.user_spaces if choice.network in one.networks]
+        others = [one.name for one in lookup.tables.user_spaces if choice.network in one.networks]
         what = f"{row.name} has no provider for {choice.network}"
         yield fault("rdma-network", what, row.cited(), hint=f"user-space: {' or '.join(others)}")
-    if seen.base and seen.base.name not in row.bases:
-        yield warning("rdma-base", f"{row.name} is not known to install on {seen.base.name}", row.cited())
+    if lookup.base and lookup.base.name not in row.bases:
+        yield warning("rdma-base", f"{row.name} is not known to install on {lookup.base.name}", row.cited())
     wanted = [
         *choice.apt,
         *(["libfabric1"] if choice.has_libfabric and choice.libfabric_source == "base" else []),
@@ -98,23 +98,23 @@ def _user_space(seen: Seen) -> Iterator[Finding]:
         yield fault("one-rdma", what, own, hint=f"leave {', '.join(twice)} out, or rdma-core alone")
 
 
-def _nccl(seen: Seen) -> Iterator[Finding]:
-    choice, wheel = seen.selection, seen.torch_wheel
+def _nccl(lookup: VersionLookup) -> Iterator[Finding]:
+    choice, wheel = lookup.selection, lookup.torch_wheel
     uses_own = choice.horovod or choice.mxnet or (choice.tensorflow and not choice.torch)
     if choice.nccl:
-        yield from _system_nccl(seen)
+        yield from _system_nccl(lookup)
     if choice.network != "roce":
         return
-    dynamic = seen.tables.rule("nccl-dynamic-gid")
+    dynamic = lookup.tables.rule("nccl-dynamic-gid")
     found: list[tuple[str, str, Cited]] = []
     if wheel and wheel.cuda and wheel.nccl:
-        found.append((seen.torch_name, wheel.nccl, wheel.cited()))
+        found.append((lookup.torch_name, wheel.nccl, wheel.cited()))
     if choice.nccl and uses_own:
-        rows = (row for row in seen.tables.nccl if matches(row.version, choice.nccl))
+        rows = (row for row in lookup.tables.nccl if matches(row.version, choice.nccl))
         found += [(f"NCCL {choice.nccl} of the system", choice.nccl, row.cited()) for row in list(rows)[:1]]
-    if seen.tensorflow_brings_cuda and seen.tensorflow and seen.tensorflow.nccl and not wheel:
+    if lookup.tensorflow_brings_cuda and lookup.tensorflow and lookup.tensorflow.nccl and not wheel:
         who = f"TensorFlow {choice.tensorflow}"
-        found.append((who, seen.tensorflow.nccl, seen.tensorflow.cited()))
+        found.append((who, lookup.tensorflow.nccl, lookup.tensorflow.cited()))
     for who, version, cited in found:
         if key(version) < key(dynamic.value):
             what = f"{who} has NCCL {version}: on RoCE it takes GID 0 (RoCE v1), which does not work"
@@ -122,16 +122,16 @@ def _nccl(seen: Seen) -> Iterator[Finding]:
             yield warning("nccl-gid", what, cited, dynamic.cited(), hint=hint)
 
 
-def _system_nccl(seen: Seen) -> Iterator[Finding]:
-    choice = seen.selection
-    if choice.torch and seen.torch_wheel and seen.torch_wheel.nccl:
-        what = f"PyTorch loads NCCL {seen.torch_wheel.nccl} of its wheel, not {choice.nccl} of the system"
-        yield note("torch-nccl", what, seen.tables.rule("torch-nccl").cited())
+def _system_nccl(lookup: VersionLookup) -> Iterator[Finding]:
+    choice = lookup.selection
+    if choice.torch and lookup.torch_wheel and lookup.torch_wheel.nccl:
+        what = f"PyTorch loads NCCL {lookup.torch_wheel.nccl} of its wheel, not {choice.nccl} of the system"
+        yield note("torch-nccl", what, lookup.tables.rule("torch-nccl").cited())
     if not choice.cuda:
         return
-    rows = [row for row in seen.tables.nccl if matches(row.version, choice.nccl)]
+    rows = [row for row in lookup.tables.nccl if matches(row.version, choice.nccl)]
     if rows and not any(series(choice.cuda, 1) in row.cuda for row in rows):
         what = f"NCCL {choice.nccl} was not seen with CUDA {choice.cuda}"
-        known = [row.version for row in seen.tables.nccl if series(choice.cuda, 1) in row.cuda]
+        known = [row.version for row in lookup.tables.nccl if series(choice.cuda, 1) in row.cuda]
         hint = f"NCCL {' or '.join(nearest(choice.nccl, known))}" if known else ""
         yield fault("nccl-cuda", what, rows[-1].cited(), hint=hint)

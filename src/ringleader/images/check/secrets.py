@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from ringleader.finding import Finding, fault
-from ringleader.images.check.version_lookup import Seen
+from ringleader.images.check.version_lookup import VersionLookup
 
 VARIABLE = re.compile(
     r"(^|_)(token|secret|passwd|passphrase|api_?key|access_key(_id)?|secret_key|private_key|credentials)(_\d+)?$"
@@ -31,14 +31,14 @@ AT_START = "give it to the containers when they start: docker run --env NAME, a 
 MOUNTED = "mount it into the containers, from a Secret of Kubernetes or the host"
 
 
-def secrets(seen: Seen) -> Iterator[Finding]:
+def secrets(lookup: VersionLookup) -> Iterator[Finding]:
     """Yield each variable and each copied file that looks like a secret; values are in no message."""
-    for name, value in seen.selection.variables:
+    for name, value in lookup.selection.variables:
         holds = value and not value.startswith(("/", "${")) and not value.isdecimal()
         if holds and VARIABLE.search(name) and not NOT_SECRET.search(name):
             what = f"files.env.{name} would be in the image: whoever can pull it can read it"
             yield fault("secret", what, hint=AT_START)
-    for path in seen.selection.copied:
+    for path in lookup.selection.copied:
         name = path.rstrip("/").rpartition("/")[2]
         if FILE.search(path.rstrip("/")) and not PUBLIC.search(name):
             what = f"files.copy has {path}: whoever can pull the image can read it"

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from itertools import combinations
 
 from ringleader.finding import Finding, Level
-from ringleader.images.check.version_lookup import Seen
+from ringleader.images.check.version_lookup import VersionLookup
 from ringleader.images.selection import Selection
 from ringleader.images.tables import Tables
 from ringleader.images.tables.version_order import key, series
@@ -32,15 +32,17 @@ VARIANT, PYTHON, BASE, CUDA = 1, 2, 3, 4
 """How far a change leads from what was asked for; a step to the next series of a framework is 1."""
 
 
-def nearest(seen: Seen, finding: Finding, check: Callable[[Selection, Tables], list[Finding]]) -> str:
+def nearest(
+    lookup: VersionLookup, finding: Finding, check: Callable[[Selection, Tables], list[Finding]]
+) -> str:
     """Return what to change so that a finding goes away and no other comes; empty where nothing near does.
 
     What cures the other findings too comes first, so that all of them propose the same.
     """
-    bad = [one for one in check(seen.selection, seen.tables) if one.level in BAD]
+    bad = [one for one in check(lookup.selection, lookup.tables) if one.level in BAD]
     rest = {one.where for one in bad} - {finding.where}
     told = {one.where for one in bad if one.hint} - {finding.where}
-    changes = sorted(_changes(seen), key=lambda change: change[0])
+    changes = sorted(_changes(lookup), key=lambda change: change[0])
     singles = [change for _, change in changes]
     pairs = sorted(
         (
@@ -53,39 +55,39 @@ def nearest(seen: Seen, finding: Finding, check: Callable[[Selection, Tables], l
     tried = (*singles[:MOST], *(pair for _, pair in pairs[:MOST]))
     for may_stay in (told, rest) if told != rest else (rest,):
         for change in tried:
-            if _cures(seen, change, finding, may_stay, check):
-                return _words(seen.selection, change)
+            if _cures(lookup, change, finding, may_stay, check):
+                return _words(lookup.selection, change)
     return ""
 
 
 def _cures(
-    seen: Seen,
+    lookup: VersionLookup,
     change: Change,
     finding: Finding,
     rest: set[str],
     check: Callable[[Selection, Tables], list[Finding]],
 ) -> bool:
-    changed = replace(seen.selection, **change)  # type: ignore[arg-type]
-    left = {one.where for one in check(changed, seen.tables) if one.level in BAD}
+    changed = replace(lookup.selection, **change)  # type: ignore[arg-type]
+    left = {one.where for one in check(changed, lookup.tables) if one.level in BAD}
     return finding.where not in left and left <= rest
 
 
-def _changes(seen: Seen) -> Iterator[tuple[int, Change]]:
+def _changes(lookup: VersionLookup) -> Iterator[tuple[int, Change]]:
     """Yield single changes with how far they lead: another variant, Python, release, base, CUDA."""
-    choice, tables = seen.selection, seen.tables
-    yield from _torches(seen)
+    choice, tables = lookup.selection, lookup.tables
+    yield from _torches(lookup)
     if choice.tensorflow:
         ordered = [version for row in tables.tensorflow for version in row.versions]
         for steps, version in _by_distance(choice.tensorflow, ordered):
             yield steps, {"tensorflow": version}
-    if seen.base and choice.python:
+    if lookup.base and choice.python:
         yield PYTHON, {"python": ""}
-        yield from ((PYTHON, {"python": one}) for one in reversed(seen.base.pythons))
-    yield from _bases(seen)
+        yield from ((PYTHON, {"python": one}) for one in reversed(lookup.base.pythons))
+    yield from _bases(lookup)
 
 
-def _torches(seen: Seen) -> Iterator[tuple[int, Change]]:
-    choice, tables = seen.selection, seen.tables
+def _torches(lookup: VersionLookup) -> Iterator[tuple[int, Change]]:
+    choice, tables = lookup.selection, lookup.tables
     if not choice.torch:
         return
     bare = choice.torch.partition("+")[0]
@@ -96,26 +98,26 @@ def _torches(seen: Seen) -> Iterator[tuple[int, Change]]:
         row, vision = known[version]
         kept = {"torchvision": vision} if choice.torchvision else {}
         for wheel in reversed(tables.torch_wheels):
-            same_sort = bool(wheel.cuda) == (seen.torch_variant != "cpu")
+            same_sort = bool(wheel.cuda) == (lookup.torch_variant != "cpu")
             # Where GPUs are asked for: no row that does not say which it serves, unless ours does not either.
             same_sort &= bool(wheel.archs) or not (
-                choice.gpus and seen.torch_wheel and seen.torch_wheel.archs
+                choice.gpus and lookup.torch_wheel and lookup.torch_wheel.archs
             )
-            if wheel.series == row.series and same_sort and (steps or wheel.variant != seen.torch_variant):
-                cost = steps + (VARIANT if wheel.variant not in (row.variant, seen.torch_variant) else 0)
+            if wheel.series == row.series and same_sort and (steps or wheel.variant != lookup.torch_variant):
+                cost = steps + (VARIANT if wheel.variant not in (row.variant, lookup.torch_variant) else 0)
                 yield cost, {"torch": version, "torch_variant": wheel.variant, **kept}
 
 
-def _bases(seen: Seen) -> Iterator[tuple[int, Change]]:
-    as_of = seen.tables.rule("as-of").value
-    found = seen.cuda_image
+def _bases(lookup: VersionLookup) -> Iterator[tuple[int, Change]]:
+    as_of = lookup.tables.rule("as-of").value
+    found = lookup.cuda_image
     if found is None:
-        for base in reversed(seen.tables.bases):
-            if base.end_of_life > as_of and (seen.base is None or base.name != seen.base.name):
-                family = seen.base is not None and base.family == seen.base.family
+        for base in reversed(lookup.tables.bases):
+            if base.end_of_life > as_of and (lookup.base is None or base.name != lookup.base.name):
+                family = lookup.base is not None and base.family == lookup.base.family
                 yield BASE if family else BASE + 1, {"base": base.name, "base_like": ""}
         return
-    for row in reversed(seen.tables.cuda):
+    for row in reversed(lookup.tables.cuda):
         for name in reversed(row.bases):
             if not row.deleted:
                 flavour = f"{'cudnn-' if found.has_cudnn else ''}{found.flavour}"

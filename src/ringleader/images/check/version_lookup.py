@@ -26,7 +26,7 @@ class Needs:
 
 
 @dataclass(frozen=True)
-class Seen:
+class VersionLookup:
     """What is checked, and the tables."""
 
     selection: Selection

@@ -18,7 +18,7 @@ NETWORKS = ("infiniband", "roce", "efa", "erdma", "tcp")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wishes:
+class Constraints:
     """What the set must have; empty: anything. A version may be the beginning of one: ``2.8``."""
 
     torch: str = ""
@@ -42,12 +42,12 @@ class Wishes:
         return tuple(name.strip() for name in self.gpu.split(",") if name.strip())
 
     def given(self) -> dict[str, str]:
-        """Return the wishes that are not empty."""
-        return {name: value for name in WORDS if (value := str(getattr(self, name)))}
+        """Return the constraints that are not empty."""
+        return {name: value for name in CHECKS if (value := str(getattr(self, name)))}
 
 
-def parsed(words: Iterable[str], tables: Tables) -> Wishes:
-    """Return the wishes that words such as ``torch=2.8`` make; RequestError with every fault."""
+def parse(words: Iterable[str], tables: Tables) -> Constraints:
+    """Return the constraints that words such as ``torch=2.8`` make; RequestError with every fault."""
     faults: list[Fault] = []
     found: dict[str, str] = {}
     for word in words:
@@ -55,20 +55,20 @@ def parsed(words: Iterable[str], tables: Tables) -> Wishes:
         if not equals or not value.strip():
             what = "is not NAME=VALUE"
             faults.append(Fault(where=_shown(word), what=what, hint="such as torch=2.8 gpu=h100"))
-        elif name not in WORDS:
-            close = difflib.get_close_matches(name, WORDS, 1)
+        elif name not in CHECKS:
+            close = difflib.get_close_matches(name, CHECKS, 1)
             hint = f"did you mean {close[0]}? " if close else ""
-            known = ", ".join(WORDS)
+            known = ", ".join(CHECKS)
             faults.append(Fault(where=_shown(word), what="unknown word", hint=f"{hint}Known: {known}"))
         elif name in found and name != "gpu":
             faults.append(Fault(where=_shown(word), what=f"{name} is given twice"))
         else:
-            fault = WORDS[name](value.strip(), tables)
+            fault = CHECKS[name](value.strip(), tables)
             faults += [Fault(where=_shown(word), what=fault[0], hint=fault[1])] if fault else []
             found[name] = ",".join(filter(None, (found.get(name), value.strip())))
     if faults:
         raise RequestError(faults)
-    return Wishes(**found)
+    return Constraints(**found)
 
 
 def _shown(word: str) -> str:
@@ -156,7 +156,7 @@ def _network(value: str, tables: Tables) -> Problem:
     return None if value in NETWORKS else (f"unknown network {value!r}", f"known: {', '.join(NETWORKS)}")
 
 
-WORDS: dict[str, Callable[[str, Tables], Problem]] = {
+CHECKS: dict[str, Callable[[str, Tables], Problem]] = {
     "torch": _torch,
     "tensorflow": _tensorflow,
     "python": _python,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ringleader.finding import Cited
 from ringleader.images.blocks import KINDS
-from ringleader.images.check.version_lookup import Seen
+from ringleader.images.check.version_lookup import VersionLookup
 from ringleader.images.recipe_parser import table_of
 from ringleader.images.selection import Selection
 from ringleader.images.tables import Tables
@@ -26,18 +26,18 @@ class Part:
 
 def parts(selection: Selection, tables: Tables) -> tuple[Part, ...]:
     """Return a set's parts with where each is written."""
-    seen = Seen(selection, tables)
-    base = seen.base.cited() if seen.base else Cited(row="", says="", source="")
-    python = f"{seen.python}{' (conda)' if selection.python_source == 'conda' else ''}"
+    lookup = VersionLookup(selection, tables)
+    base = lookup.base.cited() if lookup.base else Cited(row="", says="", source="")
+    python = f"{lookup.python}{' (conda)' if selection.python_source == 'conda' else ''}"
     found = [
         Part(name="base", version=selection.base, source=base.source),
         Part(name="Python", version=python, source=base.source),
-        *_frameworks(seen),
-        *_transport(seen),
+        *_frameworks(lookup),
+        *_transport(lookup),
     ]
-    minimums = [row for need in seen.needs if (row := tables.driver(need.cuda))]
-    if minimums:
-        row = max(minimums, key=lambda row: key(row.floor))
+    floors = [row for need in lookup.needs if (row := tables.driver(need.cuda))]
+    if floors:
+        row = max(floors, key=lambda row: key(row.floor))
         found.append(Part(name="NVIDIA driver", version=f">= {row.floor}", source=row.source))
     for name in selection.gpus:
         gpu = tables.gpu(name)
@@ -47,12 +47,12 @@ def parts(selection: Selection, tables: Tables) -> tuple[Part, ...]:
     return tuple(found)
 
 
-def _frameworks(seen: Seen) -> list[Part]:
-    choice, found = seen.selection, []
-    wheel, row = seen.torch_wheel, seen.tensorflow
-    if wheel and seen.torch_release:
-        source = seen.torch_release.source
-        found.append(Part(name="PyTorch", version=f"{choice.torch} ({seen.torch_variant})", source=source))
+def _frameworks(lookup: VersionLookup) -> list[Part]:
+    choice, found = lookup.selection, []
+    wheel, row = lookup.torch_wheel, lookup.tensorflow
+    if wheel and lookup.torch_release:
+        source = lookup.torch_release.source
+        found.append(Part(name="PyTorch", version=f"{choice.torch} ({lookup.torch_variant})", source=source))
         found.append(Part(name="torchvision", version=choice.torchvision, source=source))
         own = (("CUDA", wheel.cuda), ("cuDNN", wheel.cudnn), ("NCCL", wheel.nccl))
         found += [Part(name=name, version=version, source=wheel.source) for name, version in own if version]
@@ -69,16 +69,16 @@ def _frameworks(seen: Seen) -> list[Part]:
     return found
 
 
-def _transport(seen: Seen) -> list[Part]:
-    choice, packaged, found = seen.selection, seen.packaged, []
+def _transport(lookup: VersionLookup) -> list[Part]:
+    choice, packaged, found = lookup.selection, lookup.packaged, []
     source = packaged.source if packaged else ""
     if choice.mpi:
-        row = seen.tables.mpi_series(choice.mpi, choice.mpi_version) if choice.mpi_version else None
+        row = lookup.tables.mpi_series(choice.mpi, choice.mpi_version) if choice.mpi_version else None
         version = choice.mpi_version or (packaged.version(choice.mpi) if packaged else "")
         found.append(Part(name=choice.mpi, version=version, source=row.source if row else source))
     if choice.has_ucx and packaged:
         found.append(Part(name="ucx", version=packaged.ucx, source=source))
-    space = seen.tables.user_space(choice.rdma) if choice.rdma else None
+    space = lookup.tables.user_space(choice.rdma) if choice.rdma else None
     if space:
         version = packaged.rdma_core if packaged and choice.rdma == "rdma-core" else "newest"
         own = source if choice.rdma == "rdma-core" else space.source
@@ -86,9 +86,9 @@ def _transport(seen: Seen) -> list[Part]:
     return found
 
 
-def recipe_text(selection: Selection, wishes: str) -> str:
+def recipe_text(selection: Selection, constraints: str) -> str:
     """Return a recipe with the set, as TOML that ``ringleader image check`` accepts."""
-    lines = [f"# ringleader image solve {wishes}", *_head(selection)]
+    lines = [f"# ringleader image solve {constraints}", *_head(selection)]
     for kind in KINDS:
         block = kind.chosen(selection)
         if block is not None:

@@ -15,9 +15,9 @@ def key(version: str) -> tuple[int, ...]:
     return tuple(int(number) for number in NUMBER.findall(version.partition("+")[0]))
 
 
-def matches(version: str, wish: str) -> bool:
-    """Tell whether a version is the one requested, or one of its releases: ``2.8.0`` is a ``2.8``."""
-    wanted = key(wish)
+def matches(version: str, asked: str) -> bool:
+    """Tell whether a version is the one asked for, or one of its releases: ``2.8.0`` is a ``2.8``."""
+    wanted = key(asked)
     return key(version)[: len(wanted)] == wanted
 
 

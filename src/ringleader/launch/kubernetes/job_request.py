@@ -8,7 +8,7 @@ from typing import Any
 
 from ringleader.mpijob.annotations import SPAWN_EXEC
 from ringleader.mpijob.model import CleanPodPolicy, MpiImplementation
-from ringleader.render.rdma.request import Grant
+from ringleader.render.rdma.allocation import NicAllocation
 
 Pairs = tuple[tuple[str, str], ...]
 """Names with their values, in the order in which they were given."""
@@ -74,7 +74,7 @@ class JobRequest:
     """Empty: the image's own."""
     resources: Pairs = ()
     """What each worker gets: requested, and its limit too. ``nvidia.com/gpu``, ``cpu``, ``memory`` …"""
-    rdma: Grant | None = None
+    rdma: NicAllocation | None = None
     """NICs of each worker."""
     launcher_resources: Pairs = ()
     """The same for the launcher, unless ranks run in it."""

@@ -21,8 +21,8 @@ from ringleader.mpijob.model import (
     WorkerSpec,
 )
 from ringleader.render.kubernetes import ssh_secret
-from ringleader.render.rdma.pod_nics import give
-from ringleader.render.rdma.request import Grant
+from ringleader.render.rdma.allocation import NicAllocation
+from ringleader.render.rdma.pod_nics import add_nics
 
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 VOLCANO = "volcano"
@@ -60,14 +60,14 @@ def mpijob(request: JobRequest) -> MPIJob:
     return job if request.rdma is None else _with_nics(job, request, request.rdma)
 
 
-def _with_nics(job: MPIJob, request: JobRequest, nics: Grant) -> MPIJob:
+def _with_nics(job: MPIJob, request: JobRequest, nics: NicAllocation) -> MPIJob:
     """Return a job whose templates of Pods in which ranks run have their NICs."""
     specs, port = job.spec.mpi_replica_specs, request.ssh_port
     launcher, worker = specs.launcher, specs.worker
     role = "" if request.run_launcher_as_worker else "worker"
     if worker is not None:
         template = dict(worker.template)
-        give(template, replace(nics, ssh_port=port), job=request.name, role=role)
+        add_nics(template, replace(nics, ssh_port=port), job=request.name, role=role)
         if port is not None:
             # In words that every controller leaves as they are.
             args = [unexpanded(word) for word in (*ssh_secret.sshd_args(job), "-p", str(port))]
@@ -75,7 +75,7 @@ def _with_nics(job: MPIJob, request: JobRequest, nics: Grant) -> MPIJob:
         worker = replace(worker, template=_ordered(template))
     if request.run_launcher_as_worker:
         template = dict(launcher.template)
-        give(template, replace(nics, ssh_port=None), job=request.name, role=role)
+        add_nics(template, replace(nics, ssh_port=None), job=request.name, role=role)
         launcher = replace(launcher, template=_ordered(template))
     return replace(
         job, spec=replace(job.spec, mpi_replica_specs=replace(specs, launcher=launcher, worker=worker))

@@ -8,8 +8,8 @@ from typing import Any
 
 from ringleader.launch.kubernetes.job_request import JobRequest, Pairs, Toleration
 from ringleader.mpijob.annotations import PREFIX
-from ringleader.render.rdma.pod_nics import give
-from ringleader.render.rdma.profile import Spread
+from ringleader.render.rdma.pod_nics import add_nics
+from ringleader.render.rdma.profiles import Spread
 
 CONTAINER = "train"
 _EXPANDED = re.compile(r"\${2,}|\$(?=\()")
@@ -125,7 +125,7 @@ def single_pod(request: JobRequest) -> dict[str, Any]:
     if request.rdma is not None:
         # There is nobody to be kept apart from, and nobody comes by ssh.
         nics = replace(request.rdma, ssh_port=None, spread=Spread.NONE)
-        give(pod, nics, job=request.name, role="")
+        add_nics(pod, nics, job=request.name, role="")
     spec = pod["spec"]
     spec["containers"][0]["name"] = CONTAINER
     deadline = {} if request.timeout is None else {"activeDeadlineSeconds": request.timeout}

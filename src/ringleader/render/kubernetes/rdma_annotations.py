@@ -20,14 +20,12 @@ from ringleader.mpijob.annotations import (
 from ringleader.mpijob.model import MPIJob
 from ringleader.mpijob.object_metadata import LAUNCHER, WORKER, Document
 from ringleader.render.kubernetes.exec_spawn import is_exec
-from ringleader.render.rdma.advice import remarks, runs_as_root
-from ringleader.render.rdma.allocation import settle
+from ringleader.render.rdma.advice import advice_on, runs_as_root
+from ringleader.render.rdma.allocation import NicAllocation, allocate
 from ringleader.render.rdma.node_labels import pairs_of
-from ringleader.render.rdma.pod_nics import add_environment
-from ringleader.render.rdma.pod_nics import give as give_nics
-from ringleader.render.rdma.profile import Spread, Way
-from ringleader.render.rdma.profiles import PROFILES
-from ringleader.render.rdma.request import Grant, Wish
+from ringleader.render.rdma.pod_nics import add_environment, add_nics
+from ringleader.render.rdma.profiles import PROFILES, Spread, Way
+from ringleader.render.rdma.request import RdmaRequest
 from ringleader.render.rdma.request_faults import faults
 
 _ANNOTATIONS = {
@@ -40,7 +38,7 @@ _ANNOTATIONS = {
     "ssh_port": RDMA_SSH_PORT,
     "spread": RDMA_SPREAD,
 }
-"""Field of a wish → annotation that says it."""
+"""Field of a request → annotation that says it."""
 
 _WORKER = "spec.mpiReplicaSpecs[Worker].template.spec.containers[0].resources"
 
@@ -50,43 +48,43 @@ def give(pod: Document, job: MPIJob, role: str = WORKER) -> None:
 
     Raises RequestError with what ``faults_of`` finds.
     """
-    grant = grant_of(job)
-    if grant is None:
+    allocation = allocation_of(job)
+    if allocation is None:
         return
-    here = replace(grant, ssh_port=ssh_port(job) if role != LAUNCHER else None)
-    give_nics(pod, here, job=job.metadata.name, role="" if job.spec.run_launcher_as_worker else WORKER)
-    add_environment(pod["spec"]["containers"][0], grant.env)
+    here = replace(allocation, ssh_port=ssh_port(job) if role != LAUNCHER else None)
+    add_nics(pod, here, job=job.metadata.name, role="" if job.spec.run_launcher_as_worker else WORKER)
+    add_environment(pod["spec"]["containers"][0], allocation.env)
 
 
-def grant_of(job: MPIJob) -> Grant | None:
+def allocation_of(job: MPIJob) -> NicAllocation | None:
     """Return what each worker of a job gets; ``None``: it asks for no NICs."""
     found = faults_of(job)
     if found:
         raise RequestError(found)
     if not _said(job):
         return None
-    wish, _ = _wish(job)
-    return settle(wish, _place)
+    request, _ = _request(job)
+    return allocate(request, _locate)
 
 
 def faults_of(job: MPIJob) -> tuple[Fault, ...]:
     """Return what is wrong with the NICs that a job asks for."""
     if not _said(job):
         return ()
-    wish, found = _wish(job)
-    found = [*found, *faults(wish, _place)]
-    profile = PROFILES.get(wish.profile)
-    if profile is not None and profile.way is Way.CLAIM and not wish.claim_template:
+    request, found = _request(job)
+    found = [*found, *faults(request, _locate)]
+    profile = PROFILES.get(request.profile)
+    if profile is not None and profile.way is Way.CLAIM and not request.claim_template:
         what = f"missing: with the profile {profile.name} a worker's claims are made from a template"
         hint = "name one of the job's namespace; ringleader render mpijob --rdma dra prints one"
-        found.append(Fault(where=_place("claim_template"), what=what, hint=hint))
+        found.append(Fault(where=_locate("claim_template"), what=what, hint=hint))
     return tuple(found)
 
 
 def remarks_on(job: MPIJob) -> tuple[str, ...]:
-    """Return what the user of a job should know of its NICs. Raises RequestError as ``grant_of``."""
-    grant = grant_of(job)
-    return () if grant is None else remarks(grant, is_root=runs_as_root(_spec(job)))
+    """Return what the user of a job should know of its NICs. Raises RequestError as ``allocation_of``."""
+    allocation = allocation_of(job)
+    return () if allocation is None else advice_on(allocation, is_root=runs_as_root(_spec(job)))
 
 
 def ssh_port(job: MPIJob) -> int | None:
@@ -96,29 +94,29 @@ def ssh_port(job: MPIJob) -> int | None:
     """
     if not _said(job) or is_exec(job) or faults_of(job):
         return None
-    wish, _ = _wish(job)
+    request, _ = _request(job)
     first = _first(job)
     has_program = bool(first.get("command") or first.get("args"))
-    return wish.ssh_port if has_program else settle(wish, _place).ssh_port
+    return request.ssh_port if has_program else allocate(request, _locate).ssh_port
 
 
 def _said(job: MPIJob) -> bool:
     return any(name in job.metadata.annotations for name in _ANNOTATIONS.values())
 
 
-def _place(field: str) -> str:
+def _locate(field: str) -> str:
     return f"metadata.annotations[{_ANNOTATIONS[field]}]" if field in _ANNOTATIONS else _WORKER
 
 
-def _wish(job: MPIJob) -> tuple[Wish, list[Fault]]:
-    """Return the wish with what cannot be read of it."""
+def _request(job: MPIJob) -> tuple[RdmaRequest, list[Fault]]:
+    """Return the request with what cannot be read of it."""
     notes, found = job.metadata.annotations, list[Fault]()
     resources = _first(job).get("resources") or {}
     asked = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
     labels, unread = pairs_of(_words(notes, "node_labels"))
     for word in unread:
-        found.append(Fault(where=_place("node_labels"), what=f"{word!r} cannot be read", hint="NAME=VALUE"))
-    wish = Wish(
+        found.append(Fault(where=_locate("node_labels"), what=f"{word!r} cannot be read", hint="NAME=VALUE"))
+    request = RdmaRequest(
         profile=notes.get(RDMA_PROFILE, ""),
         resource=notes.get(RDMA_RESOURCE, ""),
         count=_number(notes, "count", found),
@@ -129,7 +127,7 @@ def _wish(job: MPIJob) -> tuple[Wish, list[Fault]]:
         spread=_spread(notes, found),
         has_cpu_or_memory=bool({"cpu", "memory"} & set(asked)),
     )
-    return wish, found
+    return request, found
 
 
 def _spec(job: MPIJob) -> Mapping[str, Any]:
@@ -154,7 +152,7 @@ def _number(notes: Mapping[str, str], field: str, found: list[Fault]) -> int | N
     if text is None:
         return None
     if not (text.isascii() and text.isdecimal()) or len(text) > 9:
-        found.append(Fault(where=_place(field), what=f"{text!r} is not a number", hint='in quotes: "1"'))
+        found.append(Fault(where=_locate(field), what=f"{text!r} is not a number", hint='in quotes: "1"'))
         return None
     return int(text)
 
@@ -165,6 +163,6 @@ def _spread(notes: Mapping[str, str], found: list[Fault]) -> Spread | None:
         return None
     if text not in tuple(Spread):
         hint = f"one of: {', '.join(Spread)}"
-        found.append(Fault(where=_place("spread"), what=f"{text!r} is unknown", hint=hint))
+        found.append(Fault(where=_locate("spread"), what=f"{text!r} is unknown", hint=hint))
         return None
     return Spread(text)

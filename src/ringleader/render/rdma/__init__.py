@@ -1,1 +1,1 @@
-"""How a container gets NICs: profiles as data, a user's wish, and what a worker's Pod becomes by it. Pure."""
+"""How a container gets NICs: profiles as data, requests, and what a Pod becomes by them. Pure."""

@@ -5,27 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ringleader.render.rdma.profile import Counts
-from ringleader.render.rdma.request import Grant
+from ringleader.render.rdma.allocation import NicAllocation
+from ringleader.render.rdma.profiles import Counts
 
 
-def remarks(grant: Grant, *, is_root: bool | None) -> tuple[str, ...]:
+def advice_on(allocation: NicAllocation, *, is_root: bool | None) -> tuple[str, ...]:
     """Return the remarks, one sentence each. ``is_root``: the container's user is 0; ``None``: not known."""
-    profile = grant.profile
+    profile = allocation.profile
     found = []
-    if profile.counts is Counts.NICS and not grant.is_counted:
-        found.append(f"one NIC for each worker, as nothing else was asked for ({grant.resource})")
+    if profile.counts is Counts.NICS and not allocation.is_counted:
+        found.append(f"one NIC for each worker, as nothing else was asked for ({allocation.resource})")
     if profile.advice:
         found.append(profile.advice)
-    if profile.shm_size and not grant.shm_size:
+    if profile.shm_size and not allocation.shm_size:
         found.append("/dev/shm stays at the runtime's 64 MiB, and NCCL fails to extend it there")
-    if profile.ipc_lock and not grant.privileged:
+    if profile.ipc_lock and not allocation.privileged:
         found.append(_memory_lock(is_root))
         found.append(
             "namespaces of the Pod security levels baseline and restricted refuse IPC_LOCK: kubectl label "
             "namespace NAMESPACE pod-security.kubernetes.io/enforce=privileged"
         )
-    if grant.privileged:
+    if allocation.privileged:
         found.append(
             "the workers are privileged and see the host's devices: only the Pod security level privileged "
             "allows it"

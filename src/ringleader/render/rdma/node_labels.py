@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ringleader.render.rdma.profile import Pairs
+from ringleader.render.rdma.profiles import Pairs
 
 _FEATURE = "feature.node.kubernetes.io"
 

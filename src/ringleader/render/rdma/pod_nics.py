@@ -9,8 +9,8 @@ from typing import Any
 
 from ringleader.mpijob.object_metadata import JOB_NAME, JOB_ROLE, Document
 from ringleader.render.rdma import resource_claims
-from ringleader.render.rdma.profile import Pairs, Spread, Way
-from ringleader.render.rdma.request import Grant
+from ringleader.render.rdma.allocation import NicAllocation
+from ringleader.render.rdma.profiles import Pairs, Spread, Way
 
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
 """Annotation of a Pod: the networks that Multus attaches besides the cluster's."""
@@ -21,30 +21,30 @@ SSH_PORT = "ssh"
 """Name of the port that a worker's sshd listens on."""
 
 
-def give(pod: Document, grant: Grant, *, job: str, role: str) -> None:
+def add_nics(pod: Document, allocation: NicAllocation, *, job: str, role: str) -> None:
     """Give NICs to a Pod, or a Pod template, of a job.
 
     ``role`` is that of the Pods among which this one is spread; empty: all Pods of the job.
     """
     spec, first = pod["spec"], pod["spec"]["containers"][0]
-    if grant.networks:
-        _attach(pod, grant.networks)
-    _resources(spec, first, grant, job)
-    _rights(first, grant)
-    for index, path in enumerate(grant.host_paths):
+    if allocation.networks:
+        _attach(pod, allocation.networks)
+    _resources(spec, first, allocation, job)
+    _rights(first, allocation)
+    for index, path in enumerate(allocation.host_paths):
         _mount(spec, first, f"rdma-{index}", path, {"hostPath": {"path": path, "type": "Directory"}})
-    if grant.shm_size:
-        _mount(spec, first, "shm", SHM, {"emptyDir": {"medium": "Memory", "sizeLimit": grant.shm_size}})
-    if grant.profile.host_network:
+    if allocation.shm_size:
+        _mount(spec, first, "shm", SHM, {"emptyDir": {"medium": "Memory", "sizeLimit": allocation.shm_size}})
+    if allocation.profile.host_network:
         spec["hostNetwork"] = True
         # The node's resolver does not know the cluster's names.
         spec["dnsPolicy"] = "ClusterFirstWithHostNet"
-    if grant.ssh_port:
+    if allocation.ssh_port:
         # Declared, it is a port of the host that the scheduler gives to one Pod of a node.
-        _declare(first, grant.ssh_port)
-    if grant.node_labels:
-        _require(spec, grant.node_labels)
-    _spread(spec, grant.spread, {JOB_NAME: job, **({JOB_ROLE: role} if role else {})})
+        _declare(first, allocation.ssh_port)
+    if allocation.node_labels:
+        _require(spec, allocation.node_labels)
+    _spread(spec, allocation.spread, {JOB_NAME: job, **({JOB_ROLE: role} if role else {})})
 
 
 def add_environment(container: Document, env: Pairs) -> None:
@@ -60,11 +60,11 @@ def _attach(pod: Document, networks: tuple[str, ...]) -> None:
     meta["annotations"] = {NETWORKS: ", ".join(networks), **(meta.get("annotations") or {})}
 
 
-def _resources(spec: Document, first: Document, grant: Grant, job: str) -> None:
+def _resources(spec: Document, first: Document, allocation: NicAllocation, job: str) -> None:
     amounts = {}
-    if grant.resource:
-        amounts = {grant.resource: str(grant.count), **dict(grant.profile.more)}
-    is_claimed = grant.profile.way is Way.CLAIM
+    if allocation.resource:
+        amounts = {allocation.resource: str(allocation.count), **dict(allocation.profile.more)}
+    is_claimed = allocation.profile.way is Way.CLAIM
     if not amounts and not is_claimed:
         return
     resources = dict(first.get("resources") or {})
@@ -73,7 +73,7 @@ def _resources(spec: Document, first: Document, grant: Grant, job: str) -> None:
         resources[part] = {**(resources.get(part) or {}), **_new(amounts, resources)}
     if is_claimed:
         named = {"name": resource_claims.CLAIM}
-        source = grant.claim_template or resource_claims.template_name(job)
+        source = allocation.claim_template or resource_claims.template_name(job)
         resources["claims"] = _named([*(resources.get("claims") or ()), named])
         claimed = {**named, "resourceClaimTemplateName": source}
         spec["resourceClaims"] = _named([*(spec.get("resourceClaims") or ()), claimed])
@@ -91,11 +91,11 @@ def _new(amounts: dict[str, str], resources: Document) -> dict[str, Any]:
     return {name: said.get(name, amount) for name, amount in amounts.items()}
 
 
-def _rights(first: Document, grant: Grant) -> None:
-    if not grant.profile.ipc_lock:
+def _rights(first: Document, allocation: NicAllocation) -> None:
+    if not allocation.profile.ipc_lock:
         return
     rights = dict(first.get("securityContext") or {})
-    if grant.privileged:
+    if allocation.privileged:
         rights["privileged"] = True
     capabilities = dict(rights.get("capabilities") or {})
     has = list(capabilities.get("add") or ())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ringleader.render.rdma.request import Grant
+from ringleader.render.rdma.allocation import NicAllocation
 
 API_VERSION = "resource.k8s.io/v1"
 CLAIM = "rdma"
@@ -22,15 +22,15 @@ def template_name(job: str) -> str:
     return f"{job}-rdma"
 
 
-def template(grant: Grant, *, job: str, namespace: str) -> dict[str, Any]:
+def template(allocation: NicAllocation, *, job: str, namespace: str) -> dict[str, Any]:
     """Return the ResourceClaimTemplate of a job, which lies in the job's namespace (empty: not said)."""
     devices: dict[str, Any] = {
-        "requests": [one for index in range(grant.count) for one in _requests(grant, index)]
+        "requests": [one for index in range(allocation.count) for one in _requests(allocation, index)]
     }
-    if grant.gpus:
+    if allocation.gpus:
         devices["constraints"] = [
             {"requests": [f"gpu-{index}", f"nic-{index}"], "matchAttribute": SAME_ROOT}
-            for index in range(grant.count)
+            for index in range(allocation.count)
         ]
     place = {"namespace": namespace} if namespace else {}
     return {
@@ -41,14 +41,14 @@ def template(grant: Grant, *, job: str, namespace: str) -> dict[str, Any]:
     }
 
 
-def _requests(grant: Grant, index: int) -> list[dict[str, Any]]:
-    gpu = {"name": f"gpu-{index}", "exactly": {"deviceClassName": grant.gpu_class, "count": 1}}
+def _requests(allocation: NicAllocation, index: int) -> list[dict[str, Any]]:
+    gpu = {"name": f"gpu-{index}", "exactly": {"deviceClassName": allocation.gpu_class, "count": 1}}
     nic = {
         "name": f"nic-{index}",
         "exactly": {
-            "deviceClassName": grant.nic_class,
+            "deviceClassName": allocation.nic_class,
             "count": 1,
             "selectors": [{"cel": {"expression": HAS_RDMA}}],
         },
     }
-    return [gpu, nic] if grant.gpus else [nic]
+    return [gpu, nic] if allocation.gpus else [nic]
