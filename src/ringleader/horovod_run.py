@@ -132,7 +132,7 @@ def _hosts_of(path: Path) -> list[Any]:
 
 
 def accepts_horovod(run: Callable[P, R]) -> Callable[P, R]:
-    """Return ``run`` with a door for calls in Horovod's words; other calls go to it as they are."""
+    """Return ``run`` that also takes Horovod's keywords; other calls go to it unchanged."""
     own = inspect.signature(run).parameters
 
     @wraps(run)

@@ -167,10 +167,10 @@ def is_version_greater_equal_than(ver: str, target: str) -> bool:
 
 
 def _order(version: str) -> tuple[tuple[int, ...], bool]:
-    """Return what a version (PEP 440) sorts by: its first three numbers, and that it is no pre-release."""
+    """Return what a version (PEP 440) sorts by: its first three numbers, and that it is not a pre-release."""
     numbers = re.match(r"v?\d+(\.\d+)*", version.strip())
     if numbers is None:
-        raise ValueError(f"{version!r} is no version")
+        raise ValueError(f"{version!r} is not a version")
     parts = [int(number) for number in re.findall(r"\d+", numbers[0])]
     early = re.match(r"[._-]?(a|b|c|rc|alpha|beta|pre|preview|dev)", version.strip()[numbers.end() :])
     return tuple([*parts, 0, 0][:3]), early is None

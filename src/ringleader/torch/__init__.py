@@ -1,6 +1,6 @@
 """What a PyTorch training script imports: ``import ringleader.torch as hvd``.
 
-The words, signatures and meanings are Horovod's.
+Names, signatures and meanings are Horovod's.
 """
 
 from __future__ import annotations

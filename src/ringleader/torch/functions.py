@@ -23,7 +23,7 @@ def broadcast_parameters(params: Any, root_rank: int, process_set: ProcessSet = 
     """Replace the tensors of all ranks of a process set by those of ``root_rank``, in place.
 
     ``params`` is a dictionary such as ``model.state_dict()``, or tensors or (name, tensor) pairs such as
-    ``model.named_parameters()``; anything else is a `ValueError`. Values that are no tensors are left alone.
+    ``model.named_parameters()``; anything else is a `ValueError`. Values that are not tensors are left alone.
     """
     if isinstance(params, Mapping):
         pairs = sorted(params.items())
@@ -104,7 +104,7 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
     """Give every rank the optimizer state and options of ``root_rank``, with their Python types.
 
     Ranks that have no state yet (a fresh start) get the root's, as a rank that resumed from a checkpoint has
-    it. LBFGS, whose state is no list of tensors, is a `ValueError`. ``model`` is not needed.
+    it. LBFGS, whose state is not a list of tensors, is a `ValueError`. ``model`` is not needed.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("cannot broadcast torch.optim.LBFGS state")

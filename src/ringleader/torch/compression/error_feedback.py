@@ -19,7 +19,7 @@ class ErrorFeedbackCompressor(Compressor):
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
         """Refuse: a single operation has nowhere to keep a residual."""
-        raise ValueError("this compression keeps an account per gradient: pass it to DistributedOptimizer")
+        raise ValueError("this compression keeps a residual per gradient: pass it to DistributedOptimizer")
 
 
 def residual_dtype(dtype: torch.dtype) -> torch.dtype:

@@ -2,40 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from ringleader.torch.compression.compressor import Compressor
 
 
-class FP16Compressor(Compressor):
-    """Send floating-point tensors as float16; leave the others."""
+class HalfPrecisionCompressor(Compressor):
+    """Send floating-point tensors in ``wire_dtype``; leave the others."""
 
-    @staticmethod
-    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """Return a float16 copy and the first type."""
-        return _smaller(tensor, torch.float16), tensor.dtype
+    wire_dtype: ClassVar[torch.dtype]
 
-    @staticmethod
-    def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
+    @classmethod
+    def compress(cls, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        """Return a copy in the smaller type, and the first type."""
+        small = tensor.to(cls.wire_dtype) if tensor.dtype.is_floating_point else tensor
+        return small, tensor.dtype
+
+    @classmethod
+    def decompress(cls, tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
         """Return the tensor in the type that ``compress`` noted."""
         return tensor.to(ctx)
 
 
-class BF16Compressor(Compressor):
-    """Send floating-point tensors as bfloat16, which has float32's range; leave the others."""
+class FP16Compressor(HalfPrecisionCompressor):
+    """Send floating-point tensors as float16."""
 
-    @staticmethod
-    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """Return a bfloat16 copy and the first type."""
-        return _smaller(tensor, torch.bfloat16), tensor.dtype
-
-    @staticmethod
-    def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """Return the tensor in the type that ``compress`` noted."""
-        return tensor.to(ctx)
+    wire_dtype = torch.float16
 
 
-def _smaller(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    return tensor.to(dtype) if tensor.dtype.is_floating_point else tensor
+class BF16Compressor(HalfPrecisionCompressor):
+    """Send floating-point tensors as bfloat16, which has float32's range."""
+
+    wire_dtype = torch.bfloat16

@@ -94,10 +94,10 @@ class PowerSgdReducer:
         return matrix if residual is None else matrix.add_(residual)
 
     def _forget_broken(self, parameters: Sequence[torch.Tensor]) -> None:
-        """Begin anew where a gradient was no number on some rank: with a scaled loss that is usual."""
+        """Start again where a gradient was not finite on some rank: with a scaled loss that is usual."""
         if not parameters:
             return
-        # Q is the same on all ranks, so they begin anew together.
+        # Q is the same on all ranks, so they start again together.
         sums = [self._thin[parameter].sum() for parameter in parameters]
         if all(bool(one.isfinite()) for one in sums):
             return

@@ -35,7 +35,7 @@ class GradientReduction:
             return 1.0 / self.engine.ranks.size
         if self.op is ReduceOp.SUM:
             return 1.0
-        raise ValueError(f"this compression has a sum or an average of gradients, no {self.op.name.lower()}")
+        raise ValueError(f"this compression supports a sum or an average, not {self.op.name.lower()}")
 
 
 class Reducer(Protocol):

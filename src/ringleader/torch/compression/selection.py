@@ -44,9 +44,9 @@ def wire_dtype_of(compression: Any) -> tuple[bool, torch.dtype | None]:
 
 
 def describe_compression(compression: Any) -> str:
-    """Return words that are equal on all ranks if the compression is: its class, and its plain arguments.
+    """Return a text that is equal on all ranks if the compression is: its class, and its plain arguments.
 
-    Arguments that are no plain values stand there by their class alone: their words may hold an address.
+    Arguments that are not plain values appear by their class alone: their text may hold an address.
     """
     kind = compression if isinstance(compression, type) else type(compression)
     text = f"{kind.__module__}.{kind.__qualname__}"
@@ -67,12 +67,12 @@ def _plain(value: Any) -> str:
 
 
 def checked_compression(compression: Any) -> Any:
-    """Return the compression; `ValueError` where it is none, or lacks its argument."""
+    """Return the compression; `ValueError` where it is not one, or lacks its argument."""
     if compression in (TopK, PowerSGD):
         name, example = ("topk", "0.01") if compression is TopK else ("powersgd", "2")
-        raise ValueError(f"say how much: Compression.{name}({example})")
+        raise ValueError(f"give its argument, as in Compression.{name}({example})")
     if not all(callable(getattr(compression, name, None)) for name in ("compress", "decompress")):
-        raise ValueError(f"{compression!r} is no compressor: it needs the methods compress and decompress")
+        raise ValueError(f"{compression!r} is not a compressor: it needs the methods compress and decompress")
     return compression
 
 

@@ -88,7 +88,7 @@ class GpuTransport:
         device = tensors_of(work)[0].device
         if device.type != self._kind:
             raise ValueError(
-                f"Tensors on a device of type {device.type} cannot be carried; bring them to the CPU."
+                f"Tensors on a device of type {device.type} are not supported; move them to the CPU."
             )
         self._streams.submitted(work, device)
 

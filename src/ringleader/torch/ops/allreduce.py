@@ -50,7 +50,7 @@ def check_reduction(op: ReduceOp, tensor: torch.Tensor, group: Group) -> None:
     """Refuse what has no meaning, before any rank is asked for anything."""
     if op is Average:
         if tensor.dtype is torch.bool:
-            raise ValueError("bool tensors have no average; op=hvd.Max or hvd.Min tell any and all")
+            raise ValueError("bool tensors have no average; use op=hvd.Max for any, op=hvd.Min for all")
     elif op is Adasum:
         if group is not PROCESS.get().group:
             raise NotImplementedError("Adasum does not support non-global process sets.")

@@ -27,12 +27,12 @@ def _checked_splits(tensor: torch.Tensor, splits: Splits, size: int) -> tuple[in
     if not isinstance(splits, torch.Tensor):
         splits = torch.tensor(splits, dtype=torch.int32)
     if splits.dim() != 1 or splits.dtype != torch.int32:
-        raise ValueError(f"splits is 1-D and int32, not {splits.dim()}-D and {splits.dtype}")
+        raise ValueError(f"splits must be 1-D and int32, not {splits.dim()}-D and {splits.dtype}")
     if splits.numel() != size:
         raise ValueError(f"splits has {splits.numel()} entries for {size} ranks")
     counts = tuple(splits.tolist())
     if min(counts) < 0 or sum(counts) > rows:
-        raise ValueError(f"splits {list(counts)} name other rows than the {rows} of the tensor")
+        raise ValueError(f"splits {list(counts)} do not fit the {rows} rows of the tensor")
     return counts
 
 

@@ -30,7 +30,7 @@ def sparse_allreduce_async(
         raise ValueError(f"a tensor of layout {tensor.layout} is not in the sparse COO format")
     if chosen not in (Average, Sum):
         raise ValueError(
-            f"a sparse tensor can be summed or averaged; op {chosen.name.lower()} cannot be done"
+            f"a sparse tensor can be summed or averaged; op {chosen.name.lower()} is not supported"
         )
     size, dense = tuple(tensor.shape), tensor.dense_dim()
     own = tensor.detach().coalesce()

@@ -259,9 +259,9 @@ def contiguous(tensor: torch.Tensor) -> torch.Tensor:
     That is the tensor's own memory where it can be, else a copy. `ValueError` for tensors that have none.
     """
     if tensor.layout is not _STRIDED:
-        raise ValueError(f"a tensor of layout {tensor.layout} has no values in a row; bring its dense form")
+        raise ValueError(f"a tensor of layout {tensor.layout} is not strided; pass its dense form")
     if not tensor.is_cpu and not tensor.is_cuda:
-        raise ValueError(f"tensors on {tensor.device.type} devices cannot be carried; bring them to the CPU")
+        raise ValueError(f"tensors on {tensor.device.type} devices are not supported; move them to the CPU")
     data = tensor.detach() if tensor.requires_grad else tensor
     if not data.is_contiguous():
         data = data.contiguous()

@@ -36,7 +36,7 @@ class AdasumMixin(OptimizerMixin):
     ) -> Self:
         """See `OptimizerMixin`."""
         if isinstance(settings.compression, ErrorFeedbackCompressor):
-            raise ValueError("this compression has a sum or an average of gradients, no adasum")
+            raise ValueError("this compression supports a sum or an average of gradients, not adasum")
         self._trained_parameters = TrainedParameters(drop_frozen=False)
         return super().init_mixin(named=named, settings=settings, passes=passes)
 

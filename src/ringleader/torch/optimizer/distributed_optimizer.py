@@ -7,7 +7,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import torch
 
@@ -31,6 +31,7 @@ from ringleader.torch.optimizer.adasum_optimizer import AdasumMixin
 from ringleader.torch.optimizer.autotune import Autotune, autotune
 from ringleader.torch.optimizer.gradient_buckets import GradientBuckets
 from ringleader.torch.optimizer.gradient_config import GradientConfig, Named, agree_on_config
+from ringleader.torch.optimizer.gradient_exchange import GradientExchange
 from ringleader.torch.optimizer.local_gradients import LocalGradients
 from ringleader.torch.optimizer.optimizer_arguments import (
     OptimizerSettings,
@@ -53,22 +54,6 @@ _EXCHANGING: weakref.WeakSet[DistributedMixin] = weakref.WeakSet()
 that was made or used; the others make new buckets when they are used again."""
 
 
-class Exchanger(Protocol):
-    """Exchanges the gradients of some parameters: `GradientBuckets` or `LocalGradients`."""
-
-    new_sparse: dict[int, int]
-    sparse: dict[int, int]
-    agrees_first: bool
-
-    def gradient_ready(self, parameter: torch.Tensor) -> None: ...
-    def request_agreement(self) -> None: ...
-    def exchange(self) -> bool: ...
-    def resume(self) -> None: ...
-    def set_sparse(self, sparse: dict[int, int]) -> dict[int, torch.Tensor]: ...
-    def resize(self, cap_bytes: int | None) -> int: ...
-    def detach(self) -> None: ...
-
-
 class DistributedMixin(OptimizerMixin):
     """What `DistributedOptimizer` puts in front of the class of the wrapped optimizer."""
 
@@ -81,7 +66,7 @@ class DistributedMixin(OptimizerMixin):
         self._in_buckets, self._wire_dtype = wire_dtype_of(settings.compression)
         self._trained_parameters = TrainedParameters(drop_frozen=not self._in_buckets)
         self._reducer: Reducer | None = None if self._in_buckets else reducer_of(settings.compression)
-        self._exchanger: Exchanger | None = None
+        self._exchanger: GradientExchange | None = None
         self._autotune: Autotune | None = None
         return super().init_mixin(named=named, settings=settings, passes=passes)
 
@@ -141,7 +126,7 @@ class DistributedMixin(OptimizerMixin):
             return self._autotune.cap_bytes
         return self._settings.cap_bytes or (BUCKET_BYTES if apart else None)
 
-    def _new_exchanger(self, named: Named, config: GradientConfig) -> Exchanger:
+    def _new_exchanger(self, named: Named, config: GradientConfig) -> GradientExchange:
         self._serial = config.serial
         if self._reducer is not None:
             return LocalGradients(self._engine, named, config, self._reducer)
@@ -175,12 +160,12 @@ class DistributedMixin(OptimizerMixin):
 
     # what ranks agree on anew
 
-    def _request_if_changed(self, exchanger: Exchanger) -> None:
+    def _request_if_changed(self, exchanger: GradientExchange) -> None:
         """Let the exchange tell everybody that other parameters are to take part, if that is so."""
         if self._trained_parameters.changed(self.param_groups):
             exchanger.request_agreement()
 
-    def _agree(self, exchanger: Exchanger) -> None:
+    def _agree(self, exchanger: GradientExchange) -> None:
         """Tell all ranks what this one noticed, finish the exchange, and go on with other parameters."""
         mine = (exchanger.new_sparse, self._trained_parameters.propose(self.param_groups))
         facts = gather_objects(self._engine, mine, f"{self._serial}.noticed")
@@ -199,7 +184,7 @@ class DistributedMixin(OptimizerMixin):
             self._exchange_singly(new)
 
     def _exchange_sparse(
-        self, exchanger: Exchanger, dense: dict[int, torch.Tensor], which: dict[int, int]
+        self, exchanger: GradientExchange, dense: dict[int, torch.Tensor], which: dict[int, int]
     ) -> None:
         factor = 1.0 / self._engine.ranks.size if self._settings.op is Average else 1.0
         for at, dims in sorted(which.items()):
@@ -215,7 +200,7 @@ class DistributedMixin(OptimizerMixin):
             works.append(reduction(parameter.grad, f"{self._serial}.unfrozen.{at}", op=self._settings.op))
         reduce_all(self._engine, works)
 
-    # Horovod's words
+    # Horovod's methods
 
     def load_state_dict(self, state_dict: Any) -> None:
         """Load, and forget what backward passes did before."""

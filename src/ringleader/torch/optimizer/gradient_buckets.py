@@ -19,21 +19,15 @@ from ringleader.collectives.exceptions import NoteMismatchError
 from ringleader.torch.engine_operations import sum_over_ranks
 from ringleader.torch.optimizer.bucket_memory import BucketMemory, GradientBucket
 from ringleader.torch.optimizer.gradient_config import GradientConfig, Named
+from ringleader.torch.optimizer.gradient_exchange import GradientExchange
 
 
-class GradientBuckets:
+class GradientBuckets(GradientExchange):
     """The gradients of some parameters, in buckets."""
-
-    agrees_first = False
-    """The ranks agree in the course of an exchange, so that a step in which nobody asks has no more to do."""
 
     def __init__(self, engine: Engine, parameters: Named, config: GradientConfig) -> None:
         """Make the buckets and move the gradients in. Collective: all ranks bring the same parameters."""
-        self.new_sparse: dict[int, int] = {}
-        """Parameters (by index) whose gradients turned out to be sparse here, not yet known to all ranks, and
-        the number of sparse dimensions."""
-        self.sparse: dict[int, int] = {}
-        """Parameters that all ranks know to have sparse gradients."""
+        super().__init__()
         self._engine = engine
         self._memory = BucketMemory(engine, parameters, config)
         self._parameters = self._memory.parameters
@@ -42,7 +36,6 @@ class GradientBuckets:
         self._overlap = config.overlap and engine.threads
         self._arrivals: list[int] | None = [] if self._overlap and not config.groups else None
         """Parameters in the order in which backward finished them, until the buckets were rebuilt."""
-        self._wants_agreement = False
         self._under_way: set[int] = set()
         """Buckets that were handed to the engine during backward."""
         self._failed: list[int] = []
@@ -131,18 +124,10 @@ class GradientBuckets:
             self._engine.submit(self._memory.buckets[index].work)
             self._under_way.add(index)
 
-    def request_agreement(self) -> None:
-        """Let the next exchange tell all ranks that this one has something to agree on."""
-        self._wants_agreement = True
-
     # the exchange
 
     def exchange(self) -> bool:
-        """Reduce all gradients over the ranks; return whether a rank asks for an agreement.
-
-        Then all ranks get True; they exchange what they noticed and `resume`. A parameter without a
-        gradient counts as zero here.
-        """
+        """See `GradientExchange`."""
         self._idle = [
             at
             for at, parameter in enumerate(self._parameters)
@@ -184,7 +169,7 @@ class GradientBuckets:
         return [index for index, work in pairs if not _agreed(engine.wait, work)]
 
     def resume(self) -> None:
-        """Exchange what was declined. Collective."""
+        """Exchange what was declined."""
         for index in self._failed:
             self._engine.run(self._memory.buckets[index].work)
         self._failed = []

@@ -11,9 +11,10 @@ from ringleader.collectives.engine import Engine
 from ringleader.torch.compression.reducer import GradientReduction, Reducer
 from ringleader.torch.engine_operations import any_rank
 from ringleader.torch.optimizer.gradient_config import GradientConfig, Named
+from ringleader.torch.optimizer.gradient_exchange import GradientExchange
 
 
-class LocalGradients:
+class LocalGradients(GradientExchange):
     """The gradients of some parameters, each where autograd put it."""
 
     agrees_first = True
@@ -22,15 +23,11 @@ class LocalGradients:
 
     def __init__(self, engine: Engine, parameters: Named, config: GradientConfig, reducer: Reducer) -> None:
         """Take the parameters, the same ones in the same order on all ranks."""
-        self.new_sparse: dict[int, int] = {}
-        """Always empty: sparse gradients become dense here."""
-        self.sparse: dict[int, int] = {}
-        """Always empty."""
+        super().__init__()
         self._engine = engine
         self._name = f"{config.serial}.asks"
         self._parameters = [tensor for _name, tensor in parameters]
         self._reducer = reducer
-        self._wants_agreement = False
         reduction = GradientReduction(
             engine=engine,
             name=str(config.serial),
@@ -40,17 +37,10 @@ class LocalGradients:
         )
         reducer.begin(reduction, self._parameters)
 
-    def gradient_ready(self, parameter: torch.Tensor) -> None:
-        """Wait until all gradients are there."""
-
-    def request_agreement(self) -> None:
-        """Let the next exchange tell all ranks that this one has something to agree on."""
-        self._wants_agreement = True
-
     def exchange(self) -> bool:
-        """Reduce all gradients over the ranks, or return True, with nothing done, where a rank asks."""
-        asked, self._wants_agreement = self._wants_agreement, False
-        if any_rank(self._engine, asked, self._name):
+        """Reduce all gradients, or return True, with nothing done, where a rank requests an agreement."""
+        mine, self._wants_agreement = self._wants_agreement, False
+        if any_rank(self._engine, mine, self._name):
             return True
         self.resume()
         return False
@@ -74,14 +64,3 @@ class LocalGradients:
         for parameter in idle:
             if parameter.grad is not None and not parameter.grad.any():
                 parameter.grad = None
-
-    def set_sparse(self, sparse: dict[int, int]) -> dict[int, torch.Tensor]:
-        """Nothing is ever sparse."""
-        return {}
-
-    def resize(self, cap_bytes: int | None) -> int:
-        """Return the number of buckets: there are none."""
-        return 0
-
-    def detach(self) -> None:
-        """Hold no memory of the engine."""

@@ -1,0 +1,55 @@
+"""What an optimizer has exchange its gradients: in buckets, or each where it is."""
+
+from __future__ import annotations
+
+import torch
+
+
+class GradientExchange:
+    """The exchange of some parameters' gradients; see `GradientBuckets` and `LocalGradients`."""
+
+    agrees_first = False
+    """Whether the ranks agree before anything is exchanged. If not, they agree in the course of an exchange,
+    so that a step in which no rank requests it costs nothing more."""
+
+    def __init__(self) -> None:
+        """Begin with nothing to agree on."""
+        self.new_sparse: dict[int, int] = {}
+        """Parameters (by index) whose gradients turned out to be sparse here, not yet known to all ranks, and
+        the number of sparse dimensions."""
+        self.sparse: dict[int, int] = {}
+        """Parameters that all ranks know to have sparse gradients."""
+        self._wants_agreement = False
+
+    def gradient_ready(self, parameter: torch.Tensor) -> None:
+        """Note that a gradient is complete."""
+
+    def request_agreement(self) -> None:
+        """Let the next exchange tell all ranks that this one has something to agree on."""
+        self._wants_agreement = True
+
+    def exchange(self) -> bool:
+        """Reduce all gradients over the ranks; return whether a rank requests an agreement.
+
+        Then all ranks get True; they exchange what they noticed and `resume`. A parameter without a gradient
+        counts as zero here.
+        """
+        raise NotImplementedError
+
+    def resume(self) -> None:
+        """Exchange what was left for after the agreement. Collective."""
+        raise NotImplementedError
+
+    def set_sparse(self, sparse: dict[int, int]) -> dict[int, torch.Tensor]:
+        """Know which gradients are sparse, from all ranks.
+
+        Returns, for each, the sum of those that were dense on some ranks and are exchanged already.
+        """
+        return {}
+
+    def resize(self, cap_bytes: int | None) -> int:
+        """Cut the same memory into other buckets, of at most ``cap_bytes``; return how many. Collective."""
+        return 0
+
+    def detach(self) -> None:
+        """Move the gradients into memory of this rank's own, before the engine's memory goes."""
