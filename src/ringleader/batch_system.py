@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from ringleader.errors import Fault
-from ringleader.host_list import merged, parse_host_list, parse_hostfile
+from ringleader.host_list import merge_hosts, parse_host_list, parse_hostfile
 from ringleader.job import Host
 
 MOST_HOSTS = 100_000
@@ -235,7 +235,7 @@ def _named(system: str, source: str, pairs: list[tuple[str, int]]) -> Allocation
         for name, _ in pairs
         if parse_host_list(name).hosts != (Host(name=name, slots=1),)
     ]
-    hosts = merged(Host(name=name, slots=count) for name, count in pairs)
+    hosts = merge_hosts(Host(name=name, slots=count) for name, count in pairs)
     return Allocation(system=system, source=source, hosts=() if faults else hosts, faults=tuple(faults))
 
 

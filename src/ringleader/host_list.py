@@ -53,7 +53,7 @@ def parse_host_list(text: str, where: str = "-H") -> Parsed:
             faults.append(Fault(where=place, what=bad.what, hint=bad.hint))
         else:
             hosts.append(Host(name=name, slots=1 if slots is None else slots))
-    return Parsed(hosts=merged(hosts), faults=tuple(faults))
+    return Parsed(hosts=merge_hosts(hosts), faults=tuple(faults))
 
 
 def parse_hostfile(text: str, where: str = "hostfile") -> Parsed:
@@ -73,19 +73,19 @@ def parse_hostfile(text: str, where: str = "hostfile") -> Parsed:
             faults.append(Fault(where=f"{where}:{number}", what=bad.what, hint=bad.hint))
     if not hosts and not faults:
         faults.append(Fault(where=where, what="names no host", hint="write one host a line: h1 slots=2"))
-    return Parsed(hosts=merged(hosts), faults=tuple(faults))
+    return Parsed(hosts=merge_hosts(hosts), faults=tuple(faults))
 
 
-def merged(hosts: Iterable[Host]) -> tuple[Host, ...]:
+def merge_hosts(hosts: Iterable[Host]) -> tuple[Host, ...]:
     """Join hosts of one name, in the order of first mention."""
     by_name: dict[str, Host] = {}
     for host in hosts:
         known = by_name.get(host.name)
-        by_name[host.name] = host if known is None else added(known, host)
+        by_name[host.name] = host if known is None else add_slots(known, host)
     return tuple(by_name.values())
 
 
-def added(one: Host, other: Host) -> Host:
+def add_slots(one: Host, other: Host) -> Host:
     """Return a host that is mentioned twice: slots add up, and a bare mention counts as one slot.
 
     Limits add up too; a mention without a limit lifts it.

@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from ringleader.errors import Fault, RequestError
-from ringleader.host_list import added
+from ringleader.host_list import add_slots
 from ringleader.job import Host, Job, Placement
 
 
@@ -108,11 +108,11 @@ def same_machines_joined(facts: tuple[HostFacts, ...]) -> tuple[HostFacts, ...]:
         if known is None:
             joined[fact.identity] = fact
         else:
-            joined[fact.identity] = replace(known, host=added(known.host, fact.host))
+            joined[fact.identity] = replace(known, host=add_slots(known.host, fact.host))
     return tuple(joined.values())
 
 
-def twins(facts: tuple[HostFacts, ...]) -> tuple[tuple[str, str], ...]:
+def duplicate_names(facts: tuple[HostFacts, ...]) -> tuple[tuple[str, str], ...]:
     """Return (name, name given before it) of entries that are one machine."""
     first: dict[str, str] = {}
     return tuple(
@@ -163,8 +163,8 @@ def _counts(slots: list[int], limits: list[int], np: int, placement: Placement) 
     counts = [0] * len(slots)
     left = np
     if placement is Placement.SLOT:
-        for index, room in enumerate(slots):
-            counts[index] = min(room, left)
+        for index, capacity in enumerate(slots):
+            counts[index] = min(capacity, left)
             left -= counts[index]
     else:
         left = _deal(counts, slots, left)
@@ -172,12 +172,12 @@ def _counts(slots: list[int], limits: list[int], np: int, placement: Placement) 
     return counts
 
 
-def _deal(counts: list[int], rooms: list[int], left: int) -> int:
-    """Give one rank to each host with room in turn, in place; return how many found none."""
+def _deal(counts: list[int], capacities: list[int], left: int) -> int:
+    """Give one rank to each host that has a slot free in turn, in place; return how many found none."""
     while left:
         before = left
-        for index, room in enumerate(rooms):
-            if left and counts[index] < room:
+        for index, capacity in enumerate(capacities):
+            if left and counts[index] < capacity:
                 counts[index] += 1
                 left -= 1
         if left == before:
@@ -207,9 +207,9 @@ def place(job: Job, facts: tuple[HostFacts, ...]) -> Plan:
     slots = [slots_of(fact, share_gpus=job.share_gpus) for fact in facts]
     np = job.np if job.np is not None else (sum(slots) if job.hosts else 1)
     limits = [max(count, fact.host.max_slots or np) for fact, count in zip(facts, slots, strict=True)]
-    room = sum(limits) if job.oversubscribe else sum(slots)
-    if np > room:
-        raise RequestError(_too_many(job, facts, slots, np, room))
+    capacity = sum(limits) if job.oversubscribe else sum(slots)
+    if np > capacity:
+        raise RequestError(_too_many(job, facts, slots, np, capacity))
     counts = _counts(slots, limits, np, job.placement)
     found = [
         Fault(
@@ -261,20 +261,23 @@ def _check_master_port(job: Job, plan: Plan) -> None:
         )
 
 
-def _too_many(job: Job, facts: tuple[HostFacts, ...], slots: list[int], np: int, room: int) -> Fault:
+def _too_many(job: Job, facts: tuple[HostFacts, ...], slots: list[int], np: int, capacity: int) -> Fault:
     """Say which slots there are and where their number comes from."""
-    rooms = ", ".join(f"{fact.host.name}:{count}" for fact, count in zip(facts, slots, strict=True))
+    by_host = ", ".join(f"{fact.host.name}:{count}" for fact, count in zip(facts, slots, strict=True))
     counted = [fact for fact in facts if fact.host.slots is None]
     if job.oversubscribe:
-        what, hint = f"at most {room} with max_slots ({rooms})", "raise max_slots in the hostfile"
+        what, hint = f"at most {capacity} with max_slots ({by_host})", "raise max_slots in the hostfile"
     elif any(fact.gpus for fact in counted) and not job.share_gpus:
         what, hint = (
-            f"{room} slots there, one for each GPU ({rooms})",
+            f"{capacity} slots there, one for each GPU ({by_host})",
             "ask for fewer ranks, or add --share-gpus",
         )
     else:
         origin = ", one for each core" if counted else ""
-        what, hint = f"{room} slots there{origin} ({rooms})", "ask for fewer ranks, or add --oversubscribe"
+        what, hint = (
+            f"{capacity} slots there{origin} ({by_host})",
+            "ask for fewer ranks, or add --oversubscribe",
+        )
     return Fault(where="-n", what=f"{np} ranks asked for, {what}", hint=hint)
 
 

@@ -15,7 +15,7 @@ import sshd as servers
 from ringleader.errors import ProbeError, RequestError
 from ringleader.job import Family, Host, Job, Mpi, Ssh
 from ringleader.launch.host_probe.probe import AGENT, probe
-from ringleader.rank_placement import twins
+from ringleader.rank_placement import duplicate_names
 from ringleader.ranks import host_facts_script
 
 pytestmark = pytest.mark.timeout(120)
@@ -102,7 +102,7 @@ def test_two_names_of_one_machine(bench, ask):
     bench.sshd("h1")
     bench.sshd("h2")
     found = ask("h1", "h2", "localhost")
-    assert twins(found.facts) == (("h2", "h1"), ("localhost", "h1"))
+    assert duplicate_names(found.facts) == (("h2", "h1"), ("localhost", "h1"))
 
 
 def test_a_port_for_rank_0(bench, ask):

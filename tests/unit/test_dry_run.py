@@ -8,7 +8,7 @@ import pytest
 from ringleader.job import Family, Job, Mpi, Placement
 from ringleader.rank_placement import HostFacts, place
 from ringleader.render.dry_run import Mpirun, dry_run_text, numbers, plan_table, split_environments
-from ringleader.render.mpirun_command import call
+from ringleader.render.mpirun_command import mpirun_command
 from ringleader.render.rank_environment import Master, RankEnvironment, master_address, rank_environment
 
 Make = Callable[..., HostFacts]
@@ -21,7 +21,7 @@ CALLER = {"PATH": "/usr/bin:/bin", "NCCL_DEBUG": "INFO", "HF_TOKEN": "hf_abcdefg
 def text_of(job: Job, facts: tuple[HostFacts, ...], mpi: Mpi) -> str:
     """The whole way from facts to text, with paths that stand still."""
     plan = place(job, facts)
-    calling = call(
+    calling = mpirun_command(
         plan=plan,
         mpi=mpi,
         job=job,

@@ -11,7 +11,7 @@ from ringleader.launch.exit_code import (
     Cause,
     Why,
     how_it_ended,
-    judge,
+    job_exit,
     ranks_named,
 )
 from ringleader.launch.mpirun.mpirun_output import abort_code, aborts_in, daemons_lost_in, relevant_lines
@@ -78,7 +78,7 @@ def test_whose_code_it_is(
     aborts: dict[int, int],
     expected: tuple[int, str],
 ) -> None:
-    found = judge(ends=ends, cause=cause, mpirun_code=mpirun_code, output="", aborts=aborts, mpi=MPI)
+    found = job_exit(ends=ends, cause=cause, mpirun_code=mpirun_code, output="", aborts=aborts, mpi=MPI)
     assert (found.exit_code, found.whose) == expected
     assert (found.first_failure is not None) == found.whose.startswith("rank")
     assert bool(found.reason) == bool(found.exit_code)
@@ -94,7 +94,7 @@ def test_daemons_that_mpirun_lost() -> None:
 
 def test_reasons() -> None:
     def reason(ends: list[RankEnd], cause: Cause, code: int | None = None, output: str = "") -> str:
-        return judge(ends=ends, cause=cause, mpirun_code=code, output=output, aborts={}, mpi=MPI).reason
+        return job_exit(ends=ends, cause=cause, mpirun_code=code, output=output, aborts={}, mpi=MPI).reason
 
     stopped = [end(0, **STOPPED)]
     assert reason(stopped, SIGNAL) == "stopped by SIGTERM"

@@ -15,7 +15,7 @@ from ringleader.launch.host_probe.probe import is_this_machine, own_names, reach
 from ringleader.launch.host_probe.ssh_query import dropped, reached
 from ringleader.launch.ssh.connections import remote_command
 from ringleader.launch.ssh.failure_messages import Failure, explain
-from ringleader.rank_placement import place, twins
+from ringleader.rank_placement import duplicate_names, place
 
 SETTINGS = {"hostname": ("10.0.0.3",), "port": ("2222",), "user": ("alice",)}
 KEYS = ("/home/alice/.ssh/id_ed25519",)
@@ -243,7 +243,7 @@ def test_our_own_name_that_does_not_resolve():
 def test_one_machine_under_two_names_is_one_host():
     hosts = (report("a"), report("b", identity="a"), report("c"), report("d", identity="a"))
     assert faults_of(JOB, hosts, OURS) == ()
-    assert twins(hosts) == (("b", "a"), ("d", "a"))
+    assert duplicate_names(hosts) == (("b", "a"), ("d", "a"))
     plan = place(dataclasses.replace(JOB, np=8), hosts)
     assert [host.host.name for host in plan.hosts] == ["a", "c"]
     assert plan.counts() == (6, 2)

@@ -10,7 +10,14 @@ import pytest
 
 from ringleader.job import Family, Job, Mpi, Placement
 from ringleader.rank_placement import HostFacts, place
-from ringleader.render.mpirun_command import SECRETS, TABLE, Call, call, same_library, scrubbed
+from ringleader.render.mpirun_command import (
+    SECRETS,
+    TABLE,
+    MpirunCommand,
+    mpirun_command,
+    same_library,
+    scrubbed,
+)
 
 Make = Callable[..., HostFacts]
 MakeMpi = Callable[[Family], Mpi]
@@ -28,7 +35,7 @@ def made(
     placement: Placement = Placement.SLOT,
     interface: str | None = None,
     extra: tuple[str, ...] = (),
-) -> Call:
+) -> MpirunCommand:
     names = ("h1", "h2") if remote else ("localhost",)
     facts = tuple(make_facts(name, 2) for name in names)
     job = Job(
@@ -38,7 +45,7 @@ def made(
         network_interface=interface,
         extra_mpirun_args=extra,
     )
-    return call(
+    return mpirun_command(
         plan=place(job, facts),
         mpi=mpi,
         job=job,
@@ -51,7 +58,7 @@ def made(
     )
 
 
-def as_text(found: Call) -> str:
+def as_text(found: MpirunCommand) -> str:
     lines = [repr(list(found.argv))]
     lines += [f"mpirun {name}={value}" for name, value in found.environment.items()]
     lines += [f"rank {name}={value}" for name, value in found.rank_environment.items()]

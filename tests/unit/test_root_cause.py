@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ringleader.launch.root_cause import JobHosts, Loss, Lost, Root, outweighs, root
+from ringleader.launch.root_cause import JobHosts, Loss, Lost, RootCause, outweighs, root_cause
 
 AROUND = JobHosts(
     ranks_of={"here": [0, 1], "h2": [2, 3], "h3": [4]},
@@ -57,7 +57,7 @@ def lost(what: Lost, rank: int | None = None, at: float = 5.0, number: int = 0, 
     ],
 )
 def test_what_was_first(losses: list[Loss], whose: str, words: str) -> None:
-    found = root(losses, AROUND)
+    found = root_cause(losses, AROUND)
     assert (found.whose if found else "") == whose
     assert words in (found.reason if found else "")
 
@@ -72,5 +72,5 @@ def test_what_was_first(losses: list[Loss], whose: str, words: str) -> None:
     ],
 )
 def test_a_rank_that_fails_beside_a_loss(what: Lost, seconds: float, explains: bool) -> None:
-    cause = Root(what=what, at=5.0, whose="", reason="")
+    cause = RootCause(what=what, at=5.0, whose="", reason="")
     assert outweighs(cause, 5.0 + seconds) is explains

@@ -10,11 +10,11 @@ from enum import StrEnum
 from ringleader.job import Mpi
 from ringleader.launch.mpirun.mpirun_output import relevant_lines
 from ringleader.launch.outcome import RankEnd
-from ringleader.launch.root_cause import Lost, Root, outweighs
+from ringleader.launch.root_cause import Lost, RootCause, outweighs
 
 TIMED_OUT = 124
 """Exit code of a job that was stopped by ``--timeout``, as ``timeout(1)`` has it."""
-MACHINE = 3
+PART_LOST = 3
 """Exit code of a job that lost a host, or a process that it stands on: no rank's, no signal's."""
 
 
@@ -47,7 +47,7 @@ class Cause:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class JobExit:
     """How a job ended, as a whole."""
 
     exit_code: int
@@ -56,7 +56,7 @@ class Verdict:
     first_failure: RankEnd | None
 
 
-def judge(
+def job_exit(
     *,
     ends: Sequence[RankEnd],
     cause: Cause | None,
@@ -64,11 +64,11 @@ def judge(
     output: str,
     aborts: Mapping[int, int],
     mpi: Mpi,
-    root: Root | None = None,
-) -> Verdict:
+    root_cause: RootCause | None = None,
+) -> JobExit:
     """Return whose exit code counts.
 
-    ``root``: what was lost, where anything was; ranks that failed because of that are not to blame.
+    ``root_cause``: what was lost, where anything was; ranks that failed because of that are not to blame.
 
     ``mpirun_code`` is negative for a signal, ``output`` what mpirun wrote itself, ``aborts`` rank → what it
     gave MPI_Abort. A rank that failed before the job was being stopped decides; of several the first in time.
@@ -76,11 +76,13 @@ def judge(
     failed = sorted((end for end in ends if end.failed), key=lambda end: end.at)
     ours = cause is not None and cause.why in (Why.TIMEOUT, Why.SIGNAL)
     # Hydra's daemons end with the job that a rank aborted; hosts and mpirun do not.
-    aborted = bool(aborts) and root is not None and root.what >= Lost.DAEMON
-    if root is not None and cause is not None and not ours and not aborted:
+    aborted = bool(aborts) and root_cause is not None and root_cause.what >= Lost.DAEMON
+    if root_cause is not None and cause is not None and not ours and not aborted:
         told = [end.at for end in failed if not end.orphaned and (end.exit_code or end.signal)]
-        if outweighs(root, min(told, default=root.at)):
-            return Verdict(exit_code=MACHINE, whose=root.whose, reason=root.reason, first_failure=None)
+        if outweighs(root_cause, min(told, default=root_cause.at)):
+            return JobExit(
+                exit_code=PART_LOST, whose=root_cause.whose, reason=root_cause.reason, first_failure=None
+            )
     if cause is not None and cause.why in (Why.TIMEOUT, Why.SIGNAL):
         failed = [end for end in failed if end.at < cause.at]
     if mpirun_code is not None and mpirun_code < 0:  # what ranks did after that is its consequence
@@ -101,16 +103,16 @@ def judge(
         failed = calls[:1] or failed
     if failed:
         first = failed[0]
-        return Verdict(
+        return JobExit(
             exit_code=first.code, whose=f"rank {first.rank}", reason=how_it_ended(first), first_failure=first
         )
     if cause is None:
-        return Verdict(exit_code=0, whose="", reason="", first_failure=None)
+        return JobExit(exit_code=0, whose="", reason="", first_failure=None)
     if cause.why is Why.TIMEOUT:
-        return Verdict(exit_code=TIMED_OUT, whose="ringleader", reason=cause.text, first_failure=None)
+        return JobExit(exit_code=TIMED_OUT, whose="ringleader", reason=cause.text, first_failure=None)
     if cause.why is Why.SIGNAL:
         reason = f"stopped by {signal.Signals(cause.number).name}"
-        return Verdict(exit_code=128 + cause.number, whose="ringleader", reason=reason, first_failure=None)
+        return JobExit(exit_code=128 + cause.number, whose="ringleader", reason=reason, first_failure=None)
     return _blame_mpirun(cause, mpirun_code, output, mpi)
 
 
@@ -119,18 +121,18 @@ def _strange(end: RankEnd, mpirun_code: int | None) -> bool:
     return end.orphaned and end.code != mpirun_code
 
 
-def _blame_mpirun(cause: Cause, code: int | None, output: str, mpi: Mpi) -> Verdict:
+def _blame_mpirun(cause: Cause, code: int | None, output: str, mpi: Mpi) -> JobExit:
     """No rank failed by itself: mpirun, or something that killed one of its processes, ended the job."""
     if code is not None and code < 0:
         reason = f"mpirun of {mpi.name} was killed by {signal.Signals(-code).name}"
-        return Verdict(exit_code=MACHINE, whose="mpirun", reason=reason, first_failure=None)
+        return JobExit(exit_code=PART_LOST, whose="mpirun", reason=reason, first_failure=None)
     reason = cause.text
     if code:
         reason += f"; mpirun of {mpi.name} ended with exit code {code}"
     said = relevant_lines(output)
     if said:
         reason += f" and said:\n{said}"
-    return Verdict(exit_code=MACHINE, whose="mpirun", reason=reason, first_failure=None)
+    return JobExit(exit_code=PART_LOST, whose="mpirun", reason=reason, first_failure=None)
 
 
 def _aborted(end: RankEnd, code: int) -> RankEnd:

@@ -12,7 +12,7 @@ from pathlib import Path
 from ringleader.errors import Fault, RefusedError, RequestError
 from ringleader.job import Job
 from ringleader.launch import open_files_limit, signals
-from ringleader.launch.exit_code import judge
+from ringleader.launch.exit_code import job_exit
 from ringleader.launch.host_probe.probe import probe
 from ringleader.launch.mpirun.mpirun_process import MpirunProcess, MpirunStandby
 from ringleader.launch.outcome import Listener, Outcome
@@ -60,21 +60,21 @@ def launch(
             )
     run = supervisor.job
     ends = run.ends()
-    verdict = judge(
+    ended = job_exit(
         ends=ends,
         cause=run.cause,
         mpirun_code=run.mpirun.exit_code,
         output=run.mpirun.output(),
         mpi=prepared.mpi,
         aborts=run.aborts(),
-        root=supervisor.losses.root(),
+        root_cause=supervisor.losses.root_cause(),
     )
     return Outcome(
-        exit_code=verdict.exit_code,
-        whose=verdict.whose,
-        reason=verdict.reason,
+        exit_code=ended.exit_code,
+        whose=ended.whose,
+        reason=ended.reason,
         ends=ends,
-        first_failure=verdict.first_failure,
+        first_failure=ended.first_failure,
         plan=prepared.plan,
         mpi=prepared.mpi,
         seconds=time.monotonic() - began,
@@ -93,7 +93,7 @@ def _supervise(
     caught: int | None,
 ) -> Supervisor:
     """Start mpirun and stay until all has ended; remove what is left, in any case."""
-    job, plan, call = prepared.job, prepared.plan, prepared.call
+    job, plan = prepared.job, prepared.plan
     token = os.urandom(32).hex()
     with contextlib.ExitStack() as stack:
         needed = open_files_limit.open_files_needed(plan, files=job.output_dir is not None)
@@ -114,7 +114,7 @@ def _supervise(
         mpirun = MpirunProcess(
             selector,
             standby,
-            argv=call.argv,
+            argv=prepared.command.argv,
             environment=prepared.mpirun_environment(port=server.port, token=token),
             directory=prepared.directory,
             key=prepared.key,
@@ -149,7 +149,7 @@ def _job_directory(prepared: Prepared) -> job_directory.JobDirectory:
     directory = None
     try:
         directory = job_directory.JobDirectory(prepared.directory, prepared.key)
-        Path(directory.path, "hostfile").write_text(prepared.call.hostfile, encoding="utf-8")
+        Path(directory.path, "hostfile").write_text(prepared.command.hostfile, encoding="utf-8")
     except OSError as error:
         if directory is not None:
             directory.leave()

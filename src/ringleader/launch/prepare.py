@@ -20,17 +20,17 @@ from ringleader.launch.mpirun.mpi_discovery import find_mpi
 from ringleader.launch.outcome import Listener
 from ringleader.launch.supervision.agent_connections import control_variable, local_address_towards
 from ringleader.launch.supervision.output_flow import window
-from ringleader.rank_placement import Plan, place, twins
+from ringleader.rank_placement import Plan, duplicate_names, place
 from ringleader.ranks import agent as agent_program
 from ringleader.ranks import job_directory as leftovers
 from ringleader.ranks import rank_identity
-from ringleader.render import mpirun_command as render_mpi
+from ringleader.render.mpirun_command import ALLOCATIONS, MpirunCommand, mpirun_command, scrubbed
 from ringleader.render.rank_environment import Master, is_forwarded, master_address, rank_environment
 
 if TYPE_CHECKING:
     from ringleader.launch.ssh.connections import SshConnections
 
-ROOM = 1024 * 1024
+LEAST_FREE_BYTES = 1024 * 1024
 """Bytes that a job's directory should have at least: lists of hosts and of ends, an MPI's session files."""
 Prober = Callable[..., Probe]
 """``probe``'s shape; tests hand in facts of hosts that do not exist."""
@@ -55,7 +55,7 @@ class Prepared:
     """Names this machine within ``directory``."""
     addresses: tuple[str, ...]
     """Ours, by which the hosts may reach us, the likeliest first."""
-    call: render_mpi.Call
+    command: MpirunCommand
 
     def close(self) -> None:
         """End the connections to the hosts."""
@@ -73,8 +73,8 @@ class Prepared:
             "RINGLEADER_JOB_DIR": self.directory,
         }
         # Ours come first: Hydra 4.0 forgets the last variable of its environment when it passes a list on.
-        inherited = {"HOME": home(self.environ)} | render_mpi.scrubbed(self.environ)
-        return ours | inherited | dict(self.call.environment) | ours
+        inherited = {"HOME": home(self.environ)} | scrubbed(self.environ)
+        return ours | inherited | dict(self.command.environment) | ours
 
     @cached_property
     def _carried(self) -> Mapping[str, str]:
@@ -84,9 +84,9 @@ class Prepared:
     @cached_property
     def _withheld(self) -> dict[str, str]:
         """What mpirun is kept from seeing and a local rank sees, as its user's shell does."""
-        seen = render_mpi.scrubbed(self.environ)
+        seen = scrubbed(self.environ)
         withheld = {name: value for name, value in self.environ.items() if name not in seen}
-        return {name: value for name, value in withheld.items() if name.startswith(render_mpi.ALLOCATIONS)}
+        return {name: value for name, value in withheld.items() if name.startswith(ALLOCATIONS)}
 
     def start_message(
         self, rank: int, free_port: int | str, *, reads: bool, open_files: int = 0
@@ -113,11 +113,11 @@ class Prepared:
         return {
             "argv": self.job.command,
             "cwd": self.job.workdir,
-            "env": taken | dict(self.call.rank_environment) | dict(chosen.set),
+            "env": taken | dict(self.command.rank_environment) | dict(chosen.set),
             "unset": chosen.unset,
             "cpus": planned.cpus,
             "stdin": reads and rank == 0,
-            "links": dict(self.call.links),
+            "links": dict(self.command.links),
             "window": window(self.plan.size),
             "lost_after": self.job.lost_after,
             "open_files": open_files if host.is_local else 0,
@@ -147,10 +147,10 @@ def prepare(
     except KeyboardInterrupt:
         raise signals.stopped(stop) from None
     try:
-        for name, first in twins(probed.facts):
+        for name, first in duplicate_names(probed.facts):
             listener.warning(f"{name} is the same machine as {first}: their slots are added up on {first}")
         plan = place(job, probed.facts)
-        if full := without_room(environ.get("TMPDIR", "")):
+        if full := why_unusable(environ.get("TMPDIR", "")):
             listener.warning(f"TMPDIR: {full}; the job's own files go to /tmp")
         if any(host.is_local for host in plan.hosts) and not os.access(leftovers.SHM, os.W_OK):
             what = f"{leftovers.SHM} cannot be written: ranks that share memory on this machine will fail"
@@ -158,7 +158,7 @@ def prepare(
         directory = job_directory({} if full else environ, plan, job_id)
         key = rank_identity.host_key(rank_identity.host_identity())
         addresses = tuple(control_addresses(plan))
-        call = render_mpi.call(
+        command = mpirun_command(
             plan=plan,
             mpi=mpi,
             job=job,
@@ -183,7 +183,7 @@ def prepare(
         directory=directory,
         key=key,
         addresses=addresses,
-        call=call,
+        command=command,
     )
 
 
@@ -226,14 +226,14 @@ def job_directory(environ: Mapping[str, str], plan: Plan, job_id: str) -> str:
     return f"{leftovers.base_directory(tmp, os.getuid())}/{job_id}"
 
 
-def without_room(directory: str) -> str:
+def why_unusable(directory: str) -> str:
     """Return why a directory cannot take a job's small files; the empty text where it can, or is none."""
     if not os.path.isdir(directory):  # noqa: PTH112
         return ""
     status = os.statvfs(directory)
     if not os.access(directory, os.W_OK | os.X_OK):
         return f"{directory} cannot be written"
-    if status.f_bavail * status.f_frsize < ROOM or (status.f_files and not status.f_favail):
+    if status.f_bavail * status.f_frsize < LEAST_FREE_BYTES or (status.f_files and not status.f_favail):
         return f"{directory} is full"
     return ""
 

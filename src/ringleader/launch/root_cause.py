@@ -35,7 +35,7 @@ class Lost(IntEnum):
     AGENT = 7
     """A rank's agent."""
     VANISHED = 8
-    """A rank's agent whose connection ended without a word; ``root`` finds out what that means."""
+    """A rank's agent whose connection ended without a word; ``root_cause`` finds out what that means."""
     MPI = 9
     """The MPI ended a rank, and nobody said why."""
 
@@ -67,7 +67,7 @@ class JobHosts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Root:
+class RootCause:
     """What a job ended by."""
 
     what: Lost
@@ -76,7 +76,7 @@ class Root:
     reason: str
 
 
-def root(losses: Sequence[Loss], job_hosts: JobHosts) -> Root | None:
+def root_cause(losses: Sequence[Loss], job_hosts: JobHosts) -> RootCause | None:
     """Return the loss that brought the others with it; ``None`` where nobody knows why the MPI ended."""
     seen = _understood(losses, job_hosts)
     # An ssh connection may end because nobody uses it any more: then nothing else ends with it.
@@ -95,7 +95,7 @@ def root(losses: Sequence[Loss], job_hosts: JobHosts) -> Root | None:
     cause = min(together, key=lambda loss: (loss.what, loss.at))
     hosts = [loss.host for loss in together if loss.what is cause.what and loss.host]
     whose, reason = _words(cause, list(dict.fromkeys(hosts)), job_hosts)
-    return Root(what=cause.what, at=min(first, cause.at), whose=whose, reason=reason)
+    return RootCause(what=cause.what, at=min(first, cause.at), whose=whose, reason=reason)
 
 
 def _understood(losses: Sequence[Loss], job_hosts: JobHosts) -> list[Loss]:
@@ -164,7 +164,7 @@ def _how(number: int) -> str:
         return f"was killed by signal {number}"
 
 
-def outweighs(cause: Root, failed_at: float) -> bool:
+def outweighs(cause: RootCause, failed_at: float) -> bool:
     """Say whether a loss explains the failure of a rank at this time, and not the failure the loss.
 
     A rank that fails takes neither daemons nor hosts with it, so these explain it even where its news was

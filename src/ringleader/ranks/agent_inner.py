@@ -139,8 +139,8 @@ class InnerAgent:
                 self._stop(_ENDED_BY[self.process.orphaned], LOST_GRACE)
             if self.process.kill_at is not None and now >= self.process.kill_at:
                 self.process.kill(now)
-            if self.process.look_at is not None and now >= self.process.look_at:
-                self.process.look()
+            if self.process.inspect_at is not None and now >= self.process.inspect_at:
+                self.process.inspect()
             self._advance(now)
 
     def _wait(self) -> None:
@@ -151,7 +151,7 @@ class InnerAgent:
             poll.register(self.launcher.fd, select.POLLIN | (select.POLLOUT if self.launcher.pending else 0))
         for fd, events in self.pipes.interests():
             poll.register(fd, events)
-        for fd, events in poll.poll(self._patience()):
+        for fd, events in poll.poll(self._poll_milliseconds()):
             if fd == self.wake:
                 self._signals()
             elif fd == self.launcher.fd:
@@ -160,9 +160,9 @@ class InnerAgent:
                 self.pipes.serve(fd, events)
                 self.process.note_failing()
 
-    def _patience(self) -> float | None:
+    def _poll_milliseconds(self) -> float | None:
         """Milliseconds until the next time at which something must happen."""
-        deadlines = (self.stop_at, self.process.kill_at, self.process.look_at)
+        deadlines = (self.stop_at, self.process.kill_at, self.process.inspect_at)
         times = [when for when in deadlines if when is not None]
         if self.process.ended_at is not None and not self.done:
             times.append(time.monotonic() + (0.1 if self.process.told_to_stop else 0.02))
@@ -221,25 +221,25 @@ class InnerAgent:
                 elif kind == protocol.BLOB:
                     self.process.files.keep_call(payload)
 
-    def _obey(self, words: dict[str, Any]) -> None:
-        what = words.get("do")
+    def _obey(self, message: dict[str, Any]) -> None:
+        what = message.get("do")
         if what == "start":
-            self.launcher.keep_alive(float(words["lost_after"]))
-            self.process.start(words)
+            self.launcher.keep_alive(float(message["lost_after"]))
+            self.process.start(message)
         elif what == "stop":
-            self._stop(LAUNCHER, float(words["grace"]))
+            self._stop(LAUNCHER, float(message["grace"]))
         elif what == "stacks":
             self.process.print_stacks()
         elif what == "signal":
-            self.process.deliver(int(words["number"]))
+            self.process.deliver(int(message["number"]))
         elif what == "pause":
             self.process.pause()
         elif what == "continue":
             self.process.resume()
         elif what == "status":
-            self.process.files.add_status(words["lines"])
+            self.process.files.add_status(message["lines"])
         elif what == "written":
-            self.pipes.allow(int(words["bytes"]))
+            self.pipes.allow(int(message["bytes"]))
         elif what == "end_of_input":
             self.pipes.end_input()
         elif what == "bye":

@@ -18,7 +18,7 @@ from ringleader.ranks import process_tree  # noqa: E402
 from ringleader.ranks.fast_stdlib import signal, suppress  # noqa: E402
 
 NOT_FOUND = 127
-GLANCE_SECONDS = 0.05
+POLL_SECONDS = 0.05
 
 
 def argv(command: tuple[str, ...], *, seconds: float = 5.0) -> tuple[str, ...]:
@@ -49,7 +49,7 @@ def main() -> None:
         os.dup2(null, stream)
     kill_at = None
     while (status := dict(process_tree.reap()).get(child)) is None:
-        got = signal.sigtimedwait(watched, GLANCE_SECONDS if kill_at is not None else 3600.0)
+        got = signal.sigtimedwait(watched, POLL_SECONDS if kill_at is not None else 3600.0)
         if got is not None and got.si_signo != signal.SIGCHLD and kill_at is None:
             process_tree.ask_to_end(ours)
             kill_at = time.monotonic() + seconds
@@ -58,7 +58,7 @@ def main() -> None:
     if kill_at is not None:
         while not process_tree.childless() and time.monotonic() < kill_at:
             process_tree.reap()
-            time.sleep(GLANCE_SECONDS)
+            time.sleep(POLL_SECONDS)
         process_tree.kill_below(ours, 5.0)
     _end_as(status)
 

@@ -22,7 +22,7 @@ AFTER_END = 2 * 1024 * 1024
 """Bytes of output that may follow a rank's end at once, whoever reads: what its two pipes can hold."""
 LAUNCHER = "ringleader"
 """Who stopped a rank that the launcher told to end."""
-FIRST_LOOK, LONGEST_LOOK = 0.1, 30.0
+FIRST_INSPECTION, LONGEST_PAUSE = 0.1, 30.0
 
 
 class RankProcess:
@@ -56,19 +56,19 @@ class RankProcess:
         self.told_to_stop = False
         self.paused = False
         self.libraries: set[str] = set()
-        self.look_every = FIRST_LOOK
-        self.look_at: float | None = None
+        self.inspect_every = FIRST_INSPECTION
+        self.inspect_at: float | None = None
 
     # --- start and end ------------------------------------------------------------------------------------
 
-    def start(self, words: dict[str, Any]) -> None:
+    def start(self, message: dict[str, Any]) -> None:
         """Start the command as the launcher says."""
         if self.pid or self.stopped_by:
             return
         self.port.close()
         self.started = time.monotonic()
         try:
-            started = self._started(words)
+            started = self._started(message)
         except OSError as error:  # no room for its files, no descriptor or no process for it
             what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
             reason = f"cannot be started: {what}"
@@ -78,22 +78,22 @@ class RankProcess:
             self._tell_end(exit_code=started.exit_code, reason=started.reason)
             return
         self.pid = started
-        self.look_at = time.monotonic() + self.look_every
+        self.inspect_at = time.monotonic() + self.inspect_every
         self.launcher.say(do="started", pid=started)
 
-    def _started(self, words: dict[str, Any]) -> int | user_command.Failure:
+    def _started(self, message: dict[str, Any]) -> int | user_command.Failure:
         """Make the rank's files and pipes and start its command. Raises OSError where the system refuses."""
-        env = self.files.environment(self.environ, words)
-        ends = self.pipes.make(with_input=bool(words.get("stdin")), window=int(words["window"]))
+        env = self.files.environment(self.environ, message)
+        ends = self.pipes.make(with_input=bool(message.get("stdin")), window=int(message["window"]))
         env["RINGLEADER_REPORT_FD"] = str(ends["report"])
         try:
             return user_command.start(
                 user_command.Command(
-                    argv=tuple(words["argv"]),
-                    cwd=words["cwd"],
+                    argv=tuple(message["argv"]),
+                    cwd=message["cwd"],
                     env=env,
-                    cpus=tuple(words.get("cpus", ())),
-                    open_files=int(words.get("open_files", 0)),
+                    cpus=tuple(message.get("cpus", ())),
+                    open_files=int(message.get("open_files", 0)),
                     **ends,
                 )
             )
@@ -111,7 +111,7 @@ class RankProcess:
             if self.pid == 0:
                 self._tell_end(stopped=by, reason="never started")
             else:
-                self.look()
+                self.inspect()
         # One whose script is over has heard enough: its exit handlers get the grace.
         over = (self.pid, self.failing["pid"]) if self.failing else ()
         process_tree.ask_to_end(os.getpid(), spared=over)
@@ -136,7 +136,7 @@ class RankProcess:
                 self.note_failing()
                 self.ended_at = time.monotonic()
                 self.pipes.allow(AFTER_END)
-                self.look_at = None
+                self.inspect_at = None
                 code = os.waitstatus_to_exitcode(status)
                 if self.failing and code in (0, -signal.SIGTERM, -signal.SIGKILL):
                     code = self.failing["exit_code"]  # ours was the signal
@@ -175,18 +175,18 @@ class RankProcess:
 
         Of a Python below the rank's own process only one that uses MPI counts; others may fail as they like.
         """
-        for words in self.pipes.failing:
-            pid = words["pid"]
+        for message in self.pipes.failing:
+            pid = message["pid"]
             if not self.failing and (
                 pid == self.pid or process_inspection.mpi_libraries(process_inspection.mapped_files(pid))
             ):
-                self.failing = words | {"orphaned": bool(self.orphaned)}
-                self.launcher.say(do="failing", exit_code=words["exit_code"])
+                self.failing = message | {"orphaned": bool(self.orphaned)}
+                self.launcher.say(do="failing", exit_code=message["exit_code"])
         self.pipes.failing.clear()
 
-    # --- looking and showing ------------------------------------------------------------------------------
+    # --- inspection and signals ---------------------------------------------------------------------------
 
-    def look(self) -> None:
+    def inspect(self) -> None:
         """See which MPI library and which shared memory files the rank has mapped; ever less often."""
         paths: set[str] = set()
         for pid in process_tree.below(os.getpid()):
@@ -195,8 +195,8 @@ class RankProcess:
         for library in sorted(process_inspection.mpi_libraries(paths) - self.libraries):
             self.libraries.add(library)
             self.launcher.say(do="library", path=library)
-        self.look_every = min(self.look_every * 2, LONGEST_LOOK)
-        self.look_at = time.monotonic() + self.look_every
+        self.inspect_every = min(self.inspect_every * 2, LONGEST_PAUSE)
+        self.inspect_at = time.monotonic() + self.inspect_every
 
     def deliver(self, number: int) -> None:
         """Send a signal that the user gave the launcher to those it is meant for.

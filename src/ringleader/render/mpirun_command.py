@@ -32,8 +32,8 @@ KEPT = ("OMPI_MCA_btl", "OMPI_MCA_pml", "OMPI_MCA_mtl", "OMPI_MCA_coll", "OMPI_M
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drive:
-    """What differs between MPIs. ``{…}`` stands for a value of ``Call``'s context; see ``_fill``."""
+class MpiOptions:
+    """What differs between MPIs. ``{…}`` stands for a value of ``MpirunCommand``'s context; see ``_fill``."""
 
     arguments: tuple[str, ...]
     """Arguments before the agent's command."""
@@ -74,8 +74,8 @@ _ROOT = {
     "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
 }
 
-TABLE: dict[Family, Drive] = {
-    Family.OPENMPI5: Drive(
+TABLE: dict[Family, MpiOptions] = {
+    Family.OPENMPI5: MpiOptions(
         arguments=("--hostfile", "{hostfile}", "-n", "{np}", "--map-by", "slot", "--bind-to", "none"),
         in_turns=("--rank-by", "node"),
         export=_each("-x"),
@@ -98,7 +98,7 @@ TABLE: dict[Family, Drive] = {
             "OMPI_MCA_osc": "^ucx",
         },
     ),
-    Family.OPENMPI4: Drive(
+    Family.OPENMPI4: MpiOptions(
         arguments=("--hostfile", "{hostfile}", "-n", "{np}", "--map-by", "slot", "--bind-to", "none"),
         in_turns=("--rank-by", "node"),
         export=_each("-x"),
@@ -112,7 +112,7 @@ TABLE: dict[Family, Drive] = {
             "OMPI_MCA_osc": "^ucx",
         },
     ),
-    Family.MPICH: Drive(
+    Family.MPICH: MpiOptions(
         arguments=("-launcher", "ssh", "-rmk", "user", "-f", "{hostfile}", "-n", "{np}", "-bind-to", "none"),
         interface=("-iface", "{first_interface}"),
         export=_list("-genvlist"),
@@ -122,7 +122,7 @@ TABLE: dict[Family, Drive] = {
         rank_environment={},
         names_for={"libmpi.so.12": "libmpich.so.12"},
     ),
-    Family.INTEL: Drive(
+    Family.INTEL: MpiOptions(
         arguments=("-bootstrap", "ssh", "-machinefile", "{hostfile}", "-n", "{np}"),
         interface=("-iface", "{first_interface}"),
         export=_list("-genvlist"),
@@ -144,7 +144,7 @@ TABLE: dict[Family, Drive] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Call:
+class MpirunCommand:
     """Everything about starting an MPI: print it, or do it."""
 
     argv: tuple[str, ...]
@@ -159,7 +159,7 @@ class Call:
     """Library name → file it is to lead to, in a directory on the ranks' library path."""
 
 
-def call(
+def mpirun_command(
     *,
     plan: Plan,
     mpi: Mpi,
@@ -170,7 +170,7 @@ def call(
     backing: str,
     ssh: tuple[str, ...] = (),
     here: str = "",
-) -> Call:
+) -> MpirunCommand:
     """Return how this MPI is to start the plan.
 
     ``agent``: command of the rank agent. ``hostfile``: path where the hostfile will lie. ``session``:
@@ -178,7 +178,7 @@ def call(
     ``ssh``: the ssh command, no word of it with a space; empty where no host is remote. ``here``: our
     address as the remote hosts reach it.
     """
-    drive = TABLE[mpi.family]
+    options = TABLE[mpi.family]
     interfaces = [name.strip() for name in (job.network_interface or "").split(",")]
     context = {
         "hostfile": hostfile,
@@ -194,23 +194,23 @@ def call(
         "interface": ",".join(interfaces),
         "first_interface": interfaces[0],
     }
-    argv = (mpi.mpirun, *drive.arguments)
-    argv += drive.in_turns if in_turns(plan) else ()
-    argv += drive.ssh_arguments if ssh else ()
-    argv += drive.interface if job.network_interface else ()
-    argv += drive.export(SECRETS)
-    argv += job.extra_mpirun_args + drive.separator
-    environment = dict(drive.environment)
+    argv = (mpi.mpirun, *options.arguments)
+    argv += options.in_turns if in_turns(plan) else ()
+    argv += options.ssh_arguments if ssh else ()
+    argv += options.interface if job.network_interface else ()
+    argv += options.export(SECRETS)
+    argv += job.extra_mpirun_args + options.separator
+    environment = dict(options.environment)
     if ssh:
-        environment |= drive.ssh
+        environment |= options.ssh
     if job.network_interface:
-        environment |= drive.interface_environment
-    return Call(
+        environment |= options.interface_environment
+    return MpirunCommand(
         argv=tuple(_fill(word, context) for word in argv) + agent,
         environment=_filled(environment, context) | _library_path(mpi),
         hostfile=hostfile_text(plan, mpi.family),
-        rank_environment=_filled(drive.rank_environment, context),
-        links=_links(drive, mpi),
+        rank_environment=_filled(options.rank_environment, context),
+        links=_links(options, mpi),
     )
 
 
@@ -231,10 +231,10 @@ def _library_path(mpi: Mpi) -> dict[str, str]:
     return {}
 
 
-def _links(drive: Drive, mpi: Mpi) -> dict[str, str]:
+def _links(options: MpiOptions, mpi: Mpi) -> dict[str, str]:
     """Return the links mpi4py needs: it asks for one name, and a distribution may use another."""
     own = PurePosixPath(mpi.library).name
-    return {asked: mpi.library for asked, other in drive.names_for.items() if own == other}
+    return {asked: mpi.library for asked, other in options.names_for.items() if own == other}
 
 
 def scrubbed(environ: Mapping[str, str]) -> dict[str, str]:

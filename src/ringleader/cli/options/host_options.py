@@ -10,7 +10,7 @@ from ringleader.batch_system import Allocation, find_allocation, nested_launch
 from ringleader.cli.options.option_checks import Faults, ReadText
 from ringleader.cli.typed_command import Option, Strength
 from ringleader.errors import Fault
-from ringleader.host_list import Parsed, apply_torchrun, merged, parse_host_list, parse_hostfile
+from ringleader.host_list import Parsed, apply_torchrun, merge_hosts, parse_host_list, parse_hostfile
 from ringleader.job import Host, Ssh
 
 PLACES = ("local", "ssh", "lab")
@@ -235,7 +235,7 @@ def _named(options: HostOptions, read: ReadText, faults: Faults) -> tuple[Host, 
             parsed = [*parsed, parse_hostfile(text, options.hostfile)]
     for part in parsed:
         faults.found += part.faults
-    return merged(host for part in parsed for host in part.hosts)
+    return merge_hosts(host for part in parsed for host in part.hosts)
 
 
 def _of_lab(

@@ -29,12 +29,12 @@ def dry_run(job: Job, *, environ: Mapping[str, str], listener: Listener) -> str:
     with signals.caught() as caught:
         prepared = prepare(job, environ=environ, listener=listener, job_id=JOB_ID, stop=caught)
         prepared.close()
-    call = prepared.call
+    command = prepared.command
     return dry_run_text(
         job=prepared.job,
         plan=prepared.plan,
         mpi=prepared.mpi,
-        hostfile=call.hostfile,
+        hostfile=command.hostfile,
         mpirun=_mpirun(prepared),
         environments=[_environment(prepared, rank) for rank in range(prepared.plan.size)],
     )
@@ -45,10 +45,10 @@ def _mpirun(prepared: Prepared) -> Mpirun:
     environment = prepared.mpirun_environment(port=OUR_PORT, token=TOKEN)
     ours = prepared.environ
     return Mpirun(
-        argv=prepared.call.argv,
+        argv=prepared.command.argv,
         env={name: value for name, value in sorted(environment.items()) if ours.get(name) != value},
         unset=tuple(sorted(name for name in ours if name not in environment)),
-        links=prepared.call.links,
+        links=prepared.command.links,
     )
 
 

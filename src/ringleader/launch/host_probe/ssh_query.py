@@ -27,7 +27,7 @@ AT_ONCE = 64
 """Hosts asked at a time."""
 ATTEMPTS = 3
 """An sshd (or a jump host's) drops connections when many arrive at once; those are tried again."""
-GLANCE_SECONDS = 0.25
+STOP_CHECK_SECONDS = 0.25
 """How often the one who waits looks whether to stop."""
 OTHER_PYTHONS = """\
 for name in "$0" python3 python3.13 python3.12 python3.11 python; do
@@ -156,7 +156,7 @@ def ask_all(
                 if now != told:
                     progress(now)
                     told = now
-                done, waiting = wait(waiting, timeout=GLANCE_SECONDS, return_when=FIRST_COMPLETED)
+                done, waiting = wait(waiting, timeout=STOP_CHECK_SECONDS, return_when=FIRST_COMPLETED)
                 if stop is not None and select.select([stop], [], [], 0)[0]:
                     raise KeyboardInterrupt
                 for future in done:

@@ -6,14 +6,14 @@ import signal
 
 from ringleader.launch.exit_code import Cause, Why
 from ringleader.launch.mpirun.mpirun_output import daemons_lost_in
-from ringleader.launch.root_cause import RACE, JobHosts, Loss, Lost, Root, root
+from ringleader.launch.root_cause import RACE, JobHosts, Loss, Lost, RootCause, root_cause
 from ringleader.launch.supervision.rank_state import RankState
 from ringleader.launch.supervision.running_job import RunningJob
 from ringleader.render.hostfile import bare_name
 
 
 class LossDetection:
-    """Notes what ended while the job needed it, and stops the job; at the end ``root`` finds the cause."""
+    """Notes what ended while the job needed it, and stops the job; at the end it knows the root cause."""
 
     def __init__(self, job: RunningJob) -> None:
         """Begin with nothing lost."""
@@ -58,7 +58,7 @@ class LossDetection:
         for host in self.job.context.sessions_lost():
             self.losses.append(Loss(what=Lost.SESSION, at=now, host=host))
 
-    def root(self) -> Root | None:
+    def root_cause(self) -> RootCause | None:
         """Return what the job was ended by, where that was no rank, no signal and no time-out."""
         hosts = {state.host.host.name: state.host for state in self.job.ranks}
         around = JobHosts(
@@ -70,7 +70,7 @@ class LossDetection:
             lost_after=self.job.options.lost_after,
             mpi=self.job.context.mpi.name,
         )
-        return root([*self.losses, *self._lost_daemons()], around)
+        return root_cause([*self.losses, *self._lost_daemons()], around)
 
     def _lost_daemons(self) -> list[Loss]:
         """Return the daemons that mpirun says to have lost: one that is told to end does not break off."""

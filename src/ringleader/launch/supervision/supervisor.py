@@ -138,7 +138,7 @@ class Supervisor:
         missing = [state for state in job.ranks if state.hello is None]
         if job.mpirun.ended and missing:
             self.losses.mpi_ended(now)
-            if self.losses.root() is not None:
+            if self.losses.root_cause() is not None:
                 job.stop(Cause(why=Why.LOST, at=now))
             else:
                 job.refuse(mpirun_failed(job.mpirun, job.context.mpi, missing))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from ringleader.errors import Fault
-from ringleader.host_list import merged, parse_hostfile
+from ringleader.host_list import merge_hosts, parse_hostfile
 from ringleader.job import Host
 from ringleader.render.compose.request import FOLDER, SSH_CONFIG, Mount, User
 
@@ -29,7 +29,7 @@ def hosts(texts: Iterable[str], faults: list[Fault]) -> tuple[Host, ...]:
         parsed = parse_hostfile(word, "--hosts")
         faults += (replace(fault, where=where) for fault in parsed.faults)
         found += parsed.hosts
-    return merged(found)
+    return merge_hosts(found)
 
 
 def mounts(words: Iterable[str], faults: list[Fault]) -> tuple[Mount, ...]:
