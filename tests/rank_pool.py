@@ -11,10 +11,12 @@ import contextlib
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -165,35 +167,44 @@ class RankPool:
         self._mpirun, self._lines, self._pids = None, [], []
 
 
-def clean_environment(**more: str) -> dict[str, str]:
+def clean_environment() -> dict[str, str]:
     """Return an environment without traces of an MPI job, with root allowed and one thread per rank."""
     traces = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "RINGLEADER_", "HYDRA_")
     environ = {name: value for name, value in os.environ.items() if not name.startswith(traces)}
     roots = {f"{mpi}_ALLOW_RUN_AS_ROOT{tail}": "1" for mpi in ("OMPI", "PRTE") for tail in ("", "_CONFIRM")}
-    return {**environ, **roots, "OMP_NUM_THREADS": "1", **more}
+    return {**environ, **roots, "OMP_NUM_THREADS": "1"}
 
 
 class RankPools:
-    """A pool for each number of ranks."""
+    """A pool for each number of ranks, and what all of them share."""
 
-    def __init__(self, place: Path, environ: Mapping[str, str]) -> None:
-        self._place, self._environ = place, environ
+    def __init__(self, place: Path) -> None:
+        self._place = place
         self._pools: dict[int, RankPool] = {}
+        self.shared_memory = Path(tempfile.mkdtemp(prefix="rank-pools-", dir="/dev/shm"))
+        """Where Open MPI keeps windows and segments of these ranks, apart from those of other jobs."""
+        self.environ = clean_environment() | {
+            f"OMPI_MCA_{part}_backing_directory": str(self.shared_memory)
+            for part in ("btl_sm", "osc_sm", "osc_rdma")
+        }
 
     def of(self, size: int) -> RankPool:
         """Return the pool of so many ranks."""
         if size not in self._pools:
             place = self._place / str(size)
             place.mkdir()
-            self._pools[size] = RankPool(size, place, self._environ)
+            self._pools[size] = RankPool(size, place, self.environ)
         return self._pools[size]
 
     def close(self) -> None:
-        """Let all ranks end, each as a process does."""
-        for pool in self._pools.values():
-            pool.end()
-        for pool in self._pools.values():
-            pool.close()
+        """Let all ranks end, each as a process does; what killed ones have left in memory goes."""
+        try:
+            for pool in self._pools.values():
+                pool.end()
+            for pool in self._pools.values():
+                pool.close()
+        finally:
+            shutil.rmtree(self.shared_memory, ignore_errors=True)
 
 
 def _answer(line: socket.socket) -> Any:

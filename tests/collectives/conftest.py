@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.rank_pool import RankPools, clean_environment
+from tests.rank_pool import RankPools
 
 NOISE = "tcp_peer_recv_connect_ack: invalid header type"
 """mpirun itself prints this when a daemon of some other job on the machine knocks at its port."""
@@ -40,10 +39,9 @@ class Jobs:
     """Carries out programs on ranks of this machine under the embedded MPI."""
 
     programs = PROGRAMS
-    environment = staticmethod(clean_environment)
 
     def __init__(self, place: Path) -> None:
-        self._pools = RankPools(place, clean_environment())
+        self._pools = RankPools(place)
 
     def __call__(
         self, program: str, *arguments: str, ranks: int, timeout: float = 120, **environ: str
@@ -64,13 +62,21 @@ class Jobs:
         """Run any command in a clean environment."""
         result = subprocess.run(
             command,
-            env=clean_environment(**environ),
+            env=self.environment(**environ),
             capture_output=True,
             text=True,
             timeout=timeout,
             check=False,
         )
         return Finished(code=result.returncode, out=result.stdout, err=result.stderr)
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """Return what ranks have in their environment."""
+        return self._pools.environ | more
+
+    def windows(self) -> set[str]:
+        """Return what the ranks have in shared memory of the engine's: it has "osc" in its name."""
+        return {path.name for path in self._pools.shared_memory.iterdir() if "osc" in path.name}
 
     def close(self) -> None:
         """Let living ranks end."""
@@ -88,7 +94,6 @@ def living(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
 @pytest.fixture
 def jobs(living: Jobs) -> Iterator[Jobs]:
     """Carry out programs, and see afterwards that they left nothing of ours in shared memory."""
-    before = set(os.listdir("/dev/shm"))
+    before = living.windows()
     yield living
-    # Other jobs of the machine come and go; the engine's windows have "osc" in their names.
-    assert not [name for name in set(os.listdir("/dev/shm")) - before if "osc" in name]
+    assert living.windows() - before == set()

@@ -67,7 +67,8 @@ def test_small_shared_memory(jobs: Any, room: str, transport: str) -> None:
     """Without room the engine says so and goes on over plain MPI."""
     mpirun = os.path.join(os.path.dirname(sys.executable), "mpirun")
     program = f"{sys.executable} {jobs.programs / 'small_memory.py'} {transport}"
-    job = f"mount -t tmpfs -o size={room} tmpfs /dev/shm && exec {mpirun} --oversubscribe -n 2 {program}"
+    mount = f'mount -t tmpfs -o size={room} tmpfs /dev/shm && mkdir "$OMPI_MCA_osc_sm_backing_directory"'
+    job = f"{mount} && exec {mpirun} --oversubscribe -n 2 {program}"
     result = jobs.run(["unshare", "-m", "sh", "-c", job], OMPI_MCA_btl="self,tcp")
     assert result.code == 0, result.err + result.out
     assert result.out.count("rank done") == 2

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
-from tests.rank_pool import RankPools, clean_environment
+from tests.rank_pool import RankPools
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -57,7 +57,7 @@ class Run(Protocol):
 @pytest.fixture(scope="session")
 def pools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RankPools]:
     """The ranks that live through all tests."""
-    pools = RankPools(tmp_path_factory.mktemp("ranks"), clean_environment())
+    pools = RankPools(tmp_path_factory.mktemp("ranks"))
     yield pools
     pools.close()
 
