@@ -19,7 +19,7 @@ from ringleader.kube.api_errors import ApiError, UnreachableError
 from ringleader.kube.api_resources import PODS
 from ringleader.kube.cluster import Change, Listing
 from ringleader.kube.informer import Informer
-from ringleader.kube.retry import Backoff
+from ringleader.kube.retry import Backoff, Outage
 
 GONE = ApiError(status=410, reason="Expired", message="too old")
 FORBIDDEN = ApiError(status=403, reason="Forbidden", message='cannot list resource "pods"')
@@ -102,7 +102,11 @@ class Script:
 
 
 def played(
-    script: Script, *, check: Callable[[Informer[str]], None] = lambda informer: None, silence: float = 60.0
+    script: Script,
+    *,
+    check: Callable[[Informer[str]], None] = lambda informer: None,
+    silence: float = 60.0,
+    outage: Outage | None = None,
 ) -> list[tuple[str, str | None]]:
     """Play a script to its end; returns what was told."""
     told: list[tuple[str, str | None]] = []
@@ -118,6 +122,7 @@ def played(
         clock=lambda: script.now,
         sleep=script.sleep,
         silence=silence,
+        outage=outage,
     )
 
     async def play() -> None:
@@ -375,3 +380,39 @@ def test_after_any_history_the_state_is_the_server_s(steps: list[tuple[str, str,
         assert told == {name: value for _, name, value in informer.items()} == state
 
     asyncio.run(live())
+
+
+def test_who_looks_on_hears_once_that_the_server_is_away_and_once_that_it_is_back() -> None:
+    said: list[str] = []
+    script = Script(
+        [listing(4, pod("a", 1)), [AWAY], [BUSY], listing(9, pod("a", 1, phase="Running"))],
+        [[put("b", 5), AWAY]],
+    )
+    told = played(script, outage=Outage(said.append))
+    assert told == [("a", "Pending"), ("b", "Running"), ("a", "Running"), ("b", None)]
+    assert [text.split(" (")[0] for text in said] == [
+        "the API server does not answer",
+        "the API server answers again",
+    ]
+    assert script.calls == ["list 250", "watch 4", "list 250", "list 250", "list 250", "watch 9"]
+
+
+@pytest.mark.parametrize("refusal", [FORBIDDEN, UNKNOWN, MISSING])
+def test_who_looks_on_gets_a_refusal_as_it_came_also_after_the_watch_has_worked(refusal: ApiError) -> None:
+    script = Script([listing(4, pod("a", 1))], [[put("b", 5), refusal]])
+    with pytest.raises(ApiError) as caught:
+        played(script, outage=Outage(lambda text: None))
+    assert caught.value is refusal
+
+
+def test_an_old_version_is_no_outage() -> None:
+    said: list[str] = []
+    script = Script([listing(4), listing(8)], [[GONE]])
+    played(script, outage=Outage(said.append))
+    assert said == []
+
+
+def test_the_last_state_of_what_goes_is_told_before_its_end() -> None:
+    last = Change(type="DELETED", object=pod("a", 7, phase="Failed"))
+    script = Script([listing(4, pod("a", 1))], [[last, Lasts()]])
+    assert played(script) == [("a", "Pending"), ("a", "Failed"), ("a", None)]
