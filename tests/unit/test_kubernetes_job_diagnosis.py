@@ -10,7 +10,7 @@ import pytest
 from ringleader.finding import Finding, Level
 from ringleader.launch.kubernetes.exit_status import end_of
 from ringleader.launch.kubernetes.job_diagnosis import explain
-from ringleader.launch.kubernetes.job_snapshot import Facts, State
+from ringleader.launch.kubernetes.job_snapshot import JobSnapshot, State
 from ringleader.launch.kubernetes.job_view import event_view, job_pod_view, mpijob_view, pods_job_view
 from ringleader.launch.kubernetes.progress_line import is_about_to_end, progress
 
@@ -72,8 +72,8 @@ def event(kind: str, name: str, reason: str, message: str, type_: str = "Warning
     return {"involvedObject": about, "type": type_, "reason": reason, "message": message}
 
 
-def facts(job: Object, *pods: Object, events: tuple[Object, ...] = (), age: float = 1.0) -> Facts:
-    return Facts(
+def snapshot(job: Object, *pods: Object, events: tuple[Object, ...] = (), age: float = 1.0) -> JobSnapshot:
+    return JobSnapshot(
         job=mpijob_view(job),
         pods=tuple(map(job_pod_view, pods)),
         events=tuple(map(event_view, events)),
@@ -90,32 +90,32 @@ QUOTA = (
     'pods "train-worker-1" is forbidden: exceeded quota: team, requested: cpu=8, used: cpu=8, limited: cpu=8'
 )
 
-CASES: dict[str, tuple[Facts, tuple[tuple[str, str, str, str], ...]]] = {
+CASES: dict[str, tuple[JobSnapshot, tuple[tuple[str, str, str, str], ...]]] = {
     "untouched for a moment": (
-        facts(mpijob(), age=2.0),
+        snapshot(mpijob(), age=2.0),
         (("waits", "job train", "waits for the operator to take it up", ""),),
     ),
     "untouched for long": (
-        facts(mpijob(), age=60.0),
+        snapshot(mpijob(), age=60.0),
         (("blocked", "job train", "no operator has looked at it", "is one running"),),
     ),
     "multikueue": (
-        facts(mpijob(managedBy="kueue.x-k8s.io/multikueue"), age=60.0),
+        snapshot(mpijob(managedBy="kueue.x-k8s.io/multikueue"), age=60.0),
         (("waits", "job train", "is left to kueue.x-k8s.io/multikueue", "look there"),),
     ),
     "suspended": (
-        facts(mpijob(CREATED, condition("Suspended"), suspend=True)),
+        snapshot(mpijob(CREATED, condition("Suspended"), suspend=True)),
         (("blocked", "job train", "is suspended", "kubectl patch mpijob train -n team --type merge"),),
     ),
     "in Kueue's queue": (
-        facts(
+        snapshot(
             mpijob(CREATED, suspend=True)
             | {"metadata": {"name": "train", "labels": {"kueue.x-k8s.io/queue-name": "q"}}}
         ),
         (("waits", "job train", "waits for Kueue to admit it through the queue q", "kubectl describe"),),
     ),
     "no GPUs": (
-        facts(
+        snapshot(
             mpijob(CREATED),
             pod("train-worker-0", unschedulable=GPUS),
             pod("train-worker-1", unschedulable=GPUS),
@@ -123,29 +123,33 @@ CASES: dict[str, tuple[Facts, tuple[tuple[str, str, str, str], ...]]] = {
         (("waits", "train-worker-0 and 1 more", "no node takes it: 0/12 nodes", "wait for GPUs"),),
     ),
     "a taint": (
-        facts(mpijob(CREATED), pod("train-worker-0", unschedulable="2 node(s) had untolerated taint {a: b}")),
+        snapshot(
+            mpijob(CREATED), pod("train-worker-0", unschedulable="2 node(s) had untolerated taint {a: b}")
+        ),
         (("waits", "train-worker-0", "no node takes it", "if the Pods may run there: --toleration"),),
     ),
     "a selector": (
-        facts(
+        snapshot(
             mpijob(CREATED),
             pod("train-worker-0", unschedulable="3 node(s) didn't match Pod's node affinity/selector"),
         ),
         (("waits", "train-worker-0", "no node takes it", "no node has these labels"),),
     ),
     "no claim": (
-        facts(mpijob(CREATED), pod("train-worker-0", unschedulable='persistentvolumeclaim "data" not found')),
+        snapshot(
+            mpijob(CREATED), pod("train-worker-0", unschedulable='persistentvolumeclaim "data" not found')
+        ),
         (("waits", "train-worker-0", "no node takes it", "kubectl get pvc"),),
     ),
     "scheduling gate": (
-        facts(
+        snapshot(
             mpijob(CREATED),
             pod("train-worker-0", gates=[{"name": "example.org/g"}], unschedulable="gated"),
         ),
         (("waits", "train-worker-0", "held back by the scheduling gate example.org/g", "whoever"),),
     ),
     "image is missing": (
-        facts(
+        snapshot(
             mpijob(CREATED),
             pod("train-worker-0", waiting("ImagePullBackOff", 'Back-off pulling image "x": not found')),
             pod("train-worker-1", waiting("ErrImagePull", 'Back-off pulling image "x": not found')),
@@ -153,11 +157,11 @@ CASES: dict[str, tuple[Facts, tuple[tuple[str, str, str, str], ...]]] = {
         (("blocked", "train-worker-0 and 1 more", "Back-off pulling image", "check the image's name"),),
     ),
     "registry wants a login": (
-        facts(mpijob(CREATED), pod("train-worker-0", waiting("ErrImagePull", "401 Unauthorized"))),
+        snapshot(mpijob(CREATED), pod("train-worker-0", waiting("ErrImagePull", "401 Unauthorized"))),
         (("blocked", "train-worker-0", "401 Unauthorized", "the registry wants a login"),),
     ),
     "pull secret is missing": (
-        facts(
+        snapshot(
             mpijob(CREATED),
             pod("train-worker-0", waiting("ErrImagePull", "pull access denied")),
             events=(
@@ -170,14 +174,14 @@ CASES: dict[str, tuple[Facts, tuple[tuple[str, str, str, str], ...]]] = {
         ),
     ),
     "a Secret for a variable is missing": (
-        facts(
+        snapshot(
             mpijob(CREATED),
             pod("train-worker-0", waiting("CreateContainerConfigError", 'secret "wandb" not found')),
         ),
         (("blocked", "train-worker-0", 'main: secret "wandb" not found', "create what is missing"),),
     ),
     "the image has no sshd": (
-        facts(
+        snapshot(
             mpijob(CREATED),
             pod(
                 "train-worker-0",
@@ -187,7 +191,7 @@ CASES: dict[str, tuple[Facts, tuple[tuple[str, str, str, str], ...]]] = {
         (("blocked", "train-worker-0", "main: exec:", "the image lacks the program"),),
     ),
     "crash loop": (
-        facts(
+        snapshot(
             mpijob(CREATED),
             pod(
                 "train-worker-0",
@@ -202,7 +206,7 @@ CASES: dict[str, tuple[Facts, tuple[tuple[str, str, str, str], ...]]] = {
         (("blocked", "train-worker-0", "main has ended 3 times (exit code 1)", ""),),
     ),
     "a volume cannot be mounted": (
-        facts(
+        snapshot(
             mpijob(CREATED),
             pod("train-worker-0", waiting("ContainerCreating"), node="n1"),
             events=(event("Pod", "train-worker-0", "FailedMount", 'secret "keys" not found'),),
@@ -210,18 +214,18 @@ CASES: dict[str, tuple[Facts, tuple[tuple[str, str, str, str], ...]]] = {
         (("blocked", "train-worker-0", 'secret "keys" not found', "create what is missing"),),
     ),
     "quota": (
-        facts(
+        snapshot(
             mpijob(CREATED),
             events=(event("MPIJob", "train", "MPIJobFailed", f"worker pod created failed: {QUOTA}"),),
         ),
         (("blocked", "MPIJob train", "worker pod created failed", "the namespace's quota is used up"),),
     ),
     "quota of the launcher": (
-        facts(mpijob(CREATED), events=(event("Job", "train-launcher", "FailedCreate", QUOTA),)),
+        snapshot(mpijob(CREATED), events=(event("Job", "train-launcher", "FailedCreate", QUOTA),)),
         (("blocked", "Job train-launcher", "pods", "the namespace's quota is used up"),),
     ),
     "priority class": (
-        facts(
+        snapshot(
             mpijob(CREATED),
             events=(
                 event("Job", "train-launcher", "FailedCreate", "no PriorityClass with name high was found"),
@@ -230,32 +234,32 @@ CASES: dict[str, tuple[Facts, tuple[tuple[str, str, str, str], ...]]] = {
         (("blocked", "Job train-launcher", "no PriorityClass", "kubectl get priorityclasses"),),
     ),
     "workers are being made": (
-        facts(mpijob(CREATED), running("train-worker-0")),
+        snapshot(mpijob(CREATED), running("train-worker-0")),
         (("waits", "job train", "1 of 2 workers are made", ""),),
     ),
     "containers are being made": (
-        facts(
+        snapshot(
             mpijob(CREATED), running("train-worker-0"), pod("train-worker-1", waiting("ContainerCreating"))
         ),
         (("waits", "train-worker-1", "containers are being made", ""),),
     ),
     "only the launcher is missing": (
-        facts(mpijob(CREATED), running("train-worker-0"), running("train-worker-1")),
+        snapshot(mpijob(CREATED), running("train-worker-0"), running("train-worker-1")),
         (("waits", "job train", "waits for the launcher's Pod", ""),),
     ),
     "restarting": (
-        facts(mpijob(CREATED, condition("Restarting", "R", "worker 1 was evicted"))),
+        snapshot(mpijob(CREATED, condition("Restarting", "R", "worker 1 was evicted"))),
         (("waits", "job train", "worker 1 was evicted", ""),),
     ),
     "evicted worker": (
-        facts(
+        snapshot(
             mpijob(CREATED),
             pod("train-worker-0", phase="Failed", reason="Evicted", message="The node was low on memory"),
         ),
         (("blocked", "train-worker-0", "Evicted: The node was low on memory", ""),),
     ),
     "failed": (
-        facts(
+        snapshot(
             mpijob(CREATED, condition("Failed", "BackoffLimitExceeded", "train-worker-1 main: OOMKilled")),
             pod("train-worker-1", ended(137, "OOMKilled"), phase="Failed"),
         ),
@@ -265,18 +269,18 @@ CASES: dict[str, tuple[Facts, tuple[tuple[str, str, str, str], ...]]] = {
         ),
     ),
     "ran too long": (
-        facts(mpijob(CREATED, condition("Failed", "DeadlineExceeded", "Job was active too long"))),
+        snapshot(mpijob(CREATED, condition("Failed", "DeadlineExceeded", "Job was active too long"))),
         (("failed", "job train", "Job was active too long", "it ran longer than --timeout"),),
     ),
     "invalid": (
-        facts(
+        snapshot(
             mpijob(REFUSED),
             events=(event("MPIJob", "train", "ValidationError", FAULTS),),
         ),
         (("blocked", "job train", FAULTS, "or delete it and submit it anew"),),
     ),
     "invalid since an edit": (
-        facts(
+        snapshot(
             mpijob(condition("Created", "ValidationError", FAULTS), RUNNING),
             running("train-worker-0"),
             running("train-worker-1"),
@@ -284,10 +288,10 @@ CASES: dict[str, tuple[Facts, tuple[tuple[str, str, str, str], ...]]] = {
         (("blocked", "job train", FAULTS, "stays as it is"),),
     ),
     "runs": (
-        facts(mpijob(CREATED, RUNNING), running("train-worker-0"), running("train-worker-1")),
+        snapshot(mpijob(CREATED, RUNNING), running("train-worker-0"), running("train-worker-1")),
         (),
     ),
-    "succeeded": (facts(mpijob(CREATED, condition("Succeeded"))), ()),
+    "succeeded": (snapshot(mpijob(CREATED, condition("Succeeded"))), ()),
 }
 
 
@@ -304,7 +308,7 @@ def test_explain(name: str) -> None:
 
 
 def test_what_matters_most_stands_first() -> None:
-    given = facts(
+    given = snapshot(
         mpijob(CREATED),
         pod("train-worker-0", unschedulable=GPUS),
         pod("train-worker-1", waiting("ErrImagePull", "manifest unknown")),
@@ -327,22 +331,24 @@ def test_what_matters_most_stands_first() -> None:
         (CASES["invalid"][0], "invalid"),
         (CASES["invalid since an edit"][0], "running on 2 workers"),
         (
-            facts(mpijob(CREATED, RUNNING), running("train-worker-0", "n1"), running("train-worker-1", "n2")),
+            snapshot(
+                mpijob(CREATED, RUNNING), running("train-worker-0", "n1"), running("train-worker-1", "n2")
+            ),
             "running on 2 workers on 2 nodes",
         ),
         (
-            facts(mpijob(CREATED, workers=1), pod("train-worker-0", waiting("ErrImagePull", "x" * 400))),
+            snapshot(mpijob(CREATED, workers=1), pod("train-worker-0", waiting("ErrImagePull", "x" * 400))),
             f"waiting: 0 of 1 workers ready; train-worker-0: {'x' * 159}…",
         ),
     ],
 )
-def test_progress(given: Facts, text: str) -> None:
+def test_progress(given: JobSnapshot, text: str) -> None:
     assert progress(given).text[: len(text)] == text
 
 
 def test_a_line_is_new_only_when_the_reason_is() -> None:
     def key(*pods: Object) -> tuple[str, ...]:
-        return progress(facts(mpijob(CREATED), *pods)).key
+        return progress(snapshot(mpijob(CREATED), *pods)).key
 
     first = key(pod("train-worker-0", unschedulable="0/12 nodes are available"))
     assert first == key(pod("train-worker-0", unschedulable="0/13 nodes are available"))
@@ -355,16 +361,16 @@ FAILED = condition("Failed", "BackoffLimitExceeded", "train-launcher-a main: exi
 @pytest.mark.parametrize(
     ("given", "code", "whose"),
     [
-        (facts(mpijob(CREATED, RUNNING)), None, None),
-        (facts(mpijob(condition("Succeeded")), pod("train-launcher-a", ended(0))), 0, ""),
-        (facts(mpijob(FAILED), pod("train-launcher-a", ended(7), phase="Failed")), 7, "launcher"),
-        (facts(mpijob(FAILED), pod("train-launcher-a", {"state": {"running": {}}})), 3, "the cluster"),
-        (facts(mpijob(FAILED)), 3, "the cluster"),
-        (facts(mpijob(REFUSED)), 3, "the cluster"),
-        (facts(mpijob(REFUSED, suspend=True)), 3, "the cluster"),
+        (snapshot(mpijob(CREATED, RUNNING)), None, None),
+        (snapshot(mpijob(condition("Succeeded")), pod("train-launcher-a", ended(0))), 0, ""),
+        (snapshot(mpijob(FAILED), pod("train-launcher-a", ended(7), phase="Failed")), 7, "launcher"),
+        (snapshot(mpijob(FAILED), pod("train-launcher-a", {"state": {"running": {}}})), 3, "the cluster"),
+        (snapshot(mpijob(FAILED)), 3, "the cluster"),
+        (snapshot(mpijob(REFUSED)), 3, "the cluster"),
+        (snapshot(mpijob(REFUSED, suspend=True)), 3, "the cluster"),
         (CASES["invalid since an edit"][0], None, None),
         (
-            facts(
+            snapshot(
                 mpijob(condition("Failed", "DeadlineExceeded", "too long")),
                 pod("train-launcher-a", ended(143)),
             ),
@@ -372,7 +378,7 @@ FAILED = condition("Failed", "BackoffLimitExceeded", "train-launcher-a main: exi
             "the cluster",
         ),
         (
-            facts(
+            snapshot(
                 mpijob(FAILED),
                 pod("train-launcher-b", ended(9)) | {"metadata": {"name": "train-launcher-b"}},
                 pod("train-launcher-a", ended(7)),
@@ -382,7 +388,7 @@ FAILED = condition("Failed", "BackoffLimitExceeded", "train-launcher-a main: exi
         ),
     ],
 )
-def test_exit_codes(given: Facts, code: int | None, whose: str | None) -> None:
+def test_exit_codes(given: JobSnapshot, code: int | None, whose: str | None) -> None:
     end = end_of(given)
     assert (end and end.exit_code, end and end.whose) == (code, whose)
 
@@ -391,14 +397,14 @@ def test_the_last_attempts_code_counts() -> None:
     early, late = pod("train-launcher-z", ended(7)), pod("train-launcher-a", ended(9))
     early["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
     late["metadata"]["creationTimestamp"] = "2026-01-01T00:01:00Z"
-    end = end_of(facts(mpijob(FAILED), late, early))
+    end = end_of(snapshot(mpijob(FAILED), late, early))
     assert end is not None and (end.exit_code, end.launcher) == (9, "train-launcher-a")
 
 
 def test_the_jobs_container_counts_not_its_neighbour() -> None:
     given = pod("train-launcher-a", ended(7))
     given["status"]["containerStatuses"].insert(0, {"name": "sidecar", **ended(1)})
-    end = end_of(facts(mpijob(FAILED), given))
+    end = end_of(snapshot(mpijob(FAILED), given))
     assert end is not None and end.exit_code == 7
 
 
@@ -436,13 +442,13 @@ def test_odd_documents_are_read_as_far_as_they_go() -> None:
 
 
 def test_an_invalid_jobs_end_says_the_operators_words() -> None:
-    end = end_of(facts(mpijob(REFUSED)))
+    end = end_of(snapshot(mpijob(REFUSED)))
     assert end is not None and (end.state, end.reason) == ("Invalid", FAULTS)
 
 
 def test_findings_are_not_repeated() -> None:
     twice = event("MPIJob", "train", "MPIJobFailed", "no")
-    found = explain(facts(mpijob(CREATED), events=(twice, twice)))
+    found = explain(snapshot(mpijob(CREATED), events=(twice, twice)))
     assert found == (Finding(level=Level.BLOCKED, where="MPIJob train", what="no"),)
 
 
@@ -458,4 +464,4 @@ def test_a_launcher_that_has_ended_makes_a_job_wait_for_nothing() -> None:
         (("Failed", "Pending"), False),
     ):
         pods = [pod(f"train-launcher-{index}", phase=phase) for index, phase in enumerate(phases)]
-        assert is_about_to_end(facts(job, *pods)) is ends, phases
+        assert is_about_to_end(snapshot(job, *pods)) is ends, phases

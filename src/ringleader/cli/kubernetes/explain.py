@@ -15,7 +15,7 @@ from ringleader.cli.options.kubernetes_options import CLUSTER_OPTIONS, ClusterOp
 from ringleader.cli.typed_command import Command
 
 if TYPE_CHECKING:
-    from ringleader.launch.kubernetes.job_snapshot import Facts
+    from ringleader.launch.kubernetes.job_snapshot import JobSnapshot
 
 HELP = """Say why JOB is not running, or why it failed: what its conditions, Pods and events tell, and what
 to do about it."""
@@ -33,14 +33,14 @@ class ExplainOptions:
 def explain(options: ExplainOptions) -> None:
     """Explain the job."""
 
-    async def doing(connection: Connection) -> Facts:
+    async def doing(connection: Connection) -> JobSnapshot:
         from ringleader.launch.kubernetes.job_lookup import gather
 
         return await gather(connection.cluster, options.job, connection.namespace, now=time.time())
 
-    facts = with_cluster(options.cluster, doing)
-    show(options.json, _values(facts), lambda: _text(facts))
-    for what in () if options.json.json else facts.hidden:
+    snapshot = with_cluster(options.cluster, doing)
+    show(options.json, _values(snapshot), lambda: _text(snapshot))
+    for what in () if options.json.json else snapshot.hidden:
         print(f"ringleader: not allowed to read {what}: there may be more to it", file=sys.stderr)
 
 
@@ -54,30 +54,30 @@ command = Command(
 )
 
 
-def _text(facts: Facts) -> str:
+def _text(snapshot: JobSnapshot) -> str:
     from ringleader.launch.kubernetes.job_diagnosis import explain
     from ringleader.launch.kubernetes.progress_line import progress
 
-    lines = [f"{facts.job.name}: {facts.job.state}"]
-    found = explain(facts)
+    lines = [f"{snapshot.job.name}: {snapshot.job.state}"]
+    found = explain(snapshot)
     for one in found:
         lines.append(f"  {one.where}: {one.what}")
         lines += [f"      → {one.hint}"] if one.hint else []
     if not found:
-        is_end = facts.job.state.is_end
-        lines.append(f"  {progress(facts).text}" if is_end else "  nothing is in its way")
+        is_end = snapshot.job.state.is_end
+        lines.append(f"  {progress(snapshot).text}" if is_end else "  nothing is in its way")
     return "".join(f"{line}\n" for line in lines)
 
 
-def _values(facts: Facts) -> dict[str, Any]:
+def _values(snapshot: JobSnapshot) -> dict[str, Any]:
     from ringleader.finding import Level
     from ringleader.launch.kubernetes.job_diagnosis import explain
 
     kinds = {Level.FAULT: "failed"}
     return {
-        "name": facts.job.name,
-        "namespace": facts.job.namespace,
-        "state": str(facts.job.state),
+        "name": snapshot.job.name,
+        "namespace": snapshot.job.namespace,
+        "state": str(snapshot.job.state),
         "findings": [
             {
                 "kind": kinds.get(one.level, one.level.value),
@@ -85,7 +85,7 @@ def _values(facts: Facts) -> dict[str, Any]:
                 "what": one.what,
                 "hint": one.hint,
             }
-            for one in explain(facts)
+            for one in explain(snapshot)
         ],
-        "not_allowed_to_read": list(facts.hidden),
+        "not_allowed_to_read": list(snapshot.hidden),
     }

@@ -17,7 +17,7 @@ from ringleader.errors import Fault, RefusedError, RequestError
 
 if TYPE_CHECKING:
     from ringleader.kube.pod_view import PodView
-    from ringleader.launch.kubernetes.job_snapshot import Facts
+    from ringleader.launch.kubernetes.job_snapshot import JobSnapshot
 
 HELP = """Show the log of JOB's launcher, or of one of its workers.
 
@@ -95,7 +95,7 @@ async def _pod(connection: Connection, name: str, worker: int | None, *, waits: 
     outage, told = Outage(_tell), ""
     while True:
         try:
-            facts = await gather(connection.cluster, name, connection.namespace, now=0.0)
+            snapshot = await gather(connection.cluster, name, connection.namespace, now=0.0)
             outage.over()
         except (ApiError, UnreachableError) as error:
             if not waits or not (isinstance(error, UnreachableError) or error.is_passing):
@@ -103,22 +103,22 @@ async def _pod(connection: Connection, name: str, worker: int | None, *, waits: 
             outage.began(error)
             await asyncio.sleep(LOOK_AGAIN)
             continue
-        pod = _meant(facts, worker)
+        pod = _meant(snapshot, worker)
         if pod is not None and (not waits or _has_log(pod)):
-            return pod.name, facts.job.launcher_container if worker is None else _first(pod)
-        if not waits or facts.job.state.is_end:
-            raise _no_pod(facts, worker)
-        text = progress(facts).text
+            return pod.name, snapshot.job.launcher_container if worker is None else _first(pod)
+        if not waits or snapshot.job.state.is_end:
+            raise _no_pod(snapshot, worker)
+        text = progress(snapshot).text
         if text != told:
             told = text
             _tell(f"{name}: {text}")
         await asyncio.sleep(LOOK_AGAIN)
 
 
-def _meant(facts: Facts, worker: int | None) -> PodView | None:
+def _meant(snapshot: JobSnapshot, worker: int | None) -> PodView | None:
     if worker is None:
-        return facts.launchers[-1] if facts.launchers else None
-    return next((pod for pod in facts.workers if pod.index == worker), None)
+        return snapshot.launchers[-1] if snapshot.launchers else None
+    return next((pod for pod in snapshot.workers if pod.index == worker), None)
 
 
 def _first(pod: PodView) -> str:
@@ -129,14 +129,14 @@ def _has_log(pod: PodView) -> bool:
     return pod.phase != "Pending" or any(one.state != "waiting" for one in pod.containers if not one.is_init)
 
 
-def _no_pod(facts: Facts, worker: int | None) -> RefusedError:
-    name = facts.job.name
-    if worker is not None and worker >= facts.job.workers:
-        last = facts.job.workers - 1
+def _no_pod(snapshot: JobSnapshot, worker: int | None) -> RefusedError:
+    name = snapshot.job.name
+    if worker is not None and worker >= snapshot.job.workers:
+        last = snapshot.job.workers - 1
         hint = f"the last one is {last}" if last >= 0 else "its launcher does all the work"
         return RefusedError(Fault(where="--worker", what=f"{name} has no worker {worker}", hint=hint))
     who = "launcher" if worker is None else f"worker {worker}"
-    what = f"there is no Pod of its {who} ({facts.job.state})"
+    what = f"there is no Pod of its {who} ({snapshot.job.state})"
     return RefusedError(Fault(where=f"job {name}", what=what, hint=f"ringleader explain {name}"))
 
 

@@ -19,7 +19,7 @@ from ringleader.cli.typed_command import Command, Option
 from ringleader.errors import Fault, RequestError
 
 if TYPE_CHECKING:
-    from ringleader.launch.kubernetes.job_snapshot import Facts, JobView
+    from ringleader.launch.kubernetes.job_snapshot import JobSnapshot, JobView
 
 HELP = """Show the jobs of a namespace, or one JOB with its Pods and what it waits for.
 
@@ -90,11 +90,15 @@ async def _all(connection: Connection, options: StatusOptions) -> None:
 async def _one(connection: Connection, name: str, options: StatusOptions) -> None:
     from ringleader.launch.kubernetes.job_lookup import gather
 
-    facts = await gather(connection.cluster, name, connection.namespace, now=time.time())
+    snapshot = await gather(connection.cluster, name, connection.namespace, now=time.time())
     if options.watch:
         await _watch(connection, connection.namespace, everywhere=False, as_json=options.json.json, name=name)
         return
-    show(options.json, _values(facts), lambda: _jobs_text([facts.job], everywhere=False) + _pods_text(facts))
+    show(
+        options.json,
+        _values(snapshot),
+        lambda: _jobs_text([snapshot.job], everywhere=False) + _pods_text(snapshot),
+    )
 
 
 async def _watch(connection: Connection, space: str, *, everywhere: bool, as_json: bool, name: str) -> None:
@@ -141,18 +145,18 @@ def _jobs_text(jobs: Sequence[JobView], *, everywhere: bool) -> str:
     return _table([row(job, now=now, everywhere=everywhere) for job in (None, *jobs)]) if jobs else ""
 
 
-def _pods_text(facts: Facts) -> str:
+def _pods_text(snapshot: JobSnapshot) -> str:
     from ringleader.launch.kubernetes.job_diagnosis import explain
     from ringleader.launch.kubernetes.status_table import pod_rows
 
-    rows = pod_rows(facts, now=time.time())
+    rows = pod_rows(snapshot, now=time.time())
     text = f"\n{_table(rows)}" if len(rows) > 1 else ""
-    found = explain(facts)
+    found = explain(snapshot)
     if found:
         text += f"\n{found[0].where}: {found[0].what}\n"
         text += f"    → {found[0].hint}\n" if found[0].hint else ""
     if len(found) > 1:
-        text += f"{len(found) - 1} more: ringleader explain {facts.job.name}\n"
+        text += f"{len(found) - 1} more: ringleader explain {snapshot.job.name}\n"
     return text
 
 
@@ -163,7 +167,9 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"{_line(cells, columns)}\n" for cells in rows)
 
 
-def _values(facts: Facts) -> dict[str, Any]:
+def _values(snapshot: JobSnapshot) -> dict[str, Any]:
     from ringleader.launch.kubernetes.status_table import job_json, pod_json
 
-    return job_json(facts.job) | {"pods": [pod_json(pod) for pod in (*facts.launchers, *facts.workers)]}
+    return job_json(snapshot.job) | {
+        "pods": [pod_json(pod) for pod in (*snapshot.launchers, *snapshot.workers)]
+    }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ringleader.kube.pod_view import ContainerView, PodView
 from ringleader.launch.kubernetes import message_hints
 from ringleader.launch.kubernetes.job_diagnosis import explain
-from ringleader.launch.kubernetes.job_snapshot import Facts, State
+from ringleader.launch.kubernetes.job_snapshot import JobSnapshot, State
 
 TIMED_OUT = 124
 
@@ -27,36 +27,38 @@ class End:
     """The launcher's last Pod."""
 
 
-def end_of(facts: Facts) -> End | None:
+def end_of(snapshot: JobSnapshot) -> End | None:
     """Return how a job has ended, or ``None`` while it has not."""
-    state = facts.job.state
+    state = snapshot.job.state
     if not state.is_end:
         return None
-    pod = facts.launchers[-1] if facts.launchers else None
+    pod = snapshot.launchers[-1] if snapshot.launchers else None
     name = pod.name if pod is not None else ""
     if state is State.SUCCEEDED:
         return End(exit_code=0, whose="", state=state, launcher=name)
-    if facts.job.invalid is not None and state is State.INVALID:
-        reason = message_hints.short(facts.job.invalid.message, 1200)
+    if snapshot.job.invalid is not None and state is State.INVALID:
+        reason = message_hints.short(snapshot.job.invalid.message, 1200)
         return End(exit_code=3, whose="the cluster", reason=reason, state=state)
-    failed = facts.job.condition(State.FAILED)
+    failed = snapshot.job.condition(State.FAILED)
     reason = message_hints.short(failed.message or failed.reason, 1200) if failed is not None else ""
-    if facts.job.on == "pods":
+    if snapshot.job.on == "pods":
         # No operator has looked for the cause: the Job itself only says that it has failed.
-        ends = [f"{one.where}: {one.what}" for one in explain(facts) if one.where != f"job {facts.job.name}"]
+        ends = [
+            f"{one.where}: {one.what}" for one in explain(snapshot) if one.where != f"job {snapshot.job.name}"
+        ]
         reason = "; ".join(ends[:3]) or reason
     if failed is not None and "DeadlineExceeded" in failed.reason:
         return End(exit_code=TIMED_OUT, whose="the cluster", reason=reason, state=state, launcher=name)
-    code = exit_code(facts)
+    code = exit_code(snapshot)
     if code:
         return End(exit_code=code, whose="launcher", reason=reason, state=state, launcher=name)
     return End(exit_code=3, whose="the cluster", reason=reason or "it failed", state=state, launcher=name)
 
 
-def exit_code(facts: Facts) -> int | None:
+def exit_code(snapshot: JobSnapshot) -> int | None:
     """Return the exit code of the launcher's last attempt; ``None`` where it is not known."""
-    for pod in reversed(facts.launchers):
-        container = main_container(pod, facts.job.launcher_container)
+    for pod in reversed(snapshot.launchers):
+        container = main_container(pod, snapshot.job.launcher_container)
         if container is not None:
             code = container.exit_code if container.state == "terminated" else container.last_exit_code
             if code is not None:

@@ -1,4 +1,4 @@
-"""Why a job is not running, and what to do: a list made of facts. Pure."""
+"""Why a job is not running, and what to do: a list of findings. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ringleader.finding import Finding, Level
 from ringleader.kube.pod_diagnosis import CONFIG, CRASH_LOOP, PULL, ending, failure_of
 from ringleader.kube.pod_view import ContainerView, PodView
 from ringleader.launch.kubernetes import message_hints
-from ringleader.launch.kubernetes.job_snapshot import EventView, Facts, State
+from ringleader.launch.kubernetes.job_snapshot import EventView, JobSnapshot, State
 
 UNTOUCHED = 10.0
 """Seconds after which a job that no controller has looked at is worth a word."""
@@ -16,24 +16,24 @@ SLOW = 60.0
 """Seconds of making containers after which it is worth a word."""
 
 
-def explain(facts: Facts) -> tuple[Finding, ...]:
+def explain(snapshot: JobSnapshot) -> tuple[Finding, ...]:
     """Return why a job is not running, what matters most first; empty where nothing is in the way."""
-    state = facts.job.state
+    state = snapshot.job.state
     if state is State.SUCCEEDED:
         return ()
-    found = [*_of_job(facts)]
+    found = [*_of_job(snapshot)]
     if state is not State.SUSPENDED:
-        found += _of_events(facts)
-        found += _of_pods(facts)
+        found += _of_events(snapshot)
+        found += _of_pods(snapshot)
     if not found and state is State.PENDING:
-        found += _counted(facts)
+        found += _counted(snapshot)
     order = tuple(Level)
     return tuple(sorted(dict.fromkeys(found), key=lambda one: order.index(one.level)))
 
 
-def _of_job(facts: Facts) -> Iterable[Finding]:
+def _of_job(snapshot: JobSnapshot) -> Iterable[Finding]:
     """Say what the job's own fields and conditions tell."""
-    job = facts.job
+    job = snapshot.job
     where = f"job {job.name}"
     failed = job.condition("Failed")
     if failed is not None:
@@ -60,13 +60,13 @@ def _of_job(facts: Facts) -> Iterable[Finding]:
             hint="look there: this cluster's operator passes it over",
         )
     if job.state is State.SUSPENDED:
-        yield _suspended(facts)
+        yield _suspended(snapshot)
     restarting = job.condition("Restarting")
     if restarting is not None:
         yield Finding(
             level=Level.WAITS, where=where, what=message_hints.short(restarting.message or "starts anew")
         )
-    if not job.conditions and job.on == "kubernetes" and not job.managed_by and facts.age > UNTOUCHED:
+    if not job.conditions and job.on == "kubernetes" and not job.managed_by and snapshot.age > UNTOUCHED:
         yield Finding(
             level=Level.BLOCKED,
             where=where,
@@ -82,8 +82,8 @@ def _of_failure(message: str, reason: str) -> str:
     return message_hints.hint(message) if "quota" in message or "image" in message.lower() else ""
 
 
-def _suspended(facts: Facts) -> Finding:
-    job = facts.job
+def _suspended(snapshot: JobSnapshot) -> Finding:
+    job = snapshot.job
     if job.queue:
         return Finding(
             level=Level.WAITS,
@@ -109,13 +109,13 @@ _REFUSED = ("FailedCreate", "MPIJobFailed", "ErrResourceExists", "ValidationErro
 _OF_MOUNTS = ("FailedMount", "FailedAttachVolume", "FailedMapVolume", "FailedCreatePodSandBox")
 
 
-def _of_events(facts: Facts) -> Iterable[Finding]:
+def _of_events(snapshot: JobSnapshot) -> Iterable[Finding]:
     """Say what was refused, and what keeps Pods that have a node from starting."""
-    waiting = {pod.name for pod in facts.pods if pod.phase == "Pending"}
-    if facts.job.state is State.PENDING:
-        told = set() if facts.job.invalid is None else {facts.job.invalid.reason}
+    waiting = {pod.name for pod in snapshot.pods if pod.phase == "Pending"}
+    if snapshot.job.state is State.PENDING:
+        told = set() if snapshot.job.invalid is None else {snapshot.job.invalid.reason}
         reasons = set(_REFUSED) - told
-        refused = [one for one in facts.events if one.type == "Warning" and one.reason in reasons]
+        refused = [one for one in snapshot.events if one.type == "Warning" and one.reason in reasons]
         for event in _latest(refused):
             what = message_hints.short(event.message)
             yield Finding(
@@ -124,13 +124,13 @@ def _of_events(facts: Facts) -> Iterable[Finding]:
                 what=what,
                 hint=message_hints.hint(what),
             )
-    mounts = [one for one in facts.events if one.reason in _OF_MOUNTS and one.name in waiting]
+    mounts = [one for one in snapshot.events if one.reason in _OF_MOUNTS and one.name in waiting]
     yield from _grouped(
         ((event.name, message_hints.short(event.message)) for event in _latest(mounts)),
         level=Level.BLOCKED,
         hint=_of_mount,
     )
-    secrets = [one for one in facts.events if one.reason == "FailedToRetrieveImagePullSecret"]
+    secrets = [one for one in snapshot.events if one.reason == "FailedToRetrieveImagePullSecret"]
     yield from _grouped(
         ((event.name, message_hints.short(event.message)) for event in secrets if event.name in waiting),
         level=Level.NOTE,
@@ -152,10 +152,10 @@ def _latest(events: Iterable[EventView]) -> list[EventView]:
     return list(found.values())
 
 
-def _of_pods(facts: Facts) -> Iterable[Finding]:
+def _of_pods(snapshot: JobSnapshot) -> Iterable[Finding]:
     """Say what holds Pods up, Pods with the same trouble together."""
-    pods = [pod for pod in facts.pods if not pod.is_deleting]
-    ended = facts.job.state.is_end
+    pods = [pod for pod in snapshot.pods if not pod.is_deleting]
+    ended = snapshot.job.state.is_end
     yield from _grouped(
         (
             (pod.name, message_hints.short(pod.unschedulable))
@@ -230,9 +230,9 @@ def _of_end(pod: PodView) -> str:
     return message_hints.short(failure.how)
 
 
-def _counted(facts: Facts) -> Iterable[Finding]:
+def _counted(snapshot: JobSnapshot) -> Iterable[Finding]:
     """Say what is being waited for where nothing is in the way."""
-    job, workers = facts.job, facts.workers
+    job, workers = snapshot.job, snapshot.workers
     where = f"job {job.name}"
     if not job.conditions and job.on == "kubernetes":
         yield Finding(level=Level.WAITS, where=where, what="waits for the operator to take it up")
@@ -241,14 +241,14 @@ def _counted(facts: Facts) -> Iterable[Finding]:
             level=Level.WAITS, where=where, what=f"{len(workers)} of {job.workers} workers are made"
         )
     else:
-        making = [pod for pod in facts.pods if pod.phase == "Pending"]
+        making = [pod for pod in snapshot.pods if pod.phase == "Pending"]
         if making:
             yield Finding(
                 level=Level.WAITS,
                 where=_some([pod.name for pod in making]),
                 what="containers are being made: images are pulled, volumes are mounted",
             )
-        elif not any(pod.phase == "Running" for pod in facts.launchers):
+        elif not any(pod.phase == "Running" for pod in snapshot.launchers):
             yield Finding(level=Level.WAITS, where=where, what="waits for the launcher's Pod")
 
 

@@ -17,7 +17,7 @@ from ringleader.kube.retry import Outage
 from ringleader.launch.kubernetes.exit_status import End, end_of, main_container
 from ringleader.launch.kubernetes.job_diagnosis import explain
 from ringleader.launch.kubernetes.job_lookup import age, events_of
-from ringleader.launch.kubernetes.job_snapshot import EventView, Facts, JobView, State
+from ringleader.launch.kubernetes.job_snapshot import EventView, JobSnapshot, JobView, State
 from ringleader.launch.kubernetes.job_view import job_pod_view, mpijob_view, pods_job_view, selector
 from ringleader.launch.kubernetes.pod_log import follow_log
 from ringleader.launch.kubernetes.progress_line import Progress, is_about_to_end, progress
@@ -92,7 +92,7 @@ class Follower:
         )
 
     @property
-    def facts(self) -> Facts:
+    def snapshot(self) -> JobSnapshot:
         """What is known now. The launcher's Pods that are gone are among the Pods: they had the exit code."""
         present = values(self._pods)
         before = tuple(
@@ -101,7 +101,7 @@ class Follower:
         job = next(iter(values(self._job)), self._first)
         if job.on == "pods":
             job = _with_workers(job, present)
-        return Facts(
+        return JobSnapshot(
             job=job,
             pods=(*present, *before),
             events=self._events,
@@ -139,23 +139,25 @@ class Follower:
             self._raise_from(watchers)
             if log.done():
                 log.result()  # whoever read it may be gone
-            facts = self.facts
+            snapshot = self.snapshot
             if self._job.synced.is_set() and not len(self._job):
                 raise self._deleted()
             if self._job.synced.is_set() and self._pods.synced.is_set():
-                end = end_of(facts)
+                end = end_of(snapshot)
                 if end is not None:
                     late = late or loop.time() + CODE_PATIENCE
                     if not _lacks_code(end) or loop.time() >= late:
                         return end
-                now = progress(facts)
-                if now.text != told and not (facts.job.state is State.PENDING and is_about_to_end(facts)):
+                now = progress(snapshot)
+                if now.text != told and not (
+                    snapshot.job.state is State.PENDING and is_about_to_end(snapshot)
+                ):
                     told = now.text
                     self._listener.progress(now)
-            if limit is not None and _has_started(facts):
+            if limit is not None and _has_started(snapshot):
                 limit = None
             if limit is not None and loop.time() >= limit:
-                raise _too_late(facts, start_timeout or 0.0)
+                raise _too_late(snapshot, start_timeout or 0.0)
             tasks = [*watchers, *([] if log.done() else [log])]
             await self._more(tasks, min((one for one in (limit, late) if one is not None), default=None))
 
@@ -185,10 +187,10 @@ class Follower:
     async def _look_at_events(self) -> None:
         """Keep the events of a job that does not run up to date; they tell what its Pods cannot."""
         while self._may_read_events:
-            facts = self.facts
-            if facts.job.state in (State.PENDING, State.RESTARTING) and self._job.synced.is_set():
+            snapshot = self.snapshot
+            if snapshot.job.state in (State.PENDING, State.RESTARTING) and self._job.synced.is_set():
                 try:
-                    self._events = await events_of(self._cluster, facts)
+                    self._events = await events_of(self._cluster, snapshot)
                     self._news.set()
                 except ApiError as error:
                     self._may_read_events = error.is_passing
@@ -200,10 +202,12 @@ class Follower:
         """Show the log of each attempt of the launcher, one after the other."""
         seen: set[str] = set()
         while self._shows_log:
-            facts = self.facts
-            pod = next((one for one in facts.launchers if one.name not in seen and self._has_log(one)), None)
+            snapshot = self.snapshot
+            pod = next(
+                (one for one in snapshot.launchers if one.name not in seen and self._has_log(one)), None
+            )
             if pod is None:
-                if facts.job.state.is_end and self._pods.synced.is_set():
+                if snapshot.job.state.is_end and self._pods.synced.is_set():
                     return
                 await asyncio.sleep(0.1)
                 continue
@@ -220,14 +224,14 @@ class Follower:
             self._cluster,
             pod.name,
             name,
-            container=self.facts.job.launcher_container,
+            container=self.snapshot.job.launcher_container,
             outage=self._outage,
             warn=self._listener.warning,
         ):
             self._listener.output(data)
 
     def _has_log(self, pod: PodView) -> bool:
-        main = main_container(pod, self.facts.job.launcher_container)
+        main = main_container(pod, self.snapshot.job.launcher_container)
         return main is not None and (main.state != "waiting" or main.last_exit_code is not None)
 
     async def _rest_of(self, log: asyncio.Task[None]) -> None:
@@ -269,12 +273,12 @@ def _lacks_code(end: End) -> bool:
     return end.state == State.FAILED and end.whose == "the cluster" and end.exit_code == 3
 
 
-def _has_started(facts: Facts) -> bool:
-    return facts.job.state is State.RUNNING or facts.job.state.is_end
+def _has_started(snapshot: JobSnapshot) -> bool:
+    return snapshot.job.state is State.RUNNING or snapshot.job.state.is_end
 
 
-def _too_late(facts: Facts, seconds: float) -> RefusedError:
-    found = explain(facts)
+def _too_late(snapshot: JobSnapshot, seconds: float) -> RefusedError:
+    found = explain(snapshot)
     faults = [Fault(where=one.where, what=one.what, hint=one.hint) for one in found[:5]]
     what = f"did not run within {seconds:g} seconds (--start-timeout)"
-    return RefusedError([Fault(where=f"job {facts.job.name}", what=what), *faults])
+    return RefusedError([Fault(where=f"job {snapshot.job.name}", what=what), *faults])

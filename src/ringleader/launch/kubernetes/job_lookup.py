@@ -1,4 +1,4 @@
-"""What a cluster knows of a job becomes ``Facts``."""
+"""What a cluster knows of a job is looked up: the job by name, its Pods and its events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ringleader.kube.api_errors import ApiError
 from ringleader.kube.api_resources import EVENTS, JOBS, MPIJOBS, PODS, Resource
 from ringleader.kube.cluster import Cluster, Object
 from ringleader.kube.object_fields import labels_of
-from ringleader.launch.kubernetes.job_snapshot import EventView, Facts, JobView
+from ringleader.launch.kubernetes.job_snapshot import EventView, JobSnapshot, JobView
 from ringleader.launch.kubernetes.job_view import (
     ON_PODS,
     event_view,
@@ -64,16 +64,16 @@ async def find_jobs(cluster: Cluster, namespace: str) -> tuple[JobView, ...]:
     return tuple(sorted(found, key=lambda job: (job.created_at, job.namespace, job.name)))
 
 
-async def gather(cluster: Cluster, name: str, namespace: str, *, now: float) -> Facts:
+async def gather(cluster: Cluster, name: str, namespace: str, *, now: float) -> JobSnapshot:
     """Return all that is known of a job. What we may not read is named in ``hidden``."""
     job = await find_job(cluster, name, namespace)
     listing = cluster.list(PODS, namespace, labels=selector(name))
     pods = await _answer(listing, _is_forbidden, PODS, "list", namespace)
     views = () if isinstance(pods, ApiError) else tuple(map(job_pod_view, pods.items))
-    facts = Facts(job=job, pods=views, age=age(job.created_at, now))
-    events = await _answer(events_of(cluster, facts), _is_forbidden, EVENTS, "list", namespace)
+    snapshot = JobSnapshot(job=job, pods=views, age=age(job.created_at, now))
+    events = await _answer(events_of(cluster, snapshot), _is_forbidden, EVENTS, "list", namespace)
     hidden = [name for name, one in (("pods", pods), ("events", events)) if isinstance(one, ApiError)]
-    return replace(facts, events=() if isinstance(events, ApiError) else events, hidden=tuple(hidden))
+    return replace(snapshot, events=() if isinstance(events, ApiError) else events, hidden=tuple(hidden))
 
 
 def _is_forbidden(error: ApiError) -> bool:
@@ -104,12 +104,12 @@ async def _answer(
         raise refused(error, doing=doing, resource=resource, name=name, namespace=namespace) from error
 
 
-async def events_of(cluster: Cluster, facts: Facts) -> tuple[EventView, ...]:
+async def events_of(cluster: Cluster, snapshot: JobSnapshot) -> tuple[EventView, ...]:
     """Return the events about a job, its launcher's Job and its first Pods that do not run."""
-    job = facts.job
+    job = snapshot.job
     about: list[tuple[Literal["MPIJob", "Job", "Pod"], str]] = [("MPIJob", job.name)]
     about.append(("Job", object_names.launcher(job.name)))
-    stuck = [pod.name for pod in (*facts.workers, *facts.launchers) if pod.phase == "Pending"]
+    stuck = [pod.name for pod in (*snapshot.workers, *snapshot.launchers) if pod.phase == "Pending"]
     about += [("Pod", name) for name in stuck[:MOST_PODS]]
     found: list[EventView] = []
     for kind, name in about:

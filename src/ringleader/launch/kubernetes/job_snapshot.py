@@ -106,7 +106,7 @@ class JobView:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
+class JobSnapshot:
     """All that is known of one job now."""
 
     job: JobView

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ringleader.launch.kubernetes.job_diagnosis import explain
-from ringleader.launch.kubernetes.job_snapshot import Facts, State
+from ringleader.launch.kubernetes.job_snapshot import JobSnapshot, State
 
 LONGEST = 160
 """Characters of a reason in a line of progress."""
@@ -19,16 +19,16 @@ class Progress:
     key: tuple[str, ...]
 
 
-def progress(facts: Facts) -> Progress:
+def progress(snapshot: JobSnapshot) -> Progress:
     """Return where a job stands and what it waits for."""
-    state = facts.job.state
+    state = snapshot.job.state
     if state is State.RUNNING:
-        return Progress(text=f"running on {_hosts(facts)}", key=(state,))
+        return Progress(text=f"running on {_hosts(snapshot)}", key=(state,))
     if state.is_end:
         return Progress(text=state.lower(), key=(state,))
-    ready = sum(pod.is_ready for pod in facts.workers)
-    counts = f"{ready} of {facts.job.workers} workers ready" if facts.job.workers else "no workers"
-    found = explain(facts)
+    ready = sum(pod.is_ready for pod in snapshot.workers)
+    counts = f"{ready} of {snapshot.job.workers} workers ready" if snapshot.job.workers else "no workers"
+    found = explain(snapshot)
     first = found[0] if found else None
     word = {State.SUSPENDED: "suspended", State.RESTARTING: "restarting"}.get(state, "waiting")
     if state is State.SUSPENDED:
@@ -42,12 +42,12 @@ def progress(facts: Facts) -> Progress:
     )
 
 
-def is_about_to_end(facts: Facts) -> bool:
+def is_about_to_end(snapshot: JobSnapshot) -> bool:
     """Say whether all launchers have ended although the job has not: its Job tells of it a little later.
 
     A job of which this is true waits for nothing that a line of progress could name.
     """
-    launchers = facts.launchers
+    launchers = snapshot.launchers
     return bool(launchers) and all(pod.phase in ("Succeeded", "Failed") for pod in launchers)
 
 
@@ -56,9 +56,9 @@ def _steady(text: str) -> str:
     return "".join(letter for letter in text if not letter.isdigit())
 
 
-def _hosts(facts: Facts) -> str:
-    workers = facts.job.workers
-    nodes = len({pod.node for pod in facts.workers if pod.node})
+def _hosts(snapshot: JobSnapshot) -> str:
+    workers = snapshot.job.workers
+    nodes = len({pod.node for pod in snapshot.workers if pod.node})
     if not workers:
         return "the launcher"
     some = f"{workers} workers" if workers > 1 else "1 worker"

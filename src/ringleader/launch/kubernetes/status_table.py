@@ -8,7 +8,7 @@ from typing import Any
 from ringleader.kube import rfc3339
 from ringleader.kube.pod_view import PodView
 from ringleader.launch.kubernetes.job_lookup import age
-from ringleader.launch.kubernetes.job_snapshot import Facts, JobView
+from ringleader.launch.kubernetes.job_snapshot import JobSnapshot, JobView
 
 _HEADER = ("JOB", "STATE", "WORKERS", "SLOTS", "ON", "RAN", "AGE")
 
@@ -57,10 +57,10 @@ def duration(seconds: float) -> str:
     return f"{hours // 24}d{hours % 24}h" if hours % 24 else f"{hours // 24}d"
 
 
-def pod_rows(facts: Facts, *, now: float) -> list[tuple[str, ...]]:
+def pod_rows(snapshot: JobSnapshot, *, now: float) -> list[tuple[str, ...]]:
     """Return the header and a row for each Pod, the launcher first."""
     rows: list[tuple[str, ...]] = [("POD", "STATE", "RESTARTS", "NODE", "AGE")]
-    for pod in (*facts.launchers, *facts.workers):
+    for pod in (*snapshot.launchers, *snapshot.workers):
         restarts = sum(container.restarts for container in pod.containers)
         rows.append(
             (
