@@ -339,13 +339,13 @@ def test_a_signal_ends_the_builder_and_removes_the_context(place, number: signal
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--tag", "A B"), "--tag: 'A B' is no NAME:TAG"),
-        (("--tag", "a;id"), "--tag: 'a;id' is no NAME:TAG"),
-        (("--tag", "--foo"), "--tag: '--foo' is no NAME:TAG"),
-        (("--tag", f"a@sha256:{'0' * 64}"), "is no NAME:TAG"),
+        (("--tag", "A B"), "--tag: 'A B' is not NAME:TAG"),
+        (("--tag", "a;id"), "--tag: 'a;id' is not NAME:TAG"),
+        (("--tag", "--foo"), "--tag: '--foo' is not NAME:TAG"),
+        (("--tag", f"a@sha256:{'0' * 64}"), "is not NAME:TAG"),
         (("--platform", "linux arm64"), "--platform: 'linux arm64' is unknown"),
         (("--platform", "foo"), "use linux/amd64 or linux/arm64"),
-        (("--storage-driver", "--root"), "--storage-driver: '--root' is no name"),
+        (("--storage-driver", "--root"), "--storage-driver: '--root' is not a name"),
         (("--sbom", "/nonexist/x"), "--sbom: there is no directory /nonexist"),
         (("--sbom", "/tmp"), "--sbom: '/tmp' is not a file"),
         (("--sbom", ""), "--sbom: '' is not a file"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import ClassVar
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -18,32 +18,34 @@ Table = Mapping[str, tuple[str, str]]
 class LazyGroup(click.Group):
     """A group that lists its commands without importing them, so that ``--help`` is fast."""
 
-    table: ClassVar[Table]
-    """Each group has its own."""
+    def __init__(self, name: str, *, table: Table, **attributes: Any) -> None:
+        """``table``: the commands in the order in which a user meets them."""
+        super().__init__(name, **attributes)
+        self._table = table
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names in the order of the table: the order in which a user meets them."""
-        return list(self.table)
+        return list(self._table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the one command that was asked for."""
-        if cmd_name not in self.table:
+        if cmd_name not in self._table:
             return None
         with interrupts.held():
-            command = import_module(self.table[cmd_name][0]).command
+            command = import_module(self._table[cmd_name][0]).command
         assert isinstance(command, click.Command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the table of commands."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, help_) for name, (_, help_) in self.table.items()])
+            formatter.write_dl([(name, help_) for name, (_, help_) in self._table.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete the name of a command, without importing any."""
         names = [
             CompletionItem(name, help=help_)
-            for name, (_, help_) in self.table.items()
+            for name, (_, help_) in self._table.items()
             if name.startswith(incomplete)
         ]
         return [*names, *click.Command.shell_complete(self, ctx, incomplete)]

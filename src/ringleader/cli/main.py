@@ -7,7 +7,6 @@ import io
 import os
 import signal
 import sys
-from typing import ClassVar
 
 import click
 
@@ -59,20 +58,17 @@ COMMANDS: Table = {
 }
 
 
-class Commands(LazyGroup):
-    """The group of all commands."""
-
-    table: ClassVar[Table] = COMMANDS
-
-
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="ringleader")
-def ringleader() -> None:
-    """Train one script on many ranks, and say how close to linear the job is.
+ringleader = LazyGroup(
+    "ringleader",
+    table=COMMANDS,
+    help="""Train one script on many ranks, and say how close to linear the job is.
 
     Exit codes: 0 done; a failed rank's own code (128+n for a signal); 2 the request was wrong;
     3 the machine or the cluster refused.
-    """
+    """,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+click.version_option(__version__, prog_name="ringleader")(ringleader)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-import click
-
 from ringleader.cli.lazy_group import LazyGroup, Table
 
 COMMANDS: Table = {
@@ -18,12 +14,8 @@ COMMANDS: Table = {
 }
 
 
-class ImageGroup(LazyGroup):
-    """The group of what can be done with images."""
-
-    table: ClassVar[Table] = COMMANDS
-
-
-@click.group(name="image", cls=ImageGroup)
-def command() -> None:
-    """Images in which framework, CUDA, MPI, RDMA user space and sshd fit together, from a short recipe."""
+command = LazyGroup(
+    "image",
+    table=COMMANDS,
+    help="Images in which framework, CUDA, MPI, RDMA user space and sshd fit together, from a short recipe.",
+)

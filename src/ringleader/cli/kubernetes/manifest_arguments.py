@@ -6,12 +6,24 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import click
+
 from ringleader.cli.extras import needs_kubernetes
+from ringleader.cli.typed_command import Command, Options
 from ringleader.errors import Fault, RequestError
 from ringleader.text_files import read_bytes
 
 if TYPE_CHECKING:
     from ringleader.mpijob.manifest_files import Rendered
+
+
+class FilesOrCommand(Command[Options]):
+    """A command of FILEs, or with ``--image`` of a COMMAND."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Let options stand behind files too; behind a COMMAND they are its own."""
+        ctx.allow_interspersed_args = not any(word.partition("=")[0] == "--image" for word in args)
+        return super().parse_args(ctx, args)
 
 
 def read_files(files: Sequence[str], faults: list[Fault], *, converting: bool) -> tuple[Rendered, ...]:

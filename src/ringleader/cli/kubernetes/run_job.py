@@ -39,7 +39,7 @@ def run_request(on: Where, options: KubernetesOptions) -> int:
 
     cluster, follow, faults = options.cluster, options.follow, Faults()
     start_timeout = seconds(follow, faults)
-    namespace = _namespace(cluster, faults) if follow.dry_run or cluster.namespace is not None else ""
+    namespace = namespace_of(cluster, faults) if follow.dry_run or cluster.namespace is not None else ""
     request = request_of(
         options.job,
         faults=faults,
@@ -195,7 +195,8 @@ def _settings(follow: FollowOptions) -> OperatorSettings:
     return OperatorSettings(image=follow.operator_image or "", has_exec_spawn=True)
 
 
-def _namespace(cluster: ClusterOptions, faults: Faults) -> str:
+def namespace_of(cluster: ClusterOptions, faults: Faults) -> str:
+    """Return the namespace that a job would be sent to; what is wrong is added to ``faults``."""
     try:
         return namespace_without_cluster(cluster)
     except RequestError as error:

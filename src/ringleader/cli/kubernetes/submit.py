@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from ringleader.cli.kubernetes.manifest_arguments import FilesOrCommand, read_files
 from ringleader.cli.options.kubernetes_options import (
     CLUSTER_OPTIONS,
     FOLLOW_OPTIONS,
@@ -15,7 +16,7 @@ from ringleader.cli.options.kubernetes_options import (
     KubernetesOptions,
 )
 from ringleader.cli.options.option_checks import Faults
-from ringleader.cli.typed_command import Command, Option, complete_files, given, spelling
+from ringleader.cli.typed_command import Option, complete_files, given, spelling
 from ringleader.errors import Fault, RequestError
 
 if TYPE_CHECKING:
@@ -58,15 +59,6 @@ class SubmitOptions:
     on: Literal["kubernetes", "pods"] = "kubernetes"
     convert: bool = False
     kubernetes: KubernetesOptions = field(default_factory=KubernetesOptions)
-
-
-class SubmitCommand(Command[SubmitOptions]):
-    """A command of files, or of a COMMAND."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Let options stand behind files too; behind a COMMAND they are its own."""
-        ctx.allow_interspersed_args = not any(word.partition("=")[0] == "--image" for word in args)
-        return super().parse_args(ctx, args)
 
 
 def submit(options: SubmitOptions) -> int:
@@ -114,7 +106,7 @@ def _jobs_of_files(options: SubmitOptions, faults: Faults) -> tuple[tuple[MPIJob
     return found, start_timeout
 
 
-command = SubmitCommand(
+command = FilesOrCommand(
     "submit",
     options=SubmitOptions,
     run=submit,
@@ -141,8 +133,6 @@ command = SubmitCommand(
 
 def jobs_of(files: tuple[str, ...], faults: Faults, *, converting: bool) -> tuple[MPIJob, ...]:
     """Return the MPIJobs of files; what is wrong with them is added to ``faults``."""
-    from ringleader.cli.kubernetes.manifest_arguments import read_files
-
     rendered = read_files(files, faults.found, converting=converting)
     for one in rendered:
         if not one.name:

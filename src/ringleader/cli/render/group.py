@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-import click
-
 from ringleader.cli.lazy_group import LazyGroup, Table
 
 COMMANDS: Table = {
@@ -21,12 +17,8 @@ COMMANDS: Table = {
 }
 
 
-class RenderGroup(LazyGroup):
-    """The group of what can be printed."""
-
-    table: ClassVar[Table] = COMMANDS
-
-
-@click.group(name="render", cls=RenderGroup)
-def command() -> None:
-    """Print what would be sent to a cluster. Nothing is sent."""
+command = LazyGroup(
+    "render",
+    table=COMMANDS,
+    help="Print what would be sent to a cluster. Nothing is sent.",
+)

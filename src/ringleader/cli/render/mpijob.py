@@ -11,7 +11,7 @@ import click
 
 from ringleader.cli.extras import needs_kubernetes
 from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions
-from ringleader.cli.kubernetes.manifest_arguments import changes_text, read_files
+from ringleader.cli.kubernetes.manifest_arguments import FilesOrCommand, changes_text, read_files
 from ringleader.cli.options.kubernetes_options import JobOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.render.request_options import (
@@ -23,7 +23,7 @@ from ringleader.cli.render.request_options import (
     said_namespace,
     show_objects,
 )
-from ringleader.cli.typed_command import Command, Option, complete_files, given, spelling
+from ringleader.cli.typed_command import Option, complete_files, given, spelling
 from ringleader.errors import Fault, RequestError
 
 if TYPE_CHECKING:
@@ -60,21 +60,12 @@ class MpiJobOptions:
     job: JobOptions = field(default_factory=JobOptions)
 
 
-class MpiJobCommand(Command[MpiJobOptions]):
-    """A command of files, or of a COMMAND."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Let options stand behind files too; behind a COMMAND they are its own."""
-        ctx.allow_interspersed_args = not any(word.partition("=")[0] == "--image" for word in args)
-        return super().parse_args(ctx, args)
-
-
 def mpijob(options: MpiJobOptions) -> None:
     """Print the jobs."""
     show_objects(options.json, of_options(options) if options.job.image is not None else of_files(options))
 
 
-command = MpiJobCommand(
+command = FilesOrCommand(
     "mpijob",
     options=MpiJobOptions,
     run=mpijob,

@@ -9,7 +9,6 @@ import click
 
 from ringleader.cli.extras import needs_kubernetes
 from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions
-from ringleader.cli.kubernetes.connection import namespace_without_cluster
 from ringleader.cli.options.kubernetes_options import (
     CLUSTER_OPTIONS,
     FOLLOW_OPTIONS,
@@ -26,7 +25,6 @@ from ringleader.cli.render.request_options import (
     show_objects,
 )
 from ringleader.cli.typed_command import Command, Option, given, spelling
-from ringleader.errors import RequestError
 
 HELP = """Print a job as plain Pods: what run --on pods would send, without the keys.
 
@@ -95,9 +93,9 @@ def several(options: PodsOptions) -> list[dict[str, Any]]:
     """Return a job's objects in the order in which they are sent. Remarks go to standard error."""
     with needs_kubernetes():
         from ringleader.cli.kubernetes.job_from_options import job_of
-        from ringleader.cli.kubernetes.run_job import check_operatorless, objects, tell
+        from ringleader.cli.kubernetes.run_job import check_operatorless, namespace_of, objects, tell
     faults = Faults()
-    namespace = _namespace(options.cluster, faults)
+    namespace = namespace_of(options.cluster, faults)
     request = request_of_options(options.job, namespace=namespace, faults=faults)
     job = job_of(request, faults)
     follow = FollowOptions(operator_image=options.operator_image)
@@ -121,11 +119,3 @@ def single(options: PodsOptions) -> list[dict[str, Any]]:
     job_of(request, faults)
     tell(request)
     return [*claim_templates(request), single_pod(request)]
-
-
-def _namespace(cluster: ClusterOptions, faults: Faults) -> str:
-    try:
-        return namespace_without_cluster(cluster)
-    except RequestError as error:
-        faults.found += error.faults
-        return ""
