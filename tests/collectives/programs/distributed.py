@@ -269,12 +269,12 @@ def a_peer_dies():
     context = context_of(deadline=20.0)
     process_group = open_gloo(context.mpi_calls, context.peer_wait, one_host=True, timeout=20.0)
     flat = torch.ones(1 << 20)
-    process_group.reduce(flat, ReduceOp.SUM)
+    process_group.allreduce(flat, ReduceOp.SUM)
     assert flat[0].item() == SIZE
     if RANK == SIZE - 1:
         os.kill(os.getpid(), signal.SIGKILL)
     try:
-        process_group.reduce(flat, ReduceOp.SUM)
+        process_group.allreduce(flat, ReduceOp.SUM)
     except HorovodInternalError as error:
         print(f"rank {RANK} got: {error}", flush=True)
     os._exit(7)

@@ -132,7 +132,7 @@ class DistributedTransport:
             return
         sent, received = [width * rows for rows in splits], [width * rows for rows in work.received]
         own = kernels.part(kernels.flat(work.array), 0, sum(sent))
-        self._group.swap(kernels.flat(work.out), own, received, sent)
+        self._group.alltoall(kernels.flat(work.out), own, received, sent)
 
     def _reducescatter(self, work: Work) -> None:
         signature, kernels, size, me = (
@@ -154,12 +154,12 @@ class DistributedTransport:
         width = math.prod(signature.shape[1:])
         counts = [count * width for count in rows]
         even = op is ReduceOp.SUM and len(set(rows)) == 1 and out.dtype in NATIVE
-        if even and self._group.scatters:
-            self._group.scatter_sum(out, own)
+        if even and self._group.has_reduce_scatter:
+            self._group.reduce_scatter(out, own)
             if factor != 1.0:
                 kernels.scale(out, factor)
         else:
-            self._swap_and_reduce(out, own, counts, op, factor)
+            self._alltoall_and_reduce(out, own, counts, op, factor)
 
     def _gradients(self, work: Work) -> None:
         self.exchange(work.array, work.signature.op, work.signature.postscale)
@@ -190,26 +190,26 @@ class DistributedTransport:
         if flat.dtype == torch.bool:
             # Bytes of 0 and 1: "or" is their maximum and "and" their minimum.
             either = op in (ReduceOp.SUM, ReduceOp.MAX)
-            self._group.reduce(flat.view(torch.uint8), ReduceOp.MAX if either else ReduceOp.MIN)
+            self._group.allreduce(flat.view(torch.uint8), ReduceOp.MAX if either else ReduceOp.MIN)
         elif flat.dtype in NATIVE:
-            self._group.reduce(flat, op)
+            self._group.allreduce(flat, op)
         else:
             size, me = self._mpi_calls.size, self._mpi_calls.rank
             edges = [flat.numel() * rank // size for rank in range(size + 1)]
             counts = [edges[rank + 1] - edges[rank] for rank in range(size)]
             total = torch.empty_like(flat[edges[me] : edges[me + 1]])
-            self._swap_and_reduce(total, flat, counts, op, 1.0)
+            self._alltoall_and_reduce(total, flat, counts, op, 1.0)
             self._gather(flat, total, counts)
         if factor != 1.0:
             self._kernels.scale(flat, factor)
 
-    def _swap_and_reduce(
+    def _alltoall_and_reduce(
         self, out: torch.Tensor, own: torch.Tensor, counts: Sequence[int], op: ReduceOp, factor: float
     ) -> None:
         """Reduce this rank's part of everybody's tensor into ``out``; ``counts`` are elements per rank."""
         size, mine = self._mpi_calls.size, counts[self._mpi_calls.rank]
         parts = torch.empty(size * mine, dtype=own.dtype, device=own.device)
-        self._group.swap(parts, own, [mine] * size, counts)
+        self._group.alltoall(parts, own, [mine] * size, counts)
         if mine:
             self._kernels.reduce(out, list(parts.view(size, mine)), op, factor)
 
@@ -218,7 +218,7 @@ class DistributedTransport:
         if sum(counts) == 0:
             return
         if len(set(counts)) == 1:
-            self._group.gather(out, own)
+            self._group.allgather(out, own)
             return
         parts = list(torch.split(out, list(counts)))
         parts[self._mpi_calls.rank].copy_(own)

@@ -57,8 +57,8 @@ class ProcessGroup:
         """Kept as long as the group, because NCCL goes on to use it."""
         self._peer_wait = peer_wait
         self._on_host = backend == "gloo"
-        self.scatters = backend == "nccl"
-        """Whether `scatter_sum` may be used. Gloo's moves twice the bytes and has no end that can be seen."""
+        self.has_reduce_scatter = backend == "nccl"
+        """Whether `reduce_scatter` may be used. Gloo's moves twice the bytes and its end cannot be seen."""
         ops = distributed_c10d.ReduceOp
         self._ops: dict[ReduceOp, Any] = {
             ReduceOp.SUM: ops.SUM,
@@ -67,7 +67,7 @@ class ProcessGroup:
             ReduceOp.PRODUCT: ops.PRODUCT,
         }
 
-    def reduce(self, flat: torch.Tensor, op: ReduceOp) -> None:
+    def allreduce(self, flat: torch.Tensor, op: ReduceOp) -> None:
         """Reduce a 1-D tensor of a `NATIVE` type over all ranks in place."""
         options = self._c10d.AllreduceOptions()
         options.reduceOp = self._ops[op]
@@ -83,11 +83,11 @@ class ProcessGroup:
                 works.append(self._begin("broadcast", [as_bytes(flat)], options))
         self._finish(works)
 
-    def gather(self, out: torch.Tensor, own: torch.Tensor) -> None:
+    def allgather(self, out: torch.Tensor, own: torch.Tensor) -> None:
         """Bring the equally long 1-D tensors of all ranks into ``out``, in rank order."""
         self._finish([self._begin("_allgather_base", as_bytes(out), as_bytes(own))])
 
-    def swap(
+    def alltoall(
         self, out: torch.Tensor, own: torch.Tensor, received: Sequence[int], sent: Sequence[int]
     ) -> None:
         """Give every rank its part of the 1-D ``own``; counts are elements per rank."""
@@ -95,7 +95,7 @@ class ProcessGroup:
         receive, send = [size * count for count in received], [size * count for count in sent]
         self._finish([self._begin("alltoall_base", as_bytes(out), as_bytes(own), receive, send)])
 
-    def scatter_sum(self, out: torch.Tensor, own: torch.Tensor) -> None:
+    def reduce_scatter(self, out: torch.Tensor, own: torch.Tensor) -> None:
         """Sum the 1-D ``own`` of a `NATIVE` type and leave this rank's equal part of the sum in ``out``."""
         self._finish([self._begin("_reduce_scatter_base", out, own)])
 

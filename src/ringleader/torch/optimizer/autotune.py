@@ -86,7 +86,7 @@ class Autotune:
         if self._sizes.agree(seconds):
             self._tables = self._neighbours(name)
             if self._tables is None or len(self._tables.candidates) == 1:
-                self._say("" if self.table is None else self.table.describe())
+                self._tell_choice("" if self.table is None else self.table.describe())
         return self.cap_bytes != used
 
     def _neighbours(self, name: str) -> Trials[AlgorithmTable] | None:
@@ -107,7 +107,7 @@ class Autotune:
         following = refined(tables) if last else tables.current
         self.engine.adopt(following.as_list())
         if last:
-            self._say(describe_table(tables))
+            self._tell_choice(describe_table(tables))
         return True
 
     def _mean(self, seconds: float, name: str) -> float | None:
@@ -117,7 +117,7 @@ class Autotune:
         size = self.engine.ranks.size
         return total / size if present == size else None
 
-    def _say(self, arrays: str) -> None:
+    def _tell_choice(self, arrays: str) -> None:
         self.end()
         if self.engine.ranks.rank == 0:
             more = f"; arrays: {arrays}" if arrays else ""
@@ -128,12 +128,12 @@ class Autotune:
 def autotune(
     engine: Engine, cap_bytes: int | None, environ: Mapping[str, str] = os.environ
 ) -> Autotune | None:
-    """Return the trials for an optimizer, None where nobody asked for them.
+    """Return the trials for an optimizer, None where autotuning is off.
 
     ``cap_bytes`` is the bucket size that the script wants, None where that is to be tried too.
     ``RINGLEADER_AUTOTUNE`` or ``HOROVOD_AUTOTUNE`` must be set equally on all ranks, as the launcher does.
     """
-    asked = environ.get("RINGLEADER_AUTOTUNE") or environ.get("HOROVOD_AUTOTUNE") or ""
-    if asked.lower() not in ("1", "true", "yes", "on") or engine.ranks.size == 1:
+    wanted = environ.get("RINGLEADER_AUTOTUNE") or environ.get("HOROVOD_AUTOTUNE") or ""
+    if wanted.lower() not in ("1", "true", "yes", "on") or engine.ranks.size == 1:
         return None
     return Autotune(engine, CANDIDATES if cap_bytes is None else (cap_bytes,))
