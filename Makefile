@@ -17,7 +17,7 @@ STAGE := scripts/stage
 export OMP_NUM_THREADS ?= 1
 
 .PHONY: help setup system demo needs test test-all test-quick test-images lint types imports unit mpi collectives lab \
-	line-checks line-unit line-ranks line-hosts line-long-ranks line-long-hosts \
+	line-checks line-unit line-ranks line-hosts line-long-ranks line-long-hosts line-campaigns \
 	bench bench-controller campaign-inputs campaign-faults clean
 
 help:  ## this list
@@ -62,6 +62,7 @@ test-all: needs  ## `make test`, then the long campaigns: about 40 minutes more
 	@$(BESIDE) line-checks line-unit
 	@$(BESIDE) line-ranks line-hosts
 	@$(BESIDE) line-long-ranks line-long-hosts
+	@$(MAKE) --no-print-directory line-campaigns
 	@$(STAGE) --summary
 
 test-quick: setup  ## what you run all day: lint, types, imports, and every test that starts nothing
@@ -106,6 +107,9 @@ line-long-hosts:
 	@$(STAGE) long-images $(PYTEST) $(LONG) tests/images
 	@$(STAGE) long-kube $(PYTEST) $(LONG) tests/kube tests/controller tests/ssh
 	@$(STAGE) long-lab $(PYTEST) $(LONG) tests/lab tests/report
+
+# Alone: how soon a broken job ends is judged here.
+line-campaigns:
 	@$(STAGE) campaign-inputs $(BIN)/python tests/campaigns/bad_input.py --sample 150
 	@$(STAGE) campaign-faults $(BIN)/python tests/campaigns/faults.py --trials 40
 
