@@ -45,8 +45,8 @@ Modern recipes have the blocks `python`, `ringleader` and `account` with their d
 
 ## Order
 
-A recipe's order does not matter: blocks take effect in the order of this page. Each has a build half, done in a stage of its own that does not reach
-the image, and a run-time half. Packages of pip go into the virtual environment `/opt/venv` in the build half, which is copied whole; historical images
+A recipe's order does not matter: blocks take effect in the order of this page. Each has steps of a build stage, which does not reach
+the image, and steps of the image itself. Packages of pip go into the virtual environment `/opt/venv` in the build stage, which is copied whole; historical images
 install them into the system's Python. All Debian packages of a stage are one call of apt-get.
 
 ## What every modern image is

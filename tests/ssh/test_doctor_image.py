@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ringleader.doctor import two_rank_test
-from ringleader.doctor.import_checks import Asker
+from ringleader.doctor.import_checks import ImportChecks
 from ringleader.doctor.two_rank_program import expected
 
 ORDER = (
@@ -79,12 +79,12 @@ def test_wrong_requests(workplace, words: tuple[str, ...], text: str) -> None:
 
 
 @pytest.fixture
-def asker(workplace) -> Asker:
-    return Asker(environ=workplace.environ, end=time.monotonic() + 170)
+def checks(workplace) -> ImportChecks:
+    return ImportChecks(environ=workplace.environ, end=time.monotonic() + 170)
 
 
-def test_nothing_of_the_sshd_is_left(asker: Asker, workplace) -> None:
-    found = two_rank_test.tried(asker, own_config=False)
+def test_nothing_of_the_sshd_is_left(checks: ImportChecks, workplace) -> None:
+    found = two_rank_test.run(checks, own_config=False)
     assert (found.start_error, found.login_error, found.ranks_error) == ("", "", "")
     assert found.over == "ssh"
     assert found.ranks["size"] == 2
@@ -94,8 +94,8 @@ def test_nothing_of_the_sshd_is_left(asker: Asker, workplace) -> None:
 def test_without_sshd_the_ranks_start_here(workplace, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
-    asker = Asker(environ={**workplace.environ, "PATH": str(empty)}, end=time.monotonic() + 170)
-    found = two_rank_test.tried(asker, own_config=False, places=str(empty))
+    checks = ImportChecks(environ={**workplace.environ, "PATH": str(empty)}, end=time.monotonic() + 170)
+    found = two_rank_test.run(checks, own_config=False, places=str(empty))
     assert (found.sshd, found.over, found.ranks_error) == ("", "local", "")
     assert found.ranks["size"] == 2
 
@@ -105,7 +105,7 @@ def test_an_sshd_that_does_not_start_says_why(workplace, tmp_path: Path) -> None
     sshd.write_text("#!/bin/sh\necho 'Missing privilege separation directory: /run/sshd' >&2\nexit 255\n")
     sshd.chmod(0o755)
     environ = {**workplace.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    found = two_rank_test.tried(Asker(environ=environ, end=time.monotonic() + 170), own_config=False)
+    found = two_rank_test.run(ImportChecks(environ=environ, end=time.monotonic() + 170), own_config=False)
     assert "sshd ended with 255; Missing privilege separation directory" in found.start_error
     assert (found.over, found.ranks_error) == ("local", "")
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ringleader.doctor import LEVELS, document_of
-from ringleader.doctor.image_facts import Account, Facts, Key, Launcher, Library, Missing, Module, Session
+from ringleader.doctor.image_facts import Account, Facts, Key, Launcher, Library, Missing, Module, TwoRankTest
 from ringleader.doctor.software_findings import judge, same_version
 from ringleader.finding import Level, has_fault
 
@@ -50,7 +50,7 @@ GOOD = Facts(
     looked_at=12,
     account=Account(uid=1000, name="trainer", home="/home/trainer"),
     apt_hosts=("deb.debian.org",),
-    session=Session(
+    two_ranks=TwoRankTest(
         sshd="/usr/sbin/sshd",
         version="OpenSSH_9.2p1",
         config="/etc/ssh/sshd_config",
@@ -210,7 +210,7 @@ def test_findings_are_plain_values() -> None:
             "",
         ),
         (
-            replace(GOOD, session=replace(GOOD.session, ranks={**RANKS, "memlock": 65536})),
+            replace(GOOD, two_ranks=replace(GOOD.two_ranks, ranks={**RANKS, "memlock": 65536})),
             "memlock",
             "WARN",
             "in a rank over ssh",
@@ -254,29 +254,29 @@ def test_findings_are_plain_values() -> None:
         (replace(GOOD, apt_hosts=("mirror.example.org",)), "apt", "WARN", "mirror.example.org"),
         (replace(GOOD, apt_hosts=("notdebian.org",)), "apt", "WARN", "notdebian.org"),
         (replace(GOOD, apt_hosts=()), "apt", "SKIP", ""),
-        (replace(GOOD, session=Session(over="local", ranks=RANKS)), "sshd", "FAIL", "not installed"),
+        (replace(GOOD, two_ranks=TwoRankTest(over="local", ranks=RANKS)), "sshd", "FAIL", "not installed"),
         (
-            replace(without(GOOD, "sshd"), session=Session(over="local", ranks=RANKS)),
+            replace(without(GOOD, "sshd"), two_ranks=TwoRankTest(over="local", ranks=RANKS)),
             "sshd",
             "SKIP",
             "not installed",
         ),
         (
             replace(
-                GOOD, session=replace(GOOD.session, start_error="Missing privilege separation directory")
+                GOOD, two_ranks=replace(GOOD.two_ranks, start_error="Missing privilege separation directory")
             ),
             "sshd",
             "FAIL",
             "does not start with /etc/ssh/sshd_config",
         ),
         (
-            replace(without(GOOD, "sshd"), session=replace(GOOD.session, start_error="x")),
+            replace(without(GOOD, "sshd"), two_ranks=replace(GOOD.two_ranks, start_error="x")),
             "sshd",
             "WARN",
             "does not start",
         ),
         (
-            replace(GOOD, session=replace(GOOD.session, login_error="account is locked")),
+            replace(GOOD, two_ranks=replace(GOOD.two_ranks, login_error="account is locked")),
             "login",
             "FAIL",
             "locked",
@@ -285,26 +285,26 @@ def test_findings_are_plain_values() -> None:
             replace(
                 GOOD,
                 account=Account(uid=0, name="root", home="/root"),
-                session=replace(GOOD.session, login_error="not listed in AllowUsers"),
+                two_ranks=replace(GOOD.two_ranks, login_error="not listed in AllowUsers"),
             ),
             "login",
             "WARN",
             "only trainer is",
         ),
         (
-            replace(GOOD, session=replace(GOOD.session, ranks={}, ranks_error="it ended with 3")),
+            replace(GOOD, two_ranks=replace(GOOD.two_ranks, ranks={}, ranks_error="it ended with 3")),
             "ranks",
             "FAIL",
             "it ended with 3",
         ),
         (
-            replace(GOOD, session=replace(GOOD.session, ranks={**RANKS, "size": 1})),
+            replace(GOOD, two_ranks=replace(GOOD.two_ranks, ranks={**RANKS, "size": 1})),
             "ranks",
             "FAIL",
             "1 ranks",
         ),
         (
-            replace(GOOD, session=replace(GOOD.session, over="local")),
+            replace(GOOD, two_ranks=replace(GOOD.two_ranks, over="local")),
             "ranks",
             "PASS",
             "locally, without sshd",
@@ -325,11 +325,11 @@ def test_a_key_in_a_historical_image_is_said_and_no_fault() -> None:
 
 
 def test_hints_name_what_helps() -> None:
-    locked = replace(GOOD, session=replace(GOOD.session, login_error="because account is locked"))
+    locked = replace(GOOD, two_ranks=replace(GOOD.two_ranks, login_error="because account is locked"))
     assert "usermod -p '*'" in finding(locked, "login").hint
-    nobody = replace(GOOD, session=replace(GOOD.session, start_error="no privilege separation user"))
+    nobody = replace(GOOD, two_ranks=replace(GOOD.two_ranks, start_error="no privilege separation user"))
     assert "/run/sshd" in finding(nobody, "sshd").hint
-    unknown = replace(GOOD, session=replace(GOOD.session, start_error="No user exists for uid 7"))
+    unknown = replace(GOOD, two_ranks=replace(GOOD.two_ranks, start_error="No user exists for uid 7"))
     assert "/etc/passwd" in finding(unknown, "sshd").hint
 
 

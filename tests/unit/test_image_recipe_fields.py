@@ -19,9 +19,8 @@ from ringleader.images.blocks import KINDS
 from ringleader.images.blocks.block import Block
 from ringleader.images.instructions import Env, Image
 from ringleader.images.recipe import Recipe
-from ringleader.images.recipe_fields import Sort
+from ringleader.images.recipe_fields import Sort, is_needed
 from ringleader.images.recipe_parser import key_of
-from ringleader.images.values import is_needed
 
 pytestmark = pytest.mark.process
 

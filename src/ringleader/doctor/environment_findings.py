@@ -58,10 +58,10 @@ def _account(facts: Facts) -> Iterator[Finding]:
 def _memlock(facts: Facts) -> Finding:
     soft = facts.account.memlock_soft
     limit = "unlimited" if soft < 0 else f"{soft / 2**20:.0f} MiB"
-    in_rank = facts.session.ranks.get("memlock")
+    in_rank = facts.two_ranks.ranks.get("memlock")
     where = (
         f"; in a rank over ssh {'unlimited' if in_rank == -1 else f'{in_rank / 2**20:.0f} MiB'}"
-        if (isinstance(in_rank, int) and in_rank != soft and facts.session.over == "ssh")
+        if (isinstance(in_rank, int) and in_rank != soft and facts.two_ranks.over == "ssh")
         else ""
     )
     what = f"{limit} may be locked{where}"
@@ -119,7 +119,7 @@ def _apt(facts: Facts) -> Finding:
 
 
 def _sshd(facts: Facts) -> Iterator[Finding]:
-    found, claimed = facts.session, facts.block("sshd") is not None
+    found, claimed = facts.two_ranks, facts.block("sshd") is not None
     worse = fault if claimed else warning
     if not found.sshd:
         yield (
@@ -168,7 +168,7 @@ def _login_hint(error: str) -> str:
 
 
 def _ranks(facts: Facts) -> Finding:
-    found = facts.session
+    found = facts.two_ranks
     if not facts.mpi.family:
         return skipped("ranks", "there is no MPI to start them")
     where = "from a session of that sshd" if found.over == "ssh" else "locally, without sshd"

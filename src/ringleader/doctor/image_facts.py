@@ -80,8 +80,8 @@ class Account:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Session:
-    """What was tried with sshd, and the two ranks."""
+class TwoRankTest:
+    """What came of sshd, and of the two ranks."""
 
     sshd: str = ""
     """Path of the program; empty: there is none."""
@@ -124,7 +124,7 @@ class Facts:
     """Settings of pip that name an index: ``/etc/pip.conf: index-url = …``, credentials removed."""
     apt_hosts: tuple[str, ...] = ()
     """Hosts that apt asks."""
-    session: Session = Session()
+    two_ranks: TwoRankTest = TwoRankTest()
 
     def module(self, name: str) -> Module:
         """Return a module by its name."""

@@ -13,7 +13,7 @@ from typing import Any
 from ringleader import __version__
 from ringleader.doctor import import_checks, leftover_secrets, shared_libraries, two_rank_test
 from ringleader.doctor.image_facts import Facts
-from ringleader.doctor.import_checks import Asker
+from ringleader.doctor.import_checks import ImportChecks
 from ringleader.images.image_record import PLACE
 
 LDD_SECONDS = 120.0
@@ -30,18 +30,18 @@ def collect(
 
     ``seconds``: what all of it may take together; what comes after that time gets a second each.
     """
-    asker = Asker(environ=environ, end=time.monotonic() + seconds)
+    checks = ImportChecks(environ=environ, end=time.monotonic() + seconds)
     claims, manifest_error = read_manifest(manifest)
     modules = []
     for name in import_checks.DISTRIBUTIONS:
         progress(f"loading {name}")
-        modules.append(asker.module(name))
+        modules.append(checks.module(name))
     progress("loading libraries")
-    libraries = tuple(asker.library(name) for name in (*import_checks.LIBRARIES, *import_checks.DRIVER))
-    mpi = asker.mpi()
+    libraries = tuple(checks.library(name) for name in (*import_checks.LIBRARIES, *import_checks.DRIVER))
+    mpi = checks.mpi()
     paths = shared_libraries.files(mpi.library)
     progress(f"asking ldd about {len(paths)} libraries")
-    missing, ldd_error = shared_libraries.missing(paths, environ=environ, seconds=asker.left(LDD_SECONDS))
+    missing, ldd_error = shared_libraries.missing(paths, environ=environ, seconds=checks.left(LDD_SECONDS))
     account = leftover_secrets.account()
     progress("starting sshd and two ranks")
     wanted = claims is not None and "sshd" in claims.get("blocks", {})
@@ -63,7 +63,7 @@ def collect(
         keys=leftover_secrets.keys(),
         pip_sources=leftover_secrets.pip_sources(environ, account.home),
         apt_hosts=leftover_secrets.apt_hosts(),
-        session=two_rank_test.tried(asker, own_config=wanted),
+        two_ranks=two_rank_test.run(checks, own_config=wanted),
     )
 
 

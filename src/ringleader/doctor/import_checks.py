@@ -26,7 +26,7 @@ LIBRARY_SECONDS = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asker:
+class ImportChecks:
     """Asks until its time is over."""
 
     environ: Mapping[str, str]

@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ringleader.doctor.image_facts import Session
-from ringleader.doctor.import_checks import Asker
+from ringleader.doctor.image_facts import TwoRankTest
+from ringleader.doctor.import_checks import ImportChecks
 from ringleader.doctor.two_rank_program import MARK
 from ringleader.images.builders import Answer, answer
 from ringleader.ranks import parent_death, process_tree, temporary_directory
@@ -42,55 +42,55 @@ class Server:
     process: subprocess.Popen[bytes]
 
 
-def tried(asker: Asker, *, own_config: bool, places: str = PLACES) -> Session:
+def run(checks: ImportChecks, *, own_config: bool, places: str = PLACES) -> TwoRankTest:
     """Try it all and say how far it went. ``own_config``: sshd is to run with the image's configuration.
     ``places``: where it is looked for besides PATH.
 
     Without sshd, or where it does not let us in, the ranks start locally. Nothing is left behind.
     """
-    path = f"{asker.environ.get('PATH', os.defpath)}:{places}"
+    path = f"{checks.environ.get('PATH', os.defpath)}:{places}"
     sshd = shutil.which("sshd", path=path)
     if sshd is None:
-        return _with_ranks(Session(), asker, None)
+        return _with_ranks(TwoRankTest(), checks, None)
     config = str(IMAGE_CONFIG) if own_config and IMAGE_CONFIG.is_file() else ""
-    found = Session(sshd=sshd, version=_version(asker), config=config)
+    found = TwoRankTest(sshd=sshd, version=_version(checks), config=config)
     client = shutil.which("ssh", path=path)
     if client is None:
-        return _with_ranks(replace(found, login_error="there is no ssh client here"), asker, None)
+        return _with_ranks(replace(found, login_error="there is no ssh client here"), checks, None)
     with ExitStack() as stack:
         try:
             directory = stack.enter_context(temporary_directory.directory("doctor"))
         except OSError as error:
-            return _with_ranks(replace(found, start_error=f"no place for its keys: {error}"), asker, None)
-        return _logged_in(found, client, directory, asker)
+            return _with_ranks(replace(found, start_error=f"no place for its keys: {error}"), checks, None)
+        return _logged_in(found, client, directory, checks)
 
 
-def _logged_in(found: Session, client: str, directory: Path, asker: Asker) -> Session:
+def _logged_in(found: TwoRankTest, client: str, directory: Path, checks: ImportChecks) -> TwoRankTest:
     """Start the sshd, log in, and start ranks through it."""
     sshd, config = found.sshd, found.config
     try:
-        _keys(directory, asker)
-        with _listening(sshd, config, directory, asker) as server:
+        _keys(directory, checks)
+        with _listening(sshd, config, directory, checks) as server:
             argv = _client(client, server)
-            said = answer((*argv, "true"), environ=asker.environ, seconds=asker.left(LOGIN_SECONDS))
+            said = answer((*argv, "true"), environ=checks.environ, seconds=checks.left(LOGIN_SECONDS))
             if said.code != 0:
                 why = _why(said, LOGIN_SECONDS)
                 found = replace(found, login_error=_joined(why, _log(directory)))
-            return _with_ranks(found, asker, argv if said.code == 0 else None)
+            return _with_ranks(found, checks, argv if said.code == 0 else None)
     except _NotStartedError as error:
-        return _with_ranks(replace(found, start_error=str(error)), asker, None)
+        return _with_ranks(replace(found, start_error=str(error)), checks, None)
 
 
 class _NotStartedError(Exception):
     """The sshd does not run; the words say why."""
 
 
-def _version(asker: Asker) -> str:
-    said = answer(("ssh", "-V"), environ=asker.environ, seconds=asker.left(10.0))
+def _version(checks: ImportChecks) -> str:
+    said = answer(("ssh", "-V"), environ=checks.environ, seconds=checks.left(10.0))
     return said.words.partition(",")[0] if said.code == 0 else ""
 
 
-def _keys(directory: Path, asker: Asker) -> None:
+def _keys(directory: Path, checks: ImportChecks) -> None:
     for name in ("host", "user"):
         argv = (
             "ssh-keygen",
@@ -104,14 +104,14 @@ def _keys(directory: Path, asker: Asker) -> None:
             "-f",
             str(directory / name),
         )
-        said = answer(argv, environ=asker.environ, seconds=asker.left(30.0))
+        said = answer(argv, environ=checks.environ, seconds=checks.left(30.0))
         if said.code != 0:
             raise _NotStartedError(f"ssh-keygen makes no key: {_why(said, 30.0)}")
     shutil.copy(directory / "user.pub", directory / "authorized_keys")
 
 
 @contextmanager
-def _listening(sshd: str, config: str, directory: Path, asker: Asker) -> Iterator[Server]:
+def _listening(sshd: str, config: str, directory: Path, checks: ImportChecks) -> Iterator[Server]:
     """Start an sshd; end it with everything that it started."""
     if os.geteuid() == 0:
         with suppress(OSError):
@@ -119,7 +119,7 @@ def _listening(sshd: str, config: str, directory: Path, asker: Asker) -> Iterato
     server = None
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            server = _start(sshd, config, directory, asker)
+            server = _start(sshd, config, directory, checks)
             break
         except _NotStartedError as error:
             if attempt == ATTEMPTS or "in use" not in str(error):
@@ -131,7 +131,7 @@ def _listening(sshd: str, config: str, directory: Path, asker: Asker) -> Iterato
         _end(server.process)
 
 
-def _start(sshd: str, config: str, directory: Path, asker: Asker) -> Server:
+def _start(sshd: str, config: str, directory: Path, checks: ImportChecks) -> Server:
     port = _free_port()
     own = directory / "sshd_config"
     own.write_text("UsePAM no\nPermitRootLogin prohibit-password\n", encoding="utf-8")
@@ -154,10 +154,10 @@ def _start(sshd: str, config: str, directory: Path, asker: Asker) -> Server:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env=dict(asker.environ),
+            env=dict(checks.environ),
             start_new_session=True,
         )
-    end = time.monotonic() + asker.left(START_SECONDS)
+    end = time.monotonic() + checks.left(START_SECONDS)
     while f"port {port}" not in (said := (directory / "log").read_text(errors="replace")):
         if process.poll() is not None or time.monotonic() > end:
             _end(process)
@@ -211,14 +211,14 @@ def _user() -> str:
         return str(os.getuid())
 
 
-def _with_ranks(found: Session, asker: Asker, ssh: tuple[str, ...] | None) -> Session:
+def _with_ranks(found: TwoRankTest, checks: ImportChecks, ssh: tuple[str, ...] | None) -> TwoRankTest:
     """Start two ranks: from a session of the sshd, else from here."""
-    seconds = asker.left(RANKS_SECONDS)
+    seconds = checks.left(RANKS_SECONDS)
     options = ("-n", "2", "--oversubscribe", "--share-gpus", "--no-prefix", "--timeout", f"{seconds:.0f}")
     program = (sys.executable, "-m", "ringleader.doctor.two_rank_program")
     run = (sys.executable, "-m", "ringleader", "run", *options, *program)
     argv = run if ssh is None else (*ssh, shlex.join(run))
-    said = answer(argv, environ=asker.environ, seconds=seconds + 15)
+    said = answer(argv, environ=checks.environ, seconds=seconds + 15)
     ranks: Mapping[str, Any] = {}
     for line in said.out.splitlines():
         if line.startswith(MARK):

@@ -56,7 +56,7 @@ class Recipe:
     base_like: str = text(REFERENCE)
     """The base of the tables that ``base`` resembles, where its name does not tell: ``debian:12``."""
     build_base: str = text(REFERENCE)
-    """The image in which the build half is done; empty: ``base``."""
+    """The image in which the build stage is done; empty: ``base``."""
     gpus: tuple[str, ...] = texts(GPU)
     """GPUs that the image must run on, as the tables name them: ``h100``. Only checked."""
     driver: str = text(VERSION)

@@ -14,8 +14,8 @@ from ringleader.images.base_image import base_faults
 from ringleader.images.blocks import KINDS, conflicts
 from ringleader.images.mirrors import names as sets_of_mirrors
 from ringleader.images.recipe import Mirrors, Recipe
+from ringleader.images.recipe_fields import UnfitError, is_needed, shown, typed, value_of
 from ringleader.images.toml_lines import Lines
-from ringleader.images.values import UnfitError, is_needed, shown, typed, value_of
 
 DEFAULT_BLOCKS = ("python", "ringleader", "account")
 """What every modern image has, with defaults where a recipe does not say otherwise."""

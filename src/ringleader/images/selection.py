@@ -23,7 +23,7 @@ class Selection:
     tensorflow: str = ""
     tensorflow_gpu: bool = True
     tensorflow_compiled: bool = False
-    """True: from source, in the build half."""
+    """True: from source, in the build stage."""
     bazel: str = ""
     """What it is compiled with then."""
     mxnet: str = ""

@@ -64,7 +64,7 @@ class Nccl(Block):
     dev: bool = False
     """With headers, in the image too."""
     tests: bool = False
-    """With nccl-tests, built in the build half."""
+    """With nccl-tests, built in the build stage."""
     sha256: str = text(SHA256)
     """Of the release, for a version that the tables lack; only for ``build``."""
 

@@ -23,7 +23,7 @@ class Packages(Block):
 
     apt: tuple[str, ...] = texts(APT)
     build_apt: tuple[str, ...] = texts(APT)
-    """Only for the build half: compilers and headers that packages of pip need."""
+    """Only for the build stage: compilers and headers that packages of pip need."""
     pip: tuple[str, ...] = texts(REQUIREMENT)
     conda: tuple[str, ...] = texts(NAME)
     """Only where ``python.source`` is ``conda``."""

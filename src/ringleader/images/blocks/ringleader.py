@@ -27,7 +27,7 @@ EXTRAS = {
     "kubernetes": ("aiohttp>=3.11,<4", "cryptography>=44", "prometheus-client>=0.21,<1", "pyyaml>=6,<7"),
 }
 WHEELS = "/opt/build/"
-"""Where the wheel lies in the build half while pip reads it."""
+"""Where the wheel lies in the build stage while pip reads it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The block ``tensorflow-source``: TensorFlow 1 compiled in the build half, its wheel handed to the image."""
+"""The block ``tensorflow-source``: TensorFlow 1 compiled in the build stage, its wheel for the image."""
 
 from __future__ import annotations
 

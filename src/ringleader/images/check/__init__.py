@@ -7,14 +7,13 @@ from dataclasses import replace
 from ringleader.finding import Finding, Level
 from ringleader.images.base_image import find_cuda_image
 from ringleader.images.blocks import unverified
-from ringleader.images.check.base_image import systems
-from ringleader.images.check.building import building
+from ringleader.images.check.base_image import base_image, build_base
 from ringleader.images.check.frameworks import frameworks
 from ringleader.images.check.gpus import gpus
-from ringleader.images.check.hardening import history
+from ringleader.images.check.hardening import hardening
 from ringleader.images.check.horovod import horovod
-from ringleader.images.check.known_versions import exists
-from ringleader.images.check.network import transport
+from ringleader.images.check.known_versions import known_versions
+from ringleader.images.check.network import network
 from ringleader.images.check.secrets import secrets
 from ringleader.images.check.suggestions import BAD, nearest
 from ringleader.images.check.version_lookup import VersionLookup
@@ -25,7 +24,7 @@ from ringleader.images.tables import Tables
 
 __all__ = ["BAD", "NOTHING_NEAR", "Finding", "Level", "Selection", "check", "clashes", "selection_of"]
 
-RULES = (exists, frameworks, horovod, gpus, transport, systems, building, secrets, history)
+RULES = (*(known_versions, frameworks, horovod, gpus, network, base_image, build_base, secrets, hardening),)
 ORDER = tuple(Level)
 NOTHING_NEAR = (
     "nothing near fits all of this: an image for each part of it, or `image solve` with fewer constraints"
@@ -68,7 +67,7 @@ def check(selection: Selection, tables: Tables) -> tuple[Finding, ...]:
 
 
 def clashes(selection: Selection, tables: Tables) -> list[Finding]:
-    """Return what does not fit, without looking for what would: the quick half of ``check``."""
+    """Return what does not fit, without looking for what would: the quick part of ``check``."""
     return _found(VersionLookup(selection, tables))
 
 

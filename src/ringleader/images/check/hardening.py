@@ -11,7 +11,7 @@ UNPRIVILEGED = 1024
 """The first port that needs no privilege, unless net.ipv4.ip_unprivileged_port_start says less."""
 
 
-def history(lookup: VersionLookup) -> Iterator[Finding]:
+def hardening(lookup: VersionLookup) -> Iterator[Finding]:
     """Yield a historical image's exemptions; for others what of the hardening is left to the recipe."""
     choice = lookup.selection
     if not choice.historical:

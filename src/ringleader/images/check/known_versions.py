@@ -9,7 +9,7 @@ from ringleader.images.check.version_lookup import VersionLookup
 from ringleader.images.tables.version_order import matches, nearest, newest, series
 
 
-def exists(lookup: VersionLookup) -> Iterator[Finding]:
+def known_versions(lookup: VersionLookup) -> Iterator[Finding]:
     """Yield versions, variants and names that the tables do not know."""
     yield from _torch(lookup)
     yield from _others(lookup)

@@ -12,7 +12,7 @@ VERBS = ("infiniband", "roce")
 RDMA = (*VERBS, "efa", "erdma")
 
 
-def transport(lookup: VersionLookup) -> Iterator[Finding]:
+def network(lookup: VersionLookup) -> Iterator[Finding]:
     """Yield what does not fit below MPI and NCCL."""
     yield from _packaged(lookup)
     yield from _mpi(lookup)
