@@ -1,4 +1,4 @@
-"""What PyTorch brings to the engine: vector kernels, and transports of its own."""
+"""The adapter: what PyTorch brings to the engine, vector kernels and transports of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Life of the engine under PyTorch, and what this PyTorch brings for GPUs."""
+"""`init` under PyTorch, and which GPUs this PyTorch is built for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What scripts do with whole models, optimizers and Python objects."""
+"""Broadcast and allgather of whole models, optimizer states and Python objects. Names are Horovod's."""
 
 from __future__ import annotations
 
@@ -78,10 +78,10 @@ def allgather_object(
 
 
 def _pickled(obj: Any) -> tuple[torch.Tensor, Exception | None]:
-    """Return the object as bytes, or what came in the way."""
+    """Return the object as bytes, or the error that prevented it."""
     try:
         return torch.frombuffer(bytearray(cloudpickle.dumps(obj)), dtype=torch.uint8), None
-    # An object may raise whatever it likes, and the others wait for this rank.
+    # An object may raise anything, and the others wait for this rank.
     except Exception as error:
         return torch.empty(0, dtype=torch.uint8), error
 
@@ -126,8 +126,8 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
         optimizer.load_state_dict(_filled(outline, tensors))
 
 
-class _Slot:
-    """Stands where a tensor was."""
+class _TensorIndex:
+    """Stands in for a tensor by its number."""
 
     def __init__(self, at: int) -> None:
         self.at = at
@@ -137,7 +137,7 @@ def _outline(value: Any, tensors: list[torch.Tensor]) -> Any:
     """Return the value with every tensor replaced by its number, and collect the tensors."""
     if isinstance(value, torch.Tensor):
         tensors.append(value)
-        return _Slot(len(tensors) - 1)
+        return _TensorIndex(len(tensors) - 1)
     if isinstance(value, dict):
         return {key: _outline(one, tensors) for key, one in value.items()}
     if type(value) in (list, tuple):
@@ -147,7 +147,7 @@ def _outline(value: Any, tensors: list[torch.Tensor]) -> Any:
 
 def _filled(value: Any, tensors: list[torch.Tensor]) -> Any:
     """Return the value that `_outline` took apart, with these tensors."""
-    if isinstance(value, _Slot):
+    if isinstance(value, _TensorIndex):
         return tensors[value.at]
     if isinstance(value, dict):
         return {key: _filled(one, tensors) for key, one in value.items()}

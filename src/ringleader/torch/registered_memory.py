@@ -1,4 +1,4 @@
-"""Tensors in memory that all ranks of a host see."""
+"""`registered_empty`: tensors in memory that all ranks of a host share."""
 
 from __future__ import annotations
 

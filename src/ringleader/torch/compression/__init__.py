@@ -3,10 +3,10 @@
 Path and the names ``Compression``, ``Compressor``, ``NoneCompressor`` and ``FP16Compressor`` are Horovod's.
 """
 
+from ringleader.torch.compression.algorithms import Compression
 from ringleader.torch.compression.compressor import Compressor, NoneCompressor
 from ringleader.torch.compression.half_precision import BF16Compressor, FP16Compressor
 from ringleader.torch.compression.powersgd import PowerSGD
-from ringleader.torch.compression.selection import Compression
 from ringleader.torch.compression.topk import TopK
 
 __all__ = [

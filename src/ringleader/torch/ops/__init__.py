@@ -1,1 +1,1 @@
-"""The operations that scripts call, one module for each kind; `submit` hands all of them to the engine."""
+"""The operations that scripts call, one module for each kind; `submit_operation` hands them to the engine."""

@@ -17,7 +17,7 @@ from ringleader.common.process_sets import ProcessSet, global_process_set, group
 from ringleader.torch.compression import Compression, Compressor
 from ringleader.torch.kernels import dtype_name
 from ringleader.torch.ops.handles import new_handle
-from ringleader.torch.ops.submit import (
+from ringleader.torch.ops.submit_operation import (
     DifferentiableOperation,
     Operation,
     contiguous,

@@ -10,7 +10,7 @@ import torch
 from ringleader.collectives.operations import Work
 from ringleader.collectives.rank_group import Group
 from ringleader.common.process_sets import ProcessSet, global_process_set
-from ringleader.torch.ops.submit import Operation, contiguous, work_for
+from ringleader.torch.ops.submit_operation import Operation, contiguous, work_for
 
 Splits = torch.Tensor | Sequence[int] | None
 

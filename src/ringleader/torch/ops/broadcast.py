@@ -12,7 +12,13 @@ from ringleader.collectives.operations import Work
 from ringleader.collectives.rank_group import Group
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
 from ringleader.torch.ops.allreduce import reduced_gradients
-from ringleader.torch.ops.submit import DifferentiableOperation, Operation, contiguous, into_tensor, work_for
+from ringleader.torch.ops.submit_operation import (
+    DifferentiableOperation,
+    Operation,
+    contiguous,
+    into_tensor,
+    work_for,
+)
 
 
 def _describe(

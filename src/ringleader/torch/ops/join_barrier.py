@@ -11,7 +11,7 @@ from ringleader.common.process_sets import (
     group_of,
     next_serial,
 )
-from ringleader.torch.ops.submit import signature_for
+from ringleader.torch.ops.submit_operation import signature_for
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:

@@ -14,7 +14,7 @@ from ringleader.common.process_sets import ProcessSet, global_process_set, group
 from ringleader.torch.compression import Compression, Compressor
 from ringleader.torch.ops.allgather import ALLGATHER
 from ringleader.torch.ops.allreduce import Average, Sum, check_reduction, run_compressed
-from ringleader.torch.ops.submit import DifferentiableOperation, Operation, contiguous, work_for
+from ringleader.torch.ops.submit_operation import DifferentiableOperation, Operation, contiguous, work_for
 
 
 def _describe(

@@ -16,15 +16,15 @@ from ringleader.collectives.operations import ReduceOp
 from ringleader.common.basics import size
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
 from ringleader.torch.basics import session
-from ringleader.torch.compression.compressor import Compressor
-from ringleader.torch.compression.reducer import Reducer
-from ringleader.torch.compression.selection import (
+from ringleader.torch.compression.algorithms import (
     Compression,
     checked_compression,
     describe_compression,
     reducer_of,
     wire_dtype_of,
 )
+from ringleader.torch.compression.compressor import Compressor
+from ringleader.torch.compression.reducer import Reducer
 from ringleader.torch.engine_operations import gather_objects, reduce_all, reduction, sum_over_ranks
 from ringleader.torch.ops.allreduce import Average
 from ringleader.torch.optimizer.adasum_optimizer import AdasumMixin

@@ -1,4 +1,4 @@
-"""Which compression a script asks for: ``Compression`` names them, and this finds what carries one out."""
+"""The compressions that there are: ``Compression`` names them, and this says how each is carried out."""
 
 from __future__ import annotations
 
