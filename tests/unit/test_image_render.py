@@ -10,7 +10,7 @@ import pytest
 from tests.unit.image_world import PROFILES, ROOT
 from tests.unit.test_start_cost import HEAVY, loaded
 
-from ringleader.cli.image import group as image
+from ringleader.cli.image import commands as image
 from ringleader.cli.main import main
 from ringleader.images.instructions import Image
 from ringleader.images.rendered_files import ignore_text

@@ -8,9 +8,10 @@ from pathlib import Path
 import click
 import pytest
 
+from ringleader.cli.help_pages import full_help
 from ringleader.cli.json_output import JobJsonOptions, JsonOptions
 from ringleader.cli.main import main, ringleader
-from ringleader.cli.typed_command import Option, full_help
+from ringleader.cli.typed_command import Option
 from ringleader.errors import RequestError
 
 OLD = [

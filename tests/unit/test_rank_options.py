@@ -6,12 +6,13 @@ from typing import Any
 import click
 import pytest
 
+from ringleader.cli.help_pages import full_help
 from ringleader.cli.options.host_options import HostOptions, allocation_text, choose_hosts
 from ringleader.cli.options.kubernetes_options import is_for_clusters
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.options.rank_options import RunOptions, make_job
 from ringleader.cli.run.command import RunCommandOptions, command
-from ringleader.cli.typed_command import Option, full_help, options_of
+from ringleader.cli.typed_command import Option, options_of
 from ringleader.errors import Fault, LabError
 from ringleader.job import Host, Job, Placement, Ssh, faults_of
 

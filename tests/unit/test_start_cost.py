@@ -60,7 +60,7 @@ def test_help_loads_no_command() -> None:
     found = loaded(MAIN.format(words="'--help'"))
     assert {name for name in found if name.startswith("ringleader.")} <= {
         "ringleader.cli",
-        "ringleader.cli.configuration",
+        "ringleader.cli.option_defaults",
         "ringleader.cli.interrupts",
         "ringleader.cli.lazy_group",
         "ringleader.cli.main",

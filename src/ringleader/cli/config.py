@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import click
 
-from ringleader.cli.configuration import Configuration, Setting
 from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
+from ringleader.cli.option_defaults import Configuration, Setting
 from ringleader.cli.typed_command import Command
 from ringleader.errors import RequestError
 

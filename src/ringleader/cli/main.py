@@ -12,8 +12,8 @@ import click
 
 from ringleader import __version__
 from ringleader.cli import interrupts, stdout_errors
-from ringleader.cli.configuration import PREFIX, Configuration
 from ringleader.cli.lazy_group import LazyGroup, Table
+from ringleader.cli.option_defaults import PREFIX, Configuration
 from ringleader.errors import Fault, OutputError, RefusedError, RequestError, RingleaderError, shortened
 
 COMMANDS: Table = {
@@ -45,14 +45,14 @@ COMMANDS: Table = {
         "Kubernetes: delete jobs with everything that belongs to them.",
     ),
     "render": (
-        "ringleader.cli.render.group",
+        "ringleader.cli.render.commands",
         "Print MPIJobs, plain Pods, compose applications; with NICs.",
     ),
-    "image": ("ringleader.cli.image.group", "Container images: render, check, build, list, solve, lock."),
+    "image": ("ringleader.cli.image.commands", "Container images: render, check, build, list, solve, lock."),
     "doctor": ("ringleader.cli.doctor", "What this host, or an image, has for jobs, and what to fix."),
     "config": ("ringleader.cli.config", "Defaults of options that files and variables set, and from where."),
     "operator": (
-        "ringleader.cli.operator.group",
+        "ringleader.cli.operator.commands",
         "Kubernetes: the operator of MPIJobs, its manifests and CRD.",
     ),
 }

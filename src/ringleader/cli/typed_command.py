@@ -1,8 +1,8 @@
-"""What every command has: typed options, defaults from files and variables, a short help and a full one."""
+"""What every command has: typed options with old spellings, completion, defaults from files and variables."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, Generic, TypeVar
 
@@ -10,14 +10,14 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from ringleader.cli.configuration import USER, Configuration
+from ringleader.cli.help_pages import ShortHelp
+from ringleader.cli.option_defaults import USER, Configuration
 from ringleader.errors import RequestError
 
 Options = TypeVar("Options")
 Strength = Mapping[str, int]
 """Option that was set → how strongly: command line over variable over project file over user file."""
 
-_ALL = "ringleader.help_all"
 _COMMAND_LINE, _VARIABLE = 9, 8
 
 
@@ -54,7 +54,7 @@ class Option(click.Option):
         return super().shell_complete(ctx, incomplete)
 
 
-class Command(click.Command, Generic[Options]):
+class Command(ShortHelp, Generic[Options]):
     """A command that is given its options as one value."""
 
     def __init__(
@@ -74,11 +74,8 @@ class Command(click.Command, Generic[Options]):
         file, where the command line names the hosts.
         """
         settings = {"help_option_names": ["-h", "--help"], **(context_settings or {})}
-        super().__init__(name, context_settings=settings, **attributes)
-        self._options, self._run = options, run
-        self._everyday, self._overridden = frozenset(everyday), overridden
-        if everyday:
-            self.params.append(_help_all())
+        super().__init__(name, everyday=everyday, context_settings=settings, **attributes)
+        self._options, self._run, self._overridden = options, run, overridden
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the command line; RequestError with all that is wrong in files and variables."""
@@ -111,53 +108,6 @@ class Command(click.Command, Generic[Options]):
         if code:
             ctx.exit(code)
         return code
-
-    def sections(self, ctx: click.Context) -> Iterator[tuple[str, list[click.Parameter]]]:
-        """Yield the sections of the help."""
-        rest = [one for one in self.get_params(ctx) if self._everyday and not self.is_everyday(one)]
-        yield "Options", [one for one in self.get_params(ctx) if one not in rest]
-        if ctx.meta.get(_ALL):
-            yield "More options", rest
-
-    def is_everyday(self, parameter: click.Parameter) -> bool:
-        """Say whether a parameter belongs to the short help."""
-        is_help = isinstance(parameter, click.Option) and not parameter.expose_value
-        return is_help or parameter.name in self._everyday
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, section by section."""
-        for title, parameters in self.sections(ctx):
-            records = [record for one in parameters if (record := one.get_help_record(ctx)) is not None]
-            if records:
-                with formatter.section(title):
-                    formatter.write_dl(records)
-
-
-def _help_all() -> click.Option:
-    def show(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
-        if value and not ctx.resilient_parsing:
-            click.echo(full_help(ctx), color=ctx.color)
-            ctx.exit()
-
-    return click.Option(
-        ["--help-all"],
-        is_flag=True,
-        is_eager=True,
-        expose_value=False,
-        callback=show,
-        help="Show every option and exit.",
-    )
-
-
-def full_help(ctx: click.Context) -> str:
-    """Return the help of a command with all its options."""
-    ctx.meta[_ALL] = True
-    return ctx.get_help()
-
-
-def is_full_help(ctx: click.Context) -> bool:
-    """Say whether all options are to be shown."""
-    return bool(ctx.meta.get(_ALL))
 
 
 def options_of(kind: type[Options], params: Mapping[str, Any]) -> Options:

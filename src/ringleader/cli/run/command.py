@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ringleader.cli import interrupts
+from ringleader.cli.help_pages import is_full_help
 from ringleader.cli.json_output import JsonOptions, outcome_to
 from ringleader.cli.options.host_options import (
     HOST_OPTIONS,
@@ -34,7 +35,7 @@ from ringleader.cli.options.kubernetes_options import (
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.options.rank_options import RUN_OPTIONS, RunOptions, make_job
 from ringleader.cli.run.outcome_values import error_json, outcome_json
-from ringleader.cli.typed_command import Command, Option, given, is_full_help, spelling
+from ringleader.cli.typed_command import Command, Option, given, spelling
 from ringleader.errors import Fault, RequestError, RingleaderError
 from ringleader.job import Job, check
 from ringleader.render.rank_environment import search_path

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ringleader.cli import configuration
+from ringleader.cli import option_defaults
 from ringleader.cli.main import main
 from ringleader.cli.options.host_options import overridden
 from ringleader.job import Family, Job, Mpi
@@ -135,12 +135,12 @@ def test_a_strangers_file_above_our_directory_is_passed_over(
     surroundings: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = project(surroundings, "[run]\nnp = 3\n")
-    assert configuration.project_file() == file
+    assert option_defaults.project_file() == file
     if os.geteuid() == 0:
         os.chown(file, 12345, 12345)
-        assert configuration.project_file() is None
+        assert option_defaults.project_file() is None
         os.chown(surroundings / "project/below", 12345, 12345)
-        assert configuration.project_file() == file
+        assert option_defaults.project_file() == file
 
 
 def test_config_shows_what_is_in_force_and_from_where(
@@ -225,7 +225,7 @@ def test_a_name_of_an_option_is_its_key(surroundings: Path) -> None:
         return [leaf for name, one in found if one for leaf in leaves(one, f"{words} {name}")]
 
     for words, command in leaves(ringleader, "ringleader"):
-        keys = configuration.configurable(command)
+        keys = option_defaults.configurable(command)
         rest = {
             one.opts[0]
             for one in command.params
