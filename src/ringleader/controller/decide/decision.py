@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, assert_never
 
-from ringleader.kube.api_resources import PODS, Resource, of_document
+from ringleader.kube.api_resources import PODS, SECRETS, Resource, of_document
 from ringleader.kube.cluster import Object
 from ringleader.kube.object_fields import is_deleting, uid_of
 from ringleader.kube.pod_view import PodView
@@ -143,6 +143,21 @@ class Delete:
 
 
 Action = Create | CreateWorker | CreateKeys | Patch | Delete
+
+
+def target(action: Action) -> tuple[Resource, str]:
+    """Return what an action acts on."""
+    match action:
+        case CreateWorker(name=name):
+            return PODS, name
+        case CreateKeys(document=document):
+            return SECRETS, document["metadata"]["name"]
+        case Create(resource=resource, document=document):
+            return resource, document["metadata"]["name"]
+        case Patch(resource=resource, name=name) | Delete(resource=resource, name=name):
+            return resource, name
+        case _:
+            assert_never(action)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,17 +9,15 @@ from typing import Literal
 from ringleader.controller.decide.conditions import find, shortened, with_condition, with_reason
 from ringleader.controller.decide.decision import (
     Action,
-    Create,
-    CreateKeys,
-    CreateWorker,
     Decision,
     Delete,
     JobEvent,
     LogRequest,
     Patch,
+    target,
 )
 from ringleader.kube import rfc3339
-from ringleader.kube.api_resources import PODS
+from ringleader.kube.api_resources import Resource
 from ringleader.mpijob.model import MPIJob
 from ringleader.mpijob.serializer import fields_of
 from ringleader.mpijob.status import ConditionType, ReplicaStatus, ReplicaStatuses, Status, Truth
@@ -39,8 +37,8 @@ class DecisionBuilder:
     """Seconds since the epoch."""
     status: Status
     """The status as it is to be."""
-    pauses: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    """What was refused lately and is not to be tried for so many seconds, by kind and name."""
+    pauses: Mapping[tuple[Resource, str], float] = field(default_factory=dict)
+    """What was refused lately and is not to be tried for so many seconds, by resource and name."""
     stages: list[tuple[Action, ...]] = field(default_factory=list)
     events: list[JobEvent] = field(default_factory=list)
     logs: list[LogRequest] = field(default_factory=list)
@@ -67,7 +65,7 @@ class DecisionBuilder:
         found: list[Action] = []
         is_complete = True
         for action in actions:
-            left = self.pauses.get(kind_and_name(action)) if self.pauses else None
+            left = self.pauses.get(target(action)) if self.pauses else None
             if left is None:
                 found.append(action)
             else:
@@ -126,12 +124,3 @@ class DecisionBuilder:
             again_after=self.again,
             is_blocked=self.is_blocked,
         )
-
-
-def kind_and_name(action: Action) -> tuple[str, str]:
-    """Return what an action makes or changes."""
-    if isinstance(action, CreateWorker):
-        return PODS.kind, action.name
-    if isinstance(action, Create | CreateKeys):
-        return str(action.document["kind"]), str(action.document["metadata"]["name"])
-    return action.resource.kind, action.name

@@ -10,7 +10,7 @@ from ringleader.controller.decide.decision import Observed, Rejection
 from ringleader.controller.decide.ownership import JobPods, documents, taken_text
 from ringleader.controller.decide.status import has_ended
 from ringleader.kube import rfc3339
-from ringleader.kube.api_resources import JOBS, PODS
+from ringleader.kube.api_resources import JOBS, PODS, Resource
 from ringleader.kube.object_fields import is_deleting
 from ringleader.kube.pod_diagnosis import CONFIG, CRASH_LOOP, PULL_BACKOFF
 from ringleader.kube.pod_view import PodView
@@ -44,7 +44,7 @@ class Obstacle:
     reason: str
     """One word for programs."""
     message: str
-    note: tuple[str, str] | None = None
+    event: tuple[str, str] | None = None
     """Reason and message of the event, where they are others than these."""
 
 
@@ -86,13 +86,13 @@ def _pause(rejection: Rejection) -> float:
     return min(2.0 ** min(rejection.attempts, 10), LONGEST_PAUSE)
 
 
-def pauses(observed: Observed, now: float) -> dict[tuple[str, str], float]:
-    """Return the seconds to leave alone what was refused lately, by kind and name."""
+def pauses(observed: Observed, now: float) -> dict[tuple[Resource, str], float]:
+    """Return the seconds to leave alone what was refused lately, by resource and name."""
     found = {}
     for one in observed.rejections:
         left = one.at + _pause(one) - now
         if left > 0:
-            found[(one.resource.kind, one.name)] = left
+            found[one.resource, one.name] = left
     return found
 
 
@@ -138,7 +138,7 @@ def _refused(rejections: Iterable[Rejection]) -> Obstacle | None:
         if one.status == 409:
             return Obstacle(reason=FOREIGN, message=taken_text(one.name, one.resource.kind))
         message = failed_to_create(one)
-        return Obstacle(reason=_word(one), message=message, note=("MPIJobFailed", message))
+        return Obstacle(reason=_word(one), message=message, event=("MPIJobFailed", message))
     return None
 
 

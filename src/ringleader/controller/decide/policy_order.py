@@ -218,4 +218,4 @@ def _progress(builder: DecisionBuilder, observed: Observed, pods: JobPods) -> No
     if found is None:
         builder.explain(conditions.CREATED, f"{builder.title} is created.")
     elif builder.explain(found.reason, found.message):
-        builder.event("Warning", *(found.note or (found.reason, found.message)))
+        builder.event("Warning", *(found.event or (found.reason, found.message)))

@@ -150,7 +150,7 @@ def replace_failed(
     nor when the launcher has ended well.
     """
     job = builder.job
-    cannot_count = (CONFIG_MAPS.kind, object_names.config(job.metadata.name)) in builder.pauses
+    cannot_count = (CONFIG_MAPS, object_names.config(job.metadata.name)) in builder.pauses
     if observed.config_map is None or cannot_count or pods.has_launched:
         return []
     if record.cause:

@@ -22,6 +22,7 @@ from ringleader.controller.decide.decision import (
     Delete,
     Patch,
     Rejection,
+    target,
 )
 from ringleader.controller.decide.exec_rights import narrowed
 from ringleader.controller.runtime.caches import Caches
@@ -297,18 +298,3 @@ def rejection(resource: Resource, name: str, error: ApiError, now: float) -> Rej
         message=error.message,
         at=now,
     )
-
-
-def target(action: Action) -> tuple[Resource, str]:
-    """Return what an action acts on."""
-    match action:
-        case CreateWorker(name=name):
-            return PODS, name
-        case CreateKeys(document=document):
-            return SECRETS, document["metadata"]["name"]
-        case Create(resource=resource, document=document):
-            return resource, document["metadata"]["name"]
-        case Patch(resource=resource, name=name) | Delete(resource=resource, name=name):
-            return resource, name
-        case _:
-            assert_never(action)
