@@ -90,121 +90,131 @@ class Installation:
         return {} if self.name == NAME else {_INSTANCE: self.name}
 
 
-def check(wish: Installation) -> None:
+def check(installation: Installation) -> None:
     """Raise RequestError with all that is wrong with an installation."""
     faults = []
-    for option, name in (("--install-in", wish.namespace), ("--namespace", wish.scope)):
+    for option, name in (("--install-in", installation.namespace), ("--namespace", installation.scope)):
         if name and not object_names.is_namespace(name):
             faults.append(
                 Fault(where=option, what=f"{name!r} is not a namespace's name", hint="use a-z, 0-9 and -")
             )
-    if wish.name != NAME and len(wish.scope) > _LONGEST_SCOPE:
-        what = f"{wish.scope!r} is longer than {_LONGEST_SCOPE} characters: objects are named after it"
-        faults.append(Fault(where="--namespace", what=what, hint="install it there: leave out --install-in"))
-    if not wish.image or any(letter.isspace() for letter in wish.image):
-        faults.append(
-            Fault(where="--image", what=f"{wish.image!r} is not an image", hint="REGISTRY/NAME:TAG")
+    if installation.name != NAME and len(installation.scope) > _LONGEST_SCOPE:
+        what = (
+            f"{installation.scope!r} is longer than {_LONGEST_SCOPE} characters: objects are named after it"
         )
-    if wish.replicas < 1:
-        faults.append(Fault(where="--replicas", what=f"{wish.replicas}, must be at least 1"))
-    if wish.wait_timeout is not None and not 0 < wish.wait_timeout < float("inf"):
-        faults.append(Fault(where="--wait-timeout", what=f"{wish.wait_timeout:g}, must be above 0"))
+        faults.append(Fault(where="--namespace", what=what, hint="install it there: leave out --install-in"))
+    if not installation.image or any(letter.isspace() for letter in installation.image):
+        faults.append(
+            Fault(where="--image", what=f"{installation.image!r} is not an image", hint="REGISTRY/NAME:TAG")
+        )
+    if installation.replicas < 1:
+        faults.append(Fault(where="--replicas", what=f"{installation.replicas}, must be at least 1"))
+    if installation.wait_timeout is not None and not 0 < installation.wait_timeout < float("inf"):
+        faults.append(Fault(where="--wait-timeout", what=f"{installation.wait_timeout:g}, must be above 0"))
     if faults:
         raise RequestError(faults)
 
 
-def manifests(wish: Installation) -> list[Document]:
+def manifests(installation: Installation) -> list[Document]:
     """Return every object, in the order in which they are to be made."""
-    found = [crd()] if wish.has_crd else []
-    found += [_namespace(wish)] if wish.has_namespace else []
-    found += [*_account(wish), *_policies(wish)]
-    found += [_deployment(wish), _metrics_service(wish)]
-    return [*found, *_network_policy(wish), *_budget(wish)]
+    found = [crd()] if installation.has_crd else []
+    found += [_namespace(installation)] if installation.has_namespace else []
+    found += [*_account(installation), *_policies(installation)]
+    found += [_deployment(installation), _metrics_service(installation)]
+    return [*found, *_network_policy(installation), *_budget(installation)]
 
 
-def _namespace(wish: Installation) -> Document:
+def _namespace(installation: Installation) -> Document:
     level = {"pod-security.kubernetes.io/enforce": "restricted"}
     return {
         "apiVersion": "v1",
         "kind": "Namespace",
-        "metadata": {"name": wish.namespace, "labels": {**_LABELS, **level}},
+        "metadata": {"name": installation.namespace, "labels": {**_LABELS, **level}},
     }
 
 
-def _account(wish: Installation) -> Iterator[Document]:
+def _account(installation: Installation) -> Iterator[Document]:
     """Yield the service account and what it may do."""
-    yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata(wish)}
+    yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata(installation)}
     # Priority classes belong to no namespace: an operator of one namespace does without.
-    rules = job_rules() if wish.scope else [*job_rules(), *priority_rules()]
-    yield from _granted(wish, wish.name, rules, wish.scope)
-    if wish.has_exec_spawn:
-        yield from _granted(wish, f"{wish.name}-exec", exec_rules(), wish.scope)
-    if wish.has_log_tails:
-        yield from _granted(wish, f"{wish.name}-logs", log_rules(), wish.scope)
-    if not wish.scope:
-        yield from user_roles(wish.labels)
-    yield from _granted(wish, f"{wish.name}-lease", lease_rules(), wish.namespace)
+    rules = job_rules() if installation.scope else [*job_rules(), *priority_rules()]
+    yield from _granted(installation, installation.name, rules, installation.scope)
+    if installation.has_exec_spawn:
+        yield from _granted(installation, f"{installation.name}-exec", exec_rules(), installation.scope)
+    if installation.has_log_tails:
+        yield from _granted(installation, f"{installation.name}-logs", log_rules(), installation.scope)
+    if not installation.scope:
+        yield from user_roles(installation.labels)
+    yield from _granted(installation, f"{installation.name}-lease", lease_rules(), installation.namespace)
 
 
-def _granted(wish: Installation, name: str, rules: list[Document], namespace: str) -> Iterator[Document]:
+def _granted(
+    installation: Installation, name: str, rules: list[Document], namespace: str
+) -> Iterator[Document]:
     """Yield a role, of one namespace or of the cluster, and what gives it to the operator."""
     kind = "Role" if namespace else "ClusterRole"
-    meta: Document = {"name": name, **({"namespace": namespace} if namespace else {}), "labels": wish.labels}
+    meta: Document = {
+        "name": name,
+        **({"namespace": namespace} if namespace else {}),
+        "labels": installation.labels,
+    }
     yield {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": meta, "rules": rules}
     yield {
         "apiVersion": f"{_RBAC}/v1",
         "kind": f"{kind}Binding",
-        "metadata": {**meta, "labels": wish.labels},
+        "metadata": {**meta, "labels": installation.labels},
         "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": name},
-        "subjects": [{"kind": "ServiceAccount", "name": wish.name, "namespace": wish.namespace}],
+        "subjects": [
+            {"kind": "ServiceAccount", "name": installation.name, "namespace": installation.namespace}
+        ],
     }
 
 
-def _policies(wish: Installation) -> Iterator[Document]:
-    if wish.has_admission_policy:
+def _policies(installation: Installation) -> Iterator[Document]:
+    if installation.has_admission_policy:
         # They have no namespace of their own: the name tells whose they are.
         yield from policies(
-            f"{wish.name}.{wish.namespace}",
-            account=wish.name,
-            namespace=wish.namespace,
-            labels=wish.labels,
-            has_exec_spawn=wish.has_exec_spawn,
+            f"{installation.name}.{installation.namespace}",
+            account=installation.name,
+            namespace=installation.namespace,
+            labels=installation.labels,
+            has_exec_spawn=installation.has_exec_spawn,
         )
 
 
-def _arguments(wish: Installation) -> Iterator[str]:
+def _arguments(installation: Installation) -> Iterator[str]:
     yield from (f"--port={PORT}", "--log-format=json")
-    if wish.scope:
-        yield f"--namespace={wish.scope}"
-    if wish.gang not in ("", NONE):
-        yield f"--gang-scheduling={wish.gang}"
-    if wish.cluster_domain:
-        yield f"--cluster-domain={wish.cluster_domain}"
-    if wish.wait_timeout is not None:
-        yield f"--wait-timeout={wish.wait_timeout:g}"
-    if wish.has_exec_spawn:
+    if installation.scope:
+        yield f"--namespace={installation.scope}"
+    if installation.gang not in ("", NONE):
+        yield f"--gang-scheduling={installation.gang}"
+    if installation.cluster_domain:
+        yield f"--cluster-domain={installation.cluster_domain}"
+    if installation.wait_timeout is not None:
+        yield f"--wait-timeout={installation.wait_timeout:g}"
+    if installation.has_exec_spawn:
         yield "--exec-spawn"
-    if wish.has_log_tails:
+    if installation.has_log_tails:
         yield "--log-tails"
 
 
-def _deployment(wish: Installation) -> Document:
+def _deployment(installation: Installation) -> Document:
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": _metadata(wish),
+        "metadata": _metadata(installation),
         "spec": {
-            "replicas": wish.replicas,
-            "selector": {"matchLabels": wish.selected},
+            "replicas": installation.replicas,
+            "selector": {"matchLabels": installation.selected},
             "template": {
-                "metadata": {"labels": wish.labels},
+                "metadata": {"labels": installation.labels},
                 "spec": {
-                    "serviceAccountName": wish.name,
+                    "serviceAccountName": installation.name,
                     "securityContext": {
                         "runAsNonRoot": True,
                         "seccompProfile": {"type": "RuntimeDefault"},
                     },
-                    "containers": [_container(wish)],
+                    "containers": [_container(installation)],
                     "volumes": [{"name": "tmp", "emptyDir": {}}],
                 },
             },
@@ -212,14 +222,14 @@ def _deployment(wish: Installation) -> Document:
     }
 
 
-def _container(wish: Installation) -> Document:
+def _container(installation: Installation) -> Document:
     return {
         "name": "operator",
-        "image": wish.image,
+        "image": installation.image,
         "command": ["ringleader", "operator", "run"],
-        "args": list(_arguments(wish)),
+        "args": list(_arguments(installation)),
         # Jobs' Pods run it, too: it waits there for their workers.
-        "env": [{"name": "RINGLEADER_OPERATOR_IMAGE", "value": wish.image}],
+        "env": [{"name": "RINGLEADER_OPERATOR_IMAGE", "value": installation.image}],
         "ports": [{"name": "http", "containerPort": PORT}],
         "livenessProbe": {"httpGet": {"path": "/healthz", "port": "http"}, "periodSeconds": 20},
         "readinessProbe": {"httpGet": {"path": "/readyz", "port": "http"}, "periodSeconds": 5},
@@ -233,52 +243,56 @@ def _container(wish: Installation) -> Document:
     }
 
 
-def _metrics_service(wish: Installation) -> Document:
+def _metrics_service(installation: Installation) -> Document:
     return {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {
-            **_metadata(wish, f"{wish.name}-metrics"),
+            **_metadata(installation, f"{installation.name}-metrics"),
             "annotations": {"prometheus.io/scrape": "true", "prometheus.io/port": str(PORT)},
         },
         "spec": {
-            "selector": wish.selected,
+            "selector": installation.selected,
             "ports": [{"name": "http", "port": PORT, "targetPort": "http"}],
         },
     }
 
 
-def _network_policy(wish: Installation) -> Iterator[Document]:
+def _network_policy(installation: Installation) -> Iterator[Document]:
     """Yield who may connect to the operator: Pods beside it and of marked namespaces, to the metrics' port.
 
     The kubelet's probes come from the Pod's own node, which no policy keeps out.
     """
-    if wish.has_network_policy:
+    if installation.has_network_policy:
         sources = [{"podSelector": {}}, {"namespaceSelector": {"matchLabels": dict(METRICS_LABEL)}}]
         yield {
             "apiVersion": "networking.k8s.io/v1",
             "kind": "NetworkPolicy",
-            "metadata": _metadata(wish, f"{wish.name}-metrics"),
+            "metadata": _metadata(installation, f"{installation.name}-metrics"),
             "spec": {
-                "podSelector": {"matchLabels": wish.selected},
+                "podSelector": {"matchLabels": installation.selected},
                 "policyTypes": ["Ingress"],
                 "ingress": [{"from": sources, "ports": [{"protocol": "TCP", "port": "http"}]}],
             },
         }
 
 
-def _budget(wish: Installation) -> list[Document]:
-    if wish.replicas < 2:
+def _budget(installation: Installation) -> list[Document]:
+    if installation.replicas < 2:
         return []
     return [
         {
             "apiVersion": "policy/v1",
             "kind": "PodDisruptionBudget",
-            "metadata": _metadata(wish),
-            "spec": {"maxUnavailable": 1, "selector": {"matchLabels": wish.selected}},
+            "metadata": _metadata(installation),
+            "spec": {"maxUnavailable": 1, "selector": {"matchLabels": installation.selected}},
         }
     ]
 
 
-def _metadata(wish: Installation, name: str = "") -> Document:
-    return {"name": name or wish.name, "namespace": wish.namespace, "labels": wish.labels}
+def _metadata(installation: Installation, name: str = "") -> Document:
+    return {
+        "name": name or installation.name,
+        "namespace": installation.namespace,
+        "labels": installation.labels,
+    }
