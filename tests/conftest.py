@@ -20,7 +20,7 @@ import pytest
 
 from ringleader.errors import RefusedError
 from ringleader.job import Job
-from ringleader.launch.launcher import launch
+from ringleader.launch.launch_job import launch
 from ringleader.launch.mpirun.mpi_discovery import find_mpi
 from ringleader.launch.outcome import Outcome
 

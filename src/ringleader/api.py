@@ -15,10 +15,10 @@ from ringleader.errors import Fault, RankError, RequestError, StoppedError
 from ringleader.horovod_run import accepts_horovod
 from ringleader.host_list import parse_host_list
 from ringleader.job import Host, Job, Placement, Ssh
-from ringleader.launch.launcher import launch
+from ringleader.launch.launch_job import launch
 from ringleader.launch.outcome import Listener, Outcome, RankEnd
 from ringleader.launch.rank_output.lines import PrefixedLines
-from ringleader.launch.rank_output.standard_streams import StandardStreams
+from ringleader.launch.rank_output.output_streams import StandardStreams
 
 R = TypeVar("R")
 

@@ -70,7 +70,7 @@ def test_help_loads_no_command() -> None:
 
 
 def test_the_launcher_is_not_loaded_for_a_wrong_request() -> None:
-    assert "ringleader.launch.launcher" not in loaded(MAIN.format(words="'run', '-n', '0', 'true'"))
+    assert "ringleader.launch.launch_job" not in loaded(MAIN.format(words="'run', '-n', '0', 'true'"))
 
 
 # --- agents and keeper ------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ def test_importing_the_package_loads_no_typing() -> None:
 
 
 def test_run_loads_no_ssh_lab_or_engine_for_a_job_here() -> None:
-    found = loaded("import ringleader.cli.run.command, ringleader.launch.launcher")
+    found = loaded("import ringleader.cli.run.command, ringleader.launch.launch_job")
     ours = ("launch.ssh", "lab", "collectives", "torch", "bench", "report", "api")
     others = {"asyncio", "secrets", "random", "hmac", "concurrent.futures", "tempfile", *HEAVY}
     assert found.isdisjoint({*(f"ringleader.{name}" for name in ours), *others})

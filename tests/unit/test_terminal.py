@@ -11,7 +11,7 @@ from ringleader.cli.run.outcome_values import outcome_json
 from ringleader.cli.run.terminal import Terminal, last_words
 from ringleader.job import Family, Job, Mpi
 from ringleader.launch.outcome import Outcome, RankEnd
-from ringleader.launch.rank_output.standard_streams import DirectOutlet
+from ringleader.launch.rank_output.output_streams import DirectOutlet
 from ringleader.rank_placement import HostFacts, place
 
 Make = Callable[..., HostFacts]

@@ -37,7 +37,7 @@ class Outcome(Protocol):
 
 
 class Launcher(Protocol):
-    """``ringleader.launch.launcher.launch``, or a scripted one in tests."""
+    """``ringleader.launch.launch_job.launch``, or a scripted one in tests."""
 
     def __call__(self, job: Job, *, environ: Mapping[str, str], listener: Meter) -> Outcome:
         """Run the job to its end, telling the listener what the ranks print and report."""

@@ -225,7 +225,7 @@ def run_job(
     """Launch the job and show it to the terminal. ``shown``: ranks whose output is shown; ``None``: all."""
     with interrupts.held():
         from ringleader.cli.run.terminal import terminal
-        from ringleader.launch.launcher import launch
+        from ringleader.launch.launch_job import launch
 
     listener = terminal(
         prefix=job.prefix_output, quiet=job.quiet, shown=shown, output_to_stderr=output_to_stderr

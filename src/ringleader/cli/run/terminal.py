@@ -11,7 +11,7 @@ from typing import Any
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.launch.outcome import Outcome
 from ringleader.launch.rank_output.lines import PrefixedLines
-from ringleader.launch.rank_output.standard_streams import Outlet, StandardStreams
+from ringleader.launch.rank_output.output_streams import Outlet, StandardStreams
 
 
 class Terminal:

@@ -172,7 +172,7 @@ def _measure(
 ) -> None:
     with interrupts.held():
         from ringleader.launch import signals
-        from ringleader.launch.launcher import launch
+        from ringleader.launch.launch_job import launch
         from ringleader.report.table import as_json, as_text
 
     kept: list[Run] = []

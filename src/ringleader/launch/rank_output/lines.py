@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from ringleader.launch.rank_output.standard_streams import Outlet
+from ringleader.launch.rank_output.output_streams import Outlet
 
 STREAMS = ("stdout", "stderr")
 LONGEST = 64 * 1024 * 1024
