@@ -15,8 +15,8 @@ import pytest
 from ringleader.errors import RefusedError
 from ringleader.lab import requirements, saved_state
 from ringleader.lab.actions import carry_out
-from ringleader.lab.network import shaping_steps
 from ringleader.lab.saved_state import Lab
+from ringleader.lab.virtual_network import shaping_steps
 
 Ringleader = Callable[..., "subprocess.CompletedProcess[str]"]
 SSH_PORT = "34"

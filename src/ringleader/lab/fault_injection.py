@@ -9,10 +9,10 @@ from ringleader.errors import Fault, LabError, RequestError
 from ringleader.lab import kernel_state, saved_state
 from ringleader.lab.actions import carry_out
 from ringleader.lab.down import end_processes
-from ringleader.lab.network import cut_steps, shaping_steps
 from ringleader.lab.saved_state import Lab, LabHost
 from ringleader.lab.setup_plan import boot_step
 from ringleader.lab.sshd_check import wait_for_host
+from ringleader.lab.virtual_network import cut_steps, shaping_steps
 
 
 def find_host(lab: Lab, name: str) -> LabHost:

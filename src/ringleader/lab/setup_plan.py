@@ -13,8 +13,8 @@ from ringleader.lab.actions import (
     Step,
     WriteFile,
 )
-from ringleader.lab.network import network_steps
 from ringleader.lab.spec import LabSpec, directory_of, to_json
+from ringleader.lab.virtual_network import network_steps
 
 
 @dataclass(frozen=True, kw_only=True)
