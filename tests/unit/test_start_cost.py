@@ -73,7 +73,7 @@ def test_the_launcher_is_not_loaded_for_a_wrong_request() -> None:
     assert "ringleader.launch.launch_job" not in loaded(MAIN.format(words="'run', '-n', '0', 'true'"))
 
 
-# --- agents and keeper ------------------------------------------------------------------------------------
+# --- agents and mpirun's supervisor ----------------------------------------------------------------------
 
 SLOW = (
     *("argparse", "asyncio", "collections", "contextlib", "ctypes", "dataclasses", "enum", "fnmatch"),
