@@ -1,6 +1,6 @@
 """Temporary directories of commands: removed at the end, or by the next command where the maker was killed.
 
-They lie among the directories of jobs (``job_directory.py``), under the same locks, so one sweep finds them all.
+They lie among the directories of jobs (``job_directory.py``), under the same locks, so one sweep finds all.
 """
 
 from __future__ import annotations
