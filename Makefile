@@ -79,7 +79,6 @@ line-checks:
 	@$(STAGE) format $(BIN)/ruff format --check
 	@$(STAGE) imports $(BIN)/lint-imports --no-logo
 	@$(STAGE) types $(BIN)/mypy
-	@$(STAGE) docs $(PYTEST) tests/docs
 
 line-unit:
 	@$(STAGE) unit $(PYTEST) -n 2 -m "not process" tests/unit
@@ -88,6 +87,7 @@ line-ranks:
 	@$(STAGE) collectives $(PYTEST) $(SYSTEM) tests/collectives
 	@$(STAGE) examples $(PYTEST) $(SYSTEM) tests/examples
 	@$(STAGE) processes $(PYTEST) --reruns 1 -m process tests/unit
+	@$(STAGE) docs $(PYTEST) $(SYSTEM) tests/docs
 
 line-hosts:
 	@$(STAGE) mpi $(PYTEST) $(SYSTEM) -n 3 --dist loadfile tests/mpi
