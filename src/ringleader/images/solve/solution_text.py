@@ -35,9 +35,9 @@ def parts(selection: Selection, tables: Tables) -> tuple[Part, ...]:
         *_frameworks(lookup),
         *_transport(lookup),
     ]
-    floors = [row for need in lookup.needs if (row := tables.driver(need.cuda))]
-    if floors:
-        row = max(floors, key=lambda row: key(row.floor))
+    minimums = [row for need in lookup.needs if (row := tables.driver(need.cuda))]
+    if minimums:
+        row = max(minimums, key=lambda row: key(row.floor))
         found.append(Part(name="NVIDIA driver", version=f">= {row.floor}", source=row.source))
     for name in selection.gpus:
         gpu = tables.gpu(name)

@@ -79,8 +79,8 @@ class StandardStreams:
         fd = _descriptor(stream) if binary is not None else None
         if fd is None:
             return DirectOutlet(binary if binary is not None else _Encoded(stream))
-        twin = _descriptor(other) if other is not None and self._writers else None
-        if twin is None or not os.path.sameopenfile(fd, twin):
+        same_file = _descriptor(other) if other is not None and self._writers else None
+        if same_file is None or not os.path.sameopenfile(fd, same_file):
             self._writers.append(BackgroundWriter())
         self._descriptors.append(DescriptorOutlet(fd, self._writers[-1], name))
         return self._descriptors[-1]

@@ -43,17 +43,17 @@ class StagedTransport:
         if work.signature.kind == "gradients":
             self.exchange(work.array, work.signature.op, work.signature.postscale)
             return
-        twin = copy.copy(work)
-        twin.array = self._copied(work.array)
-        twin.out = twin.array if work.out is work.array else None
-        if twin.out is None and work.out is not None:
-            twin.out = self._memory_like(work.out)
+        on_host = copy.copy(work)
+        on_host.array = self._copied(work.array)
+        on_host.out = on_host.array if work.out is work.array else None
+        if on_host.out is None and work.out is not None:
+            on_host.out = self._memory_like(work.out)
         self._wait_for_copies()
-        self._inner.execute(twin, staged=False)
-        work.received = twin.received
+        self._inner.execute(on_host, staged=False)
+        work.received = on_host.received
         if work.out is None:
-            work.out = self._kernels.empty(tuple(twin.out.shape), work.signature.dtype)
-        work.out.copy_(twin.out, non_blocking=True)
+            work.out = self._kernels.empty(tuple(on_host.out.shape), work.signature.dtype)
+        work.out.copy_(on_host.out, non_blocking=True)
 
     def register(self, count: int, dtype: str) -> Region:
         """Make memory on the device that is served."""
@@ -76,8 +76,8 @@ class StagedTransport:
         )
         memory = self._copied(region.mine)
         self._wait_for_copies()
-        twin = Work(signature, 0, name=None, serial=0, array=memory, out=memory)
-        self._inner.execute(twin, staged=False)
+        on_host = Work(signature, 0, name=None, serial=0, array=memory, out=memory)
+        self._inner.execute(on_host, staged=False)
         region.mine.copy_(memory, non_blocking=True)
 
     def _copied(self, tensor: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,54 @@
+"""Words that the field does not use, or not for this: they are not to come back, in code, messages or docs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).parent.parent.parent
+PLACES = ("src", "docs", "examples", "benchmarks", "scripts", "README.md", "Makefile", "pyproject.toml")
+INSTEAD = {
+    r"(?<!there )\bis no (file|directory|size|number|program|word)\b": "is not a …",
+    r"\bcomes? along\b": "is bundled",
+    r"\bwhere we stand\b": "if run inside one",
+    r"\bAway with it\b": "Clean up",
+    r"\ban own\b": "its own",
+    r"\btorchrun's words?\b": "torchrun-compatible",
+    r"\bput up with\b": "tolerate",
+    r"\bwhat a GPU is\b": "GPU resource name",
+    r"\bopens? the registry\b": "pull secret",
+    r"\bplays? them all\b": "all hosts share one machine",
+    r"\bstewards?\b": "progress thread",
+    r"\bwardens?\b": "agent_inner",
+    r"\bkeepers?\b": "mpirun supervisor",
+    r"\bpure rooms?\b": "pure module",
+    r"\bfloors\b": "layers",
+    r"\bcrowded\b": "oversubscribed",
+    r"\bat odds\b": "conflicts",
+    r"\bmanners?\b": "way; configuration",
+    r"\bparting\b": "shutdown",
+    r"\bdepartures?\b": "end; liveness",
+    r"\blanes?\b": "stream; events",
+    r"\bwished\b": "requested",
+    r"\btwins?\b": "duplicate",
+}
+
+
+def files() -> list[Path]:
+    found = []
+    for place in PLACES:
+        path = TOP / place
+        found += [path] if path.is_file() else sorted(path.rglob("*"))
+    return [path for path in found if path.suffix in (".py", ".md", ".toml", ".sh", "") and path.is_file()]
+
+
+@pytest.mark.parametrize("pattern", INSTEAD)
+def test_private_words_do_not_come_back(pattern: str) -> None:
+    wrong = []
+    for path in files():
+        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+            if re.search(pattern, line, re.IGNORECASE):
+                wrong.append(f"{path.relative_to(TOP)}:{number}: {line.strip()[:100]}")
+    assert not wrong, f"write: {INSTEAD[pattern]}\n" + "\n".join(wrong)
