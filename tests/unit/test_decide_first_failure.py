@@ -17,7 +17,7 @@ from ringleader.controller.decide.first_failure import (
     with_first_failure,
 )
 from ringleader.controller.decide.ownership import JobPods
-from ringleader.kube.pod_diagnosis import PodFailure, failure_of
+from ringleader.kube.pod_failure_reason import PodFailure, failure_of
 from ringleader.kube.pod_view import ContainerView, PodView
 
 

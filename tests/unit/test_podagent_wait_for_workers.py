@@ -20,12 +20,14 @@ from ringleader.podagent.__main__ import hosts_of, main
 from ringleader.podagent.wait_for_workers import (
     LONGEST_PAUSE,
     Limits,
+    PodProbe,
     ProbeResult,
     Readiness,
+    SshProbe,
     WaitContext,
+    port_in_ssh_config,
     wait_for,
 )
-from ringleader.podagent.worker_probes import PodProbe, SshProbe, port_in_ssh_config
 
 READY, NO_ADDRESS, NO_ANSWER = (
     ProbeResult(readiness=Readiness.READY),

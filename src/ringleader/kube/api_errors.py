@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from ringleader.errors import Fault, RefusedError
+from ringleader.kube.tls import certificate_failure, handshake_failure
 
 _REASONS = {
     400: "BadRequest",
@@ -33,7 +34,6 @@ _SHOWN = 300
 """How many characters of an answer that is not a ``Status`` are shown."""
 
 
-_CERTIFICATE = "see certificate-authority-data and tls-server-name in the context's cluster"
 _CONNECT = "is the server up and this context right?"
 
 
@@ -141,10 +141,9 @@ def _connection_failure(error: Exception) -> tuple[str, str]:
     import aiohttp  # loaded already where a connection can fail; errors alone are used without it
 
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        said = getattr(error.certificate_error, "verify_message", "") or str(error.certificate_error)
-        return f"its certificate is not trusted: {said}", _CERTIFICATE
+        return certificate_failure(error.certificate_error)
     if isinstance(error, aiohttp.ClientSSLError):
-        return f"TLS failed: {error.os_error}", "is this the API server's port, and does it speak TLS?"
+        return handshake_failure(error.os_error)
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return "its name cannot be resolved", "is the server of this context right?"
     if isinstance(error, aiohttp.ClientHttpProxyError):

@@ -1,4 +1,4 @@
-"""The TLS side of a connection to an API server: whom we trust, and the certificate that we show."""
+"""The TLS side of a connection to an API server: whom we trust, what we show, and what a failure means."""
 
 from __future__ import annotations
 
@@ -75,3 +75,15 @@ def _show(context: ssl.SSLContext, pair: KeyPair, where: str) -> None:
 def _reason(error: Exception) -> str:
     reason = getattr(error, "reason", None)
     return str(reason or error).replace("_", " ").lower()
+
+
+def certificate_failure(error: Exception) -> tuple[str, str]:
+    """Return what is wrong with the server's certificate, and what to do about it."""
+    said = getattr(error, "verify_message", "") or str(error)
+    hint = "see certificate-authority-data and tls-server-name in the context's cluster"
+    return f"its certificate is not trusted: {said}", hint
+
+
+def handshake_failure(reason: object) -> tuple[str, str]:
+    """Return that no encrypted connection came about, and what to do about it."""
+    return f"TLS failed: {reason}", "is this the API server's port, and does it speak TLS?"

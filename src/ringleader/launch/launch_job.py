@@ -12,7 +12,7 @@ from pathlib import Path
 from ringleader.errors import Fault, RefusedError, RequestError
 from ringleader.job import Job
 from ringleader.launch import open_files_limit, signals
-from ringleader.launch.exit_code import job_exit
+from ringleader.launch.exit_reason import job_exit
 from ringleader.launch.host_probe.probe import probe
 from ringleader.launch.mpirun.mpirun_process import MpirunProcess, MpirunStandby
 from ringleader.launch.outcome import Listener, Outcome

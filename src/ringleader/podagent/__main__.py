@@ -13,8 +13,14 @@ from pathlib import Path
 
 from ringleader.errors import Fault, RequestError, RingleaderError
 from ringleader.podagent.launch_scripts import ScriptVariables, install, install_kubectl
-from ringleader.podagent.wait_for_workers import Limits, WaitContext, wait_for
-from ringleader.podagent.worker_probes import USUAL_PORTS, SshProbe, port_in_ssh_config
+from ringleader.podagent.wait_for_workers import (
+    USUAL_PORTS,
+    Limits,
+    SshProbe,
+    WaitContext,
+    port_in_ssh_config,
+    wait_for,
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -109,7 +115,7 @@ async def _wait(options: argparse.Namespace, hosts: Sequence[str]) -> None:
         return
     from ringleader.kube.client import RestCluster
     from ringleader.kube.credential_sources import credentials
-    from ringleader.podagent.worker_probes import PodProbe
+    from ringleader.podagent.wait_for_workers import PodProbe
 
     cluster = RestCluster(await credentials())
     try:

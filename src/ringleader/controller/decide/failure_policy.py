@@ -21,7 +21,7 @@ from ringleader.controller.decide.ownership import JobPods
 from ringleader.controller.decide.restarts import RestartRecord
 from ringleader.kube import rfc3339
 from ringleader.kube.object_fields import annotations_of, labels_of
-from ringleader.kube.pod_diagnosis import PodFailure
+from ringleader.kube.pod_failure_reason import PodFailure
 from ringleader.kube.pod_view import PodView
 from ringleader.mpijob.annotations import FAIL, ON_WORKER_FAILURE, REPLACE, RESTART
 from ringleader.mpijob.model import MPIJob

@@ -13,7 +13,7 @@ from ringleader.controller.decide.conditions import LONGEST_MESSAGE
 from ringleader.controller.decide.decision import LogRequest
 from ringleader.controller.decide.ownership import JobPods
 from ringleader.kube import rfc3339
-from ringleader.kube.pod_diagnosis import PodFailure, failure_of
+from ringleader.kube.pod_failure_reason import PodFailure, failure_of
 
 FIRST_FAILURE = "ringleader/first-failure"
 """Annotation of the ConfigMap: the first failure as JSON."""

@@ -12,7 +12,7 @@ from ringleader.controller.decide.status import has_ended
 from ringleader.kube import rfc3339
 from ringleader.kube.api_resources import JOBS, PODS, Resource
 from ringleader.kube.object_fields import is_deleting
-from ringleader.kube.pod_diagnosis import CONFIG, CRASH_LOOP, PULL_BACKOFF
+from ringleader.kube.pod_failure_reason import CONFIG, CRASH_LOOP, PULL_BACKOFF
 from ringleader.kube.pod_view import PodView
 
 STUCK_REASONS = (*PULL_BACKOFF, "InvalidImageName", "ErrImageNeverPull", *CONFIG, CRASH_LOOP)

@@ -18,7 +18,7 @@ from ringleader.controller.decide.ownership import JobPods
 from ringleader.controller.decide.status import job_condition
 from ringleader.kube import rfc3339
 from ringleader.kube.api_resources import CONFIG_MAPS
-from ringleader.kube.pod_diagnosis import PodFailure, failure_of
+from ringleader.kube.pod_failure_reason import PodFailure, failure_of
 from ringleader.kube.pod_view import PodView
 from ringleader.mpijob import object_names
 from ringleader.mpijob.annotations import (

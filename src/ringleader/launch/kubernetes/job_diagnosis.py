@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from ringleader.finding import Finding, Level
-from ringleader.kube.pod_diagnosis import CONFIG, CRASH_LOOP, PULL, ending, failure_of
+from ringleader.kube.pod_failure_reason import CONFIG, CRASH_LOOP, PULL, ending, failure_of
 from ringleader.kube.pod_view import ContainerView, PodView
 from ringleader.launch.kubernetes import message_hints
 from ringleader.launch.kubernetes.job_snapshot import EventView, JobSnapshot, State

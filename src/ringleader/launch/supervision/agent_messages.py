@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from ringleader.errors import Fault
-from ringleader.launch.exit_code import Cause, Why
+from ringleader.launch.exit_reason import Cause, Why
+from ringleader.launch.lost_components import Lost
 from ringleader.launch.mpirun.mpirun_output import abort_code
 from ringleader.launch.outcome import RankEnd
 from ringleader.launch.rank_output.lines import STREAMS
-from ringleader.launch.root_cause import Lost
 from ringleader.launch.supervision.agent_connections import AgentConnection
 from ringleader.launch.supervision.loss_detection import LossDetection
 from ringleader.launch.supervision.output_flow import OutputFlow

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import signal
 
-from ringleader.launch.exit_code import Cause, Why
+from ringleader.launch.exit_reason import Cause, Why
+from ringleader.launch.lost_components import RACE, JobHosts, Loss, Lost, RootCause, root_cause
 from ringleader.launch.mpirun.mpirun_output import daemons_lost_in
-from ringleader.launch.root_cause import RACE, JobHosts, Loss, Lost, RootCause, root_cause
 from ringleader.launch.supervision.rank_state import RankState
 from ringleader.launch.supervision.running_job import RunningJob
 from ringleader.render.hostfile import bare_name

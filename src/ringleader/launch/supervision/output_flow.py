@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ringleader.launch.exit_code import Cause, Why
+from ringleader.launch.exit_reason import Cause, Why
 from ringleader.launch.outcome import Listener
 from ringleader.launch.rank_output.output_files import OutputFiles
 from ringleader.launch.supervision.rank_state import RankState

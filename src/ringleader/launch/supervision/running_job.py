@@ -9,7 +9,7 @@ from typing import Any
 
 from ringleader.errors import Fault
 from ringleader.job import Job, Mpi
-from ringleader.launch.exit_code import Cause, Why
+from ringleader.launch.exit_reason import Cause, Why
 from ringleader.launch.mpirun.mpirun_output import aborts_in
 from ringleader.launch.mpirun.mpirun_process import MpirunProcess
 from ringleader.launch.outcome import Listener, RankEnd

@@ -6,7 +6,7 @@ import signal
 import time
 
 from ringleader.launch import signals
-from ringleader.launch.exit_code import Cause, Why
+from ringleader.launch.exit_reason import Cause, Why
 from ringleader.launch.supervision.output_flow import OutputFlow
 from ringleader.launch.supervision.running_job import RunningJob
 from ringleader.launch.supervision.stdin_forwarding import StdinForwarding

@@ -10,7 +10,7 @@ import selectors
 import time
 
 from ringleader.errors import LaunchError
-from ringleader.launch.exit_code import Cause, Why, ranks_named
+from ringleader.launch.exit_reason import Cause, Why, ranks_named
 from ringleader.launch.mpirun.mpirun_process import MpirunProcess
 from ringleader.launch.supervision.agent_connections import AgentConnection, AgentServer
 from ringleader.launch.supervision.agent_messages import AgentMessages

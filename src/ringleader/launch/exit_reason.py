@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from ringleader.job import Mpi
+from ringleader.launch.lost_components import Lost, RootCause, outweighs
 from ringleader.launch.mpirun.mpirun_output import relevant_lines
 from ringleader.launch.outcome import RankEnd
-from ringleader.launch.root_cause import Lost, RootCause, outweighs
 
 TIMED_OUT = 124
 """Exit code of a job that was stopped by ``--timeout``, as ``timeout(1)`` has it."""
