@@ -339,6 +339,7 @@ PLACED = {
 }
 
 
+@pytest.mark.process
 @needs_helm
 @pytest.mark.parametrize(
     ("values", "wish"),
@@ -379,6 +380,7 @@ def test_helm_renders_the_same_objects(values: dict[str, Any], wish: Installatio
     assert found == by_name(manifests(wish))
 
 
+@pytest.mark.process
 @needs_helm
 def test_a_charts_user_says_where_the_operator_runs() -> None:
     resources = {"limits": {"memory": "1Gi"}}
