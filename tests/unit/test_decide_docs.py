@@ -64,7 +64,7 @@ def test_the_numbers_are_the_programs() -> None:
     assert f"else `backoffLimit`, else {restarts.DEFAULT_LIMIT}" in PAGE
     assert f"2 s, 4 s … {int(obstacles.LONGEST_PAUSE)} s" in PAGE
     assert f"`{obstacles.UNSCHEDULABLE}` (after {int(obstacles.PATIENCE)} s)" in PAGE
-    assert f"has not gone {int(obstacles.DELETION_PATIENCE)} s after its grace" in PAGE
+    assert f"still exists {int(obstacles.DELETION_PATIENCE)} s after its grace period" in PAGE
     assert f"no Pod for {int(obstacles.LAUNCHER_PATIENCE)} s" in PAGE
     assert f"{conditions.LONGEST_MESSAGE} characters" in PAGE
-    assert f"What is {int(first_failure.EPISODE / 60)} minutes older" in PAGE
+    assert f"A failure {int(first_failure.EPISODE / 60)} minutes older" in PAGE
