@@ -187,6 +187,8 @@ class RankPools:
             f"OMPI_MCA_{part}_backing_directory": str(self.shared_memory)
             for part in ("btl_sm", "osc_sm", "osc_rdma")
         }
+        # As the engine has it: a program that starts MPI itself must not make later ones print an error line.
+        self.environ["OMPI_MCA_osc"] = "^ucx"
 
     def of(self, size: int) -> RankPool:
         """Return the pool of so many ranks."""

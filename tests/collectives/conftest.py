@@ -58,11 +58,18 @@ class Jobs:
         command = [mpirun, "--oversubscribe", "-n", str(ranks), sys.executable, str(PROGRAMS / program)]
         return self.run([*command, *arguments], timeout=timeout, **environ)
 
-    def run(self, command: list[str], *, timeout: float = 120, **environ: str) -> Finished:
-        """Run any command in a clean environment."""
+    def run(
+        self,
+        command: list[str],
+        *,
+        timeout: float = 120,
+        environ: dict[str, str] | None = None,
+        **more: str,
+    ) -> Finished:
+        """Run any command, in ``environ`` or else in a clean environment with ``more`` in it."""
         result = subprocess.run(
             command,
-            env=self.environment(**environ),
+            env=self.environment(**more) if environ is None else environ,
             capture_output=True,
             text=True,
             timeout=timeout,

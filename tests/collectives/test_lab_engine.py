@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.rank_pool import clean_environment
 
 from ringleader.errors import RefusedError
 from ringleader.lab import requirements, saved_state
@@ -40,7 +41,8 @@ def lab(request: pytest.FixtureRequest) -> Iterator[saved_state.Lab]:
 def _run(jobs: Any, lab: saved_state.Lab, slots: tuple[int, ...], *words: str, **environ: str) -> Any:
     hosts = ",".join(f"{host.name}:{count}" for host, count in zip(lab.hosts, slots, strict=False))
     command = [*RINGLEADER, "run", "--ssh-config", lab.ssh_config, "-H", hosts, sys.executable, *words]
-    return jobs.run(command, timeout=300, **environ)
+    # Each host has a /dev/shm of its own, without the pools' directory.
+    return jobs.run(command, timeout=300, environ=clean_environment() | environ)
 
 
 SHAPES = [

@@ -322,8 +322,8 @@ def errors():
     raises(ValueError, splits([[1] * SIZE]), "1-D")
     raises(ValueError, splits([1] * SIZE, torch.int64), "int32")
     raises(ValueError, splits([1] * (SIZE + 1)), "entries")
-    raises(ValueError, splits([3] * SIZE), "other rows")
-    raises(ValueError, splits([-1] + [1] * (SIZE - 1)), "other rows")
+    raises(ValueError, splits([3] * SIZE), "do not fit")
+    raises(ValueError, splits([-1] + [1] * (SIZE - 1)), "do not fit")
     if SIZE > 1:
         raises(ValueError, lambda: hvd.alltoall(torch.ones(SIZE + 1)), "multiple")
     raises(ValueError, lambda: hvd.alltoall(torch.tensor(1.0)))
