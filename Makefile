@@ -87,7 +87,6 @@ line-ranks:
 	@$(STAGE) collectives $(PYTEST) $(SYSTEM) tests/collectives
 	@$(STAGE) examples $(PYTEST) $(SYSTEM) tests/examples
 	@$(STAGE) processes $(PYTEST) --reruns 1 -m process tests/unit
-	@$(STAGE) docs $(PYTEST) $(SYSTEM) tests/docs
 
 line-hosts:
 	@$(STAGE) mpi $(PYTEST) $(SYSTEM) -n 3 --dist loadfile tests/mpi
@@ -97,6 +96,7 @@ line-hosts:
 	@$(STAGE) lab $(PYTEST) $(SYSTEM) tests/lab
 	@$(STAGE) report $(PYTEST) $(SYSTEM) tests/report
 	@$(STAGE) images $(PYTEST) $(SYSTEM) tests/images
+	@$(STAGE) docs $(PYTEST) $(SYSTEM) tests/docs
 
 line-long-ranks:
 	@$(STAGE) long-collectives $(PYTEST) $(LONG) tests/collectives

@@ -258,17 +258,37 @@ def _job(workers: int, **policy: Any) -> dict[str, Any]:
     return wish
 
 
-@settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    phases=(Phase.generate,),
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-@given(first=st.integers(1, 3), script=scripts, last=st.integers(1, 3), how=ends)
+def tried(examples):
+    """Return what draws so many scripts, the same ones each time."""
+    return settings(
+        max_examples=examples,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=(Phase.generate,),
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    )
+
+
+drawn = given(first=st.integers(1, 3), script=scripts, last=st.integers(1, 3), how=ends)
+
+
+@tried(max(1, EXAMPLES // 4))
+@drawn
+@pytest.mark.timeout(900)
+def test_some_interleavings_end_as_an_undisturbed_run(ground, calm, tmp_path, first, script, last, how):
+    interleave(ground, calm, tmp_path, first, script, last, how)
+
+
+@pytest.mark.long
+@tried(EXAMPLES)
+@drawn
 @pytest.mark.timeout(900)
 def test_any_interleaving_ends_as_an_undisturbed_run(ground, calm, tmp_path, first, script, last, how):
+    interleave(ground, calm, tmp_path, first, script, last, how)
+
+
+def interleave(ground, calm, tmp_path, first, script, last, how):
     expected = calm(last, how)
     stage = Stage(ground, tmp_path)
     try:

@@ -105,6 +105,7 @@ def test_a_broken_picture_ends_the_job_with_its_name(run: Callable, folder: Path
     assert "Traceback" not in ended.errors
 
 
+@pytest.mark.long
 @pytest.mark.mpi
 def test_two_ranks_learn_and_resume_to_the_bit(run: Callable, folder: Path, tmp_path: Path) -> None:
     """One epoch and then another give what two epochs give: state, order, cuts and rates are all resumed."""
