@@ -54,7 +54,10 @@ OWN_SESSION = r"/ompi\.[^/]+(/jf\.\d+(/\d+){0,2})?$"
 See docs/reference/exit-codes.md; anything in them may not stay."""
 DONE = Expected((0,), "^$")
 MAY_GO_ON = ("mpirun", "sshd")
-"""What may not heed a signal while a job starts (docs/reference/exit-codes.md): nothing is lost then."""
+"""What may not heed a signal while a job starts (docs/reference/exit-codes.md): nothing is lost then, or the
+start comes to nothing and its deadline ends it."""
+START_SECONDS = 25.0
+"""That deadline (``--start-timeout``)."""
 MACHINE = 3
 
 
@@ -73,6 +76,8 @@ def expected(row: Row) -> Expected:
         # A Python that has not begun its script turns SIGINT into an end of its own.
         codes = (128 + number, 1) if row.fault == "int" and row.phase == "start-up" else (128 + number,)
         return Expected(codes, r"^rank {rank}: ")
+    if row.phase == "start-up" and row.target in MAY_GO_ON and row.fault in ("term", "int"):
+        return Expected((MACHINE,), f"{WHOSE[row.target]}|^start: ", START_SECONDS + PROCESS_SECONDS)
     return Expected((MACHINE,), WHOSE[row.target])
 
 

@@ -15,6 +15,8 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import faults_table
+
 from ringleader.lab import fault_injection, host_status, kernel_state, saved_state
 from ringleader.lab.saved_state import Lab, LabHost
 
@@ -96,6 +98,7 @@ class Trial:
             else ("-n", "2", "--oversubscribe")
         )
         self.argv = (sys.executable, "-m", "ringleader", "run", *where, "--mpi", mpi, "--grace", "2")
+        self.argv += ("--start-timeout", str(faults_table.START_SECONDS))
         self.argv += (*words, "--json-file", str(self.tmp / "outcome.json"), "--")
         self.argv += (sys.executable, str(self.tmp / "train.py"), str(seconds))
         self.lines: list[str] = []
