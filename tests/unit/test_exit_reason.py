@@ -41,6 +41,11 @@ BY_MPI = Cause(why=Why.MPI, at=2.0, text="mpirun ended while ranks were running"
         ([end(0, 143, **STOPPED), end(1, 7)], RANK, 143, {}, (7, "rank 1")),
         ([end(0, 5, at=2.0), end(1, 7, at=1.0)], RANK, None, {}, (7, "rank 1")),
         ([killed(0, 9), end(1, **STOPPED)], RANK, None, {}, (137, "rank 0")),
+        # A peer's MPI noticed that a rank was killed, and exited before the news of the death was here.
+        ([end(4, 14, at=1.0), killed(1, 15, at=1.1)], RANK, None, {}, (143, "rank 1")),
+        ([end(4, 14, at=1.0), killed(1, 15, at=2.0)], RANK, None, {}, (14, "rank 4")),
+        # Signals of a process's own mistakes may be a consequence of what a peer did.
+        ([end(4, 14, at=1.0), killed(1, 6, at=1.1)], RANK, None, {}, (14, "rank 4")),
         # One that says how it ended tells more than one that is silent, whichever came first.
         ([lost(0, at=0.5), end(1, 7, at=1.0)], RANK, None, {}, (7, "rank 1")),
         ([lost(0), end(1, **STOPPED)], Cause(why=Why.LOST, at=1.0), None, {}, (3, "rank 0")),

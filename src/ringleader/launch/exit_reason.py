@@ -14,6 +14,10 @@ from ringleader.launch.outcome import RankEnd
 
 TIMED_OUT = 124
 """Exit code of a job that was stopped by ``--timeout``, as ``timeout(1)`` has it."""
+SENT = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+"""Signals that come from outside a process: its own mistakes raise others."""
+NOTICED_SECONDS = 0.5
+"""So long the news of a killed rank may come after the end of a peer whose MPI noticed it."""
 PART_LOST = 3
 """Exit code of a job that lost a host, or a process that it stands on: no rank's, no signal's."""
 
@@ -98,6 +102,8 @@ def job_exit(
             _strange(end, mpirun_code),
         )
     )
+    if killed := _killed_with(failed):
+        failed.insert(0, killed)
     if not any(end.signal is None and end.exit_code is not None for end in failed):
         calls = [_aborted(end, aborts[end.rank]) for end in ends if end.rank in aborts]
         failed = calls[:1] or failed
@@ -114,6 +120,18 @@ def job_exit(
         reason = f"stopped by {signal.Signals(cause.number).name}"
         return JobExit(exit_code=128 + cause.number, whose="ringleader", reason=reason, first_failure=None)
     return _blame_mpirun(cause, mpirun_code, output, mpi)
+
+
+def _killed_with(failed: Sequence[RankEnd]) -> RankEnd | None:
+    """Return the rank that somebody killed while the first to fail left with an exit code of its own.
+
+    A peer's MPI may notice a death and exit before the dead rank's agent has told of it. Nobody dies of these
+    signals because a peer has left, and those that the launcher or the MPI sends are told as that.
+    """
+    if not failed or failed[0].signal is not None or failed[0].exit_code is None:
+        return None
+    until = failed[0].at + NOTICED_SECONDS
+    return next((end for end in failed if end.signal in SENT and not end.orphaned and end.at < until), None)
 
 
 def _strange(end: RankEnd, mpirun_code: int | None) -> bool:
