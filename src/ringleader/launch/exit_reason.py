@@ -102,7 +102,7 @@ def job_exit(
             _strange(end, mpirun_code),
         )
     )
-    if killed := _killed_with(failed):
+    if killed := _killed_with(failed, aborts):
         failed.insert(0, killed)
     if not any(end.signal is None and end.exit_code is not None for end in failed):
         calls = [_aborted(end, aborts[end.rank]) for end in ends if end.rank in aborts]
@@ -122,7 +122,7 @@ def job_exit(
     return _blame_mpirun(cause, mpirun_code, output, mpi)
 
 
-def _killed_with(failed: Sequence[RankEnd]) -> RankEnd | None:
+def _killed_with(failed: Sequence[RankEnd], aborts: Mapping[int, int]) -> RankEnd | None:
     """Return the rank that somebody killed while the first to fail left with an exit code of its own.
 
     A peer's MPI may notice a death and exit before the dead rank's agent has told of it. Nobody dies of these
@@ -131,7 +131,8 @@ def _killed_with(failed: Sequence[RankEnd]) -> RankEnd | None:
     if not failed or failed[0].signal is not None or failed[0].exit_code is None:
         return None
     until = failed[0].at + NOTICED_SECONDS
-    return next((end for end in failed if end.signal in SENT and not end.orphaned and end.at < until), None)
+    victims = (end for end in failed if end.signal in SENT and not end.orphaned and end.rank not in aborts)
+    return next((end for end in victims if end.at < until), None)
 
 
 def _strange(end: RankEnd, mpirun_code: int | None) -> bool:
