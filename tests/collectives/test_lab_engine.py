@@ -115,10 +115,13 @@ def test_plain_mpirun_over_ssh(jobs: Any, lab: saved_state.Lab) -> None:
     job = jobs.run(
         [*command, str(PROGRAMS / "contract.py"), "hosts"],
         timeout=300,
-        PRTE_MCA_plm_ssh_agent=f"ssh -F {lab.ssh_config}",
-        PRTE_MCA_prte_if_include=lab.subnet,
-        OMPI_MCA_btl_tcp_if_include=lab.subnet,
-        OMPI_MCA_pml="ob1",
+        environ=clean_environment()
+        | {
+            "PRTE_MCA_plm_ssh_agent": f"ssh -F {lab.ssh_config}",
+            "PRTE_MCA_prte_if_include": lab.subnet,
+            "OMPI_MCA_btl_tcp_if_include": lab.subnet,
+            "OMPI_MCA_pml": "ob1",
+        },
     )
     assert job.code == 0, job.err
     assert job.out.count("rank done") == 4

@@ -311,3 +311,11 @@ def test_step_parts_from_the_engine_or_from_differences() -> None:
 )
 def test_words(text: str, expected: str) -> None:
     assert text == expected
+
+
+def test_an_incomplete_run_is_not_split() -> None:
+    one = Point(hosts=1, slots=1, samples=taken(100, 100, 100))
+    two = Point(hosts=1, slots=2, samples=taken(150, 152, 148), uncoupled=taken(190, 191))
+    assert explain(run_of(one, two)).headline.endswith(
+        "The run is not complete, so what is lost is not split."
+    )

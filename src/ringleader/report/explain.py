@@ -73,6 +73,8 @@ def headline(run: Run, top: Scaling) -> str:
     against, losses = top.against_uncoupled, top.losses
     if against is None or losses is None:
         return f"{text}. Uncoupled ranks were not measured, so what is lost cannot be split."
+    if losses.total.count < top.efficiency.count:
+        return f"{text}. The run is not complete, so what is lost is not split."
     if against.count < 2:
         return f"{text}; against uncoupled ranks {percent(against.median)}, from a single repetition."
     if not against.clear_of(1.0):
