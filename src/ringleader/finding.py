@@ -80,7 +80,7 @@ def gone(historical: bool, where: str, what: str, *rows: Cited, hint: str = "") 
 
 
 def warning(where: str, what: str, *rows: Cited, hint: str = "") -> Finding:
-    """Return what is worth knowing: it works, for now or slowly."""
+    """Return what is worth knowing although it works: it may be slow, or work only here."""
     return Finding(level=Level.WARNING, where=where, what=what, rows=rows, hint=hint)
 
 

@@ -102,10 +102,9 @@ def _split(losses: Losses, machine: str) -> str:
     gains = [
         f"{-points} are won back by {GAINS.get(cause, cause)}" for points, cause in certain if points < 0
     ]
-    parts = [
-        f"{points} {'goes' if points == 1 else 'go'} to {cause}" for points, cause in certain if points > 0
-    ]
-    parts = parts[:1] + [part.replace("goes ", "").replace("go ", "") for part in parts[1:]]
+    lost = [(points, cause) for points, cause in certain if points > 0]
+    parts = [f"{points} {'goes' if points == 1 else 'go'} to {cause}" for points, cause in lost[:1]]
+    parts += [f"{points} to {cause}" for points, cause in lost[1:]]
     said = f"of the {total} points lost, {_listed(parts + gains)}"
     return said + ("; the rest lies within the spread" if rest > 0 else "")
 
