@@ -1,4 +1,4 @@
-"""The client against the fake API server: verbs, RBAC, TLS, logs, commands, informers under trouble."""
+"""The client against the fake API server: verbs, RBAC, TLS, logs, informers under trouble."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from tests.kube.fake import FakeCluster
-from tests.kube.fake.containers import Execution, local_process
 from tests.kube.handler_server import run, serve
 
 from ringleader.errors import RefusedError, RequestError
@@ -159,7 +158,7 @@ def test_tls(tmp_path: Path) -> None:
         config = json.loads(path.read_text())
         entry = config["clusters"][0]["cluster"]
 
-        async def version(**changes: Any) -> str:
+        async def fault(**changes: Any) -> str:
             """Empty where it worked, else what was told."""
             changed = {**entry, **changes}
             kept = {name: value for name, value in changed.items() if value is not None}
@@ -173,20 +172,20 @@ def test_tls(tmp_path: Path) -> None:
             return ""
 
         async def test() -> None:
-            assert await version() == ""
+            assert await fault() == ""
             (tmp_path / "ca.pem").write_bytes(b64decode(entry["certificate-authority-data"]))
             assert (
-                await version(**{"certificate-authority-data": None, "certificate-authority": "ca.pem"}) == ""
+                await fault(**{"certificate-authority-data": None, "certificate-authority": "ca.pem"}) == ""
             )
             blind = {"certificate-authority-data": None, "insecure-skip-tls-verify": True}
-            assert await version(**blind) == ""
-            assert await version(**{"tls-server-name": "localhost"}) == ""
-            untrusted = await version(**{"certificate-authority-data": None})
+            assert await fault(**blind) == ""
+            assert await fault(**{"tls-server-name": "localhost"}) == ""
+            untrusted = await fault(**{"certificate-authority-data": None})
             assert "its certificate is not trusted" in untrusted and fake.url in untrusted
             assert "→ see certificate-authority-data and tls-server-name" in untrusted
-            misnamed = await version(**{"tls-server-name": "elsewhere"})
+            misnamed = await fault(**{"tls-server-name": "elsewhere"})
             assert "its certificate is not trusted" in misnamed and "elsewhere" in misnamed
-            plain = await version(server=fake.url.replace("https:", "http:"))
+            plain = await fault(server=fake.url.replace("https:", "http:"))
             assert "the connection broke off" in plain or "HTTP" in plain
 
         run(test)
@@ -261,9 +260,9 @@ def test_a_client_certificate(tmp_path: Path, way: str) -> None:
             try:
                 if way == "none":
                     with pytest.raises(UnreachableError):
-                        await found.version()
+                        await found.get(NAMESPACES, "n")
                 else:
-                    assert await found.version() == {"you": "me"}
+                    assert await found.get(NAMESPACES, "n") == {"you": "me"}
             finally:
                 await found.close()
 
@@ -275,14 +274,14 @@ def test_https_to_a_server_without_tls(fake: FakeCluster) -> None:
         found = Credentials(server=fake.url.replace("http:", "https:"), identity=Identity())
         cluster = RestCluster(found)
         with pytest.raises(UnreachableError) as caught:
-            await cluster.version()
+            await cluster.get(NAMESPACES, "n")
         assert "does it speak TLS?" in str(caught.value)
         await cluster.close()
 
     run(test)
 
 
-# --- logs and commands ------------------------------------------------------------------------------------
+# --- logs -------------------------------------------------------------------------------------------------
 
 
 def running(fake: FakeCluster, name: str) -> None:
@@ -317,117 +316,6 @@ def test_a_log(fake: FakeCluster, kubeconfig: Path) -> None:
             with pytest.raises(ApiError) as caught:
                 await anext(cluster.logs("q", SPACE))
             assert caught.value.is_missing
-
-    run(test)
-
-
-@pytest.fixture
-def shell(fake: FakeCluster) -> FakeCluster:
-    """A cluster with a Pod, commands in which are processes of this machine."""
-    fake.execute_with(local_process(prefix=lambda execution: ()))
-    running(fake, "p")
-    return fake
-
-
-async def spoken(session: Any) -> tuple[bytes, bytes]:
-    """Read a session to its end: standard output, standard error."""
-    streams = {1: b"", 2: b""}
-    async for channel, data in session.output():
-        streams[channel] += data
-    return streams[1], streams[2]
-
-
-@pytest.mark.parametrize(
-    ("command", "out", "err", "code"),
-    [
-        (("echo", "a b", "$HOME", "'"), b"a b $HOME '\n", b"", 0),
-        (("sh", "-c", "echo out; echo err >&2; exit 7"), b"out\n", b"err\n", 7),
-        (("sh", "-c", "exit 255"), b"", b"", 255),
-        (("head", "-c", "300000", "/dev/zero"), bytes(300_000), b"", 0),
-    ],
-)
-def test_commands(
-    shell: FakeCluster, kubeconfig: Path, command: tuple[str, ...], out: bytes, err: bytes, code: int
-) -> None:
-    async def test() -> None:
-        async with client(kubeconfig) as cluster:
-            session = await cluster.execute("p", SPACE, command, container="c")
-            assert await spoken(session) == (out, err)
-            assert await session.exit_code() == code
-
-    run(test)
-
-
-def test_standard_input_and_its_end(shell: FakeCluster, kubeconfig: Path) -> None:
-    data = bytes(range(256)) * 500
-
-    async def test() -> None:
-        async with client(kubeconfig) as cluster:
-            session = await cluster.execute("p", SPACE, ("sh", "-c", "cat; exit 3"), stdin=True)
-            reading = asyncio.ensure_future(spoken(session))
-            await session.send(data)
-            await session.close_input()
-            assert await session.exit_code() == 3, "while somebody else reads"
-            assert (await reading)[0] == data
-
-    run(test)
-
-
-def test_an_exit_code_without_reading(shell: FakeCluster, kubeconfig: Path) -> None:
-    async def test() -> None:
-        async with client(kubeconfig) as cluster:
-            session = await cluster.execute("p", SPACE, ("sh", "-c", "echo lost; exit 4"))
-            assert await session.exit_code() == 4
-            assert await session.exit_code() == 4
-
-    run(test)
-
-
-def test_a_session_that_one_leaves(fake: FakeCluster, kubeconfig: Path) -> None:
-    ended = []
-
-    async def endless(execution: Execution) -> int:
-        try:
-            await execution.write(1, b"begun")
-            await asyncio.Event().wait()
-        finally:
-            ended.append(True)
-        return 0
-
-    fake.execute_with(endless)
-    running(fake, "p")
-
-    async def test() -> None:
-        async with client(kubeconfig) as cluster:
-            session = await cluster.execute("p", SPACE, ("x",))
-            async for _ in session.output():
-                break
-            await session.close()
-            await until(lambda: bool(ended))
-            with pytest.raises(UnreachableError, match="broke off before the command ended"):
-                await session.exit_code()
-
-    run(test)
-
-
-@pytest.mark.parametrize(
-    ("name", "container", "said"),
-    [
-        ("q", "", 'pods "q" not found (HTTP 404 NotFound)'),
-        ("p", "other", "other"),
-        ("waits", "", "does not have a host assigned (HTTP 400 BadRequest)"),
-    ],
-)
-def test_commands_that_cannot_start(
-    shell: FakeCluster, kubeconfig: Path, name: str, container: str, said: str
-) -> None:
-    shell.create(pod("waits"))
-
-    async def test() -> None:
-        async with client(kubeconfig) as cluster:
-            with pytest.raises(ApiError) as caught:
-                await cluster.execute(name, SPACE, ("true",), container=container)
-            assert said in str(caught.value)
 
     run(test)
 

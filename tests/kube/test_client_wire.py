@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession, WSMsgType, web
+from aiohttp import web
 from tests.kube.handler_server import client, run, serve
 
 from ringleader.kube.api_errors import ApiError, UnreachableError
 from ringleader.kube.api_resources import JOBS, MPIJOBS, NAMESPACES, PODS
 from ringleader.kube.client import RestCluster
 from ringleader.kube.credentials import Identity
-from ringleader.kube.pod_exec import PROTOCOLS, ExecSession
 
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n", "resourceVersion": "7"}}
 FORM = "application/json"
@@ -121,7 +120,6 @@ CALLS: list[tuple[Callable[[RestCluster], Any], Sent]] = [
             None,
         ),
     ),
-    (lambda c: c.version(), Sent("GET /version", None, None)),
 ]
 
 
@@ -312,9 +310,12 @@ def test_a_server_that_is_not_there() -> None:
         async def test() -> None:
             async with client(url) as cluster:
                 with pytest.raises(UnreachableError) as caught:
-                    await cluster.version()
+                    await cluster.get(NAMESPACES, "n")
                 [fault] = caught.value.faults
-                assert (fault.where, fault.what) == (url, "no connection: Connection refused (GET /version)")
+                assert (fault.where, fault.what) == (
+                    url,
+                    "no connection: Connection refused (GET /api/v1/namespaces/n)",
+                )
                 assert fault.hint == "is the server up and this context right?"
 
         run(test)
@@ -330,10 +331,10 @@ def test_a_redirect_is_not_followed() -> None:
     async def test() -> None:
         async with serve(handler) as url, client(url) as cluster:
             with pytest.raises(ApiError, match="sends us to /login"):
-                await cluster.version()
+                await cluster.get(NAMESPACES, "n")
 
     run(test)
-    assert lines == ["/version"]
+    assert lines == ["/api/v1/namespaces/n"]
 
 
 # --- pages ------------------------------------------------------------------------------------------------
@@ -552,117 +553,3 @@ def test_watches_do_not_take_the_places_of_calls() -> None:
                 await watch.aclose()
 
     run(test)
-
-
-# --- commands ---------------------------------------------------------------------------------------------
-
-NOT_STARTED = {
-    "kind": "Status",
-    "status": "Failure",
-    "reason": "InternalError",
-    "message": 'exec: "x": not found',
-    "code": 500,
-}
-
-
-def speaker(
-    *messages: bytes, protocols: tuple[str, ...], seen: list[Any], lines: list[str] | None = None
-) -> Any:
-    """A server that opens a WebSocket, sends messages, and keeps what comes until the client goes."""
-
-    async def handler(request: web.Request) -> web.StreamResponse:
-        if lines is not None:
-            lines.append(request.raw_path)
-        socket = web.WebSocketResponse(protocols=protocols)
-        await socket.prepare(request)
-        for message in messages:
-            await socket.send_bytes(message)
-        async for message in socket:
-            seen.append(message.data)
-        return socket
-
-    return handler
-
-
-def told_at_the_end(
-    *messages: bytes, protocols: tuple[str, ...] = ("v5.channel.k8s.io", "v4.channel.k8s.io")
-) -> tuple[Any, list[Any]]:
-    """How a command ends (its code, or the error), and what the server got."""
-    seen: list[Any] = []
-    end: list[Any] = []
-
-    async def test() -> None:
-        async with serve(speaker(*messages, protocols=protocols, seen=seen)) as url, client(url) as cluster:
-            session = await cluster.execute("p", "n", ("x",), stdin=True)
-            await session.send(b"ab")
-            await session.close_input()
-            try:
-                end.append(await session.exit_code())
-            except ApiError as error:
-                end.append(error)
-
-    run(test)
-    return end[0], seen
-
-
-def result(**status: Any) -> bytes:
-    return b"\x03" + json.dumps(status).encode()
-
-
-@pytest.mark.parametrize(
-    ("protocols", "expected"),
-    [
-        (("v5.channel.k8s.io", "v4.channel.k8s.io"), [b"\0ab", b"\xff\0"]),
-        (("v4.channel.k8s.io",), [b"\0ab"]),
-    ],
-)
-def test_both_versions_of_the_protocol(protocols: tuple[str, ...], expected: list[bytes]) -> None:
-    assert told_at_the_end(result(status="Success"), protocols=protocols) == (0, expected)
-
-
-def test_a_command_that_the_node_could_not_start() -> None:
-    end, _ = told_at_the_end(result(**NOT_STARTED))
-    assert isinstance(end, ApiError)
-    assert str(end) == 'exec in n/p: exec: "x": not found (HTTP 500 InternalError)'
-
-
-def test_what_an_exec_asks_for() -> None:
-    seen: list[Any] = []
-    lines: list[str] = []
-    handler = speaker(result(status="Success"), protocols=("v4.channel.k8s.io",), seen=seen, lines=lines)
-
-    async def test() -> None:
-        async with serve(handler) as url, client(url) as cluster:
-            session = await cluster.execute("p", "n", ("sh", "-c", "a b;&"), container="c", stdin=True)
-            await session.exit_code()
-
-    run(test)
-    assert lines == [
-        "/api/v1/namespaces/n/pods/p/exec?command=sh&command=-c&command=a+b%3B%26&container=c"
-        "&stdin=true&stdout=true&stderr=true"
-    ]
-
-
-def test_a_quiet_command_is_not_taken_for_idle() -> None:
-    pings = 0
-
-    async def handler(request: web.Request) -> web.StreamResponse:
-        nonlocal pings
-        opened = web.WebSocketResponse(protocols=PROTOCOLS, autoping=False)
-        await opened.prepare(request)
-        while pings < 3:  # none is answered
-            message = await opened.receive()
-            assert message.type is WSMsgType.PING
-            pings += 1
-        await opened.send_bytes(result(status="Success"))
-        await opened.receive()
-        return opened
-
-    async def test() -> None:
-        async with serve(handler) as url, ClientSession() as http:
-            opened = await http.ws_connect(url, protocols=PROTOCOLS)
-            session = ExecSession(opened, server=url, where="x", ping_every=0.01)
-            assert await session.exit_code() == 0
-
-    run(test)
-    assert pings == 3

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from ringleader.errors import Fault
 from ringleader.kube.api_errors import ApiError, UnreachableError, status_error
 from ringleader.kube.api_resources import PODS, Resource
-from ringleader.kube.cluster import Change, Cluster, Listing, Object, Session
+from ringleader.kube.cluster import Change, Cluster, Listing, Object
 from ringleader.kube.credentials import Credentials
 from ringleader.kube.http_transport import Request, Transport
-from ringleader.kube.pod_exec import PROTOCOLS, ExecSession
 from ringleader.kube.rate_limit import Limiter
 
 _PAGE = 500
@@ -224,27 +223,6 @@ class RestCluster:
         async with self._transport.stream(request, silence=silence) as pieces:
             async for piece in pieces:
                 yield piece
-
-    async def execute(
-        self, pod: str, namespace: str, command: Sequence[str], *, container: str = "", stdin: bool = False
-    ) -> Session:
-        """Start a command in a running container; ApiError or UnreachableError where that fails."""
-        words = [("command", word) for word in command]
-        options = {
-            "container": container,
-            "stdin": "true" if stdin else "",
-            "stdout": "true",
-            "stderr": "true",
-        }
-        query = (*words, *((name, word) for name, word in options.items() if word))
-        request = Request(method="GET", path=PODS.path(namespace, pod, "exec"), query=query)
-        where = f"exec in {namespace}/{pod}"
-        socket = await self._transport.socket(request, PROTOCOLS)
-        return ExecSession(socket, server=self._server, where=where)
-
-    async def version(self) -> Object:
-        """Return what the server says of its version: a call that only needs credentials."""
-        return await self._object("GET", "/version")
 
     async def close(self) -> None:
         """Close connections; the port cannot be used afterwards."""

@@ -34,25 +34,6 @@ class Change:
     object: Object
 
 
-class Session(Protocol):
-    """A command that runs in a container."""
-
-    async def send(self, data: bytes) -> None:
-        """Write to its standard input."""
-
-    async def close_input(self) -> None:
-        """End its standard input where the server can."""
-
-    def output(self) -> AsyncGenerator[tuple[int, bytes], None]:
-        """Yield (1, standard output) and (2, standard error) as they come, until the command ends."""
-
-    async def exit_code(self) -> int:
-        """Return its exit code once it has ended."""
-
-    async def close(self) -> None:
-        """End the connection; a command that still runs loses its streams."""
-
-
 class Cluster(Protocol):
     """The verbs of an API server. ``namespace`` is empty for the whole cluster and for what has none.
 
@@ -143,14 +124,6 @@ class Cluster(Protocol):
         limit_bytes: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
         """Yield a container's log as it comes."""
-
-    async def execute(
-        self, pod: str, namespace: str, command: Sequence[str], *, container: str = "", stdin: bool = False
-    ) -> Session:
-        """Start a command in a running container."""
-
-    async def version(self) -> Object:
-        """Return what the server says of its version: a call that only needs credentials."""
 
     async def close(self) -> None:
         """Close connections; the port cannot be used afterwards."""

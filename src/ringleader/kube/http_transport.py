@@ -10,8 +10,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from ssl import SSLContext
-from typing import Any, TypedDict
+from typing import Any
 from urllib.parse import urlencode
 
 import aiohttp
@@ -53,14 +52,6 @@ class Request:
         return f"{self.method} {self.path}"
 
 
-class _Way(TypedDict):
-    """How every request goes to the server, as aiohttp calls it."""
-
-    ssl: SSLContext | bool
-    server_hostname: str | None
-    proxy: str | None
-
-
 class Transport:
     """One server, one pool of connections. Requests beyond its size and rate wait for their turn."""
 
@@ -75,15 +66,12 @@ class Transport:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """``timeout`` is in seconds for one call, its repetitions included, its wait for a turn not."""
-        self._credentials, self._limiter, self._timeout, self._sleep = credentials, limiter, timeout, sleep
+        self._credentials, self._limiter, self._sleep = credentials, limiter, sleep
+        self.timeout = timeout
+        """Seconds that a call may take."""
         self._slots = asyncio.Semaphore(connections)
         self._user_agent = user_agent
         self._session: aiohttp.ClientSession | None = None
-
-    @property
-    def timeout(self) -> float:
-        """Seconds that a call may take."""
-        return self._timeout
 
     async def call(self, request: Request, warn: Callable[[str], None] | None = None) -> Any:
         """Send a request and return the JSON of its answer; ``warn`` hears the server's warnings.
@@ -98,7 +86,7 @@ class Transport:
             await self._limiter.take()
             async with self._slots:
                 headers = await self._credentials.headers()
-                deadline = deadline or time.monotonic() + self._timeout
+                deadline = deadline or time.monotonic() + self.timeout
                 try:
                     return await self._once(request, headers, deadline, warn)
                 except ApiError as error:
@@ -130,7 +118,7 @@ class Transport:
             ):
                 body = await answer.read()
         except (aiohttp.ClientError, OSError) as error:
-            raise self._fault(request, error, self._timeout)
+            raise self._fault(request, error, self.timeout)
         if answer.status >= 300:
             raise response_error(answer.status, answer.headers, body, request.where)
         if warn is not None:
@@ -164,7 +152,7 @@ class Transport:
         while True:
             headers = await self._credentials.headers()
             try:
-                async with asyncio.timeout(self._timeout):
+                async with asyncio.timeout(self.timeout):
                     answer = await self._send(request, headers)
                     if answer.status < 300:
                         return answer
@@ -173,7 +161,7 @@ class Transport:
                             answer.status, answer.headers, await answer.read(), request.where
                         )
             except (aiohttp.ClientError, OSError) as error:
-                raise self._fault(request, error, self._timeout)
+                raise self._fault(request, error, self.timeout)
             except ApiError as error:
                 if error.status != 401 or renewed or not self._credentials.forget():
                     raise
@@ -192,33 +180,6 @@ class Transport:
         except (aiohttp.ClientError, OSError) as error:
             raise self._fault(request, error, silence or 0.0)
 
-    async def socket(self, request: Request, protocols: Sequence[str]) -> aiohttp.ClientWebSocketResponse:
-        """Open a WebSocket."""
-        await self._limiter.take()
-        headers = await self._credentials.headers()
-        # The session's own way of opening one drops the body of a refusal, which says why.
-        opener = aiohttp.ClientSession(
-            connector=self.session().connector,
-            connector_owner=False,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            raise_for_status=_refusal(request),
-        )
-        try:
-            async with asyncio.timeout(self._timeout):
-                opened = await opener.ws_connect(
-                    self.url(request),
-                    protocols=protocols,
-                    headers=headers,
-                    max_msg_size=0,
-                    **self._way(),
-                )
-                _notice_the_dead(opened.get_extra_info("socket"))
-                return opened
-        except (aiohttp.ClientError, OSError) as error:
-            raise self._fault(request, error, self._timeout)
-        finally:
-            await opener.close()
-
     async def _send(self, request: Request, headers: dict[str, str]) -> aiohttp.ClientResponse:
         if request.data is not None:
             headers["Content-Type"] = request.content_type
@@ -228,16 +189,10 @@ class Transport:
             data=request.data,
             headers=headers,
             allow_redirects=False,
-            **self._way(),
+            ssl=self._credentials.tls or True,
+            server_hostname=self._credentials.server_name or None,
+            proxy=self._credentials.proxy or None,
         )
-
-    def _way(self) -> _Way:
-        """Return what leads to the server, with the certificate that is valid now."""
-        return {
-            "ssl": self._credentials.tls or True,
-            "server_hostname": self._credentials.server_name or None,
-            "proxy": self._credentials.proxy or None,
-        }
 
     def url(self, request: Request) -> URL:
         """Return the URL of a request."""
@@ -274,16 +229,6 @@ def _notice_the_dead(found: socket.socket | None) -> None:
     if found is not None:
         for level, name, value in _KEEPALIVE:
             found.setsockopt(level, name, value)
-
-
-def _refusal(request: Request) -> Callable[[aiohttp.ClientResponse], Awaitable[None]]:
-    """Return what raises the ApiError that an answer means."""
-
-    async def check(answer: aiohttp.ClientResponse) -> None:
-        if answer.status >= 300:
-            raise response_error(answer.status, answer.headers, await answer.read(), request.where)
-
-    return check
 
 
 def warnings_of(headers: Iterable[str]) -> list[str]:

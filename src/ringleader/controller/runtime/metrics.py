@@ -128,8 +128,6 @@ class MeteredCluster:
     def __init__(self, cluster: Cluster, *, count: Count, clock: Callable[[], float]) -> None:
         """``clock``: seconds that never go back."""
         self._count, self._clock = count, clock
-        self.answered_at = clock()
-        """When the server last answered, whatever it said."""
         self.silent_since: float | None = None
         """When it first failed to answer after its last answer."""
         self.get = self._timed("get", cluster.get)
@@ -140,8 +138,7 @@ class MeteredCluster:
         self.replace = self._timed("update", cluster.replace)
         self.patch = self._timed("patch", cluster.patch)
         self.delete = self._timed("delete", cluster.delete)
-        self.logs, self.execute = cluster.logs, cluster.execute
-        self.version, self.close = cluster.version, cluster.close
+        self.logs, self.close = cluster.logs, cluster.close
 
     def _timed(
         self, verb: str, call: Callable[P, Coroutine[Any, Any, T]]
@@ -194,7 +191,6 @@ class MeteredCluster:
         self._count(verb, resource, word, self._clock() - began)
 
     def _heard(self) -> None:
-        self.answered_at = self._clock()
         self.silent_since = None
 
 
