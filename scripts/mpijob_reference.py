@@ -146,7 +146,7 @@ def rules() -> Iterator[str]:
     yield "The API server checks types, limits and these rules (CEL):\n"
     for found in RULES.values():
         for rule in found:
-            yield f"* {rule.message}"
+            yield f"* {rule['message']}"
 
 
 def notes() -> Iterator[str]:

@@ -11,7 +11,6 @@ from typing import Any, Self
 
 from tests.kube.fake import FakeCluster
 
-from ringleader.controller.runtime.events import EventPacing
 from ringleader.controller.runtime.process import Operator, ProcessOptions
 from ringleader.controller.runtime.work_queue import RequeueBackoff
 from ringleader.kube.client import RestCluster
@@ -24,7 +23,7 @@ PATIENCE = 60.0
 BRISK: dict[str, Any] = {
     "port": None,
     "pauses": RequeueBackoff(first=0.01, longest=0.2, brisk=0.05),
-    "pace": EventPacing(first_pause=0.02),
+    "event_pause": 0.02,
     "watch_backoff": Backoff(first=0.01, longest=0.1),
     "watch_silence": 3.0,
     "stop_within": 10.0,

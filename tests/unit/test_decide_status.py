@@ -86,7 +86,7 @@ def test_running_means_the_launcher_and_every_worker() -> None:
     world.run("pi-worker-1").settle()
     assert world.state == "Running"
     assert world.condition("Running").message == "MPIJob lab/pi is running."
-    world.change(launcher, ip="10.0.0.1").settle()
+    world.change(launcher, node="node-2").settle()
     assert world.reasons == ["MPIJobCreated", "MPIJobRunning"], "said once, not in every pass"
 
 

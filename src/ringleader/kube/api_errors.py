@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from ringleader.errors import Fault, RefusedError
-from ringleader.kube.tls import certificate_failure, handshake_failure
+from ringleader.kube.tls import certificate_failure
 
 _REASONS = {
     400: "BadRequest",
@@ -143,7 +143,7 @@ def _connection_failure(error: Exception) -> tuple[str, str]:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return certificate_failure(error.certificate_error)
     if isinstance(error, aiohttp.ClientSSLError):
-        return handshake_failure(error.os_error)
+        return f"TLS failed: {error.os_error}", "is this the API server's port, and does it speak TLS?"
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return "its name cannot be resolved", "is the server of this context right?"
     if isinstance(error, aiohttp.ClientHttpProxyError):

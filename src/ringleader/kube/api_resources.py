@@ -95,13 +95,9 @@ ALL = (
     PLUGIN_POD_GROUPS,
 )
 
+_BY_KIND = {f"{resource.api_version} {resource.kind}": resource for resource in ALL}
+
 
 def of_document(document: dict[str, object]) -> Resource:
     """Return the resource of a document by ``apiVersion`` and ``kind``; KeyError for one not in ``ALL``."""
-    found = _BY_KIND.get((str(document.get("apiVersion")), str(document.get("kind"))))
-    if found is None:
-        raise KeyError(f"{document.get('apiVersion')} {document.get('kind')}")
-    return found
-
-
-_BY_KIND = {(resource.api_version, resource.kind): resource for resource in ALL}
+    return _BY_KIND[f"{document.get('apiVersion')} {document.get('kind')}"]

@@ -72,7 +72,6 @@ class PodView:
     disruption: str = ""
     """Why the cluster took it away (``PreemptionByScheduler``, ``DeletionByTaintManager`` …): no failure."""
     node: str = ""
-    ip: str = ""
     unschedulable: str = ""
     """Message of the condition PodScheduled=False: why no node takes it; empty where it is scheduled."""
     gates: tuple[str, ...] = ()
@@ -118,7 +117,6 @@ def pod_view(document: Object, *, by_label: bool = False) -> PodView:
         deleting_until=text_in(metadata, "deletionTimestamp"),
         disruption=text_in(disrupted, "reason") or "disrupted" if disrupted.get("status") == "True" else "",
         node=text_in(spec, "nodeName"),
-        ip=text_in(status, "podIP"),
         unschedulable=text_in(scheduled, "message") or text_in(scheduled, "reason")
         if scheduled.get("status") == "False"
         else "",

@@ -82,8 +82,3 @@ def certificate_failure(error: Exception) -> tuple[str, str]:
     said = getattr(error, "verify_message", "") or str(error)
     hint = "see certificate-authority-data and tls-server-name in the context's cluster"
     return f"its certificate is not trusted: {said}", hint
-
-
-def handshake_failure(reason: object) -> tuple[str, str]:
-    """Return that no encrypted connection came about, and what to do about it."""
-    return f"TLS failed: {reason}", "is this the API server's port, and does it speak TLS?"

@@ -7,7 +7,6 @@ checks them when Pods are made, with the fields of its own version. What a schem
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -33,16 +32,6 @@ CATEGORIES = ("all", "kubeflow")
 """``kubectl get all`` lists MPIJobs too."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rule:
-    """One rule in CEL (``x-kubernetes-validations``)."""
-
-    rule: str
-    message: str
-    field_path: str = ""
-    """Which field is at fault, as a path from where the rule stands; empty: the whole."""
-
-
 # The API server estimates what a rule may cost at most and refuses a CRD above its budget. It takes the
 # length of string(x) for unbounded, so digits are counted by comparing.
 _LAST = (
@@ -53,29 +42,27 @@ _DIGITS = " + ".join(f"(({_LAST}) >= {10**power} ? 1 : 0)" for power in range(1,
 _LONGEST_POD = f"size(self.metadata.name) + {len(worker('', 0))} + {_DIGITS}"
 _MANAGER = "has({0}.runPolicy) && has({0}.runPolicy.managedBy) ? {0}.runPolicy.managedBy : ''"
 
-RULES: Mapping[type, tuple[Rule, ...]] = {
-    MPIJob: (
-        Rule(
-            rule=f"self.metadata.name.matches('^{LABEL}$')",
-            message="metadata.name must be a DNS label that begins with a letter: Pods are named after it",
-        ),
-        Rule(
-            rule=f"{_LONGEST_POD} <= {LONGEST_LABEL}",
-            message=(
-                f"metadata.name is too long: {worker('<name>', 0)[:-1]}<replicas-1>"
-                f" has at most {LONGEST_LABEL} characters"
-            ),
-        ),
-    ),
-    Spec: (
-        Rule(
-            rule=f"({_MANAGER.format('self')}) == ({_MANAGER.format('oldSelf')})",
-            message="runPolicy.managedBy cannot be changed",
-            field_path=".runPolicy",
-        ),
-    ),
+RULES: Mapping[type, list[dict[str, str]]] = {
+    MPIJob: [
+        {
+            "rule": f"self.metadata.name.matches('^{LABEL}$')",
+            "message": "metadata.name must be a DNS label that begins with a letter: Pods are named after it",
+        },
+        {
+            "rule": f"{_LONGEST_POD} <= {LONGEST_LABEL}",
+            "message": f"metadata.name is too long: {worker('<name>', 0)[:-1]}<replicas-1>"
+            f" has at most {LONGEST_LABEL} characters",
+        },
+    ],
+    Spec: [
+        {
+            "rule": f"({_MANAGER.format('self')}) == ({_MANAGER.format('oldSelf')})",
+            "message": "runPolicy.managedBy cannot be changed",
+            "fieldPath": ".runPolicy",
+        },
+    ],
 }
-"""Where rules stand → what they say."""
+"""Model → its rules in CEL (``x-kubernetes-validations``); ``fieldPath`` begins where the rule stands."""
 
 COLUMNS: tuple[tuple[str, str, str, int], ...] = (
     ("State", "string", ".status.conditions[-1:].type", 0),
@@ -156,7 +143,7 @@ def _model_schema(model: Any) -> dict[str, Any]:
         shape.name: _with(texts.get(shape.attribute), _field_schema(shape)) for shape in field_schemas(model)
     }
     if model in RULES:
-        found["x-kubernetes-validations"] = [_cel(rule) for rule in RULES[model]]
+        found["x-kubernetes-validations"] = RULES[model]
     return found
 
 
@@ -192,7 +179,7 @@ def _value_schema(shape: FieldSchema) -> dict[str, Any]:
         return _model_schema(kind)
     content = shape.annotation(JsonContent)
     if content is not None:
-        return _content_schema(content)
+        return _CONTENT[content]
     if kind is bool:
         return {"type": "boolean"}
     if kind is int:
@@ -215,20 +202,11 @@ def _number_schema(limits: IntegerRange) -> dict[str, Any]:
     return found
 
 
-def _content_schema(content: JsonContent) -> dict[str, Any]:
-    if content is JsonContent.TEXTS:
-        return {"type": "object", "additionalProperties": {"type": "string"}}
-    if content is JsonContent.QUANTITIES:
-        number_or_text = {"x-kubernetes-int-or-string": True, "pattern": f"^{QUANTITY}$"}
-        return {"type": "object", "additionalProperties": number_or_text}
-    if content is JsonContent.TEMPLATE:
-        return _template_schema()
-    return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+_TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
 
 
 def _template_schema() -> dict[str, Any]:
     """Return a Pod template's schema: metadata in full, of the containers that there is one and its name."""
-    texts = _content_schema(JsonContent.TEXTS)
     container = {
         "type": "object",
         "required": ["name"],
@@ -245,8 +223,8 @@ def _template_schema() -> dict[str, Any]:
     metadata = {
         "name": {"type": "string"},
         "namespace": {"type": "string"},
-        "labels": texts,
-        "annotations": texts,
+        "labels": _TEXTS,
+        "annotations": _TEXTS,
         "finalizers": {"type": "array", "items": {"type": "string"}},
     }
     return {
@@ -265,8 +243,12 @@ def _template_schema() -> dict[str, Any]:
     }
 
 
-def _cel(rule: Rule) -> dict[str, str]:
-    found = {"rule": rule.rule, "message": rule.message}
-    if rule.field_path:
-        found["fieldPath"] = rule.field_path
-    return found
+_CONTENT: Mapping[JsonContent, dict[str, Any]] = {
+    JsonContent.TEXTS: _TEXTS,
+    JsonContent.QUANTITIES: {
+        "type": "object",
+        "additionalProperties": {"x-kubernetes-int-or-string": True, "pattern": f"^{QUANTITY}$"},
+    },
+    JsonContent.TEMPLATE: _template_schema(),
+    JsonContent.ANY: {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+}

@@ -32,13 +32,12 @@ class IntegerRange:
     """``None``: as large as the bits allow."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class JsonName:
-    """The name in JSON where it is not the attribute's name in camel case."""
+@dataclass(frozen=True)
+class MapKey:
+    """A key of a map, which a field path shows in brackets: ``mpiReplicaSpecs[Worker]``."""
 
     name: str
-    is_key: bool = False
-    """True for a key of a map, which a field path shows in brackets: ``mpiReplicaSpecs[Worker]``."""
+    """As JSON has it; any other field has the attribute's name in camel case."""
 
 
 class FieldFlag(Enum):
@@ -132,14 +131,14 @@ def camel_case(attribute: str) -> str:
 
 def _field_schema(field: dataclasses.Field[Any], hint: Any) -> FieldSchema:
     kind, is_list, annotations = _opened(hint)
-    named = next((one for one in annotations if isinstance(one, JsonName)), None)
+    key = next((one for one in annotations if isinstance(one, MapKey)), None)
     default = None if field.default is dataclasses.MISSING else field.default
     if field.default_factory is not dataclasses.MISSING:
         default = field.default_factory()
     return FieldSchema(
         attribute=field.name,
-        name=named.name if named else camel_case(field.name),
-        is_key=bool(named and named.is_key),
+        name=key.name if key else camel_case(field.name),
+        is_key=key is not None,
         kind=kind,
         is_list=is_list,
         annotations=annotations,

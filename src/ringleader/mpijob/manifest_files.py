@@ -80,8 +80,7 @@ def _one(document: Document, *, converting: bool) -> Rendered:
         return Rendered(value=document.value, where=where)
     changes: tuple[Change, ...] = ()
     if converting:
-        conversion = convert(document.value, places=document.places)
-        job, changes = conversion.job, conversion.changes
+        job, changes = convert(document.value, places=document.places)
     else:
         job = read(document.value, places=document.places)
     name = job.metadata.name or job.metadata.generate_name

@@ -16,7 +16,7 @@ from ringleader.mpijob.field_schema import (
     Count,
     FieldFlag,
     IntegerRange,
-    JsonName,
+    MapKey,
     Quantities,
     Template,
     Texts,
@@ -166,8 +166,8 @@ class WorkerSpec:
 class ReplicaSpecs:
     """The two kinds of Pods."""
 
-    launcher: Annotated[LauncherSpec, JsonName(name="Launcher", is_key=True)]
-    worker: Annotated[WorkerSpec | None, JsonName(name="Worker", is_key=True)] = None
+    launcher: Annotated[LauncherSpec, MapKey("Launcher")]
+    worker: Annotated[WorkerSpec | None, MapKey("Worker")] = None
 
 
 @dataclass(frozen=True, kw_only=True)

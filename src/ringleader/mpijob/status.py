@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
-from ringleader.mpijob.field_schema import AnyObject, FieldFlag, IntegerRange, JsonName, Time
+from ringleader.mpijob.field_schema import AnyObject, FieldFlag, IntegerRange, MapKey, Time
 
 
 class Truth(StrEnum):
@@ -66,9 +66,9 @@ class ReplicaStatus:
 class ReplicaStatuses:
     """Pods of each kind."""
 
-    launcher: Annotated[ReplicaStatus | None, JsonName(name="Launcher", is_key=True)] = None
+    launcher: Annotated[ReplicaStatus | None, MapKey("Launcher")] = None
     """Set once the launcher's Job exists."""
-    worker: Annotated[ReplicaStatus | None, JsonName(name="Worker", is_key=True)] = None
+    worker: Annotated[ReplicaStatus | None, MapKey("Worker")] = None
     """Empty while the job is suspended and after its end."""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from ringleader.controller.decide.conditions import (
@@ -15,12 +14,12 @@ from ringleader.controller.decide.conditions import (
     with_reason,
 )
 from ringleader.controller.decide.decision import Decision, JobEvent
+from ringleader.controller.decide.ownership import is_for_us
 from ringleader.controller.decide.status import is_finished
 from ringleader.errors import RequestError
 from ringleader.kube import rfc3339
 from ringleader.kube.cluster import Object
 from ringleader.mpijob.document_faults import ROOT, Faults
-from ringleader.mpijob.model import ManagedBy
 from ringleader.mpijob.parser import struct
 from ringleader.mpijob.serializer import fields_of
 from ringleader.mpijob.status import ConditionType, Status, Truth
@@ -32,7 +31,7 @@ def decide_invalid(document: Object, error: RequestError, now: float) -> Decisio
     It has not failed: its Pods may be at work, and whoever gives out quota takes a failed job's for free.
     """
     status = status_of(document)
-    if is_finished(status) or _is_not_ours(document):
+    if is_finished(status) or not is_for_us(document):
         return Decision()
     return invalid(status, error, now)
 
@@ -67,14 +66,3 @@ def status_of(document: Object) -> Status:
     faults = Faults(strict=False)
     found = struct(Status, document.get("status") or {}, ROOT.field("status"), faults)
     return found if isinstance(found, Status) else Status()
-
-
-def _is_not_ours(document: Object) -> bool:
-    """Say whether a job is another controller's, or on its way out."""
-    meta, spec = _map(document.get("metadata")), _map(document.get("spec"))
-    manager = _map(spec.get("runPolicy")).get("managedBy")
-    return bool(meta.get("deletionTimestamp")) or manager not in (None, "", str(ManagedBy.MPI_OPERATOR))
-
-
-def _map(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, Mapping) else {}

@@ -9,13 +9,19 @@ from typing import Any
 from ringleader.controller.decide.decision import Observed
 from ringleader.kube import rfc3339
 from ringleader.kube.cluster import Object
-from ringleader.kube.object_fields import controller_of, is_deleting, metadata_of, uid_of
+from ringleader.kube.object_fields import controller_of, is_deleting, map_in, metadata_of, uid_of
 from ringleader.kube.pod_view import PodView
 from ringleader.mpijob import object_names
-from ringleader.mpijob.model import KIND, MPIJob
+from ringleader.mpijob.model import KIND, ManagedBy, MPIJob
 
 PATIENCE = 60.0
 """Seconds that the remains of an earlier job of the same name may take to vanish."""
+
+
+def is_for_us(document: Object) -> bool:
+    """Say whether an MPIJob is ours to look after: no other controller's, and not on its way out."""
+    manager = map_in(map_in(document, "spec"), "runPolicy").get("managedBy")
+    return not is_deleting(document) and manager in (None, "", ManagedBy.MPI_OPERATOR)
 
 
 def is_ours(job: MPIJob, document: Object) -> bool:

@@ -41,42 +41,39 @@ class Caches:
         self.launchers = InformerCache[Object](clock=clock, mark_deleting=_deleting, changed=changed)
         self.services = InformerCache[Object](clock=clock, mark_deleting=_deleting, changed=changed)
         self.by_name = ByNameCache(cluster, clock=clock)
-        self._watched: Mapping[Resource, InformerCache[Any]] = {
+        self.watched: Mapping[Resource, InformerCache[Any]] = {
             MPIJOBS: self.mpijobs,
             PODS: self.pods,
             JOBS: self.launchers,
             SERVICES: self.services,
         }
-
-    def watched(self, resource: Resource) -> InformerCache[Any]:
-        """Return the cache of a kind that is watched."""
-        return self._watched[resource]
+        """Watched kind → its cache."""
 
     def wrote(self, resource: Resource, document: Object, job: str) -> None:
         """Take over what the server returned for an object of a job."""
         namespace, name = document["metadata"].get("namespace", ""), document["metadata"]["name"]
-        if resource in self._watched:
-            self._watched[resource].from_write(namespace, name, PROJECTIONS[resource](document))
+        if resource in self.watched:
+            self.watched[resource].from_write(namespace, name, PROJECTIONS[resource](document))
         else:
             self.by_name.wrote(resource, namespace, document, job)
 
     def deleted(self, resource: Resource, namespace: str, name: str, uid: str, job: str) -> None:
         """Take over that the server is deleting an object."""
-        if resource in self._watched:
-            self._watched[resource].deleted(namespace, name, uid)
+        if resource in self.watched:
+            self.watched[resource].deleted(namespace, name, uid)
         else:
             self.by_name.stale(resource, namespace, name, job)
 
     def missing(self, resource: Resource, namespace: str, name: str, uid: str, job: str) -> None:
         """Take over that the server has no such object."""
-        if resource in self._watched:
-            self._watched[resource].missing(namespace, name, uid)
+        if resource in self.watched:
+            self.watched[resource].missing(namespace, name, uid)
         else:
             self.by_name.missing(resource, namespace, name, job)
 
     def uid(self, resource: Resource, namespace: str, name: str) -> str:
         """Return the uid of a watched object; empty where none is known."""
-        kept = self._watched[resource].get(namespace, name) if resource in self._watched else None
+        kept = self.watched[resource].get(namespace, name) if resource in self.watched else None
         return "" if kept is None else kept.uid
 
 

@@ -13,7 +13,6 @@ import json
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from ringleader.controller.decide.decision import JobEvent
 from ringleader.errors import RefusedError
@@ -27,30 +26,22 @@ COMPONENT = "mpi-job-controller"
 """Who reports, as the reference controller calls itself."""
 LONGEST_MESSAGE = 1024
 """Characters that the API takes."""
+_SENDERS = 8
+"""Jobs whose events are under way at the same time."""
 _REMEMBERED = 10_000
 _TRIES = 6
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
-class EventPacing:
-    """How events are sent."""
-
-    senders: int = 8
-    """Jobs whose events are under way at the same time."""
-    first_pause: float = 0.5
-    """Seconds before an event is tried again; they double with each try."""
-
-
 class EventSender:
     """Sends events beside the passes, so that no pass waits for them."""
 
-    def __init__(
-        self, cluster: Cluster, *, clock: Callable[[], float], pace: EventPacing | None = None
-    ) -> None:
-        """``clock``: seconds since the epoch."""
-        self._cluster, self._clock = cluster, clock
-        self._pace = pace or EventPacing()
+    def __init__(self, cluster: Cluster, *, clock: Callable[[], float], first_pause: float = 0.5) -> None:
+        """``clock``: seconds since the epoch.
+
+        ``first_pause``: seconds before an event is tried again; they double with each try.
+        """
+        self._cluster, self._clock, self._first_pause = cluster, clock, first_pause
         self._waiting: dict[str, deque[Object]] = {}
         self._turns: asyncio.Queue[str] = asyncio.Queue()
         self._sent: OrderedDict[str, None] = OrderedDict()
@@ -78,7 +69,7 @@ class EventSender:
     async def run(self) -> None:
         """Send until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for _ in range(self._pace.senders):
+            for _ in range(_SENDERS):
                 group.create_task(self._some())
 
     async def drained(self) -> None:
@@ -110,7 +101,7 @@ class EventSender:
                     break
             except RefusedError as error:
                 fault = error
-            await asyncio.sleep(self._pace.first_pause * 2**attempt)
+            await asyncio.sleep(self._first_pause * 2**attempt)
         _log.warning("event %s of %s was not sent: %s", event["reason"], where, fault)
 
 

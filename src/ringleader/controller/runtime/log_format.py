@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 from datetime import UTC, datetime
-from typing import Any, Literal, TextIO
+from typing import Any, Literal
 
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
@@ -37,19 +37,14 @@ class TextFormatter(logging.Formatter):
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
-def log_to(stream: TextIO, form: Literal["json", "text"], level: str) -> None:
-    """Send what Ringleader logs to a stream."""
-    handler = logging.StreamHandler(stream)
+def log_to_standard_error(form: Literal["json", "text"], level: str) -> None:
+    """Send what Ringleader logs to standard error."""
+    handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     logger = logging.getLogger("ringleader")
     logger.handlers[:] = [handler]
     logger.setLevel(level.upper())
     logger.propagate = False
-
-
-def log_to_standard_error(form: Literal["json", "text"], level: str) -> None:
-    """Send what Ringleader logs to standard error."""
-    log_to(sys.stderr, form, level)
 
 
 def _moment(record: logging.LogRecord) -> str:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import time
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
+from time import monotonic, time
 from typing import Any
 
 from ringleader.controller.runtime import rbac_check
 from ringleader.controller.runtime.caches import PROJECTIONS, Caches
-from ringleader.controller.runtime.events import EventPacing, EventSender
+from ringleader.controller.runtime.events import EventSender
 from ringleader.controller.runtime.health import HealthServer
 from ringleader.controller.runtime.leader_election import Leader, LeaseOptions
 from ringleader.controller.runtime.metrics import MeteredCluster, Metrics
-from ringleader.controller.runtime.reconciler import Clock, Key, PassResult, Reconciler
+from ringleader.controller.runtime.reconciler import Key, PassResult, Reconciler
 from ringleader.controller.runtime.work_queue import RequeueBackoff, WorkQueue
 from ringleader.errors import RefusedError
 from ringleader.kube.api_errors import ApiError, UnreachableError
@@ -67,7 +67,8 @@ class ProcessOptions:
     watch_backoff: Backoff = field(default_factory=Backoff)
     """Before a watch that broke off is opened anew."""
     pauses: RequeueBackoff = field(default_factory=RequeueBackoff)
-    pace: EventPacing = field(default_factory=EventPacing)
+    event_pause: float = 0.5
+    """Before an event that was not sent is tried again, the first time."""
 
 
 class TaskSet:
@@ -112,18 +113,6 @@ class TaskSet:
             self._has_failed.set()
 
 
-class SystemClock:
-    """The machine's own time."""
-
-    def now(self) -> float:
-        """Return seconds since the epoch."""
-        return time.time()
-
-    def steady(self) -> float:
-        """Return seconds that never go back."""
-        return time.monotonic()
-
-
 class Operator:
     """One process of the operator."""
 
@@ -134,7 +123,6 @@ class Operator:
         options: ProcessOptions,
         *,
         lease_cluster: Cluster | None = None,
-        clock: Clock | None = None,
     ) -> None:
         """``cluster`` is closed at the end of ``run``, and so is ``lease_cluster``.
 
@@ -143,17 +131,17 @@ class Operator:
         self._closed_at_end = [cluster, *([lease_cluster] if lease_cluster is not None else [])]
         self._options = options
         self._rights = rbac_check.required_rights(settings)
-        self._clock = clock = clock or SystemClock()
         self.metrics = Metrics()
-        self._cluster = MeteredCluster(cluster, count=self.metrics.requested, clock=clock.steady)
-        self._queue: WorkQueue[Key] = WorkQueue(clock=clock.steady, pauses=options.pauses)
-        self._caches = Caches(self._cluster, clock=clock.steady, changed=self._changed)
-        self._events = EventSender(self._cluster, clock=clock.now, pace=options.pace)
+        self._cluster = MeteredCluster(cluster, count=self.metrics.requested, clock=monotonic)
+        self._queue: WorkQueue[Key] = WorkQueue(clock=monotonic, pauses=options.pauses)
+        self._caches = Caches(self._cluster, clock=monotonic, changed=self._changed)
+        self._events = EventSender(self._cluster, clock=time, first_pause=options.event_pause)
         self._reconciler = Reconciler(
             self._cluster,
             self._caches,
             settings,
-            clock=clock,
+            steady=monotonic,
+            now=time,
             events=self._events,
             metrics=self.metrics,
             parallel_requests=options.parallel_requests,
@@ -163,7 +151,7 @@ class Operator:
         self._leader: Leader | None = None
         if options.lease is not None:
             through = lease_cluster or self._cluster
-            self._leader = Leader(through, options.lease, steady=clock.steady, now=clock.now)
+            self._leader = Leader(through, options.lease, steady=monotonic, now=time)
         self._health = HealthServer(is_healthy=self._ill, is_ready=self._unready, metrics=self.metrics)
         self._informers = self._make_informers()
         self._works = False
@@ -268,8 +256,8 @@ class Operator:
         if waiting := [one.resource.plural for one in self._informers if not one.synced.is_set()]:
             return f"not yet listed: {', '.join(waiting)}"
         since = self._cluster.silent_since
-        if since is not None and self._clock.steady() - since > self._options.silence:
-            return f"the API server has not answered for {self._clock.steady() - since:.0f} s"
+        if since is not None and monotonic() - since > self._options.silence:
+            return f"the API server has not answered for {monotonic() - since:.0f} s"
         return ""
 
     def _make_informers(self) -> tuple[Informer[Any], ...]:
@@ -280,7 +268,7 @@ class Operator:
                 namespace=self._options.namespace,
                 labels=labels,
                 project=PROJECTIONS[resource],
-                changed=self._caches.watched(resource).from_watch,
+                changed=self._caches.watched[resource].from_watch,
                 silence=self._options.watch_silence,
                 backoff=self._options.watch_backoff,
             )

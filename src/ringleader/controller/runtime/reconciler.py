@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from ringleader.controller.decide.conditions import API_WARNING
 from ringleader.controller.decide.decision import Decision, JobEvent, Observed, Rejection
 from ringleader.controller.decide.invalid_spec import decide_invalid
+from ringleader.controller.decide.ownership import is_for_us
 from ringleader.controller.decide.policy_order import decide
 from ringleader.controller.decide.status import is_finished
 from ringleader.controller.runtime.apply import Applier, Outcome, rejection
@@ -25,7 +25,7 @@ from ringleader.kube.api_errors import ApiError
 from ringleader.kube.api_resources import Resource
 from ringleader.kube.cluster import Cluster, Object
 from ringleader.mpijob import object_names
-from ringleader.mpijob.model import ManagedBy, MPIJob
+from ringleader.mpijob.model import MPIJob
 from ringleader.render.kubernetes.operator_settings import OperatorSettings
 
 Key = tuple[str, str]
@@ -39,16 +39,6 @@ _CALM = 4
 _BIG = 1500
 """Workers from which on a decision is made beside the event loop, which answers probes meanwhile."""
 _log = logging.getLogger(__name__)
-
-
-class Clock(Protocol):
-    """Time, passed in so that tests can hold it."""
-
-    def now(self) -> float:
-        """Return seconds since the epoch."""
-
-    def steady(self) -> float:
-        """Return seconds that never go back."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,27 +94,30 @@ class Reconciler:
         caches: Caches,
         settings: OperatorSettings,
         *,
-        clock: Clock,
+        steady: Callable[[], float],
+        now: Callable[[], float],
         events: EventSender,
         metrics: Metrics,
         parallel_requests: int = 64,
         deadline: float = 300.0,
         resync: float = 300.0,
     ) -> None:
-        """``parallel_requests``: of one job; ``deadline``: seconds for a whole pass.
+        """``steady``: seconds that never go back; ``now``: seconds since the epoch.
+
+        ``parallel_requests``: of one job; ``deadline``: seconds for a whole pass.
 
         ``resync``: seconds after which a job that has not ended is looked at even if nothing happens.
         """
         self._cluster, self._caches, self._settings = cluster, caches, settings
-        self._clock, self._events, self._metrics = clock, events, metrics
+        self._steady, self._now, self._events, self._metrics = steady, now, events, metrics
         self._deadline, self._resync = deadline, resync
-        self._applier = Applier(cluster, caches, settings, clock=clock.now, parallel=parallel_requests)
+        self._applier = Applier(cluster, caches, settings, clock=now, parallel=parallel_requests)
         self._memories: dict[Key, _Memory] = {}
 
     async def reconcile(self, key: Key) -> PassResult:
         """Make one pass over a job. Whatever goes wrong with the cluster is in the result."""
         run = _Pass()
-        began = self._clock.steady()
+        began = self._steady()
         try:
             async with asyncio.timeout(self._deadline):
                 result = await self._rounds(key, run)
@@ -134,7 +127,7 @@ class Reconciler:
         except RefusedError as error:
             result = self._failure(key, error, run)
         word = "gone" if result.is_gone else "error" if result.error else "done"
-        self._metrics.passed(word, self._clock.steady() - began)
+        self._metrics.passed(word, self._steady() - began)
         return replace(result, rest=min(4 * run.spent, 0.4))
 
     async def _rounds(self, key: Key, run: _Pass) -> PassResult:
@@ -151,7 +144,7 @@ class Reconciler:
     async def _round(self, key: Key, kept: CachedObject[StoredJob], run: _Pass) -> PassResult | None:
         """Decide once and do it; ``None``: decide again at once."""
         document = kept.value.document
-        if not _is_for_us(document):
+        if not is_for_us(document):
             return PassResult()
         memory = self._memory(key, kept)
         try:
@@ -200,13 +193,13 @@ class Reconciler:
         return min(delays, default=None)
 
     async def _decide(self, job: MPIJob, observed: Observed, run: _Pass) -> Decision:
-        began = self._clock.steady()
-        now = self._clock.now()
+        began = self._steady()
+        now = self._now()
         if job.workers >= _BIG or len(observed.pods) >= _BIG:
             decision = await asyncio.to_thread(decide, job, observed, now, self._settings)
         else:
             decision = decide(job, observed, now, self._settings)
-        spent = self._clock.steady() - began
+        spent = self._steady() - began
         run.spent += spent
         self._metrics.decided(spent)
         return decision
@@ -224,7 +217,7 @@ class Reconciler:
         self, key: Key, document: Object, error: RequestError, run: _Pass
     ) -> PassResult | None:
         await self._applier.narrow_rights(document)
-        decision = decide_invalid(document, error, self._clock.now())
+        decision = decide_invalid(document, error, self._now())
         return PassResult() if await self._report(document, decision, run) else None
 
     async def _report(self, document: Object, decision: Decision, run: _Pass) -> bool:
@@ -263,7 +256,7 @@ class Reconciler:
         if memory.errors >= _STUBBORN:
             for resource, name, error in outcome.failures:
                 if isinstance(error, ApiError):
-                    refused[resource, name] = rejection(resource, name, error, self._clock.now())
+                    refused[resource, name] = rejection(resource, name, error, self._now())
         is_new = False
         for target in outcome.attempted:
             before = memory.rejections.pop(target, None)
@@ -293,12 +286,3 @@ class Reconciler:
         self._caches.by_name.forget(*key)
         self._metrics.job_gone(key[0], object_names.launcher(key[1]))
         return PassResult(is_gone=True)
-
-
-def _is_for_us(document: Object) -> bool:
-    """Say whether a job is ours to look after: nobody else's, and not about to go."""
-    if document["metadata"].get("deletionTimestamp"):
-        return False
-    policy = (document.get("spec") or {}).get("runPolicy")
-    managed_by = policy.get("managedBy") if isinstance(policy, Mapping) else None
-    return managed_by in (None, "", ManagedBy.MPI_OPERATOR)

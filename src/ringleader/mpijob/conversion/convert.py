@@ -7,7 +7,6 @@ runs as it did. The order of the old versions is v1alpha1, v1alpha2, v1; each is
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ringleader.errors import RequestError
@@ -25,20 +24,15 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """kubectl's copy of the old manifest; with the new one it would lead ``kubectl apply`` astray."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Conversion:
-    """A job as v2beta1 has it, and what became of the old manifest's words."""
+def convert(document: object, *, places: SourceLines = NOWHERE) -> tuple[MPIJob, tuple[Change, ...]]:
+    """Return the job of a manifest of any version as v2beta1 has it, and what became of the old one's words.
 
-    job: MPIJob
-    changes: tuple[Change, ...] = ()
-    """In the order of the manifest; empty where it was v2beta1 already."""
-
-
-def convert(document: object, *, places: SourceLines = NOWHERE) -> Conversion:
-    """Read a manifest of any version. Raises RequestError with every fault in it."""
+    Changes are in the order of the manifest; there are none where it was v2beta1 already. Raises RequestError
+    with every fault in it.
+    """
     version = _old_version(document)
     if version is None or not isinstance(document, Mapping):
-        return Conversion(job=read(document, places=places))
+        return read(document, places=places), ()
     _check(document, version, places)
     changes = Changes()
     changes.add(ROOT.field("apiVersion"), f"{document['apiVersion']} is now {API_VERSION}")
@@ -52,7 +46,7 @@ def convert(document: object, *, places: SourceLines = NOWHERE) -> Conversion:
     job = read(
         manifest, places=SourceLines(source=places.source, lines={**places.lines, **changes.moved(places)})
     )
-    return Conversion(job=job, changes=changes.found)
+    return job, changes.found
 
 
 def _old_version(document: object) -> str | None:
@@ -75,15 +69,11 @@ def _check(document: Mapping[str, Any], version: str, places: SourceLines) -> No
         if document.get(name) is None:
             faults.add(ROOT.field(name), "missing")
         else:
-            _check_part(model, document[name], name, faults)
+            struct(model, document[name], ROOT.field(name), faults)
+    if version == V1ALPHA1 and isinstance(document.get("spec"), Mapping):
+        _check_size(document["spec"], faults)
     if faults.found:
         raise RequestError(faults.in_order())
-
-
-def _check_part(model: Any, value: object, name: str, faults: Faults) -> None:
-    struct(model, value, ROOT.field(name), faults)
-    if model is SPECS[V1ALPHA1] and isinstance(value, Mapping):
-        _check_size(value, faults)
 
 
 def _check_size(spec: Mapping[str, Any], faults: Faults) -> None:

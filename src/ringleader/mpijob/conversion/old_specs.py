@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from ringleader.mpijob.field_schema import Count, FieldFlag, IntegerRange, JsonName, Template
-from ringleader.mpijob.model import CleanPodPolicy, ManagedBy, SchedulingPolicy
+from ringleader.mpijob.field_schema import Count, FieldFlag, IntegerRange, MapKey, Template
+from ringleader.mpijob.model import CleanPodPolicy, RunPolicy
 from ringleader.mpijob.parser import OLD_VERSIONS
 
 V1, V1ALPHA2, V1ALPHA1 = OLD_VERSIONS
@@ -43,23 +43,8 @@ class OldReplicaSpec:
 class OldReplicaSpecs:
     """The two kinds of Pods."""
 
-    launcher: Annotated[OldReplicaSpec, JsonName(name="Launcher", is_key=True)]
-    worker: Annotated[OldReplicaSpec | None, JsonName(name="Worker", is_key=True)] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class OldRunPolicy:
-    """Policies that v1alpha2 had beside its top-level fields, and v1 in place of them."""
-
-    clean_pod_policy: CleanPodPolicy | None = None
-    ttl_seconds_after_finished: Count | None = None
-    active_deadline_seconds: Annotated[int | None, IntegerRange(bits=64, minimum=0)] = None
-    backoff_limit: Count | None = None
-    scheduling_policy: SchedulingPolicy | None = None
-    suspend: bool | None = None
-    """The training operator's v1 only."""
-    managed_by: ManagedBy | None = None
-    """The training operator's v1 only."""
+    launcher: Annotated[OldReplicaSpec, MapKey("Launcher")]
+    worker: Annotated[OldReplicaSpec | None, MapKey("Worker")] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +55,8 @@ class V1Spec:
     slots_per_worker: Count | None = None
     clean_pod_policy: CleanPodPolicy | None = None
     main_container: str = ""
-    run_policy: OldRunPolicy | None = None
+    run_policy: RunPolicy | None = None
+    """``suspend`` and ``managedBy`` are of the training operator's v1 only."""
 
 
 @dataclass(frozen=True, kw_only=True)
