@@ -167,7 +167,7 @@ def _left(trial: world.Trial, row: Row) -> list[str]:
     """Return what is left that should not be; see ``SWEPT``."""
     swept = table.SWEPT.get(row.target, "\0")
     left = [one for one in trial.left() if not one.startswith(swept)]
-    if row.phase == "start-up" and row.target in table.REMOTE:
+    if row.phase == "start-up" and row.target in (*table.REMOTE, "mpirun"):
         left = [one for one in left if not re.search(table.OWN_SESSION, one)]
     return [one for one in left if row.target != "link" or table.SSH_SESSION not in one]
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,11 @@ MPI_SCRIPT = """
 import sys, time
 from mpi4py import MPI
 comm = MPI.COMM_WORLD
-for step in range(int(float(sys.argv[1]) / 0.02)):
-    comm.allreduce(step)
+began, step = time.monotonic(), 0
+while comm.allreduce(time.monotonic() - began, op=MPI.MIN) < float(sys.argv[1]):
     if step == 3:
         print("training", flush=True)
+    step += 1
     time.sleep(0.02)
 print("ending", flush=True)
 """
@@ -38,15 +40,18 @@ import ringleader.torch as hvd
 hvd.init()
 model = torch.nn.Linear(8, 1)
 optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
-for step in range(int(float(sys.argv[1]) / 0.02)):
+began, step = time.monotonic(), 0
+while float(hvd.allreduce(torch.tensor(time.monotonic() - began), op=hvd.Min)) < float(sys.argv[1]):
     optimizer.zero_grad()
     model(torch.ones(4, 8)).sum().backward()
     optimizer.step()
     if step == 3:
         print("training", flush=True)
+    step += 1
     time.sleep(0.02)
 print("ending", flush=True)
 """
+# They train for so many seconds, not steps: six ranks share two processors, where a step may take long.
 SCRIPTS = {"mpi4py": MPI_SCRIPT, "ringleader.torch": TORCH_SCRIPT}
 
 
@@ -123,12 +128,14 @@ class Trial:
 
     def wait_for(self, word: str, seconds: float) -> bool:
         """Wait until a line of the output ends with a word; False where it does not come."""
+        until = time.monotonic() + seconds
         with self._news:
-            self._news.wait_for(
-                lambda: any(line.endswith(word) for line in self.lines) or self.launcher.poll() is not None,
-                seconds,
-            )
-            return any(line.endswith(word) for line in self.lines)
+            while not (came := any(line.endswith(word) for line in self.lines)):
+                # The launcher's end is no news of its output's: look at it now and then.
+                if self.launcher.poll() is not None or not (left := max(0.0, until - time.monotonic())):
+                    break
+                self._news.wait(min(left, 0.1))
+            return came
 
     # --- processes ----------------------------------------------------------------------------------------
 

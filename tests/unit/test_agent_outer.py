@@ -1,4 +1,4 @@
-"""The agent's outer process, where its inner one can do nothing any more."""
+"""The agent's outer process where its inner one can do nothing any more, or nothing yet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ringleader.launch.supervision.agent_connections import AgentServer
-from ringleader.ranks import agent, job_directory, protocol
+from ringleader.ranks import agent, agent_inner, agent_outer, job_directory, protocol
 
 pytestmark = pytest.mark.process
 
@@ -59,3 +59,19 @@ def test_a_killed_inner_process_leaves_nothing_on_its_host(tmp_path: Path) -> No
         outer.kill()
         outer.wait()
     assert not job.parent.exists() and not shared.exists()
+
+
+@pytest.mark.parametrize(("by_the_mpi", "heeded"), [(True, []), (False, [signal.SIGTERM])])
+def test_a_signal_that_came_before_the_handlers_is_judged_by_its_sender(
+    by_the_mpi: bool, heeded: list[int]
+) -> None:
+    came = list[int]()
+    before = signal.signal(signal.SIGTERM, lambda number, frame: came.append(number))
+    signal.pthread_sigmask(signal.SIG_BLOCK, agent_outer.AWAITED)
+    try:
+        signal.raise_signal(signal.SIGTERM)  # to this thread, whatever others there are
+        agent_inner._take_early_signals(os.getpid() if by_the_mpi else 1)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, agent_outer.AWAITED)
+        signal.signal(signal.SIGTERM, before)
+    assert came == heeded

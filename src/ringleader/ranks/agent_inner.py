@@ -13,7 +13,7 @@ import sys
 import time
 
 from ringleader.ranks import job_directory, process_tree, protocol, rank_identity
-from ringleader.ranks.agent_outer import ALONE, FAILED, ORDERED
+from ringleader.ranks.agent_outer import ALONE, AWAITED, FAILED, ORDERED
 from ringleader.ranks.fast_stdlib import signal, socket, suppress
 from ringleader.ranks.launcher_connection import LauncherUnreachableError, connect
 from ringleader.ranks.rank_process import LAUNCHER, RankProcess
@@ -73,6 +73,7 @@ def _serve(outer: int, starter: int, environ: Mapping[str, str]) -> int:
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, frame: None)  # the byte in the wake-up pipe is what counts
+    _take_early_signals(starter)
     process_tree.die_with_parent(signal.SIGTERM, outer)
     process_tree.become_subreaper()
     rank = rank_identity.number(environ, rank_identity.RANK_NAMES)
@@ -103,6 +104,18 @@ def _serve(outer: int, starter: int, environ: Mapping[str, str]) -> int:
         process_tree.kill_below(os.getpid(), 5.0)
         directory.leave()
     return ALONE if agent.launcher_gone else 0
+
+
+def _take_early_signals(starter: int) -> None:
+    """Heed signals from now on, and those that came before: one to the outer process's group, by the MPI's
+    process that started us, was meant for the outer one, from which we hear of it."""
+    early = []
+    while came := signal.sigtimedwait(AWAITED, 0):
+        if came.si_pid != starter:
+            early.append(came.si_signo)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, AWAITED)
+    for number in early:
+        os.kill(os.getpid(), number)
 
 
 class InnerAgent:

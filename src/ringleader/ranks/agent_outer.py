@@ -24,7 +24,8 @@ ALONE = 3
 """Exit code of an inner process whose launcher was gone."""
 ORDERED = signal.SIGHUP
 """What the outer process sends the inner one where the MPI wants us to end; SIGTERM where another does."""
-_AWAITED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+AWAITED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+"""What both processes wait for; blocked before the fork, so that none of them ends one that is not ready."""
 FAILED = 1
 """Exit code of an agent that could not do its work; the rank's own code goes to the launcher instead."""
 
@@ -32,8 +33,8 @@ FAILED = 1
 def run(environ: Mapping[str, str], run_inner: Callable[[int, int, Mapping[str, str]], int]) -> int:
     """Start the inner process and stay until it ends; return the exit code that mpirun sees.
 
-    ``run_inner(our pid, pid of the MPI's process that started us, environ)`` is what the inner one does; it
-    returns its exit code.
+    ``run_inner(our pid, pid of the MPI's process that started us, environ)`` is what the inner one does, with
+    AWAITED still blocked; it returns its exit code.
     """
     for fd in (0, 1, 2):
         _make_sure_open(fd)
@@ -42,14 +43,13 @@ def run(environ: Mapping[str, str], run_inner: Callable[[int, int, Mapping[str, 
         return FAILED  # our parent died before we could ask to die with it
     process_tree.become_subreaper()
     outer, starter = os.getpid(), os.getppid()
-    signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
+    signal.pthread_sigmask(signal.SIG_BLOCK, AWAITED)
     try:
         inner = os.fork()
     except OSError as error:
         sys.stderr.write(f"ringleader agent: cannot start a process: {error.strerror} (see `ulimit -u`)\n")
         return FAILED
     if inner == 0:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
         os._exit(run_inner(outer, starter, environ))
     status = _wait_for(inner, starter)
     process_tree.kill_below(outer, 5.0)
@@ -76,7 +76,7 @@ def _wait_for(inner: int, starter: int) -> int:
     Signals are passed on: as ORDERED where the MPI's process that started us sent them, else as SIGTERM.
     """
     while True:
-        came = signal.sigwaitinfo(_AWAITED)
+        came = signal.sigwaitinfo(AWAITED)
         if came.si_signo != signal.SIGCHLD:
             process_tree.send([inner], ORDERED if came.si_pid == starter else signal.SIGTERM)
         for pid, status in process_tree.reap():

@@ -26,6 +26,8 @@ from ringleader.ranks import protocol
 MPIRUN_SECONDS = 3.0
 """After the last rank's end: for mpirun to end by itself. Open MPI 5 sometimes does not, where the end of a
 very short process got lost between its daemons; how the job ended is known without it."""
+TOLD_SECONDS = 1.0
+"""The same where a signal or a time-out ends the job: what mpirun might say then is of no interest."""
 ORPHAN_SECONDS = 1.5
 """After mpirun's end: for the agents to notice and say how their ranks ended."""
 STACK_SECONDS = 3.0
@@ -176,7 +178,8 @@ class Supervisor:
                     job.mpirun.stop()
         elif job.mpirun.exit_code is None:
             lost = bool(self.losses.losses)
-            if now > job.said_bye + (0.5 if lost else MPIRUN_SECONDS):
+            told = job.cause is not None and job.cause.why in (Why.SIGNAL, Why.TIMEOUT)
+            if now > job.said_bye + (0.5 if lost else TOLD_SECONDS if told else MPIRUN_SECONDS):
                 job.mpirun.stop(hard=lost)  # one that waits for a lost host has nothing to tell
                 job.said_bye = now
 
