@@ -1,6 +1,6 @@
 """Breaks running jobs at random and looks how they end; prints a table and every exception.
 
-    python tests/campaigns/faults.py [--trials 200] [--seed 1] [--where host] [--json-file FILE]
+    python tests/campaigns/faults.py [--trials 200] [--seed 1] [--where host] [--time-factor 1]
 
 Every job must end in bounded time, with the documented exit code, name who was hit, and leave nothing. What
 lacks one of these is an exception, and the exit code is 1. A lab (``--where lab``) needs root.
@@ -31,7 +31,7 @@ from ringleader.lab import fault_injection
 
 LONG, SHORT, FINISHES = 60.0, 0.2, 5.0
 """Seconds that a job trains: one that is to be broken, one that is to be met at its end, one that goes on."""
-GIVE_UP = 45.0
+GIVE_UP = 90.0
 
 
 def main() -> int:
@@ -46,7 +46,7 @@ def main() -> int:
         lab = stack.enter_context(world.a_lab()) if any(row.where == "lab" for row in chosen) else None
         for number, row in enumerate(chosen):
             draw = random.Random(f"{words.seed} {number}")
-            result = one(row, draw, lab if row.where == "lab" else None, words.mpi)
+            result = one(row, draw, lab if row.where == "lab" else None, words.mpi, words.time_factor)
             results.append({"number": number} | result)
             print(f"{number:4} {_line(result)}", file=sys.stderr, flush=True)
     for line in summary(results):
@@ -76,12 +76,13 @@ def _words() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--where", nargs="+", choices=("host", "lab"), default=["host", "lab"])
     parser.add_argument("--mpi", default="embedded")
+    parser.add_argument("--time-factor", type=float, default=1.0, help="so much longer may an end take")
     parser.add_argument("--only", default="", help="of the trials those with this in 'FAULT TARGET PHASE'")
     parser.add_argument("--json-file")
     return parser.parse_args()
 
 
-def one(row: Row, draw: random.Random, lab: Any, mpi: str) -> dict[str, Any]:
+def one(row: Row, draw: random.Random, lab: Any, mpi: str, time_factor: float = 1.0) -> dict[str, Any]:
     """Carry out one trial and judge it."""
     script = draw.choice(list(world.SCRIPTS))
     seconds = FINISHES if row.fault == table.STOP else SHORT if row.phase == "end" else LONG
@@ -93,7 +94,7 @@ def one(row: Row, draw: random.Random, lab: Any, mpi: str) -> dict[str, Any]:
             row, found, hit_at = replace(row, fault="term", target="launcher"), {}, time.monotonic()
             trial.launcher.terminate()
         ended, gone, left = _ended(trial, row, hit_at)
-        result = _judged(trial, row, found, ended, gone, left)
+        result = _judged(trial, row, found, (ended, gone), left, time_factor)
         result |= {"script": script, "argv": " ".join(trial.argv), "output": list(trial.lines)}
         return result
     finally:
@@ -173,8 +174,14 @@ def _left(trial: world.Trial, row: Row) -> list[str]:
 
 
 def _judged(
-    trial: world.Trial, row: Row, name: dict[str, str] | None, ended: float, gone: float, left: list[str]
+    trial: world.Trial,
+    row: Row,
+    name: dict[str, str] | None,
+    times: tuple[float, float],
+    left: list[str],
+    time_factor: float,
 ) -> dict[str, Any]:
+    ended, gone = times
     expected = table.expected(row)
     outcome = trial.outcome()
     code = trial.launcher.poll()
@@ -193,10 +200,10 @@ def _judged(
         if not re.search(pattern, whose, re.DOTALL):
             faults.append(f"named {whose.splitlines()[0] if whose else said!r}, not {pattern}")
     # A job that nothing kept from its own end takes as long for it as any other.
-    limit = expected.seconds + (LONG_LEFT if row.fault == table.STOP or over else 0.0)
+    limit = time_factor * expected.seconds + (LONG_LEFT if row.fault == table.STOP or over else 0.0)
     if ended > limit:
         faults.append(f"took {ended:.1f} s")
-    if gone > max(limit, table.CUT_OFF_SECONDS if row.target == "link" else 0.0):
+    if gone > max(limit, time_factor * table.CUT_OFF_SECONDS if row.target == "link" else 0.0):
         faults.append(f"was gone after {gone:.1f} s")
     if left:
         faults.append(f"left {left}")
