@@ -77,7 +77,8 @@ def expected(row: Row) -> Expected:
         codes = (128 + number, 1) if row.fault == "int" and row.phase == "start-up" else (128 + number,)
         return Expected(codes, r"^rank {rank}: ")
     if row.phase == "start-up" and row.target in MAY_GO_ON and row.fault in ("term", "int"):
-        return Expected((MACHINE,), f"{WHOSE[row.target]}|^start: ", START_SECONDS + PROCESS_SECONDS)
+        whose = f"{WHOSE[row.target]}|^start: |^host [^ ]+: the MPI's daemon"
+        return Expected((MACHINE,), whose, START_SECONDS + PROCESS_SECONDS)
     return Expected((MACHINE,), WHOSE[row.target])
 
 
