@@ -175,11 +175,9 @@ def _package(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
         call = cloudpickle.dumps((function, args, kwargs))
     except Exception as error:
         raise RequestError(
-            Fault(
-                where="function",
-                what=f"the function or its arguments cannot be pickled: {error}",
-                hint="make what cannot travel (an open file, a lock, a connection) inside the function",
-            )
+            f"the function or its arguments cannot be pickled: {error}",
+            where="function",
+            hint="make what cannot travel (an open file, a lock, a connection) inside the function",
         )
     # Modules are found in the ranks where they are found here; an empty entry means the working directory.
     return pickle.dumps({"path": [os.path.abspath(entry) for entry in sys.path], "call": call})  # noqa: PTH100
@@ -196,12 +194,11 @@ def results_of(outcome: Outcome) -> list[Any]:
         answer = answers[first.rank] if first is not None else None
         if first is not None and answer is not None:
             _raise(first, answer)
-        raise RankError(Fault(where="", what=outcome.reason), exit_code=outcome.exit_code)
+        raise RankError(outcome.reason, exit_code=outcome.exit_code)
     silent = [str(rank) for rank, answer in enumerate(answers) if answer is None or "value" not in answer]
     if silent:
         raise RankError(
-            Fault(where=f"rank {', '.join(silent)}", what="it ended before the function returned"),
-            exit_code=1,
+            "it ended before the function returned", where=f"rank {', '.join(silent)}", exit_code=1
         )
     return [pickle.loads(answer["value"]) for answer in answers if answer is not None]
 
@@ -211,11 +208,9 @@ def _raise(end: RankEnd, answer: dict[str, Any]) -> None:
     where = f"rank {end.rank} on {end.host}"
     if "unpicklable" in answer:
         raise RankError(
-            Fault(
-                where=where,
-                what=f"the function's result cannot be pickled: {answer['unpicklable']}",
-                hint="return plain data: numbers, arrays, a state_dict",
-            ),
+            f"the function's result cannot be pickled: {answer['unpicklable']}",
+            where=where,
+            hint="return plain data: numbers, arrays, a state_dict",
             exit_code=1,
         )
     if "error" not in answer:
@@ -227,8 +222,6 @@ def _raise(end: RankEnd, answer: dict[str, Any]) -> None:
         except Exception:
             error = None
     if not isinstance(error, Exception):
-        raise RankError(Fault(where=where, what=answer["words"]), exit_code=1) from RemoteTraceback(
-            answer["traceback"]
-        )
+        raise RankError(answer["words"], where=where, exit_code=1) from RemoteTraceback(answer["traceback"])
     error.add_note(f"raised on {where}")
     raise error from RemoteTraceback(answer["traceback"])

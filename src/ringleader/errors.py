@@ -57,10 +57,10 @@ class RingleaderError(Exception):
 
     exit_code = 3
 
-    def __init__(self, faults: Fault | Iterable[Fault] | str, *, hint: str = "") -> None:
-        """Keep the faults; a bare string becomes one fault without a place."""
+    def __init__(self, faults: Fault | Iterable[Fault] | str, *, where: str = "", hint: str = "") -> None:
+        """Keep the faults; a string becomes one fault, with ``where`` and ``hint``."""
         if isinstance(faults, str):
-            faults = Fault(where="", what=faults, hint=hint)
+            faults = Fault(where=where, what=faults, hint=hint)
         self.faults: tuple[Fault, ...] = (faults,) if isinstance(faults, Fault) else tuple(faults)
         super().__init__("\n".join(str(fault) for fault in self.faults))
 
@@ -95,9 +95,11 @@ class LabError(RefusedError):
 class RankError(RingleaderError):
     """A rank failed; ``exit_code`` is that rank's own (128+n for signal n)."""
 
-    def __init__(self, faults: Fault | Iterable[Fault] | str, *, exit_code: int, hint: str = "") -> None:
+    def __init__(
+        self, faults: Fault | Iterable[Fault] | str, *, exit_code: int, where: str = "", hint: str = ""
+    ) -> None:
         """Keep the failing rank's exit code next to the faults."""
-        super().__init__(faults, hint=hint)
+        super().__init__(faults, where=where, hint=hint)
         self.exit_code = exit_code
 
     def __reduce__(self) -> Any:
@@ -129,7 +131,7 @@ class OutputError(RingleaderError):
         """``what`` the system said."""
         self.what = what
         hint = "what was to be printed is incomplete: make room there, or send it elsewhere, and repeat"
-        super().__init__(Fault(where="standard output", what=what, hint=hint))
+        super().__init__(what, where="standard output", hint=hint)
 
     def __reduce__(self) -> Any:
         return (type(self), (self.what,))

@@ -12,7 +12,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from ringleader.errors import Fault, RequestError
+from ringleader.errors import RequestError
 from ringleader.host_list import parse_hostfile
 from ringleader.job import Ssh
 
@@ -112,11 +112,9 @@ def _check(wanted: Mapping[str, Any], native: Mapping[str, Any]) -> None:
         raise ValueError("ssh already says how hosts are reached: leave ssh_port and ssh_identity_file out")
     if wanted.get("host_discovery_script"):
         raise RequestError(
-            Fault(
-                where="host_discovery_script",
-                what="the hosts of a job do not change while it runs",
-                hint="name them with hosts or hostfile",
-            )
+            "the hosts of a job do not change while it runs",
+            where="host_discovery_script",
+            hint="name them with hosts or hostfile",
         )
 
 
@@ -124,7 +122,7 @@ def _hosts_of(path: Path) -> list[Any]:
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise RequestError(Fault(where=str(path), what=f"the hostfile cannot be read: {error}"))
+        raise RequestError(f"the hostfile cannot be read: {error}", where=str(path))
     parsed = parse_hostfile(text, where=str(path))
     if parsed.faults:
         raise RequestError(*parsed.faults)

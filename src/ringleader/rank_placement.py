@@ -128,12 +128,10 @@ def _check_several(facts: tuple[HostFacts, ...]) -> None:
     if len({fact.identity for fact in facts}) > 1 or all(_own_name(fact) for fact in facts):
         return
     raise RequestError(
-        Fault(
-            where="hosts",
-            what=f"{', '.join(names)} are {len(names)} names of one machine, {facts[0].hostname}",
-            hint="correct the names (ssh configuration, /etc/hosts, DNS), or name that machine once "
-            f"with all its slots: -H {names[0]}:N",
-        )
+        f"{', '.join(names)} are {len(names)} names of one machine, {facts[0].hostname}",
+        where="hosts",
+        hint="correct the names (ssh configuration, /etc/hosts, DNS), or name that machine once "
+        f"with all its slots: -H {names[0]}:N",
     )
 
 
@@ -253,11 +251,9 @@ def _check_master_port(job: Job, plan: Plan) -> None:
     if job.master_port is not None and first.port_taken:
         where = "this machine" if first.is_local else first.host.name
         raise RequestError(
-            Fault(
-                where="--master-port",
-                what=f"port {job.master_port} cannot be used on {where}: {first.port_taken}",
-                hint="choose another, or leave the option out: a free one is found",
-            )
+            f"port {job.master_port} cannot be used on {where}: {first.port_taken}",
+            where="--master-port",
+            hint="choose another, or leave the option out: a free one is found",
         )
 
 

@@ -13,7 +13,7 @@ import click
 from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command, Option
-from ringleader.errors import Fault, LabError, RequestError
+from ringleader.errors import LabError, RequestError
 from ringleader.lab import down as lab_down
 from ringleader.lab import fault_injection, host_shell, host_status, kernel_state, requirements, saved_state
 from ringleader.lab import up as lab_up
@@ -278,7 +278,7 @@ def run_on_host(options: ExecOptions) -> int:
         argv = argv[1:]
     if not argv or not (host or options.all):
         example = "ringleader lab exec h1 -- hostname"
-        raise RequestError(Fault(where="COMMAND", what="nothing to run", hint=f"for example {example}"))
+        raise RequestError("nothing to run", where="COMMAND", hint=f"for example {example}")
     if options.all:
         return _exec_all(lab, argv)
     _become(lab, host, argv)

@@ -8,7 +8,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from ringleader.errors import Fault, LabError
+from ringleader.errors import LabError
 from ringleader.lab import etc_hosts
 
 
@@ -127,12 +127,12 @@ def _run(step: Command, *, lock: int | None, timeout: float) -> None:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise LabError(Fault(where=shown, what=f"did not end within {timeout:.0f} s"))
+        raise LabError(f"did not end within {timeout:.0f} s", where=shown)
     except OSError as error:
-        raise LabError(Fault(where=shown, what=str(error.strerror)))
+        raise LabError(str(error.strerror), where=shown)
     if done.returncode and not step.may_fail:
         said = done.stderr.decode(errors="replace").strip() or "it said nothing"
-        raise LabError(Fault(where=shown, what=f"exit code {done.returncode}: {said}", hint=_hint(said)))
+        raise LabError(f"exit code {done.returncode}: {said}", where=shown, hint=_hint(said))
     if step.append_to:
         with Path(step.append_to).open("ab") as file:
             file.write(done.stdout)

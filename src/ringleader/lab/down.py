@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ringleader.errors import Fault, LabError
+from ringleader.errors import LabError
 from ringleader.lab import etc_hosts, kernel_state, saved_state
 from ringleader.lab.actions import carry_out
 from ringleader.lab.removal_plan import Remains, kill_step, netns_steps, network_removal_steps
@@ -47,7 +47,7 @@ def remove(
     tidy_root(root)
     left = kernel_state.remains(name, root)
     if left:
-        raise LabError(Fault(where=f"lab {name}", what=f"could not remove {_listed(left)}"))
+        raise LabError(f"could not remove {_listed(left)}", where=f"lab {name}")
 
 
 def end_processes(namespaces: tuple[str, ...], *, timeout: float) -> None:
@@ -62,7 +62,7 @@ def end_processes(namespaces: tuple[str, ...], *, timeout: float) -> None:
         if not alive:
             return
         if time.monotonic() > deadline:
-            raise LabError(Fault(where="lab", what=f"processes {alive} did not end in {timeout:.0f} s"))
+            raise LabError(f"processes {alive} did not end in {timeout:.0f} s", where="lab")
         carry_out(kill_step(tuple(alive)), lock=None)
         time.sleep(0.02)
 

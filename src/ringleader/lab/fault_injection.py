@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from ringleader.errors import Fault, LabError, RequestError
+from ringleader.errors import LabError, RequestError
 from ringleader.lab import kernel_state, saved_state
 from ringleader.lab.actions import carry_out
 from ringleader.lab.down import end_processes
@@ -21,9 +21,7 @@ def find_host(lab: Lab, name: str) -> LabHost:
         if name in (host.name, host.name.removeprefix(f"{lab.name}-")):
             return host
     names = ", ".join(host.name for host in lab.hosts)
-    raise RequestError(
-        Fault(where="HOST", what=f"lab {lab.name} has no host {name!r}", hint=f"hosts: {names}")
-    )
+    raise RequestError(f"lab {lab.name} has no host {name!r}", where="HOST", hint=f"hosts: {names}")
 
 
 def cut(lab: Lab, host: LabHost) -> None:

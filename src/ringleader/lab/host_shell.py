@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from ringleader.errors import Fault, LabError
+from ringleader.errors import LabError
 from ringleader.lab import kernel_state, requirements
 from ringleader.lab.config_files import session_variables
 from ringleader.lab.rootfs_inspection import rootfs_facts
@@ -58,9 +58,7 @@ def argv_on(host: LabHost, command: tuple[str, ...]) -> tuple[str, ...]:
     """Return the argv that runs ``command`` on the host, here; LabError where the host is dead."""
     pid = kernel_state.first_process(host.namespace)
     if pid is None:
-        raise LabError(
-            Fault(where=host.name, what="this host is dead", hint=f"ringleader lab heal {host.name}")
-        )
+        raise LabError("this host is dead", where=host.name, hint=f"ringleader lab heal {host.name}")
     # The environment to come may have another PATH than the machine.
     program = requirements.find("nsenter", os.environ.get("PATH", "")) or "nsenter"
     return (program, *enter_argv(pid, os.getcwd(), command)[1:])  # noqa: PTH109

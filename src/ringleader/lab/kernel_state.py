@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ringleader.errors import Fault, LabError
+from ringleader.errors import LabError
 from ringleader.lab import etc_hosts, saved_state
 from ringleader.lab.removal_plan import Remains
 from ringleader.lab.spec import directory_of
@@ -38,7 +38,7 @@ def ip_json(*arguments: str) -> list[dict[str, Any]]:
 def _json(*argv: str) -> list[dict[str, Any]]:
     done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
     if done.returncode:
-        raise LabError(Fault(where=" ".join(argv), what=done.stderr.strip()))
+        raise LabError(done.stderr.strip(), where=" ".join(argv))
     rows: list[dict[str, Any]] = json.loads(done.stdout or "[]")
     return [row for row in rows if row]
 

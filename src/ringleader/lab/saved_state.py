@@ -109,15 +109,19 @@ def load(name: str, root: Path = ROOT) -> Lab:
         return lab_of(from_json(path.read_text()), root)
     except FileNotFoundError:
         others = ", ".join(names(root)) or "none"
-        hint = f"ringleader lab up{'' if name == DEFAULT_NAME else f' --name {name}'}; labs here: {others}"
-        raise LabError(Fault(where="--name", what=f"there is no lab {name!r}", hint=hint))
-    except PermissionError:
         raise LabError(
-            Fault(where=str(path), what="this lab is root's", hint="call ringleader as root (sudo)")
+            f"there is no lab {name!r}",
+            where="--name",
+            hint=f"ringleader lab up{'' if name == DEFAULT_NAME else f' --name {name}'}; labs here: {others}",
         )
+    except PermissionError:
+        raise LabError("this lab is root's", where=str(path), hint="call ringleader as root (sudo)")
     except ValueError as error:
-        hint = f"ringleader lab down --name {name}, then up again"
-        raise LabError(Fault(where=str(path), what=f"no state of a lab: {error}", hint=hint))
+        raise LabError(
+            f"no state of a lab: {error}",
+            where=str(path),
+            hint=f"ringleader lab down --name {name}, then up again",
+        )
 
 
 def current(name: str | None = None, *, root: Path = ROOT) -> Lab:
@@ -131,9 +135,11 @@ def current(name: str | None = None, *, root: Path = ROOT) -> Lab:
     if DEFAULT_NAME in present or not present:
         return load(DEFAULT_NAME, root)
     if len(present) > 1:
-        what = f"several labs are up: {', '.join(present)}"
-        hint = f"name one: --lab-name {present[0]}, or export {VARIABLE}={present[0]}"
-        raise LabError(Fault(where="--lab", what=what, hint=hint))
+        raise LabError(
+            f"several labs are up: {', '.join(present)}",
+            where="--lab",
+            hint=f"name one: --lab-name {present[0]}, or export {VARIABLE}={present[0]}",
+        )
     return load(present[0], root)
 
 
@@ -148,9 +154,11 @@ def to_launch_on(*, environ: Mapping[str, str], root: Path = ROOT, here: str = "
     lab = current(environ.get(VARIABLE), root=root)
     names = [host.name for host in lab.hosts]
     if lab.spec.tree and (here or socket.gethostname()) not in names:
-        what = f"the hosts of lab {lab.name} have the files of {lab.spec.tree.path}, not this machine's"
-        hint = f"start the job on one of them: ringleader lab exec {names[0]} -- ringleader run --lab …"
-        raise LabError(Fault(where="--lab", what=what, hint=hint))
+        raise LabError(
+            f"the hosts of lab {lab.name} have the files of {lab.spec.tree.path}, not this machine's",
+            where="--lab",
+            hint=f"start the job on one of them: ringleader lab exec {names[0]} -- ringleader run --lab …",
+        )
     return lab
 
 

@@ -210,9 +210,7 @@ def free_subnet(taken: Iterable[str]) -> str:
         candidate = ipaddress.IPv4Network(f"10.213.{third}.0/24")
         if not any(candidate.overlaps(network) for network in networks):
             return str(candidate)
-    raise RequestError(
-        Fault(where="--subnet", what="all of 10.213.0.0/16 is in use", hint="give a private /24 yourself")
-    )
+    raise RequestError("all of 10.213.0.0/16 is in use", where="--subnet", hint="give a private /24 yourself")
 
 
 def to_json(spec: LabSpec) -> str:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from ringleader.errors import Fault, LabError
+from ringleader.errors import LabError
 from ringleader.lab import kernel_state, requirements, saved_state
 from ringleader.lab.actions import carry_out
 from ringleader.lab.down import claim_netns, remove, root_locked
@@ -110,11 +110,9 @@ def _present(spec: LabSpec, root: Path, *, replace_it: bool, any_subnet: bool) -
         spec = replace(spec, subnet=lab.subnet)
     if lab.spec != spec:
         raise LabError(
-            Fault(
-                where=f"lab {spec.name}",
-                what=f"it is up with other parameters: {_differences(lab.spec, spec)}",
-                hint="add --replace, or give the new one another --name",
-            )
+            f"it is up with other parameters: {_differences(lab.spec, spec)}",
+            where=f"lab {spec.name}",
+            hint="add --replace, or give the new one another --name",
         )
     alive = kernel_state.inside(found.namespaces)
     dead = tuple(h.name for h in lab.hosts if not any(p.first for p in alive.get(h.namespace, ())))
@@ -138,11 +136,9 @@ def _reserve(spec: LabSpec, root: Path, *, lock: int, any_subnet: bool) -> LabSp
         clashes = sorted(text for text in taken if wanted.overlaps(ipaddress.IPv4Network(text, strict=False)))
         if clashes and not any_subnet:
             raise LabError(
-                Fault(
-                    where="--subnet",
-                    what=f"{spec.subnet} is in use on this machine ({', '.join(clashes)})",
-                    hint="give a private /24 that is free, for example --subnet 10.214.7.0/24",
-                )
+                f"{spec.subnet} is in use on this machine ({', '.join(clashes)})",
+                where="--subnet",
+                hint="give a private /24 that is free, for example --subnet 10.214.7.0/24",
             )
         if clashes:
             spec = replace(spec, subnet=free_subnet(taken))

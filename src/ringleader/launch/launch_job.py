@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from ringleader.errors import Fault, RefusedError, RequestError
+from ringleader.errors import RefusedError, RequestError
 from ringleader.job import Job
 from ringleader.launch import open_files_limit, signals
 from ringleader.launch.exit_reason import job_exit
@@ -153,9 +153,11 @@ def _job_directory(prepared: Prepared) -> job_directory.JobDirectory:
     except OSError as error:
         if directory is not None:
             directory.leave()
-        what = f"cannot be written: {error.strerror or error}"
-        hint = "make room there, or name another directory with TMPDIR"
-        raise RefusedError(Fault(where=prepared.directory, what=what, hint=hint)) from None
+        raise RefusedError(
+            f"cannot be written: {error.strerror or error}",
+            where=prepared.directory,
+            hint="make room there, or name another directory with TMPDIR",
+        ) from None
     return directory
 
 
@@ -171,5 +173,4 @@ def _files(job: Job, ranks: int) -> OutputFiles | None:
     try:
         return OutputFiles(job.output_dir, ranks)
     except OSError as error:
-        what = f"cannot make {error.filename}: {error.strerror}"
-        raise RequestError(Fault(where="--output", what=what))
+        raise RequestError(f"cannot make {error.filename}: {error.strerror}", where="--output")

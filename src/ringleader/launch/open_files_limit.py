@@ -10,7 +10,7 @@ import contextlib
 import resource
 from collections.abc import Iterator
 
-from ringleader.errors import Fault, RefusedError
+from ringleader.errors import RefusedError
 from ringleader.rank_placement import Plan
 
 _OTHERS = 64
@@ -40,9 +40,11 @@ def open_files(needed: int, pid: int) -> Iterator[int]:
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < needed:
-        what = f"the job needs {needed} open files on this machine, {hard} are allowed"
-        hint = "raise the hard limit (ulimit -Hn, /etc/security/limits.conf), or start fewer ranks here"
-        raise RefusedError(Fault(where="open files", what=what, hint=hint))
+        raise RefusedError(
+            f"the job needs {needed} open files on this machine, {hard} are allowed",
+            where="open files",
+            hint="raise the hard limit (ulimit -Hn, /etc/security/limits.conf), or start fewer ranks here",
+        )
     if soft == resource.RLIM_INFINITY or soft >= needed:
         yield soft
         return

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ringleader.errors import Fault, RefusedError
+from ringleader.errors import RefusedError
 from ringleader.job import Job, Mpi, check
 from ringleader.launch import signals
 from ringleader.launch.host_probe.probe import Probe, probe
@@ -202,11 +202,9 @@ def agent_command(job: Job, plan: Plan) -> tuple[str, ...]:
         return (next(iter(pythons)), "-I", "-m", "ringleader.ranks.agent")
     where = "; ".join(f"{python} on {name}" for python, name in pythons.items())
     raise RefusedError(
-        Fault(
-            where="--python",
-            what=f"the hosts run the agent with interpreters at different paths ({where})",
-            hint="an MPI starts the same command everywhere: make one path valid on all hosts, name it here",
-        )
+        f"the hosts run the agent with interpreters at different paths ({where})",
+        where="--python",
+        hint="an MPI starts the same command everywhere: make one path valid on all hosts, name it here",
     )
 
 

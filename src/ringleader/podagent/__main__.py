@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ringleader.errors import Fault, RequestError, RingleaderError
+from ringleader.errors import RequestError, RingleaderError
 from ringleader.podagent.launch_scripts import ScriptVariables, install, install_kubectl
 from ringleader.podagent.wait_for_workers import (
     USUAL_PORTS,
@@ -90,8 +90,7 @@ def _server() -> str:
         os.environ.get("KUBERNETES_SERVICE_PORT", "443"),
     )
     if not host:
-        what = "KUBERNETES_SERVICE_HOST is not set: this is not a Pod"
-        raise RequestError(Fault(where="environment", what=what))
+        raise RequestError("KUBERNETES_SERVICE_HOST is not set: this is not a Pod", where="environment")
     return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from ringleader.errors import Fault, RefusedError
+from ringleader.errors import RefusedError
 
 SCRIPTS = ("hosts.sh", "ssh", "kubexec.sh", "launch")
 CHECKED = (
@@ -74,13 +74,10 @@ def install_kubectl(folder: Path, *, server: str, namespace: str, program: str =
     """
     found = shutil.which(program)
     if found is None:
-        hint = "use the image that deploy/operator/Dockerfile makes"
         raise RefusedError(
-            Fault(
-                where="kubectl",
-                what="the operator's image has no kubectl, which spawning by exec needs",
-                hint=hint,
-            )
+            "the operator's image has no kubectl, which spawning by exec needs",
+            where="kubectl",
+            hint="use the image that deploy/operator/Dockerfile makes",
         )
     shutil.copyfile(found, folder / "kubectl")
     (folder / "kubectl").chmod(0o755)

@@ -277,10 +277,13 @@ def check_program(job: Job, environ: Mapping[str, str]) -> None:
     if "/" in word:
         path = Path(job.workdir, word)
         if not path.is_file():
-            raise RequestError(Fault(where="COMMAND", what=f"there is no program {path}"))
+            raise RequestError(f"there is no program {path}", where="COMMAND")
         if not os.access(path, os.X_OK):
-            hint = f"chmod +x, or name its interpreter: python {word}"
-            raise RequestError(Fault(where="COMMAND", what=f"{path} is not executable", hint=hint))
+            raise RequestError(
+                f"{path} is not executable",
+                where="COMMAND",
+                hint=f"chmod +x, or name its interpreter: python {word}",
+            )
         return
     path_of_ranks = search_path(job, environ, job.python or sys.executable)
     if shutil.which(word, path=path_of_ranks) is None:
@@ -288,5 +291,8 @@ def check_program(job: Job, environ: Mapping[str, str]) -> None:
         hint = (
             f"write ./{word} or python {word}" if script.is_file() else "check the spelling, or give its path"
         )
-        what = f"there is no program {word!r} in {path_of_ranks}"
-        raise RequestError(Fault(where="COMMAND", what=what, hint=hint))
+        raise RequestError(
+            f"there is no program {word!r} in {path_of_ranks}",
+            where="COMMAND",
+            hint=hint,
+        )

@@ -29,7 +29,7 @@ from ringleader.cli.scale.scale_options import (
 )
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command
-from ringleader.errors import Fault, RefusedError, RequestError
+from ringleader.errors import RefusedError, RequestError
 from ringleader.ranks.training_progress import cpu_model
 from ringleader.report.words import plural
 from ringleader.scaling import Run
@@ -85,15 +85,17 @@ def _directory(wanted: Scale, options: ScaleOptions) -> Path:
     """Make the run's own directory now: better than after an hour's work."""
     directory = Path(options.output) / wanted.name
     if not options.replace and _is_taken(directory):
-        hint = "give another --name, or add --replace to write over it"
-        raise RequestError(Fault(where=str(directory), what="a run of this name is there already", hint=hint))
+        raise RequestError(
+            "a run of this name is there already",
+            where=str(directory),
+            hint="give another --name, or add --replace to write over it",
+        )
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        what = f"cannot be made: {error.strerror or error}"
-        raise RefusedError(Fault(where=str(directory), what=what)) from None
+        raise RefusedError(f"cannot be made: {error.strerror or error}", where=str(directory)) from None
     if not os.access(directory, os.W_OK):
-        raise RefusedError(Fault(where=str(directory), what="cannot be written to"))
+        raise RefusedError("cannot be written to", where=str(directory))
     return directory
 
 

@@ -165,8 +165,11 @@ def local_answer(
         code = "import platform; print(platform.python_version())"
         version = hardware.output([job.python, "-I", "-S", "-c", code]).strip() if takes_ranks else ""
         if takes_ranks and not version[:1].isdigit():
-            what = f"{job.python} is not a Python interpreter on this machine"
-            raise RequestError(Fault(where="--python", what=what, hint="give the full path of one"))
+            raise RequestError(
+                f"{job.python} is not a Python interpreter on this machine",
+                where="--python",
+                hint="give the full path of one",
+            )
         answer["python"] = [job.python, version]
     return answer
 
@@ -174,18 +177,25 @@ def local_answer(
 def _check_request(job: Job, ours: Mapping[str, Any]) -> None:
     """Raise RequestError for what is wrong with the request on the only machine of the job."""
     if not ours["workdir"]:
-        raise RequestError(Fault(where="--workdir", what=f"there is no directory {job.workdir}"))
+        raise RequestError(f"there is no directory {job.workdir}", where="--workdir")
     if ours.get("program") == "":
-        hint = "check the spelling, or give its full path"
-        raise RequestError(Fault(where="COMMAND", what=f"there is no program {job.command[0]}", hint=hint))
+        raise RequestError(
+            f"there is no program {job.command[0]}",
+            where="COMMAND",
+            hint="check the spelling, or give its full path",
+        )
     if ours.get("unstartable"):
-        what = f"{job.command[0]} cannot be started: {ours['unstartable']}"
-        hint = f"correct that line, or name the interpreter: python {job.command[0]}"
-        raise RequestError(Fault(where="COMMAND", what=what, hint=hint))
+        raise RequestError(
+            f"{job.command[0]} cannot be started: {ours['unstartable']}",
+            where="COMMAND",
+            hint=f"correct that line, or name the interpreter: python {job.command[0]}",
+        )
     if ours.get("unreadable"):
-        what = f"the script {interpreted_script(job.command)} {ours['unreadable']}"
-        hint = f"paths are taken from {job.workdir}; see --workdir"
-        raise RequestError(Fault(where="COMMAND", what=what, hint=hint))
+        raise RequestError(
+            f"the script {interpreted_script(job.command)} {ours['unreadable']}",
+            where="COMMAND",
+            hint=f"paths are taken from {job.workdir}; see --workdir",
+        )
 
 
 def _judge(

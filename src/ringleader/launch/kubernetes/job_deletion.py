@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from ringleader.errors import Fault, RefusedError
+from ringleader.errors import RefusedError
 from ringleader.kube.api_errors import ApiError, UnreachableError
 from ringleader.kube.api_resources import JOBS, MPIJOBS, PODS
 from ringleader.kube.cluster import Cluster
@@ -56,8 +56,11 @@ async def until_gone(cluster: Cluster, job: JobView, *, seconds: float, tell: Ca
         if loop.time() >= end:
             hint = f"kubectl get pods -n {job.namespace} -l {selector(job.name)}"
             some = ", ".join(left[:3]) + (" …" if len(left) > 3 else "")
-            what = f"is deleted, but after {seconds:g} seconds {len(left)} of its Pods are there: {some}"
-            raise RefusedError(Fault(where=f"job {job.name}", what=what, hint=hint))
+            raise RefusedError(
+                f"is deleted, but after {seconds:g} seconds {len(left)} of its Pods are there: {some}",
+                where=f"job {job.name}",
+                hint=hint,
+            )
         await asyncio.sleep(LOOK_AGAIN)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import Literal, TypeVar
 
-from ringleader.errors import Fault, RefusedError
+from ringleader.errors import RefusedError
 from ringleader.kube import rfc3339
 from ringleader.kube.api_errors import ApiError
 from ringleader.kube.api_resources import EVENTS, JOBS, MPIJOBS, PODS, Resource
@@ -47,7 +47,7 @@ async def find_job(cluster: Cluster, name: str, namespace: str) -> JobView:
     hint = "ringleader status lists the jobs; --namespace looks elsewhere"
     if is_unknown_kind(first):
         hint += "; this cluster has no MPIJob CRD"
-    raise RefusedError(Fault(where=name, what=f"there is no job {name} in namespace {namespace}", hint=hint))
+    raise RefusedError(f"there is no job {name} in namespace {namespace}", where=name, hint=hint)
 
 
 async def find_jobs(cluster: Cluster, namespace: str) -> tuple[JobView, ...]:

@@ -74,8 +74,11 @@ def find_mpi(wanted: str | None, *, environ: Mapping[str, str], python: str = sy
         return _on_path(wanted, environ)
     if "/" in wanted:
         return _at(Path(wanted).expanduser(), environ)
-    hint = f"use one of {', '.join(MPI_WORDS)}, or a path with a slash"
-    raise RequestError(Fault(where="--mpi", what=f"{wanted!r} is unknown", hint=hint))
+    raise RequestError(
+        f"{wanted!r} is unknown",
+        where="--mpi",
+        hint=f"use one of {', '.join(MPI_WORDS)}, or a path with a slash",
+    )
 
 
 def _missing(word: str, what: str) -> RefusedError:
@@ -159,11 +162,9 @@ def _at(place: Path, environ: Mapping[str, str]) -> Mpi:
         for name in ("bin/mpiexec.hydra", "bin/mpirun", "bin/mpiexec"):
             if os.access(place / name, os.X_OK):
                 return described((place / name).absolute(), environ)
-        raise RequestError(
-            Fault(where="--mpi", what=f"{place} holds no bin/mpirun, bin/mpiexec or bin/mpiexec.hydra")
-        )
+        raise RequestError(f"{place} holds no bin/mpirun, bin/mpiexec or bin/mpiexec.hydra", where="--mpi")
     if not os.access(place, os.X_OK):
-        raise RequestError(Fault(where="--mpi", what=f"there is no program {place}"))
+        raise RequestError(f"there is no program {place}", where="--mpi")
     return described(place.absolute(), environ)
 
 
@@ -174,11 +175,9 @@ def described(mpirun: Path, environ: Mapping[str, str]) -> Mpi:
     if family is None:
         first = text.strip().splitlines()[0] if text.strip() else "nothing"
         raise RefusedError(
-            Fault(
-                where="--mpi",
-                what=f"{mpirun} --version says {first!r}: not Open MPI 4 or 5, MPICH or Intel MPI",
-                hint="give the path of another mpirun",
-            )
+            f"{mpirun} --version says {first!r}: not Open MPI 4 or 5, MPICH or Intel MPI",
+            where="--mpi",
+            hint="give the path of another mpirun",
         )
     prefix = prefix_of(mpirun)
     return Mpi(
@@ -201,7 +200,7 @@ def _version_text(mpirun: Path, environ: Mapping[str, str]) -> str:
             env=dict(environ),
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise RefusedError(Fault(where="--mpi", what=f"{mpirun} --version does not answer: {error}"))
+        raise RefusedError(f"{mpirun} --version does not answer: {error}", where="--mpi")
     return done.stdout.decode(errors="replace")
 
 

@@ -93,7 +93,7 @@ class SshConnections:
             )
         except ValueError as error:
             self._directory.remove()
-            raise RequestError(Fault(where="--ssh-config, --ssh-identity", what=str(error)))
+            raise RequestError(str(error), where="--ssh-config, --ssh-identity")
         self._directory.config.write_text(text, encoding="utf-8")
 
     @property
