@@ -1,12 +1,11 @@
-"""What was measured, and the formulas over it, once. Pure; sizes in bytes, time in seconds.
+"""What was measured, and the formulas over it, once. Pure; time in seconds.
 
-algbw, busbw: as nccl-tests define them (doc/PERFORMANCE.md). Efficiency is *weak scaling*: the work of
-each rank stays the same, so E(N) = X(N) / (N · X(1)) with X in samples per second over all ranks.
+Efficiency is *weak scaling*: the work of each rank stays the same, so E(N) = X(N) / (N · X(1)) with X in
+samples per second over all ranks.
 """
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -68,24 +67,6 @@ class Spread:
         return self.low <= other.high and other.low <= self.high
 
 
-def algbw(bytes_: float, seconds: float) -> float:
-    """Algorithm bandwidth in bytes per second: size over time."""
-    return bytes_ / seconds
-
-
-def busbw_factor(operation: str, ranks: int) -> float:
-    """Return busbw / algbw of a collective on ``ranks`` ranks (nccl-tests, doc/PERFORMANCE.md)."""
-    if ranks < 1:
-        raise ValueError(f"{ranks} ranks")
-    if operation == "allreduce":
-        return 2 * (ranks - 1) / ranks
-    if operation in ("reducescatter", "allgather", "alltoall"):
-        return (ranks - 1) / ranks
-    if operation in ("broadcast", "reduce", "sendrecv"):
-        return 1.0
-    raise ValueError(f"no bus bandwidth is defined for {operation!r}")
-
-
 def speedup(rate: float, rate_of_one: float) -> float:
     """X(N) / X(1)."""
     return rate / rate_of_one
@@ -94,14 +75,3 @@ def speedup(rate: float, rate_of_one: float) -> float:
 def efficiency(rate: float, ranks: int, rate_of_one: float) -> float:
     """Weak-scaling efficiency X(N) / (N · X(1)); 1.0 is linear."""
     return rate / (ranks * rate_of_one)
-
-
-def jitter(rates: Sequence[float]) -> float:
-    """tf_cnn_benchmarks' jitter: 1.4826 · median(|x − median(x)|), σ of a normal spread, robust."""
-    middle = statistics.median(rates)
-    return 1.4826 * statistics.median([abs(rate - middle) for rate in rates])
-
-
-def uncertainty(rates: Sequence[float]) -> float:
-    """tf_cnn_benchmarks' ``+/-``: population standard deviation over √n."""
-    return statistics.pstdev(rates) / math.sqrt(len(rates))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from ringleader.finding import Finding, Level
 from ringleader.kube.pod_failure_reason import CONFIG, CRASH_LOOP, PULL, ending, failure_of
@@ -12,8 +12,6 @@ from ringleader.launch.kubernetes.job_snapshot import EventView, JobSnapshot, St
 
 UNTOUCHED = 10.0
 """Seconds after which a job that no controller has looked at is worth a word."""
-SLOW = 60.0
-"""Seconds of making containers after which it is worth a word."""
 
 
 def explain(snapshot: JobSnapshot) -> tuple[Finding, ...]:
@@ -172,9 +170,10 @@ def _of_pods(snapshot: JobSnapshot) -> Iterable[Finding]:
         hint=lambda _: "whoever set the gate takes it away (Kueue, a topology controller)",
         before="held back by the scheduling gate ",
     )
-    for told, hint in _OF_CONTAINERS:
+    waiting = [(pod.name, one) for pod in pods for one in pod.containers if one.state == "waiting"]
+    for reasons, told, hint in _OF_CONTAINERS:
         yield from _grouped(
-            ((pod.name, text) for pod in pods for one in pod.containers if (text := told(one))),
+            ((name, told(one)) for name, one in waiting if one.reason in reasons),
             level=Level.BLOCKED,
             hint=hint,
         )
@@ -188,36 +187,22 @@ def _of_pods(snapshot: JobSnapshot) -> Iterable[Finding]:
             )
 
 
-def _of_pull(container: ContainerView) -> str:
-    if container.state == "waiting" and container.reason in PULL:
-        return message_hints.short(container.message or container.reason)
-    return ""
-
-
-def _of_config(container: ContainerView) -> str:
-    if container.state == "waiting" and container.reason in CONFIG:
-        return message_hints.short(f"{container.name}: {container.message or container.reason}")
-    return ""
-
-
 def _of_crash(container: ContainerView) -> str:
-    if container.state != "waiting" or container.reason != CRASH_LOOP:
-        return ""
     code, reason = container.last_exit_code, container.last_reason
     end = reason or "it ended" if code is None else ending(code, None, reason)
     return f"{container.name} has ended {container.restarts} times ({end}) and is started again later"
 
 
-def _no_hint(message: str) -> str:
-    return ""
-
-
-_OF_CONTAINERS: tuple[tuple[Callable[[ContainerView], str], Callable[[str], str]], ...] = (
-    (_of_pull, message_hints.hint),
-    (_of_config, message_hints.of_config),
-    (_of_crash, _no_hint),
+_OF_CONTAINERS: tuple[tuple[Collection[str], Callable[[ContainerView], str], Callable[[str], str]], ...] = (
+    (PULL, lambda one: message_hints.short(one.message or one.reason), message_hints.hint),
+    (
+        CONFIG,
+        lambda one: message_hints.short(f"{one.name}: {one.message or one.reason}"),
+        message_hints.of_config,
+    ),
+    ((CRASH_LOOP,), _of_crash, lambda _: ""),
 )
-"""What a container's state tells, and what to do about it."""
+"""Reasons for which a container waits → what that means, and what to do about it."""
 
 
 def _of_end(pod: PodView) -> str:

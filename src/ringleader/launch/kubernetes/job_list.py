@@ -62,7 +62,8 @@ class Overview:
                 for task in [one for one in tasks if one.done()]:
                     resource, error = tasks.pop(task), task.exception()
                     if isinstance(error, ApiError):
-                        if _is_passed_over(error) and tasks:
+                        # One kind of job may be missing: no CRD here, or no right to read it.
+                        if (is_unknown_kind(error) or error.status == 403) and tasks:
                             continue
                         where = self._namespace or "*"
                         raise refused(error, doing="watch", resource=resource, name="", namespace=where)
@@ -70,7 +71,7 @@ class Overview:
                         raise error
                 if self._mpijobs.synced.is_set() or self._jobs.synced.is_set():
                     yield self._all()
-                news = asyncio.create_task(self._said())
+                news = asyncio.create_task(self._news.wait())
                 await asyncio.wait({news, *tasks}, return_when=asyncio.FIRST_COMPLETED)
                 news.cancel()
         finally:
@@ -79,14 +80,6 @@ class Overview:
                 with contextlib.suppress(asyncio.CancelledError, Exception):
                     await task
 
-    async def _said(self) -> None:
-        await self._news.wait()
-
     def _all(self) -> tuple[JobView, ...]:
         found = (*values(self._mpijobs), *values(self._jobs))
         return tuple(sorted(found, key=lambda job: (job.created_at, job.namespace, job.name)))
-
-
-def _is_passed_over(error: ApiError) -> bool:
-    """Say whether one kind of job may be missing: no CRD here, or no right to read it."""
-    return is_unknown_kind(error) or error.status == 403

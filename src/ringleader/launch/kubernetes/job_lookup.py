@@ -36,10 +36,10 @@ async def find_job(cluster: Cluster, name: str, namespace: str) -> JobView:
     Raises RefusedError where there is none.
     """
     launcher = object_names.launcher(name)
-    first = await _get(cluster.get(MPIJOBS, name, namespace), MPIJOBS, name, namespace)
+    first = await _answer(cluster.get(MPIJOBS, name, namespace), _is_hidden, MPIJOBS, "get", namespace, name)
     if not isinstance(first, ApiError):
         return mpijob_view(first)
-    second = await _get(cluster.get(JOBS, launcher, namespace), JOBS, name, namespace)
+    second = await _answer(cluster.get(JOBS, launcher, namespace), _is_hidden, JOBS, "get", namespace, name)
     if not isinstance(second, ApiError) and labels_of(second).get(ON_PODS) == "pods":
         return pods_job_view(second)
     if first.status == 403:
@@ -80,11 +80,9 @@ def _is_forbidden(error: ApiError) -> bool:
     return error.status == 403
 
 
-async def _get(call: Awaitable[R], resource: Resource, name: str, namespace: str) -> R | ApiError:
-    """Return an object, or why there is none that we may read."""
-    return await _answer(
-        call, lambda error: error.is_missing or error.status == 403, resource, "get", namespace, name
-    )
+def _is_hidden(error: ApiError) -> bool:
+    """Say whether there is no such object, or none that we may read."""
+    return error.is_missing or error.status == 403
 
 
 async def _answer(

@@ -76,10 +76,7 @@ class JobView:
 
     def condition(self, type_: str) -> Condition | None:
         """Return a condition that holds."""
-        for one in self.conditions:
-            if one.type == type_ and one.status == "True":
-                return one
-        return None
+        return next((one for one in self.conditions if one.type == type_ and one.status == "True"), None)
 
     @property
     def invalid(self) -> Condition | None:
