@@ -76,6 +76,11 @@ def parse_hostfile(text: str, where: str = "hostfile") -> Parsed:
     return Parsed(hosts=merge_hosts(hosts), faults=tuple(faults))
 
 
+def is_loopback(name: str) -> bool:
+    """Say whether a host's name or address means the machine itself on every machine."""
+    return name in ("localhost", "::1") or name.startswith("127.")
+
+
 def merge_hosts(hosts: Iterable[Host]) -> tuple[Host, ...]:
     """Join hosts of one name, in the order of first mention."""
     by_name: dict[str, Host] = {}

@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from ringleader.errors import Fault, RequestError
-from ringleader.host_list import add_slots
+from ringleader.host_list import add_slots, is_loopback
 from ringleader.job import Host, Job, Placement
 
 
@@ -138,8 +138,7 @@ def _check_several(facts: tuple[HostFacts, ...]) -> None:
 def _own_name(fact: HostFacts) -> bool:
     """Return whether the name can mean nothing but the machine it was found on."""
     name = fact.host.name.lower()
-    loopback = name in ("localhost", "::1") or name.startswith("127.")
-    return loopback or name.split(".")[0] == fact.hostname.lower().split(".")[0]
+    return is_loopback(name) or name.split(".")[0] == fact.hostname.lower().split(".")[0]
 
 
 def share(items: tuple[int, ...], part: int, parts: int) -> tuple[int, ...]:

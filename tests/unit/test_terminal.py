@@ -43,9 +43,13 @@ def make_outcome(make_facts: Make, make_mpi: MakeMpi) -> Callable[..., Outcome]:
     return make
 
 
+def direct(stream: io.BytesIO) -> DirectOutlet:
+    return DirectOutlet(stream.write, stream.flush)
+
+
 def screen(*, is_tty: bool = False, **words: bool) -> tuple[Terminal, io.BytesIO, io.BytesIO]:
     out, err = io.BytesIO(), io.BytesIO()
-    return Terminal(stdout=DirectOutlet(out), stderr=DirectOutlet(err), is_tty=is_tty, **words), out, err
+    return Terminal(stdout=direct(out), stderr=direct(err), is_tty=is_tty, **words), out, err
 
 
 def test_lines_go_where_the_rank_sent_them() -> None:
@@ -138,7 +142,7 @@ def test_the_outcome_for_programs(make_outcome: Callable[..., Outcome]) -> None:
 
 def test_only_chosen_ranks_are_shown_and_failures_are_explained(make_outcome: Callable[..., Outcome]) -> None:
     out, err = io.BytesIO(), io.BytesIO()
-    terminal = Terminal(stdout=DirectOutlet(out), stderr=DirectOutlet(err), is_tty=False, shown={0, 3})
+    terminal = Terminal(stdout=direct(out), stderr=direct(err), is_tty=False, shown={0, 3})
     for rank in (0, 1, 3):
         terminal.output(rank, "stdout", b"hello\n")
     terminal.finish(make_outcome(exit_code=7, reason="rank 1 failed", whose="rank 1"))
@@ -148,9 +152,7 @@ def test_only_chosen_ranks_are_shown_and_failures_are_explained(make_outcome: Ca
 
 def test_progress_in_a_log_is_a_line_now_and_then() -> None:
     now, err = [0.0], io.BytesIO()
-    terminal = Terminal(
-        stdout=DirectOutlet(err), stderr=DirectOutlet(err), is_tty=False, clock=lambda: now[0]
-    )
+    terminal = Terminal(stdout=direct(err), stderr=direct(err), is_tty=False, clock=lambda: now[0])
     terminal.progress("1 of 4 hosts reached")
     now[0] = 60.0
     terminal.progress("2 of 4 hosts reached")

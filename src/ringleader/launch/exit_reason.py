@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from ringleader.job import Mpi
 from ringleader.launch.lost_components import Lost, RootCause, outweighs
+from ringleader.launch.message_words import signal_name
 from ringleader.launch.mpirun.mpirun_output import relevant_lines
-from ringleader.launch.outcome import RankEnd
+from ringleader.launch.outcome import JobExit, RankEnd
 
 TIMED_OUT = 124
 """Exit code of a job that was stopped by ``--timeout``, as ``timeout(1)`` has it."""
@@ -48,16 +49,6 @@ class Cause:
     """The signal, for ``Why.SIGNAL``."""
     text: str = ""
     """What to say, where the kind does not say it all."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class JobExit:
-    """How a job ended, as a whole."""
-
-    exit_code: int
-    whose: str
-    reason: str
-    first_failure: RankEnd | None
 
 
 def job_exit(
@@ -99,7 +90,7 @@ def job_exit(
         key=lambda end: (
             end.exit_code is None and end.signal is None,
             end.orphaned,
-            _strange(end, mpirun_code),
+            end.orphaned and end.code != mpirun_code,
         )
     )
     if killed := _killed_with(failed, aborts):
@@ -135,15 +126,10 @@ def _killed_with(failed: Sequence[RankEnd], aborts: Mapping[int, int]) -> RankEn
     return next((end for end in victims if end.at < until), None)
 
 
-def _strange(end: RankEnd, mpirun_code: int | None) -> bool:
-    """True for a rank that outlived mpirun and has another exit code than mpirun."""
-    return end.orphaned and end.code != mpirun_code
-
-
 def _blame_mpirun(cause: Cause, code: int | None, output: str, mpi: Mpi) -> JobExit:
     """No rank failed by itself: mpirun, or something that killed one of its processes, ended the job."""
     if code is not None and code < 0:
-        reason = f"mpirun of {mpi.name} was killed by {signal.Signals(-code).name}"
+        reason = f"mpirun of {mpi.name} was killed by {signal_name(-code)}"
         return JobExit(exit_code=PART_LOST, whose="mpirun", reason=reason, first_failure=None)
     reason = cause.text
     if code:
@@ -165,7 +151,7 @@ def how_it_ended(end: RankEnd) -> str:
     """Return one sentence on how a rank ended: ``rank 1 on h2 ended with exit code 1 after 3.2 s``."""
     text = f"rank {end.rank} on {end.host}"
     if end.signal is not None:
-        text += f" was killed by {_signal_name(end.signal)}"
+        text += f" was killed by {signal_name(end.signal)}"
     elif end.exit_code is None:
         return f"{text}: {end.reason}"
     elif end.reason:
@@ -173,17 +159,3 @@ def how_it_ended(end: RankEnd) -> str:
     else:
         text += f" ended with exit code {end.exit_code}"
     return f"{text} after {end.seconds:.1f} s" if end.seconds >= 0.05 else text
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-def ranks_named(ranks: Iterable[int], most: int = 8) -> str:
-    """Return ``rank 3`` or ``ranks 0, 1, 2``, with dots where there are too many."""
-    listed = list(ranks)
-    words = ", ".join(str(rank) for rank in listed[:most]) + (", …" if len(listed) > most else "")
-    return f"rank{'s' if len(listed) > 1 else ''} {words}"

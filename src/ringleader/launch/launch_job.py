@@ -70,11 +70,8 @@ def launch(
         root_cause=supervisor.losses.root_cause(),
     )
     return Outcome(
-        exit_code=ended.exit_code,
-        whose=ended.whose,
-        reason=ended.reason,
+        **vars(ended),
         ends=ends,
-        first_failure=ended.first_failure,
         plan=prepared.plan,
         mpi=prepared.mpi,
         seconds=time.monotonic() - began,

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+from ringleader.launch.message_words import ranks_named, signal_name
+
 WINDOW = 1.5
 """Seconds in which one end brings the others with it."""
 RACE = 0.3
@@ -151,17 +153,11 @@ def _silence(hosts: list[str], job_hosts: JobHosts) -> str:
 
 def _with_it(hosts: Sequence[str], job_hosts: JobHosts) -> str:
     ranks = sorted(rank for host in hosts for rank in job_hosts.ranks_of.get(host, ()))
-    named = ", ".join(map(str, ranks[:8])) + (", …" if len(ranks) > 8 else "")
-    return f"; lost with it: rank{'s' if len(ranks) > 1 else ''} {named}" if ranks else ""
+    return f"; lost with it: {ranks_named(ranks)}" if ranks else ""
 
 
 def _how(number: int) -> str:
-    if not number:
-        return "was ended from outside the job"
-    try:
-        return f"was killed by {signal.Signals(number).name}"
-    except ValueError:
-        return f"was killed by signal {number}"
+    return f"was killed by {signal_name(number)}" if number else "was ended from outside the job"
 
 
 def outweighs(cause: RootCause, failed_at: float) -> bool:

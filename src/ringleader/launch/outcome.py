@@ -75,8 +75,8 @@ class RankEnd:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """How a job ended."""
+class JobExit:
+    """How a job ended, as a whole."""
 
     exit_code: int
     """0, the first failing rank's code, 124 for a time-out, 128+n for signal n to the launcher."""
@@ -84,10 +84,16 @@ class Outcome:
     """Whose code that is: ``rank 1``, ``ringleader``, ``mpirun``."""
     reason: str
     """What happened, in one sentence; empty where all ranks ended with 0."""
-    ends: tuple[RankEnd, ...]
-    """One for each rank, by rank."""
     first_failure: RankEnd | None
     """The rank that failed first in time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome(JobExit):
+    """How a job ended, and each of its ranks."""
+
+    ends: tuple[RankEnd, ...]
+    """One for each rank, by rank."""
     plan: Plan
     mpi: Mpi
     seconds: float

@@ -226,25 +226,18 @@ def run_job(
     with interrupts.held():
         from ringleader.cli.run.terminal import terminal
         from ringleader.launch.launch_job import launch
+        from ringleader.launch.rank_output.output_streams import descriptor
 
     listener = terminal(
         prefix=job.prefix_output, quiet=job.quiet, shown=shown, output_to_stderr=output_to_stderr
     )
     try:
-        outcome = launch(job, environ=environ, listener=listener, stdin=own_input())
+        outcome = launch(job, environ=environ, listener=listener, stdin=descriptor(sys.stdin))
     except RingleaderError:
         listener.finish(None)
         raise
     listener.finish(outcome)
     return outcome
-
-
-def own_input() -> int | None:
-    """Return the descriptor of our standard input for rank 0; ``None`` where it is closed."""
-    try:
-        return sys.stdin.fileno() if sys.stdin is not None else None
-    except (OSError, ValueError):
-        return None
 
 
 def find_lab(name: str | None) -> LabFiles:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from ringleader.host_list import is_loopback
 from ringleader.job import Host, Job
 from ringleader.rank_placement import HostFacts
 from ringleader.render.rank_environment import search_path
@@ -121,11 +122,7 @@ class HostReport(HostFacts):
     @property
     def looped(self) -> tuple[str, ...]:
         """Names that mean itself there: they resolve to loopback addresses only."""
-        return tuple(name for name, found in self.names.items() if found and all(map(_is_loopback, found)))
-
-
-def _is_loopback(address: str) -> bool:
-    return address.startswith("127.") or address == "::1"
+        return tuple(name for name, found in self.names.items() if found and all(map(is_loopback, found)))
 
 
 def report_of(host: Host, answer: Mapping[str, Any], *, local_identity: str) -> HostReport:

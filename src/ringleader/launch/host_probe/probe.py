@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ringleader.errors import Fault, ProbeError, RequestError
+from ringleader.host_list import is_loopback
 from ringleader.job import Host, Job, Mpi
 from ringleader.launch.host_probe.host_checks import faults_of, platform_faults
 from ringleader.launch.host_probe.host_query import (
@@ -132,12 +133,8 @@ def reached_by_ssh(job: Job, here: frozenset[str]) -> tuple[Host, ...]:
     others = tuple(host for host in job.hosts if not is_this_machine(host.name, here))
     if job.ssh.port is None and job.ssh.identity is None:
         return others
-    away = tuple(host for host in job.hosts if host in others or _is_loopback(host.name))
+    away = tuple(host for host in job.hosts if host in others or is_loopback(host.name))
     return away or job.hosts
-
-
-def _is_loopback(name: str) -> bool:
-    return name in ("localhost", "::1") or name.startswith("127.")
 
 
 def remote_question(

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from ringleader.launch.rank_output.background_writer import BackgroundWriter
 
 LAST_SECONDS = 1.0
 """At the end, for a reader that takes nothing: by then the launch has waited for it already."""
-
-
-class Sink(Protocol):
-    """Where bytes can be written: a binary stream, or what stands for one."""
-
-    def write(self, data: bytes, /) -> Any:
-        """Write all of it."""
-
-    def flush(self) -> Any:
-        """Let it be seen."""
 
 
 class Outlet(Protocol):
@@ -31,14 +22,14 @@ class Outlet(Protocol):
 class DirectOutlet:
     """An outlet that writes at once, for streams that have no descriptor (a notebook, a test)."""
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, write: Callable[[bytes], Any], flush: Callable[[], Any]) -> None:
         """Each put is flushed."""
-        self._sink = sink
+        self._write, self._flush = write, flush
 
     def put(self, data: bytes, rank: int | None = None) -> None:
         """Write it."""
-        self._sink.write(data)
-        self._sink.flush()
+        self._write(data)
+        self._flush()
 
 
 class DescriptorOutlet:
@@ -76,10 +67,12 @@ class StandardStreams:
     def _outlet(self, stream: Any, name: str, other: Any) -> Outlet:
         stream.flush()
         binary = getattr(stream, "buffer", None)
-        fd = _descriptor(stream) if binary is not None else None
+        if binary is None:  # text without a binary stream below it (a notebook, a test's capture)
+            return DirectOutlet(lambda data: stream.write(data.decode(errors="replace")), stream.flush)
+        fd = descriptor(stream)
         if fd is None:
-            return DirectOutlet(binary if binary is not None else _Encoded(stream))
-        same_file = _descriptor(other) if other is not None and self._writers else None
+            return DirectOutlet(binary.write, binary.flush)
+        same_file = descriptor(other) if other is not None and self._writers else None
         if same_file is None or not os.path.sameopenfile(fd, same_file):
             self._writers.append(BackgroundWriter())
         self._descriptors.append(DescriptorOutlet(fd, self._writers[-1], name))
@@ -123,25 +116,9 @@ class StandardStreams:
             writer.flush(LAST_SECONDS)
 
 
-def _descriptor(stream: Any) -> int | None:
+def descriptor(stream: Any) -> int | None:
+    """Return the descriptor of a stream such as ``sys.stdin``; ``None`` where it has none, or is closed."""
     try:
-        fd = int(stream.fileno())
+        return int(stream.fileno())
     except (AttributeError, OSError, ValueError):
         return None
-    return fd
-
-
-class _Encoded:
-    """Bytes for a text stream that has no binary one below it (a notebook, a test's capture)."""
-
-    def __init__(self, text: Any) -> None:
-        self._text = text
-
-    def write(self, data: bytes) -> int:
-        """Write bytes; what is not UTF-8 is shown with replacement characters."""
-        self._text.write(data.decode("utf-8", errors="replace"))
-        return len(data)
-
-    def flush(self) -> None:
-        """Flush the text stream."""
-        self._text.flush()

@@ -44,11 +44,6 @@ class AgentConnection:
     waiting: bytearray = field(default_factory=bytearray)
     """Bytes that could not be sent yet."""
 
-    @property
-    def fd(self) -> int:
-        """Its descriptor."""
-        return self.sock.fileno()
-
 
 class AgentServer:
     """A listening socket and the agents connected to it."""
@@ -199,7 +194,7 @@ class AgentServer:
         ):
             poll = select.poll()
             for connection in late:
-                poll.register(connection.fd, select.POLLOUT)
+                poll.register(connection.sock, select.POLLOUT)
             poll.poll(50)
             for connection in late:
                 self._flush(connection)

@@ -22,26 +22,22 @@ class EndNotices:
         """``tell(state, do=…)`` sends a message to a rank's agent."""
         self._ranks = ranks
         self._tell = tell
-        self._new: list[RankState] = []
+        self.new: list[RankState] = []
+        """Those whose end is to be told."""
         self._pause = PAUSE_SECONDS * len(ranks)
         self._not_before = float("-inf")
 
-    @property
-    def pending(self) -> bool:
-        """True while ends wait to be told."""
-        return bool(self._new)
-
     def add(self, state: RankState) -> None:
         """A rank has ended."""
-        self._new.append(state)
+        self.new.append(state)
 
     def tick(self, now: float) -> None:
         """Tell what is new, unless the last round was just now."""
-        if not self._new or now < self._not_before:
+        if not self.new or now < self._not_before:
             return
         self._not_before = now + self._pause
-        lines = [{"ended": ranges(ranks), "exit_code": code} for code, ranks in _by_code(self._new).items()]
-        self._new.clear()
+        lines = [{"ended": ranges(ranks), "exit_code": code} for code, ranks in _by_code(self.new).items()]
+        self.new.clear()
         for state in self._ranks:
             if state.end is None and state.connection is not None:
                 self._tell(state, do="status", lines=lines)

@@ -41,7 +41,8 @@ class OutputFlow:
         self._files = files
         self._tell = tell
         self._enough = window(ranks) // 2
-        self._held: set[RankState] = set()
+        self.held: set[RankState] = set()
+        """Ranks that wait for a reader: while there are any, look again soon."""
         self._seen = 0
         self._give_up_at: float | None = None
 
@@ -50,25 +51,20 @@ class OutputFlow:
         """Bytes that were received and not passed on yet."""
         return self._listener.waiting() + (self._files.waiting if self._files is not None else 0)
 
-    @property
-    def is_held(self) -> bool:
-        """True while ranks wait for a reader: look again soon."""
-        return bool(self._held)
-
     def took(self, state: RankState, size: int) -> None:
         """Count bytes of a rank; grant it as many again, where whoever reads keeps up."""
         state.to_grant += size
         if state.to_grant >= self._enough:
-            self._held.add(state)
+            self.held.add(state)
             self.tick()
 
     def tick(self) -> None:
         """Grant what was held back, if the readers have caught up; tell of a full disk once."""
-        if self._held and self.waiting < MOST:
-            for state in self._held:
+        if self.held and self.waiting < MOST:
+            for state in self.held:
                 self._tell(state, do="written", bytes=state.to_grant)
                 state.to_grant = 0
-            self._held.clear()
+            self.held.clear()
         if self._files is not None and (text := self._files.trouble()):
             self._listener.warning(text)
 

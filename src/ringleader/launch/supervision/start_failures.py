@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ringleader.errors import Fault
 from ringleader.job import Job, Mpi
-from ringleader.launch.exit_reason import ranks_named
+from ringleader.launch.message_words import ranks_named
 from ringleader.launch.mpirun.mpirun_output import relevant_lines
 from ringleader.launch.mpirun.mpirun_process import MpirunProcess
 from ringleader.launch.supervision.rank_state import RankState

@@ -10,13 +10,13 @@ import selectors
 import time
 
 from ringleader.errors import LaunchError
-from ringleader.launch.exit_reason import Cause, Why, ranks_named
+from ringleader.launch.exit_reason import Cause, Why
+from ringleader.launch.message_words import listed, ranks_named
 from ringleader.launch.mpirun.mpirun_process import MpirunProcess
 from ringleader.launch.supervision.agent_connections import AgentConnection, AgentServer
 from ringleader.launch.supervision.agent_messages import AgentMessages
 from ringleader.launch.supervision.loss_detection import LossDetection
 from ringleader.launch.supervision.output_flow import OutputFlow
-from ringleader.launch.supervision.rank_state import RankState
 from ringleader.launch.supervision.running_job import RunContext, RunningJob
 from ringleader.launch.supervision.signal_actions import SignalActions
 from ringleader.launch.supervision.start_failures import mpirun_failed, never_reported
@@ -97,8 +97,8 @@ class Supervisor:
         """Seconds to wait at most before looking at the clock again."""
         job = self.job
         waits = (job.said_bye, job.stopping_until, self._stop_at)
-        near = job.notices.pending or any(when is not None for when in waits)
-        if self._flow.is_held or (job.mpirun.ended and self._flow.waiting):
+        near = job.notices.new or any(when is not None for when in waits)
+        if self._flow.held or (job.mpirun.ended and self._flow.waiting):
             return 0.005
         return 0.05 if near or job.mpirun.exit_code is not None else 0.25
 
@@ -193,10 +193,10 @@ class Supervisor:
 
     def _remind(self) -> None:
         """Say for whom the end of a stopped job waits."""
-        late = [state for state in self.job.ranks if state.connection is not None and not state.done]
+        late = [state.name for state in self.job.ranks if state.connection is not None and not state.done]
         if late:
             self.job.listener.warning(
-                f"waiting for {_listed(late)} to end, at most {self.job.options.grace:g} s (--grace); "
+                f"waiting for {listed(late)} to end, at most {self.job.options.grace:g} s (--grace); "
                 f"Ctrl-C ends {'it' if len(late) == 1 else 'them'} at once"
             )
 
@@ -209,14 +209,10 @@ class Supervisor:
 
     def _warn_of_early_end(self) -> None:
         over = [state.rank for state in self.job.ranks if state.end is not None]
-        running = [state for state in self.job.ranks if state.end is None]
+        running = [state.name for state in self.job.ranks if state.end is None]
         if over and running:
             self.job.listener.warning(
                 f"{ranks_named(over)} ended with exit code 0 {self.job.context.early:g} s ago, "
-                f"still running: {_listed(running)}. "
+                f"still running: {listed(running)}. "
                 f"If these wait for {'it' if len(over) == 1 else 'them'}, they wait for ever"
             )
-
-
-def _listed(states: list[RankState], most: int = 8) -> str:
-    return ", ".join(state.name for state in states[:most]) + (", …" if len(states) > most else "")
