@@ -118,8 +118,8 @@ def test_plain_mpirun_over_ssh(jobs: Any, lab: saved_state.Lab) -> None:
         environ=clean_environment()
         | {
             "PRTE_MCA_plm_ssh_agent": f"ssh -F {lab.ssh_config}",
-            "PRTE_MCA_prte_if_include": lab.subnet,
-            "OMPI_MCA_btl_tcp_if_include": lab.subnet,
+            "PRTE_MCA_prte_if_include": lab.spec.subnet,
+            "OMPI_MCA_btl_tcp_if_include": lab.spec.subnet,
             "OMPI_MCA_pml": "ob1",
         },
     )

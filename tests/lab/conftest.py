@@ -177,4 +177,4 @@ def shaped_to(lab: Lab) -> Iterator[Callable[[int], None]]:
                 carry_out(step, lock=None)
 
     yield shape
-    shape(lab.bandwidth)
+    shape(lab.spec.bandwidth)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.lab
 
 def test_each_host_has_its_own_name_and_every_name_resolves_everywhere(lab, on_host):
     own = socket.gethostname()
-    wanted = {host.name: host.address for host in lab.hosts} | {own: lab.head_address}
+    wanted = {host.name: host.address for host in lab.hosts} | {own: lab.spec.head_address}
     for host in lab.hosts:
         assert on_host(host.name, "hostname").stdout.strip() == host.name
         for name, address in wanted.items():
@@ -42,7 +42,7 @@ def test_hosts_reach_each_other_and_the_head_and_nothing_else(lab, on_host):
     done = on_host(first.name, "ssh", "-F", lab.ssh_config, last.name, "hostname")
     assert done.stdout.strip() == last.name, done.stderr
     routes = on_host(first.name, "ip", "-4", "route").stdout.strip().splitlines()
-    assert len(routes) == 1 and routes[0].startswith(lab.subnet)
+    assert len(routes) == 1 and routes[0].startswith(lab.spec.subnet)
     assert "inet6" not in on_host(first.name, "ip", "-6", "addr", "show", "dev", "eth0").stdout
 
 
@@ -143,7 +143,7 @@ def test_up_again_says_that_it_is_up_and_other_parameters_are_refused(lab, ringl
 
 def test_a_subnet_that_is_in_use_is_refused(lab, scratch_name, ringleader, snapshot):
     before = snapshot(scratch_name)
-    words = ("--hosts", "2", "--ssh-port", "34", "--subnet", lab.subnet)
+    words = ("--hosts", "2", "--ssh-port", "34", "--subnet", lab.spec.subnet)
     done = ringleader("lab", "up", "--name", scratch_name, *words)
     assert done.returncode == 3 and "in use" in done.stderr
     assert snapshot(scratch_name) == before

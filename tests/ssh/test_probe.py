@@ -16,7 +16,7 @@ from ringleader.errors import ProbeError, RequestError
 from ringleader.job import Family, Host, Job, Mpi, Ssh
 from ringleader.launch.host_probe.probe import AGENT, probe
 from ringleader.rank_placement import duplicate_names
-from ringleader.ranks import host_facts_script
+from ringleader.ranks import host_facts_script, rank_identity
 
 pytestmark = pytest.mark.timeout(120)
 needs_root = pytest.mark.lab
@@ -62,7 +62,7 @@ def test_a_host_is_known_over_one_connection(bench, ask):
     found = ask("h1", progress=lines.append)
     (fact,) = found.facts
     assert fact.hostname == socket.gethostname()
-    assert fact.is_local and fact.identity == host_facts_script.identity(), (
+    assert fact.is_local and fact.identity == rank_identity.host_identity(), (
         "a name of this machine is seen through"
     )
     assert set(fact.cpus) <= os.sched_getaffinity(0)

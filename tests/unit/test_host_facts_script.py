@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ringleader.launch.host_probe.ssh_query import program, read_answer
-from ringleader.ranks import hardware, host_facts_script, rank_identity
+from ringleader.ranks import fast_stdlib, hardware, host_facts_script, rank_identity
 
 
 def write(root: Path, files: dict[str, str]) -> Path:
@@ -212,10 +212,6 @@ def test_names_that_do_not_resolve():
     assert found["127.0.0.1"] == ["127.0.0.1"]
 
 
-def test_agent_and_probe_agree_on_who_a_host_is():
-    assert host_facts_script.identity() == rank_identity.host_identity()
-
-
 def test_identity_differs_where_the_boot_or_the_namespace_does(tmp_path):
     first = write(tmp_path / "a", {"proc/sys/kernel/random/boot_id": "b1"})
     second = write(tmp_path / "b", {"proc/sys/kernel/random/boot_id": "b2"})
@@ -223,8 +219,9 @@ def test_identity_differs_where_the_boot_or_the_namespace_does(tmp_path):
     spaces.mkdir(parents=True)
     write(tmp_path / "c", {"proc/sys/kernel/random/boot_id": "b1"})
     (spaces / "uts").symlink_to("uts:[42]")
-    assert len({host_facts_script.identity(root) for root in (first, second, tmp_path / "c")}) == 3
-    assert socket.gethostname() in host_facts_script.identity(first)
+    roots = (first, second, tmp_path / "c")
+    assert len({rank_identity.host_identity(str(root)) for root in roots}) == 3
+    assert socket.gethostname() in rank_identity.host_identity(str(first))
 
 
 @pytest.mark.parametrize(
@@ -263,7 +260,7 @@ def test_embedded_mpi_is_found_beside_the_interpreter(tmp_path):
 
 
 def test_the_program_is_one_that_python_3_8_can_read():
-    for module in (hardware, host_facts_script):
+    for module in (fast_stdlib, rank_identity, hardware, host_facts_script):
         ast.parse(Path(module.__file__).read_text(), feature_version=(3, 8))
     ast.parse(program({"names": ["Straße"]}), feature_version=(3, 8))
     program({"names": ["Straße"]}).decode("ascii")  # what an old Python reads has no encoding declared

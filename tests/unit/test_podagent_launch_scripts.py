@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from ringleader.errors import RefusedError
 from ringleader.podagent import launch_scripts as tools
-from ringleader.podagent.launch_scripts import ScriptVariables, install, install_kubectl
+from ringleader.podagent.launch_scripts import install, install_kubectl
 
 pytestmark = pytest.mark.process
 
@@ -107,13 +107,15 @@ def _shebang(shell: str) -> str:
     return f"{shutil.which(shell)} sh" if shell == "busybox" else str(shutil.which(shell))
 
 
-def make(root: Path, shell: str, **words: object) -> Launcher:
+def make(root: Path, shell: str, **words: str) -> Launcher:
     made = Launcher(root, shell)
     for folder in (made.tools, made.records, root / "bin"):
         folder.mkdir(parents=True)
     hostfile = root / "hostfile"
     hostfile.write_text("".join(f"{host} slots=2\n" for host in HOSTS))
-    install(made.tools, ScriptVariables(hostfile=str(hostfile), slots=2, **words))  # type: ignore[arg-type]
+    names = ("LAUNCHER", "KNOWN_HOSTS", "CONTAINER", "EXPECTED")
+    usual = {"HOSTFILE": str(hostfile), "SLOTS": "2", "RANKS_BY_DEFAULT": "0", **dict.fromkeys(names, "")}
+    install(made.tools, usual | {name.upper(): word for name, word in words.items()})
     for name, text in (("ssh", RECORD), ("mpirun", MPIRUN)):
         (root / "bin" / name).write_text(text)
         (root / "bin" / name).chmod(0o755)
@@ -353,7 +355,7 @@ def test_signals_reach_mpirun(launcher: Launcher, name: str) -> None:
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_variable_that_the_user_changed_is_a_choice(shell: str, tmp_path: Path) -> None:
-    launcher = make(tmp_path / "pod", shell, expected=("HOSTS_OF_MPI=/etc/mpi/hostfile",))
+    launcher = make(tmp_path / "pod", shell, expected="HOSTS_OF_MPI=/etc/mpi/hostfile")
     assert launcher.run("launch", "mpirun", "-n", "6").returncode == 3
     more = {"HOSTS_OF_MPI": "/etc/mpi/hostfile"}
     assert launcher.run("launch", "mpirun", "-n", "6", more=more).returncode == 3
@@ -366,7 +368,7 @@ def test_a_variable_that_the_user_changed_is_a_choice(shell: str, tmp_path: Path
 def test_hydra_starts_one_rank_by_default_and_a_launcher_may_have_ranks(
     shell: str, words: list[str], code: int, tmp_path: Path
 ) -> None:
-    launcher = make(tmp_path / "pod", shell, ranks_by_default=1, launcher="train-launcher")
+    launcher = make(tmp_path / "pod", shell, ranks_by_default="1", launcher="train-launcher")
     lines = [f"{host}:2\n" for host in ("train-launcher.train.team.svc", *HOSTS)]
     (launcher.root / "hostfile").write_text("".join(lines))
     assert launcher.run("launch", "mpirun", *words).returncode == code
@@ -384,8 +386,7 @@ def test_kubectl_comes_with_the_way_to_the_server(tmp_path: Path) -> None:
 
 
 def test_words_of_a_job_cannot_become_commands(tmp_path: Path) -> None:
-    words = ScriptVariables(hostfile="/a b'; touch x; '", slots=1, container="$(touch x)")
-    (tmp_path / "job.sh").write_text(words.text())
+    install(tmp_path, {"HOSTFILE": "/a b'; touch x; '", "CONTAINER": "$(touch x)"})
     script = '. ./job.sh; printf "%s|%s" "$HOSTFILE" "$CONTAINER"'
     done = subprocess.run(["sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.stdout == "/a b'; touch x; '|$(touch x)"

@@ -24,7 +24,6 @@ from ringleader.podagent.wait_for_workers import (
     ProbeResult,
     Readiness,
     SshProbe,
-    WaitContext,
     port_in_ssh_config,
     wait_for,
 )
@@ -48,8 +47,8 @@ class Time:
         self.pauses.append(seconds)
         self.now += seconds
 
-    def around(self) -> WaitContext:
-        return WaitContext(clock=lambda: self.now, sleep=self.sleep, say=self.said.append)
+    def clock(self) -> float:
+        return self.now
 
 
 def wait(
@@ -68,7 +67,9 @@ def wait(
         return left[host].pop(0) if len(left[host]) > 1 else left[host][0]
 
     limits = Limits(timeout=timeout, total=total, knows_port=knows_port)
-    asyncio.run(wait_for(list(answers), ask, limits, time.around()))
+    asyncio.run(
+        wait_for(list(answers), ask, limits, say=time.said.append, clock=time.clock, sleep=time.sleep)
+    )
     return time, asked
 
 
@@ -137,7 +138,8 @@ def test_no_pause_goes_beyond_the_deadline() -> None:
         return NO_ANSWER
 
     with pytest.raises(RefusedError):
-        asyncio.run(wait_for(["a"], ask, Limits(timeout=3.0), time.around()))
+        limits = Limits(timeout=3.0)
+        asyncio.run(wait_for(["a"], ask, limits, say=time.said.append, clock=time.clock, sleep=time.sleep))
     assert sum(time.pauses) == pytest.approx(3.0)
 
 

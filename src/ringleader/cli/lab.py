@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -113,7 +114,8 @@ def up(options: UpOptions) -> None:
         further=[*requirements.port_faults(options.ssh_port), *faults],
     )
     if options.dry_run:
-        _print_up(spec)
+        machine = requirements.machine(spec, os.environ, saved_state.ROOT)
+        print(script(up_phases(spec, machine)), end="")
         return
     requirements.check_machine(os.environ)
     signal.signal(signal.SIGTERM, _stop)
@@ -150,18 +152,13 @@ def _report_up(made: lab_up.Made) -> None:
     word = "is up already" if made.already else "is up"
     print(
         f"lab {lab.name} {word}: {len(lab.hosts)} hosts × {lab.hosts[0].slots} slots, "
-        f"{format_rate(lab.bandwidth)}, ssh port {lab.ssh_port}, {lab.subnet}"
+        f"{format_rate(lab.spec.bandwidth)}, ssh port {lab.spec.ssh_port}, {lab.spec.subnet}"
     )
     print(f"  hostfile    {lab.hostfile}\n  ssh config  {lab.ssh_config}")
     if lab.spec.tree:
         print(f"  root        {lab.spec.tree.path}")
     if made.dead:
         print(f"ringleader: dead: {', '.join(made.dead)}\n    → ringleader lab heal HOST", file=sys.stderr)
-
-
-def _print_up(spec: LabSpec) -> None:
-    machine = requirements.machine(spec, os.environ, saved_state.ROOT)
-    print(script(up_phases(spec, machine)), end="")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,16 +175,12 @@ def down(options: DownOptions) -> None:
     for one in saved_state.names() if options.all else (options.name or DEFAULT_NAME,):
         check_name(one)
         if options.dry_run:
-            _print_down(one)
+            found = kernel_state.remains(one, saved_state.ROOT)
+            print(script((down_phase(one, found),)), end="")
             continue
         requirements.check_machine(os.environ)
         removed = lab_down.down(one)
         print(f"lab {one} is down" if removed else f"lab {one}: nothing to remove")
-
-
-def _print_down(name: str) -> None:
-    found = kernel_state.remains(name, saved_state.ROOT)
-    print(script((down_phase(name, found),)), end="")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,14 +217,14 @@ def _status_table(rows: tuple[host_status.HostStatus, ...]) -> str:
 def _status_document(lab: saved_state.Lab, rows: tuple[host_status.HostStatus, ...]) -> dict[str, object]:
     return {
         "name": lab.name,
-        "subnet": lab.subnet,
-        "head_address": lab.head_address,
-        "ssh_port": lab.ssh_port,
+        "subnet": lab.spec.subnet,
+        "head_address": lab.spec.head_address,
+        "ssh_port": lab.spec.ssh_port,
         "root": lab.spec.tree.path if lab.spec.tree else None,
         "hostfile": lab.hostfile,
         "ssh_config": lab.ssh_config,
-        "bandwidth_bit_per_s": lab.bandwidth,
-        "latency_s": lab.latency,
+        "bandwidth_bit_per_s": lab.spec.bandwidth,
+        "latency_s": lab.spec.latency,
         "hosts": [
             {
                 "name": row.host.name,
@@ -303,25 +296,17 @@ def _become(lab: saved_state.Lab, host: str, command: tuple[str, ...]) -> NoRetu
     os.execvpe(argv[0], argv, host_shell.environment(lab, os.environ))
 
 
-def _host(options: HostOptions) -> tuple[saved_state.Lab, saved_state.LabHost]:
-    requirements.check_machine(os.environ)
-    lab = saved_state.current(options.name)
-    return lab, fault_injection.find_host(lab, options.host)
+def _to_host(
+    change: Callable[[saved_state.Lab, saved_state.LabHost], None],
+) -> Callable[[HostOptions], None]:
+    """Return what a command does that changes one host."""
 
+    def run(options: HostOptions) -> None:
+        requirements.check_machine(os.environ)
+        lab = saved_state.current(options.name)
+        change(lab, fault_injection.find_host(lab, options.host))
 
-def cut(options: HostOptions) -> None:
-    """Cut a host's link."""
-    fault_injection.cut(*_host(options))
-
-
-def heal(options: HostOptions) -> None:
-    """Mend a host's link, and start the host again where it was killed."""
-    fault_injection.heal(*_host(options))
-
-
-def kill(options: HostOptions) -> None:
-    """Kill every process on a host."""
-    fault_injection.kill(*_host(options))
+    return run
 
 
 _HOST = click.Argument(["host"])
@@ -379,21 +364,21 @@ for _command in (
     Command(
         "cut",
         options=HostOptions,
-        run=cut,
+        run=_to_host(fault_injection.cut),
         params=[_NAME, _HOST],
         help="Cut a host's link: its peers see silence, as with a pulled cable behind a switch.",
     ),
     Command(
         "heal",
         options=HostOptions,
-        run=heal,
+        run=_to_host(fault_injection.heal),
         params=[_NAME, _HOST],
         help="Mend a host's link, and start the host again where it was killed.",
     ),
     Command(
         "kill",
         options=HostOptions,
-        run=kill,
+        run=_to_host(fault_injection.kill),
         params=[_NAME, _HOST],
         help="Kill every process on a host, its sshd included.",
     ),

@@ -17,23 +17,6 @@ _TALK = ("TERM", "COLORTERM", "LANG", "LANGUAGE", "TZ")
 _IN_DIRECTORY = 'cd "$1" 2>/dev/null || cd /; shift; exec "$@"'
 
 
-def enter_argv(pid: int, directory: str, command: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the argv that runs ``command`` in all namespaces of process ``pid``, byte for byte."""
-    namespaces = ("--mount", "--uts", "--ipc", "--net", "--pid")
-    return (
-        "nsenter",
-        "--target",
-        str(pid),
-        *namespaces,
-        "sh",
-        "-c",
-        _IN_DIRECTORY,
-        "sh",
-        directory,
-        *command,
-    )
-
-
 def environment(lab: Lab, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the caller's environment with what is a host's own.
 
@@ -61,7 +44,9 @@ def argv_on(host: LabHost, command: tuple[str, ...]) -> tuple[str, ...]:
         raise LabError("this host is dead", where=host.name, hint=f"ringleader lab heal {host.name}")
     # The environment to come may have another PATH than the machine.
     program = requirements.find("nsenter", os.environ.get("PATH", "")) or "nsenter"
-    return (program, *enter_argv(pid, os.getcwd(), command)[1:])  # noqa: PTH109
+    namespaces = ("--mount", "--uts", "--ipc", "--net", "--pid")
+    here = ("sh", "-c", _IN_DIRECTORY, "sh", os.getcwd())  # noqa: PTH109
+    return (program, "--target", str(pid), *namespaces, *here, *command)
 
 
 def exec_all(

@@ -121,18 +121,13 @@ def _identity(namespace: Path) -> tuple[int, int]:
 
 
 def _namespace_pids(process: str) -> list[str]:
-    for line in Path("/proc", process, "status").read_text().splitlines():
-        if line.startswith("NSpid:"):
-            return line.split()[1:]
-    return []
+    lines = Path("/proc", process, "status").read_text().splitlines()
+    return next((line.split()[1:] for line in lines if line.startswith("NSpid:")), [])
 
 
 def first_process(namespace: str) -> int | None:
     """Return process 1 of a host, as this machine counts; ``None`` where the host is dead."""
-    for process in inside((namespace,))[namespace]:
-        if process.first:
-            return process.pid
-    return None
+    return next((process.pid for process in inside((namespace,))[namespace] if process.first), None)
 
 
 def networks_in_use() -> tuple[str, ...]:

@@ -45,17 +45,9 @@ class Lab:
     """Path of a hostfile in Open MPI's format."""
     ssh_config: str
     """Path of an ssh client configuration that knows every host's address, port and key."""
-    ssh_port: int
-    head_address: str
-    """The machine's own address in the lab."""
-    subnet: str
-    """CIDR; ``--mca btl_tcp_if_include`` and the like take it."""
-    bandwidth: int
-    """bit/s of each host's link, each way."""
-    latency: float
-    """Seconds added to each frame."""
     directory: str
     spec: LabSpec
+    """What was asked for."""
 
     def number(self, host: LabHost) -> int:
         """Return a host's number, from 1."""
@@ -74,11 +66,6 @@ def lab_of(spec: LabSpec, root: Path = ROOT) -> Lab:
         hosts=hosts,
         hostfile=f"{directory}/hostfile",
         ssh_config=f"{directory}/ssh_config",
-        ssh_port=spec.ssh_port,
-        head_address=spec.head_address,
-        subnet=spec.subnet,
-        bandwidth=spec.bandwidth,
-        latency=spec.latency,
         directory=directory,
         spec=spec,
     )
@@ -97,7 +84,7 @@ def subnets(wanted: Iterable[str], root: Path = ROOT) -> tuple[str, ...]:
     found = []
     for name in wanted:
         with suppress(LabError, RequestError):
-            found.append(load(name, root).subnet)
+            found.append(load(name, root).spec.subnet)
     return tuple(found)
 
 

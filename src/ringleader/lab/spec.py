@@ -111,8 +111,8 @@ def parse_latency(text: str) -> float:
 
 def check_name(name: str) -> None:
     """Raise RequestError unless ``name`` can be a lab's; every command that takes one calls this."""
-    if not re.fullmatch(rf"[a-z][a-z0-9]{{0,{MAX_NAME - 1}}}", name):
-        raise RequestError(_name_fault(name))
+    if faults := _name_faults(name):
+        raise RequestError(faults)
 
 
 def spec_of(
@@ -129,10 +129,7 @@ def spec_of(
     further: Iterable[Fault] = (),
 ) -> LabSpec:
     """Return the request that these words make; RequestError with every fault, ``further`` ones included."""
-    faults = []
-    if not re.fullmatch(rf"[a-z][a-z0-9]{{0,{MAX_NAME - 1}}}", name):
-        faults.append(_name_fault(name))
-    faults += _count_faults(hosts=hosts, slots=slots, ssh_port=ssh_port)
+    faults = [*_name_faults(name), *_count_faults(hosts=hosts, slots=slots, ssh_port=ssh_port)]
     rate, seconds = 0, 0.0
     try:
         rate = parse_rate(bandwidth)
@@ -165,25 +162,24 @@ def spec_of(
     )
 
 
-def _name_fault(name: str) -> Fault:
-    return Fault(
-        where="--name",
-        what=f"{name!r} is not a name for a lab",
-        hint=f"use 1 to {MAX_NAME} lower-case letters and digits, a letter first",
-    )
+def _name_faults(name: str) -> list[Fault]:
+    if re.fullmatch(rf"[a-z][a-z0-9]{{0,{MAX_NAME - 1}}}", name):
+        return []
+    hint = f"use 1 to {MAX_NAME} lower-case letters and digits, a letter first"
+    return [Fault(where="--name", what=f"{name!r} is not a name for a lab", hint=hint)]
 
 
 def _count_faults(*, hosts: int, slots: int, ssh_port: int) -> list[Fault]:
-    faults = []
-    if not 1 <= hosts <= MAX_HOSTS:
-        faults.append(Fault(where="--hosts", what=f"{hosts} hosts", hint=f"use 1 to {MAX_HOSTS}"))
-    if not 1 <= slots <= MAX_SLOTS:
-        faults.append(Fault(where="--slots", what=f"{slots} slots", hint=f"use 1 to {MAX_SLOTS}"))
-    if not 1 <= ssh_port <= 65535:
-        faults.append(
-            Fault(where="--ssh-port", what=f"{ssh_port} is not a port number", hint="use 1 to 65535")
-        )
-    return faults
+    counts = (
+        ("--hosts", hosts, MAX_HOSTS, f"{hosts} hosts"),
+        ("--slots", slots, MAX_SLOTS, f"{slots} slots"),
+        ("--ssh-port", ssh_port, 65535, f"{ssh_port} is not a port number"),
+    )
+    return [
+        Fault(where=option, what=what, hint=f"use 1 to {most}")
+        for option, count, most, what in counts
+        if not 1 <= count <= most
+    ]
 
 
 def _subnet_faults(subnet: str, hosts: int) -> list[Fault]:

@@ -16,7 +16,7 @@ from ringleader.lab.saved_state import Lab, LabHost
 def answers(lab: Lab, host: LabHost, *, timeout: float = 1.0) -> bool:
     """Tell whether an sshd says its banner within ``timeout`` seconds."""
     try:
-        with socket.create_connection((host.address, lab.ssh_port), timeout=timeout) as connection:
+        with socket.create_connection((host.address, lab.spec.ssh_port), timeout=timeout) as connection:
             connection.settimeout(timeout)
             return connection.recv(4) == b"SSH-"
     except OSError:
@@ -30,7 +30,7 @@ def wait_for_host(lab: Lab, host: LabHost, *, deadline: float, lock: int | None)
     """
     while not answers(lab, host):
         if time.monotonic() > deadline:
-            return _fault(lab, host, f"no sshd answers on {host.address} port {lab.ssh_port}")
+            return _fault(lab, host, f"no sshd answers on {host.address} port {lab.spec.ssh_port}")
         time.sleep(0.02)
     left = max(1.0, deadline - time.monotonic())
     argv = ("ssh", "-F", lab.ssh_config, "-o", f"ConnectTimeout={left:.0f}", host.name, "uname", "-n")
@@ -57,7 +57,7 @@ def between_hosts(lab: Lab, start: LabHost, end: LabHost, *, timeout: float) -> 
     program = (
         "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), float(sys.argv[3]))"
     )
-    words = (sys.executable, "-I", "-c", program, end.address, str(lab.ssh_port), str(timeout))
+    words = (sys.executable, "-I", "-c", program, end.address, str(lab.spec.ssh_port), str(timeout))
     argv = ("nsenter", f"--net=/run/netns/{start.namespace}", *words)
     with suppress(subprocess.TimeoutExpired):
         done = subprocess.run(argv, capture_output=True, timeout=timeout + 20, check=False)

@@ -107,7 +107,7 @@ def _present(spec: LabSpec, root: Path, *, replace_it: bool, any_subnet: bool) -
     if len(found.namespaces) < lab.spec.hosts or lab.spec.bridge not in found.links:
         return None
     if any_subnet:
-        spec = replace(spec, subnet=lab.subnet)
+        spec = replace(spec, subnet=lab.spec.subnet)
     if lab.spec != spec:
         raise LabError(
             f"it is up with other parameters: {_differences(lab.spec, spec)}",

@@ -7,17 +7,15 @@ import asyncio
 import os
 import signal
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from ringleader.errors import RequestError, RingleaderError
-from ringleader.podagent.launch_scripts import ScriptVariables, install, install_kubectl
+from ringleader.podagent.launch_scripts import install, install_kubectl
 from ringleader.podagent.wait_for_workers import (
     USUAL_PORTS,
     Limits,
     SshProbe,
-    WaitContext,
     port_in_ssh_config,
     wait_for,
 )
@@ -70,15 +68,15 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _prepare(options: argparse.Namespace) -> None:
-    variables = ScriptVariables(
-        hostfile=options.hostfile,
-        slots=options.slots,
-        launcher=options.launcher,
-        known_hosts=options.known_hosts,
-        container=options.container,
-        expected=tuple(options.expect),
-        ranks_by_default=options.ranks_by_default,
-    )
+    variables = {
+        "HOSTFILE": options.hostfile,
+        "SLOTS": str(options.slots),
+        "LAUNCHER": options.launcher,
+        "KNOWN_HOSTS": options.known_hosts,
+        "CONTAINER": options.container,
+        "EXPECTED": " ".join(options.expect),
+        "RANKS_BY_DEFAULT": str(options.ranks_by_default),
+    }
     install(Path(options.tools), variables)
     if options.spawn == "exec":
         install_kubectl(Path(options.tools), server=_server(), namespace=options.namespace)
@@ -105,12 +103,11 @@ def _found_port(path: str) -> tuple[int, ...]:
 
 async def _wait(options: argparse.Namespace, hosts: Sequence[str]) -> None:
     by_address = options.wait_for == "address"
-    context = WaitContext(clock=time.monotonic, sleep=asyncio.sleep, say=_say)
     if options.spawn == "ssh":
         ports = options.port or [*_found_port(options.ssh_config), *USUAL_PORTS]
         limits = Limits(timeout=options.timeout, total=options.limit, knows_port=bool(options.port))
         ssh = SshProbe(tuple(dict.fromkeys(ports)), by_address=by_address)
-        await wait_for(hosts, ssh, limits, context)
+        await wait_for(hosts, ssh, limits, say=_say)
         return
     from ringleader.kube.client import RestCluster
     from ringleader.kube.credential_sources import credentials
@@ -119,7 +116,7 @@ async def _wait(options: argparse.Namespace, hosts: Sequence[str]) -> None:
     cluster = RestCluster(await credentials())
     try:
         probe = PodProbe(cluster, options.namespace, by_address=by_address)
-        await wait_for(hosts, probe, Limits(timeout=options.timeout, total=options.limit), context)
+        await wait_for(hosts, probe, Limits(timeout=options.timeout, total=options.limit), say=_say)
     finally:
         await cluster.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-from dataclasses import dataclass
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 
@@ -20,39 +20,11 @@ CHECKED = (
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScriptVariables:
-    """What the scripts know of their job."""
+def install(folder: Path, variables: Mapping[str, str]) -> None:
+    """Write the scripts of a job into a folder; what a program there is may run by any user.
 
-    hostfile: str
-    slots: int
-    launcher: str = ""
-    """Host name of a launcher in which ranks run; empty where none do."""
-    known_hosts: str = ""
-    """File that ssh is to know the workers' key from; empty: as the image says."""
-    container: str = ""
-    """Container of the workers to exec into."""
-    expected: tuple[str, ...] = ()
-    """``NAME=VALUE``: where a variable has another value, the user has arranged the launch himself."""
-    ranks_by_default: int = 0
-    """Ranks that an mpirun starts which is told no number; 0: as many as there are slots."""
-
-    def text(self) -> str:
-        """Return them as a shell's assignments."""
-        values = {
-            "HOSTFILE": self.hostfile,
-            "SLOTS": str(self.slots),
-            "LAUNCHER": self.launcher,
-            "KNOWN_HOSTS": self.known_hosts,
-            "CONTAINER": self.container,
-            "EXPECTED": " ".join(self.expected),
-            "RANKS_BY_DEFAULT": str(self.ranks_by_default),
-        }
-        return "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items())
-
-
-def install(folder: Path, variables: ScriptVariables) -> None:
-    """Write the scripts of a job into a folder; what a program there is may run by any user."""
+    ``variables``: what the scripts know of their job, by the names that they use.
+    """
     source = files(__package__) / "scripts"
     for name in SCRIPTS:
         _write(folder / name, (source / name).read_text(encoding="utf-8"), 0o755)
@@ -61,7 +33,11 @@ def install(folder: Path, variables: ScriptVariables) -> None:
         # A folder for each, so that only names which the image has come into its PATH.
         (folder / "check" / name).mkdir(parents=True, exist_ok=True)
         _write(folder / "check" / name / name, check, 0o755)
-    _write(folder / "job.sh", variables.text(), 0o644)
+    _write(
+        folder / "job.sh",
+        "".join(f"{name}={shlex.quote(value)}\n" for name, value in variables.items()),
+        0o644,
+    )
     contacted = folder / "contacted"
     contacted.mkdir(exist_ok=True)
     contacted.chmod(0o1777)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -69,27 +70,27 @@ class Limits:
     has an address, but none has said a word."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class WaitContext:
-    """The clock and the ears of whoever waits."""
+async def wait_for(
+    hosts: Sequence[str],
+    probe: Probe,
+    limits: Limits,
+    *,
+    say: Callable[[str], None],
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
+    """Return when every host is ready. RefusedError with the others' names when the time is over.
 
-    clock: Callable[[], float]
-    """Seconds that only grow."""
-    sleep: Callable[[float], Awaitable[None]]
-    say: Callable[[str], None]
-    """A line for people."""
-
-
-async def wait_for(hosts: Sequence[str], probe: Probe, limits: Limits, context: WaitContext) -> None:
-    """Return when every host is ready. RefusedError with the others' names when the time is over."""
-    start = context.clock()
+    ``say`` takes a line for people.
+    """
+    start = clock()
     waiting: dict[str, ProbeResult] = dict.fromkeys(
         hosts, ProbeResult(readiness=Readiness.NO_ADDRESS, detail="not asked yet")
     )
     unanswered_since: dict[str, float] = {}
     pause, told = FIRST_PAUSE, start
     while waiting:
-        began = context.clock()
+        began = clock()
         waiting = await _round(list(waiting), probe)
         if not waiting:
             break
@@ -102,19 +103,19 @@ async def wait_for(hosts: Sequence[str], probe: Probe, limits: Limits, context: 
         if left <= 0:
             if not limits.knows_port and len(waiting) == len(hosts):
                 if len(unanswered_since) == len(hosts):
-                    seconds = context.clock() - start
-                    context.say(f"no worker answered in {seconds:.0f} s; going on: {_some(waiting)}")
+                    seconds = clock() - start
+                    say(f"no worker answered in {seconds:.0f} s; going on: {_some(waiting)}")
                     return
                 if limits.total is None:
                     left = LONGEST_PAUSE  # those that come later may answer, and tell where
             if left <= 0:
                 raise RefusedError(_late(waiting, len(hosts), limits))
-        if context.clock() - told >= REPORT_EVERY:
-            told = context.clock()
-            context.say(f"waiting for {len(waiting)} of {len(hosts)} workers: {_some(waiting)}")
-        await context.sleep(min(pause, left))
+        if clock() - told >= REPORT_EVERY:
+            told = clock()
+            say(f"waiting for {len(waiting)} of {len(hosts)} workers: {_some(waiting)}")
+        await sleep(min(pause, left))
         pause = min(pause * GROWTH, LONGEST_PAUSE)
-    context.say(f"all {len(hosts)} workers are ready after {context.clock() - start:.1f} s")
+    say(f"all {len(hosts)} workers are ready after {clock() - start:.1f} s")
 
 
 def _left(limits: Limits, start: float, unanswered_since: Mapping[str, float], now: float) -> float:

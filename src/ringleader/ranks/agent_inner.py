@@ -20,7 +20,7 @@ from ringleader.ranks.rank_process import LAUNCHER, RankProcess
 
 TYPE_CHECKING = False  # see fast_stdlib.py
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from ringleader.ranks.launcher_connection import LauncherConnection
@@ -149,7 +149,7 @@ class InnerAgent:
             if self.stop_at is not None and now >= self.stop_at:
                 if self.process.orphaned != DAEMON:
                     self.launcher.say(do="lost", what=self.process.orphaned)
-                self._stop(_ENDED_BY[self.process.orphaned], LOST_GRACE)
+                self.stop(_ENDED_BY[self.process.orphaned], LOST_GRACE)
             if self.process.kill_at is not None and now >= self.process.kill_at:
                 self.process.kill(now)
             if self.process.inspect_at is not None and now >= self.process.inspect_at:
@@ -186,7 +186,7 @@ class InnerAgent:
         if not (self.launcher.open or self.launcher_gone or self.finished):
             self.launcher_gone = True
             if not self.done:
-                self._stop(LAUNCHER_GONE, LOST_GRACE)
+                self.stop(LAUNCHER_GONE, LOST_GRACE)
         if self.process.ended_at is not None and not self.done:
             alive = bool(process_tree.below(os.getpid()))
             if self.pipes.drained and not alive:
@@ -235,30 +235,19 @@ class InnerAgent:
                     self.process.files.keep_call(payload)
 
     def _obey(self, message: dict[str, Any]) -> None:
-        what = message.get("do")
-        if what == "start":
-            self.launcher.keep_alive(float(message["lost_after"]))
-            self.process.start(message)
-        elif what == "stop":
-            self._stop(LAUNCHER, float(message["grace"]))
-        elif what == "stacks":
-            self.process.print_stacks()
-        elif what == "signal":
-            self.process.deliver(int(message["number"]))
-        elif what == "pause":
-            self.process.pause()
-        elif what == "continue":
-            self.process.resume()
-        elif what == "status":
-            self.process.files.add_status(message["lines"])
-        elif what == "written":
-            self.pipes.allow(int(message["bytes"]))
-        elif what == "end_of_input":
-            self.pipes.end_input()
-        elif what == "bye":
-            self.finished = True
+        act = ORDERS.get(message.get("do", ""))
+        if act is not None:
+            act(self, message)
 
-    def _stop(self, by: str, grace: float) -> None:
+    def _start(self, message: dict[str, Any]) -> None:
+        self.launcher.keep_alive(float(message["lost_after"]))
+        self.process.start(message)
+
+    def _leave(self, message: dict[str, Any]) -> None:
+        self.finished = True
+
+    def stop(self, by: str, grace: float) -> None:
+        """Have the rank end; ``by`` names who wants it, SIGKILL comes after ``grace`` seconds."""
         self.stop_at = None
         self.process.stop(by, grace)
 
@@ -277,3 +266,18 @@ class InnerAgent:
             return BY_MPI if asked == {ORDERED} else AGENT
         time.sleep(EXIT_SECONDS)
         return AGENT if starter in process_tree.parents() else DAEMON
+
+
+ORDERS: dict[str, Callable[[InnerAgent, dict[str, Any]], Any]] = {
+    "start": InnerAgent._start,
+    "stop": lambda agent, words: agent.stop(LAUNCHER, float(words["grace"])),
+    "stacks": lambda agent, words: agent.process.print_stacks(),
+    "signal": lambda agent, words: agent.process.deliver(int(words["number"])),
+    "pause": lambda agent, words: agent.process.pause(),
+    "continue": lambda agent, words: agent.process.resume(),
+    "status": lambda agent, words: agent.process.files.add_status(words["lines"]),
+    "written": lambda agent, words: agent.pipes.allow(int(words["bytes"])),
+    "end_of_input": lambda agent, words: agent.pipes.end_input(),
+    "bye": InnerAgent._leave,
+}
+"""What the launcher orders → what the agent does."""

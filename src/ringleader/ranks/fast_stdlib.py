@@ -1,8 +1,8 @@
 """The C halves of modules whose Python halves would cost every rank's agent some 30 ms at its start.
 
 ``signal`` and ``socket`` build enumerations, ``hashlib`` loads OpenSSL, ``contextlib`` pulls in
-``collections``. What is taken here is what those modules themselves build on; they are used
-where an interpreter lacks it.
+``collections``. What is taken here is what those modules themselves build on; they are used where an
+interpreter lacks it. Any Python from 3.8 on has to read this file: hosts that are probed run it, too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Cores, GPUs and limits of this host, as its files and ``nvidia-smi`` tell them; standard library only.
 
-Part of the program that runs on each host (``look.py``): any Python from 3.8 on has to read it. Readers of
-the system take ``root``, the directory that stands for ``/``.
+Part of the program that runs on each host (``host_facts_script.py``): any Python from 3.8 on has to read it.
+Readers of the system take ``root``, the directory that stands for ``/``.
 """
 
 from __future__ import annotations

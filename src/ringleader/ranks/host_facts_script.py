@@ -1,8 +1,8 @@
 """What one host can say about itself: runs on the host, standard library only, on any Python from 3.8 on.
 
 The launcher calls ``answer`` in its own process for this machine, and sends the text of this file and of
-``hardware.py`` over ssh's standard input for the others, so that nothing has to be installed there to be
-diagnosed.
+those that it imports over ssh's standard input for the others, so that nothing has to be installed there to
+be diagnosed.
 
 Readers of the system take ``root``, the directory that stands for ``/``.
 """
@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ringleader.ranks import hardware
+from ringleader.ranks import hardware, rank_identity
 from ringleader.ranks.hardware import output, text
 
 if TYPE_CHECKING:  # Python 3.8 has no dict[…] to evaluate
@@ -24,24 +24,6 @@ if TYPE_CHECKING:  # Python 3.8 has no dict[…] to evaluate
 
 RESOLVE_SECONDS = 8.0
 BRIDGES = re.compile(r"^(docker|virbr|br-|veth|cni|flannel|cali|lxc|lxdbr|podman|kube|tunl|vxlan|dummy)")
-
-
-# --- identity ---------------------------------------------------------------------------------------------
-
-
-def identity(root: Path = Path("/")) -> str:
-    """Equal for two names of one machine, different for two: boot, hostname, UTS and network namespace.
-
-    Namespaces are in it because hosts of a lab, and containers, share the kernel's boot id.
-    """
-    boot = text(root / "proc/sys/kernel/random/boot_id") or text(root / "etc/machine-id")
-    spaces = []
-    for name in ("uts", "net"):
-        try:
-            spaces.append(os.readlink(root / "proc/self/ns" / name))  # noqa: PTH115 (3.9 and later only)
-        except OSError:
-            spaces.append(name)
-    return " ".join([boot, socket.gethostname(), *spaces])
 
 
 # --- network ----------------------------------------------------------------------------------------------
@@ -255,7 +237,7 @@ def answer(question: Answer, environ: Any, root: Path = Path("/")) -> Answer:
     found = interfaces(root)
     known: Answer = {
         "hostname": socket.gethostname(),
-        "identity": identity(root),
+        "identity": rank_identity.host_identity(str(root)),
         "python": [sys.executable, ".".join(str(part) for part in sys.version_info[:3])],
         "cores": hardware.cores(os.sched_getaffinity(0), root),
         "cpu_limit": hardware.cpu_limit(root),

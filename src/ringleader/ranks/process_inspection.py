@@ -77,18 +77,17 @@ def _fits(name: str, parts: list[str]) -> bool:
 
 def catches(pid: int, number: int) -> bool:
     """Say whether a process has a handler for a signal: without one the signal would end it."""
-    for line in _lines(f"/proc/{pid}/status"):
-        if line.startswith("SigCgt:"):
-            return bool(int(line.split()[1], 16) >> (number - 1) & 1)
-    return False
+    return _in_masks(pid, number, "SigCgt:")
 
 
 def takes(pid: int, number: int) -> bool:
     """Say whether a process has a handler for a signal, or waits for it with the signal blocked."""
-    for line in _lines(f"/proc/{pid}/status"):
-        if line.startswith(("SigCgt:", "SigBlk:")) and int(line.split()[1], 16) >> (number - 1) & 1:
-            return True
-    return False
+    return _in_masks(pid, number, "SigCgt:", "SigBlk:")
+
+
+def _in_masks(pid: int, number: int, *names: str) -> bool:
+    masks = [int(line.split()[1], 16) for line in _lines(f"/proc/{pid}/status") if line.startswith(names)]
+    return any(mask >> (number - 1) & 1 for mask in masks)
 
 
 def described(pid: int) -> dict[str, str]:

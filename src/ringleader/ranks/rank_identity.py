@@ -1,4 +1,7 @@
-"""Who this rank is: its number in the MPI's environment, who started it, and the host it runs on."""
+"""Who this rank is: its number in the MPI's environment, who started it, and the host it runs on.
+
+Part of the program that runs on hosts that are probed, too: any Python from 3.8 on has to read it.
+"""
 
 from __future__ import annotations
 
@@ -35,15 +38,17 @@ def _text(path: str) -> str:
         return ""
 
 
-def host_identity() -> str:
-    """Equal for two names of one machine, different for two; as ``host_facts_script.py`` says it.
+def host_identity(root: str = "/") -> str:
+    """Equal for two names of one machine, different for two: boot, hostname, UTS and network namespace.
 
-    Written again here because the probe's program imports more than an agent should wait for.
+    Namespaces are in it because hosts of a lab, and containers, share the kernel's boot id. ``root`` is the
+    directory that stands for ``/``.
     """
-    words = [_text("/proc/sys/kernel/random/boot_id") or _text("/etc/machine-id"), socket.gethostname()]
+    boot = _text(f"{root}/proc/sys/kernel/random/boot_id") or _text(f"{root}/etc/machine-id")
+    words = [boot, socket.gethostname()]
     for name in ("uts", "net"):
         try:
-            words.append(os.readlink(f"/proc/self/ns/{name}"))  # noqa: PTH115
+            words.append(os.readlink(f"{root}/proc/self/ns/{name}"))  # noqa: PTH115
         except OSError:
             words.append(name)
     return " ".join(words)

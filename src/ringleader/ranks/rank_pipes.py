@@ -46,8 +46,8 @@ class RankPipes:
         """True while output may wait in the pipes because nobody takes it."""
         return self._room <= 0 or self._launcher.pending > 0
 
-    def make(self, *, with_input: bool, window: int) -> dict[str, int]:
-        """Make the pipes and return the rank's ends: stdin, stdout, stderr, report.
+    def make(self, *, with_input: bool, window: int) -> tuple[tuple[int, int, int], int]:
+        """Make the pipes and return the rank's ends: (stdin, stdout, stderr), report.
 
         ``window``: bytes of output that may be sent before ``allow`` grants more.
         """
@@ -65,7 +65,7 @@ class RankPipes:
         for fd in (stdout, stderr, self._report):
             os.set_blocking(fd, False)
         self._far = [stdin_far, stdout_far, stderr_far, report_far]
-        return {"stdin": stdin_far, "stdout": stdout_far, "stderr": stderr_far, "report": report_far}
+        return (stdin_far, stdout_far, stderr_far), report_far
 
     def close_far_ends(self) -> None:
         """Close the rank's ends on our side, once the rank has them."""

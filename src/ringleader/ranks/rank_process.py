@@ -84,18 +84,19 @@ class RankProcess:
     def _started(self, message: dict[str, Any]) -> int | user_command.Failure:
         """Make the rank's files and pipes and start its command. Raises OSError where the system refuses."""
         env = self.files.environment(self.environ, message)
-        ends = self.pipes.make(with_input=bool(message.get("stdin")), window=int(message["window"]))
-        env["RINGLEADER_REPORT_FD"] = str(ends["report"])
+        streams, report = self.pipes.make(
+            with_input=bool(message.get("stdin")), window=int(message["window"])
+        )
+        env["RINGLEADER_REPORT_FD"] = str(report)
         try:
             return user_command.start(
-                user_command.Command(
-                    argv=tuple(message["argv"]),
-                    cwd=message["cwd"],
-                    env=env,
-                    cpus=tuple(message.get("cpus", ())),
-                    open_files=int(message.get("open_files", 0)),
-                    **ends,
-                )
+                argv=tuple(message["argv"]),
+                cwd=message["cwd"],
+                env=env,
+                cpus=tuple(message.get("cpus", ())),
+                streams=streams,
+                report=report,
+                open_files=int(message.get("open_files", 0)),
             )
         finally:
             self.pipes.close_far_ends()

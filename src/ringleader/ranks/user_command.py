@@ -19,37 +19,6 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """Exit codes of a command that could not be started, as shells use them."""
 
 
-class Command:
-    """What to start."""
-
-    def __init__(
-        self,
-        *,
-        argv: tuple[str, ...],
-        cwd: str,
-        env: dict[str, str],
-        cpus: tuple[int, ...],
-        stdin: int,
-        stdout: int,
-        stderr: int,
-        report: int,
-        open_files: int = 0,
-    ) -> None:
-        """``cpus``: CPU numbers to be bound to; empty: not bound. ``report``: the report pipe's write end.
-
-        ``open_files``: soft limit that the command gets; 0: ours.
-
-        The command gets these four descriptors and no other.
-        """
-        self.argv = argv
-        self.cwd = cwd
-        self.env = env
-        self.cpus = cpus
-        self.streams = (stdin, stdout, stderr)
-        self.report = report
-        self.open_files = open_files
-
-
 class Failure:
     """Why a command could not be started."""
 
@@ -59,8 +28,22 @@ class Failure:
         self.reason = reason
 
 
-def start(command: Command) -> int | Failure:
-    """Start a command and return its pid, once the kernel has accepted the program."""
+def start(
+    *,
+    argv: tuple[str, ...],
+    cwd: str,
+    env: dict[str, str],
+    cpus: tuple[int, ...],
+    streams: tuple[int, int, int],
+    report: int,
+    open_files: int,
+) -> int | Failure:
+    """Start a command and return its pid, once the kernel has accepted the program.
+
+    ``cpus``: CPU numbers to be bound to; empty: not bound. ``streams``: its standard input, output and error.
+    ``report``: the report pipe's write end. It gets these four descriptors and no other. ``open_files``: soft
+    limit that it gets; 0: ours.
+    """
     trouble, tell = os.pipe()
     parent = os.getpid()
     try:
@@ -70,7 +53,7 @@ def start(command: Command) -> int | Failure:
         os.close(tell)
         raise
     if pid == 0:
-        _become(command, parent, tell)
+        _become(parent, tell, argv, cwd, env, cpus, streams, report, open_files)
     os.close(tell)
     with os.fdopen(trouble, "rb") as pipe:
         told = pipe.read()
@@ -81,24 +64,34 @@ def start(command: Command) -> int | Failure:
     return Failure(exit_code=words["exit_code"], reason=words["reason"])
 
 
-def _become(command: Command, parent: int, tell: int) -> NoReturn:
+def _become(
+    parent: int,
+    tell: int,
+    argv: tuple[str, ...],
+    cwd: str,
+    env: dict[str, str],
+    cpus: tuple[int, ...],
+    streams: tuple[int, int, int],
+    report: int,
+    open_files: int,
+) -> NoReturn:
     """Turn the forked copy of us into the command; never returns."""
     step, code = "prepare the process", NOT_EXECUTABLE
     try:
         os.setpgid(0, 0)
         process_tree.die_with_parent(signal.SIGKILL, parent)
         _default_signals()
-        step = f"enter the directory {command.cwd}"
-        os.chdir(command.cwd)
-        step = f"bind to the cores {','.join(map(str, command.cpus))}"
-        if command.cpus:
-            os.sched_setaffinity(0, command.cpus)
-        _limit_open_files(command.open_files)
-        step = f"run {command.argv[0]}"
-        for number, fd in enumerate(command.streams):
+        step = f"enter the directory {cwd}"
+        os.chdir(cwd)
+        step = f"bind to the cores {','.join(map(str, cpus))}"
+        if cpus:
+            os.sched_setaffinity(0, cpus)
+        _limit_open_files(open_files)
+        step = f"run {argv[0]}"
+        for number, fd in enumerate(streams):
             os.dup2(fd, number)  # makes the copy inheritable
-        os.set_inheritable(command.report, True)
-        os.execvpe(command.argv[0], command.argv, command.env)
+        os.set_inheritable(report, True)
+        os.execvpe(argv[0], argv, env)
     except OSError as error:
         code = (
             NOT_FOUND if isinstance(error, FileNotFoundError) and step.startswith("run") else NOT_EXECUTABLE
