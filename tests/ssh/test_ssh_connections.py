@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import subprocess
@@ -41,7 +42,9 @@ HOSTILE = (
 def session(bench, environ):
     bench.sshd("h1")
     hosts = (Host(name="h1"),)
-    with SshConnections(Ssh(config=bench.config), hosts, environ=environ, base=bench.base) as made:
+    with contextlib.closing(
+        SshConnections(Ssh(config=bench.config), hosts, environ=environ, base=bench.base)
+    ) as made:
         yield made
 
 
@@ -109,14 +112,18 @@ def test_the_directory_of_a_killed_job_is_swept_by_the_next(bench, environ):
     died = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, timeout=60)
     directory = Path(died.stdout.strip())
     assert directory.is_dir() and died.returncode == -9
-    with SshConnections(Ssh(config=config), (Host(name="h1"),), environ=environ, base=bench.base) as other:
+    with contextlib.closing(
+        SshConnections(Ssh(config=config), (Host(name="h1"),), environ=environ, base=bench.base)
+    ) as other:
         assert not directory.exists()
         assert other.config.exists()
     assert not masters_of(directory)
 
 
 def test_the_directory_of_a_running_job_is_left_alone(bench, environ, session):
-    with SshConnections(Ssh(config=bench.config), (Host(name="h1"),), environ=environ, base=bench.base):
+    with contextlib.closing(
+        SshConnections(Ssh(config=bench.config), (Host(name="h1"),), environ=environ, base=bench.base)
+    ):
         pass
     assert session.run(Host(name="h1"), ("true",), deadline=60).exit_code == 0
 

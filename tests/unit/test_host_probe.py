@@ -7,7 +7,7 @@ import pytest
 from ringleader.errors import ProbeError
 from ringleader.job import Host, Job
 from ringleader.launch.host_probe.host_checks import platform_faults
-from ringleader.launch.host_probe.host_query import MOST_NAMES, HostQuestion, some_names
+from ringleader.launch.host_probe.host_query import MOST_NAMES, some_names
 from ringleader.launch.host_probe.probe import probe, remote_question
 from ringleader.ranks import host_facts_script
 
@@ -24,7 +24,7 @@ def test_what_resolvers_are_asked_grows_with_the_hosts_only() -> None:
     assert asked[0] == "h0" and len(asked) <= MOST_NAMES
     hosts = tuple(Host(name=name) for name in names)
     job = Job(command=("x",), hosts=hosts)
-    question = remote_question(HostQuestion(workdir="/"), job, hosts, frozenset(), None)
+    question = remote_question({"workdir": "/"}, job, hosts, frozenset(), None)
     assert len(question.names) <= MOST_NAMES + 1
 
 

@@ -120,14 +120,8 @@ def keep_alive(sock: socket.socket, seconds: float = LOST_AFTER) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     idle = max(1, int(seconds / 3))
-    for name, value in (
-        ("TCP_KEEPIDLE", idle),
-        ("TCP_KEEPINTVL", 1),
-        ("TCP_KEEPCNT", max(1, round(seconds) - idle)),
-    ):
-        option = getattr(socket, name, None)
-        if option is not None:
-            sock.setsockopt(socket.IPPROTO_TCP, option, value)
-    user_timeout = getattr(socket, "TCP_USER_TIMEOUT", None)
-    if user_timeout is not None:  # what was sent and never acknowledged; and, for Linux, the silence above
-        sock.setsockopt(socket.IPPROTO_TCP, user_timeout, int(max(0.5, seconds - 0.5) * 1000))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, idle)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, max(1, round(seconds) - idle))
+    # What was sent and never acknowledged; and, for Linux, the silence above.
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(max(0.5, seconds - 0.5) * 1000))

@@ -28,13 +28,15 @@ def faults_of(job: Job, reports: Sequence[HostReport], ours: HostReport) -> tupl
     # Where --python names another interpreter and no ranks run here, the first host sets the version.
     wanted = ours.python_version or next((report.python_version for report in reports), "")
     for report in reports:
-        found += _program_faults(job, report)
-        found += _interface_faults(job, report)
-        found += _python_faults(report, wanted)
-        found += _ringleader_faults(report, ours)
-        found += _mpi_faults(report, ours)
-        found += _file_faults(job, report, ours)
-        found += _name_faults(report, ours, takes_ranks=takes_ranks)
+        found += (
+            *_program_faults(job, report),
+            *_interface_faults(job, report),
+            *_python_faults(report, wanted),
+            *_ringleader_faults(report, ours),
+            *_mpi_faults(report, ours),
+            *_file_faults(job, report, ours),
+            *_name_faults(report, ours, takes_ranks=takes_ranks),
+        )
     if ours.hostname in ours.unresolved and any(not report.is_local for report in reports):
         found.append(
             Fault(

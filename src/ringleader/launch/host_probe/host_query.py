@@ -20,49 +20,25 @@ MOST_NAMES = 32
 """Names of other hosts that each host is asked to resolve."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class HostQuestion:
-    """What a host is asked. What is ``None`` is not asked about, and costs nothing there."""
-
-    workdir: str
-    interfaces: tuple[str, ...] = ()
-    """Network interfaces whose addresses come first, as the user named them."""
-    port: int | None = None
-    """Port at which rank 0 will listen, if it is on that host."""
-    program: str | None = None
-    """Word of the command to be found there, on ``path``: the ranks' PATH."""
-    path: str | None = None
-    interpreted: str | None = None
-    """Script that the program, a Python where ``is_python``, is given."""
-    is_python: bool = False
-    names: tuple[str, ...] = ()
-    """Names of hosts to resolve."""
-    agent: str | None = None
-    """Path of the launcher's own rank agent, tried first."""
-    script: str | None = None
-    """File that must be alike on every host."""
-    mpirun: str | None = None
-    """The MPI's launcher, which may lie beside that host's Python instead where ``embedded``."""
-    embedded: bool = False
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the question as it travels."""
-        return {name: value for name, value in vars(self).items() if value is not None}
+Question = Mapping[str, Any]
+"""What a host is asked: see ``host_facts_script.answer``. What it does not name is not asked about, and costs
+nothing there."""
 
 
-def question_of(job: Job, environ: Mapping[str, str], python: str) -> HostQuestion:
+def question_of(job: Job, environ: Mapping[str, str], python: str) -> Question:
     """Return what this machine is asked where no other takes part. ``python``: the agents' interpreter."""
     word = job.command[0] if job.command else None
     script = interpreted_script(job.command)
-    return HostQuestion(
-        workdir=job.workdir,
-        interfaces=wanted_interfaces(job),
-        port=job.master_port,
-        program=str(Path(job.workdir, word)) if word and "/" in word else word,
-        path=search_path(job, environ, python),
-        interpreted=script,
-        is_python=script is not None and is_python(job.command[0]),
-    )
+    question = {
+        "workdir": job.workdir,
+        "interfaces": wanted_interfaces(job),
+        "port": job.master_port,
+        "program": str(Path(job.workdir, word)) if word and "/" in word else word,
+        "path": search_path(job, environ, python),
+        "interpreted": script,
+        "is_python": script is not None and is_python(job.command[0]),
+    }
+    return {name: value for name, value in question.items() if value is not None}
 
 
 def some_names(names: Sequence[str]) -> list[str]:

@@ -14,8 +14,8 @@ from ringleader.host_list import is_loopback
 from ringleader.job import Host, Job, Mpi
 from ringleader.launch.host_probe.host_checks import faults_of, platform_faults
 from ringleader.launch.host_probe.host_query import (
-    HostQuestion,
     HostReport,
+    Question,
     interpreted_script,
     question_of,
     report_of,
@@ -91,7 +91,7 @@ def probe(
 
 def _ask(
     job: Job,
-    question: HostQuestion,
+    question: Question,
     remote: Sequence[Host],
     ssh: SshConnections,
     *,
@@ -138,26 +138,26 @@ def reached_by_ssh(job: Job, here: frozenset[str]) -> tuple[Host, ...]:
 
 
 def remote_question(
-    question: HostQuestion, job: Job, hosts: Sequence[Host], here: frozenset[str], mpi: Mpi | None
-) -> HostQuestion:
+    question: Question, job: Job, hosts: Sequence[Host], here: frozenset[str], mpi: Mpi | None
+) -> Question:
     """Return what hosts are asked where more than this machine takes part."""
     ours = socket.gethostname()
     names = [ours if is_this_machine(host.name, here) else bare_name(host.name) for host in hosts]
-    asked = replace(
-        question, agent=str(AGENT), names=tuple(sorted({ours, *some_names(names)})), script=script_of(job)
-    )
-    return asked if mpi is None else replace(asked, mpirun=mpi.mpirun, embedded=mpi.embedded)
+    asked = {**question, "agent": str(AGENT), "names": sorted({ours, *some_names(names)})}
+    if (script := script_of(job)) is not None:
+        asked["script"] = script
+    return asked if mpi is None else {**asked, "mpirun": mpi.mpirun, "embedded": mpi.embedded}
 
 
 def local_answer(
-    job: Job, question: HostQuestion, environ: Mapping[str, str], *, takes_ranks: bool
+    job: Job, question: Question, environ: Mapping[str, str], *, takes_ranks: bool
 ) -> dict[str, Any]:
     """Return this machine's answer, in the name of the interpreter that is to run rank agents here.
 
     With ``job.python`` and no ranks here nothing of that path can be said: its version is empty. Raises
     RequestError where it has to be an interpreter and is none.
     """
-    answer: dict[str, Any] = host_facts_script.answer(question.as_json(), environ)
+    answer: dict[str, Any] = host_facts_script.answer(question, environ)
     if job.python is not None:
         code = "import platform; print(platform.python_version())"
         version = hardware.output([job.python, "-I", "-S", "-c", code]).strip() if takes_ranks else ""

@@ -14,7 +14,7 @@ from typing import Any
 
 from ringleader.errors import Fault
 from ringleader.job import Host
-from ringleader.launch.host_probe.host_query import HostQuestion
+from ringleader.launch.host_probe.host_query import Question
 from ringleader.launch.ssh.connections import TIMED_OUT, Reply, SshConnections
 from ringleader.launch.ssh.failure_messages import Failure, explain
 from ringleader.ranks import fast_stdlib, hardware, host_facts_script, rank_identity
@@ -81,7 +81,7 @@ class SshQuery:
     """How hosts are asked."""
 
     ssh: SshConnections
-    question: HostQuestion
+    question: Question
     python: str
     """Interpreter that is to answer, on every host."""
     seconds: float
@@ -90,7 +90,7 @@ class SshQuery:
     def ask(self, host: Host) -> dict[str, Any] | Fault:
         """Return the host's answer, or why there is none."""
         end = time.monotonic() + self.seconds
-        text = program(self.question.as_json())
+        text = program(self.question)
         # -I -S: neither the account's environment nor a broken site-packages can spoil the answer.
         for attempt in range(1, ATTEMPTS + 1):
             left = max(1.0, end - time.monotonic())

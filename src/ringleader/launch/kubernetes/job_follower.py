@@ -141,7 +141,7 @@ class Follower:
                 log.result()  # whoever read it may be gone
             snapshot = self.snapshot
             if self._job.synced.is_set() and not len(self._job):
-                raise self._deleted()
+                raise RefusedError("was deleted while we followed it", where=f"job {self._first.name}")
             if self._job.synced.is_set() and self._pods.synced.is_set():
                 end = end_of(snapshot)
                 if end is not None:
@@ -154,7 +154,7 @@ class Follower:
                 ):
                     told = now.text
                     self._listener.progress(now)
-            if limit is not None and _has_started(snapshot):
+            if snapshot.job.state is State.RUNNING or snapshot.job.state.is_end:
                 limit = None
             if limit is not None and loop.time() >= limit:
                 raise _too_late(snapshot, start_timeout or 0.0)
@@ -179,10 +179,6 @@ class Follower:
                     ) from error
                 if error is not None:
                     raise error
-
-    def _deleted(self) -> RefusedError:
-        name = self._first.name
-        return RefusedError(Fault(where=f"job {name}", what="was deleted while we followed it"))
 
     async def _look_at_events(self) -> None:
         """Keep the events of a job that does not run up to date; they tell what its Pods cannot."""
@@ -271,10 +267,6 @@ async def _stop(task: asyncio.Task[None]) -> None:
 def _lacks_code(end: End) -> bool:
     """Say whether the launcher's exit code may still come."""
     return end.state == State.FAILED and end.whose == "the cluster" and end.exit_code == 3
-
-
-def _has_started(snapshot: JobSnapshot) -> bool:
-    return snapshot.job.state is State.RUNNING or snapshot.job.state.is_end
 
 
 def _too_late(snapshot: JobSnapshot, seconds: float) -> RefusedError:

@@ -36,64 +36,59 @@ def unexpanded(text: str) -> str:
 
 def pod_template(request: JobRequest, role: str, program: Program, resources: Pairs) -> dict[str, Any]:
     """Return the Pod template of a role (``launcher``, ``worker``) that runs a program, without NICs."""
-    metadata: dict[str, Any] = {}
-    if request.labels:
-        metadata["labels"] = dict(request.labels)
     annotations = {name: text for name, text in request.annotations if not name.startswith(PREFIX)}
-    if annotations:
-        metadata["annotations"] = annotations
-    template: dict[str, Any] = {"metadata": metadata} if metadata else {}
-    return template | {"spec": _pod(request, _container(request, role, program, resources), role)}
+    metadata = _given({"labels": dict(request.labels), "annotations": annotations})
+    spec = _pod(request, _container(request, role, program, resources), role)
+    return _given({"metadata": metadata}) | {"spec": spec}
+
+
+def _given(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields that the request says something about."""
+    return {name: value for name, value in fields.items() if value}
 
 
 def _pod(request: JobRequest, container: dict[str, Any], role: str) -> dict[str, Any]:
-    spec: dict[str, Any] = {"containers": [container]}
     volumes = [{"name": _volume(index), **mount.volume} for index, mount in enumerate(request.mounts)]
     if _has_ranks(request, role) and request.shm_size is not None:
         limit = {"sizeLimit": request.shm_size} if request.shm_size else {}
         volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", **limit}})
-    if volumes:
-        spec["volumes"] = volumes
-    if request.pull_secrets:
-        spec["imagePullSecrets"] = [{"name": name} for name in request.pull_secrets]
-    if request.node_selector:
-        spec["nodeSelector"] = dict(request.node_selector)
-    if request.tolerations:
-        spec["tolerations"] = [_toleration(one) for one in request.tolerations]
-    if request.priority_class:
-        spec["priorityClassName"] = request.priority_class
-    if request.service_account:
-        spec["serviceAccountName"] = request.service_account
-    return spec
+    fields = {
+        "volumes": volumes,
+        "imagePullSecrets": [{"name": name} for name in request.pull_secrets],
+        "nodeSelector": dict(request.node_selector),
+        "tolerations": [_toleration(one) for one in request.tolerations],
+        "priorityClassName": request.priority_class,
+        "serviceAccountName": request.service_account,
+    }
+    return {"containers": [container], **_given(fields)}
 
 
 def _container(request: JobRequest, role: str, program: Program, resources: Pairs) -> dict[str, Any]:
-    container: dict[str, Any] = {"name": role, "image": request.image}
-    if request.pull_policy:
-        container["imagePullPolicy"] = request.pull_policy
+    start: dict[str, Any] = {"name": role, "image": request.image}
+    start |= _given({"imagePullPolicy": request.pull_policy})
     if program.command:
-        container |= {"command": list(program.command), "args": list(program.args)}
-    if request.workdir:
-        container["workingDir"] = request.workdir
-    if program.env or (program.command and request.secret_env):
-        container["env"] = [{"name": name, "value": value} for name, value in program.env] + [
-            {"name": one.name, "valueFrom": {"secretKeyRef": {"name": one.secret, "key": one.key}}}
-            for one in request.secret_env
-        ]
-    if resources:
-        # Requested and limited alike: what a rank gets does not depend on its neighbours.
-        container["resources"] = {"requests": dict(resources), "limits": dict(resources)}
+        start |= {"command": list(program.command), "args": list(program.args)}
+    secrets = request.secret_env if program.command or program.env else ()
     mounts = [
-        {
-            "name": _volume(index),
-            "mountPath": mount.path,
-            **({"readOnly": True} if mount.read_only else {}),
-        }
+        {"name": _volume(index), "mountPath": mount.path, **_given({"readOnly": mount.read_only})}
         for index, mount in enumerate(request.mounts)
     ]
     if _has_ranks(request, role) and request.shm_size is not None:
         mounts.append({"name": "shm", "mountPath": "/dev/shm"})
-    return container | ({"volumeMounts": mounts} if mounts else {})
+    fields = {
+        "workingDir": request.workdir,
+        "env": [
+            *({"name": name, "value": value} for name, value in program.env),
+            *(
+                {"name": one.name, "valueFrom": {"secretKeyRef": {"name": one.secret, "key": one.key}}}
+                for one in secrets
+            ),
+        ],
+        # Requested and limited alike: what a rank gets does not depend on its neighbours.
+        "resources": _given({"requests": dict(resources), "limits": dict(resources)}),
+        "volumeMounts": mounts,
+    }
+    return start | _given(fields)
 
 
 def _has_ranks(request: JobRequest, role: str) -> bool:
@@ -129,7 +124,7 @@ def single_pod(request: JobRequest) -> dict[str, Any]:
     spec = pod["spec"]
     spec["containers"][0]["name"] = CONTAINER
     deadline = {} if request.timeout is None else {"activeDeadlineSeconds": request.timeout}
-    space = {"namespace": request.namespace} if request.namespace else {}
+    space = _given({"namespace": request.namespace})
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -15,11 +15,6 @@ def is_unknown_kind(error: ApiError) -> bool:
     return error.status == 404 and any(words in error.message for words in said)
 
 
-def no_such_namespace(error: ApiError, namespace: str) -> bool:
-    """Say whether the namespace is what is missing."""
-    return error.status == 404 and f'namespaces "{namespace}" not found' in error.message
-
-
 def refused(error: ApiError, *, doing: str, resource: Resource, name: str, namespace: str) -> RingleaderError:
     """Return the error that a user is told. ``doing``: ``create``, ``read``, ``delete``, ``watch``."""
     what, hint = _meaning(error, doing, resource, name, namespace)
@@ -30,7 +25,7 @@ def refused(error: ApiError, *, doing: str, resource: Resource, name: str, names
 
 def _meaning(error: ApiError, doing: str, resource: Resource, name: str, namespace: str) -> tuple[str, str]:
     said = error.message or error.reason
-    if no_such_namespace(error, namespace):
+    if error.status == 404 and f'namespaces "{namespace}" not found' in said:
         return f"there is no namespace {namespace}", "--namespace, or kubectl create namespace"
     if is_unknown_kind(error):
         if resource == MPIJOBS:

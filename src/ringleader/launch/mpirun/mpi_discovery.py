@@ -62,8 +62,7 @@ def find_mpi(wanted: str | None, *, environ: Mapping[str, str], python: str = sy
     RefusedError that says where was looked and what to install.
     """
     if wanted is None:
-        found = embedded(python)
-        return found if found is not None else _on_path(None, environ)
+        return embedded(python) or _on_path(None, environ)
     if wanted == "embedded":
         found = embedded(python)
         if found is None:

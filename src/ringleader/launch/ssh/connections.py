@@ -16,15 +16,13 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from ringleader.errors import Fault, ProbeError, RequestError
 from ringleader.job import Host, Ssh
 from ringleader.launch.ssh.control_directory import (
-    ControlDirectory,
     abandoned_control_directories,
     make_control_directory,
+    sockets,
 )
 from ringleader.render.hostfile import mpi_name
 from ringleader.render.ssh_config import ssh_config_text
@@ -81,29 +79,25 @@ class SshConnections:
         self._hosts = hosts = tuple(hosts)
         for left in abandoned_control_directories(base):
             self._end_masters(left)
-            left.remove()
-        self._directory: ControlDirectory = make_control_directory(base)
+        self._directory = make_control_directory(base)
+        self.config = self._directory / "config"
+        """The job's ssh configuration file."""
         try:
             text = ssh_config_text(
                 ssh=ssh,
                 hosts=hosts,
-                control_dir=str(self._directory.path),
+                control_dir=str(self._directory),
                 user_config=_user_config(ssh),
                 persist=PERSIST_SECONDS,
             )
         except ValueError as error:
-            self._directory.remove()
+            shutil.rmtree(self._directory, ignore_errors=True)
             raise RequestError(str(error), where="--ssh-config, --ssh-identity")
-        self._directory.config.write_text(text, encoding="utf-8")
-
-    @property
-    def config(self) -> Path:
-        """The job's ssh configuration file."""
-        return self._directory.config
+        self.config.write_text(text, encoding="utf-8")
 
     def agent_argv(self) -> tuple[str, ...]:
         """Return what an MPI is to use as its remote agent; no word of it holds a space."""
-        return (self._program, "-F", str(self._directory.config))
+        return (self._program, "-F", str(self.config))
 
     def run(self, host: Host, argv: Iterable[str], *, stdin: bytes = b"", deadline: float) -> Reply:
         """Run a command on a host, at most ``deadline`` seconds, its arguments byte for byte as they are."""
@@ -120,7 +114,7 @@ class SshConnections:
 
     def lost(self) -> tuple[str, ...]:
         """Return hosts to which the shared connection ended since the last call; its socket goes with it."""
-        there = {socket.name for socket in self._directory.sockets()}
+        there = {socket.name for socket in sockets(self._directory)}
         gone, self._shared = self._shared - there, there
         if not gone:
             return ()
@@ -137,15 +131,6 @@ class SshConnections:
         for process in running:
             process.kill()
         self._end_masters(self._directory)
-        self._directory.remove()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _call(self, arguments: tuple[str, ...], stdin: bytes, deadline: float) -> Reply:
         # The shared connection's background process keeps our standard error open, so that is a file: waiting
@@ -181,8 +166,8 @@ class SshConnections:
             errors.seek(0)
             return Reply(exit_code=code, stdout=stdout, stderr=errors.read().decode(errors="replace"))
 
-    def _end_masters(self, directory: ControlDirectory) -> None:
-        """Tell every shared connection whose socket lies in a directory to end, all at once."""
+    def _end_masters(self, directory: Path) -> None:
+        """Tell every shared connection whose socket lies in a directory to end, all at once; remove it."""
         asked = [
             subprocess.Popen(
                 (self._program, "-F", "none", "-o", f"ControlPath={socket}", "-O", "exit", "master"),
@@ -191,7 +176,7 @@ class SshConnections:
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
-            for socket in directory.sockets()
+            for socket in sockets(directory)
         ]
         for process in asked:
             try:
@@ -199,6 +184,7 @@ class SshConnections:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def check_files(ssh: Ssh) -> None:

@@ -3,47 +3,27 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 from ringleader.errors import RefusedError
 
 PREFIX = "rl-ssh-"
+OWNER = "owner"
+"""A file that says which process made the directory."""
 SOCKET_NAME_LENGTH = 40 + 17
 """ssh's ``%C`` (40 characters) and the suffix (17) it adds while it makes the socket."""
 SOCKET_PATH_LIMIT = 104
 """The shortest limit of a unix socket's path that OpenSSH's systems have (Linux: 108)."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ControlDirectory:
-    """A directory only its owner can enter."""
-
-    path: Path
-
-    @property
-    def config(self) -> Path:
-        """Where the job's ssh configuration goes."""
-        return self.path / "config"
-
-    @property
-    def owner(self) -> Path:
-        """A file that says which process made the directory."""
-        return self.path / "owner"
-
-    def sockets(self) -> tuple[Path, ...]:
-        """Sockets of the shared connections that are open (or whose process died)."""
-        try:
-            return tuple(entry for entry in self.path.iterdir() if entry.is_socket())
-        except OSError:
-            return ()
-
-    def remove(self) -> None:
-        """Remove it with everything in it."""
-        shutil.rmtree(self.path, ignore_errors=True)
+def sockets(directory: Path) -> tuple[Path, ...]:
+    """Sockets of the shared connections that are open (or whose process died)."""
+    try:
+        return tuple(entry for entry in directory.iterdir() if entry.is_socket())
+    except OSError:
+        return ()
 
 
 def bases() -> tuple[Path, ...]:
@@ -58,8 +38,8 @@ def fits(base: Path) -> bool:
     return longest < SOCKET_PATH_LIMIT and not any(char.isspace() for char in str(base))
 
 
-def make_control_directory(base: Path | None = None) -> ControlDirectory:
-    """Make one. Raises RefusedError where there is no directory for one."""
+def make_control_directory(base: Path | None = None) -> Path:
+    """Make one that only its owner can enter. Raises RefusedError where there is no directory for one."""
     places = bases() if base is None else (base,) if fits(base) else ()
     if not places:
         raise RefusedError(
@@ -67,25 +47,24 @@ def make_control_directory(base: Path | None = None) -> ControlDirectory:
             "is writable and short enough",
             hint="make /tmp writable",
         )
-    directory = ControlDirectory(path=Path(tempfile.mkdtemp(prefix=PREFIX, dir=places[0])))
-    directory.owner.write_text(_process(os.getpid()), encoding="ascii")
+    directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=places[0]))
+    (directory / OWNER).write_text(_process(os.getpid()), encoding="ascii")
     return directory
 
 
-def abandoned_control_directories(base: Path | None = None) -> tuple[ControlDirectory, ...]:
+def abandoned_control_directories(base: Path | None = None) -> tuple[Path, ...]:
     """Return those of ours whose process is gone (it was killed), for their connections to be ended."""
     left = []
     for place in bases() if base is None else (base,):
         for path in place.glob(f"{PREFIX}*"):
-            directory = ControlDirectory(path=path)
             try:
                 status = path.lstat()
-                owner = directory.owner.read_text(encoding="ascii").split()
+                owner = (path / OWNER).read_text(encoding="ascii").split()
             except (OSError, UnicodeDecodeError):
                 continue  # just being made, or being removed, or not ours
             mine = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
             if mine and len(owner) == 3 and _gone(owner):
-                left.append(directory)
+                left.append(path)
     return tuple(left)
 
 
