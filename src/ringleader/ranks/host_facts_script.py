@@ -20,6 +20,8 @@ from ringleader.ranks import hardware, rank_identity
 from ringleader.ranks.hardware import output, text
 
 if TYPE_CHECKING:  # Python 3.8 has no dict[…] to evaluate
+    from collections.abc import Mapping
+
     Answer = dict[str, Any]
 
 RESOLVE_SECONDS = 8.0
@@ -220,7 +222,7 @@ def unreadable(script: Path, *, runs_directories: bool) -> str:
 # --- the whole answer -------------------------------------------------------------------------------------
 
 
-def answer(question: Answer, environ: Any, root: Path = Path("/")) -> Answer:
+def answer(question: Mapping[str, Any], environ: Any, root: Path = Path("/")) -> Answer:
     """Everything asked for. ``question`` may leave out any key; what it does not ask for costs nothing.
 
     Keys: ``agent`` (path of the launcher's rank agent), ``mpirun`` and ``embedded``, ``script`` (path),
