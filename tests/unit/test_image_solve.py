@@ -204,7 +204,7 @@ def test_what_is_proposed_fits_has_what_was_asked_for_and_reads_back(constraints
         "tensorflow",
         "cuda",
         "mpi",
-        "has_ucx",
+        "ucx_source",
         "rdma",
         "gpus",
     )

@@ -22,10 +22,8 @@ class Selection:
     torchvision: str = ""
     tensorflow: str = ""
     tensorflow_gpu: bool = True
-    tensorflow_compiled: bool = False
-    """True: from source, in the build stage."""
     bazel: str = ""
-    """What it is compiled with then."""
+    """What it is compiled with, in the build stage; empty: it is a wheel."""
     mxnet: str = ""
     mxnet_variant: str = ""
     horovod: str = ""
@@ -42,12 +40,12 @@ class Selection:
     """``openmpi`` or ``mpich``."""
     mpi_version: str = ""
     mpi_source: str = "base"
-    has_ucx: bool = False
     ucx: str = ""
-    ucx_source: str = "base"
-    has_libfabric: bool = False
+    ucx_source: str = ""
+    """``base`` or ``build``; empty: no UCX."""
     libfabric: str = ""
-    libfabric_source: str = "base"
+    libfabric_source: str = ""
+    """``base`` or ``build``; empty: no libfabric."""
     rdma: str = ""
     rdma_version: str = ""
     apt: tuple[str, ...] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from ringleader.images.blocks.downloads import Project, Release
@@ -32,6 +32,8 @@ class Block:
 
     table: ClassVar[str]
     """Its table in a recipe."""
+    selects: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """Field of ``Selection`` → key of the block that it is; the first tells whether there is the block."""
     projects: ClassVar[tuple[Project, ...]] = ()
     """Whose releases it may fetch, with their URLs and checksums."""
     python_packages: ClassVar[tuple[tuple[str, ...], ...]] = ()
@@ -101,12 +103,13 @@ class Block:
 
     def choose(self, selection: Selection) -> Selection:
         """Return a selection with what this block chooses, as far as it must fit together."""
-        return selection
+        return replace(selection, **{name: getattr(self, key) for name, key in self.selects})
 
     @classmethod
     def chosen(cls, selection: Selection) -> Self | None:
         """Return the block that a selection needs; ``None``: it needs none, or the default one."""
-        return None
+        found = {key: getattr(selection, name) for name, key in cls.selects}
+        return cls(**found) if next(iter(found.values()), None) else None
 
     def shell_checks(self, image: ImageContext) -> Iterator[str]:
         """Yield what a historical image's self-test asks besides the framework: lines of its script."""

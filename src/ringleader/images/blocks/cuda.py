@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass
 
 from ringleader.images.blocks.block import Block
 from ringleader.images.blocks.nvidia_repository import historical_repositories
 from ringleader.images.instructions import Env, Step
 from ringleader.images.recipe_fields import VERSION, needed
-from ringleader.images.selection import Selection
 from ringleader.images.stage_steps import BlockSteps, ImageContext, StageSteps
 
 
@@ -18,6 +16,7 @@ class Cuda(Block):
     """Arguments of the block. The base is then one of NVIDIA's images of the same version."""
 
     table = "cuda"
+    selects = (("cuda", "version"),)
 
     version: str = needed(VERSION)
 
@@ -28,15 +27,6 @@ class Cuda(Block):
     def historical_steps(self, image: ImageContext) -> BlockSteps:
         """Return the repositories of NVIDIA with the keys that sign them now, before every other package."""
         return image.in_both_stages(StageSteps(before=historical_repositories(self.table, image)))
-
-    def choose(self, selection: Selection) -> Selection:
-        """Choose its version, whatever the base's tag says."""
-        return replace(selection, cuda=self.version)
-
-    @classmethod
-    def chosen(cls, selection: Selection) -> Self | None:
-        """Return the version that the base is for."""
-        return cls(version=selection.cuda) if selection.cuda else None
 
 
 def gpu_access(image: ImageContext) -> tuple[Step, ...]:

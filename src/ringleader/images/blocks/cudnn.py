@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ringleader.images.blocks.block import Block, Conflict
 from ringleader.images.blocks.nvidia_repository import historical_packages, no_cuda, revision_of
 from ringleader.images.recipe_fields import VERSION, needed
-from ringleader.images.selection import Selection
 from ringleader.images.stage_steps import BlockSteps, ImageContext, StageSteps
 
 BEFORE_CUDA_NAMES = ("5", "6", "7", "8")
@@ -20,6 +19,7 @@ class Cudnn(Block):
     """Arguments of the block."""
 
     table = "cudnn"
+    selects = (("cudnn", "version"),)
 
     version: str = needed(VERSION)
     dev: bool = False
@@ -58,7 +58,3 @@ class Cudnn(Block):
     def historical_conflicts(self, blocks: Mapping[str, object], compiled_in: str) -> Iterator[Conflict]:
         """Yield that the base has no CUDA."""
         yield from no_cuda(self.table, blocks, compiled_in)
-
-    def choose(self, selection: Selection) -> Selection:
-        """Choose its version."""
-        return replace(selection, cudnn=self.version)

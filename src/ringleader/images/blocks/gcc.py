@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ringleader.images.blocks.block import Block
 from ringleader.images.instructions import Run, shell
 from ringleader.images.recipe_fields import VERSION, needed
-from ringleader.images.selection import Selection
 from ringleader.images.stage_steps import BlockSteps, ImageContext, StageSteps
 
 PRIORITY = "100"
@@ -20,6 +19,7 @@ class Gcc(Block):
     """Arguments of the block."""
 
     table = "gcc"
+    selects = (("gcc", "version"),)
 
     version: str = needed(VERSION)
     """Major, or major and minor of before gcc 5: ``4.9``."""
@@ -43,10 +43,6 @@ class Gcc(Block):
         )
         why = "This compiler is the one that frameworks and their extensions are compiled with."
         return StageSteps(apt=programs, steps=(Run(commands=preferred, why=why),))
-
-    def choose(self, selection: Selection) -> Selection:
-        """Choose its version."""
-        return replace(selection, gcc=self.version)
 
     def shell_checks(self, image: ImageContext) -> Iterator[str]:
         """Ask the compiler for its version."""

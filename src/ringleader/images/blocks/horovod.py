@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from ringleader.images.blocks.block import Block
 from ringleader.images.instructions import Run, shell
 from ringleader.images.recipe_fields import NAME, VERSION, needed, text
-from ringleader.images.selection import Selection
 from ringleader.images.stage_steps import BlockSteps, ImageContext, PipInstall, StageSteps
 
 FRAMEWORKS = {
@@ -33,6 +32,7 @@ class Horovod(Block):
     """Arguments of the block."""
 
     table = "horovod"
+    selects = (("horovod", "version"), ("horovod_gpu", "gpu_operations"))
     installed_by_pip = True
     python_packages = (("horovod", "horovod"),)
 
@@ -76,10 +76,6 @@ class Horovod(Block):
             variables += [(FRAMEWORKS[one], "1") for one in _frameworks(image)]
         found = image.install(f"horovod=={self.version}", order=50)
         return tuple(replace(one, env=tuple(variables)) for one in found)
-
-    def choose(self, selection: Selection) -> Selection:
-        """Choose its version and what carries GPU tensors."""
-        return replace(selection, horovod=self.version, horovod_gpu=self.gpu_operations)
 
     def shell_checks(self, image: ImageContext) -> Iterator[str]:
         """Import it, and what it was compiled for."""

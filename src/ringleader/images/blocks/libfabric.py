@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ringleader.images.blocks.block import Block, Conflict
 from ringleader.images.blocks.compilation import CUDA, compiled
 from ringleader.images.blocks.downloads import Project, Release
 from ringleader.images.recipe_fields import NAME, SHA256, VERSION, text
-from ringleader.images.selection import Selection
 from ringleader.images.stage_steps import BlockSteps, ImageContext, StageSteps
 
 PREFIX = "/opt/libfabric"
@@ -31,6 +30,7 @@ class Libfabric(Block):
     """Arguments of the block."""
 
     table = "libfabric"
+    selects = (("libfabric_source", "source"), ("libfabric", "version"))
     projects = (LIBFABRIC,)
     libraries = ("libfabric.so.1",)
 
@@ -69,7 +69,3 @@ class Libfabric(Block):
     def conflicts(self, blocks: Mapping[str, object], compiled_in: str) -> Iterator[Conflict]:
         """Yield a checksum of what is not compiled."""
         yield from self.unused_checksum(bool(self.sha256) and self.source != "build")
-
-    def choose(self, selection: Selection) -> Selection:
-        """Choose its version and where it comes from."""
-        return replace(selection, has_libfabric=True, libfabric=self.version, libfabric_source=self.source)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Self
 
 from ringleader.images.blocks.account import account_of
 from ringleader.images.blocks.block import Block, Conflict
@@ -12,7 +11,6 @@ from ringleader.images.blocks.compilation import CUDA, compiled, on_path
 from ringleader.images.blocks.downloads import PLACE, TOOLS, Project, Release, unpacked
 from ringleader.images.instructions import Env, Run, Step, shell, write
 from ringleader.images.recipe_fields import NAME, SHA256, VERSION, text
-from ringleader.images.selection import Selection
 from ringleader.images.stage_steps import BlockSteps, ImageContext, StageSteps
 
 AS_ROOT = (("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"))
@@ -81,6 +79,7 @@ class Mpi(Block):
     """Arguments of the block."""
 
     table = "mpi"
+    selects = (("mpi", "kind"), ("mpi_version", "version"), ("mpi_source", "source"))
     projects = (OPENMPI, MPICH)
 
     kind: str = text(NAME, "openmpi", one_of=("openmpi", "mpich"))
@@ -158,18 +157,6 @@ class Mpi(Block):
             what = "which release is compiled is not said"
             yield Conflict(path=("mpi", "version"), what=what, hint='version = "3.0.0"')
         yield from self.unused_checksum(bool(self.sha256) and self.source != "build")
-
-    def choose(self, selection: Selection) -> Selection:
-        """Choose its kind, its version and where it comes from."""
-        return replace(selection, mpi=self.kind, mpi_version=self.version, mpi_source=self.source)
-
-    @classmethod
-    def chosen(cls, selection: Selection) -> Self | None:
-        """Return the base's, or the release that is compiled."""
-        if not selection.mpi:
-            return None
-        source = "build" if selection.mpi_version else "base"
-        return cls(kind=selection.mpi, version=selection.mpi_version, source=source)
 
     def shell_checks(self, image: ImageContext) -> Iterator[str]:
         """Start two processes."""

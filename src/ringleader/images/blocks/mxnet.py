@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ringleader.images.blocks.block import Block
 from ringleader.images.recipe_fields import VARIANT, VERSION, needed, text
-from ringleader.images.selection import Selection
 from ringleader.images.stage_steps import BlockSteps, ImageContext
 
 
@@ -15,6 +14,7 @@ class Mxnet(Block):
     """Arguments of the block."""
 
     table = "mxnet"
+    selects = (("mxnet", "version"), ("mxnet_variant", "variant"))
     framework = "mxnet"
     installed_by_pip = True
     python_packages = (("mxnet", "mxnet", "mxnet-cu90", "mxnet-cu112"),)
@@ -27,7 +27,3 @@ class Mxnet(Block):
         """Return its wheel."""
         name = f"mxnet-{self.variant}" if self.variant else "mxnet"
         return image.installed(image.install(f"{name}=={self.version}", order=10))
-
-    def choose(self, selection: Selection) -> Selection:
-        """Choose its version and its variant."""
-        return replace(selection, mxnet=self.version, mxnet_variant=self.variant)

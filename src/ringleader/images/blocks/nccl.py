@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ringleader.images.base_image import find_base, find_cuda_image
 from ringleader.images.blocks.block import Block, Conflict
@@ -20,7 +20,6 @@ from ringleader.images.blocks.nvidia_repository import (
 )
 from ringleader.images.instructions import Run, Step, shell
 from ringleader.images.recipe_fields import NAME, SHA256, VERSION, needed, text
-from ringleader.images.selection import Selection
 from ringleader.images.stage_steps import BlockSteps, ImageContext, StageSteps
 
 PREFIX = "/opt/nccl"
@@ -56,6 +55,7 @@ class Nccl(Block):
     """Arguments of the block."""
 
     table = "nccl"
+    selects = (("nccl", "version"),)
     projects = (NCCL, NCCL_TESTS, KEYRING)
     libraries = ("libnccl.so.2",)
 
@@ -137,10 +137,6 @@ class Nccl(Block):
             if is_given:
                 what = "historical images have NCCL's packages only"
                 yield Conflict(path=("nccl", key), what=what, hint="leave it out")
-
-    def choose(self, selection: Selection) -> Selection:
-        """Choose its version."""
-        return replace(selection, nccl=self.version)
 
     def _pinned(self, package: str, image: ImageContext) -> str:
         """Return a package at our version, built for the image's major CUDA, if it has one."""

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Self
 
 from ringleader.images.blocks import historical_selftest
 from ringleader.images.blocks.block import Block, Conflict
 from ringleader.images.blocks.downloads import PLACE, TOOLS, Project, fetched
 from ringleader.images.instructions import Copy, Env, Run, shell
 from ringleader.images.recipe_fields import NAME, VERSION, text
-from ringleader.images.selection import Selection
 from ringleader.images.stage_steps import (
     BUILD,
     VENV,
@@ -42,6 +40,7 @@ class Python(Block):
     """Arguments of the block."""
 
     table = "python"
+    selects = (("python", "version"), ("python_source", "source"))
     projects = (MINIFORGE,)
 
     version: str = text(VERSION)
@@ -108,17 +107,6 @@ class Python(Block):
         if self.source != "base":
             what = "historical images have the system's Python"
             yield Conflict(path=("python", "source"), what=what, hint="a base that packages the version")
-
-    def choose(self, selection: Selection) -> Selection:
-        """Choose its version and where it comes from."""
-        return replace(selection, python=self.version, python_source=self.source)
-
-    @classmethod
-    def chosen(cls, selection: Selection) -> Self | None:
-        """Return a Python that is not simply the base's."""
-        if not selection.python and selection.python_source == "base":
-            return None
-        return cls(version=selection.python, source=selection.python_source)
 
     def shell_checks(self, image: ImageContext) -> Iterator[str]:
         """Ask the interpreter for its version."""

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Self
 
 from ringleader.images.blocks.block import Block, Conflict
 from ringleader.images.blocks.compilation import on_path
 from ringleader.images.blocks.downloads import PLACE, TOOLS, Project, Release, repository, unpacked
 from ringleader.images.instructions import Run, Step, shell
 from ringleader.images.recipe_fields import NAME, SHA256, VERSION, needed, text
-from ringleader.images.selection import Selection
 from ringleader.images.stage_steps import BlockSteps, ImageContext, StageSteps
 
 USER_SPACES = ("rdma-core", "doca-ofed", "mlnx-ofed", "efa", "erdma")
@@ -81,6 +79,7 @@ class Rdma(Block):
     """Arguments of the block. Kernel modules are the host's; an image carries the user space only."""
 
     table = "rdma"
+    selects = (("rdma", "user_space"), ("rdma_version", "version"))
     projects = tuple(PROJECTS.values())
     libraries = ("libibverbs.so.1", "librdmacm.so.1")
 
@@ -207,15 +206,6 @@ class Rdma(Block):
                 if getattr(self, key):
                     what = "the distribution has one version of it"
                     yield Conflict(path=("rdma", key), what=what, hint="it goes with mlnx-ofed")
-
-    def choose(self, selection: Selection) -> Selection:
-        """Choose the user space and its version."""
-        return replace(selection, rdma=self.user_space, rdma_version=self.version)
-
-    @classmethod
-    def chosen(cls, selection: Selection) -> Self | None:
-        """Return the user space."""
-        return cls(user_space=selection.rdma) if selection.rdma else None
 
 
 def _ofed_release(version: str, sha256: str, image: ImageContext) -> Release:

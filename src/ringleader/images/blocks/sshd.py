@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ringleader.images.blocks.account import Account, account_of
 from ringleader.images.blocks.block import Block, Conflict
 from ringleader.images.instructions import Command, Expose, Run, Step, shell, write
 from ringleader.images.recipe_fields import NAME, number, text
-from ringleader.images.selection import Selection
 from ringleader.images.stage_steps import VENV, BlockSteps, ImageContext, StageSteps
 
 CONFIG = "/etc/ssh/sshd_config"
@@ -33,6 +32,7 @@ class Sshd(Block):
     """Arguments of the block. Keys are never part of an image; they are mounted, or made at the start."""
 
     table = "sshd"
+    selects = (("port", "port"), ("keys", "keys"))
 
     port: int = number(2222, least=1, most=65535)
     """Above 1023 it needs no privilege; 22 is the host's own on host networks."""
@@ -103,10 +103,6 @@ class Sshd(Block):
                 "only historical images",
                 hint="leave it out and mount the job's keys",
             )
-
-    def choose(self, selection: Selection) -> Selection:
-        """Choose its port and where keys are."""
-        return replace(selection, keys=self.keys, port=self.port)
 
     def shell_checks(self, image: ImageContext) -> Iterator[str]:
         """Start it on a free port, and log in where the key is in the image; else ask for its host key."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass
 
 from ringleader.images.blocks.block import Block
 from ringleader.images.blocks.cuda import gpu_access
@@ -20,6 +19,7 @@ class Tensorflow(Block):
     """Arguments of the block."""
 
     table = "tensorflow"
+    selects = (("tensorflow", "version"), ("tensorflow_gpu", "gpu"))
     framework = "tensorflow"
     installed_by_pip = True
     python_packages = (("tensorflow", "tensorflow", "tensorflow-cpu", "tensorflow-gpu"),)
@@ -50,16 +50,7 @@ class Tensorflow(Block):
 
     def choose(self, selection: Selection) -> Selection:
         """Choose its version, unless it is compiled."""
-        if selection.tensorflow_compiled:
-            return selection
-        return replace(selection, tensorflow=self.version, tensorflow_gpu=self.gpu)
-
-    @classmethod
-    def chosen(cls, selection: Selection) -> Self | None:
-        """Return the version, with CUDA or without."""
-        if not selection.tensorflow:
-            return None
-        return cls(version=selection.tensorflow, gpu=selection.tensorflow_gpu)
+        return selection if selection.bazel else super().choose(selection)
 
 
 def _libraries_known() -> Run:

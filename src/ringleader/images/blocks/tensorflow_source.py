@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ringleader.errors import Fault, RequestError
 from ringleader.images.blocks.block import Block, Conflict
 from ringleader.images.blocks.downloads import PLACE, TOOLS, Project, fetched
 from ringleader.images.instructions import Copy, Env, Run, Step, shell, write
 from ringleader.images.recipe_fields import VERSION, needed, text, texts
-from ringleader.images.selection import Selection
 from ringleader.images.stage_steps import BUILD, BlockSteps, ImageContext, PipInstall, StageSteps
 
 SOURCE = "https://github.com/tensorflow/tensorflow.git"
@@ -49,6 +48,7 @@ class TensorflowSource(Block):
     """Arguments of the block."""
 
     table = "tensorflow-source"
+    selects = (("bazel", "bazel"), ("tensorflow", "version"))
     projects = (BAZEL,)
     framework = "tensorflow"
     installed_by_pip = True
@@ -187,16 +187,6 @@ class TensorflowSource(Block):
             what = f"no checksum of Bazel {self.bazel} is known, nor that there is one"
             hint = f"known: {', '.join(BAZEL.sha256)}"
             yield Conflict(path=(self.table, "bazel"), what=what, hint=hint)
-
-    def choose(self, selection: Selection) -> Selection:
-        """Choose its version and what compiles it."""
-        return replace(
-            selection,
-            tensorflow=self.version,
-            tensorflow_gpu=True,
-            tensorflow_compiled=True,
-            bazel=self.bazel,
-        )
 
 
 def _major(image: ImageContext, table: str, otherwise: str) -> str:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass
 
 from ringleader.images.blocks.block import Block
 from ringleader.images.blocks.cuda import gpu_access
 from ringleader.images.recipe_fields import CONTEXT_PATH, VARIANT, VERSION, needed, text
-from ringleader.images.selection import Selection
 from ringleader.images.stage_steps import BlockSteps, ImageContext, PipInstall, StageSteps
 
 INDEX = "https://download.pytorch.org/whl/"
@@ -22,6 +20,7 @@ class Torch(Block):
     """Arguments of the block."""
 
     table = "torch"
+    selects = (("torch", "version"), ("torch_variant", "variant"), ("torchvision", "torchvision"))
     framework = "torch"
     installed_by_pip = True
     python_packages = (("torch", "torch"),)
@@ -60,21 +59,6 @@ class Torch(Block):
         options = ("--find-links", HISTORICAL_PAGE) if self.variant and not links else ()
         pip = PipInstall(requirements=wanted, find_links=links, order=10, options=options)
         return image.installed((pip,))
-
-    def choose(self, selection: Selection) -> Selection:
-        """Choose its version, its variant and torchvision."""
-        return replace(
-            selection, torch=self.version, torch_variant=self.variant, torchvision=self.torchvision
-        )
-
-    @classmethod
-    def chosen(cls, selection: Selection) -> Self | None:
-        """Return the version with its variant."""
-        if not selection.torch:
-            return None
-        return cls(
-            version=selection.torch, variant=selection.torch_variant, torchvision=selection.torchvision
-        )
 
     def shell_checks(self, image: ImageContext) -> Iterator[str]:
         """Import torchvision."""

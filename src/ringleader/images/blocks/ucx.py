@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass
 
 from ringleader.images.blocks.block import Block, Conflict
 from ringleader.images.blocks.compilation import CUDA, compiled
 from ringleader.images.blocks.downloads import Project, Release
 from ringleader.images.recipe_fields import NAME, SHA256, VERSION, text
-from ringleader.images.selection import Selection
 from ringleader.images.stage_steps import BlockSteps, ImageContext, StageSteps
 
 PREFIX = "/opt/ucx"
@@ -42,6 +40,7 @@ class Ucx(Block):
     """Arguments of the block."""
 
     table = "ucx"
+    selects = (("ucx_source", "source"), ("ucx", "version"))
     projects = (UCX,)
     libraries = ("libucp.so.0",)
 
@@ -94,12 +93,3 @@ class Ucx(Block):
                 what="the distribution's UCX knows no GPU memory",
                 hint='it goes with source = "build" and the block cuda',
             )
-
-    def choose(self, selection: Selection) -> Selection:
-        """Choose its version and where it comes from."""
-        return replace(selection, has_ucx=True, ucx=self.version, ucx_source=self.source)
-
-    @classmethod
-    def chosen(cls, selection: Selection) -> Self | None:
-        """Return the base's."""
-        return cls() if selection.has_ucx else None

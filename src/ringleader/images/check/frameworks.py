@@ -25,7 +25,7 @@ def _wheels(lookup: VersionLookup) -> Iterator[Finding]:
     if lookup.torch_release:
         release = lookup.torch_release
         found.append((lookup.torch_name, release.pythons, release.glibc, release.cited()))
-    if lookup.tensorflow and not lookup.selection.tensorflow_compiled:
+    if lookup.tensorflow and not lookup.selection.bazel:
         row = lookup.tensorflow
         found.append((f"TensorFlow {lookup.selection.tensorflow}", row.pythons, row.glibc, row.cited()))
     for who, pythons, glibc, cited in found:
@@ -74,7 +74,7 @@ def _tensorflow_on_the_image(lookup: VersionLookup) -> Iterator[Finding]:
     if row is None or not choice.tensorflow_gpu:
         return
     who = f"TensorFlow {choice.tensorflow}"
-    if lookup.tensorflow_brings_cuda and not choice.tensorflow_compiled:
+    if lookup.tensorflow_brings_cuda and not choice.bazel:
         limit = row.cuda_below or str(int(series(row.cuda, 1)) + 1)
         if choice.cuda and at_least(choice.cuda, limit):
             release = lookup.tables.cuda_release(choice.cuda)

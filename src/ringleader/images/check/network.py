@@ -28,9 +28,9 @@ def _packaged(lookup: VersionLookup) -> Iterator[Finding]:
     packages = []
     if choice.mpi and choice.mpi_source == "base":
         packages.append((choice.mpi, choice.mpi_version))
-    if choice.has_ucx and choice.ucx_source == "base":
+    if choice.ucx_source == "base":
         packages.append(("ucx", choice.ucx))
-    if choice.has_libfabric and choice.libfabric_source == "base":
+    if choice.libfabric_source == "base":
         packages.append(("libfabric", choice.libfabric))
     if choice.rdma == "rdma-core":
         packages.append(("rdma-core", choice.rdma_version))
@@ -52,19 +52,19 @@ def _mpi(lookup: VersionLookup) -> Iterator[Finding]:
     from_base = choice.mpi_source == "base"
     version = choice.mpi_version or (packaged.version(choice.mpi) if packaged and from_base else "")
     row = lookup.tables.mpi_series(choice.mpi, version) if version else None
-    if from_base and choice.has_ucx and choice.ucx_source == "build" and packaged:
+    if from_base and choice.ucx_source == "build" and packaged:
         has = packaged.ucx or "none"
         what = (
             f"{choice.mpi} of {packaged.base} is linked with the base's UCX ({has}), not with the one built"
         )
         hint = 'mpi.source = "build", or ucx.source = "base"'
         yield fault("mpi-ucx", what, packaged.cited(), hint=hint)
-    bare = not from_base and not choice.has_ucx and not choice.has_libfabric
+    bare = not from_base and not choice.ucx_source and not choice.libfabric_source
     if bare and choice.network in VERBS and row and not row.openib:
         what = f"{choice.mpi} {version} without UCX goes over TCP on {choice.network}"
         yield warning("mpi-ucx", what, row.cited(), hint="the block ucx")
     ucx = choice.ucx or (packaged.ucx if packaged and choice.ucx_source == "base" else "")
-    if row and choice.has_ucx and ucx and not from_base:
+    if row and choice.ucx_source and ucx and not from_base:
         for floor in lookup.tables.ucx_floors:
             if (floor.mpi, floor.series) == (row.kind, row.series) and not at_least(ucx, floor.ucx):
                 what = f"{choice.mpi} {version} is built with UCX {floor.ucx} or newer, the image has {ucx}"
@@ -87,7 +87,7 @@ def _user_space(lookup: VersionLookup) -> Iterator[Finding]:
         yield warning("rdma-base", f"{row.name} is not known to install on {lookup.base.name}", row.cited())
     wanted = [
         *choice.apt,
-        *(["libfabric1"] if choice.has_libfabric and choice.libfabric_source == "base" else []),
+        *(["libfabric1"] if choice.libfabric_source == "base" else []),
     ]
     twice = sorted(set(row.replaces) & set(wanted))
     if twice:

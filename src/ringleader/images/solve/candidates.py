@@ -148,7 +148,7 @@ def _selection(
     kind, _, mpi = constraints.mpi.partition("-")
     packaged = tables.packages(base.name)
     built = "" if not mpi or _packages(tables, base, kind, mpi) else _newest_mpi(tables, kind, mpi)
-    with_ucx = bool(kind == "openmpi" and not built and packaged and packaged.ucx)
+    with_ucx = kind == "openmpi" and (built or (packaged and packaged.ucx))
     cpu = constraints.cuda == NONE
     return Selection(
         base=name,
@@ -167,8 +167,7 @@ def _selection(
         mpi=kind,
         mpi_version=built,
         mpi_source="build" if built else "base",
-        has_ucx=with_ucx or (bool(built) and kind == "openmpi"),
-        ucx_source="base",
+        ucx_source="base" if with_ucx else "",
         rdma=constraints.rdma or USER_SPACES.get(constraints.network, ""),
         has_ringleader=True,
         keys="mounted" if kind else "",

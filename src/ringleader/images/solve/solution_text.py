@@ -76,7 +76,7 @@ def _transport(lookup: VersionLookup) -> list[Part]:
         row = lookup.tables.mpi_series(choice.mpi, choice.mpi_version) if choice.mpi_version else None
         version = choice.mpi_version or (packaged.version(choice.mpi) if packaged else "")
         found.append(Part(name=choice.mpi, version=version, source=row.source if row else source))
-    if choice.has_ucx and packaged:
+    if choice.ucx_source and packaged:
         found.append(Part(name="ucx", version=packaged.ucx, source=source))
     space = lookup.tables.user_space(choice.rdma) if choice.rdma else None
     if space:
