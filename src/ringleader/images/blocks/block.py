@@ -114,3 +114,42 @@ class Block:
     def shell_checks(self, image: ImageContext) -> Iterator[str]:
         """Yield what a historical image's self-test asks besides the framework: lines of its script."""
         yield from ()
+
+
+class BuildableBlock(Block):
+    """A block that is packaged, or compiled from its project's release where ``source`` is ``build``."""
+
+    version: str
+    source: str
+    sha256: str
+
+    @property
+    def is_built(self) -> bool:
+        """Tell whether it is compiled."""
+        return self.source == "build"
+
+    @property
+    def release(self) -> Release:
+        """The release that is compiled."""
+        return self.projects[0].release(self.version, sha256=self.sha256)
+
+    @property
+    def prefix(self) -> str:
+        """Where it is installed when it is compiled."""
+        return f"/opt/{self.release.project.name}"
+
+    def releases(self) -> tuple[Release, ...]:
+        """Return the release that is compiled."""
+        return (self.release,) if self.is_built else ()
+
+    def bin_directories(self) -> tuple[str, ...]:
+        """Return the prefix's, where it is compiled."""
+        return (f"{self.prefix}/bin",) if self.is_built else ()
+
+    def uses_verbs(self) -> bool:
+        """Tell whether it is compiled."""
+        return self.is_built
+
+    def conflicts(self, blocks: Mapping[str, object], compiled_in: str) -> Iterator[Conflict]:
+        """Yield a checksum of what is not compiled."""
+        yield from self.unused_checksum(bool(self.sha256) and not self.is_built)

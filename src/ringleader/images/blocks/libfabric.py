@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ringleader.images.blocks.block import Block, Conflict
+from ringleader.images.blocks.block import BuildableBlock
 from ringleader.images.blocks.compilation import CUDA, compiled
-from ringleader.images.blocks.downloads import Project, Release
+from ringleader.images.blocks.downloads import Project
 from ringleader.images.recipe_fields import NAME, SHA256, VERSION, text
 from ringleader.images.stage_steps import BlockSteps, ImageContext, StageSteps
 
-PREFIX = "/opt/libfabric"
 LIBFABRIC = Project(
     name="libfabric",
     url="https://github.com/ofiwg/libfabric/releases/download/v{version}/libfabric-{version}.tar.bz2",
@@ -26,7 +25,7 @@ LIBFABRIC = Project(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Libfabric(Block):
+class Libfabric(BuildableBlock):
     """Arguments of the block."""
 
     table = "libfabric"
@@ -47,25 +46,8 @@ class Libfabric(Block):
             return BlockSteps(runtime=StageSteps(apt=(f"libfabric1{pin}", f"libfabric-bin{pin}")))
         verbs = "--enable-verbs" if "rdma" in image.blocks else "--disable-verbs"
         cuda = (f"--with-cuda={CUDA}", "--enable-cuda-dlopen") if "cuda" in image.blocks else ()
-        release = LIBFABRIC.release(self.version, sha256=self.sha256)
-        return compiled(release, PREFIX, ("--disable-static", verbs, *cuda), apt=("bzip2",))
-
-    def releases(self) -> tuple[Release, ...]:
-        """Return the release that is compiled."""
-        return (LIBFABRIC.release(self.version, sha256=self.sha256),) if self.source == "build" else ()
-
-    def bin_directories(self) -> tuple[str, ...]:
-        """Return the prefix's, where it is compiled."""
-        return (f"{PREFIX}/bin",) if self.source == "build" else ()
-
-    def uses_verbs(self) -> bool:
-        """Tell whether it is compiled."""
-        return self.source == "build"
+        return compiled(self.release, self.prefix, ("--disable-static", verbs, *cuda), apt=("bzip2",))
 
     def needs_nvcc(self, blocks: Mapping[str, object]) -> tuple[str, ...]:
         """Return itself, where it is compiled beside CUDA."""
-        return ("libfabric",) if "cuda" in blocks and self.source == "build" else ()
-
-    def conflicts(self, blocks: Mapping[str, object], compiled_in: str) -> Iterator[Conflict]:
-        """Yield a checksum of what is not compiled."""
-        yield from self.unused_checksum(bool(self.sha256) and self.source != "build")
+        return ("libfabric",) if "cuda" in blocks and self.is_built else ()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ringleader.images.blocks.account import account_of
-from ringleader.images.blocks.block import Block, Conflict
+from ringleader.images.blocks.block import BuildableBlock, Conflict
 from ringleader.images.blocks.compilation import CUDA, compiled, on_path
 from ringleader.images.blocks.downloads import PLACE, TOOLS, Project, Release, unpacked
 from ringleader.images.instructions import Env, Run, Step, shell, write
@@ -75,7 +75,7 @@ PROJECTS = {"openmpi": OPENMPI, "mpich": MPICH}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mpi(Block):
+class Mpi(BuildableBlock):
     """Arguments of the block."""
 
     table = "mpi"
@@ -91,9 +91,9 @@ class Mpi(Block):
     """Of the release, for a version that the tables lack."""
 
     @property
-    def prefix(self) -> str:
-        """Where it is installed when it is built."""
-        return f"/opt/{self.kind}"
+    def release(self) -> Release:
+        """The release that is compiled, of the kind that the recipe names."""
+        return PROJECTS[self.kind].release(self.version, sha256=self.sha256)
 
     def steps(self, image: ImageContext) -> BlockSteps:
         """Return the base's package, or what compiles it."""
@@ -103,9 +103,8 @@ class Mpi(Block):
             name = PACKAGES[self.kind]
             exact = f"{name}={self.version}*" if self.version else name
             return BlockSteps(runtime=StageSteps(apt=(exact,), steps=as_root))
-        release = PROJECTS[self.kind].release(self.version, sha256=self.sha256)
-        options = _openmpi(release.version, image) if self.kind == "openmpi" else _mpich(image)
-        built = compiled(release, self.prefix, options, apt=("bzip2", *_headers(image)))
+        options = _openmpi(self.release.version, image) if self.kind == "openmpi" else _mpich(image)
+        built = compiled(self.release, self.prefix, options, apt=("bzip2", *_headers(image)))
         path = on_path(self.prefix)
         return BlockSteps(
             build=replace(built.build, steps=(*built.build.steps, path)),
@@ -114,49 +113,30 @@ class Mpi(Block):
 
     def historical_steps(self, image: ImageContext) -> BlockSteps:
         """Return Open MPI in /usr/local; its ``mpirun`` runs as root and tells hosts where it lies."""
-        if self.source != "build":
+        if not self.is_built:
             names = ("openmpi-bin", "libopenmpi-dev")
             exact = tuple(f"{name}={self.version}*" if self.version else name for name in names)
             return BlockSteps(runtime=StageSteps(apt=exact))
-        release = OPENMPI.release(self.version, sha256=self.sha256)
         return BlockSteps(
             runtime=StageSteps(
                 apt=("build-essential", "bzip2", *TOOLS),
-                steps=(_compiled_in_place(release), _runs_as_root()),
+                steps=(_compiled_in_place(self.release), _runs_as_root()),
             )
         )
 
-    def releases(self) -> tuple[Release, ...]:
-        """Return the release that is compiled."""
-        if self.source != "build":
-            return ()
-        return (PROJECTS[self.kind].release(self.version, sha256=self.sha256),)
-
-    def bin_directories(self) -> tuple[str, ...]:
-        """Return the prefix's, where it is compiled."""
-        return (f"{self.prefix}/bin",) if self.source == "build" else ()
-
-    def uses_verbs(self) -> bool:
-        """Tell whether it is compiled."""
-        return self.source == "build"
-
     def needs_nvcc(self, blocks: Mapping[str, object]) -> tuple[str, ...]:
         """Return itself, where it is compiled beside CUDA."""
-        return ("the MPI",) if "cuda" in blocks and self.source == "build" else ()
-
-    def conflicts(self, blocks: Mapping[str, object], compiled_in: str) -> Iterator[Conflict]:
-        """Yield a checksum of what is not compiled."""
-        yield from self.unused_checksum(bool(self.sha256) and self.source != "build")
+        return ("the MPI",) if "cuda" in blocks and self.is_built else ()
 
     def historical_conflicts(self, blocks: Mapping[str, object], compiled_in: str) -> Iterator[Conflict]:
         """Yield what only modern images can have, and a release that is not named."""
         if self.kind != "openmpi":
             what = "historical images have Open MPI only"
             yield Conflict(path=("mpi", "kind"), what=what, hint="leave it out")
-        if self.source == "build" and not self.version:
+        if self.is_built and not self.version:
             what = "which release is compiled is not said"
             yield Conflict(path=("mpi", "version"), what=what, hint='version = "3.0.0"')
-        yield from self.unused_checksum(bool(self.sha256) and self.source != "build")
+        yield from self.conflicts(blocks, compiled_in)
 
     def shell_checks(self, image: ImageContext) -> Iterator[str]:
         """Start two processes."""

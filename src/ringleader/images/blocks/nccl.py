@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ringleader.images.base_image import find_base, find_cuda_image
-from ringleader.images.blocks.block import Block, Conflict
+from ringleader.images.blocks.block import BuildableBlock, Conflict
 from ringleader.images.blocks.compilation import CUDA, copied, linked, trimmed
-from ringleader.images.blocks.downloads import TOOLS, Project, Release, unpacked
+from ringleader.images.blocks.downloads import TOOLS, Project, unpacked
 from ringleader.images.blocks.nvidia_repository import (
     KEYRING,
     PINNED,
@@ -22,7 +22,6 @@ from ringleader.images.instructions import Run, Step, shell
 from ringleader.images.recipe_fields import NAME, SHA256, VERSION, needed, text
 from ringleader.images.stage_steps import BlockSteps, ImageContext, StageSteps
 
-PREFIX = "/opt/nccl"
 TESTS = "/opt/nccl-tests"
 NCCL = Project(
     name="nccl",
@@ -51,7 +50,7 @@ NCCL_TESTS = Project(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Nccl(Block):
+class Nccl(BuildableBlock):
     """Arguments of the block."""
 
     table = "nccl"
@@ -72,13 +71,13 @@ class Nccl(Block):
         """Return NVIDIA's packages, or what compiles it; and nccl-tests."""
         tested: tuple[Step, ...] = (self._tests(image),) if self.tests else ()
         brought: tuple[Step, ...] = (copied(TESTS),) if self.tests else ()
-        tools = ("build-essential", *TOOLS) if self.tests or self.source == "build" else ()
+        tools = ("build-essential", *TOOLS) if self.tests or self.is_built else ()
         apt = (*tools, *self._mpi_headers(image))
-        if self.source == "build":
-            last = tested if self.dev else (*tested, trimmed(PREFIX))
+        if self.is_built:
+            last = tested if self.dev else (*tested, trimmed(self.prefix))
             return BlockSteps(
                 build=StageSteps(apt=apt, steps=(self._compiled(),), last=last),
-                runtime=StageSteps(steps=(copied(PREFIX), linked(PREFIX), *brought)),
+                runtime=StageSteps(steps=(copied(self.prefix), linked(self.prefix), *brought)),
             )
         library, headers = self._pinned("libnccl2", image), self._pinned("libnccl-dev", image)
         keys_first, keys_over = repository(image)
@@ -104,21 +103,13 @@ class Nccl(Block):
         names = ("libnccl2", "libnccl-dev")
         return historical_packages(self.table, self.version, names, image, with_headers=with_headers)
 
-    def releases(self) -> tuple[Release, ...]:
-        """Return the release that is compiled."""
-        return (NCCL.release(self.version, sha256=self.sha256),) if self.source == "build" else ()
-
-    def uses_verbs(self) -> bool:
-        """Tell whether it is compiled."""
-        return self.source == "build"
-
     def needs_nvcc(self, blocks: Mapping[str, object]) -> tuple[str, ...]:
         """Return itself where it is compiled, and its tests."""
-        return (*(("NCCL",) if self.source == "build" else ()), *(("nccl-tests",) if self.tests else ()))
+        return (*(("NCCL",) if self.is_built else ()), *(("nccl-tests",) if self.tests else ()))
 
     def conflicts(self, blocks: Mapping[str, object], compiled_in: str) -> Iterator[Conflict]:
         """Yield a checksum of what is not compiled, and a base for which NVIDIA has no packages."""
-        yield from self.unused_checksum(bool(self.sha256) and self.source != "build")
+        yield from super().conflicts(blocks, compiled_in)
         system = find_base(compiled_in)
         if self.source != "apt" or system is None or find_cuda_image(compiled_in) is not None:
             return
@@ -146,16 +137,15 @@ class Nccl(Block):
         return f"{package}={revision_of(self.version)}+cuda{major}*"
 
     def _compiled(self) -> Run:
-        release = NCCL.release(self.version, sha256=self.sha256)
-        place = release.directory
+        place = self.release.directory
         return Run(
             commands=(
-                *unpacked(release),
+                *unpacked(self.release),
                 f'make -j "$(nproc)" -C {place} src.build CUDA_HOME={CUDA}',
-                f"make -C {place} src.install CUDA_HOME={CUDA} PREFIX={PREFIX}",
+                f"make -C {place} src.install CUDA_HOME={CUDA} PREFIX={self.prefix}",
                 shell("rm", "-rf", place),
             ),
-            why=f"{release.why} For every GPU that this CUDA knows.",
+            why=f"{self.release.why} For every GPU that this CUDA knows.",
         )
 
     def _mpi_headers(self, image: ImageContext) -> tuple[str, ...]:
@@ -167,8 +157,8 @@ class Nccl(Block):
         release = NCCL_TESTS.release()
         place = release.directory
         values = [f"CUDA_HOME={CUDA}"]
-        if self.source == "build":
-            values.append(f"NCCL_HOME={PREFIX}")
+        if self.is_built:
+            values.append(f"NCCL_HOME={self.prefix}")
         mpi = image.blocks.get("mpi")
         if mpi is not None:
             packaged = f"/usr/lib/x86_64-linux-gnu/{mpi.kind}"

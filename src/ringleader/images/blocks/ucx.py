@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ringleader.images.blocks.block import Block, Conflict
+from ringleader.images.blocks.block import BuildableBlock, Conflict
 from ringleader.images.blocks.compilation import CUDA, compiled
-from ringleader.images.blocks.downloads import Project, Release
+from ringleader.images.blocks.downloads import Project
 from ringleader.images.recipe_fields import NAME, SHA256, VERSION, text
 from ringleader.images.stage_steps import BlockSteps, ImageContext, StageSteps
 
-PREFIX = "/opt/ucx"
 UCX = Project(
     name="ucx",
     title="UCX",
@@ -36,7 +35,7 @@ UCX = Project(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ucx(Block):
+class Ucx(BuildableBlock):
     """Arguments of the block."""
 
     table = "ucx"
@@ -61,33 +60,21 @@ class Ucx(Block):
         cuda = f"--with-cuda={CUDA}" if self.cuda else "--without-cuda"
         options = ("--enable-mt", *verbs, cuda, "--without-go", "--without-java", "--disable-static")
         return compiled(
-            UCX.release(self.version, sha256=self.sha256),
-            PREFIX,
+            self.release,
+            self.prefix,
             options,
             configure="./contrib/configure-release",
             why="Ranks with several threads may use it.",
         )
 
-    def releases(self) -> tuple[Release, ...]:
-        """Return the release that is compiled."""
-        return (UCX.release(self.version, sha256=self.sha256),) if self.source == "build" else ()
-
-    def bin_directories(self) -> tuple[str, ...]:
-        """Return the prefix's, where it is compiled."""
-        return (f"{PREFIX}/bin",) if self.source == "build" else ()
-
-    def uses_verbs(self) -> bool:
-        """Tell whether it is compiled."""
-        return self.source == "build"
-
     def needs_nvcc(self, blocks: Mapping[str, object]) -> tuple[str, ...]:
         """Return itself, where it is compiled for GPU memory."""
-        return ("UCX",) if "cuda" in blocks and self.source == "build" and self.cuda else ()
+        return ("UCX",) if "cuda" in blocks and self.is_built and self.cuda else ()
 
     def conflicts(self, blocks: Mapping[str, object], compiled_in: str) -> Iterator[Conflict]:
         """Yield a checksum and GPU memory of what is not compiled."""
-        yield from self.unused_checksum(bool(self.sha256) and self.source != "build")
-        if self.cuda and (self.source != "build" or "cuda" not in blocks):
+        yield from super().conflicts(blocks, compiled_in)
+        if self.cuda and (not self.is_built or "cuda" not in blocks):
             yield Conflict(
                 path=("ucx", "cuda"),
                 what="the distribution's UCX knows no GPU memory",
