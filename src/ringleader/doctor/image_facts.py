@@ -76,7 +76,6 @@ class Account:
     """Why nothing can be written there; empty where it can."""
     memlock_soft: int = -1
     """Bytes that may be locked; -1: any number."""
-    memlock_hard: int = -1
 
 
 @dataclass(frozen=True, kw_only=True)

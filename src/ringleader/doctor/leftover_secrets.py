@@ -29,14 +29,12 @@ def account() -> Account:
         name, home = entry.pw_name, entry.pw_dir
     except KeyError:
         name, home = "", os.environ.get("HOME", "")
-    soft, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     return Account(
         uid=uid,
         name=name,
         home=home,
         home_error=_unwritable(home),
-        memlock_soft=soft,
-        memlock_hard=hard,
+        memlock_soft=resource.getrlimit(resource.RLIMIT_MEMLOCK)[0],
     )
 
 

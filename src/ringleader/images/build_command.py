@@ -11,7 +11,6 @@ DOCKERFILE = "Dockerfile"
 CONTEXT = "context"
 ID_FILE = "image-id"
 """Names in the directory that a build is done from."""
-PULLS = ("missing", "always", "never")
 
 
 @dataclass(frozen=True, kw_only=True)

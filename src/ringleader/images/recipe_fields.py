@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Sort:
     """One sort of text."""
 
@@ -28,52 +28,45 @@ class Sort:
         return re.compile(self.regex)
 
 
-def _sort(what: str, pattern: str, example: str) -> Sort:
-    return Sort(what=what, regex=pattern, example=example)
-
-
-VERSION = _sort("a version", r"[0-9][0-9A-Za-z.+~:-]*", "2.8.0")
-NAME = _sort("a name", r"[a-z_][a-z0-9_-]{0,31}", "trainer")
-VARIANT = _sort("a variant", r"[a-z0-9]+", "cu128")
-APT = _sort("a Debian package", r"[a-z0-9][a-z0-9.+-]*(:[a-z0-9]+)?(=[0-9A-Za-z.+~:-]+)?", "perftest=4.5-1")
-REQUIREMENT = _sort(
+VERSION = Sort("a version", r"[0-9][0-9A-Za-z.+~:-]*", "2.8.0")
+NAME = Sort("a name", r"[a-z_][a-z0-9_-]{0,31}", "trainer")
+VARIANT = Sort("a variant", r"[a-z0-9]+", "cu128")
+APT = Sort("a Debian package", r"[a-z0-9][a-z0-9.+-]*(:[a-z0-9]+)?(=[0-9A-Za-z.+~:-]+)?", "perftest=4.5-1")
+REQUIREMENT = Sort(
     "a requirement of pip",
     r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?((==|>=|<=|~=|!=|<|>)[A-Za-z0-9.*+!-]+(,(==|>=|<=|~=|!=|<|>)[A-Za-z0-9.*+!-]+)*)?",
     "scikit-learn>=1.5,<2",
 )
 _LINE = r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
 _IN_PATH = r"[\w.+@,:=~/ -]"
-CONTEXT_PATH = _sort(
+CONTEXT_PATH = Sort(
     "a path below the recipe, without quotes and signs that have a meaning elsewhere",
     rf"(?![-/~ ])(?!(.*/)?\.\.?(/|$)){_IN_PATH}+(?<! )",
     "wheels/x.whl",
 )
-PATH = _sort(
+PATH = Sort(
     "an absolute path, without quotes and signs that have a meaning elsewhere",
     rf"/(?!(.*/)?\.\.(/|$)){_IN_PATH}*(?<! )",
     "/opt/train",
 )
-URL = _sort(
+URL = Sort(
     "an http or https URL",
     r"https?://([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[A-Za-z0-9._~%/+-]*)?",
     "https://pypi.org/simple",
 )
-MODE = _sort("an octal mode", r"0?[0-7]{3}", "0755")
-SHA256 = _sort("a SHA-256 in hexadecimal", r"[0-9a-f]{64}", "0123456789abcdef" * 4)
-LINE = _sort("one line of text", rf"{_LINE}*", "Digits for everybody")
-TEXT = _sort(
-    "one line of text, without blanks at its ends", rf"(?!\s){_LINE}*(?<!\s)", "Digits for everybody"
-)
-VARIABLE = _sort("a variable's name", r"[A-Za-z_][A-Za-z0-9_]*", "OMP_NUM_THREADS")
-LABEL = _sort("a label's name", r"[a-z0-9]+([./_-][a-z0-9]+)*", "org.opencontainers.image.version")
-IMAGE_NAME = _sort("an image's name", r"[a-z0-9]+([.-][a-z0-9]+)*", "digits-torch")
-GPU = _sort("a GPU's name", r"[a-z0-9][a-z0-9_.-]*", "h100")
+SHA256 = Sort("a SHA-256 in hexadecimal", r"[0-9a-f]{64}", "0123456789abcdef" * 4)
+LINE = Sort("one line of text", rf"{_LINE}*", "Digits for everybody")
+TEXT = Sort("one line of text, without blanks at its ends", rf"(?!\s){_LINE}*(?<!\s)", "Digits for everybody")
+VARIABLE = Sort("a variable's name", r"[A-Za-z_][A-Za-z0-9_]*", "OMP_NUM_THREADS")
+LABEL = Sort("a label's name", r"[a-z0-9]+([./_-][a-z0-9]+)*", "org.opencontainers.image.version")
+IMAGE_NAME = Sort("an image's name", r"[a-z0-9]+([.-][a-z0-9]+)*", "digits-torch")
+GPU = Sort("a GPU's name", r"[a-z0-9][a-z0-9_.-]*", "h100")
 _HOST = r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]+)?"
 _REPOSITORY = r"[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*"
-REGISTRY = _sort(
+REGISTRY = Sort(
     "a registry, with a path where it needs one", rf"{_HOST}(/{_REPOSITORY})*", "registry.example.org/proxy"
 )
-REFERENCE = _sort(
+REFERENCE = Sort(
     "a reference of an image",
     rf"({_HOST}/)?{_REPOSITORY}(/{_REPOSITORY})*(:[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?(@sha256:[0-9a-f]{{64}})?",
     "ubuntu:24.04",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -44,26 +45,6 @@ def recipe(
     return reader.recipe(document, where)
 
 
-def changed(recipe_: Recipe, settings: Iterable[str], mirrors: Iterable[str] = ()) -> Recipe:
-    """Return a recipe with some keys changed: ``torch.version=2.9.1``, ``base=debian:12``."""
-    document = as_document(recipe_)
-    reader = _Reader(Lines("", recipe_.where or recipe_.name))
-    for setting in settings:
-        reader.change(document, setting, "--set")
-    for mirror in mirrors:
-        reader.change_mirror(document, mirror)
-    return reader.recipe(document, recipe_.where)
-
-
-def as_document(recipe_: Recipe) -> dict[str, Any]:
-    """Return a recipe as TOML's values, without what has its default; reading it gives the same recipe."""
-    found = table_of(recipe_)
-    for name, block in recipe_.blocks.items():
-        found[name] = table_of(block)
-    mirrors = table_of(recipe_.mirrors)
-    return {**found, "mirrors": mirrors} if mirrors else found
-
-
 NOT_KEYS = ("blocks", "mirrors", "where")
 
 
@@ -72,19 +53,28 @@ def key_of(name: str) -> str:
     return name.replace("_", "-")
 
 
-def table_of(value: Any) -> dict[str, Any]:
-    """Return a block, or a recipe's own keys, as TOML's values, without what has its default."""
-    found: dict[str, Any] = {}
+def as_toml(recipe_: Recipe) -> list[str]:
+    """Return a recipe as lines of TOML, without what has its default; reading them gives the same recipe."""
+    tables = {**({"mirrors": recipe_.mirrors} if recipe_.mirrors != Mirrors() else {}), **recipe_.blocks}
+    lines = _keys(recipe_)
+    for name, value in tables.items():
+        lines += ["", f"[{name}]", *_keys(value)]
+    return lines
+
+
+def _keys(value: Any) -> list[str]:
+    """Return the keys of a block, or a recipe's own."""
+    lines = []
     for field in fields(value):
-        if field.name in NOT_KEYS:
+        found = getattr(value, field.name)
+        if field.name in NOT_KEYS or found == field.default:
             continue
-        one = getattr(value, field.name)
-        if one == field.default:
-            continue
-        if isinstance(one, tuple):
-            one = dict(one) if "names" in field.metadata else list(one)
-        found[key_of(field.name)] = one
-    return found
+        text = json.dumps(found, ensure_ascii=False)
+        if "names" in field.metadata:
+            pairs = (f"{json.dumps(name)} = {json.dumps(one, ensure_ascii=False)}" for name, one in found)
+            text = f"{{ {', '.join(pairs)} }}"
+        lines.append(f"{key_of(field.name)} = {text}")
+    return lines
 
 
 def _syntax(text: str, where: str) -> Fault:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 from ringleader.finding import Cited
 from ringleader.images.blocks import KINDS
 from ringleader.images.check.version_lookup import VersionLookup
-from ringleader.images.recipe_parser import table_of
+from ringleader.images.recipe import Recipe
+from ringleader.images.recipe_parser import as_toml
 from ringleader.images.selection import Selection
 from ringleader.images.tables import Tables
 from ringleader.images.tables.version_order import key
@@ -88,20 +88,6 @@ def _transport(lookup: VersionLookup) -> list[Part]:
 
 def recipe_text(selection: Selection, constraints: str) -> str:
     """Return a recipe with the set, as TOML that ``ringleader image check`` accepts."""
-    lines = [f"# ringleader image solve {constraints}", *_head(selection)]
-    for kind in KINDS:
-        block = kind.chosen(selection)
-        if block is not None:
-            values = table_of(block)
-            lines += [
-                "",
-                f"[{kind.table}]",
-                *(f"{key} = {json.dumps(value)}" for key, value in values.items()),
-            ]
-    return "\n".join(lines) + "\n"
-
-
-def _head(selection: Selection) -> list[str]:
     names = []
     if selection.torch:
         names.append(
@@ -109,11 +95,14 @@ def _head(selection: Selection) -> list[str]:
         )
     if selection.tensorflow:
         names.append(f"tensorflow-{selection.tensorflow}")
-    lines = [f"name = {json.dumps('-'.join(names).lower())}", f"base = {json.dumps(selection.base)}"]
-    if selection.build_base:
-        lines.append(f"build-base = {json.dumps(selection.build_base)}")
-    if selection.gpus:
-        lines.append(f"gpus = {json.dumps(list(selection.gpus))}")
-    for name, value in (("driver", selection.driver), ("network", selection.network)):
-        lines += [f"{name} = {json.dumps(value)}"] if value else []
-    return lines
+    blocks = ((kind.table, kind.chosen(selection)) for kind in KINDS)
+    recipe = Recipe(
+        name="-".join(names).lower(),
+        base=selection.base,
+        build_base=selection.build_base,
+        gpus=selection.gpus,
+        driver=selection.driver,
+        network=selection.network,
+        blocks={table: block for table, block in blocks if block is not None},
+    )
+    return "\n".join([f"# ringleader image solve {constraints}", *as_toml(recipe)]) + "\n"

@@ -20,7 +20,6 @@ class MpiSeries:
     """True: InfiniBand and RoCE work without UCX."""
     launcher: str
     """How its launcher's variables begin: ``orte``, ``prte``, ``hydra``."""
-    ucx_floor: str = ""
     source: str = ""
 
     def cited(self) -> Cited:
