@@ -7,13 +7,13 @@ from dataclasses import replace
 from ringleader.finding import Finding, Level
 from ringleader.images.base_image import find_cuda_image
 from ringleader.images.blocks import unverified
-from ringleader.images.check.base_image import base_image, build_base
-from ringleader.images.check.frameworks import frameworks
+from ringleader.images.check.base_image import BASE_IMAGE, BUILD_BASE
+from ringleader.images.check.frameworks import FRAMEWORKS
 from ringleader.images.check.gpus import gpus
 from ringleader.images.check.hardening import hardening
 from ringleader.images.check.horovod import horovod
-from ringleader.images.check.known_versions import known_versions
-from ringleader.images.check.network import network
+from ringleader.images.check.known_versions import KNOWN_VERSIONS
+from ringleader.images.check.network import NETWORK
 from ringleader.images.check.secrets import secrets
 from ringleader.images.check.suggestions import BAD, nearest
 from ringleader.images.check.version_lookup import VersionLookup
@@ -24,7 +24,10 @@ from ringleader.images.tables import Tables
 
 __all__ = ["BAD", "NOTHING_NEAR", "Finding", "Level", "Selection", "check", "clashes", "selection_of"]
 
-RULES = (*(known_versions, frameworks, horovod, gpus, network, base_image, build_base, secrets, hardening),)
+RULES = (
+    *(*KNOWN_VERSIONS, *FRAMEWORKS, horovod, gpus, *NETWORK),
+    *(*BASE_IMAGE, *BUILD_BASE, secrets, hardening),
+)
 ORDER = tuple(Level)
 NOTHING_NEAR = (
     "nothing near fits all of this: an image for each part of it, or `image solve` with fewer constraints"

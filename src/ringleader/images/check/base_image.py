@@ -12,8 +12,7 @@ from ringleader.images.tables.version_order import at_least, matches, series
 KEY_FETCHED = "historical recipes fetch 3bf863cc.pub, and trust it, before anything is installed"
 
 
-def base_image(lookup: VersionLookup) -> Iterator[Finding]:
-    """Yield what does not fit between the base and what stands on it."""
+def _system(lookup: VersionLookup) -> Iterator[Finding]:
     if lookup.base is None:
         what = (
             f"{lookup.selection.base or 'the base'} is not in the tables: only what needs no base was checked"
@@ -22,8 +21,6 @@ def base_image(lookup: VersionLookup) -> Iterator[Finding]:
     elif lookup.base.end_of_life and lookup.base.end_of_life <= lookup.tables.rule("as-of").value:
         what = f"{lookup.base.name} has had no free updates since {lookup.base.end_of_life}"
         yield (note if lookup.selection.historical else warning)("base-old", what, lookup.base.cited())
-    yield from _images(lookup)
-    yield from _python(lookup)
 
 
 def _images(lookup: VersionLookup) -> Iterator[Finding]:
@@ -90,13 +87,6 @@ BARE = ("debian", "ubuntu")
 """Public images without the package ca-certificates. NVIDIA's have it: their lists of apt are on https."""
 
 
-def build_base(lookup: VersionLookup) -> Iterator[Finding]:
-    """Yield what does not fit between the build stage and the image, or cannot be fetched."""
-    yield from _other_system(lookup)
-    yield from _cudas(lookup)
-    yield from _certificates(lookup)
-
-
 def _other_system(lookup: VersionLookup) -> Iterator[Finding]:
     """Yield that the two stages are of different systems: what one makes does not run on the other."""
     reference = lookup.selection.build_base
@@ -135,3 +125,9 @@ def _certificates(lookup: VersionLookup) -> Iterator[Finding]:
         what = f"apt asks {mirror} over https, and {lookup.selection.base} has no certificates to check it by"
         hint = "http: apt checks the signatures of what it fetches; or a base with ca-certificates"
         yield warning("apt-https", what, hint=hint)
+
+
+BASE_IMAGE = (_system, _images, _python)
+"""What does not fit between the base and what stands on it."""
+BUILD_BASE = (_other_system, _cudas, _certificates)
+"""What does not fit between the build stage and the image, or cannot be fetched."""

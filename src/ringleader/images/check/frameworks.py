@@ -10,15 +10,6 @@ from ringleader.images.tables.frameworks import TensorflowRelease, TorchWheel
 from ringleader.images.tables.version_order import at_least, key, series
 
 
-def frameworks(lookup: VersionLookup) -> Iterator[Finding]:
-    """Yield what does not fit between frameworks and what they stand on."""
-    yield from _wheels(lookup)
-    yield from _beside_the_image(lookup)
-    yield from _tensorflow_on_the_image(lookup)
-    yield from _bazel(lookup)
-    yield from _two(lookup)
-
-
 def _wheels(lookup: VersionLookup) -> Iterator[Finding]:
     """Python and glibc of each wheel."""
     found: list[tuple[str, tuple[str, ...], str, Cited]] = []
@@ -147,3 +138,7 @@ def _ranges(
         elif key(has) < key(floor)[: len(key(has))]:
             what = f"{names}: PyTorch pins {name} {has}, TensorFlow needs at least {floor}"
             yield fault("two-cudas", what, *rows)
+
+
+FRAMEWORKS = (_wheels, _beside_the_image, _tensorflow_on_the_image, _bazel, _two)
+"""What does not fit between frameworks and what they stand on."""

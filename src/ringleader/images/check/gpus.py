@@ -35,11 +35,11 @@ def _served(need: Needs, gpu: Gpu, architecture: Architecture | None) -> Iterato
     if architecture is None:
         yield note("gpu-cuda", f"the tables do not know which CUDA serves {gpu.name}", gpu.cited())
         return
-    too_old = key(series(need.cuda)) < key(architecture.first_cuda)
-    if too_old:
+    cuda = key(series(need.cuda))
+    if cuda < key(architecture.first_cuda):
         what = f"{gpu.name} needs CUDA {architecture.first_cuda}, {need.who} has {need.cuda}"
         yield fault("gpu-cuda", what, need.row, gpu.cited(), architecture.cited())
-    elif architecture.last_cuda and not _within(need.cuda, architecture.last_cuda):
+    elif architecture.last_cuda and cuda > key(architecture.last_cuda):
         what = f"{gpu.name} is served up to CUDA {architecture.last_cuda}, {need.who} has {need.cuda}"
         yield fault("gpu-cuda", what, need.row, gpu.cited(), architecture.cited())
 
@@ -54,10 +54,6 @@ def covers(archs: tuple[str, ...], ptx: str, capability: str) -> bool:
     if any(key(arch)[0] == wanted[0] and key(arch) <= wanted for arch in archs):
         return True
     return bool(ptx) and key(ptx) <= wanted
-
-
-def _within(cuda: str, last: str) -> bool:
-    return key(series(cuda)) <= key(last)
 
 
 def _dropped(driver: str, gpu: Gpu, architecture: Architecture) -> Iterator[Finding]:

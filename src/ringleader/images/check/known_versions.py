@@ -9,15 +9,6 @@ from ringleader.images.check.version_lookup import VersionLookup
 from ringleader.images.tables.version_order import matches, nearest, newest, series
 
 
-def known_versions(lookup: VersionLookup) -> Iterator[Finding]:
-    """Yield versions, variants and names that the tables do not know."""
-    yield from _torch(lookup)
-    yield from _others(lookup)
-    yield from _cuda(lookup)
-    yield from _compiler(lookup)
-    yield from _hosts(lookup)
-
-
 def _torch(lookup: VersionLookup) -> Iterator[Finding]:
     choice = lookup.selection
     bare = choice.torch.partition("+")[0]
@@ -94,3 +85,7 @@ def _unknown(rule: str, what: str, version: str, known: list[str]) -> Finding:
     near = ", ".join(nearest(version, known))
     end = f"there is no {what}; the newest that the tables know is {newest(known)}"
     return fault(rule, end, hint=f"nearest: {near}")
+
+
+KNOWN_VERSIONS = (_torch, _others, _cuda, _compiler, _hosts)
+"""Versions, variants and names that the tables do not know."""

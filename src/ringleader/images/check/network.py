@@ -12,14 +12,6 @@ VERBS = ("infiniband", "roce")
 RDMA = (*VERBS, "efa", "erdma")
 
 
-def network(lookup: VersionLookup) -> Iterator[Finding]:
-    """Yield what does not fit below MPI and NCCL."""
-    yield from _packaged(lookup)
-    yield from _mpi(lookup)
-    yield from _user_space(lookup)
-    yield from _nccl(lookup)
-
-
 def _packaged(lookup: VersionLookup) -> Iterator[Finding]:
     """What comes from the base is what the base has."""
     choice, packaged = lookup.selection, lookup.packaged
@@ -135,3 +127,7 @@ def _system_nccl(lookup: VersionLookup) -> Iterator[Finding]:
         known = [row.version for row in lookup.tables.nccl if series(choice.cuda, 1) in row.cuda]
         hint = f"NCCL {' or '.join(nearest(choice.nccl, known))}" if known else ""
         yield fault("nccl-cuda", what, rows[-1].cited(), hint=hint)
+
+
+NETWORK = (_packaged, _mpi, _user_space, _nccl)
+"""What does not fit below MPI and NCCL."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ringleader.errors import Fault, RequestError
@@ -78,9 +78,12 @@ def _shown(word: str) -> str:
 
 Problem = tuple[str, str] | None
 """What is wrong with a value, and a hint."""
+Check = Callable[[str, Tables], Problem]
+Known = Callable[[Tables], Sequence[str]]
+"""What there is of something, by the tables."""
 
 
-def _version(who: str, value: str, known: list[str], *words: str) -> Problem:
+def _version(who: str, value: str, known: Sequence[str], *words: str) -> Problem:
     """Return what is wrong with a version; None where one of the known ones begins so, or it is a word."""
     if value in words:
         return None
@@ -92,20 +95,21 @@ def _version(who: str, value: str, known: list[str], *words: str) -> Problem:
     return (f"there is no {who} {value}", f"nearest: {near}; newest: {newest(known)}")
 
 
-def _torch(value: str, tables: Tables) -> Problem:
-    known = [version for row in tables.torch for version, _ in row.versions]
-    return _version("PyTorch", value, known, NEWEST)
+def _versions(who: str, known: Known, *words: str) -> Check:
+    return lambda value, tables: _version(who, value, known(tables), *words)
 
 
-def _tensorflow(value: str, tables: Tables) -> Problem:
-    known = [version for row in tables.tensorflow for version in row.versions]
-    return _version("TensorFlow", value, known, NEWEST)
+def _names(who: str, known: Known) -> Check:
+    def problem(value: str, tables: Tables) -> Problem:
+        names = known(tables)
+        return None if value in names else (f"unknown {who} {value!r}", f"known: {', '.join(names)}")
+
+    return problem
 
 
-def _python(value: str, tables: Tables) -> Problem:
+def _pythons(tables: Tables) -> list[str]:
     lists = [row.pythons for row in tables.torch] + [row.pythons for row in tables.bases]
-    known = {one for pythons in lists for one in pythons}
-    return _version("Python in the tables", value, sorted(known, key=key))
+    return sorted({one for pythons in lists for one in pythons}, key=key)
 
 
 def _base(value: str, tables: Tables) -> Problem:
@@ -115,14 +119,6 @@ def _base(value: str, tables: Tables) -> Problem:
         f"{value!r} is no base that the tables know",
         f"known: {', '.join(row.name for row in tables.bases)}",
     )
-
-
-def _cuda(value: str, tables: Tables) -> Problem:
-    return _version("CUDA", value, [row.cuda for row in tables.cuda], NONE)
-
-
-def _nccl(value: str, tables: Tables) -> Problem:
-    return _version("NCCL", value, [row.version for row in tables.nccl])
 
 
 def _gpu(value: str, tables: Tables) -> Problem:
@@ -147,26 +143,23 @@ def _mpi(value: str, tables: Tables) -> Problem:
     return _version(kind, version, known) if version else None
 
 
-def _rdma(value: str, tables: Tables) -> Problem:
-    known = [row.name for row in tables.user_spaces]
-    return None if value in known else (f"unknown user space {value!r}", f"known: {', '.join(known)}")
-
-
-def _network(value: str, tables: Tables) -> Problem:
-    return None if value in NETWORKS else (f"unknown network {value!r}", f"known: {', '.join(NETWORKS)}")
-
-
-CHECKS: dict[str, Callable[[str, Tables], Problem]] = {
-    "torch": _torch,
-    "tensorflow": _tensorflow,
-    "python": _python,
+CHECKS: dict[str, Check] = {
+    "torch": _versions(
+        "PyTorch", lambda tables: [version for row in tables.torch for version, _ in row.versions], NEWEST
+    ),
+    "tensorflow": _versions(
+        "TensorFlow",
+        lambda tables: [version for row in tables.tensorflow for version in row.versions],
+        NEWEST,
+    ),
+    "python": _versions("Python in the tables", _pythons),
     "base": _base,
-    "cuda": _cuda,
-    "nccl": _nccl,
+    "cuda": _versions("CUDA", lambda tables: [row.cuda for row in tables.cuda], NONE),
+    "nccl": _versions("NCCL", lambda tables: [row.version for row in tables.nccl]),
     "gpu": _gpu,
     "driver": _driver,
     "mpi": _mpi,
-    "rdma": _rdma,
-    "network": _network,
+    "rdma": _names("user space", lambda tables: [row.name for row in tables.user_spaces]),
+    "network": _names("network", lambda tables: NETWORKS),
 }
 """Word → what is wrong with a value of it."""
