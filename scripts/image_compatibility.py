@@ -64,21 +64,21 @@ def sections(tables: Tables) -> Iterable[tuple[str, list[Cited]]]:
     assert {one for one in Level if f"`{one}`" in HEAD} == set(LEVELS), "the table of levels above"
     groups = (
         ("Bases", tables.bases),
-        ("What bases package", tables.packaged),
+        ("What bases package", tables.packaged.values()),
         ("PyTorch", tables.torch),
         ("PyTorch's wheels", tables.torch_wheels),
         ("TensorFlow", tables.tensorflow),
-        ("MXNet", tables.mxnet),
+        ("MXNet", tables.mxnet.values()),
         ("Horovod", (tables.horovod, *tables.horovod_sets)),
         ("CUDA: images", tables.cuda),
         ("CUDA: lowest drivers", tables.drivers),
-        ("CUDA: architectures", tables.architectures),
+        ("CUDA: architectures", tables.architectures.values()),
         ("GPUs", tables.gpus),
         ("NCCL", tables.nccl),
         ("cuDNN", tables.cudnn),
         ("MPI", (*tables.mpi, *tables.ucx_floors)),
-        ("RDMA user spaces", tables.user_spaces),
-        ("Limits", tables.rules),
+        ("RDMA user spaces", tables.user_spaces.values()),
+        ("Limits", tables.rules.values()),
     )
     for title, rows in groups:
         yield title, [row.cited() for row in rows]

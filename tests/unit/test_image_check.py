@@ -415,7 +415,7 @@ SELECTIONS = some.builds(
     driver=some.sampled_from(["", "470.82", "535.54", "590"]),
     network=some.sampled_from(["", "roce", "efa", "tcp"]),
     mpi=some.sampled_from(["", "openmpi", "mpich"]),
-    rdma=some.sampled_from(["", *(row.name for row in TABLES.user_spaces)]),
+    rdma=some.sampled_from(["", *TABLES.user_spaces]),
     historical=some.booleans(),
     has_ringleader=some.booleans(),
 )

@@ -172,7 +172,7 @@ CONSTRAINTS = some.builds(
     gpu=of("p100", "v100", "h100", "b200", "a100,h100"),
     driver=of("470.82", "535.129", "580"),
     mpi=of("openmpi", "mpich", "openmpi-5.0"),
-    rdma=of(*(row.name for row in TABLES.user_spaces)),
+    rdma=of(*TABLES.user_spaces),
     network=of(*NETWORKS),
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from ringleader.finding import UNVERIFIED, Cited
 from ringleader.images.base_image import find_base, find_cuda_image
 from ringleader.images.tables import FILES, Tables, load
 from ringleader.images.tables.bases import bases
-from ringleader.images.tables.toml_rows import read, rows
+from ringleader.images.tables.toml_rows import read, rows, rows_by
 from ringleader.images.tables.version_order import at_least, key, matches, nearest, newest, series
 
 ROOT = Path(__file__).parents[2]
@@ -27,6 +27,8 @@ PYTHON = re.compile(r"2\.7|3\.\d+")
 def every_row(tables: Tables) -> Iterator[object]:
     for field in fields(Tables):
         found = getattr(tables, field.name)
+        if isinstance(found, Mapping):
+            found = tuple(found.values())
         yield from found if isinstance(found, tuple) else (found,)
 
 
@@ -61,7 +63,7 @@ def test_versions_are_versions() -> None:
     tables = load()
     named = [version for row in tables.torch for pair in row.versions for version in pair]
     named += [version for row in tables.tensorflow for version in row.versions]
-    named += [version for row in tables.mxnet for version in row.versions]
+    named += [version for row in tables.mxnet.values() for version in row.versions]
     named += [*tables.horovod.versions, *(row.version for row in tables.nccl)]
     named += [version for row in tables.mpi for version in row.versions]
     for wheel in tables.torch_wheels:
@@ -110,14 +112,14 @@ def test_wheels_and_releases_belong_together() -> None:
 def test_references_between_tables_resolve() -> None:
     tables = load()
     names = {base.name for base in tables.bases}
-    assert {row.base for row in tables.packaged} == names
-    for row in (*tables.cuda, *tables.user_spaces):
+    assert set(tables.packaged) == names
+    for row in (*tables.cuda, *tables.user_spaces.values()):
         assert set(row.bases) <= names, row
     for row in tables.horovod_sets:
         assert row.base in names and tables.cuda_release(row.cuda), row
         assert not row.tensorflow or tables.tensorflow_release(row.tensorflow), row
         assert not row.torch or key(row.torch) < (1,) or tables.torch_release(row.torch), row
-        assert not row.mxnet or any(row.mxnet in wheel.versions for wheel in tables.mxnet), row
+        assert not row.mxnet or any(row.mxnet in wheel.versions for wheel in tables.mxnet.values()), row
         assert not row.nccl or any(row.nccl == one.version for one in tables.nccl), row
     for wheel in tables.torch_wheels:
         assert not wheel.cuda or (tables.cuda_release(wheel.cuda) and tables.driver(wheel.cuda)), wheel
@@ -125,10 +127,12 @@ def test_references_between_tables_resolve() -> None:
     for row in tables.tensorflow:
         assert tables.cuda_release(row.cuda) and tables.driver(row.cuda), row
     for gpu in tables.gpus:
-        assert tables.architecture(gpu.capability), gpu
+        assert gpu.capability in tables.architectures, gpu
     for floor in tables.ucx_floors:
         assert any((row.kind, row.series) == (floor.mpi, floor.series) for row in tables.mpi), floor
-    packaged = [(row, name) for row in tables.packaged for name in ("openmpi", "mpich") if row.version(name)]
+    packaged = [
+        (row, name) for row in tables.packaged.values() for name in ("openmpi", "mpich") if row.version(name)
+    ]
     for row, name in packaged:
         assert tables.mpi_series(name, row.version(name)), row
 
@@ -163,6 +167,11 @@ def test_rows_become_values() -> None:
 def test_rows_that_are_not_well_formed_are_refused(row: dict[str, object], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         rows(Sample, [row])
+
+
+def test_two_rows_of_one_name_are_refused() -> None:
+    with pytest.raises(ValueError, match="two rows of one name"):
+        rows_by("name", Sample, [{"name": "a"}, {"name": "b"}, {"name": "a", "yes": True}])
 
 
 # --- references of images -------------------------------------------------------------------------
@@ -255,7 +264,7 @@ def test_rows_are_found_as_users_write_them() -> None:
     assert tables.mpi_series("openmpi", "5.0.99") == tables.mpi_series("openmpi", "5.0.7")
     assert tables.mpi_series("openmpi", "6.0") is None
     with pytest.raises(KeyError):
-        tables.rule("none-such")
+        tables.rules["none-such"]
 
 
 def test_the_page_of_the_tables_is_up_to_date() -> None:

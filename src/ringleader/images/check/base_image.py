@@ -18,7 +18,7 @@ def _system(lookup: VersionLookup) -> Iterator[Finding]:
             f"{lookup.selection.base or 'the base'} is not in the tables: only what needs no base was checked"
         )
         yield warning("base", what)
-    elif lookup.base.end_of_life and lookup.base.end_of_life <= lookup.tables.rule("as-of").value:
+    elif lookup.base.end_of_life and lookup.base.end_of_life <= lookup.tables.rules["as-of"].value:
         what = f"{lookup.base.name} has had no free updates since {lookup.base.end_of_life}"
         yield (note if lookup.selection.historical else warning)("base-old", what, lookup.base.cited())
 
@@ -57,7 +57,7 @@ def _image(lookup: VersionLookup, reference: str) -> Iterator[Finding]:
         hint = "a copy of your own by digest, or a base with a CUDA that is still there (11.0 and newer)"
         yield gone(lookup.selection.historical, "cuda-deleted", what, cited, hint=hint)
         if lookup.selection.cudnn or lookup.selection.nccl:
-            key = lookup.tables.rule("cuda-apt-key")
+            key = lookup.tables.rules["cuda-apt-key"]
             what = "NVIDIA's apt repository refuses the image until its key is replaced"
             told = note if lookup.selection.historical else fault
             yield told("cuda-apt-key", what, key.cited(), hint=KEY_FETCHED)
@@ -77,7 +77,7 @@ def _python(lookup: VersionLookup) -> Iterator[Finding]:
         others = [one.name for one in lookup.tables.bases if series(choice.python) in one.pythons]
         hint = f'{"the base " + " or ".join(others) + ", or " if others else ""}python.source = "conda"'
         yield fault("base-python", what, base.cited(), hint=hint)
-    floor = lookup.tables.rule("ringleader-python")
+    floor = lookup.tables.rules["ringleader-python"]
     if choice.has_ringleader and lookup.python and not at_least(series(lookup.python), floor.value):
         rows = (floor.cited(), *((base.cited(),) if base and not choice.python else ()))
         yield fault("ringleader-python", f"Ringleader does not run under Python {lookup.python}", *rows)

@@ -18,7 +18,7 @@ def gpus(lookup: VersionLookup) -> Iterator[Finding]:
         hint = "a variant of the wheel with CUDA, or no gpus"
         yield fault("gpu-cuda", f"nothing in the image uses a GPU, and {names} is asked for", hint=hint)
     for gpu in known:
-        architecture = lookup.tables.architecture(gpu.capability)
+        architecture = lookup.tables.architectures.get(gpu.capability)
         for need in lookup.needs:
             yield from _served(need, gpu, architecture)
         if architecture and lookup.selection.driver:

@@ -55,4 +55,4 @@ def hardening(lookup: VersionLookup) -> Iterator[Finding]:
 
 
 def _is_old(lookup: VersionLookup) -> bool:
-    return lookup.base is not None and lookup.base.end_of_life <= lookup.tables.rule("as-of").value
+    return lookup.base is not None and lookup.base.end_of_life <= lookup.tables.rules["as-of"].value

@@ -27,7 +27,7 @@ def horovod(lookup: VersionLookup) -> Iterator[Finding]:
         yield fault(
             "horovod-build", what, hint="base or build-base: an nvidia/cuda image with devel in its tag"
         )
-    gloo = lookup.tables.rule("horovod-without-mpi")
+    gloo = lookup.tables.rules["horovod-without-mpi"]
     if not choice.mpi and key(choice.horovod) < key(gloo.value):
         what = f"Horovod {choice.horovod} is compiled with an MPI, and the recipe has none"
         yield fault("horovod-mpi", what, gloo.cited(), hint="the block mpi")
@@ -36,8 +36,8 @@ def horovod(lookup: VersionLookup) -> Iterator[Finding]:
 
 def _too_new(lookup: VersionLookup) -> Iterator[Finding]:
     choice, tables = lookup.selection, lookup.tables
-    torch, tensorflow = tables.rule("horovod-torch"), tables.rule("horovod-tensorflow")
-    tested = tables.rule("horovod-tensorflow-tested")
+    torch, tensorflow = tables.rules["horovod-torch"], tables.rules["horovod-tensorflow"]
+    tested = tables.rules["horovod-tensorflow-tested"]
     if choice.torch and _above(choice.torch, torch.value):
         what = f"Horovod does not compile against PyTorch {choice.torch}"
         yield fault("horovod-torch", what, torch.cited(), hint=f"PyTorch ≤ {torch.value}, or {WITHOUT}")

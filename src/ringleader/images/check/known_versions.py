@@ -39,7 +39,7 @@ def _others(lookup: VersionLookup) -> Iterator[Finding]:
         yield _unknown("tensorflow", f"TensorFlow {choice.tensorflow}", choice.tensorflow, known)
     if choice.mxnet:
         if lookup.mxnet is None:
-            variants = ", ".join(row.variant for row in tables.mxnet)
+            variants = ", ".join(tables.mxnet)
             what = f"MXNet has no package mxnet-{choice.mxnet_variant}"
             yield fault("mxnet", what, hint=f"variants: {variants}")
         elif choice.mxnet not in lookup.mxnet.versions:

@@ -65,14 +65,14 @@ def _mpi(lookup: VersionLookup) -> Iterator[Finding]:
 
 def _user_space(lookup: VersionLookup) -> Iterator[Finding]:
     choice = lookup.selection
-    row = lookup.tables.user_space(choice.rdma) if choice.rdma else None
+    row = lookup.tables.user_spaces.get(choice.rdma)
     if row is None:
         if choice.network in RDMA:
             what = f"no user space of RDMA NICs: on {choice.network} NCCL and MPI silently fall back to TCP"
             yield warning("rdma", what, hint="the block rdma")
         return
     if choice.network in RDMA and choice.network not in row.networks:
-        others = [one.name for one in lookup.tables.user_spaces if choice.network in one.networks]
+        others = [one.name for one in lookup.tables.user_spaces.values() if choice.network in one.networks]
         what = f"{row.name} has no provider for {choice.network}"
         yield fault("rdma-network", what, row.cited(), hint=f"user-space: {' or '.join(others)}")
     if lookup.base and lookup.base.name not in row.bases:
@@ -97,7 +97,7 @@ def _nccl(lookup: VersionLookup) -> Iterator[Finding]:
         yield from _system_nccl(lookup)
     if choice.network != "roce":
         return
-    dynamic = lookup.tables.rule("nccl-dynamic-gid")
+    dynamic = lookup.tables.rules["nccl-dynamic-gid"]
     found: list[tuple[str, str, Cited]] = []
     if wheel and wheel.cuda and wheel.nccl:
         found.append((lookup.torch_name, wheel.nccl, wheel.cited()))
@@ -118,7 +118,7 @@ def _system_nccl(lookup: VersionLookup) -> Iterator[Finding]:
     choice = lookup.selection
     if choice.torch and lookup.torch_wheel and lookup.torch_wheel.nccl:
         what = f"PyTorch loads NCCL {lookup.torch_wheel.nccl} of its wheel, not {choice.nccl} of the system"
-        yield note("torch-nccl", what, lookup.tables.rule("torch-nccl").cited())
+        yield note("torch-nccl", what, lookup.tables.rules["torch-nccl"].cited())
     if not choice.cuda:
         return
     rows = [row for row in lookup.tables.nccl if matches(row.version, choice.nccl)]

@@ -109,7 +109,7 @@ def _torches(lookup: VersionLookup) -> Iterator[tuple[int, Change]]:
 
 
 def _bases(lookup: VersionLookup) -> Iterator[tuple[int, Change]]:
-    as_of = lookup.tables.rule("as-of").value
+    as_of = lookup.tables.rules["as-of"].value
     found = lookup.cuda_image
     if found is None:
         for base in reversed(lookup.tables.bases):

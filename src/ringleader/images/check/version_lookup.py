@@ -39,7 +39,7 @@ class VersionLookup:
 
     @cached_property
     def packaged(self) -> Packaged | None:
-        return self.tables.packages(self.base.name) if self.base else None
+        return self.tables.packaged.get(self.base.name) if self.base else None
 
     @cached_property
     def cuda_image(self) -> CudaImage | None:
@@ -88,7 +88,7 @@ class VersionLookup:
     @cached_property
     def mxnet(self) -> MxnetWheel | None:
         variant = self.selection.mxnet_variant or "cpu"
-        return self.tables.mxnet_wheel(variant) if self.selection.mxnet else None
+        return self.tables.mxnet.get(variant) if self.selection.mxnet else None
 
     @cached_property
     def needs(self) -> tuple[Needs, ...]:

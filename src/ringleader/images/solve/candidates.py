@@ -116,7 +116,7 @@ def _systems(
         [base for name in PREFERRED if (base := tables.base(name))] if asked_base is None else [asked_base]
     )
     kind, _, version = constraints.mpi.partition("-")
-    space = tables.user_space(constraints.rdma or USER_SPACES.get(constraints.network, ""))
+    space = tables.user_spaces.get(constraints.rdma or USER_SPACES.get(constraints.network, ""))
     bases.sort(key=lambda base: space is not None and base.name not in space.bases)
     if version:
         bases.sort(key=lambda base: not _packages(tables, base, kind, version))
@@ -131,7 +131,7 @@ def _systems(
 
 
 def _packages(tables: Tables, base: Base, kind: str, version: str) -> bool:
-    row = tables.packages(base.name)
+    row = tables.packaged.get(base.name)
     has = row.version(kind) if row else ""
     return bool(has) and matches(has, version)
 
@@ -146,7 +146,7 @@ def _selection(
     base, python, source = system
     name = f"nvidia/cuda:{tensorflow.image}-{base.name.replace(':', '')}" if tensorflow.image else base.name
     kind, _, mpi = constraints.mpi.partition("-")
-    packaged = tables.packages(base.name)
+    packaged = tables.packaged.get(base.name)
     built = "" if not mpi or _packages(tables, base, kind, mpi) else _newest_mpi(tables, kind, mpi)
     with_ucx = kind == "openmpi" and (built or (packaged and packaged.ucx))
     cpu = constraints.cuda == NONE

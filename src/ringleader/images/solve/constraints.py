@@ -138,7 +138,7 @@ def _mpi(value: str, tables: Tables) -> Problem:
     if kind not in kinds:
         return (f"unknown MPI {kind!r}", f"known: {', '.join(kinds)}, with a version: openmpi-5.0")
     # What is packaged nowhere is compiled: only releases whose checksum is known.
-    had = {*PROJECTS[kind].sha256, *(row.version(kind) for row in tables.packaged)}
+    had = {*PROJECTS[kind].sha256, *(row.version(kind) for row in tables.packaged.values())}
     known = [one for row in tables.mpi if row.kind == kind for one in row.versions if one in had]
     return _version(kind, version, known) if version else None
 
@@ -159,7 +159,7 @@ CHECKS: dict[str, Check] = {
     "gpu": _gpu,
     "driver": _driver,
     "mpi": _mpi,
-    "rdma": _names("user space", lambda tables: [row.name for row in tables.user_spaces]),
+    "rdma": _names("user space", lambda tables: list(tables.user_spaces)),
     "network": _names("network", lambda tables: NETWORKS),
 }
 """Word → what is wrong with a value of it."""

@@ -78,7 +78,7 @@ def _transport(lookup: VersionLookup) -> list[Part]:
         found.append(Part(name=choice.mpi, version=version, source=row.source if row else source))
     if choice.ucx_source and packaged:
         found.append(Part(name="ucx", version=packaged.ucx, source=source))
-    space = lookup.tables.user_space(choice.rdma) if choice.rdma else None
+    space = lookup.tables.user_spaces.get(choice.rdma)
     if space:
         version = packaged.rdma_core if packaged and choice.rdma == "rdma-core" else "newest"
         own = source if choice.rdma == "rdma-core" else space.source

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -17,7 +18,7 @@ from ringleader.images.tables.frameworks import (
 )
 from ringleader.images.tables.network import MpiSeries, Rule, UcxFloor, UserSpace
 from ringleader.images.tables.nvidia import Architecture, CudaRelease, Cudnn, Driver, Gpu, Nccl
-from ringleader.images.tables.toml_rows import read, rows
+from ringleader.images.tables.toml_rows import read, rows, rows_by
 from ringleader.images.tables.version_order import matches, series
 
 __all__ = ["Base", "Cited", "Packaged", "Tables", "load"]
@@ -28,31 +29,32 @@ class Tables:
     """Every table, each in the order of its file: oldest first."""
 
     bases: tuple[Base, ...]
-    packaged: tuple[Packaged, ...]
+    packaged: Mapping[str, Packaged]
+    """By the base's name."""
     torch: tuple[TorchRelease, ...]
     torch_wheels: tuple[TorchWheel, ...]
     tensorflow: tuple[TensorflowRelease, ...]
-    mxnet: tuple[MxnetWheel, ...]
+    mxnet: Mapping[str, MxnetWheel]
+    """By variant."""
     horovod: HorovodReleases
     horovod_sets: tuple[HorovodSet, ...]
     drivers: tuple[Driver, ...]
     cuda: tuple[CudaRelease, ...]
-    architectures: tuple[Architecture, ...]
+    architectures: Mapping[str, Architecture]
+    """Which CUDA compiles for a compute capability."""
     gpus: tuple[Gpu, ...]
     nccl: tuple[Nccl, ...]
     cudnn: tuple[Cudnn, ...]
     mpi: tuple[MpiSeries, ...]
     ucx_floors: tuple[UcxFloor, ...]
-    user_spaces: tuple[UserSpace, ...]
-    rules: tuple[Rule, ...]
+    user_spaces: Mapping[str, UserSpace]
+    """Of RDMA NICs, by name."""
+    rules: Mapping[str, Rule]
+    """Limits by name."""
 
     def base(self, name: str) -> Base | None:
         """Return an operating system by the tables' name."""
         return next((row for row in self.bases if row.name == name), None)
-
-    def packages(self, base: str) -> Packaged | None:
-        """Return what an operating system packages."""
-        return next((row for row in self.packaged if row.base == base), None)
 
     def torch_release(self, version: str) -> TorchRelease | None:
         """Return the series of an existing release of PyTorch; None where there is no such release."""
@@ -68,10 +70,6 @@ class Tables:
         """Return the series of an existing release of TensorFlow."""
         return next((row for row in self.tensorflow if version in row.versions), None)
 
-    def mxnet_wheel(self, variant: str) -> MxnetWheel | None:
-        """Return MXNet's package for a variant."""
-        return next((row for row in self.mxnet if row.variant == variant), None)
-
     def cuda_release(self, version: str) -> CudaRelease | None:
         """Return the images of a CUDA, given as ``12.8`` or ``12.8.1``."""
         return next((row for row in self.cuda if matches(version, row.cuda)), None)
@@ -86,24 +84,9 @@ class Tables:
         plain = name.lower().replace(" ", "").replace("-", "").replace("_", "")
         return next((row for row in self.gpus if row.name == plain), None)
 
-    def architecture(self, capability: str) -> Architecture | None:
-        """Return which CUDA compiles for a compute capability."""
-        return next((row for row in self.architectures if row.capability == capability), None)
-
     def mpi_series(self, kind: str, version: str) -> MpiSeries | None:
         """Return the series of an MPI's release, whether or not the tables know that very release."""
         return next((row for row in self.mpi if row.kind == kind and matches(version, row.series)), None)
-
-    def user_space(self, name: str) -> UserSpace | None:
-        """Return a user space of RDMA NICs."""
-        return next((row for row in self.user_spaces if row.name == name), None)
-
-    def rule(self, name: str) -> Rule:
-        """Return a limit; KeyError where there is none of that name."""
-        for row in self.rules:
-            if row.name == name:
-                return row
-        raise KeyError(name)
 
 
 FILES = ("bases", "torch", "tensorflow", "mxnet", "horovod", "nvidia", "nccl", "mpi", "rdma", "rules")
@@ -115,21 +98,21 @@ def load() -> Tables:
     files = {name: read(name) for name in FILES}
     return Tables(
         bases=bases(),
-        packaged=rows(Packaged, files["bases"]["packaged"]),
+        packaged=rows_by("base", Packaged, files["bases"]["packaged"]),
         torch=rows(TorchRelease, files["torch"]["release"]),
         torch_wheels=rows(TorchWheel, files["torch"]["wheel"]),
         tensorflow=rows(TensorflowRelease, files["tensorflow"]["release"]),
-        mxnet=rows(MxnetWheel, files["mxnet"]["wheel"]),
+        mxnet=rows_by("variant", MxnetWheel, files["mxnet"]["wheel"]),
         horovod=rows(HorovodReleases, files["horovod"]["release"])[0],
         horovod_sets=rows(HorovodSet, files["horovod"]["set"]),
         drivers=rows(Driver, files["nvidia"]["driver"]),
         cuda=rows(CudaRelease, files["nvidia"]["image"]),
-        architectures=rows(Architecture, files["nvidia"]["architecture"]),
+        architectures=rows_by("capability", Architecture, files["nvidia"]["architecture"]),
         gpus=rows(Gpu, files["nvidia"]["gpu"]),
         nccl=rows(Nccl, files["nccl"]["nccl"]),
         cudnn=rows(Cudnn, files["nccl"]["cudnn"]),
         mpi=rows(MpiSeries, files["mpi"]["release"]),
         ucx_floors=rows(UcxFloor, files["mpi"]["floor"]),
-        user_spaces=rows(UserSpace, files["rdma"]["user-space"]),
-        rules=rows(Rule, files["rules"]["rule"]),
+        user_spaces=rows_by("name", UserSpace, files["rdma"]["user-space"]),
+        rules=rows_by("name", Rule, files["rules"]["rule"]),
     )

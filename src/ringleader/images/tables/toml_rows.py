@@ -21,6 +21,14 @@ def rows(kind: type[Row], found: list[dict[str, Any]]) -> tuple[Row, ...]:
     return tuple(_row(kind, one) for one in found)
 
 
+def rows_by(key: str, kind: type[Row], found: list[dict[str, Any]]) -> dict[str, Row]:
+    """Return rows by the value of one of their fields. ValueError as ``rows``, and for two of one value."""
+    named = {str(getattr(row, key)): row for row in rows(kind, found)}
+    if len(named) != len(found):
+        raise ValueError(f"{kind.__name__}: two rows of one {key}")
+    return named
+
+
 def _row(kind: type[Row], found: dict[str, Any]) -> Row:
     known: dict[str, Field[Any]] = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
     for key in found:
