@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ringleader.doctor import LEVELS, document_of
-from ringleader.doctor.image_facts import Account, Facts, Key, Launcher, Library, Missing, Module, TwoRankTest
+from ringleader.doctor.image_facts import Account, Facts, Key, Launcher, Library, Module, TwoRankTest
 from ringleader.doctor.software_findings import judge, same_version
 from ringleader.finding import Level, has_fault
 
@@ -167,19 +167,19 @@ def test_findings_are_plain_values() -> None:
         (with_blocks(GOOD, ucx={"version": "1.17.0"}), "ucx", "FAIL", "claims 1.17.0"),
         (with_blocks(GOOD, ucx={"version": "1.13.1"}), "ucx", "PASS", "1.13.1"),
         (
-            replace(GOOD, missing=(Missing(file="/opt/venv/torch/lib/a.so", names=("libz.so.9",)),)),
+            replace(GOOD, missing={"/opt/venv/torch/lib/a.so": ("libz.so.9",)}),
             "libraries",
             "FAIL",
             "libz.so.9",
         ),
         (
-            replace(GOOD, missing=(Missing(file="/opt/venv/torch/lib/a.so", names=("libcuda.so.1",)),)),
+            replace(GOOD, missing={"/opt/venv/torch/lib/a.so": ("libcuda.so.1",)}),
             "libraries",
             "PASS",
             "nothing missing but the host's driver",
         ),
         (
-            replace(GOOD, missing=(Missing(file="/v/nvidia/cufile/lib/b.so", names=("libmlx5.so.1",)),)),
+            replace(GOOD, missing={"/v/nvidia/cufile/lib/b.so": ("libmlx5.so.1",)}),
             "libraries",
             "WARN",
             "libmlx5.so.1",

@@ -32,17 +32,17 @@ LDD = """\
 
 def test_ldd_about_several() -> None:
     found = shared_libraries.parsed(LDD, ("/opt/a.so", "/opt/b.so"))
-    assert [(one.file, one.names) for one in found] == [("/opt/a.so", ("liba.so.1", "libz.so.9"))]
+    assert found == {"/opt/a.so": ("liba.so.1", "libz.so.9")}
 
 
 def test_ldd_about_one_file_does_not_name_it() -> None:
     found = shared_libraries.parsed("\tlibz.so.9 => not found\n", ("/opt/a.so",))
-    assert [(one.file, one.names) for one in found] == [("/opt/a.so", ("libz.so.9",))]
+    assert found == {"/opt/a.so": ("libz.so.9",)}
 
 
 def test_no_ldd() -> None:
     assert shared_libraries.missing(("/x",), environ={"PATH": "/nowhere"}, seconds=1.0) == (
-        [],
+        {},
         "there is no ldd here",
     )
 

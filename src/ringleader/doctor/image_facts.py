@@ -48,14 +48,6 @@ class Launcher:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Missing:
-    """Libraries that ``ldd`` does not find."""
-
-    file: str
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Key:
     """A file with a private key."""
 
@@ -113,7 +105,8 @@ class Facts:
     mpi: Launcher = Launcher()
     providers: tuple[str, ...] = ()
     """Names of the verbs providers: ``mlx5``."""
-    missing: tuple[Missing, ...] = ()
+    missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """File → libraries that ``ldd`` does not find for it."""
     looked_at: int = 0
     """Files that ``ldd`` was asked about."""
     ldd_error: str = ""

@@ -56,7 +56,7 @@ def collect(
         system_nccl=shared_libraries.system_nccl(),
         mpi=mpi,
         providers=shared_libraries.providers(),
-        missing=tuple(missing),
+        missing=missing,
         looked_at=len(paths),
         ldd_error=ldd_error,
         account=account,

@@ -9,7 +9,6 @@ import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from ringleader.doctor.image_facts import Missing
 from ringleader.images.builders import answer
 
 IN_PACKAGES = ("torch/lib/*.so*", "tensorflow/*.so*", "nvidia/*/lib/*.so*", "mxnet/*.so*")
@@ -50,22 +49,22 @@ def files(mpi_library: str, root: Path = Path("/")) -> tuple[str, ...]:
 
 def missing(
     paths: tuple[str, ...], *, environ: Mapping[str, str], seconds: float
-) -> tuple[list[Missing], str]:
+) -> tuple[dict[str, tuple[str, ...]], str]:
     """Return what ``ldd`` does not find, and why ``ldd`` itself could not be asked (empty: it could)."""
     ldd = shutil.which("ldd", path=environ.get("PATH", os.defpath))
     if ldd is None:
-        return [], "there is no ldd here"
-    found: list[Missing] = []
+        return {}, "there is no ldd here"
+    found: dict[str, tuple[str, ...]] = {}
     for start in range(0, len(paths), AT_ONCE):
         some = paths[start : start + AT_ONCE]
         said = answer((ldd, *some), environ=environ, seconds=seconds)
         if said.code is None:
             return found, f"ldd did not end within {seconds:.0f} s"
-        found += parsed(said.out, some)
+        found |= parsed(said.out, some)
     return found, ""
 
 
-def parsed(text: str, paths: Iterable[str]) -> list[Missing]:
+def parsed(text: str, paths: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Read ldd's output: a file's lines follow its name, which is left out where only one was asked about."""
     lacks: dict[str, list[str]] = {}
     file = next(iter(paths), "")
@@ -76,7 +75,7 @@ def parsed(text: str, paths: Iterable[str]) -> list[Missing]:
         name = re.match(r"\s+(\S+) => not found", line)
         if name:
             lacks.setdefault(file, []).append(name[1])
-    return [Missing(file=file, names=tuple(sorted(set(names)))) for file, names in sorted(lacks.items())]
+    return {file: tuple(sorted(set(names))) for file, names in sorted(lacks.items())}
 
 
 def system_nccl(root: Path = Path("/")) -> tuple[str, ...]:

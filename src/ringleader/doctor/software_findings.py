@@ -58,12 +58,8 @@ def _framework(facts: Facts, name: str) -> Finding | None:
 def _described(module: Module) -> str:
     words = [module.version or module.installed]
     cuda = module.details.get("cuda")
-    if cuda:
-        words.append(f"CUDA {cuda}")
-    if module.details.get("cudnn"):
-        words.append(f"cuDNN {module.details['cudnn']}")
-    if module.details.get("nccl"):
-        words.append(f"NCCL {module.details['nccl']}")
+    names = (("CUDA", "cuda"), ("cuDNN", "cudnn"), ("NCCL", "nccl"))
+    words += [f"{name} {module.details[key]}" for name, key in names if module.details.get(key)]
     if "gpus" in module.details:
         words.append(f"{module.details['gpus']} GPUs here" if cuda else "for CPUs")
     return ", ".join(words)
@@ -204,11 +200,11 @@ def _linked(facts: Facts) -> Finding:
     faults: list[str] = []
     optional: list[str] = []
     driver = False
-    for one in facts.missing:
-        names = [name for name in one.names if not name.startswith(DRIVER_NAMES)]
-        driver = driver or len(names) < len(one.names)
+    for file, lacks in facts.missing.items():
+        names = [name for name in lacks if not name.startswith(DRIVER_NAMES)]
+        driver = driver or len(names) < len(lacks)
         if names:
-            (optional if is_optional(one.file) else faults).append(f"{one.file}: {', '.join(names)}")
+            (optional if is_optional(file) else faults).append(f"{file}: {', '.join(names)}")
     count = f"{facts.looked_at} looked at"
     if faults:
         return fault("libraries", f"{_some(faults)} not found ({count})", hint="install what they need")

@@ -35,12 +35,9 @@ TEMPLATE = re.compile(r"\{\{\s*\w+\s*\}\}")
 def text(image: Image) -> str:
     """Return the whole file; RequestError for ``{{ word }}`` in it: that is a variable of Apptainer's."""
     lines = heading(image)
-    for number, stage in enumerate(image.stages):
-        last = number == len(image.stages) - 1
+    for stage in image.stages:
         lines += ["", *_stage(stage)]
-        if last:
-            lines += _ending(image, stage)
-    whole = "".join(f"{line}\n" for line in lines)
+    whole = "".join(f"{line}\n" for line in (*lines, *_ending(image, image.stages[-1])))
     found = TEMPLATE.search(whole)
     if found:
         what = f"Apptainer would take {found[0]} for a variable of its own"

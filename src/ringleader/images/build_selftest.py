@@ -44,25 +44,21 @@ def container_of(
     builder: Builder, image: str, *, isolation: str, program: str, environ: Mapping[str, str]
 ) -> Iterator[ImageContainer]:
     """Make a container of an image and remove it in the end."""
-
-    def place(container: str) -> ImageContainer:
-        return ImageContainer(
+    words = (builder.program, *builder.global_options)
+    container = image
+    if builder.name == "buildah":
+        said = answer((*words, "from", "--pull-never", image), environ=environ, seconds=SHORT_SECONDS)
+        container = said.out.strip().splitlines()[-1] if said.code == 0 and said.out.strip() else ""
+        if not container:
+            what = f"no container can be made of {image}: {said.words[-300:] or 'it did not answer'}"
+            raise RefusedError(Fault(where="buildah", what=what))
+    try:
+        yield ImageContainer(
             builder=builder, container=container, isolation=isolation, program=program, environ=environ
         )
-
-    if builder.name != "buildah":
-        yield place(image)
-        return
-    words = (builder.program, *builder.global_options)
-    said = answer((*words, "from", "--pull-never", image), environ=environ, seconds=SHORT_SECONDS)
-    container = said.out.strip().splitlines()[-1] if said.code == 0 and said.out.strip() else ""
-    if not container:
-        what = f"no container can be made of {image}: {said.words[-300:] or 'it did not answer'}"
-        raise RefusedError(Fault(where="buildah", what=what))
-    try:
-        yield place(container)
     finally:
-        answer((*words, "rm", container), environ=environ, seconds=SHORT_SECONDS)
+        if builder.name == "buildah":
+            answer((*words, "rm", container), environ=environ, seconds=SHORT_SECONDS)
 
 
 def test(place: ImageContainer, *, seconds: float) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def find(
     for name in (wanted,) if wanted else NAMES:
         if storage_driver and name == "docker":
             what = "its daemon decides on the storage driver"
-            faults.append(_fault(name, what, "leave --storage-driver out"))
+            faults.append(Fault(where=name, what=what, hint="leave --storage-driver out"))
             continue
         options = ("--storage-driver", storage_driver) if storage_driver else ()
         found = _asked(name, options, environ=environ, seconds=seconds)
@@ -64,32 +64,25 @@ def find(
     raise RefusedError(faults)
 
 
-def _fault(name: str, what: str, hint: str = "") -> Fault:
-    return Fault(where=name, what=what, hint=hint)
-
-
 def _asked(
     name: str, options: tuple[str, ...], *, environ: Mapping[str, str], seconds: float
 ) -> Builder | Fault:
     program = shutil.which(name, path=environ.get("PATH", os.defpath))
     if program is None:
-        return _fault(name, "is not installed (looked for it on PATH)", f"apt-get install {_package(name)}")
+        hint = f"apt-get install {'docker.io' if name == 'docker' else name}"
+        return Fault(where=name, what="is not installed (looked for it on PATH)", hint=hint)
     said = answer((program, *options, *QUESTIONS[name]), environ=environ, seconds=seconds)
     if said.code is None:
-        return _fault(name, f"{program} did not answer within {seconds:g} s")
+        return Fault(where=name, what=f"{program} did not answer within {seconds:g} s")
     # A docker client without a daemon prints an empty answer; some of its versions end with 0 all the same.
     if said.code != 0 or not said.out.strip():
         reason = said.words[-300:] or "nothing"
         hint = "is its daemon running?" if name == "docker" else ""
-        return _fault(name, f"{program} does not work here: it says {reason!r}", hint)
+        return Fault(where=name, what=f"{program} does not work here: it says {reason!r}", hint=hint)
     known = answer((program, "--version"), environ=environ, seconds=seconds)
     lines = known.out.strip().splitlines() if known.code == 0 else []
     version = lines[0] if lines else name
     return Builder(name=name, program=program, version=version, global_options=options)
-
-
-def _package(name: str) -> str:
-    return {"docker": "docker.io"}.get(name, name)
 
 
 @dataclass(frozen=True, kw_only=True)

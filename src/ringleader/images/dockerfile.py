@@ -30,9 +30,8 @@ REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 def text(image: Image) -> str:
     """Return the whole file."""
     lines = heading(image)
-    for number, stage in enumerate(image.stages):
-        last = number == len(image.stages) - 1
-        lines += ["", *_stage(stage, last)]
+    for stage in image.stages:
+        lines += ["", *_stage(stage, stage is image.stages[-1])]
     return "".join(f"{line}\n" for line in lines)
 
 

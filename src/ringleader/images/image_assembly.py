@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import Any
 
 from ringleader import __version__
 from ringleader.images import image_record
@@ -50,7 +49,7 @@ def image(recipe: Recipe) -> Image:
         name=recipe.name,
         about=recipe.about,
         stages=tuple(stages),
-        context=tuple(_context(stages)),
+        context=_context(stages),
         test=_test(context),
     )
     return mirrored(made, recipe.mirrors, context.base.family)
@@ -163,8 +162,8 @@ def _sbom(context: ImageContext) -> Run:
     )
 
 
-def _labels(recipe: Recipe) -> Iterator[tuple[str, str]]:
-    """Yield where the image comes from; a recipe's own labels win. A base's own would stand otherwise."""
+def _labels(recipe: Recipe) -> Iterable[tuple[str, str]]:
+    """Return where the image comes from; a recipe's own labels win. A base's own would stand otherwise."""
     digest = image_record.digest(recipe)
     name, _, base_digest = recipe.base.partition("@")
     found = {
@@ -177,20 +176,10 @@ def _labels(recipe: Recipe) -> Iterator[tuple[str, str]]:
         "ringleader.recipe": digest,
         "ringleader.version": __version__,
     }
-    yield from (
-        (key, value)
-        for key, value in {
-            **{key: value for key, value in found.items() if value},
-            **dict(recipe.labels),
-        }.items()
-    )
+    return ({name: value for name, value in found.items() if value} | dict(recipe.labels)).items()
 
 
-def _context(stages: Iterable[Stage]) -> Iterator[str]:
-    """Yield every file or directory of the build context once."""
-    seen: dict[str, Any] = {}
-    for stage in stages:
-        for step in stage.steps:
-            if isinstance(step, Copy) and not step.stage:
-                seen.update(dict.fromkeys(step.sources))
-    yield from seen
+def _context(stages: Iterable[Stage]) -> tuple[str, ...]:
+    """Return every file or directory of the build context once."""
+    copies = (step for stage in stages for step in stage.steps if isinstance(step, Copy))
+    return tuple(dict.fromkeys(source for copy in copies if not copy.stage for source in copy.sources))
