@@ -18,6 +18,7 @@ from ringleader.collectives.transports.loopback import LoopbackTransport, Uncoup
 from ringleader.collectives.transports.one_host import CHUNK_BYTES, OneHostTransport
 from ringleader.collectives.transports.plain_mpi import MpiReducer, MpiTransport
 from ringleader.collectives.transports.registered_memory import RegisteredMemory
+from ringleader.collectives.transports.shared_memory_transport import SharedMemory
 from ringleader.collectives.transports.staging_buffers import STAGING_BYTES
 from ringleader.collectives.transports.transport import Transport
 
@@ -58,22 +59,12 @@ def select_transport(
         new_segment=lambda nbytes: _new_segment(comms, nbytes),
         free_segment=comms.give_back,
     )
+    shared = SharedMemory(kernels=kernels, flags=flags, staging=staging, registered=registered, plain=plain)
     if one_host:
-        transport = OneHostTransport(
-            kernels=kernels, flags=flags, staging=staging, registered=registered, plain=plain
-        )
-        return transport, flags
+        return OneHostTransport(shared), flags
     between = MpiCalls(comms.mpi, comms.cross, peer_wait, polling=True)
-    hierarchical = HierarchicalTransport(
-        kernels=kernels,
-        flags=flags,
-        staging=staging,
-        registered=registered,
-        plain=plain,
-        cross=MpiReducer(between, kernels, between_hosts=True),
-    )
     barrier = HostsBarrier(comms.mpi, mpi_calls=mpi_calls, cross=comms.cross, host=flags, peer_wait=peer_wait)
-    return hierarchical, barrier
+    return HierarchicalTransport(shared, MpiReducer(between, kernels, between_hosts=True)), barrier
 
 
 def transport_context(

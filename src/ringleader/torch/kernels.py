@@ -11,6 +11,7 @@ import torch
 from ringleader.collectives.kernels import divisor_of
 from ringleader.collectives.operations import ReduceOp
 
+CPU = torch.device("cpu")
 DTYPES: dict[torch.dtype, str] = {
     torch.bool: "bool",
     torch.uint8: "uint8",
@@ -27,7 +28,7 @@ DTYPES: dict[torch.dtype, str] = {
     torch.float64: "float64",
 }
 """Element types that can be carried, by their framework-neutral names."""
-_TORCH = {name: dtype for dtype, name in DTYPES.items()}
+TORCH_TYPES = {name: dtype for dtype, name in DTYPES.items()}
 # PyTorch has few kernels for unsigned types wider than a byte. Their sums and products have the bits of those
 # of the signed types; for the order of values see `_reduce_rare`.
 _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
@@ -45,17 +46,21 @@ def dtype_name(tensor: torch.Tensor) -> str:
 
 
 class TorchKernels:
-    """See `ringleader.collectives.kernels.Kernels`; arrays are CPU tensors."""
+    """See `ringleader.collectives.kernels.Kernels`; arrays are tensors on one device."""
+
+    def __init__(self, device: torch.device = CPU) -> None:
+        """Take the device on which new tensors are made."""
+        self.device = device
 
     def over(self, memory: Any, dtype: str, count: int) -> torch.Tensor:
         """Return a tensor over shared memory."""
         if count == 0:
-            return torch.empty(0, dtype=_TORCH[dtype])
-        return torch.frombuffer(memory, dtype=_TORCH[dtype], count=count)
+            return torch.empty(0, dtype=TORCH_TYPES[dtype])
+        return torch.frombuffer(memory, dtype=TORCH_TYPES[dtype], count=count)
 
     def empty(self, shape: Sequence[int], dtype: str) -> torch.Tensor:
         """Return a new tensor of undefined content."""
-        return torch.empty(tuple(shape), dtype=_TORCH[dtype])
+        return torch.empty(tuple(shape), dtype=TORCH_TYPES[dtype], device=self.device)
 
     def zero(self, array: torch.Tensor) -> None:
         """Set all elements to zero."""

@@ -15,7 +15,7 @@ from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.operations import ReduceOp, Signature, Work, signature_digest
 from ringleader.collectives.peer_wait import PeerWait
 from ringleader.torch.basics import session
-from ringleader.torch.c10d.process_group import open_gloo
+from ringleader.torch.c10d.process_group import open_process_group
 from ringleader.torch.cuda.cuda_streams import CudaStreams
 from ringleader.torch.cuda.gpu_transport import GpuTransport
 
@@ -267,7 +267,9 @@ def through_the_engine():
 def a_peer_dies():
     """A rank that ends in the middle of an operation is an error on the others, and soon."""
     context = context_of(deadline=20.0)
-    process_group = open_gloo(context.mpi_calls, context.peer_wait, one_host=True, timeout=20.0)
+    process_group = open_process_group(
+        "gloo", context.mpi_calls, context.peer_wait, one_host=True, timeout=20.0, device=CPU
+    )
     flat = torch.ones(1 << 20)
     process_group.allreduce(flat, ReduceOp.SUM)
     assert flat[0].item() == SIZE

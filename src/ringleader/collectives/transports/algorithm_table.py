@@ -47,11 +47,13 @@ class ReducedSizes:
     """Of gradients, and other memory that travels from where it lies."""
     ordinary: set[int] = field(default_factory=set)
     """Of any other arrays."""
+    slices: int = 1
+    """Between hosts the slices of which an array has one for each local rank."""
 
     def note(self, sizes: set[int], nbytes: int) -> None:
         """Add a size to one of the two sets, unless it is too short or the set is full."""
-        if nbytes >= LEAST_BYTES and len(sizes) < MOST_SIZES:
-            sizes.add(nbytes)
+        if nbytes // self.slices >= LEAST_BYTES and len(sizes) < MOST_SIZES:
+            sizes.add(nbytes // self.slices)
 
 
 @dataclass(frozen=True, kw_only=True)

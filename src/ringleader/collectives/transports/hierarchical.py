@@ -10,55 +10,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from ringleader.collectives.digest_barrier import SharedFlags
-from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
+from ringleader.collectives.kernels import ITEMSIZE, Array
 from ringleader.collectives.operations import ReduceOp, Work
 from ringleader.collectives.shared_memory import Segment
 from ringleader.collectives.timeline.observer import CROSS_ALLREDUCE, WINDOW_REDUCE
-from ringleader.collectives.transports.algorithm_table import HierarchicalTable, ReducedSizes
-from ringleader.collectives.transports.plain_mpi import MpiReducer, MpiTransport, plain_op
+from ringleader.collectives.transports.algorithm_table import HierarchicalTable
+from ringleader.collectives.transports.plain_mpi import MpiReducer, plain_op
 from ringleader.collectives.transports.regions import Region, SharedRegion, SlicedRegion
-from ringleader.collectives.transports.registered_memory import RegisteredMemory
-from ringleader.collectives.transports.staging_buffers import LONG_BUFFER_BYTES, StagingBuffers
+from ringleader.collectives.transports.shared_memory_transport import SharedMemory, SharedMemoryTransport
+from ringleader.collectives.transports.staging_buffers import LONG_BUFFER_BYTES
 
 LONG_ARRAY_BYTES = 32 << 20
 """Registered memory in which long arrays travel: for each element type that is used, per rank."""
 
 
-class HierarchicalTransport:
+class HierarchicalTransport(SharedMemoryTransport):
     """The transport of hosts that have equally many ranks."""
 
     name = "hosts"
 
-    def __init__(
-        self,
-        *,
-        kernels: Kernels,
-        flags: SharedFlags,
-        staging: Segment,
-        registered: RegisteredMemory,
-        plain: MpiTransport,
-        cross: MpiReducer,
-    ) -> None:
-        """Take the host's memory: ``staging`` of `STAGING_BYTES` per rank; ``plain`` carries the rest.
-
-        ``cross`` reduces an array with the peers on other hosts.
-        """
-        self._kernels = kernels
-        self._flags = flags
-        self._plain = plain
+    def __init__(self, shared: SharedMemory, cross: MpiReducer) -> None:
+        """``cross`` reduces an array with the peers on other hosts."""
+        super().__init__(shared, between=self._between, slices=shared.registered.local_size)
         self._cross = cross
-        self._staging = StagingBuffers(
-            kernels=kernels, flags=flags, segment=staging, me=registered.me, between=self._between
-        )
-        self.registered = registered
-        """See `Registering`."""
         self.tell: Callable[[str], None] | None = None
         """See `Phased`."""
         self.table = HierarchicalTable()
         """Which messages are long and the pieces that they travel in; equal on all ranks."""
-        self.used = ReducedSizes()
-        """What was reduced so far."""
         self._long_arrays: dict[str, Region] = {}
 
     def adopt(self, numbers: Sequence[int]) -> None:
@@ -90,12 +68,11 @@ class HierarchicalTransport:
         if not nbytes:
             self._plain.execute(work, staged=False)
             return
-        used, ranks = self.used, self.registered.local_size
-        long = nbytes > LONG_BUFFER_BYTES
+        used, long = self.used, nbytes > LONG_BUFFER_BYTES
         if long:
-            used.note(used.registered, min(nbytes, LONG_ARRAY_BYTES) // ranks)
+            used.note(used.registered, min(nbytes, LONG_ARRAY_BYTES))
         else:
-            used.note(used.ordinary, nbytes // ranks)
+            used.note(used.ordinary, nbytes)
         op, factor = plain_op(signature.op, signature.postscale, self._plain.mpi_calls.size)
         source = kernels.flat(work.array)
         target = source if work.out is work.array else kernels.flat(work.out)
@@ -138,23 +115,7 @@ class HierarchicalTransport:
 
     # registered memory
 
-    def register(self, count: int, dtype: str) -> Region:
-        """Make shared memory for ``count`` elements; plain memory where a host has no room for it."""
-        segment = self.registered.allocate(max(count * ITEMSIZE[dtype], 64))
-        if segment is None:
-            return self._plain.register(count, dtype)
-        return self._region(segment, dtype, 0, count)
-
-    def cut(self, region: Region, start: int, count: int) -> Region:
-        """Return a part of registered memory, to be exchanged for itself."""
-        if not isinstance(region, SharedRegion):
-            return self._plain.cut(region, start, count)
-        self.used.note(self.used.registered, count * ITEMSIZE[region.dtype] // self.registered.local_size)
-        return self._region(region.segment, region.dtype, start, count)
-
-    def _region(self, segment: Segment, dtype: str, begin: int, count: int) -> Region:
-        """Describe the elements from ``begin`` on of everybody's memory."""
-        parts = self.registered.parts(segment, begin * ITEMSIZE[dtype], dtype, count)
+    def _region(self, segment: Segment, dtype: str, count: int, parts: Sequence[Array]) -> Region:
         chunks = self.registered.cut(parts, dtype, count)
         mine = parts[self.registered.me]
         return SlicedRegion(dtype=dtype, count=count, mine=mine, segment=segment, chunks=chunks)
@@ -188,7 +149,6 @@ class HierarchicalTransport:
             tell(phase)
 
     def close(self, *, together: bool) -> None:
-        """Drop all views. The segments belong to the group, which frees them with its peers."""
-        self._staging.close()
+        """See `SharedMemoryTransport`."""
+        super().close(together=together)
         self._long_arrays.clear()
-        self.registered.close()

@@ -8,23 +8,20 @@ from ringleader.collectives.kernels import Kernels
 from ringleader.collectives.operations import ReduceOp, Work
 from ringleader.collectives.transports.alltoall import splits_of
 from ringleader.collectives.transports.reduce_scatter import row_counts
-from ringleader.collectives.transports.regions import Region, part_of, private_region
+from ringleader.collectives.transports.regions import Region
+from ringleader.collectives.transports.transport import PrivateMemoryTransport
 
 
-class LoopbackTransport:
+class LoopbackTransport(PrivateMemoryTransport):
     """One rank: every result is this rank's own data."""
 
     name = "loopback"
 
-    def __init__(self, kernels: Kernels) -> None:
-        """Take the framework's arithmetic."""
+    def __init__(self, kernels: Kernels, size: int = 1, rank: int = 0) -> None:
+        """Take the framework's arithmetic, the number of ranks, and which of them this is."""
         self._kernels = kernels
-        self._size = 1
-        self._rank = 0
-
-    def stage(self, work: Work) -> bool:
-        """There is nobody to lay data out for."""
-        return False
+        self._size = size
+        self._rank = rank
 
     def execute(self, work: Work, *, staged: bool) -> None:
         """Copy input to output, and scale it as a reduction over one rank would."""
@@ -57,19 +54,8 @@ class LoopbackTransport:
             for at in range(0, count * times, count):
                 kernels.copy(kernels.part(out, at, at + count), source)
 
-    def register(self, count: int, dtype: str) -> Region:
-        """Make plain memory."""
-        return private_region(self._kernels, count, dtype)
-
-    def cut(self, region: Region, start: int, count: int) -> Region:
-        """Return a part of the memory."""
-        return part_of(self._kernels, region, start, count)
-
     def exchange(self, region: Region, op: ReduceOp, factor: float) -> None:
         """Do nothing: the sum and the average over one rank are what is there."""
-
-    def close(self, *, together: bool) -> None:
-        """Hold nothing."""
 
 
 class UncoupledTransport(LoopbackTransport):
@@ -81,9 +67,3 @@ class UncoupledTransport(LoopbackTransport):
     """
 
     name = "uncoupled"
-
-    def __init__(self, kernels: Kernels, size: int, rank: int) -> None:
-        """Take the number of ranks, and which of them this is: it stands in for all with its own data."""
-        super().__init__(kernels)
-        self._size = size
-        self._rank = rank

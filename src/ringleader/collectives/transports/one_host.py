@@ -12,21 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ringleader.collectives.digest_barrier import SharedFlags
-from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
+from ringleader.collectives.kernels import ITEMSIZE, Array
 from ringleader.collectives.operations import ReduceOp, Signature, Work
 from ringleader.collectives.shared_memory import Segment
-from ringleader.collectives.transports.algorithm_table import (
-    MEASURED_BYTES,
-    Algorithm,
-    OneHostTable,
-    ReducedSizes,
-)
+from ringleader.collectives.transports.algorithm_table import MEASURED_BYTES, Algorithm, OneHostTable
 from ringleader.collectives.transports.algorithm_timing import measure
-from ringleader.collectives.transports.plain_mpi import MpiTransport, plain_op
-from ringleader.collectives.transports.regions import InPlaceRegion, MpiRegion, Region, SharedRegion
-from ringleader.collectives.transports.registered_memory import RegisteredMemory
-from ringleader.collectives.transports.staging_buffers import StagingBuffers
+from ringleader.collectives.transports.plain_mpi import plain_op
+from ringleader.collectives.transports.regions import InPlaceRegion, MpiRegion, Region
+from ringleader.collectives.transports.shared_memory_transport import SharedMemory, SharedMemoryTransport
 
 CHUNK_BYTES = 256 << 10
 """Piece of registered memory: small enough that the write-back finds it in the cache."""
@@ -52,35 +45,18 @@ class _Plan(NamedTuple):
     """Does it in one call of MPI, where that is its algorithm."""
 
 
-class OneHostTransport:
+class OneHostTransport(SharedMemoryTransport):
     """The transport of the ranks of one host."""
 
     name = "window"
 
-    def __init__(
-        self,
-        *,
-        kernels: Kernels,
-        flags: SharedFlags,
-        staging: Segment,
-        registered: RegisteredMemory,
-        plain: MpiTransport,
-    ) -> None:
-        """Take the host's memory: ``staging`` of `STAGING_BYTES` per rank; ``plain`` carries the rest."""
-        self._kernels = kernels
-        self._flags = flags
-        self._plain = plain
-        self._staging = StagingBuffers(
-            kernels=kernels, flags=flags, segment=staging, me=registered.me, between=None
-        )
-        self.registered = registered
-        """See `Registering`."""
+    def __init__(self, shared: SharedMemory) -> None:
+        """Begin with what is usually best; `register` or some small operations have it measured."""
+        super().__init__(shared)
         self.table = OneHostTable()
         """Which algorithm an array takes; equal on all ranks."""
-        self.used = ReducedSizes()
-        """What was reduced so far."""
         # Ranks that share processors must not wait inside MPI.
-        self._unmeasured = not plain.mpi_calls.polling
+        self._unmeasured = not self._plain.mpi_calls.polling
         self._small = 0
         self._plans: dict[int, _Plan] = {}
 
@@ -190,25 +166,12 @@ class OneHostTransport:
     # registered memory
 
     def register(self, count: int, dtype: str) -> Region:
-        """Make shared memory for ``count`` elements; plain memory where the host has no room for it."""
-        nbytes = max(count * ITEMSIZE[dtype], 64)
-        if self._unmeasured and nbytes <= MEASURED_BYTES[-1]:
+        """Make shared memory; the first that is small has the algorithms measured before."""
+        if self._unmeasured and count * ITEMSIZE[dtype] <= MEASURED_BYTES[-1]:
             self._measure()
-        segment = self.registered.allocate(nbytes)
-        if segment is None:
-            return self._plain.register(count, dtype)
-        return self._region(segment, dtype, 0, count)
+        return super().register(count, dtype)
 
-    def cut(self, region: Region, start: int, count: int) -> Region:
-        """Return a part of registered memory, to be exchanged for itself."""
-        if not isinstance(region, SharedRegion):
-            return self._plain.cut(region, start, count)
-        self.used.note(self.used.registered, count * ITEMSIZE[region.dtype])
-        return self._region(region.segment, region.dtype, start, count)
-
-    def _region(self, segment: Segment, dtype: str, begin: int, count: int) -> Region:
-        """Describe the elements from ``begin`` on of everybody's memory."""
-        parts = self.registered.parts(segment, begin * ITEMSIZE[dtype], dtype, count)
+    def _region(self, segment: Segment, dtype: str, count: int, parts: Sequence[Array]) -> Region:
         mine = parts[self.registered.me]
         if count and self.table.registered(count * ITEMSIZE[dtype]) is Algorithm.MPI:
             by_mpi = self._plain.reducer.prepared(mine, dtype)
@@ -247,7 +210,6 @@ class OneHostTransport:
         self._plans.clear()
 
     def close(self, *, together: bool) -> None:
-        """Drop all views. The segments belong to the group, which frees them with its peers."""
-        self._staging.close()
-        self.registered.close()
+        """See `SharedMemoryTransport`."""
+        super().close(together=together)
         self._plans.clear()

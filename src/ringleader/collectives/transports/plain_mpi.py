@@ -21,7 +21,8 @@ from ringleader.collectives.transports.adasum import Adasum
 from ringleader.collectives.transports.algorithm_table import AlgorithmTable, HierarchicalTable, ReducedSizes
 from ringleader.collectives.transports.alltoall import alltoall
 from ringleader.collectives.transports.reduce_scatter import ReduceScatter, reducescatter
-from ringleader.collectives.transports.regions import Region, part_of, private_region
+from ringleader.collectives.transports.regions import Region
+from ringleader.collectives.transports.transport import PrivateMemoryTransport
 
 PIECE_BYTES = 4 << 20
 """A pairwise exchange goes in pieces of this size, of which some are under way at once."""
@@ -49,10 +50,13 @@ class MpiReducer:
     def __init__(self, mpi_calls: MpiCalls, kernels: Kernels, *, between_hosts: bool) -> None:
         """Use these calls; long arrays ``between_hosts`` go pairwise."""
         self._mpi_calls = mpi_calls
-        self._mpi = mpi_calls.mpi
-        self._comm = mpi_calls.comm
         self._kernels = kernels
         self._between_hosts = between_hosts
+        mpi = mpi_calls.mpi
+        self._types = {dtype: getattr(mpi, name) for dtype, name in _MPI_TYPES.items()}
+        operations = {op: getattr(mpi, name) for op, name in _OPS.items()}
+        of_bools = {op: getattr(mpi, name) for op, name in _BOOL_OPS.items()}
+        self._operations = {**dict.fromkeys(_MPI_TYPES, operations), "bool": of_bools}
         self.table = HierarchicalTable(piece_bytes=PIECE_BYTES)
         """Which arrays between hosts are long, and the pieces that they go in; equal on all ranks."""
         self.reduce_scatter = ReduceScatter(mpi_calls, kernels)
@@ -60,12 +64,12 @@ class MpiReducer:
     def reduce(self, flat: Array, dtype: str, op: ReduceOp) -> None:
         """Reduce the 1-D array over the ranks of the communicator; all of them are known to be here."""
         count = self._kernels.count(flat)
-        if self._comm.size == 1 or count == 0:
+        if self._mpi_calls.size == 1 or count == 0:
             return
         if self._in_one_call(count, dtype):
             step = max(1, self._mpi_calls.most_bytes // ITEMSIZE[dtype])
             for piece in self._cut(flat, count, step):
-                self._native(piece, dtype, op)
+                self._mpi_calls.reduce_in_place(*self._message(piece, dtype, op))
         else:
             step = self.table.piece_bytes // ITEMSIZE[dtype]
             for _ in self.reduce_stream(self._cut(flat, count, step), dtype, op):
@@ -99,7 +103,7 @@ class MpiReducer:
 
     def _steps(self, flat: Array, dtype: str, op: ReduceOp) -> Iterator[list[Any]]:
         count = self._kernels.count(flat)
-        if self._comm.size == 1 or count == 0:
+        if self._mpi_calls.size == 1 or count == 0:
             return
         if self._in_one_call(count, dtype):
             yield self._mpi_calls.begin_reduce(*self._message(flat, dtype, op))
@@ -114,16 +118,11 @@ class MpiReducer:
         for start in range(0, count, step):
             yield flat if count <= step else self._kernels.part(flat, start, min(count, start + step))
 
-    def _native(self, flat: Array, dtype: str, op: ReduceOp) -> None:
-        self._mpi_calls.reduce_in_place(*self._message(flat, dtype, op))
-
     def _message(self, flat: Array, dtype: str, op: ReduceOp) -> tuple[list[Any], Any]:
         """Return an array as MPI takes it, and the operation."""
-        mpi, kernels = self._mpi, self._kernels
-        count = kernels.count(flat)
-        memory = mpi.buffer.fromaddress(kernels.address(flat), count * ITEMSIZE[dtype])
-        operation = getattr(mpi, (_BOOL_OPS if dtype == "bool" else _OPS)[op])
-        return [memory, count, getattr(mpi, _MPI_TYPES[dtype])], operation
+        kernels, count = self._kernels, self._kernels.count(flat)
+        memory = self._mpi_calls.mpi.buffer.fromaddress(kernels.address(flat), count * ITEMSIZE[dtype])
+        return [memory, count, self._types[dtype]], self._operations[dtype][op]
 
     def one_call(self, dtype: str, count: int, op: ReduceOp) -> Callable[[Array, Array], None] | None:
         """Return one MPI call from an array of this type and length into another, which may be the same.
@@ -133,10 +132,9 @@ class MpiReducer:
         nbytes = count * ITEMSIZE[dtype]
         if self._mpi_calls.polling or dtype not in _MPI_TYPES or nbytes > self._mpi_calls.most_bytes:
             return None
-        memory, address = self._mpi.buffer.fromaddress, self._kernels.address
-        kind = getattr(self._mpi, _MPI_TYPES[dtype])
-        operation = getattr(self._mpi, (_BOOL_OPS if dtype == "bool" else _OPS)[op])
-        allreduce, in_place = self._comm.Allreduce, self._mpi.IN_PLACE
+        memory, address = self._mpi_calls.mpi.buffer.fromaddress, self._kernels.address
+        kind, operation = self._types[dtype], self._operations[dtype][op]
+        allreduce, in_place = self._mpi_calls.comm.Allreduce, self._mpi_calls.mpi.IN_PLACE
 
         def reduce(source: Array, target: Array) -> None:
             result = [memory(address(target), nbytes), count, kind]
@@ -151,31 +149,26 @@ class MpiReducer:
         """Return one MPI call that reduces this memory and scales it, None where there is no such call."""
         if self._mpi_calls.polling or dtype not in _MPI_TYPES:
             return None
-        mpi, kernels = self._mpi, self._kernels
-        count = kernels.count(flat)
-        memory = mpi.buffer.fromaddress(kernels.address(flat), count * ITEMSIZE[dtype])
-        message = [memory, count, getattr(mpi, _MPI_TYPES[dtype])]
-        names = _BOOL_OPS if dtype == "bool" else _OPS
-        operations = {op: getattr(mpi, name) for op, name in names.items()}
-        allreduce, in_place = self._comm.Allreduce, mpi.IN_PLACE
+        message, _sum = self._message(flat, dtype, ReduceOp.SUM)
+        operations, scale = self._operations[dtype], self._kernels.scale
+        allreduce, in_place = self._mpi_calls.comm.Allreduce, self._mpi_calls.mpi.IN_PLACE
 
         def reduce(op: ReduceOp, factor: float) -> None:
             allreduce(in_place, message, op=operations[op])
             if factor != 1.0:
-                kernels.scale(flat, factor)
+                scale(flat, factor)
 
         return reduce
 
 
-class MpiTransport:
+class MpiTransport(PrivateMemoryTransport):
     """Carries everything with MPI calls over the whole group."""
 
     name = "mpi"
 
     def __init__(self, mpi_calls: MpiCalls, kernels: Kernels, *, between_hosts: bool) -> None:
         """Use these calls; long arrays ``between_hosts`` go pairwise."""
-        self.mpi_calls = self._mpi_calls = mpi_calls
-        self._mpi = mpi_calls.mpi
+        self.mpi_calls = mpi_calls
         self._kernels = kernels
         self._between_hosts = between_hosts
         self.reducer = MpiReducer(mpi_calls, kernels, between_hosts=between_hosts)
@@ -196,10 +189,6 @@ class MpiTransport:
             self.used.note(self.used.registered, self._kernels.count(flat) * ITEMSIZE[dtype])
         self.reducer.reduce(flat, dtype, op)
 
-    def stage(self, work: Work) -> bool:
-        """MPI takes the data when the ranks have met."""
-        return False
-
     def execute(self, work: Work, *, staged: bool) -> None:
         """Carry out the work."""
         kind = work.signature.kind
@@ -210,7 +199,7 @@ class MpiTransport:
         elif kind == "broadcast":
             self._broadcast(work)
         elif kind == "alltoall":
-            alltoall(self._mpi_calls, self._kernels, work)
+            alltoall(self.mpi_calls, self._kernels, work)
         elif kind == "reducescatter":
             reducescatter(self.reducer.reduce_scatter, self._kernels, work)
 
@@ -221,52 +210,41 @@ class MpiTransport:
         flat = kernels.flat(work.out)
         if signature.prescale != 1.0:
             kernels.scale(flat, signature.prescale)
-        op, factor = plain_op(signature.op, signature.postscale, self._mpi_calls.size)
+        op, factor = plain_op(signature.op, signature.postscale, self.mpi_calls.size)
         if op is ReduceOp.ADASUM:
-            Adasum(self._mpi_calls, kernels).reduce(flat, signature.dtype)
+            Adasum(self.mpi_calls, kernels).reduce(flat, signature.dtype)
         else:
             self._reduce(flat, signature.dtype, op)
         if factor != 1.0:
             kernels.scale(flat, factor)
 
     def _allgather(self, work: Work) -> None:
-        signature, kernels, buffer = work.signature, self._kernels, self._mpi.buffer
-        rows = self._mpi_calls.integers(kernels.length(work.array))
+        signature, kernels, buffer = work.signature, self._kernels, self.mpi_calls.mpi.buffer
+        rows = self.mpi_calls.integers(kernels.length(work.array))
         work.received = tuple(rows)
         work.out = kernels.empty((sum(rows), *signature.shape), signature.dtype)
         row_bytes = math.prod(signature.shape) * ITEMSIZE[signature.dtype]
         counts = [length * row_bytes for length in rows]
-        total, mine = sum(counts), counts[self._mpi_calls.rank]
+        total, mine = sum(counts), counts[self.mpi_calls.rank]
         if total:
             out = buffer.fromaddress(kernels.address(work.out), total)
             own = buffer.fromaddress(kernels.address(work.array), mine) if mine else bytearray(0)
             starts = [0, *itertools.accumulate(counts)][:-1]
-            self._mpi_calls.gather_bytes(own, out, counts, starts)
+            self.mpi_calls.gather_bytes(own, out, counts, starts)
 
     def _broadcast(self, work: Work) -> None:
         signature, kernels = work.signature, self._kernels
-        if work.out is not work.array and self._mpi_calls.rank == signature.root:
+        if work.out is not work.array and self.mpi_calls.rank == signature.root:
             kernels.copy(work.out, work.array)
         nbytes = kernels.count(work.out) * ITEMSIZE[signature.dtype]
-        memory = self._mpi.buffer.fromaddress(kernels.address(work.out), nbytes)
-        self._mpi_calls.broadcast_bytes(memory, nbytes, signature.root)
-
-    def register(self, count: int, dtype: str) -> Region:
-        """Make memory of this rank's own."""
-        return private_region(self._kernels, count, dtype)
-
-    def cut(self, region: Region, start: int, count: int) -> Region:
-        """Return a part of the memory."""
-        return part_of(self._kernels, region, start, count)
+        memory = self.mpi_calls.mpi.buffer.fromaddress(kernels.address(work.out), nbytes)
+        self.mpi_calls.broadcast_bytes(memory, nbytes, signature.root)
 
     def exchange(self, region: Region, op: ReduceOp, factor: float) -> None:
         """Reduce the region in place."""
         self._reduce(region.mine, region.dtype, op)
         if factor != 1.0:
             self._kernels.scale(region.mine, factor)
-
-    def close(self, *, together: bool) -> None:
-        """Hold nothing but a communicator that belongs to the group."""
 
 
 def plain_op(op: ReduceOp, postscale: float, size: int) -> tuple[ReduceOp, float]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ringleader.collectives.kernels import Array, Kernels
+from ringleader.collectives.kernels import Array
 from ringleader.collectives.operations import ReduceOp
 from ringleader.collectives.shared_memory import Segment
 
@@ -55,14 +55,3 @@ class SlicedRegion(SharedRegion):
 
     chunks: Sequence[Sequence[Array]]
     """The slice, cut into pieces: per piece one view into every local rank's memory."""
-
-
-def private_region(kernels: Kernels, count: int, dtype: str) -> Region:
-    """Make memory of this rank's own."""
-    return Region(dtype=dtype, count=count, mine=kernels.empty((count,), dtype))
-
-
-def part_of(kernels: Kernels, region: Region, start: int, count: int) -> Region:
-    """Return a part of a rank's own memory; nothing is allocated or copied."""
-    mine = kernels.part(region.mine, start, start + count)
-    return Region(dtype=region.dtype, count=count, mine=mine, device=region.device)

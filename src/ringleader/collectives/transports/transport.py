@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
+from ringleader.collectives.kernels import Kernels
 from ringleader.collectives.operations import ReduceOp, Work
 from ringleader.collectives.transports.algorithm_table import AlgorithmTable, ReducedSizes
 from ringleader.collectives.transports.regions import Region
@@ -71,3 +73,24 @@ class Tunable(Protocol):
 
     def adopt(self, numbers: Sequence[int]) -> None:
         """Go by another table, given as `AlgorithmTable.as_list`. All ranks do so after the same work."""
+
+
+class PrivateMemoryTransport:
+    """What all transports have in common whose registered memory is this rank's own."""
+
+    _kernels: Kernels
+
+    def stage(self, work: Work) -> bool:
+        """Lay nothing out: the data is taken when the ranks have met."""
+        return False
+
+    def register(self, count: int, dtype: str) -> Region:
+        """Make memory of this rank's own."""
+        return Region(dtype=dtype, count=count, mine=self._kernels.empty((count,), dtype))
+
+    def cut(self, region: Region, start: int, count: int) -> Region:
+        """Return a part of the memory; nothing is allocated or copied."""
+        return replace(region, count=count, mine=self._kernels.part(region.mine, start, start + count))
+
+    def close(self, *, together: bool) -> None:
+        """Hold nothing: what a transport uses belongs to whoever made it."""

@@ -10,57 +10,46 @@ On a GPU nothing here waits for the device: calls are put on the current stream,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 
-from ringleader.collectives.exceptions import HorovodInternalError
+from ringleader.collectives.framework_adapter import TransportContext
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.operations import ReduceOp, Work
 from ringleader.collectives.transports.alltoall import splits_of
 from ringleader.collectives.transports.plain_mpi import plain_op
 from ringleader.collectives.transports.reduce_scatter import row_counts
 from ringleader.collectives.transports.regions import Region
-from ringleader.collectives.transports.transport import Transport
-from ringleader.torch.c10d.process_group import NATIVE, ProcessGroup
-from ringleader.torch.kernels import DTYPES, TorchKernels
-
-TORCH_TYPES = {name: dtype for dtype, name in DTYPES.items()}
+from ringleader.collectives.transports.transport import PrivateMemoryTransport, Transport
+from ringleader.torch.c10d.process_group import NATIVE, ProcessGroup, open_process_group
+from ringleader.torch.kernels import TorchKernels
 
 
-class DeviceKernels(TorchKernels):
-    """PyTorch's kernels for tensors on one device."""
-
-    def __init__(self, device: torch.device) -> None:
-        """Take the device on which new tensors are made."""
-        self.device = device
-
-    def empty(self, shape: Sequence[int], dtype: str) -> torch.Tensor:
-        """Return a new tensor of undefined content on the device."""
-        return torch.empty(tuple(shape), dtype=TORCH_TYPES[dtype], device=self.device)
-
-
-class DistributedTransport:
+class DistributedTransport(PrivateMemoryTransport):
     """Carries tensors on one device with a `ProcessGroup`, which is opened by the first operation."""
 
     name = "distributed"
+    _kernels: TorchKernels
 
     def __init__(
         self,
+        backend: str,
+        context: TransportContext,
         mpi_calls: MpiCalls,
-        kernels: DeviceKernels,
+        kernels: TorchKernels,
         *,
-        open_group: Callable[[], ProcessGroup],
-        adasum: Transport | None,
+        adasum: Transport,
     ) -> None:
-        """Use ``open_group``, which is collective, when the first operation is there.
+        """Open a group of ``backend``, which is collective, when the first operation is there.
 
         ``mpi_calls`` carries row counts, which are the host's business. ``adasum`` carries out reductions
         with Adasum, which no backend has.
         """
+        self._backend = backend
+        self._context = context
         self._mpi_calls = mpi_calls
         self._kernels = kernels
-        self._open_group = open_group
         self._adasum = adasum
         self._opened: ProcessGroup | None = None
         self._kinds = {
@@ -75,17 +64,20 @@ class DistributedTransport:
     def open(self) -> None:
         """Connect the ranks now. Collective; raises `HorovodInternalError` on every rank."""
         if self._opened is None:
-            self._opened = self._open_group()
+            self._opened = open_process_group(
+                self._backend,
+                self._mpi_calls,
+                self._context.peer_wait,
+                one_host=self._context.ranks.hosts == 1,
+                timeout=self._context.deadline_seconds,
+                device=self._kernels.device,
+            )
 
     @property
     def _group(self) -> ProcessGroup:
         self.open()
         assert self._opened is not None
         return self._opened
-
-    def stage(self, work: Work) -> bool:
-        """The backend takes the data when the ranks have met."""
-        return False
 
     def execute(self, work: Work, *, staged: bool) -> None:
         """Carry out the work."""
@@ -98,8 +90,6 @@ class DistributedTransport:
     def _allreduce(self, work: Work) -> None:
         signature, kernels = work.signature, self._kernels
         if signature.op is ReduceOp.ADASUM:
-            if self._adasum is None:
-                raise HorovodInternalError(f"Adasum is not defined for tensors on {kernels.device}")
             self._adasum.execute(work, staged=False)
             return
         if work.out is not work.array:
@@ -165,16 +155,6 @@ class DistributedTransport:
         self.exchange(work.array, work.signature.op, work.signature.postscale)
 
     # gradients
-
-    def register(self, count: int, dtype: str) -> Region:
-        """Make memory of this rank's own on the device."""
-        memory = self._kernels.empty((count,), dtype)
-        return Region(dtype=dtype, count=count, mine=memory)
-
-    def cut(self, region: Region, start: int, count: int) -> Region:
-        """Return a part of the memory."""
-        mine = self._kernels.part(region.mine, start, start + count)
-        return Region(dtype=region.dtype, count=count, mine=mine)
 
     def exchange(self, region: Region, op: ReduceOp, factor: float) -> None:
         """Reduce the region in place."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from ringleader.collectives.exceptions import HorovodInternalError
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.operations import ReduceOp
 from ringleader.collectives.peer_wait import PeerWait
-from ringleader.torch.c10d.rendezvous import agree, call_in_thread, rendezvous
+from ringleader.torch.c10d.rendezvous import Rendezvous, agree, call_in_thread, rendezvous
 
 NATIVE = frozenset(
     {
@@ -137,64 +138,57 @@ def as_bytes(flat: torch.Tensor) -> torch.Tensor:
     return flat.view(torch.uint8)
 
 
-def open_gloo(mpi_calls: MpiCalls, peer_wait: PeerWait, *, one_host: bool, timeout: float) -> ProcessGroup:
-    """Make a group for tensors on the CPU. Collective; raises `HorovodInternalError` on every rank.
-
-    ``timeout`` in seconds bounds an operation inside Gloo.
-    """
-    agree(mpi_calls, missing("gloo"))
-    rendezvous_point = rendezvous(mpi_calls, peer_wait, one_host=one_host)
-
-    def connect() -> Any:
-        from torch.distributed import ProcessGroupGloo
-
-        group: Any = ProcessGroupGloo
-        options = group._Options()
-        # Gloo's own choice is the address of the host's name, which other hosts may not reach.
-        options._devices = [group.create_device(hostname=rendezvous_point.own_address)]
-        options._timeout = timedelta(seconds=timeout)
-        options._threads = 2
-        return group(rendezvous_point.store, mpi_calls.rank, mpi_calls.size, options)
-
-    return _connected("gloo", mpi_calls, peer_wait, rendezvous_point.store, connect)
-
-
-def open_nccl(
-    mpi_calls: MpiCalls, peer_wait: PeerWait, *, one_host: bool, timeout: float, device: torch.device
+def open_process_group(
+    backend: str,
+    mpi_calls: MpiCalls,
+    peer_wait: PeerWait,
+    *,
+    one_host: bool,
+    timeout: float,
+    device: torch.device,
 ) -> ProcessGroup:
-    """Make a group for tensors on this rank's GPU. Collective; raises `HorovodInternalError` on every rank.
+    """Make a group for this rank's tensors on ``device``. Collective; `HorovodInternalError` on every rank.
 
-    ``timeout`` in seconds bounds an operation on the GPU; PyTorch ends the process when it has passed.
+    ``timeout`` in seconds bounds an operation inside the backend; where it has passed in NCCL, PyTorch ends
+    the process.
     """
-    agree(mpi_calls, missing("nccl"))
-    rendezvous_point = rendezvous(mpi_calls, peer_wait, one_host=one_host)
-
-    def connect() -> Any:
-        from torch.distributed import ProcessGroupNCCL
-
-        options = ProcessGroupNCCL.Options()
-        options._timeout = timedelta(seconds=timeout)
-        torch.cuda.set_device(device)  # of this thread: NCCL's set-up looks at the current one
-        raw = ProcessGroupNCCL(rendezvous_point.store, mpi_calls.rank, mpi_calls.size, options)
-        # The communicator is made now, while a failure can still be answered by all ranks together.
-        raw.eager_connect_single_device(device)
-        return raw
-
-    return _connected("nccl", mpi_calls, peer_wait, rendezvous_point.store, connect)
-
-
-def _connected(
-    backend: str, mpi_calls: MpiCalls, peer_wait: PeerWait, store: Any, connect: Any
-) -> ProcessGroup:
+    agree(mpi_calls, missing(backend))
+    meeting = rendezvous(mpi_calls, peer_wait, one_host=one_host)
+    limit = timedelta(seconds=timeout)
+    connect = partial(_nccl, device=device) if backend == "nccl" else _gloo
     raw, problem = None, ""
     try:
-        raw = call_in_thread(peer_wait, connect)
+        raw = call_in_thread(peer_wait, lambda: connect(meeting, mpi_calls.rank, mpi_calls.size, limit))
     except HorovodInternalError:
         raise
     except (RuntimeError, TypeError, AttributeError) as error:
         problem = f"{backend} could not connect: {error}"
     agree(mpi_calls, problem)
-    return ProcessGroup(backend, raw, store, peer_wait)
+    return ProcessGroup(backend, raw, meeting.store, peer_wait)
+
+
+def _gloo(meeting: Rendezvous, rank: int, size: int, timeout: timedelta) -> Any:
+    from torch.distributed import ProcessGroupGloo
+
+    group: Any = ProcessGroupGloo
+    options = group._Options()
+    # Gloo's own choice is the address of the host's name, which other hosts may not reach.
+    options._devices = [group.create_device(hostname=meeting.own_address)]
+    options._timeout = timeout
+    options._threads = 2
+    return group(meeting.store, rank, size, options)
+
+
+def _nccl(meeting: Rendezvous, rank: int, size: int, timeout: timedelta, *, device: torch.device) -> Any:
+    from torch.distributed import ProcessGroupNCCL
+
+    options = ProcessGroupNCCL.Options()
+    options._timeout = timeout
+    torch.cuda.set_device(device)  # of this thread: NCCL's set-up looks at the current one
+    raw = ProcessGroupNCCL(meeting.store, rank, size, options)
+    # The communicator is made now, while a failure can still be answered by all ranks together.
+    raw.eager_connect_single_device(device)
+    return raw
 
 
 def _nobody_known() -> None:

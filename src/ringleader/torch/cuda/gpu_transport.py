@@ -19,12 +19,11 @@ from ringleader.collectives.operations import Work
 from ringleader.collectives.transports.loopback import LoopbackTransport, UncoupledTransport
 from ringleader.collectives.transports.regions import Region
 from ringleader.collectives.transports.transport import Transport
-from ringleader.torch.c10d.distributed_transport import DeviceKernels, DistributedTransport
-from ringleader.torch.c10d.process_group import missing, open_nccl
+from ringleader.torch.c10d.distributed_transport import DistributedTransport
+from ringleader.torch.c10d.process_group import missing
 from ringleader.torch.cuda.cuda_streams import CudaStreams, tensors_of
 from ringleader.torch.cuda.staged_transport import StagedTransport
-
-CPU = torch.device("cpu")
+from ringleader.torch.kernels import CPU, TorchKernels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +103,7 @@ class GpuTransport:
 
     def register(self, count: int, dtype: str, place: str) -> Region:
         """Make memory on the GPU; it is PyTorch's plain memory."""
-        memory = DeviceKernels(torch.device(place)).empty((count,), dtype)
+        memory = TorchKernels(torch.device(place)).empty((count,), dtype)
         return Region(dtype=dtype, count=count, mine=memory, device=place)
 
     def cut(self, region: Region, start: int, count: int) -> Region:
@@ -130,12 +129,12 @@ class GpuTransport:
         staged = self._other_gpus.get(device)
         if staged is None:
             staged = self._other_gpus[device] = StagedTransport(
-                self._transport, DeviceKernels(device), self._context.peer_wait, inner_device=self._device
+                self._transport, TorchKernels(device), self._context.peer_wait, inner_device=self._device
             )
         return staged
 
     def _choose_transport(self, device: torch.device) -> Transport:
-        context, kernels = self._context, DeviceKernels(device)
+        context, kernels = self._context, TorchKernels(device)
         if context.host.name == "uncoupled":
             return UncoupledTransport(kernels, context.ranks.size, context.ranks.rank)
         if context.mpi_calls is None or context.ranks.size == 1:
@@ -145,7 +144,7 @@ class GpuTransport:
         obstacle = obstacle_to_nccl(facts_of_ranks)
         staged = StagedTransport(context.host, kernels, context.peer_wait, inner_device=CPU)
         if not obstacle:
-            nccl = self._nccl(kernels, staged)
+            nccl = DistributedTransport("nccl", context, context.mpi_calls, kernels, adasum=staged)
             try:
                 nccl.open()
                 return nccl
@@ -157,22 +156,6 @@ class GpuTransport:
                 f"{obstacle}."
             )
         return staged
-
-    def _nccl(self, kernels: DeviceKernels, staged: StagedTransport) -> DistributedTransport:
-        context, mpi_calls = self._context, self._context.mpi_calls
-        assert mpi_calls is not None
-        return DistributedTransport(
-            mpi_calls,
-            kernels,
-            open_group=lambda: open_nccl(
-                mpi_calls,
-                context.peer_wait,
-                one_host=context.ranks.hosts == 1,
-                timeout=context.deadline_seconds,
-                device=kernels.device,
-            ),
-            adasum=staged,
-        )
 
     def _gpu_facts(self, device: torch.device) -> GpuFacts:
         obstacle = missing("nccl")

@@ -15,17 +15,18 @@ import torch
 from ringleader.collectives.operations import ReduceOp, Signature, Work
 from ringleader.collectives.peer_wait import PeerWait
 from ringleader.collectives.transports.regions import Region
-from ringleader.collectives.transports.transport import Transport
-from ringleader.torch.c10d.distributed_transport import DeviceKernels
+from ringleader.collectives.transports.transport import PrivateMemoryTransport, Transport
+from ringleader.torch.kernels import TorchKernels
 
 
-class StagedTransport:
+class StagedTransport(PrivateMemoryTransport):
     """Has ``inner``, which carries tensors of another device, carry tensors of this one."""
 
     name = "staged"
+    _kernels: TorchKernels
 
     def __init__(
-        self, inner: Transport, kernels: DeviceKernels, peer_wait: PeerWait, *, inner_device: torch.device
+        self, inner: Transport, kernels: TorchKernels, peer_wait: PeerWait, *, inner_device: torch.device
     ) -> None:
         """Use ``inner`` on ``inner_device``; ``kernels`` make tensors of the device that is served."""
         self._inner = inner
@@ -33,10 +34,6 @@ class StagedTransport:
         self._peer_wait = peer_wait
         self._device = inner_device
         self._pinned = inner_device.type == "cpu" and kernels.device.type == "cuda"
-
-    def stage(self, work: Work) -> bool:
-        """The data is copied when the ranks have met."""
-        return False
 
     def execute(self, work: Work, *, staged: bool) -> None:
         """Carry out the work."""
@@ -54,16 +51,6 @@ class StagedTransport:
         if work.out is None:
             work.out = self._kernels.empty(tuple(on_host.out.shape), work.signature.dtype)
         work.out.copy_(on_host.out, non_blocking=True)
-
-    def register(self, count: int, dtype: str) -> Region:
-        """Make memory on the device that is served."""
-        memory = self._kernels.empty((count,), dtype)
-        return Region(dtype=dtype, count=count, mine=memory)
-
-    def cut(self, region: Region, start: int, count: int) -> Region:
-        """Return a part of the memory."""
-        mine = self._kernels.part(region.mine, start, start + count)
-        return Region(dtype=region.dtype, count=count, mine=mine)
 
     def exchange(self, region: Region, op: ReduceOp, factor: float) -> None:
         """Reduce the region over all ranks in place.
@@ -96,6 +83,3 @@ class StagedTransport:
         if self._pinned:
             copied: Callable[[], bool] = torch.cuda.current_stream(self._kernels.device).record_event().query
             self._peer_wait.until(copied, lambda: [])
-
-    def close(self, *, together: bool) -> None:
-        """Hold nothing: the inner transport is closed by whoever made it."""
