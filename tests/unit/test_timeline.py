@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringleader.collectives.operations import ReduceOp, Signature, Work, signature_digest
-from ringleader.collectives.timeline.chrome_trace import MOST_TRACKS, ChromeTrace, Stage
-from ringleader.collectives.timeline.observer import Observer, activity_of
+from ringleader.collectives.timeline.chrome_trace import MOST_TRACKS, ChromeTrace
+from ringleader.collectives.timeline.observer import Observer, Stage, activity_of
 from ringleader.collectives.timeline.recording import (
     TimelineOptions,
     Timelines,
@@ -76,9 +76,6 @@ def read(path: Path) -> list[dict[str, Any]]:
 class Engine:
     observer: Observer | None = None
 
-    def set_observer(self, observer: Observer | None) -> None:
-        self.observer = observer
-
 
 def timelines(path: Path, *, rank: int = 0, marks: bool = False) -> tuple[Timelines, Engine]:
     made = Timelines(TimelineOptions(path=str(path), dynamic=True, mark_cycles=marks), rank=rank)
@@ -90,12 +87,11 @@ def timelines(path: Path, *, rank: int = 0, marks: bool = False) -> tuple[Timeli
 def one_operation(observer: Observer | None, name: str | None, serial: int = 0) -> None:
     assert observer is not None
     one = work(name, serial)
-    observer.submitted(one)
-    observer.cycle()
-    observer.negotiating(one)
-    observer.ready(one)
-    observer.executing(one, "WINDOW_REDUCE")
-    observer.finished(one)
+    observer.note(Stage.SUBMITTED, one)
+    observer.mark(Stage.CYCLE)
+    observer.note(Stage.NEGOTIATING, one)
+    observer.note(Stage.EXECUTING, one, "WINDOW_REDUCE")
+    observer.note(Stage.FINISHED, one)
 
 
 def test_phases_have_horovods_names_and_lie_in_each_other(tmp_path: Path) -> None:
@@ -140,14 +136,14 @@ def test_what_is_going_on_is_in_the_file_and_the_cut_off_file_reads(tmp_path: Pa
     made, engine = timelines(path)
     made.begin()
     assert engine.observer is not None
-    engine.observer.submitted(work("late"))
+    engine.observer.note(Stage.SUBMITTED, work("late"))
     for _ in range(200):
         if "NEGOTIATE_ALLREDUCE" in path.read_text():
             break
         made._trace._ending.wait(0.01)  # type: ignore[union-attr]
     cut = read(path)
     assert [event["ph"] for event in cut if event["name"] == "NEGOTIATE_ALLREDUCE"] == ["B"]
-    engine.observer.finished(work("late"))
+    engine.observer.note(Stage.FINISHED, work("late"))
     made.stop()
     whole = json.loads(path.read_text())
     assert [event["ph"] for event in whole if event["name"] == "NEGOTIATE_ALLREDUCE"] == ["B", "E"]
@@ -159,9 +155,8 @@ def test_an_error_is_told_at_the_operation(tmp_path: Path) -> None:
     made.begin()
     assert engine.observer is not None
     wrong = work("wrong")
-    engine.observer.submitted(wrong)
-    wrong.error = ValueError('Mismatched "shapes"')
-    engine.observer.finished(wrong)
+    engine.observer.note(Stage.SUBMITTED, wrong)
+    engine.observer.note(Stage.FINISHED, wrong, 'Mismatched "shapes"')
     made.stop()
     events = json.loads((tmp_path / "t.json").read_text())
     (found,) = [event for event in events if event["name"] == "NEGOTIATE_ALLREDUCE"]

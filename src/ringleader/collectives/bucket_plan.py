@@ -9,6 +9,7 @@ so that vector kernels never meet a split cache line.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -40,10 +41,7 @@ class ParameterShape:
     @property
     def count(self) -> int:
         """Return the number of elements."""
-        product = 1
-        for size in self.dims:
-            product *= size
-        return product
+        return math.prod(self.dims)
 
     @property
     def room(self) -> int:

@@ -25,7 +25,6 @@ from ringleader.collectives.peer_wait import PeerWait
 from ringleader.collectives.round import Round
 from ringleader.collectives.stall_check import Limits
 from ringleader.collectives.submission_queue import SubmissionQueue
-from ringleader.collectives.timeline.observer import Observer
 from ringleader.collectives.transports.regions import Region
 from ringleader.collectives.transports.transport import Transport
 
@@ -67,9 +66,10 @@ class Engine:
         self._peer_wait = peer_wait
         self._clock = clock
         self._released = ReleasedMemory(transport)
-        self._queue = SubmissionQueue(devices=devices, clock=clock)
+        self.queue = SubmissionQueue(devices=devices, clock=clock)
+        """What the script asked for, who is told of it, and what carries arrays on devices."""
         self._execution = Execution(
-            queue=self._queue,
+            queue=self.queue,
             barrier=barrier,
             transport=transport,
             kernels=kernels,
@@ -78,7 +78,7 @@ class Engine:
         )
         self._round = Round(
             rank=ranks.rank,
-            queue=self._queue,
+            queue=self.queue,
             execution=self._execution,
             barrier=barrier,
             transport=transport,
@@ -89,36 +89,18 @@ class Engine:
             announce_broken=announce_broken,
             clock=clock,
         )
-        self._queue.work_on(self._round.run, threads=threads)
+        self.queue.work_on(self._round.run, threads=threads)
         # The queue's own methods, so that they cost no call more.
-        self.submit = self._queue.submit
-        self.submit_all = self._queue.submit_all
-        self.wait = self._queue.wait
-
-    @property
-    def observer(self) -> Observer | None:
-        """Who is told what operations go through, where a timeline is written."""
-        return self._queue.observer
-
-    def set_observer(self, observer: Observer | None) -> None:
-        """Tell an observer what operations go through from now on, or nobody."""
-        self._queue.observer = observer
-
-    @property
-    def devices(self) -> DeviceTransport | None:
-        """What carries arrays that are not in host memory."""
-        return self._queue.devices
-
-    @devices.setter
-    def devices(self, devices: DeviceTransport | None) -> None:
-        self._queue.devices = devices
+        self.submit = self.queue.submit
+        self.submit_all = self.queue.submit_all
+        self.wait = self.queue.wait
 
     def run(self, work: Work) -> None:
         """Ask for an operation and wait until it is done; raises what went wrong.
 
         The time that gradients take is kept account of.
         """
-        signature, queue = work.signature, self._queue
+        signature, queue = work.signature, self.queue
         gradients = signature.kind == "gradients"
         if gradients:
             before = self._clock()
@@ -164,16 +146,16 @@ class Engine:
         fewer operations than the others, and are to go on as these do.
         """
         work = _control_work("join", serial=serial)
-        self._queue.run(work)
+        self.queue.run(work)
         last, counted = work.out
         return last, counted
 
     def register(self, count: int, dtype: str, device: str = "cpu") -> Region:
         """Make memory in which gradients can be reduced in place, in turn with the operations. Collective."""
         if device != "cpu":
-            if self.devices is None:
+            if self.queue.devices is None:
                 raise HorovodInternalError(f"arrays on {device} cannot be carried here")
-            return self.devices.register(count, dtype, device)
+            return self.queue.devices.register(count, dtype, device)
         self._released.look_again()
         work = _control_work("register", dtype=dtype, shape=(count,))
         self.run(work)
@@ -196,8 +178,8 @@ class Engine:
 
     def cut(self, region: Region, start: int, count: int) -> Region:
         """Return a part of a registered region as a region of its own; nothing is allocated or copied."""
-        if region.device != "cpu" and self.devices is not None:
-            return self.devices.cut(region, start, count)
+        if region.device != "cpu" and self.queue.devices is not None:
+            return self.queue.devices.cut(region, start, count)
         return self.transport.cut(region, start, count)
 
     def register_gradients(self, work: Work) -> None:
@@ -217,17 +199,13 @@ class Engine:
             for work in (*under_way, *rest):
                 self.wait(work)
 
-    def forked(self, why: str) -> None:
-        """Go on in a forked child: see `SubmissionQueue.forked`."""
-        self._queue.forked(why)
-
     def close(self, *, why: str) -> bool:
         """End what is pending with an error and stop the progress thread.
 
         Return False where something of MPI's is still under way, so that nothing which the ranks own
         together can be given back.
         """
-        queue = self._queue
+        queue = self.queue
         idle = queue.stop(STOP_SECONDS)
         if not idle or not queue.lock.acquire(timeout=STOP_SECONDS):
             self._peer_wait.cancelled = why

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from ringleader.collectives.digest_barrier import DigestBarrier
-from ringleader.collectives.fusion_buffer import FusedBatch, FusionBuffer
+from ringleader.collectives.fusion_buffer import Batch, FusionBuffer
 from ringleader.collectives.kernels import Kernels
 from ringleader.collectives.negotiation import Decision
 from ringleader.collectives.operations import Signature, Work
 from ringleader.collectives.peer_wait import PeerWait
 from ringleader.collectives.submission_queue import SubmissionQueue
-from ringleader.collectives.timeline.observer import Observer, activity_of
+from ringleader.collectives.timeline.observer import Observer, Stage, activity_of
 from ringleader.collectives.transports.regions import Region
 from ringleader.collectives.transports.transport import Phased, Transport, Tunable
 
@@ -92,11 +92,11 @@ class Execution:
             for work in works:
                 self._carry_out_one(work, staged=staged)
             return
-        for fused in self._fusion_buffer.batches(works):
-            if fused.work is None:
-                self._carry_out_one(works[fused.batch.members[0]], staged=False)
+        for batch in self._fusion_buffer.batches(works):
+            if batch.work is None:
+                self._carry_out_one(works[batch.members[0]], staged=False)
             else:
-                self._carry_out_packed(fused, [works[member] for member in fused.batch.members])
+                self._carry_out_packed(batch, [works[member] for member in batch.members])
 
     def close(self) -> None:
         """Let go of memory."""
@@ -146,18 +146,18 @@ class Execution:
                 self.execute(work, staged=staged)
         self._queue.finish(work, None)
 
-    def _carry_out_packed(self, fused: FusedBatch, works: list[Work]) -> None:
+    def _carry_out_packed(self, batch: Batch, works: list[Work]) -> None:
         assert self._fusion_buffer is not None
         self._peer_wait.subject = Several(works)
         if self._queue.observer is None:
-            self._fusion_buffer.carry_out(fused, works, self._execute_packed)
+            self._fusion_buffer.carry_out(batch, works, self._execute_packed)
         else:
             with self._shown(works, activity_of(self._transport.name, "allreduce"), self._queue.observer):
-                self._fusion_buffer.carry_out(fused, works, self._execute_packed)
+                self._fusion_buffer.carry_out(batch, works, self._execute_packed)
         queue = self._queue.works
         for work in works:
             if self._queue.observer is not None:
-                self._queue.observer.finished(work)
+                self._queue.observer.note(Stage.FINISHED, work)
             if queue.get(work.name) is work:
                 del queue[work.name]
             work.done = True
@@ -168,7 +168,7 @@ class Execution:
 
         def tell(phase: str) -> None:
             for work in works:
-                observer.executing(work, phase)
+                observer.note(Stage.EXECUTING, work, phase)
 
         tell(activity)
         phased = self._transport if isinstance(self._transport, Phased) else None

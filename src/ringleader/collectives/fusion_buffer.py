@@ -31,29 +31,35 @@ class FusionLimits:
     """So much is packed together at most: it stays in the cache from the first copy to the last."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class Batch:
     """Operations that are done as one, or a single one."""
 
-    members: tuple[int, ...]
-    """Places in the list of operations."""
-    starts: tuple[int, ...]
-    """First element of each in the packed array."""
     signature: Signature
     """What is done: for several, the reduction of the packed array; for one, its own."""
+    members: list[int]
+    """Places in the list of operations."""
+    starts: list[int]
+    """First element of each in the packed array."""
+    room: int
+    """Elements of the packed array."""
+    views: Sequence[Array] = ()
+    """The place of each array in the memory in which they travel, in the array's shape."""
+    work: Work | None = None
+    """The reduction of that memory, built once; None for one alone."""
 
 
-def plan_batches(calls: Sequence[Signature], limits: FusionLimits) -> tuple[Batch, ...]:
-    """Cut operations, in the order in which they would be done, into batches."""
-    batches: list[_Open] = []
-    filling: dict[tuple[object, ...], _Open] = {}
+def plan_batches(calls: Sequence[Signature], limits: FusionLimits) -> list[Batch]:
+    """Cut operations, in the order in which they would be done, into batches; they have no memory yet."""
+    batches: list[Batch] = []
+    filling: dict[tuple[object, ...], Batch] = {}
     for place, signature in enumerate(calls):
         count = math.prod(signature.shape)
         step = max(1, ALIGNMENT // ITEMSIZE.get(signature.dtype, 1))
         room = -(-count // step) * step
         nbytes = room * ITEMSIZE.get(signature.dtype, 1)
         if not _can_be_packed(signature) or not 0 < nbytes <= limits.small_bytes:
-            batches.append(_Open(signature, [place], [0], room))
+            batches.append(Batch(signature=signature, members=[place], starts=[0], room=room))
             continue
         key = (
             signature.dtype,
@@ -65,43 +71,21 @@ def plan_batches(calls: Sequence[Signature], limits: FusionLimits) -> tuple[Batc
         )
         batch = filling.get(key)
         if batch is None or batch.room * ITEMSIZE[signature.dtype] + nbytes > limits.most_bytes:
-            batch = filling[key] = _Open(signature, [], [], 0)
+            batch = filling[key] = Batch(signature=signature, members=[], starts=[], room=0)
             batches.append(batch)
         batch.members.append(place)
         batch.starts.append(batch.room)
         batch.room += room
-    return tuple(batch.closed() for batch in batches)
+    for batch in batches:
+        if len(batch.members) > 1:
+            batch.signature = replace(batch.signature, shape=(batch.room,))
+    return batches
 
 
 def _can_be_packed(signature: Signature) -> bool:
     # Adasum scales each array by its own length and angle. Arrays on devices are carried by others.
     kind = signature.kind == "allreduce" and signature.op is not ReduceOp.ADASUM
     return kind and signature.dtype in ITEMSIZE and signature.device == "cpu"
-
-
-@dataclass
-class _Open:
-    signature: Signature
-    members: list[int]
-    starts: list[int]
-    room: int
-
-    def closed(self) -> Batch:
-        alone = len(self.members) == 1
-        signature = self.signature if alone else replace(self.signature, shape=(self.room,))
-        return Batch(members=tuple(self.members), starts=tuple(self.starts), signature=signature)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class FusedBatch:
-    """A batch and the memory in which it travels."""
-
-    batch: Batch
-    """What is packed."""
-    views: Sequence[Array]
-    """The place of each array in the memory, in the array's shape. Empty for a batch of one."""
-    work: Work | None
-    """The reduction of the memory, built once; None for a batch of one."""
 
 
 class FusionBuffer:
@@ -113,9 +97,9 @@ class FusionBuffer:
         self._transport = transport
         self._limits = limits
         self._memory: dict[str, Array] = {}
-        self._plans: dict[tuple[int, ...], tuple[list[Signature], list[FusedBatch]]] = {}
+        self._plans: dict[tuple[int, ...], tuple[list[Signature], list[Batch]]] = {}
 
-    def batches(self, works: Sequence[Work]) -> list[FusedBatch]:
+    def batches(self, works: Sequence[Work]) -> list[Batch]:
         """Return how these works are done. All ranks ask for the same works in the same order."""
         calls = [work.signature for work in works]
         key = tuple(map(id, calls))
@@ -123,24 +107,25 @@ class FusionBuffer:
         if known is None:
             if len(self._plans) >= MOST_PLANS:
                 self._plans.clear()
+            batches = plan_batches(calls, self._limits)
+            for batch in batches:
+                if len(batch.members) > 1:
+                    self._allocate(batch, calls)
             # The entry holds the calls, so that no other ones get their identities.
-            batches = [self._fused_batch(batch, calls) for batch in plan_batches(calls, self._limits)]
             known = self._plans[key] = (calls, batches)
         return known[1]
 
-    def _fused_batch(self, batch: Batch, calls: Sequence[Signature]) -> FusedBatch:
-        if len(batch.members) == 1:
-            return FusedBatch(batch=batch, views=(), work=None)
+    def _allocate(self, batch: Batch, calls: Sequence[Signature]) -> None:
         kernels, signature = self._kernels, batch.signature
-        memory = kernels.part(self._memory_for(signature.dtype), 0, signature.shape[0])
+        memory = kernels.part(self._memory_for(signature.dtype), 0, batch.room)
         # Gaps between arrays are reduced too: whatever lay there, they begin as numbers.
         kernels.zero(memory)
         views = []
         for member, start in zip(batch.members, batch.starts, strict=True):
             shape = calls[member].shape
             views.append(kernels.shaped(kernels.part(memory, start, start + math.prod(shape)), shape))
-        work = Work(signature, 0, name="batch", serial=0, array=memory, out=memory)
-        return FusedBatch(batch=batch, views=views, work=work)
+        batch.views = views
+        batch.work = Work(signature, 0, name="batch", serial=0, array=memory, out=memory)
 
     def _memory_for(self, dtype: str) -> Array:
         # All ranks come here for the first time with the same works, so that they allocate together.
@@ -150,13 +135,13 @@ class FusionBuffer:
             memory = self._memory[dtype] = region.mine
         return memory
 
-    def carry_out(self, fused: FusedBatch, works: Sequence[Work], execute: Callable[[Work], None]) -> None:
+    def carry_out(self, batch: Batch, works: Sequence[Work], execute: Callable[[Work], None]) -> None:
         """Do a packed batch: ``works`` are its members, ``execute`` reduces the memory they travel in."""
-        assert fused.work is not None
+        assert batch.work is not None
         copy_all = self._kernels.copy_all
-        copy_all(fused.views, [work.array for work in works])
-        execute(fused.work)
-        copy_all([work.out for work in works], fused.views)
+        copy_all(batch.views, [work.array for work in works])
+        execute(batch.work)
+        copy_all([work.out for work in works], batch.views)
 
     def close(self) -> None:
         """Let go of the memory."""

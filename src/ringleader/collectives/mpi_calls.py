@@ -57,16 +57,25 @@ class MpiCalls:
         else:
             self.mpi.Request.Waitall(list(requests))
 
+    def _collective(self, name: str, *arguments: Any, **options: Any) -> None:
+        """Make one of MPI's collective calls, such as ``Bcast``."""
+        if self.polling:
+            self.finish([getattr(self.comm, f"I{name.lower()}")(*arguments, **options)])
+        else:
+            getattr(self.comm, name)(*arguments, **options)
+
+    def _exchange(self, name: str, mine: Sequence[int]) -> list[int]:
+        word, everybody = self.mpi.INT64_T, array("q", bytes(8 * self.size))
+        self._collective(name, [array("q", mine), 1, word], [everybody, 1, word])
+        return everybody.tolist()
+
     def integers(self, mine: int) -> list[int]:
         """Return every rank's integer (64 bits, signed), in rank order."""
-        everybody = array("q", bytes(8 * self.size))
-        word = self.mpi.INT64_T
-        send, receive = [array("q", [mine]), 1, word], [everybody, 1, word]
-        if self.polling:
-            self.finish([self.comm.Iallgather(send, receive)])
-        else:
-            self.comm.Allgather(send, receive)
-        return everybody.tolist()
+        return self._exchange("Allgather", [mine])
+
+    def swap_integers(self, mine: Sequence[int]) -> list[int]:
+        """Give one integer (64 bits, signed) to each rank; return what each gave to this one."""
+        return self._exchange("Alltoall", mine)
 
     def messages(self, mine: bytes) -> list[bytes]:
         """Return every rank's bytes, in rank order."""
@@ -87,18 +96,12 @@ class MpiCalls:
             return
         byte = self.mpi.BYTE
         send, receive = [mine, counts[self.rank], byte], [out, list(counts), list(starts), byte]
-        if self.polling:
-            self.finish([self.comm.Iallgatherv(send, receive)])
-        else:
-            self.comm.Allgatherv(send, receive)
+        self._collective("Allgatherv", send, receive)
 
     def broadcast_bytes(self, memory: Any, count: int, root: int) -> None:
         """Bring the root's memory to every rank."""
         for message in self._pieces(memory, count):
-            if self.polling:
-                self.finish([self.comm.Ibcast(message, root=root)])
-            else:
-                self.comm.Bcast(message, root=root)
+            self._collective("Bcast", message, root=root)
 
     def swap(self, receives: Sequence[Message], sends: Sequence[Message]) -> None:
         """Send and receive memory; what one rank sends to another, that one receives in the same call.
@@ -120,17 +123,6 @@ class MpiCalls:
             for piece in self._pieces(memory, count)
         ]
         return requests
-
-    def swap_integers(self, mine: Sequence[int]) -> list[int]:
-        """Give one integer (64 bits, signed) to each rank; return what each gave to this one."""
-        word = self.mpi.INT64_T
-        everybody = array("q", bytes(8 * self.size))
-        send, receive = [array("q", mine), 1, word], [everybody, 1, word]
-        if self.polling:
-            self.finish([self.comm.Ialltoall(send, receive)])
-        else:
-            self.comm.Alltoall(send, receive)
-        return everybody.tolist()
 
     def _pieces(self, memory: Any, count: int) -> list[list[Any]]:
         byte, most = self.mpi.BYTE, self.most_bytes

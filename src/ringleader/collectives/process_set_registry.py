@@ -94,10 +94,10 @@ class ProcessSetRegistry:
             raise HorovodInternalError(f"Mismatched process sets: {said}")
 
     def forked(self, why: str) -> None:
-        """Go on in a forked child: see `Engine.forked`."""
+        """Go on in a forked child: see `SubmissionQueue.forked`."""
         for group in self._groups.values():
             for engine in group.engines:
-                engine.forked(why)
+                engine.queue.forked(why)
 
     def close(self, *, why: str) -> bool:
         """End all engines; return whether none was in the middle of an operation."""

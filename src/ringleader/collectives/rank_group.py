@@ -82,8 +82,8 @@ class Group:
         Without ``together`` only what is this rank's own is let go.
         """
         for engine in self.engines:
-            if engine.devices is not None:
-                engine.devices.close(together=together)
+            if engine.queue.devices is not None:
+                engine.queue.devices.close(together=together)
             engine.transport.close(together=together)
         if self.comms is None or not together:
             return []

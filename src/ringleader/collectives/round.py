@@ -29,6 +29,7 @@ from ringleader.collectives.peer_wait import PeerWait
 from ringleader.collectives.pending_list import Pending, decode, encode
 from ringleader.collectives.stall_check import Limits
 from ringleader.collectives.submission_queue import SubmissionQueue
+from ringleader.collectives.timeline.observer import Stage
 from ringleader.collectives.transports.transport import Transport
 
 PAUSE_SECONDS = 0.001
@@ -88,8 +89,8 @@ class Round:
             staged = len(pending) == 1 and first.signature.device == "cpu" and self._transport.stage(first)
             self._peer_wait.subject = first if len(pending) == 1 else Several(pending)
             if queue.observer is not None:
-                queue.observer.cycle()
-                queue.observer.negotiating(first)
+                queue.observer.mark(Stage.CYCLE)
+                queue.observer.note(Stage.NEGOTIATING, first)
             # Who joined last is not in the digests.
             if self._agree(sum(map(_DIGEST, pending)) + staged & MASK) and JOIN not in works:
                 # Nor is the order, so the ranks take one that they can all tell.

@@ -82,7 +82,7 @@ class Session:
         self.timelines = Timelines(
             read_timeline_options(os.environ), rank=self.ranks.rank, host=socket.gethostname()
         )
-        self.timelines.attach(self.engine)
+        self.timelines.attach(self.engine.queue)
 
     @property
     def engine(self) -> Engine:
@@ -128,7 +128,7 @@ class Session:
                 number=number,
                 oversubscribed=self.ranks.oversubscribed,
             )
-        self.timelines.attach(group.engine, group=f"set {number}")
+        self.timelines.attach(group.engine.queue, group=f"set {number}")
         return group
 
     def remove_set(self, number: int) -> bool:

@@ -15,7 +15,7 @@ from ringleader.collectives.exceptions import HorovodInternalError
 from ringleader.collectives.framework_adapter import DeviceTransport
 from ringleader.collectives.operations import Work
 from ringleader.collectives.progress_thread import ProgressThread
-from ringleader.collectives.timeline.observer import Observer
+from ringleader.collectives.timeline.observer import Observer, Stage
 
 GRACE_SECONDS = 0.0005
 """A script that has just asked for something is about to ask for more, or to wait; the progress thread leaves
@@ -92,7 +92,7 @@ class SubmissionQueue:
             if work.signature.device != "cpu":
                 self.devices_for(work).submitted(work)
             if self.observer is not None:
-                self.observer.submitted(work)
+                self.observer.note(Stage.SUBMITTED, work)
         if len(works) == 1:
             self.works[works[0].name] = works[0]
         else:
@@ -133,7 +133,7 @@ class SubmissionQueue:
             del self.works[work.name]
         work.error = error
         if self.observer is not None:
-            self.observer.finished(work)
+            self.observer.note(Stage.FINISHED, work, "" if error is None else str(error))
         work.done = True
 
     def break_off(self, why: str) -> None:

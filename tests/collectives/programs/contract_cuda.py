@@ -37,7 +37,7 @@ for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.int16, torch.i
         check(hvd.reducescatter(even, op=hvd.Sum), [SIZE] * 2, "reducescatter", dtype)
         odd = torch.ones(SIZE + 1, dtype=dtype, device=CUDA)
         check(hvd.reducescatter(odd, op=hvd.Sum), [SIZE] * (1 + (RANK == 0)), "uneven", dtype)
-assert session().engine.devices.name == ("staged" if SHARED else "distributed")
+assert session().engine.queue.devices.name == ("staged" if SHARED else "distributed")
 
 # The script's own stream: what it computed before is reduced, what it computes afterwards sees the result.
 stream = torch.cuda.Stream()

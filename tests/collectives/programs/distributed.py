@@ -225,8 +225,8 @@ class Gpu:
 def through_the_engine():
     """Works on devices in the engine: beside the host's, in any order, and in the order of the streams."""
     engine, gpu = session().engine, Gpu()
-    usual = engine.devices
-    engine.devices = GpuTransport(
+    usual = engine.queue.devices
+    engine.queue.devices = GpuTransport(
         context_of(), streams=CudaStreams(gpu), kind="cpu", usual_device=lambda: CPU, say=lambda text: None
     )
     works = []
@@ -260,8 +260,8 @@ def through_the_engine():
     else:
         raise AssertionError("different devices under one name went through")
     assert hvd.allreduce(torch.ones(2), op=hvd.Sum).tolist() == [SIZE, SIZE]
-    engine.devices.close(together=True)
-    engine.devices = usual
+    engine.queue.devices.close(together=True)
+    engine.queue.devices = usual
 
 
 def a_peer_dies():

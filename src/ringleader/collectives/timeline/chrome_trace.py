@@ -18,11 +18,11 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import NamedTuple
 
 from ringleader.collectives.kernels import ITEMSIZE
 from ringleader.collectives.operations import Signature
+from ringleader.collectives.timeline.observer import Stage
 
 WAITING = "WAIT_FOR_RANKS"
 CYCLE = "CYCLE_START"
@@ -32,19 +32,6 @@ in every step does not make the file, and this process, larger and larger."""
 _QUANTUM = 125
 """Nanoseconds. Times are multiples of it: an eighth of a microsecond is exact in binary, so that phases lie
 in each other also after a reader has added a begin and a duration."""
-
-
-class Stage(IntEnum):
-    """What was noted."""
-
-    SUBMITTED = 0
-    NEGOTIATING = 1
-    READY = 2
-    EXECUTING = 3
-    FINISHED = 4
-    CYCLE = 5
-    BEGIN = 6
-    END = 7
 
 
 Note = tuple[int, Stage, str, Signature | None, str | None, int, str]
@@ -190,10 +177,9 @@ class ChromeTrace:
         if not track.phases or track.phases[0].name != kind:
             self._close_all(track, time)
             track.phases.append(_Phase(kind, time, self._arguments(key, signature)))
-        if stage is Stage.EXECUTING:
-            if len(track.phases) > 1:
-                self._close(track, time)
-            track.phases.append(_Phase(text, time))
+        if len(track.phases) > 1:
+            self._close(track, time)
+        track.phases.append(_Phase(text, time))
 
     def _arguments(self, key: _Key, signature: Signature) -> str:
         known = self._described.get(id(signature))

@@ -5,41 +5,39 @@ The phases have Horovod's names where Horovod has a name for them.
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Protocol
 
 from ringleader.collectives.operations import Work
 
 
+class Stage(IntEnum):
+    """What is noted. An operation's stages come in this order; any but the last may be left out."""
+
+    SUBMITTED = 0
+    """The script asked for the operation."""
+    NEGOTIATING = 1
+    """This rank is at the barrier with it; now it waits for the slowest rank."""
+    EXECUTING = 2
+    """All ranks are there and agree. What is being done now is an activity, such as that of `activity_of`."""
+    FINISHED = 3
+    """It is done, or ended with ``work.error``."""
+    CYCLE = 4
+    """A round of all ranks begins."""
+    BEGIN = 5
+    """Something begins that is no operation, such as ``BACKWARD``."""
+    END = 6
+    """It ended."""
+
+
 class Observer(Protocol):
-    """Whom an engine tells. All methods return at once and never raise.
+    """Whom an engine tells. All methods return at once and never raise."""
 
-    An operation's turns come in this order; any but `finished` may be left out where it takes no time of
-    its own (`executing` says that the ranks agreed, `negotiating` that the operation was submitted).
-    """
+    def note(self, stage: Stage, work: Work, text: str = "") -> None:
+        """Tell of an operation's stage, with the activity or the error."""
 
-    def submitted(self, work: Work) -> None:
-        """Tell that the script asked for the operation."""
-
-    def negotiating(self, work: Work) -> None:
-        """Tell that this rank is at the barrier with it; now it waits for the slowest rank."""
-
-    def ready(self, work: Work) -> None:
-        """Tell that all ranks are there and agree."""
-
-    def executing(self, work: Work, activity: str) -> None:
-        """Tell what is being done now: an activity's name, such as that of `activity_of`."""
-
-    def finished(self, work: Work) -> None:
-        """Tell that it is done, or ended with ``work.error``."""
-
-    def cycle(self) -> None:
-        """Tell that a round of all ranks begins."""
-
-    def begin(self, phase: str) -> None:
-        """Tell that something begins that is no operation, such as ``BACKWARD``."""
-
-    def end(self, phase: str) -> None:
-        """Tell that it ended."""
+    def mark(self, stage: Stage, phase: str | None = None) -> None:
+        """Tell of a stage that is no operation's, with the name of what begins or ends."""
 
 
 WINDOW_REDUCE = "WINDOW_REDUCE"

@@ -2,7 +2,7 @@
 
     engine → Observer → notes → a thread of its own → TraceFile
 
-The engine tells its observer each stage that an operation goes through; an engine without one pays a
+The engine tells its queue's observer each stage that an operation goes through; without one it pays a
 comparison with None. To note a stage is to append a tuple; everything else (tracks, JSON, the file) is done a
 few times a second by the thread of `trace`. The phases have Horovod's names where Horovod has a name for
 them.
@@ -11,7 +11,7 @@ them.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -25,10 +25,10 @@ RANK = "{rank}"
 
 
 class Observable(Protocol):
-    """An engine, as far as it can be watched."""
+    """What can be watched: an engine's queue."""
 
-    def set_observer(self, observer: Observer | None) -> None:
-        """Tell an observer what operations go through from now on, or nobody."""
+    observer: Observer | None
+    """Is told what operations go through, where a timeline is written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,28 +71,24 @@ class Timelines:
         self.options = options
         self._rank = rank
         self._host = host
-        self._engines: dict[str, Observable] = {}
+        self._watched: dict[str, Observable] = {}
         self._trace: TraceFile | None = None
         self.observer: Observer | None = None
         """For phases that are no engine's, such as a training step; None where nothing is written."""
 
-    def attach(self, engine: Observable, *, group: str = "") -> None:
-        """Watch an engine from now on; ``group`` tells its operations from those of other engines."""
-        self._engines[group] = engine
-        self._look_at(group, engine)
+    def attach(self, queue: Observable, *, group: str = "") -> None:
+        """Watch an engine's queue from now on; ``group`` tells its operations from those of others."""
+        self._watched[group] = queue
+        queue.observer = self._recorder(group)
 
     def detach(self, group: str) -> None:
-        """Watch an engine no more."""
-        engine = self._engines.pop(group, None)
-        if engine is not None:
-            engine.set_observer(None)
+        """Watch an engine's queue no more."""
+        queue = self._watched.pop(group, None)
+        if queue is not None:
+            queue.observer = None
 
-    def _look_at(self, group: str, engine: Observable) -> None:
-        engine.set_observer(None if self._trace is None else self._recorder(group))
-
-    def _recorder(self, group: str) -> Observer:
-        assert self._trace is not None
-        return Recorder(self._trace, group=group)
+    def _recorder(self, group: str) -> Observer | None:
+        return None if self._trace is None else Recorder(self._trace, group=group)
 
     def begin(self) -> None:
         """Start what the environment asks for. Where that cannot be written, say so and go on."""
@@ -111,26 +107,30 @@ class Timelines:
             return
         process = f"rank {self._rank}" + (f" on {self._host}" if self._host else "")
         self._trace = TraceFile(mine, pid=self._rank, process=process, mark_cycles=mark_cycles, tell=tell)
-        self.observer = self._recorder("")
-        self._all(self._engines.items())
+        self._watch()
 
     def stop(self) -> None:
         """End the file that is being written, if there is one."""
-        trace, self._trace, self.observer = self._trace, None, None
-        self._all(self._engines.items())
+        trace = self._unwatched()
         if trace is not None:
             trace.close()
 
     def forked(self) -> None:
         """Write no more in a forked child: the file is the parent's."""
-        trace, self._trace, self.observer = self._trace, None, None
-        self._all(self._engines.items())
+        trace = self._unwatched()
         if trace is not None:
             trace.forked()
 
-    def _all(self, engines: Iterable[tuple[str, Observable]]) -> None:
-        for group, engine in list(engines):
-            self._look_at(group, engine)
+    def _unwatched(self) -> TraceFile | None:
+        """Return the file that was written until now; nothing is noted for it any more."""
+        trace, self._trace = self._trace, None
+        self._watch()
+        return trace
+
+    def _watch(self) -> None:
+        self.observer = self._recorder("")
+        for group, queue in list(self._watched.items()):
+            queue.observer = self._recorder(group)
 
 
 def tell(text: str) -> None:

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ringleader.collectives.operations import Work
-from ringleader.collectives.timeline.chrome_trace import ChromeTrace, Note, Stage
+from ringleader.collectives.timeline.chrome_trace import ChromeTrace, Note
+from ringleader.collectives.timeline.observer import Stage
 
 EVERY_SECONDS = 0.05
 """How often the thread writes; a reader sees what happened at most twice as long ago."""
@@ -22,8 +23,6 @@ HURRY = 20_000
 ZERO_NANOS = 1_735_689_600 * 10**9
 """Start of 2025 (UTC), the zero of all traces: files of several ranks then lie on one line of time, and
 numbers stay small enough for an eighth of a microsecond to be exact."""
-_SUBMITTED, _NEGOTIATING, _READY = Stage.SUBMITTED, Stage.NEGOTIATING, Stage.READY
-_EXECUTING, _FINISHED = Stage.EXECUTING, Stage.FINISHED
 _OFFSET = time.time_ns() - ZERO_NANOS - time.perf_counter_ns()
 
 
@@ -96,36 +95,11 @@ class Recorder:
         self._group = group
         self._marks = trace.mark_cycles
 
-    def submitted(self, work: Work) -> None:
-        """Note that the script asked for the operation."""
-        self._note((now(), _SUBMITTED, self._group, work.signature, work.local_name, work.serial, ""))
+    def note(self, stage: Stage, work: Work, text: str = "") -> None:
+        """Note an operation's stage."""
+        self._note((now(), stage, self._group, work.signature, work.local_name, work.serial, text))
 
-    def negotiating(self, work: Work) -> None:
-        """Note that this rank waits for the others."""
-        self._note((now(), _NEGOTIATING, self._group, work.signature, work.local_name, work.serial, ""))
-
-    def ready(self, work: Work) -> None:
-        """Note that all ranks agree."""
-        self._note((now(), _READY, self._group, work.signature, work.local_name, work.serial, ""))
-
-    def executing(self, work: Work, activity: str) -> None:
-        """Note what is being done."""
-        self._note((now(), _EXECUTING, self._group, work.signature, work.local_name, work.serial, activity))
-
-    def finished(self, work: Work) -> None:
-        """Note the end."""
-        error = "" if work.error is None else str(work.error)
-        self._note((now(), _FINISHED, self._group, work.signature, work.local_name, work.serial, error))
-
-    def cycle(self) -> None:
-        """Note a round, where that was asked for."""
-        if self._marks:
-            self._note((now(), Stage.CYCLE, self._group, None, None, 0, ""))
-
-    def begin(self, phase: str) -> None:
-        """Note the begin of a phase that is no operation's."""
-        self._note((now(), Stage.BEGIN, self._group, None, phase, 0, ""))
-
-    def end(self, phase: str) -> None:
-        """Note its end."""
-        self._note((now(), Stage.END, self._group, None, phase, 0, ""))
+    def mark(self, stage: Stage, phase: str | None = None) -> None:
+        """Note a stage that is no operation's; a round only where that was asked for."""
+        if stage is not Stage.CYCLE or self._marks:
+            self._note((now(), stage, self._group, None, phase, 0, ""))

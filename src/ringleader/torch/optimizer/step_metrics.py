@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from ringleader.collectives.engine import Engine
+from ringleader.collectives.timeline.observer import Stage
 from ringleader.collectives.timeline.recording import Timelines
 
 EVERY_SECONDS = 1.0
@@ -56,23 +57,23 @@ class StepMetrics:
         """Note that backward brought a gradient."""
         if not self._in_backward:
             self._in_backward = True
-            self._show(BACKWARD)
+            self._show(Stage.BEGIN, BACKWARD)
 
     def exchange(self) -> None:
         """Note that backward is over and the script waits for the exchange."""
         if self._in_backward:
             self._in_backward = False
-            self._show(BACKWARD, end=True)
-        self._show(EXCHANGE)
+            self._show(Stage.END, BACKWARD)
+        self._show(Stage.BEGIN, EXCHANGE)
 
     def exchanged(self) -> None:
         """Note that the gradients are those of all ranks."""
-        self._show(EXCHANGE, end=True)
+        self._show(Stage.END, EXCHANGE)
 
     def step(self) -> None:
         """Note the end of a step."""
         self._in_backward = False
-        self._show(STEP)
+        self._show(Stage.BEGIN, STEP)
         if self._descriptor is None:
             return
         now = self._clock()
@@ -87,14 +88,10 @@ class StepMetrics:
             self._next = now + EVERY_SECONDS
             self._write(now)
 
-    def _show(self, phase: str, *, end: bool = False) -> None:
+    def _show(self, stage: Stage, phase: str) -> None:
         observer = self._timelines.observer if self._timelines is not None else None
-        if observer is None:
-            return
-        if end:
-            observer.end(phase)
-        else:
-            observer.begin(phase)
+        if observer is not None:
+            observer.mark(stage, phase)
 
     def _write(self, now: float) -> None:
         message: dict[str, object] = {
