@@ -4,7 +4,15 @@ import pytest
 import torch
 
 from ringleader.collectives.operations import ReduceOp, Signature, Work, signature_digest
-from ringleader.torch.ops.work_cache import CAPACITY, WorkCache
+from ringleader.common.work_cache import CAPACITY, WORKS, keep_work
+from ringleader.torch.ops.work_reuse import take_work
+
+
+@pytest.fixture(autouse=True)
+def no_works():
+    WORKS.clear()
+    yield
+    WORKS.clear()
 
 
 def done(name, tensor, op=ReduceOp.MAX, prescale=1.0):
@@ -15,13 +23,13 @@ def done(name, tensor, op=ReduceOp.MAX, prescale=1.0):
 
 
 def test_a_like_reduction_gets_the_description_of_the_one_before():
-    cache, work = WorkCache(), done("w", torch.zeros(3))
-    cache.put(work)
+    work = done("w", torch.zeros(3))
+    keep_work(work)
     assert work.array is None and work.out is None  # the tensor may go
     tensor = torch.ones(3)
-    assert cache.take("w", tensor, ReduceOp.MAX, 1.0, 1.0) is work
+    assert take_work("w", tensor, ReduceOp.MAX, 1.0, 1.0) is work
     assert work.array is tensor and work.out is tensor
-    assert cache.take("w", tensor, ReduceOp.MAX, 1.0, 1.0) is None, "it is under way"
+    assert take_work("w", tensor, ReduceOp.MAX, 1.0, 1.0) is None, "it is under way"
 
 
 @pytest.mark.parametrize(
@@ -43,19 +51,17 @@ def test_a_like_reduction_gets_the_description_of_the_one_before():
     ],
 )  # fmt: skip
 def test_whatever_differs_is_described_anew(tensor, op, prescale, postscale):
-    cache = WorkCache()
-    cache.put(done("w", torch.zeros(3)))
-    assert cache.take("w", tensor, op, prescale, postscale) is None
+    keep_work(done("w", torch.zeros(3)))
+    assert take_work("w", tensor, op, prescale, postscale) is None
 
 
 def test_only_named_ones_are_kept_and_not_too_many():
-    cache = WorkCache()
     for work in (done(None, torch.zeros(3)), done("a", torch.zeros(3), op=ReduceOp.ADASUM)):
-        cache.put(work)
+        keep_work(work)
         assert work.array is not None
-    assert cache.take(None, torch.zeros(3), ReduceOp.MAX, 1.0, 1.0) is None
-    assert cache.take("a", torch.zeros(3), ReduceOp.ADASUM, 1.0, 1.0) is None
+    assert take_work(None, torch.zeros(3), ReduceOp.MAX, 1.0, 1.0) is None
+    assert take_work("a", torch.zeros(3), ReduceOp.ADASUM, 1.0, 1.0) is None
     for number in range(CAPACITY + 1):
-        cache.put(done(f"w{number}", torch.zeros(3)))
-    assert cache.take("w0", torch.zeros(3), ReduceOp.MAX, 1.0, 1.0) is None
-    assert cache.take(f"w{CAPACITY}", torch.zeros(3), ReduceOp.MAX, 1.0, 1.0) is not None
+        keep_work(done(f"w{number}", torch.zeros(3)))
+    assert take_work("w0", torch.zeros(3), ReduceOp.MAX, 1.0, 1.0) is None
+    assert take_work(f"w{CAPACITY}", torch.zeros(3), ReduceOp.MAX, 1.0, 1.0) is not None

@@ -59,6 +59,7 @@ class Engine:
         """
         self.ranks = ranks
         self.transport = transport
+        self.kernels = kernels
         self.threads = threads
         self.times = GradientTimes(clock)
         """What exchanges of gradients took so far."""

@@ -5,11 +5,15 @@ Nothing here needs a framework: adapters offer these functions as their own.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
+from ringleader.collectives.framework_adapter import FrameworkAdapter
 from ringleader.collectives.process_lifecycle import PROCESS
-from ringleader.common.process_sets import end_sets
+from ringleader.common.handles import forget_handles
+from ringleader.common.process_sets import ProcessSet, begin_sets, end_sets
+from ringleader.common.util import gloo_built, mpi_built
 
 __all__ = ["HorovodBasics"]
 
@@ -29,6 +33,25 @@ class HorovodBasics:
         if name.startswith("_") or not hasattr(adapter, name):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name)
         return getattr(adapter, name)
+
+
+def begin_session(
+    adapter: Callable[[], FrameworkAdapter],
+    comm: Any,
+    process_sets: Sequence[ProcessSet | Sequence[int]] | str | None,
+) -> None:
+    """Join the other ranks with what a framework brings: what an adapter's ``init`` does."""
+    if isinstance(process_sets, str) and process_sets.lower() != "dynamic":
+        raise ValueError(f'process_sets is a list of process sets or "dynamic", not {process_sets!r}')
+    dynamic = isinstance(process_sets, str)
+    fresh = PROCESS.session is None
+    if fresh:
+        PROCESS.init(adapter(), comm, dynamic=dynamic)
+        forget_handles()
+    if fresh or (process_sets and not dynamic):
+        chosen = [] if process_sets is None or isinstance(process_sets, str) else process_sets
+        given = [one if isinstance(one, ProcessSet) else ProcessSet(one) for one in chosen]
+        begin_sets(given, comm=comm, fresh=fresh)
 
 
 def shutdown() -> None:
@@ -80,6 +103,16 @@ def is_homogeneous() -> bool:
 def mpi_threads_supported() -> bool:
     """Return whether MPI may be called from several threads."""
     return PROCESS.get().engine.threads
+
+
+def mpi_enabled() -> bool:
+    """Return whether ranks find each other by MPI: always, where it is installed."""
+    return mpi_built()
+
+
+def gloo_enabled() -> bool:
+    """Return whether ranks find each other by Gloo: never."""
+    return gloo_built()
 
 
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:

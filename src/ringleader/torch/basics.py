@@ -9,10 +9,9 @@ import torch
 
 from ringleader.collectives.process_lifecycle import PROCESS
 from ringleader.collectives.session import Session
-from ringleader.common.process_sets import ProcessSet, begin_sets
-from ringleader.common.util import gloo_built, mpi_built
+from ringleader.common.basics import begin_session
+from ringleader.common.process_sets import ProcessSet
 from ringleader.torch.adapter import TorchAdapter
-from ringleader.torch.ops.handles import forget_handles
 
 
 def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | str | None = None) -> None:
@@ -25,32 +24,12 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | 
     each place the same ranks or a part of a communicator that was split. `ValueError` where two of them have
     the same ranks; this process has joined the others all the same.
     """
-    if isinstance(process_sets, str) and process_sets.lower() != "dynamic":
-        raise ValueError(f'process_sets is a list of process sets or "dynamic", not {process_sets!r}')
-    dynamic = isinstance(process_sets, str)
-    fresh = PROCESS.session is None
-    if fresh:
-        PROCESS.init(TorchAdapter(), comm, dynamic=dynamic)
-        forget_handles()
-    if fresh or (process_sets and not dynamic):
-        chosen = [] if process_sets is None or isinstance(process_sets, str) else process_sets
-        given = [one if isinstance(one, ProcessSet) else ProcessSet(one) for one in chosen]
-        begin_sets(given, comm=comm, fresh=fresh)
+    begin_session(TorchAdapter, comm, process_sets)
 
 
 def session() -> Session:
     """Return what lives between `init` and `shutdown`; `ValueError` before `init`."""
     return PROCESS.get()
-
-
-def mpi_enabled() -> bool:
-    """Return whether ranks find each other by MPI: always, where it is installed."""
-    return mpi_built()
-
-
-def gloo_enabled() -> bool:
-    """Return whether ranks find each other by Gloo: never."""
-    return gloo_built()
 
 
 def cuda_built() -> bool:

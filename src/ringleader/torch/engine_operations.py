@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-import cloudpickle
 import torch
 
 from ringleader.collectives.engine import Engine
@@ -48,13 +46,6 @@ def sum_over_ranks(engine: Engine, tensor: torch.Tensor, name: str, factor: floa
     return tensor
 
 
-def any_rank(engine: Engine, asks: bool, name: str) -> bool:
-    """Return whether any rank asks, alike on all of them; ranks that have joined do not ask."""
-    flag = torch.tensor([int(asks)], dtype=torch.uint8)
-    engine.run(reduction(flag, name, op=ReduceOp.MAX))
-    return bool(flag.item())
-
-
 def gather(engine: Engine, tensor: torch.Tensor, name: str) -> torch.Tensor:
     """Return the tensors of all ranks joined along the first dimension, which may differ."""
     tensor = tensor.contiguous()
@@ -68,14 +59,6 @@ def gather(engine: Engine, tensor: torch.Tensor, name: str) -> torch.Tensor:
     engine.run(work)
     result: torch.Tensor = work.out
     return result
-
-
-def gather_objects(engine: Engine, obj: Any, name: str) -> list[Any]:
-    """Return the objects of all ranks in rank order; they travel pickled."""
-    payload = torch.frombuffer(bytearray(cloudpickle.dumps(obj)), dtype=torch.uint8)
-    lengths = gather(engine, torch.tensor([payload.numel()]), f"{name}.sz").tolist()
-    parts = torch.split(gather(engine, payload, f"{name}.t"), lengths)
-    return [cloudpickle.loads(part.numpy().tobytes()) for part in parts]
 
 
 def by_dtype_and_device(tensors: Sequence[torch.Tensor]) -> list[list[int]]:

@@ -10,10 +10,10 @@ import torch
 
 from ringleader.collectives.exceptions import HorovodInternalError
 from ringleader.common.basics import rank, size
+from ringleader.common.handles import synchronize
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
 from ringleader.torch.ops.allgather import allgather
 from ringleader.torch.ops.broadcast import broadcast_, broadcast_async_
-from ringleader.torch.ops.handles import synchronize
 
 UNPICKLABLE = -1
 """Stands for the length of an object that cannot be pickled."""

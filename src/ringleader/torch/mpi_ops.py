@@ -7,10 +7,12 @@ from ringleader.common.basics import (
     HorovodBasics,
     cross_rank,
     cross_size,
+    gloo_enabled,
     is_homogeneous,
     is_initialized,
     local_rank,
     local_size,
+    mpi_enabled,
     mpi_threads_supported,
     rank,
     shutdown,
@@ -18,14 +20,25 @@ from ringleader.common.basics import (
     start_timeline,
     stop_timeline,
 )
+from ringleader.common.handles import poll, synchronize
+from ringleader.common.join_barrier import barrier, join
 from ringleader.common.process_sets import (
     ProcessSet,
     add_process_set,
     global_process_set,
     remove_process_set,
 )
+from ringleader.common.reductions import (
+    Adasum,
+    Average,
+    Max,
+    Min,
+    Product,
+    Sum,
+    handle_average_backwards_compatibility,
+)
 from ringleader.common.util import ccl_built, ddl_built, gloo_built, mpi_built, nccl_built
-from ringleader.torch.basics import cuda_built, gloo_enabled, init, mpi_enabled, rocm_built
+from ringleader.torch.basics import cuda_built, init, rocm_built
 from ringleader.torch.compression import Compression
 from ringleader.torch.ops.allgather import (
     HorovodAllgather,
@@ -35,13 +48,7 @@ from ringleader.torch.ops.allgather import (
     grouped_allgather_async,
 )
 from ringleader.torch.ops.allreduce import (
-    Adasum,
-    Average,
     HorovodAllreduce,
-    Max,
-    Min,
-    Product,
-    Sum,
     allreduce,
     allreduce_,
     allreduce_async,
@@ -50,7 +57,6 @@ from ringleader.torch.ops.allreduce import (
     grouped_allreduce_,
     grouped_allreduce_async,
     grouped_allreduce_async_,
-    handle_average_backwards_compatibility,
 )
 from ringleader.torch.ops.alltoall import HorovodAlltoall, alltoall, alltoall_async
 from ringleader.torch.ops.broadcast import (
@@ -60,8 +66,6 @@ from ringleader.torch.ops.broadcast import (
     broadcast_async,
     broadcast_async_,
 )
-from ringleader.torch.ops.handles import poll, synchronize
-from ringleader.torch.ops.join_barrier import barrier, join
 from ringleader.torch.ops.reducescatter import (
     HorovodReducescatter,
     grouped_reducescatter,

@@ -14,8 +14,9 @@ from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
+from ringleader.common.reductions import Sum
 from ringleader.torch.ops.allgather import allgather
-from ringleader.torch.ops.allreduce import Sum, allreduce
+from ringleader.torch.ops.allreduce import allreduce
 
 NAME = "sync_batch_norm"
 """Names of the exchanges begin so. Layers run one after the other, so they can share them."""

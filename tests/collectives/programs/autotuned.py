@@ -8,8 +8,8 @@ import sys
 import torch
 
 import ringleader.torch as hvd
+from ringleader.common.autotune import CANDIDATES, MOST_TABLES
 from ringleader.torch.basics import session
-from ringleader.torch.optimizer.autotune import CANDIDATES, MOST_TABLES
 
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()

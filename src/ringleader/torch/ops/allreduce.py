@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -13,37 +12,18 @@ from ringleader.collectives.operations import ReduceOp, Work
 from ringleader.collectives.process_lifecycle import PROCESS
 from ringleader.collectives.rank_group import Group
 from ringleader.collectives.transports.adasum import power_of_two
+from ringleader.common.handles import new_handle
+from ringleader.common.operation import Operation, signature_for
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of, next_serial
+from ringleader.common.reductions import Adasum, Average, handle_average_backwards_compatibility
 from ringleader.torch.compression import Compression, Compressor
 from ringleader.torch.kernels import dtype_name
-from ringleader.torch.ops.handles import new_handle
 from ringleader.torch.ops.submit_operation import (
     DifferentiableOperation,
-    Operation,
     contiguous,
     into_tensor,
-    signature_for,
 )
-from ringleader.torch.ops.work_cache import WORK_CACHE
-
-Average = ReduceOp.AVERAGE
-Sum = ReduceOp.SUM
-Adasum = ReduceOp.ADASUM
-Min = ReduceOp.MIN
-Max = ReduceOp.MAX
-Product = ReduceOp.PRODUCT
-
-
-def handle_average_backwards_compatibility(op: ReduceOp | None, average: bool | None) -> ReduceOp:
-    """Return the reduction that a script means by ``op`` and the older ``average``, one of which is None."""
-    if average is None and op.__class__ is ReduceOp:
-        return op
-    if average is not None:
-        if op is not None:
-            raise ValueError("The op parameter supersedes average. Please provide only one of them.")
-        warnings.warn("Parameter `average` has been replaced with `op`", DeprecationWarning, stacklevel=3)
-        return Average if average else Sum
-    return Average if op is None else ReduceOp(op)
+from ringleader.torch.ops.work_reuse import take_work
 
 
 def check_reduction(op: ReduceOp, tensor: torch.Tensor, group: Group) -> None:
@@ -196,7 +176,7 @@ def allreduce_async_(
     # Not `Operation.begin`: there may be hundreds of these in a step, of which most are in the cache.
     serial = next_serial(process_set.process_set_id)
     group = group_of(process_set, "Allreduce")
-    work = WORK_CACHE.take(name, tensor, chosen, prescale_factor, postscale_factor)
+    work = take_work(name, tensor, chosen, prescale_factor, postscale_factor)
     if work is not None:
         work.serial = serial
     else:

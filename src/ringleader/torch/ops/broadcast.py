@@ -10,11 +10,11 @@ import torch
 
 from ringleader.collectives.operations import Work
 from ringleader.collectives.rank_group import Group
+from ringleader.common.operation import Operation
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
 from ringleader.torch.ops.allreduce import reduced_gradients
 from ringleader.torch.ops.submit_operation import (
     DifferentiableOperation,
-    Operation,
     contiguous,
     into_tensor,
     work_for,

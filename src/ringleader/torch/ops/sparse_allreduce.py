@@ -7,11 +7,11 @@ from collections.abc import Callable
 import torch
 
 from ringleader.collectives.operations import ReduceOp
+from ringleader.common.handles import new_handle, synchronize
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of, next_serial
+from ringleader.common.reductions import Average, Sum, handle_average_backwards_compatibility
 from ringleader.torch.kernels import TorchKernels
 from ringleader.torch.ops.allgather import describe_allgather
-from ringleader.torch.ops.allreduce import Average, Sum, handle_average_backwards_compatibility
-from ringleader.torch.ops.handles import new_handle, synchronize
 
 
 def sparse_allreduce_async(

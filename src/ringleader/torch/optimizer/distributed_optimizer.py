@@ -13,8 +13,12 @@ import torch
 
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.operations import ReduceOp
+from ringleader.common.autotune import Autotune, autotune
 from ringleader.common.basics import size
+from ringleader.common.engine_operations import gather_objects
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
+from ringleader.common.reductions import Average
+from ringleader.common.step_metrics import StepMetrics
 from ringleader.torch.basics import session
 from ringleader.torch.compression.algorithms import (
     Compression,
@@ -25,10 +29,8 @@ from ringleader.torch.compression.algorithms import (
 )
 from ringleader.torch.compression.compressor import Compressor
 from ringleader.torch.compression.reducer import Reducer
-from ringleader.torch.engine_operations import gather_objects, reduce_all, reduction, sum_over_ranks
-from ringleader.torch.ops.allreduce import Average
+from ringleader.torch.engine_operations import reduce_all, reduction, sum_over_ranks
 from ringleader.torch.optimizer.adasum_optimizer import AdasumMixin
-from ringleader.torch.optimizer.autotune import Autotune, autotune
 from ringleader.torch.optimizer.gradient_buckets import GradientBuckets
 from ringleader.torch.optimizer.gradient_config import GradientConfig, Named, agree_on_config
 from ringleader.torch.optimizer.gradient_exchange import GradientExchange
@@ -41,7 +43,6 @@ from ringleader.torch.optimizer.optimizer_arguments import (
 )
 from ringleader.torch.optimizer.optimizer_mixin import OptimizerMixin, remove_hooks, wrap
 from ringleader.torch.optimizer.sparse_gradients import sum_sparse
-from ringleader.torch.optimizer.step_metrics import StepMetrics
 from ringleader.torch.optimizer.trained_parameters import TrainedParameters
 
 BUCKET_BYTES = 8 << 20

@@ -9,6 +9,7 @@ autograd computed is copied there once, and autograd takes the copy for the grad
 from __future__ import annotations
 
 import weakref
+from array import array
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,7 @@ import torch
 
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.exceptions import NoteMismatchError
-from ringleader.torch.engine_operations import sum_over_ranks
+from ringleader.common.engine_operations import sum_numbers
 from ringleader.torch.optimizer.bucket_memory import BucketMemory, GradientBucket
 from ringleader.torch.optimizer.gradient_config import GradientConfig, Named
 from ringleader.torch.optimizer.gradient_exchange import GradientExchange
@@ -214,14 +215,12 @@ class GradientBuckets(GradientExchange):
         """
         arrivals, self._arrivals = self._arrivals or [], None
         count = len(self._parameters)
-        turns = torch.zeros(count + 1, dtype=torch.int64)
-        turns[count] = 1
+        turns = array("q", [0] * count + [1])
         if self._engine.ranks.rank == 0:
             for turn, at in enumerate(arrivals):
                 turns[at] = turn + 1
-        sum_over_ranks(self._engine, turns, f"{self._config.serial}.order")
-        seen: list[int] = turns[:count].tolist()
-        if turns[count] != self._engine.ranks.size:
+        *seen, present = sum_numbers(self._engine, turns, f"{self._config.serial}.order")
+        if present != self._engine.ranks.size:
             return
         if not any(seen):
             self._arrivals = []  # rank 0 had no gradient at all; the next step may tell

@@ -9,7 +9,7 @@ from typing import Any
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.exceptions import HorovodInternalError
 from ringleader.collectives.operations import Work
-from ringleader.torch.ops.work_cache import WORK_CACHE
+from ringleader.common.work_cache import WORKS, keep_work
 
 _Pending = tuple[Engine, Sequence[Work], Callable[[], Any] | None]
 """What a handle stands for: who does the works (one, or the members of a group), and what returns the result
@@ -61,7 +61,7 @@ def synchronize(handle: int) -> Any:
         work = works[0]
         engine.wait(work)
         tensor = work.out
-        WORK_CACHE.put(work)
+        keep_work(work)
         return tensor
     finish(engine, works)
     return result()
@@ -70,4 +70,4 @@ def synchronize(handle: int) -> Any:
 def forget_handles() -> None:
     """Drop the handles and descriptions of an earlier life of the engine."""
     _PENDING.clear()
-    WORK_CACHE.clear()
+    WORKS.clear()

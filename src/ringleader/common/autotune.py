@@ -6,15 +6,14 @@ from __future__ import annotations
 import os
 import sys
 import time
+from array import array
 from collections.abc import Callable, Mapping, Sequence
-
-import torch
 
 from ringleader.collectives.autotune_trials import Trials, describe_buckets, describe_table, refined
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.transports.algorithm_table import AlgorithmTable
 from ringleader.collectives.transports.transport import Tunable
-from ringleader.torch.engine_operations import sum_over_ranks
+from ringleader.common.engine_operations import sum_numbers
 
 CANDIDATES = (8 << 20, 2 << 20, 25 << 20, None)
 """Bucket sizes in bytes: what is used without trials between hosts, smaller, larger, and one bucket."""
@@ -94,13 +93,15 @@ class Autotune:
         table, transport = self.table, self.engine.transport
         if table is None or not isinstance(transport, Tunable):
             return None
-        width = len(table.as_list())
-        numbers = torch.zeros(MOST_TABLES, width + 1, dtype=torch.int64)
+        width = 1 + len(table.as_list())
+        numbers = array("q")
         if self.engine.ranks.rank == 0:
-            for row, one in enumerate([table, *table.neighbours(transport.used)][:MOST_TABLES]):
-                numbers[row] = torch.tensor([1, *one.as_list()])
-        sum_over_ranks(self.engine, numbers, f"{name}.tables")
-        return Trials(candidates=[table.from_list(row[1:]) for row in numbers.tolist() if row[0]])
+            for one in [table, *table.neighbours(transport.used)][:MOST_TABLES]:
+                numbers.extend([1, *one.as_list()])
+        numbers.extend([0] * (MOST_TABLES * width - len(numbers)))
+        told = sum_numbers(self.engine, numbers, f"{name}.tables")
+        rows = [told[start : start + width] for start in range(0, len(told), width)]
+        return Trials(candidates=[table.from_list(row[1:]) for row in rows if row[0]])
 
     def _next_table(self, tables: Trials[AlgorithmTable], seconds: float) -> bool:
         last = tables.agree(seconds)
@@ -112,8 +113,7 @@ class Autotune:
 
     def _mean(self, seconds: float, name: str) -> float | None:
         """Return the mean over the ranks, None where one of them has joined."""
-        both = torch.tensor([seconds, 1.0], dtype=torch.float64)
-        total, present = sum_over_ranks(self.engine, both, name).tolist()
+        total, present = sum_numbers(self.engine, array("d", [seconds, 1.0]), name)
         size = self.engine.ranks.size
         return total / size if present == size else None
 

@@ -1,0 +1,50 @@
+"""Numbers and objects that ranks tell each other about their work, on the engine that they exchange with."""
+
+from __future__ import annotations
+
+from array import array
+from ctypes import string_at
+from itertools import accumulate, pairwise
+from typing import Any
+
+import cloudpickle
+
+from ringleader.collectives.engine import Engine
+from ringleader.collectives.kernels import ITEMSIZE
+from ringleader.collectives.operations import ReduceOp, Signature, Work, signature_digest
+
+_TYPES = {"B": "uint8", "q": "int64", "d": "float64"}
+
+
+def sum_numbers(engine: Engine, numbers: array[Any], name: str, op: ReduceOp = ReduceOp.SUM) -> list[Any]:
+    """Sum up bytes, integers or floats (``B``, ``q``, ``d``) over the ranks, or reduce them in another way."""
+    _run(engine, "allreduce", numbers, name, shape=(len(numbers),), op=op)
+    return numbers.tolist()
+
+
+def any_rank(engine: Engine, asks: bool, name: str) -> bool:
+    """Return whether any rank asks, alike on all of them; ranks that have joined do not ask."""
+    return bool(sum_numbers(engine, array("B", [asks]), name, ReduceOp.MAX)[0])
+
+
+def gather_objects(engine: Engine, obj: Any, name: str) -> list[Any]:
+    """Return the objects of all ranks in rank order; they travel pickled."""
+    payload = array("B", cloudpickle.dumps(obj))
+    lengths = array("q", _gathered(engine, array("q", [len(payload)]), f"{name}.sz"))
+    everything = _gathered(engine, payload, f"{name}.t")
+    edges = accumulate(lengths, initial=0)
+    return [cloudpickle.loads(everything[start:end]) for start, end in pairwise(edges)]
+
+
+def _gathered(engine: Engine, numbers: array[Any], name: str) -> bytes:
+    out = _run(engine, "allgather", numbers, name).out
+    kernels = engine.kernels
+    return string_at(kernels.address(out), kernels.count(out) * ITEMSIZE[_TYPES[numbers.typecode]])
+
+
+def _run(engine: Engine, kind: str, numbers: array[Any], name: str, **more: Any) -> Work:
+    signature = Signature(kind=kind, dtype=_TYPES[numbers.typecode], **more)
+    memory = engine.kernels.over(numbers, signature.dtype, len(numbers))
+    work = Work(signature, signature_digest(signature), name=name, serial=0, array=memory, out=memory)
+    engine.run(work)
+    return work

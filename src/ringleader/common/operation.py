@@ -1,0 +1,154 @@
+"""From a script's tensors to works in the engine: every operation of every kind is submitted here.
+
+An operation is on one tensor or on a group of them, whose members are known as ``<name>_<i>of<n>`` and are
+seen by the ranks all or none. Types and shapes may differ within a group. A tensor is whatever the framework
+computes with; nothing here looks inside one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+from ringleader.collectives.engine import Engine
+from ringleader.collectives.kernels import Array
+from ringleader.collectives.operations import ReduceOp, Signature, Work, signature_digest
+from ringleader.common.handles import finish, new_handle, synchronize
+from ringleader.common.process_sets import ProcessSet, group_of, next_serial
+
+
+class Operation:
+    """One kind of operation: how a tensor becomes a work, and a finished work the script's result."""
+
+    def __init__(
+        self,
+        title: str,
+        describe: Callable[..., Work],
+        *,
+        result: Callable[[Work, Array], Any] | None = None,
+        broadcasts: bool = False,
+    ) -> None:
+        """``title`` begins the messages of errors.
+
+        ``describe`` takes this rank's part in the process set, the tensor, its name, the operation's number,
+        and then the arguments of this kind of operation; it raises what is wrong with them. ``result``
+        returns the script's result for a finished work and the tensor; None for the new tensor that the
+        work made. ``broadcasts``: the engine for broadcasts does it.
+        """
+        self._title = title
+        self._describe = describe
+        self._result = result
+        self._broadcasts = broadcasts
+
+    def run(self, tensor: Array, name: str | None, process_set: ProcessSet, *arguments: Any) -> Any:
+        """Do the operation on one tensor and return its result."""
+        # The steps of `_one`: what the most frequent operations cost besides the exchange counts.
+        serial = next_serial(process_set.process_set_id)
+        group = group_of(process_set, self._title)
+        work = self._describe(group, tensor, name, serial, *arguments)
+        (group.broadcaster if self._broadcasts else group.engine).run(work)
+        return work.out if self._result is None else self._result(work, tensor)
+
+    def begin(self, tensor: Array, name: str | None, process_set: ProcessSet, *arguments: Any) -> int:
+        """Begin the operation on one tensor and return a handle.
+
+        A name that is pending here is a `ValueError`.
+        """
+        engine, work = self._one(tensor, name, process_set, arguments)
+        engine.submit(work)
+        if self._result is None:
+            return new_handle(engine, (work,), lambda: work.out)
+        result = self._result
+        return new_handle(engine, (work,), lambda: result(work, tensor))
+
+    def run_group(
+        self, tensors: Sequence[Array], name: str | None, process_set: ProcessSet, *arguments: Any
+    ) -> tuple[Any, ...]:
+        """Do the operation on several tensors and return their results."""
+        results: tuple[Any, ...] = synchronize(self.begin_group(tensors, name, process_set, *arguments))
+        return results
+
+    def begin_group(
+        self, tensors: Sequence[Array], name: str | None, process_set: ProcessSet, *arguments: Any
+    ) -> int:
+        """Begin the operation on several tensors and return one handle, for a tuple of the results."""
+        tensors = tuple(tensors)
+        engine, works = self._group(tensors, name, process_set, arguments)
+        engine.submit_all(works)
+        return new_handle(engine, works, lambda: self._results(works, tensors))
+
+    def works(
+        self,
+        tensors: Sequence[Array],
+        name: str | None,
+        process_set: ProcessSet,
+        arguments: tuple[Any, ...],
+        *,
+        grouped: bool,
+    ) -> list[Work]:
+        """Do the operation on a group, or on the one tensor unless ``grouped``; return the finished works."""
+        if not grouped:
+            engine, work = self._one(tensors[0], name, process_set, arguments)
+            engine.run(work)
+            return [work]
+        engine, works = self._group(tensors, name, process_set, arguments)
+        engine.submit_all(works)
+        finish(engine, works)
+        return works
+
+    def _one(
+        self, tensor: Array, name: str | None, process_set: ProcessSet, arguments: tuple[Any, ...]
+    ) -> tuple[Engine, Work]:
+        serial = next_serial(process_set.process_set_id)
+        group = group_of(process_set, self._title)
+        engine = group.broadcaster if self._broadcasts else group.engine
+        return engine, self._describe(group, tensor, name, serial, *arguments)
+
+    def _group(
+        self,
+        tensors: Sequence[Array],
+        name: str | None,
+        process_set: ProcessSet,
+        arguments: tuple[Any, ...],
+    ) -> tuple[Engine, list[Work]]:
+        serial = next_serial(process_set.process_set_id)
+        group = group_of(process_set, self._title)
+        base = f"noname.{serial}" if name is None else name
+        works = [
+            self._describe(group, tensor, f"{base}_{at}of{len(tensors)}", serial, *arguments)
+            for at, tensor in enumerate(tensors, 1)
+        ]
+        return group.broadcaster if self._broadcasts else group.engine, works
+
+    def _results(self, works: Sequence[Work], tensors: Sequence[Array]) -> tuple[Any, ...]:
+        if self._result is None:
+            return tuple(work.out for work in works)
+        return tuple(map(self._result, works, tensors))
+
+
+@lru_cache(maxsize=4096)
+def signature_for(
+    kind: str,
+    dtype: str,
+    shape: tuple[int, ...],
+    device: str,
+    op: ReduceOp,
+    root: int,
+    prescale: float,
+    postscale: float,
+    note: str,
+) -> tuple[Signature, int]:
+    """Return a signature and its digest. Kept, as most operations of a training come again in every step."""
+    signature = Signature(
+        kind=kind,
+        dtype=dtype,
+        shape=tuple(shape),
+        device=device,
+        op=op,
+        root=root,
+        prescale=prescale,
+        postscale=postscale,
+        note=note,
+    )
+    return signature, signature_digest(signature)
