@@ -17,7 +17,7 @@ _TYPES = {"B": "uint8", "q": "int64", "d": "float64"}
 
 
 def sum_numbers(engine: Engine, numbers: array[Any], name: str, op: ReduceOp = ReduceOp.SUM) -> list[Any]:
-    """Sum up bytes, integers or floats (``B``, ``q``, ``d``) over the ranks, or reduce them in another way."""
+    """Sum up bytes, integers or floats (``B``, ``q``, ``d``) over the ranks, or reduce them otherwise."""
     _run(engine, "allreduce", numbers, name, shape=(len(numbers),), op=op)
     return numbers.tolist()
 
