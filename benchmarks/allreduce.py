@@ -33,7 +33,7 @@ def arms_for(nbytes: int) -> dict[str, Callable[[], object]]:
     from mpi4py import MPI
 
     count, size = nbytes // 4, hvd.size()
-    engine, flags = session().engine, session().flags
+    engine, flags = session().engine, session().group.flags
     transport, region = engine.transport, engine.register(count, "float32")
     registered = hvd.registered_empty(count)
     ordinary, theirs, gloo = torch.zeros(count), torch.zeros(count), torch.zeros(count)

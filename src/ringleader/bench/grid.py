@@ -109,9 +109,4 @@ def default_grid(hosts: Sequence[Host], cores: int) -> tuple[Size, ...]:
 
 def _doubling(top: int) -> list[int]:
     """1, 2, 4 … and ``top`` itself."""
-    counts = []
-    count = 1
-    while count < top:
-        counts.append(count)
-        count *= 2
-    return [*counts, top]
+    return [*(1 << power for power in range((top - 1).bit_length())), top]

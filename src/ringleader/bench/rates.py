@@ -42,12 +42,8 @@ TOGETHER = 0.2
 WARMUP = 0.2
 """Part of the common time that is left out at its beginning unless asked otherwise."""
 
-_NUMBER = r"(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"
+_RATE = r"(?P<rate>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"
 _PREFIX = re.compile(r"\s*(?:\[\d+(?:,\s*\d+)?\](?:<std\w+>)?:?|[^<\[\]]{0,40}(?:\[\d+,\d+\])?<std\w+>:)\s?")
-_ROW = re.compile(rf"\s*(\d+)\s+images/sec: {_NUMBER} \+/- \S+ \(jitter = ")
-_TF_TOTAL = re.compile(rf"\s*total images/sec: {_NUMBER}\s*$")
-_ITERATION = re.compile(rf"\s*Iter #\d+: {_NUMBER} img/sec per [CGT]PU\b")
-_HVD_TOTAL = re.compile(rf"\s*Total img/sec on (\d+) [CGT]PU\(s\): {_NUMBER} \+-")
 
 
 class Kind(StrEnum):
@@ -59,6 +55,14 @@ class Kind(StrEnum):
     """All workers, the whole run."""
     ITERATION = "iteration"
     """Horovod's synthetic benchmark: one worker, one iteration."""
+
+
+_PATTERNS = (
+    (Kind.ROW, re.compile(rf"\s*\d+\s+images/sec: {_RATE} \+/- \S+ \(jitter = ")),
+    (Kind.TOTAL, re.compile(rf"\s*total images/sec: {_RATE}\s*$")),
+    (Kind.ITERATION, re.compile(rf"\s*Iter #\d+: {_RATE} img/sec per [CGT]PU\b")),
+    (Kind.TOTAL, re.compile(rf"\s*Total img/sec on (?P<workers>\d+) [CGT]PU\(s\): {_RATE} \+-")),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,18 +124,13 @@ def parse_line(text: str) -> Line | None:
     if "sec" not in text or len(text) > 1000:
         return None
     text = untagged(text.rstrip())
-    found: Line | None = None
-    if match := _ROW.match(text):
-        found = Line(kind=Kind.ROW, rate=float(match[2]))
-    elif match := _TF_TOTAL.match(text):
-        found = Line(kind=Kind.TOTAL, rate=float(match[1]))
-    elif match := _ITERATION.match(text):
-        found = Line(kind=Kind.ITERATION, rate=float(match[1]))
-    elif match := _HVD_TOTAL.match(text):
-        found = Line(kind=Kind.TOTAL, rate=float(match[2]), workers=int(match[1]))
-    if found is None or not 0 < found.rate < math.inf or found.workers == 0:
-        return None
-    return found
+    for kind, pattern in _PATTERNS:
+        if match := pattern.match(text):
+            said = match.groupdict()
+            workers = int(said["workers"]) if "workers" in said else None
+            line = Line(kind=kind, rate=float(said["rate"]), workers=workers)
+            return line if 0 < line.rate < math.inf and workers != 0 else None
+    return None
 
 
 def rate_of_one(lines: Sequence[Line], ranks: int) -> tuple[float, str] | None:

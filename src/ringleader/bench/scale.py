@@ -113,15 +113,11 @@ def job_of(turn: Turn, asked: Scale) -> Job:
 def faults_of(asked: Scale) -> tuple[Fault, ...]:
     """Return what is wrong with the numbers asked for."""
     found = []
+    repeats = f"{asked.repeats} repetitions"
     if asked.repeats < 1:
-        found.append(
-            Fault(
-                where="--repeats", what=f"{asked.repeats} repetitions", hint="use at least 1; 3 show a spread"
-            )
-        )
+        found.append(Fault(where="--repeats", what=repeats, hint="use at least 1; 3 show a spread"))
     if asked.repeats > MOST_REPEATS:
-        what = f"{asked.repeats} repetitions"
-        found.append(Fault(where="--repeats", what=what, hint=f"at most {MOST_REPEATS}; 3 show a spread"))
+        found.append(Fault(where="--repeats", what=repeats, hint=f"at most {MOST_REPEATS}; 3 show a spread"))
     if not 0 <= asked.warmup < 1:
         hint = "use a part from 0 up to, not including, 1"
         found.append(Fault(where="--warmup", what=f"{asked.warmup} of the time", hint=hint))
@@ -149,7 +145,14 @@ def scale(
     """
     order = turns(asked.grid, asked.repeats, uncoupled=asked.uncoupled)
     measured: Measured = {}
-    context = _context(asked, date)
+    context = Context(
+        command=asked.job.command,
+        date=date,
+        lab=asked.lab,
+        ringleader=__version__,
+        binding=asked.job.bind,
+        threads=asked.job.threads,
+    )
     for number, turn in enumerate(order, 1):
         head = f"run {number} of {len(order)}: {turn}"
         say(head)
@@ -166,18 +169,6 @@ def scale(
         say(f"{head}: {sample.rate:,.1f}/s\n")
         keep(_run(asked, context, measured))
     return _run(asked, context, measured)
-
-
-def _context(asked: Scale, date: str) -> Context:
-    """Return what is known before the first run."""
-    return Context(
-        command=asked.job.command,
-        date=date,
-        lab=asked.lab,
-        ringleader=__version__,
-        binding=asked.job.bind,
-        threads=asked.job.threads,
-    )
 
 
 def _tell(say: Callable[[str], None], head: str, text: str) -> None:

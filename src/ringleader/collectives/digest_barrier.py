@@ -78,7 +78,6 @@ class SharedFlags:
         self._others = [
             (line, rank) for line, rank in zip(self._lines, ranks, strict=True) if rank != ranks[me]
         ]
-        self._ranks = tuple(ranks)
         self._fence = segment.fence
         self._mpi_calls = mpi_calls
         self._peer_wait = peer_wait

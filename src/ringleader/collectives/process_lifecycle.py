@@ -27,7 +27,7 @@ def close_session(session: Session, how: End) -> tuple[bool, list[Segment]]:
     session.timelines.stop()
     if session.shutdown_barrier is None:
         return True, []
-    together, give_back = session.shutdown_barrier.meet(how, session.flags, clean=clean)
+    together, give_back = session.shutdown_barrier.meet(how, session.group.flags, clean=clean)
     left = session.registry.free(together=give_back)
     if give_back:
         session.shutdown_barrier.free()

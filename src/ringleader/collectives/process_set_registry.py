@@ -45,8 +45,8 @@ class ProcessSetRegistry:
         no set of ranks, or the ranks do not bring as many.
         """
         mine = json.dumps([sorted(ranks) for ranks in asked]).encode()
-        global_group = [json.loads(message) for message in self._exchange(mine, "hvd.init")]
-        for ranks in in_turn([[self.table.checked(one) for one in theirs] for theirs in global_group]):
+        everybodys = [json.loads(message) for message in self._exchange(mine, "hvd.init")]
+        for ranks in in_turn([[self.table.checked(one) for one in theirs] for theirs in everybodys]):
             if self.table.find(ranks) is None:
                 self._open(ranks)
 
@@ -84,12 +84,10 @@ class ProcessSetRegistry:
         return True
 
     def _agree(self, request: list[object], words: str) -> None:
-        global_group = [
-            json.loads(message) for message in self._exchange(json.dumps(request).encode(), words)
-        ]
-        if any(other != global_group[0] for other in global_group):
+        everybodys = [json.loads(message) for message in self._exchange(json.dumps(request).encode(), words)]
+        if any(other != everybodys[0] for other in everybodys):
             said = "; ".join(
-                f"rank {rank}: {' '.join(map(str, one))}" for rank, one in enumerate(global_group[:8])
+                f"rank {rank}: {' '.join(map(str, one))}" for rank, one in enumerate(everybodys[:8])
             )
             raise HorovodInternalError(f"Mismatched process sets: {said}")
 

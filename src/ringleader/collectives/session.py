@@ -12,7 +12,6 @@ from typing import Any
 
 from ringleader.collectives import mpi_library
 from ringleader.collectives.communicators import RankLayout, checked_ranks, numbers_in, sub_communicator
-from ringleader.collectives.digest_barrier import SharedFlags
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.environment import EngineSettings, read_settings
 from ringleader.collectives.framework_adapter import FrameworkAdapter
@@ -93,11 +92,6 @@ class Session:
     def ranks(self) -> RankLayout:
         """Return who this rank is among all."""
         return self.group.ranks
-
-    @property
-    def flags(self) -> SharedFlags | None:
-        """Return the flags of this host, where there is shared memory."""
-        return self.group.flags
 
     def _exchange(self) -> Callable[[bytes, str], list[bytes]]:
         comms = self.group.comms

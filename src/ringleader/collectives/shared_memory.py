@@ -36,9 +36,9 @@ class Segment:
         finally:
             info.Free()
         self._window.Lock_all(mpi.MODE_NOCHECK)
-        self.parts: list[Any] = [
-            _sized(mpi, self._window.Shared_query(rank)[0], nbytes) for rank in range(node.size)
-        ]
+        # A query may report the room up to the next page; what was asked for is what is used.
+        starts = [self._window.Shared_query(rank)[0].address for rank in range(node.size)]
+        self.parts: list[Any] = [mpi.buffer.fromaddress(start, nbytes) for start in starts]
         """Memory of each rank of the host, in the order of the node communicator."""
         self.fence = self._window.Sync
         """Order this rank's reads and writes of the memory before it against those after it."""
@@ -60,11 +60,6 @@ def _holders(parts: list[Any]) -> list[int]:
 
 _ALONE = _holders([object()])[0]
 """What is counted for an object that only the list holds: versions of Python count differently."""
-
-
-def _sized(mpi: Any, memory: Any, nbytes: int) -> Any:
-    # A query may report the room up to the next page; what was asked for is what is used.
-    return mpi.buffer.fromaddress(memory.address, nbytes)
 
 
 def free_bytes(directory: Path = Path("/dev/shm")) -> int | None:

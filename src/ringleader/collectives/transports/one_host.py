@@ -109,7 +109,9 @@ class OneHostTransport(SharedMemoryTransport):
         if plan.algorithm is Algorithm.ONE_SHOT:
             staging.reduce_one_shot(work.out, signature.dtype, plan.elements, plan.op, plan.factor)
             if self._unmeasured:
-                self._count_small()
+                self._small += 1
+                if self._small == SMALL_BEFORE_MEASURING:
+                    self._measure()
         else:
             source = kernels.flat(work.array)
             target = source if work.out is work.array else kernels.flat(work.out)
@@ -191,11 +193,6 @@ class OneHostTransport(SharedMemoryTransport):
             self._plain.exchange(region, op, factor)
 
     # measuring, and the end
-
-    def _count_small(self) -> None:
-        self._small += 1
-        if self._small == SMALL_BEFORE_MEASURING:
-            self._measure()
 
     def _measure(self) -> None:
         """Fill the table. Collective: all ranks do this after the same operations."""

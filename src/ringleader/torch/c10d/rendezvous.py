@@ -125,8 +125,7 @@ def _connect_to_store(address: str, port: int, token: str) -> tuple[Any, str]:
 def _shared_addresses(mpi_calls: MpiCalls) -> list[str]:
     """Return the addresses of rank 0's host, on every rank."""
     mine = addresses(os.environ) if mpi_calls.rank == 0 else []
-    found: list[str] = json.loads(mpi_calls.messages(json.dumps(mine).encode())[0])
-    return found
+    return list(json.loads(mpi_calls.messages(json.dumps(mine).encode())[0]))
 
 
 def _probe_all(mpi_calls: MpiCalls, candidates: Sequence[str]) -> tuple[list[str], dict[str, str]]:
@@ -160,8 +159,7 @@ def _own_address(address: str, port: int) -> str:
     """Return this host's address on the way to another one, empty where that does not answer."""
     try:
         with socket.create_connection((address, port), timeout=PROBE_SECONDS) as connection:
-            own: str = connection.getsockname()[0]
-            return own
+            return str(connection.getsockname()[0])
     except OSError:
         return ""
 

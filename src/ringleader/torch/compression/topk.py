@@ -1,4 +1,4 @@
-"""Top-k: the largest elements of all gradients together travel; others are kept (see `error_feedback`)."""
+"""Top-k: the largest elements of all gradients together travel; others are kept for later steps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ringleader.torch.compression.error_feedback import ErrorFeedbackCompressor, residual_dtype
+from ringleader.torch.compression.compressor import ErrorFeedbackCompressor, residual_dtype
 from ringleader.torch.compression.reducer import GradientReduction
 from ringleader.torch.engine_operations import by_dtype_and_device, gather
 from ringleader.torch.kernels import TorchKernels

@@ -107,12 +107,13 @@ class DistributedMixin(OptimizerMixin):
         settings = self._settings
         average = settings.op is Average
         apart = hosts > 1 or any(parameter.is_cuda for _name, parameter in named)
+        cap_bytes = settings.cap_bytes or (BUCKET_BYTES if apart else None)
         config = GradientConfig(
             op=settings.op,
             prescale=1.0 / settings.predivide if average else 1.0,
             postscale=settings.predivide if average else 1.0,
             wire_dtype=self._wire_dtype,
-            cap_bytes=self._cap_bytes(apart),
+            cap_bytes=cap_bytes if self._autotune is None else self._autotune.cap_bytes,
             groups=settings.grouped(named),
             # On one host the processors that would move the bytes are those that compute: nothing is gained.
             overlap=apart,
@@ -120,12 +121,6 @@ class DistributedMixin(OptimizerMixin):
             serial=next(_SERIAL),
         )
         return agree_on_config(self._engine, named, config, describe_compression(settings.compression))
-
-    def _cap_bytes(self, apart: bool) -> int | None:
-        """Return the most bytes in a bucket: what the script wants, what is on trial, or what is usual."""
-        if self._autotune is not None:
-            return self._autotune.cap_bytes
-        return self._settings.cap_bytes or (BUCKET_BYTES if apart else None)
 
     def _new_exchanger(self, named: Named, config: GradientConfig) -> GradientExchange:
         self._serial = config.serial

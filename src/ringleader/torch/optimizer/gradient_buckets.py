@@ -65,17 +65,14 @@ class GradientBuckets(GradientExchange):
             view.zero_()
         elif grad.is_sparse and at not in self.sparse:
             # The other ranks do not know; the exchange of buckets goes on as if there were none.
-            self._notice(at, grad)
+            self.new_sparse[at] = grad.sparse_dim()
+            self._wants_agreement = True
             view.zero_()
             return
         else:
             with torch.no_grad():
                 view.copy_(grad.to_dense() if grad.is_sparse else grad)
         parameter.grad = view
-
-    def _notice(self, at: int, grad: torch.Tensor) -> None:
-        self.new_sparse[at] = grad.sparse_dim()
-        self._wants_agreement = True
 
     def _hook(self) -> None:
         me = weakref.ref(self)

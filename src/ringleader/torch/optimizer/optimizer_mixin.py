@@ -47,10 +47,6 @@ class OptimizerMixin:
         """Meet the other ranks. Collective."""
         raise NotImplementedError
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Take more parameters. All ranks add the same; with the next step they agree on them."""
-        super().add_param_group(param_group)  # type: ignore[misc]
-
     def _gradient_ready(self, parameter: torch.Tensor) -> None:
         """Called by backward when a parameter's gradient is there."""
         raise NotImplementedError
@@ -134,15 +130,12 @@ def remove_hooks(hooks: list[Any]) -> None:
 _CLASSES: dict[tuple[Any, Any], Any] = {}
 
 
-def class_of(mixin: type[OptimizerMixin], base: type[torch.optim.Optimizer]) -> Any:
+def class_of(mixin: Any, base: Any) -> Any:
     """Return the class of optimizers of class ``base`` behind ``mixin``; it has the name of ``base``."""
     if (mixin, base) not in _CLASSES:
-        _CLASSES[mixin, base] = _new_class(mixin, base)
+        own = {"_mixin": mixin, "_base": base, "__module__": base.__module__}
+        _CLASSES[mixin, base] = type(base.__name__, (mixin, base), own)
     return _CLASSES[mixin, base]
-
-
-def _new_class(mixin: Any, base: Any) -> Any:
-    return type(base.__name__, (mixin, base), {"_mixin": mixin, "_base": base, "__module__": base.__module__})
 
 
 def wrap(
