@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ringleader.collectives.bucket_plan import ALIGNMENT, ParameterShape, first_difference, plan_buckets
 from ringleader.collectives.digest_barrier import PAGE_BYTES, SharedFlags
-from ringleader.collectives.environment import read_settings, wrong_library
+from ringleader.collectives.engine_settings import read_settings, wrong_library
 from ringleader.collectives.exceptions import HorovodInternalError
 from ringleader.collectives.liveness import End, PeerEnd
 from ringleader.collectives.operations import MASK, ReduceOp, Signature, Work, signature_digest

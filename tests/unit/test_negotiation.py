@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ringleader.collectives.negotiation import Decision, decide
 from ringleader.collectives.operations import JOIN, ReduceOp, Signature
-from ringleader.collectives.pending_list import Pending, decode, encode
+from ringleader.collectives.pending_operations import Pending, decode, encode
 from ringleader.collectives.stall_check import Limits
 
 ADD = Signature(kind="allreduce", dtype="float32", shape=(3,))

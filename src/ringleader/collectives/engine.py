@@ -1,6 +1,6 @@
 """The engine: operations that a script asks for, agreed between ranks and carried out.
 
-    submit → `submission_queue` → `round` (agree → `execution`)
+    submit → `submission_queue` → `negotiation_round` (agree → `execution`)
 
 An operation is put into a queue (`Engine.submit`) or done at once (`Engine.run`). An engine is of one group
 of ranks. Groups have engines of their own, so that none waits for another.
@@ -14,15 +14,15 @@ from collections.abc import Callable, Sequence
 from ringleader.collectives.communicators import RankLayout
 from ringleader.collectives.digest_barrier import DigestBarrier
 from ringleader.collectives.exceptions import HorovodInternalError
+from ringleader.collectives.exchange_times import ExchangeTimes
 from ringleader.collectives.execution import Execution
 from ringleader.collectives.framework_adapter import DeviceTransport
 from ringleader.collectives.fusion_buffer import FusionBuffer
-from ringleader.collectives.gradient_times import GradientTimes
 from ringleader.collectives.kernels import Kernels
-from ringleader.collectives.memory_release import ReleasedMemory
+from ringleader.collectives.negotiation_round import NegotiationRound
 from ringleader.collectives.operations import MASK, Signature, Work, signature_digest
 from ringleader.collectives.peer_wait import PeerWait
-from ringleader.collectives.round import Round
+from ringleader.collectives.released_memory import ReleasedMemory
 from ringleader.collectives.stall_check import Limits
 from ringleader.collectives.submission_queue import SubmissionQueue
 from ringleader.collectives.transports.regions import Region
@@ -61,7 +61,7 @@ class Engine:
         self.transport = transport
         self.kernels = kernels
         self.threads = threads
-        self.times = GradientTimes(clock)
+        self.times = ExchangeTimes(clock)
         """What exchanges of gradients took so far."""
         self._barrier = barrier
         self._peer_wait = peer_wait
@@ -77,7 +77,7 @@ class Engine:
             fusion_buffer=fusion_buffer,
             peer_wait=peer_wait,
         )
-        self._round = Round(
+        self._round = NegotiationRound(
             rank=ranks.rank,
             queue=self.queue,
             execution=self._execution,

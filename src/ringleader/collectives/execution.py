@@ -1,6 +1,6 @@
 """Carrying out what all ranks have asked for: alone, packed together, or in the stead of a rank that joined.
 
-`round` finds out what that is; here it goes to the transport, and leaves the queue when it is done.
+`negotiation_round` finds out what that is; here it goes to the transport, and leaves the queue when done.
 """
 
 from __future__ import annotations

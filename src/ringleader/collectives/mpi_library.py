@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Any
 
-from ringleader.collectives.environment import EngineSettings, wrong_library
+from ringleader.collectives.engine_settings import EngineSettings, wrong_library
 from ringleader.collectives.exceptions import WorldError
 
 

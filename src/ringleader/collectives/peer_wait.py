@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ringleader.collectives.environment import EngineSettings
+from ringleader.collectives.engine_settings import EngineSettings
 from ringleader.collectives.exceptions import HorovodInternalError, known_to_peers
 from ringleader.collectives.liveness import End, LivenessSource, PeerEnd
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from ringleader.collectives import mpi_library
-from ringleader.collectives.environment import read_settings
+from ringleader.collectives.engine_settings import read_settings
 from ringleader.collectives.exceptions import NotInitializedError, WorldError
 from ringleader.collectives.framework_adapter import FrameworkAdapter
 from ringleader.collectives.liveness import End

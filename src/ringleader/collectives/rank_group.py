@@ -15,7 +15,7 @@ from ringleader.collectives.communicators import (
 )
 from ringleader.collectives.digest_barrier import DigestBarrier, SharedFlags, SingleRankBarrier
 from ringleader.collectives.engine import Engine
-from ringleader.collectives.environment import EngineSettings
+from ringleader.collectives.engine_settings import EngineSettings
 from ringleader.collectives.framework_adapter import FrameworkAdapter
 from ringleader.collectives.fusion_buffer import FusionBuffer, FusionLimits
 from ringleader.collectives.liveness import End, EndMessages, LivenessSource, PeerEnd

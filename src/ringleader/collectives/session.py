@@ -13,7 +13,7 @@ from typing import Any
 from ringleader.collectives import mpi_library
 from ringleader.collectives.communicators import RankLayout, checked_ranks, numbers_in, sub_communicator
 from ringleader.collectives.engine import Engine
-from ringleader.collectives.environment import EngineSettings, read_settings
+from ringleader.collectives.engine_settings import EngineSettings, read_settings
 from ringleader.collectives.framework_adapter import FrameworkAdapter
 from ringleader.collectives.liveness import EndMessages, LivenessSource, StatusFile
 from ringleader.collectives.mpi_calls import MpiCalls

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ringleader.collectives.operations import JOIN, Signature
-from ringleader.collectives.pending_list import Pending, numbered, quoted
+from ringleader.collectives.pending_operations import Pending, numbered, quoted
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,9 @@
 """The queue of operations that a rank has asked for and not got yet.
 
 An operation is submitted under a name that no other one has which is pending here. Whoever waits for one
-carries out rounds on the queue himself (see `round`): there is no other thread to hand over to on the way.
-Only where operations are pending and the script does something else does the progress thread go on with them.
+carries out rounds on the queue (see `negotiation_round`): there is no other thread to hand over to on the
+way. Only where operations are pending and the script does something else does the progress thread go on
+with them.
 """
 
 from __future__ import annotations

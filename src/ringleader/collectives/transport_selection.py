@@ -7,7 +7,7 @@ import sys
 
 from ringleader.collectives.communicators import Communicators, RankLayout
 from ringleader.collectives.digest_barrier import DigestBarrier, HostsBarrier, SharedFlags, SingleRankBarrier
-from ringleader.collectives.environment import EngineSettings
+from ringleader.collectives.engine_settings import EngineSettings
 from ringleader.collectives.framework_adapter import FrameworkAdapter, TransportContext
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.peer_wait import PeerWait

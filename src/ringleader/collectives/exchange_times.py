@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
-class GradientTimes:
+class ExchangeTimes:
     """Sums over all exchanges of one engine."""
 
     def __init__(self, clock: Callable[[], float]) -> None:

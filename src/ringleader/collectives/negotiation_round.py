@@ -20,13 +20,13 @@ from ringleader.collectives.exceptions import (
     is_transport_error,
     known_to_peers,
 )
+from ringleader.collectives.exchange_times import ExchangeTimes
 from ringleader.collectives.execution import Execution, Several
-from ringleader.collectives.gradient_times import GradientTimes
-from ringleader.collectives.memory_release import ReleasedMemory
 from ringleader.collectives.negotiation import Decision, decide
 from ringleader.collectives.operations import JOIN, MASK, Work
 from ringleader.collectives.peer_wait import PeerWait
-from ringleader.collectives.pending_list import Pending, decode, encode
+from ringleader.collectives.pending_operations import Pending, decode, encode
+from ringleader.collectives.released_memory import ReleasedMemory
 from ringleader.collectives.stall_check import Limits
 from ringleader.collectives.submission_queue import SubmissionQueue
 from ringleader.collectives.timeline.observer import Stage
@@ -41,7 +41,7 @@ _DIGEST = attrgetter("digest")
 _ORDER = attrgetter("order")
 
 
-class Round:
+class NegotiationRound:
     """Rounds on the queue of one engine. The queue's lock is held in all of them."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Round:
         peer_wait: PeerWait,
         limits: Limits,
         released: ReleasedMemory,
-        times: GradientTimes,
+        times: ExchangeTimes,
         announce_broken: Callable[[], None],
         clock: Callable[[], float],
     ) -> None:
