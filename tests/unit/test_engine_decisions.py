@@ -85,7 +85,7 @@ def test_a_wait_for_ranks_that_live_has_no_end_but_is_told_ever_less_often() -> 
     peer_wait = PeerWait(
         rank=1,
         liveness_sources=[],
-        warn_seconds=read_settings({}).warn_seconds,
+        warn_seconds=read_settings({}).limits.warn,
         deadline_seconds=read_settings({}).deadline_seconds,
         clock=lambda: next(times),
         say=said.append,
@@ -95,7 +95,7 @@ def test_a_wait_for_ranks_that_live_has_no_end_but_is_told_ever_less_often() -> 
     assert 5 < len(said) < 10
     assert said[0].endswith("s in an allreduce for rank 0")
     polling = read_settings({"RINGLEADER_DEADLINE": "100"})
-    assert (polling.deadline_seconds, polling.stall_seconds) == (100, 100)
+    assert (polling.deadline_seconds, polling.limits.shutdown) == (100, 100)
     assert read_settings({"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "90"}).deadline_seconds == 90
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Protocol
 
 from ringleader import __version__
@@ -156,7 +155,10 @@ def scale(
     for number, turn in enumerate(order, 1):
         head = f"run {number} of {len(order)}: {turn}"
         say(head)
-        tell = partial(_tell, say, head)
+
+        def tell(text: str, head: str = head) -> None:
+            say(f"{head}: {text}")
+
         meter = Meter(ranks=turn.size.ranks, warmup=asked.warmup, now=now, warn=warn, say=tell)
         try:
             outcome = launch(job_of(turn, asked), environ=environ, listener=meter)
@@ -169,10 +171,6 @@ def scale(
         say(f"{head}: {sample.rate:,.1f}/s\n")
         keep(_run(asked, context, measured))
     return _run(asked, context, measured)
-
-
-def _tell(say: Callable[[str], None], head: str, text: str) -> None:
-    say(f"{head}: {text}")
 
 
 def _why(turn: Turn, error: BaseException) -> str:

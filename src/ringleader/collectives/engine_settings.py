@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ringleader.collectives.stall_check import Limits
+
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS")
 _SIGNS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "PMI_FD", "PMI_PORT", "HYDI_CONTROL_FD")
 FAMILIES = {
@@ -30,20 +32,16 @@ class EngineSettings:
     """Keep rank and size but exchange nothing."""
     status_file: str
     """File in which the launcher notes ranks that ended; empty where there is none."""
-    warn_seconds: float
-    """A wait this long is told on standard error, with the tensor and the ranks that are missing."""
+    limits: Limits
+    """How long ranks may wait for each other, for operations that only some of them ask for."""
     deadline_seconds: float
     """A wait this long is an error, none where it is infinite: one rank may evaluate while the others wait,
     and a peer that has ended is noticed anyway."""
-    mismatch_seconds: float
-    """How long all ranks may stand still over different operations before it is an error."""
     transport: str = ""
     """Transport to use instead of the best one: ``mpi`` leaves shared memory out. Empty: the best one."""
     ranks_per_host: int | None = None
     """Take so many consecutive ranks for a host, None: those that share memory. Lets one machine be measured
     and tested as several hosts."""
-    stall_seconds: float = float("inf")
-    """An operation that only some ranks have asked for so long is an error, for ever where it is infinite."""
     fusion_bytes: int | None = None
     """Most bytes of small operations that travel together, 0: each by itself, None: what is best here."""
     dynamic_sets: bool = False
@@ -65,12 +63,14 @@ def read_settings(environ: Mapping[str, str]) -> EngineSettings:
         family=environ.get("RINGLEADER_MPI_FAMILY", ""),
         uncoupled=environ.get("RINGLEADER_UNCOUPLED", "") == "1",
         status_file=environ.get("RINGLEADER_STATUS_FILE", ""),
-        warn_seconds=_seconds(environ, "RINGLEADER_STALL_WARNING", warn),
+        limits=Limits(
+            mismatch=_seconds(environ, "RINGLEADER_MISMATCH_PATIENCE", 5.0),
+            warn=_seconds(environ, "RINGLEADER_STALL_WARNING", warn),
+            shutdown=min(deadline, stall),
+        ),
         deadline_seconds=deadline,
-        mismatch_seconds=_seconds(environ, "RINGLEADER_MISMATCH_PATIENCE", 5.0),
         transport=environ.get("RINGLEADER_TRANSPORT", ""),
         ranks_per_host=int(_seconds(environ, "RINGLEADER_RANKS_PER_HOST", 0.0)) or None,
-        stall_seconds=min(deadline, stall),
         fusion_bytes=int(fusion) if fusion.isdigit() else None,
         dynamic_sets=_on(environ, "HOROVOD_DYNAMIC_PROCESS_SETS"),
     )

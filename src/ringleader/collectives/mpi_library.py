@@ -48,11 +48,7 @@ which has this list too. It mirrors state of the MPI library, which is one per p
 
 def ours() -> bool:
     """Return whether MPI runs in this process and was initialised by `load`."""
-    if os.getpid() not in _OURS:
-        return False
-    from mpi4py import MPI
-
-    return MPI.Is_initialized() and not MPI.Is_finalized()
+    return os.getpid() in _OURS and runs()
 
 
 def inherited() -> bool:

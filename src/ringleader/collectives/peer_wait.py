@@ -15,6 +15,7 @@ from typing import Any
 from ringleader.collectives.engine_settings import EngineSettings
 from ringleader.collectives.exceptions import HorovodInternalError, known_to_peers
 from ringleader.collectives.liveness import End, LivenessSource, PeerEnd
+from ringleader.collectives.pending_operations import numbered
 
 NAP_SECONDS = 0.00002
 """One sleep. A rank that sleeps leaves its processor to whoever has work, and is woken at once when the time
@@ -126,7 +127,7 @@ def peer_wait_for(rank: int, sources: Sequence[LivenessSource], settings: Engine
     return PeerWait(
         rank=rank,
         liveness_sources=sources,
-        warn_seconds=settings.warn_seconds,
+        warn_seconds=settings.limits.warn,
         deadline_seconds=settings.deadline_seconds,
     )
 
@@ -134,5 +135,4 @@ def peer_wait_for(rank: int, sources: Sequence[LivenessSource], settings: Engine
 def _ranks(ranks: Sequence[int] | None) -> str:
     if ranks is None:
         return "a rank on another host"
-    shown = ", ".join(map(str, ranks[:8])) + (" …" if len(ranks) > 8 else "")
-    return f"rank{'s' if len(ranks) > 1 else ''} {shown}" if ranks else "its peers"
+    return numbered(ranks) if ranks else "its peers"

@@ -22,7 +22,6 @@ from ringleader.collectives.liveness import End, EndMessages, LivenessSource, Pe
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.peer_wait import PeerWait, peer_wait_for
 from ringleader.collectives.shared_memory import Segment
-from ringleader.collectives.stall_check import Limits
 from ringleader.collectives.transport_selection import select_transport, transport_context
 from ringleader.collectives.transports.loopback import LoopbackTransport
 from ringleader.collectives.transports.transport import Transport
@@ -197,11 +196,7 @@ def _engine(
         transport=transport,
         peer_wait=peer_wait,
         kernels=kernels,
-        limits=Limits(
-            mismatch=settings.mismatch_seconds,
-            warn=settings.warn_seconds,
-            shutdown=settings.stall_seconds,
-        ),
+        limits=settings.limits,
         fusion_buffer=FusionBuffer(kernels, transport, fusion) if packs else None,
         threads=threads,
         announce_broken=announce_broken,

@@ -197,21 +197,6 @@ def open_session(
 
 def _agreed(settings: EngineSettings, comm: Any) -> EngineSettings:
     """Return the settings with rank 0's word on all that ranks must decide alike."""
-    mine = (
-        settings.mismatch_seconds,
-        settings.warn_seconds,
-        settings.stall_seconds,
-        settings.fusion_bytes,
-        settings.transport,
-        settings.dynamic_sets,
-    )
-    mismatch, warn, stall, fusion, transport, dynamic = comm.bcast(mine, root=0)
-    return replace(
-        settings,
-        mismatch_seconds=mismatch,
-        warn_seconds=warn,
-        stall_seconds=stall,
-        fusion_bytes=fusion,
-        transport=transport,
-        dynamic_sets=dynamic,
-    )
+    names = ("limits", "fusion_bytes", "transport", "dynamic_sets")
+    told = comm.bcast({name: getattr(settings, name) for name in names}, root=0)
+    return replace(settings, **told)

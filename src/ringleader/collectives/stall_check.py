@@ -17,9 +17,9 @@ class Limits:
     """All ranks may stand still so long with nothing in common. Then it counts as a mistake of the script
     (until then another thread of it could ask for the missing operation)."""
     warn: float = float("inf")
-    """After this time an operation that only some ranks asked for is told to the user."""
+    """A wait this long is told to the user, and an operation that only some ranks asked for so long ago."""
     shutdown: float = float("inf")
-    """After this time it is an error, and the engine ends on all ranks."""
+    """After this time such an operation is an error, and the engine ends on all ranks."""
 
 
 def deadlock(ranks: Sequence[Pending], asked: Sequence[Mapping[str, Signature]], limits: Limits) -> str:

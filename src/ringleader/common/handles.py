@@ -1,4 +1,8 @@
-"""Handles: operations that were begun and not waited for."""
+"""Handles: operations that were begun and not waited for.
+
+Describing an operation costs more than a few KiB cost to reduce. So the description of a reduction in place
+that is done is kept, without its array, until a like one is submitted under the same name.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,7 @@ from typing import Any
 
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.exceptions import HorovodInternalError
-from ringleader.collectives.operations import Work
-from ringleader.common.work_cache import WORKS, keep_work
+from ringleader.collectives.operations import ReduceOp, Work
 
 _Pending = tuple[Engine, Sequence[Work], Callable[[], Any] | None]
 """What a handle stands for: who does the works (one, or the members of a group), and what returns the result
@@ -18,6 +21,12 @@ be hundreds in a step."""
 
 _NEXT_HANDLE = itertools.count()
 _PENDING: dict[int, _Pending] = {}
+
+CAPACITY = 4096
+"""Descriptions that are kept."""
+DONE_WORKS: dict[str | None, Work] = {}
+"""Works that are done, by the name that the script gave them. An adapter takes one out to do it again, if it
+fits the array."""
 
 
 def new_handle(engine: Engine, works: Sequence[Work], result: Callable[[], Any] | None) -> int:
@@ -67,7 +76,19 @@ def synchronize(handle: int) -> Any:
     return result()
 
 
+def keep_work(work: Work) -> None:
+    """Keep the description of a reduction in place that is done and that nobody asks about any more."""
+    name = work.local_name
+    # Whether Adasum can be had depends on more than the tensor, and is checked each time.
+    if name is None or work.signature.op is ReduceOp.ADASUM:
+        return
+    if len(DONE_WORKS) >= CAPACITY:
+        DONE_WORKS.clear()
+    work.array = work.out = None
+    DONE_WORKS[name] = work
+
+
 def forget_handles() -> None:
     """Drop the handles and descriptions of an earlier life of the engine."""
     _PENDING.clear()
-    WORKS.clear()
+    DONE_WORKS.clear()

@@ -12,18 +12,17 @@ from ringleader.collectives.operations import ReduceOp, Work
 from ringleader.collectives.process_lifecycle import PROCESS
 from ringleader.collectives.rank_group import Group
 from ringleader.collectives.transports.adasum import power_of_two
-from ringleader.common.handles import new_handle
+from ringleader.common.handles import DONE_WORKS, new_handle
 from ringleader.common.operation import Operation, signature_for
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of, next_serial
 from ringleader.common.reductions import Adasum, Average, handle_average_backwards_compatibility
 from ringleader.torch.compression import Compression, Compressor
-from ringleader.torch.kernels import dtype_name
+from ringleader.torch.kernels import DTYPES, dtype_name
 from ringleader.torch.ops.submit_operation import (
     DifferentiableOperation,
     contiguous,
     into_tensor,
 )
-from ringleader.torch.ops.work_reuse import take_work
 
 
 def check_reduction(op: ReduceOp, tensor: torch.Tensor, group: Group) -> None:
@@ -93,6 +92,31 @@ def reduced_gradients(
 ) -> list[torch.Tensor]:
     """Return the reductions of gradients over the ranks of a process set, their means if nothing is said."""
     return [work.out for work in ALLREDUCE.works(grads, None, process_set, arguments, grouped=grouped)]
+
+
+def take_work(
+    name: str | None, tensor: torch.Tensor, op: ReduceOp | None, prescale: float, postscale: float
+) -> Work | None:
+    """Return a work that reduces ``tensor`` in place if one like it was done under this name."""
+    work = DONE_WORKS.pop(name, None)
+    if work is None:
+        return None
+    signature = work.signature
+    if (
+        tensor.layout is not torch.strided
+        or not tensor.is_cpu
+        or tensor.requires_grad
+        or op is not signature.op
+        or DTYPES.get(tensor.dtype) != signature.dtype
+        or tensor.shape != signature.shape
+        or prescale != signature.prescale
+        or postscale != signature.postscale
+        or not tensor.is_contiguous()
+        or tensor.is_neg()
+    ):
+        return None
+    work.array = work.out = tensor
+    return work
 
 
 def run_compressed(

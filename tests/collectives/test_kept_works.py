@@ -4,15 +4,15 @@ import pytest
 import torch
 
 from ringleader.collectives.operations import ReduceOp, Signature, Work, signature_digest
-from ringleader.common.work_cache import CAPACITY, WORKS, keep_work
-from ringleader.torch.ops.work_reuse import take_work
+from ringleader.common.handles import CAPACITY, DONE_WORKS, keep_work
+from ringleader.torch.ops.allreduce import take_work
 
 
 @pytest.fixture(autouse=True)
 def no_works():
-    WORKS.clear()
+    DONE_WORKS.clear()
     yield
-    WORKS.clear()
+    DONE_WORKS.clear()
 
 
 def done(name, tensor, op=ReduceOp.MAX, prescale=1.0):
