@@ -50,6 +50,13 @@ def test_one_rank(jobs: Any) -> None:
 
 
 @real_ranks
+@pytest.mark.parametrize(("size", "per_host"), [(1, ""), (3, ""), (2, "1")])
+def test_an_adapter_of_nothing_but_numpy(jobs: Any, size: int, per_host: str) -> None:
+    environ = {"RINGLEADER_RANKS_PER_HOST": per_host}
+    jobs.fresh("without_framework.py", ranks=size, **environ).passed(size)
+
+
+@real_ranks
 @pytest.mark.parametrize("waits", ["patient", "inside MPI"])
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_arrays_larger_than_one_call_carries(jobs: Any, size: int, waits: str) -> None:

@@ -71,5 +71,8 @@ class FrameworkAdapter(Kernels, Protocol):
     def host_transport(self, context: TransportContext) -> Transport:
         """Return the framework's own transport for arrays in host memory, for users who ask for it."""
 
-    def device_transport(self, context: TransportContext) -> DeviceTransport:
-        """Return what carries the framework's arrays on devices; nothing is set up before the first one."""
+    def device_transport(self, context: TransportContext) -> DeviceTransport | None:
+        """Return what carries the framework's arrays on devices; nothing is set up before the first one.
+
+        None where the framework's arrays are all in host memory.
+        """

@@ -1,0 +1,113 @@
+"""An adapter of nothing but NumPy: what all adapters share is enough for the rest, and loads no framework."""
+
+import sys
+from array import array
+from functools import reduce as fold
+
+import numpy as np
+
+from ringleader.collectives.operations import ReduceOp, Work
+from ringleader.common.basics import begin_session, rank, shutdown, size
+from ringleader.common.engine_operations import any_rank, gather_objects, sum_numbers
+from ringleader.common.handles import poll, synchronize
+from ringleader.common.join_barrier import barrier, join
+from ringleader.common.operation import Operation, signature_for
+from ringleader.common.process_sets import add_process_set, global_process_set, group_of
+from ringleader.common.reductions import Average, Max, Sum, handle_average_backwards_compatibility
+
+COMBINE = {Sum: np.add, Max: np.maximum, ReduceOp.MIN: np.minimum, ReduceOp.PRODUCT: np.multiply}
+
+
+class NumpyAdapter:
+    """See `ringleader.collectives.framework_adapter.FrameworkAdapter`."""
+
+    def over(self, memory, dtype, count):
+        return np.frombuffer(memory, dtype=dtype, count=count)
+
+    def empty(self, shape, dtype):
+        return np.empty(tuple(shape), dtype)
+
+    def zero(self, one):
+        one.fill(0)
+
+    def flat(self, one):
+        return one.reshape(-1)
+
+    def part(self, flat, start, stop):
+        return flat[start:stop]
+
+    def shaped(self, flat, shape):
+        return flat.reshape(tuple(shape))
+
+    def count(self, one):
+        return one.size
+
+    def length(self, one):
+        return one.shape[0]
+
+    def address(self, one):
+        return one.ctypes.data
+
+    def copy(self, target, source):
+        target.reshape(-1)[:] = source.reshape(-1)
+
+    def copy_all(self, targets, sources):
+        for target, source in zip(targets, sources, strict=True):
+            target[...] = source
+
+    def scale(self, one, factor):
+        one[...] = (one * factor).astype(one.dtype)
+
+    def reduce(self, out, parts, op, factor):
+        out.reshape(-1)[:] = fold(COMBINE[op], [part.reshape(-1) for part in parts])
+        if factor != 1.0:
+            self.scale(out, factor)
+
+    def everywhere(self, chunks):
+        def reduce(op, factor):
+            for views in chunks:
+                self.reduce(views[0], views, op, factor)
+                for view in views[1:]:
+                    view[...] = views[0]
+
+        return reduce
+
+    def device_transport(self, context):
+        return None
+
+
+def describe(group, one, name, serial, op):
+    signature, digest = signature_for("allreduce", str(one.dtype), one.shape, "cpu", op, 0, 1.0, 1.0, "")
+    return Work(signature, digest, name=name, serial=serial, array=one, out=np.empty_like(one))
+
+
+ALLREDUCE = Operation("Allreduce", describe)
+
+begin_session(NumpyAdapter, None, "dynamic")
+RANK, SIZE = rank(), size()
+TOTAL = SIZE * (SIZE + 1) / 2
+for count in (1, 100, 20_000, 3_000_000):
+    mine = np.full((count,), RANK + 1.0)
+    assert (ALLREDUCE.run(mine, None, global_process_set, Sum) == TOTAL).all()
+    assert (ALLREDUCE.run(mine, "named", global_process_set, Average) == TOTAL / SIZE).all()
+    handles = [ALLREDUCE.begin(mine, f"h{at}", global_process_set, Max) for at in range(9)]
+    assert all((synchronize(handle) == SIZE).all() and poll(handle) for handle in handles)
+    both = ALLREDUCE.run_group([mine, mine.astype("int32")], None, global_process_set, Sum)
+    assert [one.dtype for one in both] == ["float64", "int32"] and all((one == TOTAL).all() for one in both)
+if SIZE > 1:
+    alone = add_process_set([0])
+    assert RANK or (ALLREDUCE.run(np.ones(3), None, alone, Sum) == 1).all()
+engine = group_of(global_process_set, "").engine
+region = engine.register(100_000, "float32")
+region.mine[:] = RANK
+barrier()
+assert sum_numbers(engine, array("q", [RANK, 1]), "numbers") == [TOTAL - SIZE, SIZE]
+assert any_rank(engine, RANK == SIZE - 1, "any") and not any_rank(engine, False, "none")
+assert gather_objects(engine, {"rank": RANK, "long": "x" * RANK}, "objects") == [
+    {"rank": one, "long": "x" * one} for one in range(SIZE)
+]
+assert handle_average_backwards_compatibility(None, None) is Average
+assert 0 <= join() < SIZE
+shutdown()
+assert "torch" not in sys.modules
+print("rank done", flush=True)
