@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import click
 
 from ringleader.cli.kubernetes.connection import Connection, with_cluster
+from ringleader.cli.kubernetes.job_terminal import tell
 from ringleader.cli.options.kubernetes_options import CLUSTER_OPTIONS, ClusterOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.typed_command import Command, Option
 from ringleader.errors import Fault, RefusedError, RequestError
-
-if TYPE_CHECKING:
-    from ringleader.launch.kubernetes.job_snapshot import JobView
+from ringleader.launch.kubernetes.job_deletion import remove, until_gone
+from ringleader.launch.kubernetes.job_lookup import find_job
+from ringleader.launch.kubernetes.job_snapshot import JobView
 
 HELP = """Delete each JOB with everything that belongs to it, and wait until its Pods are gone."""
 
@@ -62,9 +61,6 @@ command = Command(
 
 async def _delete(connection: Connection, options: DeleteOptions, *, seconds: float) -> None:
     """Delete what is there; what is not, or cannot be deleted, is told together at the end."""
-    from ringleader.launch.kubernetes.job_deletion import remove, until_gone
-    from ringleader.launch.kubernetes.job_lookup import find_job
-
     faults: list[Fault] = []
     gone: list[JobView] = []
     for name in dict.fromkeys(options.jobs):
@@ -78,12 +74,8 @@ async def _delete(connection: Connection, options: DeleteOptions, *, seconds: fl
             faults += error.faults
     for job in () if options.no_wait or options.dry_run else gone:
         try:
-            await until_gone(connection.cluster, job, seconds=seconds, tell=_tell)
+            await until_gone(connection.cluster, job, seconds=seconds, tell=tell)
         except RefusedError as error:
             faults += error.faults
     if faults:
         raise RefusedError(faults)
-
-
-def _tell(text: str) -> None:
-    print(f"ringleader: {text}", file=sys.stderr)

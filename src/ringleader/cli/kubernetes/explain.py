@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
 from ringleader.cli.kubernetes.connection import Connection, with_cluster
+from ringleader.cli.kubernetes.job_terminal import tell
 from ringleader.cli.options.kubernetes_options import CLUSTER_OPTIONS, ClusterOptions
 from ringleader.cli.typed_command import Command
-
-if TYPE_CHECKING:
-    from ringleader.launch.kubernetes.job_snapshot import JobSnapshot
+from ringleader.finding import Level
+from ringleader.launch.kubernetes import job_diagnosis
+from ringleader.launch.kubernetes.job_lookup import gather
+from ringleader.launch.kubernetes.job_snapshot import JobSnapshot
+from ringleader.launch.kubernetes.progress_line import progress
 
 HELP = """Say why JOB is not running, or why it failed: what its conditions, Pods and events tell, and what
 to do about it."""
@@ -34,14 +36,12 @@ def explain(options: ExplainOptions) -> None:
     """Explain the job."""
 
     async def doing(connection: Connection) -> JobSnapshot:
-        from ringleader.launch.kubernetes.job_lookup import gather
-
         return await gather(connection.cluster, options.job, connection.namespace, now=time.time())
 
     snapshot = with_cluster(options.cluster, doing)
     show(options.json, _values(snapshot), lambda: _text(snapshot))
     for what in () if options.json.json else snapshot.hidden:
-        print(f"ringleader: not allowed to read {what}: there may be more to it", file=sys.stderr)
+        tell(f"not allowed to read {what}: there may be more to it")
 
 
 command = Command(
@@ -55,11 +55,8 @@ command = Command(
 
 
 def _text(snapshot: JobSnapshot) -> str:
-    from ringleader.launch.kubernetes.job_diagnosis import explain
-    from ringleader.launch.kubernetes.progress_line import progress
-
     lines = [f"{snapshot.job.name}: {snapshot.job.state}"]
-    found = explain(snapshot)
+    found = job_diagnosis.explain(snapshot)
     for one in found:
         lines.append(f"  {one.where}: {one.what}")
         lines += [f"      → {one.hint}"] if one.hint else []
@@ -70,22 +67,18 @@ def _text(snapshot: JobSnapshot) -> str:
 
 
 def _values(snapshot: JobSnapshot) -> dict[str, Any]:
-    from ringleader.finding import Level
-    from ringleader.launch.kubernetes.job_diagnosis import explain
-
-    kinds = {Level.FAULT: "failed"}
     return {
         "name": snapshot.job.name,
         "namespace": snapshot.job.namespace,
         "state": str(snapshot.job.state),
         "findings": [
             {
-                "kind": kinds.get(one.level, one.level.value),
+                "kind": "failed" if one.level is Level.FAULT else one.level.value,
                 "where": one.where,
                 "what": one.what,
                 "hint": one.hint,
             }
-            for one in explain(snapshot)
+            for one in job_diagnosis.explain(snapshot)
         ],
         "not_allowed_to_read": list(snapshot.hidden),
     }

@@ -7,11 +7,11 @@ import contextlib
 import signal
 import time
 from collections.abc import Coroutine, Iterator
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ringleader.cli.kubernetes.connection import Connection
 from ringleader.cli.kubernetes.job_terminal import JobTerminal, can_ask
+from ringleader.cli.options.kubernetes_options import FollowOptions
 from ringleader.errors import Fault, OutputError, RingleaderError
 from ringleader.launch.kubernetes.exit_status import End
 from ringleader.launch.kubernetes.job_follower import Follower
@@ -35,19 +35,6 @@ class Work(Protocol):
 
     async def remove(self) -> None:
         """Take away everything of it that is there, also after half a ``send``."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SessionOptions:
-    """What shall happen around the job."""
-
-    name: str
-    detach: bool = False
-    delete_after: bool = False
-    start_timeout: float | None = None
-    quiet: bool = False
-    json: bool = False
-    """Standard output is for the outcome as JSON."""
 
 
 class Interrupts:
@@ -90,10 +77,22 @@ def interrupts() -> Iterator[Interrupts]:
             loop.remove_signal_handler(number)
 
 
-async def attend(connection: Connection, work: Work, terminal: JobTerminal, options: SessionOptions) -> End:
-    """Send a job and stay with it. Raises what the sending and the following raise."""
+async def attend(
+    connection: Connection,
+    work: Work,
+    terminal: JobTerminal,
+    options: FollowOptions,
+    *,
+    name: str,
+    start_timeout: float | None,
+    prints_json: bool,
+) -> End:
+    """Send a job of this name and stay with it. Raises what the sending and the following raise.
+
+    ``prints_json``: standard output is for the outcome as JSON.
+    """
     with interrupts() as pressed:
-        session = _Session(connection, work, terminal, options, pressed)
+        session = _Session(connection, work, terminal, options, pressed, name, start_timeout, prints_json)
         try:
             return await session.run()
         except OutputError:
@@ -110,11 +109,15 @@ class _Session:
         connection: Connection,
         work: Work,
         terminal: JobTerminal,
-        options: SessionOptions,
+        options: FollowOptions,
         pressed: Interrupts,
+        name: str,
+        start_timeout: float | None,
+        prints_json: bool,
     ) -> None:
         self._connection, self._work, self._terminal = connection, work, terminal
-        self._options, self._pressed = options, pressed
+        self._options, self._pressed, self._name = options, pressed, name
+        self._start_timeout, self._prints_json = start_timeout, prints_json
         self._is_sent = False
 
     async def run(self) -> End:
@@ -125,12 +128,12 @@ class _Session:
         job = sending.result()
         self._is_sent = True
         if self._options.detach:
-            if not self._options.json:
+            if not self._prints_json:
                 print(job.name, flush=True)
             self._terminal.say(self._how_to_go_on())
             return End(exit_code=0, whose="", state="Pending")
         end = await self._follow(job)
-        if self._work.cleans_up or self._options.delete_after:
+        if self._work.cleans_up or self._options.rm:
             await self._remove()
         return end
 
@@ -138,16 +141,13 @@ class _Session:
         """Clean up after an error, or add to it what is left."""
         if not self._is_sent and not self._work.cleans_up:
             return error
-        hints = await self._leave()
+        hints = await self.leave()
         if hints:
             error.faults = (*error.faults, Fault(where="", what=hints))
         return error
 
-    async def leave(self) -> None:
-        """Leave because nobody reads us any more."""
-        await self._leave()
-
-    async def _leave(self) -> str:
+    async def leave(self) -> str:
+        """Leave the job alone, or take it away where nothing of it may be left; return how to go on."""
         if self._work.cleans_up:
             await self._remove()
             return ""
@@ -177,7 +177,7 @@ class _Session:
         if not sending.done():
             sending.cancel()
             self._terminal.say(
-                f"{self._options.name} may have been sent: ringleader status{self._connection.options}"
+                f"{self._name} may have been sent: ringleader status{self._connection.options}"
             )
             return _stopped(number)
         sending.result()
@@ -188,7 +188,7 @@ class _Session:
         follower = Follower(
             self._connection.cluster, job, self._terminal, clock=time.time, shows_log=not self._options.quiet
         )
-        following = asyncio.ensure_future(follower.run(start_timeout=self._options.start_timeout))
+        following = asyncio.ensure_future(follower.run(start_timeout=self._start_timeout))
         try:
             while True:
                 number = await self._first(following)
@@ -221,7 +221,7 @@ class _Session:
 
     async def _remove(self) -> None:
         """Delete the job; a second Ctrl-C leaves at once and says what is left."""
-        self._terminal.say(f"deleting {self._options.name}")
+        self._terminal.say(f"deleting {self._name}")
         done = None
         try:
             done = await self._until_leaving(self._removed())
@@ -229,8 +229,7 @@ class _Session:
             self._terminal.say(str(error))
         if done is None:
             self._terminal.say(
-                f"some of {self._options.name} may be left: "
-                f"ringleader delete {self._options.name}{self._connection.options}"
+                f"some of {self._name} may be left: ringleader delete {self._name}{self._connection.options}"
             )
 
     async def _removed(self) -> bool:
@@ -251,7 +250,7 @@ class _Session:
         return None
 
     def _how_to_go_on(self) -> str:
-        name, words = self._options.name, self._connection.options
+        name, words = self._name, self._connection.options
         return (
             f"the job {name} goes on in namespace {self._connection.namespace}\n"
             f"    → follow it: ringleader logs -f {name}{words}\n"

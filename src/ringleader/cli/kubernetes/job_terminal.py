@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from ringleader.cli.terminal_progress import ProgressLine
-
-if TYPE_CHECKING:
-    from ringleader.launch.kubernetes.exit_status import End
-    from ringleader.launch.kubernetes.progress_line import Progress
+from ringleader.launch.kubernetes.exit_status import End
+from ringleader.launch.kubernetes.progress_line import Progress
 
 
 class JobTerminal:
@@ -103,6 +102,11 @@ def job_terminal(name: str, *, quiet: bool = False, output_to_stderr: bool = Fal
     )
 
 
+def tell(text: str) -> None:
+    """Say a line to the person at the terminal."""
+    print(f"ringleader: {text}", file=sys.stderr, flush=True)
+
+
 def can_ask() -> bool:
     """Say whether there is somebody to answer a question."""
     try:
@@ -113,8 +117,6 @@ def can_ask() -> bool:
 
 async def _typed_line() -> str:
     """Read a line from the terminal without blocking what else goes on."""
-    import os
-
     loop = asyncio.get_running_loop()
     line: asyncio.Future[str] = loop.create_future()
     fd = sys.stdin.fileno()

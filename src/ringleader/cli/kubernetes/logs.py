@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import sys
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import click
 
 from ringleader.cli.kubernetes.connection import Connection, with_cluster
+from ringleader.cli.kubernetes.job_terminal import tell
 from ringleader.cli.options.kubernetes_options import CLUSTER_OPTIONS, ClusterOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.typed_command import Command, Option
 from ringleader.errors import Fault, RefusedError, RequestError
-
-if TYPE_CHECKING:
-    from ringleader.kube.pod_view import PodView
-    from ringleader.launch.kubernetes.job_snapshot import JobSnapshot
+from ringleader.kube.api_errors import ApiError, UnreachableError
+from ringleader.kube.pod_view import PodView
+from ringleader.kube.retry import Outage, may_pass
+from ringleader.launch.kubernetes.job_lookup import gather
+from ringleader.launch.kubernetes.job_snapshot import JobSnapshot
+from ringleader.launch.kubernetes.pod_log import follow_log
+from ringleader.launch.kubernetes.progress_line import progress
 
 HELP = """Show the log of JOB's launcher, or of one of its workers.
 
@@ -87,18 +90,13 @@ command = Command(
 
 async def _pod(connection: Connection, name: str, worker: int | None, *, waits: bool) -> tuple[str, str]:
     """Return the Pod and the container that are meant; wait for them with ``waits``."""
-    from ringleader.kube.api_errors import ApiError, UnreachableError
-    from ringleader.kube.retry import Outage
-    from ringleader.launch.kubernetes.job_lookup import gather
-    from ringleader.launch.kubernetes.progress_line import progress
-
-    outage, told = Outage(_tell), ""
+    outage, told = Outage(tell), ""
     while True:
         try:
             snapshot = await gather(connection.cluster, name, connection.namespace, now=0.0)
             outage.over()
         except (ApiError, UnreachableError) as error:
-            if not waits or not (isinstance(error, UnreachableError) or error.is_passing):
+            if not (waits and may_pass(error)):
                 raise
             outage.began(error)
             await asyncio.sleep(LOOK_AGAIN)
@@ -111,7 +109,7 @@ async def _pod(connection: Connection, name: str, worker: int | None, *, waits: 
         text = progress(snapshot).text
         if text != told:
             told = text
-            _tell(f"{name}: {text}")
+            tell(f"{name}: {text}")
         await asyncio.sleep(LOOK_AGAIN)
 
 
@@ -143,8 +141,6 @@ def _no_pod(snapshot: JobSnapshot, worker: int | None) -> RefusedError:
 async def _show(
     connection: Connection, pod: str, container: str, *, tail: int | None, previous: bool
 ) -> None:
-    from ringleader.kube.api_errors import ApiError
-
     try:
         async for data in connection.cluster.logs(
             pod, connection.namespace, container=container, tail=tail, previous=previous
@@ -157,11 +153,8 @@ async def _show(
 
 
 async def _follow(connection: Connection, pod: str, container: str) -> None:
-    from ringleader.kube.retry import Outage
-    from ringleader.launch.kubernetes.pod_log import follow_log
-
     async for data in follow_log(
-        connection.cluster, pod, connection.namespace, container=container, outage=Outage(_tell), warn=_tell
+        connection.cluster, pod, connection.namespace, container=container, outage=Outage(tell), warn=tell
     ):
         _write(data)
 
@@ -169,7 +162,3 @@ async def _follow(connection: Connection, pod: str, container: str) -> None:
 def _write(data: bytes) -> None:
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
-
-
-def _tell(text: str) -> None:
-    print(f"ringleader: {text}", file=sys.stderr, flush=True)

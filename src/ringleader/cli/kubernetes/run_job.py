@@ -8,22 +8,30 @@ import string
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from ringleader import __version__
 from ringleader.cli.extras import needs_kubernetes
 from ringleader.cli.json_output import outcome_to
 from ringleader.cli.kubernetes.connection import Connection, namespace_without_cluster, with_cluster
+from ringleader.cli.kubernetes.follow_job import Work, attend
+from ringleader.cli.kubernetes.job_from_options import job_of, readable_secrets, remarks_on, request_of
+from ringleader.cli.kubernetes.job_terminal import job_terminal
 from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions, KubernetesOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.errors import Fault, RequestError, RingleaderError
+from ringleader.launch.kubernetes.exit_status import End
+from ringleader.launch.kubernetes.job_request import JobRequest
+from ringleader.launch.kubernetes.mpijob_submission import MpiJobSubmission
+from ringleader.launch.kubernetes.operatorless_job import OperatorlessSubmission
+from ringleader.launch.kubernetes.operatorless_objects import check_operatorless as check_objects
+from ringleader.launch.kubernetes.operatorless_objects import owned, plan
+from ringleader.mpijob.model import MPIJob
+from ringleader.mpijob.parser import request as as_requested
+from ringleader.mpijob.serializer import write
+from ringleader.render.kubernetes.job_validation import check
+from ringleader.render.kubernetes.operator_settings import OperatorSettings
 from ringleader.text_files import read_text
-
-if TYPE_CHECKING:
-    from ringleader.cli.kubernetes.follow_job import Work
-    from ringleader.launch.kubernetes.exit_status import End
-    from ringleader.launch.kubernetes.job_request import JobRequest
-    from ringleader.mpijob.model import MPIJob
-    from ringleader.render.kubernetes.operator_settings import OperatorSettings
 
 Where = Literal["kubernetes", "pods"]
 RUN_ID = "RUN"
@@ -35,8 +43,6 @@ FORMAT = 1
 
 def run_request(on: Where, options: KubernetesOptions) -> int:
     """Run a job made of options. Raises RequestError with every fault at once."""
-    from ringleader.cli.kubernetes.job_from_options import job_of, request_of
-
     cluster, follow, faults = options.cluster, options.follow, Faults()
     start_timeout = seconds(follow, faults)
     namespace = namespace_of(cluster, faults) if follow.dry_run or cluster.namespace is not None else ""
@@ -58,8 +64,6 @@ def run_request(on: Where, options: KubernetesOptions) -> int:
 
 def tell(request: JobRequest) -> None:
     """Tell the user what he should know of his request, on standard error."""
-    from ringleader.cli.kubernetes.job_from_options import readable_secrets, remarks_on
-
     found = [
         f"whoever may read the job can read {name}; --secret-env takes it from a Secret"
         for name in readable_secrets(request)
@@ -104,23 +108,20 @@ async def _stay(
     json: bool,
 ) -> End:
     """Send a job and stay with it; tell the terminal how it went."""
-    from ringleader.cli.kubernetes.follow_job import SessionOptions, attend
-    from ringleader.cli.kubernetes.job_terminal import job_terminal
-
     space, name = job.metadata.namespace or connection.namespace, job.metadata.name
     here = replace(connection, namespace=space)
     placed = replace(job, metadata=replace(job.metadata, namespace=space))
     terminal = job_terminal(name, quiet=follow.quiet, output_to_stderr=json)
-    options = SessionOptions(
-        name=name,
-        detach=follow.detach,
-        delete_after=follow.rm,
-        start_timeout=start_timeout,
-        quiet=follow.quiet,
-        json=json,
-    )
     try:
-        end = await attend(here, _work(on, here, placed, follow, terminal.say), terminal, options)
+        end = await attend(
+            here,
+            _work(on, here, placed, follow, terminal.say),
+            terminal,
+            follow,
+            name=name,
+            start_timeout=start_timeout,
+            prints_json=json,
+        )
     except RingleaderError:
         terminal.finish(None)
         raise
@@ -151,12 +152,8 @@ def dry_run_text(on: Where, job: MPIJob, follow: FollowOptions) -> str:
 
 def objects(on: Where, job: MPIJob, follow: FollowOptions) -> list[dict[str, Any]]:
     """Return the objects that would be sent, in that order; keys are not among them."""
-    from ringleader.launch.kubernetes.operatorless_objects import owned, plan
-    from ringleader.mpijob.parser import request
-    from ringleader.mpijob.serializer import write
-
     if on == "kubernetes":
-        return [write(request(job))]
+        return [write(as_requested(job))]
     first, *rest = plan(job, _settings(follow), run=RUN_ID).documents
     name = first["metadata"]["name"]
     return [first, *(owned(one, name=name, uid=JOB_UID) for one in rest)]
@@ -164,11 +161,8 @@ def objects(on: Where, job: MPIJob, follow: FollowOptions) -> list[dict[str, Any
 
 def check_operatorless(job: MPIJob, follow: FollowOptions) -> None:
     """Raise RequestError with all that cannot be done without an operator."""
-    from ringleader.launch.kubernetes import operatorless_objects
-    from ringleader.render.kubernetes.job_validation import check
-
     faults: list[Fault] = []
-    for checked in (operatorless_objects.check_operatorless, lambda one: check(one, _settings(follow))):
+    for checked in (check_objects, lambda one: check(one, _settings(follow))):
         try:
             checked(job)
         except RequestError as error:
@@ -181,17 +175,11 @@ def _work(
     on: Where, connection: Connection, job: MPIJob, follow: FollowOptions, tell: Callable[[str], None]
 ) -> Work:
     if on == "pods":
-        from ringleader.launch.kubernetes.operatorless_job import OperatorlessSubmission
-
         return OperatorlessSubmission(connection.cluster, job, _settings(follow), tell=tell)
-    from ringleader.launch.kubernetes.mpijob_submission import MpiJobSubmission
-
     return MpiJobSubmission(connection.cluster, job, tell=tell)
 
 
 def _settings(follow: FollowOptions) -> OperatorSettings:
-    from ringleader.render.kubernetes.operator_settings import OperatorSettings
-
     return OperatorSettings(image=follow.operator_image or "", has_exec_spawn=True)
 
 
@@ -214,6 +202,4 @@ def seconds(follow: FollowOptions, faults: Faults) -> float | None:
 
 def _about(job: MPIJob) -> dict[str, Any]:
     """Return what every outcome for programs begins with."""
-    from ringleader import __version__
-
     return {"format": FORMAT, "ringleader": __version__, "job": job.metadata.name}

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
 from ringleader.cli.kubernetes.connection import Connection, with_cluster
+from ringleader.cli.kubernetes.job_terminal import tell
 from ringleader.cli.options.kubernetes_options import CLUSTER_OPTIONS, ClusterOptions
 from ringleader.cli.typed_command import Command, Option
 from ringleader.errors import Fault, RequestError
-
-if TYPE_CHECKING:
-    from ringleader.launch.kubernetes.job_snapshot import JobSnapshot, JobView
+from ringleader.launch.kubernetes.job_diagnosis import explain
+from ringleader.launch.kubernetes.job_list import Overview
+from ringleader.launch.kubernetes.job_lookup import find_jobs, gather
+from ringleader.launch.kubernetes.job_snapshot import JobSnapshot, JobView
+from ringleader.launch.kubernetes.status_table import job_json, pod_json, pod_rows, row, widths
 
 HELP = """Show the jobs of a namespace, or one JOB with its Pods and what it waits for.
 
@@ -72,9 +74,6 @@ command = Command(
 
 
 async def _all(connection: Connection, options: StatusOptions) -> None:
-    from ringleader.launch.kubernetes.job_lookup import find_jobs
-    from ringleader.launch.kubernetes.status_table import job_json
-
     everywhere = options.all_namespaces
     space = "" if everywhere else connection.namespace
     jobs = await find_jobs(connection.cluster, space)
@@ -84,12 +83,10 @@ async def _all(connection: Connection, options: StatusOptions) -> None:
     show(options.json, [job_json(job) for job in jobs], lambda: _jobs_text(jobs, everywhere=everywhere))
     if not jobs and not options.json.json:
         where = "on the cluster" if everywhere else f"in namespace {connection.namespace}"
-        print(f"ringleader: no jobs {where}", file=sys.stderr)
+        tell(f"no jobs {where}")
 
 
 async def _one(connection: Connection, name: str, options: StatusOptions) -> None:
-    from ringleader.launch.kubernetes.job_lookup import gather
-
     snapshot = await gather(connection.cluster, name, connection.namespace, now=time.time())
     if options.watch:
         await _watch(connection, connection.namespace, everywhere=False, as_json=options.json.json, name=name)
@@ -103,12 +100,6 @@ async def _one(connection: Connection, name: str, options: StatusOptions) -> Non
 
 async def _watch(connection: Connection, space: str, *, everywhere: bool, as_json: bool, name: str) -> None:
     """Print a line for each job that changes; with a name until that job has ended."""
-    from ringleader.launch.kubernetes.job_list import Overview
-    from ringleader.launch.kubernetes.status_table import job_json, row, widths
-
-    def tell(text: str) -> None:
-        print(f"ringleader: {text}", file=sys.stderr)
-
     overview = Overview(connection.cluster, space, name=name, tell=tell)
     columns: list[int] = []
     told: dict[tuple[str, str], tuple[str, ...]] = {}
@@ -139,16 +130,11 @@ def _line(cells: Sequence[str], columns: Sequence[int]) -> str:
 
 
 def _jobs_text(jobs: Sequence[JobView], *, everywhere: bool) -> str:
-    from ringleader.launch.kubernetes.status_table import row
-
     now = time.time()
     return _table([row(job, now=now, everywhere=everywhere) for job in (None, *jobs)]) if jobs else ""
 
 
 def _pods_text(snapshot: JobSnapshot) -> str:
-    from ringleader.launch.kubernetes.job_diagnosis import explain
-    from ringleader.launch.kubernetes.status_table import pod_rows
-
     rows = pod_rows(snapshot, now=time.time())
     text = f"\n{_table(rows)}" if len(rows) > 1 else ""
     found = explain(snapshot)
@@ -161,15 +147,11 @@ def _pods_text(snapshot: JobSnapshot) -> str:
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:
-    from ringleader.launch.kubernetes.status_table import widths
-
     columns = widths(rows)
     return "".join(f"{_line(cells, columns)}\n" for cells in rows)
 
 
 def _values(snapshot: JobSnapshot) -> dict[str, Any]:
-    from ringleader.launch.kubernetes.status_table import job_json, pod_json
-
     return job_json(snapshot.job) | {
         "pods": [pod_json(pod) for pod in (*snapshot.launchers, *snapshot.workers)]
     }
