@@ -54,9 +54,10 @@ def doctor(options: DoctorOptions) -> int:
         if not options.image:
             return 0
     from ringleader.doctor import document_of
+    from ringleader.doctor.host_findings import findings
     from ringleader.finding import has_fault
 
-    found, about = inspect_image(options.timeout) if options.image else inspect_host()
+    found, about = inspect_image(options.timeout) if options.image else (findings(os.environ), {})
     checks = [document_of(one) for one in found]
     values = {**about, "ok": not has_fault(found), "checks": checks}
     show(options.json, values, lambda: f"{table_of(checks)}\n")
@@ -91,13 +92,6 @@ command = Command(
     ],
     help=HELP,
 )
-
-
-def inspect_host() -> tuple[tuple[Finding, ...], dict[str, Any]]:
-    """Return what this host has."""
-    from ringleader.doctor.host_findings import findings
-
-    return findings(os.environ), {}
 
 
 def inspect_image(seconds: float) -> tuple[tuple[Finding, ...], dict[str, Any]]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from ringleader.errors import Fault
 from ringleader.kube.api_errors import ApiError, UnreachableError, status_error
 from ringleader.kube.api_resources import PODS, Resource
-from ringleader.kube.cluster import Change, Cluster, Listing, Object
+from ringleader.kube.cluster import Change, Listing, Object
 from ringleader.kube.credentials import Credentials
 from ringleader.kube.http_transport import Request, Transport
 from ringleader.kube.rate_limit import Limiter
@@ -248,12 +248,6 @@ class RestCluster:
             )
             raise UnreachableError(Fault(where=self._server, what=what))
         return found
-
-
-if TYPE_CHECKING:
-
-    def _keeps_the_port(cluster: RestCluster) -> Cluster:
-        return cluster
 
 
 def _selected(labels: str, fields: str) -> dict[str, str]:

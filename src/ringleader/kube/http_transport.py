@@ -7,7 +7,7 @@ import json
 import re
 import socket
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -63,10 +63,9 @@ class Transport:
         timeout: float,
         connections: int,
         user_agent: str,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """``timeout`` is in seconds for one call, its repetitions included, its wait for a turn not."""
-        self._credentials, self._limiter, self._sleep = credentials, limiter, sleep
+        self._credentials, self._limiter = credentials, limiter
         self.timeout = timeout
         """Seconds that a call may take."""
         self._slots = asyncio.Semaphore(connections)
@@ -94,7 +93,7 @@ class Transport:
                     if pause is None or time.monotonic() + pause >= deadline:
                         raise
                     renewed = renewed or error.status == 401
-            await self._sleep(pause)
+            await asyncio.sleep(pause)
 
     def _pause(self, method: str, error: ApiError, renewed: bool) -> float | None:
         """Return the seconds after which the same request is worth sending again; ``None``: it is not."""

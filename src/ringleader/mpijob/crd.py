@@ -203,52 +203,46 @@ def _number_schema(limits: IntegerRange) -> dict[str, Any]:
 
 
 _TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
-
-
-def _template_schema() -> dict[str, Any]:
-    """Return a Pod template's schema: metadata in full, of the containers that there is one and its name."""
-    container = {
+_CONTAINERS = {
+    "type": "array",
+    "minItems": 1,
+    "items": {
         "type": "object",
         "required": ["name"],
         "properties": {"name": {"type": "string", "minLength": 1}},
         "x-kubernetes-preserve-unknown-fields": True,
-    }
-    containers = {
-        "type": "array",
-        "minItems": 1,
-        "items": container,
-        "x-kubernetes-list-type": "map",
-        "x-kubernetes-list-map-keys": ["name"],
-    }
-    metadata = {
-        "name": {"type": "string"},
-        "namespace": {"type": "string"},
-        "labels": _TEXTS,
-        "annotations": _TEXTS,
-        "finalizers": {"type": "array", "items": {"type": "string"}},
-    }
-    return {
-        "type": "object",
-        "required": ["spec"],
-        "properties": {
-            # A creationTimestamp of null, which Go programs write, is dropped here and harms nobody.
-            "metadata": {"type": "object", "properties": metadata},
-            "spec": {
-                "type": "object",
-                "required": ["containers"],
-                "properties": {"containers": containers},
-                "x-kubernetes-preserve-unknown-fields": True,
-            },
-        },
-    }
-
-
+    },
+    "x-kubernetes-list-type": "map",
+    "x-kubernetes-list-map-keys": ["name"],
+}
+_METADATA = {
+    "name": {"type": "string"},
+    "namespace": {"type": "string"},
+    "labels": _TEXTS,
+    "annotations": _TEXTS,
+    "finalizers": {"type": "array", "items": {"type": "string"}},
+}
 _CONTENT: Mapping[JsonContent, dict[str, Any]] = {
     JsonContent.TEXTS: _TEXTS,
     JsonContent.QUANTITIES: {
         "type": "object",
         "additionalProperties": {"x-kubernetes-int-or-string": True, "pattern": f"^{QUANTITY}$"},
     },
-    JsonContent.TEMPLATE: _template_schema(),
+    # Of a Pod template metadata in full, of the containers that there is one and its name.
+    JsonContent.TEMPLATE: {
+        "type": "object",
+        "required": ["spec"],
+        "properties": {
+            # A creationTimestamp of null, which Go programs write, is dropped here and harms nobody.
+            "metadata": {"type": "object", "properties": _METADATA},
+            "spec": {
+                "type": "object",
+                "required": ["containers"],
+                "properties": {"containers": _CONTAINERS},
+                "x-kubernetes-preserve-unknown-fields": True,
+            },
+        },
+    },
     JsonContent.ANY: {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
 }
+"""What the schema says of JSON that a job carries as it is."""

@@ -174,7 +174,8 @@ def _value(shape: FieldSchema, value: object, path: FieldPath, faults: Faults) -
             _check_number(shape.annotation(IntegerRange) or IntegerRange(), int(str(value)), path, faults)
         return value
     if not isinstance(value, str):
-        faults.add(path, f"{kind_of(value)}, text is needed", _quote_it(value))
+        hint = "put it in quotes" if isinstance(value, bool | int | float) else ""
+        faults.add(path, f"{kind_of(value)}, text is needed", hint)
         return value
     return value if shape.kind is str else _word(shape.kind, value, path, faults)
 
@@ -204,10 +205,6 @@ def _check_number(limits: IntegerRange, value: int, path: FieldPath, faults: Fau
 def _missing(shape: FieldSchema, around: Mapping[str, Any]) -> tuple[str, str]:
     close = nearest(shape.name, [str(name) for name in around])
     return "missing", f"is {close} meant to be {shape.name}?" if close else ""
-
-
-def _quote_it(value: object) -> str:
-    return "put it in quotes" if isinstance(value, bool | int | float) else ""
 
 
 def request(job: MPIJob) -> MPIJob:

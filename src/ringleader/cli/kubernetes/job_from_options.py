@@ -59,7 +59,7 @@ def request_of(
         mpi=_word("--mpi-implementation", given.mpi_implementation, MpiImplementation.OPENMPI, faults),
         mpirun=given.mpirun or "mpirun",
         mpirun_args=given.mpirun_arg,
-        by_node=_by_node(given, faults),
+        by_node=_one_of("--map-by", given.map_by, ("slot", "node"), faults) == "node",
         env=_variables(given, environ, read, faults),
         secret_env=option_syntax.secret_values("--secret-env", given.secret_env, faults),
         master_port=_port(given, faults),
@@ -230,10 +230,6 @@ def _variables(given: JobOptions, environ: Mapping[str, str], read: ReadText, fa
     parsed = parse_assignments(given.x, environ)
     faults.found += parsed.faults
     return tuple((found | dict(parsed.values)).items())
-
-
-def _by_node(given: JobOptions, faults: Faults) -> bool:
-    return _one_of("--map-by", given.map_by, ("slot", "node"), faults) == "node"
 
 
 def _port(given: JobOptions, faults: Faults) -> int:

@@ -11,7 +11,6 @@ from ringleader.render.rdma.allocation import NicAllocation, allocate
 from ringleader.render.rdma.node_labels import OFFERED, pairs_of
 from ringleader.render.rdma.profiles import Spread
 from ringleader.render.rdma.request import NIC_CLASS, RdmaRequest
-from ringleader.render.rdma.request_faults import Locate
 
 _OPTIONS = {
     "profile": "--rdma",
@@ -27,11 +26,6 @@ _OPTIONS = {
     "has_cpu_or_memory": "--memory",
 }
 """Field of a request → option that says it."""
-
-
-def option_of(field: str) -> str:
-    """Return the option that says a field of a request."""
-    return _OPTIONS[field]
 
 
 def allocation(
@@ -57,9 +51,8 @@ def allocation(
         spread=_spread(given, faults),
         has_cpu_or_memory=bool({"cpu", "memory"} & set(asked)),
     )
-    locate: Locate = option_of
     try:
-        return allocate(request, locate)
+        return allocate(request, _OPTIONS.__getitem__)
     except RequestError as error:
         faults.found += error.faults
         return None

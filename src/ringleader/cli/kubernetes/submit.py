@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import click
 
+from ringleader.cli.kubernetes import run_job
 from ringleader.cli.kubernetes.manifest_arguments import FilesOrCommand, read_files
 from ringleader.cli.options.kubernetes_options import (
     CLUSTER_OPTIONS,
@@ -18,9 +19,8 @@ from ringleader.cli.options.kubernetes_options import (
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.typed_command import Option, complete_files, given, spelling
 from ringleader.errors import Fault, RequestError
-
-if TYPE_CHECKING:
-    from ringleader.mpijob.model import MPIJob
+from ringleader.mpijob.model import MPIJob
+from ringleader.mpijob.parser import read
 
 HELP = """Send an MPIJob to a cluster and stay with it: progress, the launcher's log, its exit code.
 
@@ -63,8 +63,6 @@ class SubmitOptions:
 
 def submit(options: SubmitOptions) -> int:
     """Do what was asked for and return the exit code."""
-    from ringleader.cli.kubernetes import run_job
-
     on, faults, kubernetes = options.on, Faults(), options.kubernetes
     job, follow, cluster = kubernetes.job, kubernetes.follow, kubernetes.cluster
     if on not in ("kubernetes", "pods"):
@@ -81,14 +79,12 @@ def submit(options: SubmitOptions) -> int:
 
 def _jobs_of_files(options: SubmitOptions, faults: Faults) -> tuple[tuple[MPIJob, ...], float | None]:
     """Return the jobs, and how long each may take to run. Raises RequestError with every fault at once."""
-    from ringleader.cli.kubernetes.run_job import seconds
-
     files, follow = options.kubernetes.job.command, options.kubernetes.follow
     namespace = options.kubernetes.cluster.namespace
     for option in given(click.get_current_context()):
         if option.name not in _OF_FILES:
             faults.add(spelling(option), "is for a job made from options", "edit the file, or give --image")
-    start_timeout = seconds(follow, faults)
+    start_timeout = run_job.seconds(follow, faults)
     found = jobs_of(files, faults, converting=options.convert)
     if not files and follow.json.json not in (None, "-"):
         hint = f"--json {follow.json.json} names the file of the outcome: write --json behind FILE"
@@ -138,6 +134,4 @@ def jobs_of(files: tuple[str, ...], faults: Faults, *, converting: bool) -> tupl
         if not one.name:
             what = f"a {one.value.get('kind')}: only MPIJobs are sent"
             faults.add(one.where, what, "kubectl apply -f takes files of any objects; ringleader logs -f JOB")
-    from ringleader.mpijob.parser import read
-
     return tuple(read(one.value) for one in rendered if one.name)

@@ -110,8 +110,7 @@ class DecisionBuilder:
     def count(self, *, launcher: ReplicaStatus | None, worker: ReplicaStatus) -> None:
         """Set how many Pods there are of each kind."""
         statuses = ReplicaStatuses(launcher=launcher, worker=worker)
-        if statuses != self.status.replica_statuses:
-            self.status = replace(self.status, replica_statuses=statuses)
+        self.status = replace(self.status, replica_statuses=statuses)
 
     def decision(self) -> Decision:
         """Return what is decided."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,21 +30,34 @@ def is_ours(job: MPIJob, document: Object) -> bool:
     return owner.get("kind") == KIND and owner.get("uid") == job.metadata.uid
 
 
-def foreign(job: MPIJob, observed: Observed, now: float) -> tuple[list[tuple[str, str]], bool]:
-    """Return what others hold under names that we need, as (name, kind), and whether remains are in the way.
+@dataclass(frozen=True, kw_only=True)
+class NameConflicts:
+    """What stands where objects of a job are to be."""
 
-    Remains are objects of an earlier job of this name that are not cleared away yet: they are waited for
-    without a word, for a while.
+    taken: Sequence[tuple[str, str]]
+    """Name and kind of each object of somebody else."""
+    has_remains: bool
+    """Objects of an earlier job of this name are still being cleared away."""
+
+    def __bool__(self) -> bool:
+        """Say whether there is anything."""
+        return bool(self.taken) or self.has_remains
+
+
+def name_conflicts(job: MPIJob, observed: Observed, now: float) -> NameConflicts:
+    """Return what others hold under names that we need.
+
+    Objects of an earlier job of this name are waited for without a word, for a while.
     """
     taken: list[tuple[str, str]] = []
-    is_waiting = False
+    has_remains = False
     born = rfc3339.seconds_of(job.metadata.creation_timestamp) or 0.0
     for name, kind, is_remains in _others(job, observed):
         if is_remains and now - born < PATIENCE:
-            is_waiting = True
+            has_remains = True
         else:
             taken.append((name, kind))
-    return taken, is_waiting
+    return NameConflicts(taken=taken, has_remains=has_remains)
 
 
 def taken_text(name: str, kind: str) -> str:

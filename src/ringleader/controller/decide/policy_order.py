@@ -6,8 +6,7 @@ asks for no more. See docs/concepts/operator.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ringleader.controller.decide import (
     conditions,
@@ -26,7 +25,14 @@ from ringleader.controller.decide.failure_policy import FailureHistory
 from ringleader.controller.decide.first_failure import FIRST_FAILURE
 from ringleader.controller.decide.hosts_config_map import write_hosts
 from ringleader.controller.decide.invalid_spec import invalid
-from ringleader.controller.decide.ownership import JobPods, foreign, only_ours, pods_of, taken_text
+from ringleader.controller.decide.ownership import (
+    JobPods,
+    NameConflicts,
+    name_conflicts,
+    only_ours,
+    pods_of,
+    taken_text,
+)
 from ringleader.controller.decide.prerequisites import pod_group, prerequisites
 from ringleader.errors import RequestError
 from ringleader.kube.object_fields import annotations_of
@@ -52,7 +58,7 @@ def decide(job: MPIJob, observed: Observed, now: float, settings: OperatorSettin
         job=job, now=now, status=job.status, pauses=obstacles.pauses(observed, now), again=again
     )
     builder.is_blocked = bool(observed.rejections)
-    taken, has_remains = foreign(job, observed, now)
+    conflicts = name_conflicts(job, observed, now)
     observed = only_ours(job, observed)
     pods = pods_of(job, observed)
     if status.is_finished(job.status):
@@ -63,7 +69,7 @@ def decide(job: MPIJob, observed: Observed, now: float, settings: OperatorSettin
     elif (error := _impossible(job, settings)) is not None:
         return invalid(job.status, error, now)
     else:
-        _live(builder, observed, pods, settings, NameConflicts(taken=tuple(taken), has_remains=has_remains))
+        _live(builder, observed, pods, settings, conflicts)
     return builder.decision()
 
 
@@ -74,20 +80,6 @@ def _impossible(job: MPIJob, settings: OperatorSettings) -> RequestError | None:
     except RequestError as error:
         return error
     return None
-
-
-@dataclass(frozen=True, kw_only=True)
-class NameConflicts:
-    """What stands where objects of a job are to be."""
-
-    taken: Sequence[tuple[str, str]]
-    """Name and kind of each object of somebody else."""
-    has_remains: bool
-    """Objects of an earlier job of this name are still being cleared away."""
-
-    def __bool__(self) -> bool:
-        """Say whether there is anything."""
-        return bool(self.taken) or self.has_remains
 
 
 def _live(

@@ -15,6 +15,9 @@ from ringleader.kube.api_resources import SECRETS, Resource
 from ringleader.kube.cluster import Cluster, Object
 from ringleader.kube.object_fields import metadata_of
 
+FRESH = 60.0
+"""Seconds for which what was read or written last is believed."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Known:
@@ -26,9 +29,9 @@ class _Known:
 class ByNameCache:
     """The objects of jobs that are known by name."""
 
-    def __init__(self, cluster: Cluster, *, clock: Callable[[], float], fresh: float = 60.0) -> None:
-        """Know nothing yet. ``fresh``: seconds for which what was read or written last is believed."""
-        self._cluster, self._clock, self._fresh = cluster, clock, fresh
+    def __init__(self, cluster: Cluster, *, clock: Callable[[], float]) -> None:
+        """Know nothing yet."""
+        self._cluster, self._clock = cluster, clock
         self._known: dict[tuple[str, str], dict[tuple[Resource, str], _Known]] = {}
 
     async def get(self, resource: Resource, namespace: str, name: str, job: str) -> Object | None:
@@ -37,7 +40,7 @@ class ByNameCache:
         Raises ApiError and UnreachableError, but not for an object that is missing.
         """
         known = self._known.get((namespace, job), {}).get((resource, name))
-        if known is None or self._clock() - known.at > self._fresh:
+        if known is None or self._clock() - known.at > FRESH:
             return await self.read(resource, namespace, name, job)
         return known.document
 
