@@ -104,7 +104,8 @@ class SchedulingPolicy:
     min_resources: Quantities = field(default_factory=dict)
     """Resources that must be free together. Without it: the sum over the Pods that must fit together."""
     priority_class: str = ""
-    """Priority class of the group. Without it: that of the launcher's template, else of the worker's."""
+    """Priority class of the group (Volcano only). Without it: that of the launcher's template, else of the
+    worker's."""
     schedule_timeout_seconds: Annotated[int | None, IntegerRange(minimum=0)] = None
     """Seconds that Pods wait for each other (scheduler-plugins only). Without it: 0."""
 
@@ -114,8 +115,8 @@ class RunPolicy:
     """How long a job may run, how often it is tried, and what is left of it."""
 
     clean_pod_policy: Annotated[CleanPodPolicy, FieldFlag.DEFAULT_NOT_STORED] = CleanPodPolicy.NONE
-    """Worker Pods to delete when the job has ended: `None` keeps all, `Running` deletes those that have not
-    ended by themselves, `All` deletes every one."""
+    """Pods to delete when the job has ended: `None` keeps all and ends what still runs in the workers,
+    `Running` deletes those that have not ended by themselves, `All` deletes every one."""
     ttl_seconds_after_finished: Annotated[int | None, IntegerRange(minimum=0)] = None
     """Seconds after its end until the job is removed. Without it: kept."""
     active_deadline_seconds: Annotated[int | None, IntegerRange(bits=64, minimum=0)] = None

@@ -57,9 +57,9 @@ class ReplicaStatus:
     failed: Annotated[int, IntegerRange(), FieldFlag.OMITTED] = 0
     """Pods that failed; for the launcher every attempt counts."""
     label_selector: AnyObject = field(default_factory=dict)
-    """Not set any more: use `selector`."""
+    """Kept for other readers of this API; not written."""
     selector: str = ""
-    """Labels of the Pods as a selector's text."""
+    """Kept for other readers of this API; not written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class ReplicaStatuses:
     launcher: Annotated[ReplicaStatus | None, MapKey("Launcher")] = None
     """Set once the launcher's Job exists."""
     worker: Annotated[ReplicaStatus | None, MapKey("Worker")] = None
-    """Empty while the job is suspended and after its end."""
+    """Empty after the job's end. While it is suspended `active` counts those that are not gone yet."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,8 @@ class Status:
     """What the controller found. Written by it alone, through the status subresource."""
 
     conditions: tuple[Condition, ...] = ()
-    """One of each type at most; the one that changed last stands last."""
+    """One of each type at most. Those that hold stand behind the others, the one that changed last at the end
+    of its kind."""
     replica_statuses: Annotated[ReplicaStatuses, FieldFlag.OMITTED] = ReplicaStatuses()
     """Pods of each kind."""
     start_time: Time = ""

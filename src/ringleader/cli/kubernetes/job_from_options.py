@@ -11,7 +11,7 @@ from typing import TypeVar
 from ringleader.cli.kubernetes import option_syntax, rdma_from_options
 from ringleader.cli.options.kubernetes_options import JobOptions
 from ringleader.cli.options.option_checks import Faults, ReadText
-from ringleader.cli.options.rank_variables import parse_assignments, parse_env_file
+from ringleader.cli.options.rank_options import variables_of
 from ringleader.errors import RequestError
 from ringleader.launch.kubernetes.job_request import DEFAULT_SSH_PATH, JobRequest, Pairs
 from ringleader.launch.kubernetes.mpijob_builder import mpijob
@@ -222,14 +222,7 @@ def _variables(given: JobOptions, environ: Mapping[str, str], read: ReadText, fa
         found["OMP_NUM_THREADS"] = str(threads)
     if given.autotune:
         found["RINGLEADER_AUTOTUNE"] = "1"
-    for path in given.env_file:
-        text = faults.text_of("--env-file", path, read)
-        parsed = parse_env_file(text or "", environ, path)
-        found |= dict(parsed.values)
-        faults.found += parsed.faults
-    parsed = parse_assignments(given.x, environ)
-    faults.found += parsed.faults
-    return tuple((found | dict(parsed.values)).items())
+    return tuple((found | variables_of(given, environ, read, faults)).items())
 
 
 def _port(given: JobOptions, faults: Faults) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 
 from ringleader.cli.json_output import JobJsonOptions
 from ringleader.cli.options.host_options import HOST_OPTIONS
-from ringleader.cli.options.rank_options import RUN_OPTIONS
+from ringleader.cli.options.rank_options import RUN_OPTIONS, CommandOptions
 from ringleader.cli.options.rdma_options import RDMA_OPTIONS
 from ringleader.cli.typed_command import Option
 
@@ -25,19 +25,9 @@ class ClusterOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobOptions:
+class JobOptions(CommandOptions):
     """What kind of job."""
 
-    command: tuple[str, ...] = ()
-    np: str | None = None
-    map_by: str = "slot"
-    threads: str | None = None
-    master_port: str | None = None
-    x: tuple[str, ...] = ()
-    env_file: tuple[str, ...] = ()
-    autotune: bool = False
-    timeout: str | None = None
-    workdir: str | None = None
     mpirun_arg: tuple[str, ...] = ()
     image: str | None = None
     name: str | None = None

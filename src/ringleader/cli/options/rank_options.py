@@ -19,30 +19,36 @@ from ringleader.job import Job, Placement
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """The words of the command line that say what and how; as they were written."""
+class CommandOptions:
+    """What is said of a job in the same words here and on a cluster; as it was written."""
 
     command: tuple[str, ...] = ()
     np: str | None = None
     map_by: str = "slot"
-    oversubscribe: bool = False
-    share_gpus: bool = False
-    all_gpus: bool = False
-    bind: str = "auto"
     threads: str | None = None
     master_port: str | None = None
     x: tuple[str, ...] = ()
     env_file: tuple[str, ...] = ()
+    autotune: bool = False
+    timeout: str | None = None
+    workdir: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(CommandOptions):
+    """The words of the command line that say what and how."""
+
+    oversubscribe: bool = False
+    share_gpus: bool = False
+    all_gpus: bool = False
+    bind: str = "auto"
     as_horovod: bool = False
     timeline: str | None = None
-    autotune: bool = False
     output: str | None = None
     quiet: bool = False
     no_prefix: bool = False
-    timeout: str | None = None
     grace: str | None = None
     lost_after: str | None = None
-    workdir: str | None = None
     show_ranks: str | None = None
     dry_run: bool = False
     json: JobJsonOptions = field(default_factory=JobJsonOptions)
@@ -169,7 +175,7 @@ def make_job(
     faults = Faults(found=list(chosen.faults))
     np = _ranks(options, chosen, faults)
     placement = _placement(options, faults)
-    variables = _variables(options, environ, read, faults)
+    variables = variables_of(options, environ, read, faults)
     variables |= _timeline(options, current_dir) | _autotune(options)
     timeout = faults.seconds("--start-timeout", where.start_timeout)
     grace = faults.seconds("--grace", options.grace)
@@ -223,8 +229,8 @@ def _placement(options: RunOptions, faults: Faults) -> Placement:
     return Placement.SLOT
 
 
-def _variables(
-    options: RunOptions, environ: Mapping[str, str], read: ReadText, faults: Faults
+def variables_of(
+    options: CommandOptions, environ: Mapping[str, str], read: ReadText, faults: Faults
 ) -> dict[str, str]:
     """Return what the files set and then what ``-x`` sets: the later wins."""
     parts: list[Variables] = []
