@@ -70,8 +70,10 @@ OLD = """## Older versions
 | workers without a command | still without: the controller chooses it |
 | `restartPolicy` of v1alpha2 workers, always `Always` | `OnFailure` unless `Never` was written |
 | `restartPolicy: ExitCode` | `Never` (v1) or `OnFailure` (v1alpha2's launcher); listed as not carried over |
+| v1: the launcher, a bare Pod | a Job: tried again up to `runPolicy.backoffLimit` (6) times |
 | v1: GPUs in the launcher's limits | `runLauncherAsWorker: true` |
 | v1alpha1: `gpus: 16`, `gpusPerNode: 8` | 2 workers with 8 GPUs and 8 slots each. Without `gpusPerNode` the size is unknown, which is a fault |
+| v1alpha1: workers removed at the end | `cleanPodPolicy: All` |
 | v1alpha1: one template | the launcher's without resources, the workers' without command |
 | v1alpha1: `launcherOnMaster` | affinity and tolerations for the old and the new label of such nodes |
 | `status`, and metadata that a server set | dropped |

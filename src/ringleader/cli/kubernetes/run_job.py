@@ -84,7 +84,7 @@ def run_job(
         return 0
     json = follow.json.checked()
     with outcome_to(json) as kept:
-        about = _about(job)
+        about = {"format": FORMAT, "ringleader": __version__, "job": job.metadata.name}
         try:
             end = with_cluster(
                 cluster, lambda one: _stay(on, one, job, follow, start_timeout, json=json.json)
@@ -198,8 +198,3 @@ def seconds(follow: FollowOptions, faults: Faults) -> float | None:
     if found is not None and not found > 0:
         faults.add("--start-timeout", f"{found:g} seconds", "use a number above 0")
     return found
-
-
-def _about(job: MPIJob) -> dict[str, Any]:
-    """Return what every outcome for programs begins with."""
-    return {"format": FORMAT, "ringleader": __version__, "job": job.metadata.name}

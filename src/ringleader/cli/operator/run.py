@@ -162,20 +162,15 @@ OPTIONS: tuple[click.Parameter, ...] = (
 
 
 def run_operator(options: OperatorOptions) -> None:
-    """Run the operator in this process's surroundings."""
-    with needs_kubernetes():
-        run(options, environ=os.environ)
-
-
-command = Command("run", options=OperatorOptions, run=run_operator, params=list(OPTIONS), help=HELP)
-
-
-def run(options: OperatorOptions, *, environ: Mapping[str, str]) -> None:
     """Run the operator until a signal comes. Raises RefusedError where the cluster does not let us."""
     from ringleader.controller.runtime.log_format import log_to_standard_error
 
     log_to_standard_error(options.log_format, options.log_level)
-    asyncio.run(_run(options, environ))
+    with needs_kubernetes():
+        asyncio.run(_run(options, os.environ))
+
+
+command = Command("run", options=OperatorOptions, run=run_operator, params=list(OPTIONS), help=HELP)
 
 
 async def _run(options: OperatorOptions, environ: Mapping[str, str]) -> None:

@@ -68,7 +68,7 @@ def with_condition(
     others = tuple(one for one in conditions if one.type != type_)
     if status == Truth.TRUE:
         others = _pushed_aside(others, type_, at)
-    return _false_first((*others, new))
+    return tuple(sorted((*others, new), key=lambda one: one.status == Truth.TRUE))
 
 
 def with_reason(
@@ -107,7 +107,3 @@ def _pushed_aside(others: Conditions, type_: ConditionType, at: str) -> Conditio
         else one
         for one in others
     )
-
-
-def _false_first(conditions: Conditions) -> Conditions:
-    return tuple(sorted(conditions, key=lambda one: one.status == Truth.TRUE))

@@ -36,8 +36,14 @@ class Caches:
         self, cluster: Cluster, *, clock: Callable[[], float], changed: Callable[[str, str], None]
     ) -> None:
         """Start empty; ``changed`` hears the namespace and the name of each job to look at again."""
-        self.mpijobs = InformerCache[StoredJob](clock=clock, mark_deleting=_deleting_job, changed=changed)
-        self.pods = InformerCache[PodView](clock=clock, mark_deleting=_deleting_pod, changed=changed)
+        self.mpijobs = InformerCache[StoredJob](
+            clock=clock,
+            mark_deleting=lambda stored: StoredJob(document=_deleting(stored.document)),
+            changed=changed,
+        )
+        self.pods = InformerCache[PodView](
+            clock=clock, mark_deleting=lambda pod: replace(pod, is_deleting=True), changed=changed
+        )
         self.launchers = InformerCache[Object](clock=clock, mark_deleting=_deleting, changed=changed)
         self.services = InformerCache[Object](clock=clock, mark_deleting=_deleting, changed=changed)
         self.by_name = ByNameCache(cluster, clock=clock)
@@ -104,14 +110,6 @@ def launcher_job(document: Object) -> Object:
 
 def _only(value: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
     return {key: value[key] for key in keys if key in value}
-
-
-def _deleting_job(stored: StoredJob) -> StoredJob:
-    return StoredJob(document=_deleting(stored.document))
-
-
-def _deleting_pod(pod: PodView) -> PodView:
-    return replace(pod, is_deleting=True)
 
 
 def _deleting(document: Object) -> Object:
