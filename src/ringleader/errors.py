@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -146,3 +147,12 @@ class ReaderGoneError(OutputError):
         """Have no faults."""
         super().__init__(what)
         self.faults = ()
+
+
+@contextmanager
+def collected(faults: list[Fault], kind: type[RingleaderError] = RequestError) -> Iterator[None]:
+    """Add to ``faults`` those of an error that comes up inside, to be told with others, and go on behind."""
+    try:
+        yield
+    except kind as error:
+        faults += error.faults

@@ -12,7 +12,7 @@ import click
 from ringleader.bench import store
 from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, opened
 from ringleader.cli.typed_command import Command, Option
-from ringleader.errors import Fault, RefusedError, RequestError
+from ringleader.errors import Fault, RefusedError, RequestError, collected
 from ringleader.report import compare as side_by_side
 from ringleader.report import table
 from ringleader.scaling import Run
@@ -48,10 +48,8 @@ def _stored(paths: tuple[str, ...]) -> list[Run]:
     runs: list[Run] = []
     faults: list[Fault] = []
     for path in paths:
-        try:
+        with collected(faults):
             runs.append(store.read(Path(path)))
-        except RequestError as error:
-            faults += error.faults
     if not 1 <= len(paths) <= 2:
         hint = "ringleader report runs/NAME, or two of them to compare"
         faults.append(Fault(where="RUN", what=f"{len(paths)} stored runs given", hint=hint))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ringleader.errors import Fault, RequestError
+from ringleader.errors import Fault, RequestError, collected
 from ringleader.text_files import read_text
 
 _SECTIONS = {"clusters": "cluster", "users": "user", "contexts": "context"}
@@ -85,15 +85,12 @@ def read(files: tuple[Path, ...]) -> Kubeconfig:
     current = ""
     merged: dict[str, dict[str, Entry]] = {section: {} for section in _SECTIONS}
     for path in files:
-        try:
+        with collected(faults):
             said, sections = _read_file(path)
-        except RequestError as error:
-            faults += error.faults
-            continue
-        current = current or said
-        for section, entries in sections.items():
-            for entry in entries:
-                merged[section].setdefault(entry.name, entry)
+            current = current or said
+            for section, entries in sections.items():
+                for entry in entries:
+                    merged[section].setdefault(entry.name, entry)
     if faults:
         raise RequestError(faults)
     return Kubeconfig(files=files, current=current, **merged)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from ringleader.errors import Fault, RequestError
+from ringleader.errors import Fault, collected
 from ringleader.kube.credential_plugin import VERSIONS, CredentialPlugin, PluginSpec, command_of
 from ringleader.kube.credentials import Identity, TokenFile, basic
 from ringleader.kube.kubeconfig import Entry, text_of
@@ -201,8 +201,7 @@ def _told(cluster: Entry) -> dict[str, Any]:
 
 
 def _text(entry: Entry, key: str, faults: list[Fault]) -> str:
-    try:
-        return text_of(entry, key)
-    except RequestError as error:
-        faults += error.faults
-        return ""
+    found = ""
+    with collected(faults):
+        found = text_of(entry, key)
+    return found

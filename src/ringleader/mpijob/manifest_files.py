@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ringleader.errors import Fault, RequestError
+from ringleader.errors import Fault, RequestError, collected
 from ringleader.mpijob.conversion.changes import Change
 from ringleader.mpijob.conversion.convert import convert
 from ringleader.mpijob.document_faults import SourceLines
@@ -40,10 +40,8 @@ def render(documents: Iterable[Document], *, converting: bool, source: str = "")
     found: list[Rendered] = []
     faults: list[Fault] = []
     for document in (one for whole in documents for one in items(whole)):
-        try:
+        with collected(faults):
             found.append(_one(document, converting=converting))
-        except RequestError as error:
-            faults += error.faults
     if not faults and not any(one.name for one in found):
         where = found[0].where if found else source
         hint = f"kind: {KIND}, apiVersion: {GROUP}/v2beta1"

@@ -11,7 +11,7 @@ from ringleader.cli.kubernetes.job_terminal import tell
 from ringleader.cli.options.kubernetes_options import CLUSTER_OPTIONS, ClusterOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.typed_command import Command, Option
-from ringleader.errors import Fault, RefusedError, RequestError
+from ringleader.errors import Fault, RefusedError, RequestError, collected
 from ringleader.launch.kubernetes.job_deletion import remove, until_gone
 from ringleader.launch.kubernetes.job_lookup import find_job
 from ringleader.launch.kubernetes.job_snapshot import JobView
@@ -64,18 +64,14 @@ async def _delete(connection: Connection, options: DeleteOptions, *, seconds: fl
     faults: list[Fault] = []
     gone: list[JobView] = []
     for name in dict.fromkeys(options.jobs):
-        try:
+        with collected(faults, RefusedError):
             job = await find_job(connection.cluster, name, connection.namespace)
             if not options.dry_run:
                 await remove(connection.cluster, job)
             gone.append(job)
             print(f"{name} would be deleted" if options.dry_run else f"{name} deleted", flush=True)
-        except RefusedError as error:
-            faults += error.faults
     for job in () if options.no_wait or options.dry_run else gone:
-        try:
+        with collected(faults, RefusedError):
             await until_gone(connection.cluster, job, seconds=seconds, tell=tell)
-        except RefusedError as error:
-            faults += error.faults
     if faults:
         raise RefusedError(faults)

@@ -12,7 +12,7 @@ from ringleader.cli.kubernetes import option_syntax, rdma_from_options
 from ringleader.cli.options.kubernetes_options import JobOptions
 from ringleader.cli.options.option_checks import Faults, ReadText
 from ringleader.cli.options.rank_options import variables_of
-from ringleader.errors import RequestError
+from ringleader.errors import RequestError, collected
 from ringleader.launch.kubernetes.job_request import DEFAULT_SSH_PATH, JobRequest, Pairs
 from ringleader.launch.kubernetes.mpijob_builder import mpijob
 from ringleader.mpijob.annotations import RDMA, SPAWN_EXEC, SPAWN_SSH
@@ -145,10 +145,8 @@ def _with_policy(request: JobRequest, given: JobOptions, faults: Faults) -> JobR
 def job_of(request: JobRequest, faults: Faults) -> MPIJob:
     """Return the request's job, or raise RequestError with ``faults`` and what the job's own rules find."""
     job = mpijob(request)
-    try:
+    with collected(faults.found):
         check(job)
-    except RequestError as error:
-        faults.found += error.faults
     if faults.found:
         raise RequestError(faults.found)
     return job

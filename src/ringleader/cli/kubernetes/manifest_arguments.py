@@ -10,7 +10,7 @@ import click
 
 from ringleader.cli.extras import needs_kubernetes
 from ringleader.cli.typed_command import Command, Options
-from ringleader.errors import Fault, RequestError
+from ringleader.errors import Fault, RequestError, collected
 from ringleader.text_files import read_bytes
 
 if TYPE_CHECKING:
@@ -37,15 +37,11 @@ def read_files(files: Sequence[str], faults: list[Fault], *, converting: bool) -
     documents: list[yaml_text.Document] = []
     before = len(faults)
     for file in files:
-        try:
+        with collected(faults):
             documents += yaml_text.documents(text_of_file(file), "standard input" if file == "-" else file)
-        except RequestError as error:
-            faults += error.faults
-    try:
+    with collected(faults):
         if documents or len(faults) == before:
             return manifest_files.render(documents, converting=converting, source=", ".join(files))
-    except RequestError as error:
-        faults += error.faults
     return ()
 
 

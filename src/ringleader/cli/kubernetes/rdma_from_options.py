@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ringleader.cli.options.kubernetes_options import JobOptions
 from ringleader.cli.options.option_checks import Faults
-from ringleader.errors import RequestError
+from ringleader.errors import collected
 from ringleader.render.rdma.allocation import NicAllocation, allocate
 from ringleader.render.rdma.node_labels import OFFERED, pairs_of
 from ringleader.render.rdma.profiles import Spread
@@ -51,11 +51,10 @@ def allocation(
         spread=_spread(given, faults),
         has_cpu_or_memory=bool({"cpu", "memory"} & set(asked)),
     )
-    try:
-        return allocate(request, _OPTIONS.__getitem__)
-    except RequestError as error:
-        faults.found += error.faults
-        return None
+    found: NicAllocation | None = None
+    with collected(faults.found):
+        found = allocate(request, _OPTIONS.__getitem__)
+    return found
 
 
 def _is_said(given: JobOptions) -> bool:

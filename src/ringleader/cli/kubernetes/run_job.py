@@ -19,7 +19,7 @@ from ringleader.cli.kubernetes.job_from_options import job_of, readable_secrets,
 from ringleader.cli.kubernetes.job_terminal import job_terminal
 from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions, KubernetesOptions
 from ringleader.cli.options.option_checks import Faults
-from ringleader.errors import Fault, RequestError, RingleaderError
+from ringleader.errors import Fault, RequestError, RingleaderError, collected
 from ringleader.launch.kubernetes.exit_status import End
 from ringleader.launch.kubernetes.job_request import JobRequest
 from ringleader.launch.kubernetes.mpijob_submission import MpiJobSubmission
@@ -162,11 +162,10 @@ def objects(on: Where, job: MPIJob, follow: FollowOptions) -> list[dict[str, Any
 def check_operatorless(job: MPIJob, follow: FollowOptions) -> None:
     """Raise RequestError with all that cannot be done without an operator."""
     faults: list[Fault] = []
-    for checked in (check_objects, lambda one: check(one, _settings(follow))):
-        try:
-            checked(job)
-        except RequestError as error:
-            faults += error.faults
+    with collected(faults):
+        check_objects(job)
+    with collected(faults):
+        check(job, _settings(follow))
     if faults:
         raise RequestError(faults)
 
@@ -185,11 +184,10 @@ def _settings(follow: FollowOptions) -> OperatorSettings:
 
 def namespace_of(cluster: ClusterOptions, faults: Faults) -> str:
     """Return the namespace that a job would be sent to; what is wrong is added to ``faults``."""
-    try:
-        return namespace_without_cluster(cluster)
-    except RequestError as error:
-        faults.found += error.faults
-        return ""
+    found = ""
+    with collected(faults.found):
+        found = namespace_without_cluster(cluster)
+    return found
 
 
 def seconds(follow: FollowOptions, faults: Faults) -> float | None:

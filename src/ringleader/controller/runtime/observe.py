@@ -133,22 +133,21 @@ def _is_settled(document: Object, job: MPIJob) -> bool:
 def _wanted(job: MPIJob, gang: str) -> dict[str, tuple[Resource, str]]:
     """Return what to read by name for a job."""
     name = job.metadata.name
-    wanted = {
-        "config_map": (CONFIG_MAPS, object_names.config(name)),
-        "secret": (SECRETS, object_names.ssh(name)),
-    }
-    if is_exec(job):
-        wanted.pop("secret")  # its Pods speak no ssh
-        wanted["service_account"] = (SERVICE_ACCOUNTS, object_names.launcher(name))
-        wanted["role"] = (ROLES, object_names.launcher(name))
-        wanted["role_binding"] = (ROLE_BINDINGS, object_names.launcher(name))
+    wanted = {"config_map": (CONFIG_MAPS, object_names.config(name))}
+    if is_exec(job):  # its Pods speak no ssh
+        launcher = object_names.launcher(name)
+        wanted |= {
+            "service_account": (SERVICE_ACCOUNTS, launcher),
+            "role": (ROLES, launcher),
+            "role_binding": (ROLE_BINDINGS, launcher),
+        }
+    elif not is_finished(job.status):
+        wanted["secret"] = (SECRETS, object_names.ssh(name))
     if gang:
         groups = VOLCANO_POD_GROUPS if gang == VOLCANO else PLUGIN_POD_GROUPS
         wanted["pod_group"] = (groups, name)
         for priority in _priority_classes(job):
             wanted[f"priority {priority}"] = (PRIORITY_CLASSES, priority)
-    if is_finished(job.status):
-        wanted.pop("secret", None)
     return wanted
 
 
