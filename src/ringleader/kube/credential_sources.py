@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ringleader.errors import Fault, RequestError
 from ringleader.kube.credentials import Credentials, TokenFile
-from ringleader.kube.kubeconfig import Chosen, choose, files_of, read
+from ringleader.kube.kubeconfig import choose, files_of, read
 from ringleader.kube.tls import Trust
 
 _ACCOUNT = "var/run/secrets/kubernetes.io/serviceaccount"
@@ -37,7 +37,9 @@ async def credentials(
         if not kubeconfig and (found := in_cluster(environ, root)):
             return found
         raise RequestError(_nowhere(kubeconfig, environ))
-    return of_context(choose(config, context), environ)
+    from ringleader.kube.kubeconfig_entries import credentials_of
+
+    return credentials_of(choose(config, context), environ)
 
 
 def in_cluster(environ: Mapping[str, str], root: Path = Path("/")) -> Credentials | None:
@@ -60,31 +62,6 @@ def in_cluster(environ: Mapping[str, str], root: Path = Path("/")) -> Credential
         namespace=namespace or "default",
         context="in-cluster",
     )
-
-
-def of_context(chosen: Chosen, environ: Mapping[str, str]) -> Credentials:
-    """Return the credentials of a kubeconfig's context. RequestError with all its faults at once."""
-    from ringleader.kube.kubeconfig_entries import cluster_of, identity_of, impersonation_of
-
-    faults: list[Fault] = []
-    cluster = cluster_of(chosen.cluster, environ, faults)
-    identity = identity_of(chosen.user, chosen.cluster, environ, faults)
-    headers = impersonation_of(chosen.user, faults)
-    if faults:
-        raise RequestError(faults)
-    found = Credentials(
-        server=cluster.server,
-        identity=identity,
-        trust=cluster.trust,
-        namespace=chosen.namespace or "default",
-        context=chosen.context,
-        extra_headers=headers,
-        server_name=cluster.server_name,
-        proxy=cluster.proxy,
-    )
-    if cluster.trust.authority or identity.certificate is not None:
-        _ = found.tls  # What is not a certificate is told now, not with the first request.
-    return found
 
 
 def _nowhere(kubeconfig: str | None, environ: Mapping[str, str]) -> Fault:

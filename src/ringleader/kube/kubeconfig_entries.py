@@ -5,32 +5,23 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from ringleader.errors import Fault, collected
+from ringleader.errors import Fault, RequestError, collected
 from ringleader.kube.credential_plugin import VERSIONS, CredentialPlugin, PluginSpec, command_of
-from ringleader.kube.credentials import Identity, TokenFile, basic
-from ringleader.kube.kubeconfig import Entry, text_of
+from ringleader.kube.credentials import Credentials, Identity, TokenFile, basic
+from ringleader.kube.kubeconfig import Chosen, Entry, text_of
 from ringleader.kube.proxy import proxy_of
 from ringleader.kube.tls import KeyPair, Trust
 from ringleader.text_files import read_bytes
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClusterEntry:
-    """A cluster's address and what its certificate must hold against."""
-
-    server: str
-    trust: Trust
-    server_name: str
-    proxy: str
-
-
-def cluster_of(entry: Entry, environ: Mapping[str, str], faults: list[Fault]) -> ClusterEntry:
-    """Read a cluster entry; what is wrong goes into ``faults``."""
+def credentials_of(chosen: Chosen, environ: Mapping[str, str]) -> Credentials:
+    """Return the credentials of a kubeconfig's context. RequestError with all its faults at once."""
+    faults: list[Fault] = []
+    entry = chosen.cluster
     server = _text(entry, "server", faults)
     place = f"{entry.where} clusters[{entry.name}]"
     if not _is_url(server):
@@ -47,15 +38,24 @@ def cluster_of(entry: Entry, environ: Mapping[str, str], faults: list[Fault]) ->
     if proxy and not _is_url(proxy):
         what = f"{proxy!r} is not an http:// or https:// URL, and other proxies are not known"
         faults.append(Fault(where=f"{place}.proxy-url" if said else "HTTPS_PROXY", what=what))
-    return ClusterEntry(
+    found = Credentials(
         server=server,
         trust=Trust(authority=(authority or b"").decode(errors="replace"), is_blind=is_blind, where=place),
         server_name=_text(entry, "tls-server-name", faults),
+        identity=_identity(chosen.user, entry, environ, faults),
+        namespace=chosen.namespace or "default",
+        context=chosen.context,
+        extra_headers=_impersonation(chosen.user, faults),
         proxy=proxy,
     )
+    if faults:
+        raise RequestError(faults)
+    if found.trust.authority or found.identity.certificate is not None:
+        _ = found.tls  # What is not a certificate is told now, not with the first request.
+    return found
 
 
-def identity_of(
+def _identity(
     entry: Entry | None, cluster: Entry, environ: Mapping[str, str], faults: list[Fault]
 ) -> Identity:
     """Read how a user entry proves who we are; what is wrong goes into ``faults``."""
@@ -83,7 +83,7 @@ def identity_of(
     return Identity(certificate=pair)
 
 
-def impersonation_of(entry: Entry | None, faults: list[Fault]) -> dict[str, str]:
+def _impersonation(entry: Entry | None, faults: list[Fault]) -> dict[str, str]:
     """Return the headers that ask to act as somebody else (``as``, ``as-uid``)."""
     if entry is None:
         return {}

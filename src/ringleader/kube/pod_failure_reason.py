@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ringleader.kube.pod_view import ContainerView, PodView
+from ringleader.kube.pod_view import PodView
 
 PULL_BACKOFF = ("ImagePullBackOff", "ErrImagePull")
 """The kubelet says the one and the other by turns while it cannot pull an image."""
@@ -62,34 +61,23 @@ class PodFailure:
 def failure_of(pod: PodView) -> PodFailure | None:
     """Return how a Pod failed, or how one of its containers did before it was started again, or ``None``."""
     if pod.phase == "Failed":
-        ended = _first_ended(pod.containers)
-        if ended is not None:
-            return _of_container(pod, ended)
-        how = ": ".join(part for part in (pod.reason, pod.message) if part) or "failed"
-        return PodFailure(at="", pod=pod.name, role=pod.role, how=how, word=pod.reason)
-    if pod.phase not in ("Pending", "Running"):
-        return None
+        bad = [one for one in pod.containers if one.state == "terminated" and (one.exit_code or one.signal)]
+        if not bad:
+            how = ": ".join(part for part in (pod.reason, pod.message) if part) or "failed"
+            return PodFailure(at="", pod=pod.name, role=pod.role, how=how, word=pod.reason)
+        one = min(bad, key=lambda one: one.finished_at)
+        return PodFailure(
+            at=one.finished_at,
+            pod=pod.name,
+            role=pod.role,
+            container=one.name,
+            how=ending(one.exit_code, one.signal, pod.reason or one.reason, pod.message or one.message),
+            word=pod.reason or one.reason,
+        )
     again = [one for one in pod.containers if one.restarts and one.last_exit_code]
-    return _of_restarted(pod, min(again, key=lambda one: one.last_finished_at)) if again else None
-
-
-def _first_ended(containers: Iterable[ContainerView]) -> ContainerView | None:
-    bad = [one for one in containers if one.state == "terminated" and (one.exit_code or one.signal)]
-    return min(bad, key=lambda one: one.finished_at, default=None)
-
-
-def _of_container(pod: PodView, one: ContainerView) -> PodFailure:
-    return PodFailure(
-        at=one.finished_at,
-        pod=pod.name,
-        role=pod.role,
-        container=one.name,
-        how=ending(one.exit_code, one.signal, pod.reason or one.reason, pod.message or one.message),
-        word=pod.reason or one.reason,
-    )
-
-
-def _of_restarted(pod: PodView, one: ContainerView) -> PodFailure:
+    if pod.phase not in ("Pending", "Running") or not again:
+        return None
+    one = min(again, key=lambda one: one.last_finished_at)
     return PodFailure(
         at=one.last_finished_at,
         pod=pod.name,
