@@ -30,13 +30,9 @@ class Changes:
     found: tuple[Change, ...] = ()
     _moved: list[tuple[FieldPath, FieldPath]] = field(default_factory=list)
 
-    def add(self, path: FieldPath, what: str) -> None:
-        """Note what became of a field."""
-        self.found = (*self.found, Change(where=path.text, what=what))
-
-    def lose(self, path: FieldPath, what: str) -> None:
-        """Note what v2beta1 cannot say or do."""
-        self.found = (*self.found, Change(where=path.text, what=what, is_lost=True))
+    def add(self, path: FieldPath, what: str, *, is_lost: bool = False) -> None:
+        """Note what became of a field; ``is_lost``: v2beta1 cannot say or do it."""
+        self.found = (*self.found, Change(where=path.text, what=what, is_lost=is_lost))
 
     def move(self, old: FieldPath, new: FieldPath, what: str = "") -> None:
         """Note that a field has another place now."""

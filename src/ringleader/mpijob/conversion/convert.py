@@ -117,8 +117,9 @@ def _note_spawn(metadata: Mapping[str, Any], changes: Changes) -> None:
         f"{how}: mpirun reaches the workers through the Kubernetes API, as it did; remove the annotation for "
         "ssh, the way of v2beta1, once the image has sshd",
     )
-    changes.lose(
+    changes.add(
         ROOT.fields("metadata", "labels"),
         "Pods have other labels than before: training.kubeflow.org/job-name, job-role and replica-index "
         "in place of mpi_job_name, mpi_role_type (mpi-job-name, mpi-job-role in v1)",
+        is_lost=True,
     )

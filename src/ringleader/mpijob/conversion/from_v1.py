@@ -8,7 +8,7 @@ from typing import Any
 
 from ringleader.mpijob.conversion.changes import Changes
 from ringleader.mpijob.conversion.old_specs import V1, MpiDistribution
-from ringleader.mpijob.document_faults import ROOT
+from ringleader.mpijob.document_faults import ROOT, FieldPath
 
 _SPEC = ROOT.field("spec")
 _POLICY = _SPEC.field("runPolicy")
@@ -76,7 +76,8 @@ def _main_container(name: str | None, replicas: dict[str, Any], changes: Changes
         names = [container["name"] for container in containers]
         if name not in names:
             if one:
-                changes.lose(here, f"the {kind}'s template has no container {name}; its first one is taken")
+                what = f"the {kind}'s template has no container {name}; its first one is taken"
+                changes.add(here, what, is_lost=True)
         elif names[0] != name:
             containers.insert(0, containers.pop(names.index(name)))
             changes.add(here, f"{name} is now the first container of the {kind}'s template")
@@ -97,20 +98,14 @@ def _launcher(launcher: dict[str, Any], version: str, spec: dict[str, Any], chan
     else:
         new = "Never" if policy == "Never" else "OnFailure"
     launcher["restartPolicy"] = new
-    if policy == "ExitCode":
-        changes.lose(here, f"ExitCode is now {new}: exit codes above 127 are not told apart")
-    elif policy and policy != new:
-        changes.add(here, f"{policy} is now {new}")
+    _note_restart(here, policy, new, changes)
 
 
 def _worker(worker: dict[str, Any], version: str, changes: Changes) -> None:
     policy, here = worker.get("restartPolicy"), _WORKER.field("restartPolicy")
     if version == V1:
         new = _restart_of_pod(policy)
-        if policy == "ExitCode":
-            changes.lose(here, f"ExitCode is now {new}: exit codes above 127 are not told apart")
-        elif policy and policy != new:
-            changes.add(here, f"{policy} is now {new}")
+        _note_restart(here, policy, new, changes)
     else:
         new = policy if policy in ("Never", "OnFailure") else "OnFailure"
         said = f"{policy} was passed over" if policy else "was not given"
@@ -118,10 +113,17 @@ def _worker(worker: dict[str, Any], version: str, changes: Changes) -> None:
             here, f"is {new}: {said}, a StatefulSet always restarts; v2beta1 knows Never and OnFailure"
         )
     worker["restartPolicy"] = new
-    note_worker_command(worker["template"], changes)
+    _note_worker_command(worker["template"], changes)
 
 
-def note_worker_command(template: Mapping[str, Any], changes: Changes) -> None:
+def _note_restart(here: FieldPath, policy: str | None, new: str, changes: Changes) -> None:
+    if policy == "ExitCode":
+        changes.add(here, f"ExitCode is now {new}: exit codes above 127 are not told apart", is_lost=True)
+    elif policy and policy != new:
+        changes.add(here, f"{policy} is now {new}")
+
+
+def _note_worker_command(template: Mapping[str, Any], changes: Changes) -> None:
     """Say what the workers' first container runs now."""
     first = template["spec"]["containers"][0]
     here = _WORKER.fields("template", "spec", "containers").item(0).field("command")
