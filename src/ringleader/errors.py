@@ -17,6 +17,7 @@ An error belongs to whoever can fix it. ``fault`` says what is wrong and where (
 
 from __future__ import annotations
 
+import copyreg
 import re
 import signal
 from collections.abc import Iterable, Iterator
@@ -66,7 +67,8 @@ class RingleaderError(Exception):
         super().__init__("\n".join(str(fault) for fault in self.faults))
 
     def __reduce__(self) -> Any:
-        return (type(self), (self.faults,))
+        # As it is, not by calling the class again: each has arguments of its own.
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__
 
 
 class RequestError(RingleaderError):
@@ -103,13 +105,6 @@ class RankError(RingleaderError):
         super().__init__(faults, where=where, hint=hint)
         self.exit_code = exit_code
 
-    def __reduce__(self) -> Any:
-        return (_rank_error, (self.faults, self.exit_code))
-
-
-def _rank_error(faults: tuple[Fault, ...], exit_code: int) -> RankError:
-    return RankError(faults, exit_code=exit_code)
-
 
 class StoppedError(RingleaderError):
     """A signal to the launcher came before any rank was started; ``exit_code`` is 128+n."""
@@ -117,12 +112,8 @@ class StoppedError(RingleaderError):
     def __init__(self, number: int, before: str = "any rank was started") -> None:
         """Keep the signal's number; ``before`` says what it prevented."""
         self.number = number
-        self.before = before
         super().__init__(f"stopped by {signal.Signals(number).name} before {before}")
         self.exit_code = 128 + number
-
-    def __reduce__(self) -> Any:
-        return (StoppedError, (self.number, self.before))
 
 
 class OutputError(RingleaderError):
@@ -130,12 +121,8 @@ class OutputError(RingleaderError):
 
     def __init__(self, what: str) -> None:
         """``what`` the system said."""
-        self.what = what
         hint = "what was to be printed is incomplete: make room there, or send it elsewhere, and repeat"
         super().__init__(what, where="standard output", hint=hint)
-
-    def __reduce__(self) -> Any:
-        return (type(self), (self.what,))
 
 
 class ReaderGoneError(OutputError):

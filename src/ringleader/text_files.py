@@ -34,7 +34,7 @@ def read_bytes(path: str | Path, *, silence: float = SILENCE_SECONDS, largest: i
     try:
         kind = os.fstat(descriptor).st_mode
         if stat.S_ISDIR(kind):
-            raise _error(errno.EISDIR, os.strerror(errno.EISDIR), path)
+            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         waits = None if stat.S_ISREG(kind) or os.isatty(descriptor) else silence
         os.set_blocking(descriptor, True)
         return _read(descriptor, path, waits, largest)
@@ -49,7 +49,7 @@ def open_to_write(path: str | Path) -> BinaryIO:
         descriptor = os.open(path, flags, 0o666)
     except OSError as error:
         if error.errno == errno.ENXIO:
-            raise _error(errno.ENXIO, "nobody reads this pipe", path) from None
+            raise OSError(errno.ENXIO, "nobody reads this pipe", str(path)) from None
         raise
     os.set_blocking(descriptor, True)
     return os.fdopen(descriptor, "wb")
@@ -67,14 +67,10 @@ def _read(descriptor: int, path: str | Path, silence: float | None, largest: int
     found = bytearray()
     while True:
         if silence is not None and not poll.poll(silence * 1000):
-            raise _error(errno.ETIMEDOUT, f"nothing came from this pipe for {silence:.0f} s", path)
+            raise OSError(errno.ETIMEDOUT, f"nothing came from this pipe for {silence:.0f} s", str(path))
         part = os.read(descriptor, 1 << 20)
         if not part:
             return bytes(found)
         found += part
         if len(found) > largest:
-            raise _error(errno.EFBIG, f"is larger than {largest >> 20} MiB", path)
-
-
-def _error(number: int, words: str, path: str | Path) -> OSError:
-    return OSError(number, words, str(path))
+            raise OSError(errno.EFBIG, f"is larger than {largest >> 20} MiB", str(path))

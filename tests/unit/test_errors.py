@@ -8,11 +8,14 @@ from ringleader.errors import (
     Fault,
     LabError,
     LaunchError,
+    OutputError,
     ProbeError,
     RankError,
+    ReaderGoneError,
     RefusedError,
     RequestError,
     RingleaderError,
+    StoppedError,
 )
 
 
@@ -39,6 +42,9 @@ def test_exit_codes_follow_from_the_kind(kind: type[RingleaderError], code: int)
         RequestError([Fault(where="a", what="b", hint="c"), Fault(where="d", what="e")]),
         ProbeError("gone"),
         RankError(Fault(where="rank 1", what="failed"), exit_code=137),
+        StoppedError(15),
+        OutputError("no space left"),
+        ReaderGoneError("gone"),
     ],
 )
 def test_errors_survive_pickling(error: RingleaderError) -> None:

@@ -180,7 +180,7 @@ def report(name: str, **values: object) -> HostReport:
         "agent": "/opt/r/agent.py", "ringleader_version": "1.0", "ringleader_checksum": "c",
         "mpirun": "/opt/mpi/bin/mpirun", "mpi_version": "5.0.11",
         "cpus": (0,), "cpusets": ((0,),), "gpus": (), "interfaces": {"eth0": ("10.0.0.1",), "eth1": ()},
-        "addresses": ("10.0.0.1",), "reached_from": "", "names": {}, "script": "a" * 64,
+        "addresses": ("10.0.0.1",), "names": {}, "script": "a" * 64,
         "program": "/bin/python", "workdir": True,
     }  # fmt: skip
     return HostReport(**{**base, **values})
@@ -339,7 +339,7 @@ def test_ranks_are_bound_to_whole_cores():
 def test_report_lacks_nothing_of_an_answer():
     answer = {
         "hostname": "h", "identity": "i", "python": ["/p", "3.11.1"], "cores": [[0, 1]], "cpu_limit": 1.5,
-        "gpus": ["0"], "interfaces": {"lo": ["127.0.0.1"]}, "addresses": [], "reached_from": "",
+        "gpus": ["0"], "interfaces": {"lo": ["127.0.0.1"]}, "addresses": [],
         "names": {"n": []}, "limits": {"shm": [2, 1], "memlock": 3},
         "workdir": True, "ringleader": {"agent": "/a"},
     }  # fmt: skip

@@ -57,8 +57,7 @@ def end_processes(namespaces: tuple[str, ...], *, timeout: float) -> None:
     """
     deadline = time.monotonic() + timeout
     while True:
-        groups = kernel_state.inside(namespaces)
-        alive = [process.pid for group in groups.values() for process in group]
+        alive = [process.pid for group in kernel_state.inside(namespaces).values() for process in group]
         if not alive:
             return
         if time.monotonic() > deadline:

@@ -50,8 +50,7 @@ def check_machine(
                 hint="sudo ringleader lab …; in a container: --privileged",
             )
         )
-    path = environ.get("PATH", "")
-    missing = [tool for tool in TOOLS if find(tool, path, system=system) is None]
+    missing = [tool for tool in TOOLS if find(tool, environ.get("PATH", ""), system=system) is None]
     if missing:
         packages = " ".join(dict.fromkeys(TOOLS[tool] for tool in missing))
         faults.append(

@@ -87,8 +87,7 @@ def rootfs_faults(tree: Rootfs, *, lab_directory: str) -> list[Fault]:
         return [*faults, Fault(where="--root", what=what, hint="an image's tree, unpacked")]
     if top == Path("/"):
         return [*faults, Fault(where="--root", what="/ is the machine's own", hint="leave --root out")]
-    facts = rootfs_facts(tree)
-    if not facts.sshd:
+    if not rootfs_facts(tree).sshd:
         hint = "install openssh-server in the image; looked for " + ", ".join(SSHD_PLACES)
         faults.append(Fault(where="--root", what=f"{tree.path} has no sshd", hint=hint))
     if not _is_program(top, "/bin/sh"):

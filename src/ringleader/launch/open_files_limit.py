@@ -25,8 +25,7 @@ def open_files_needed(plan: Plan, *, files: bool) -> int:
 
     ``files``: whether there is an output directory.
     """
-    counts = plan.counts()
-    here = sum(count for host, count in zip(plan.hosts, counts, strict=True) if host.is_local)
+    here = sum(count for host, count in zip(plan.hosts, plan.counts(), strict=True) if host.is_local)
     launcher = plan.size * (3 if files else 1)
     mpirun = _OF_MPIRUN * here + _OF_HOST * len(plan.hosts)
     return _OTHERS + max(launcher, mpirun)

@@ -235,7 +235,7 @@ def answer(question: Mapping[str, Any], environ: Any, root: Path = Path("/")) ->
     if not sys.platform.startswith("linux"):  # nothing below could be asked there, nor a rank be started
         return {"platform": sys.platform}
     # SSH_CONNECTION is "client port server port"
-    client, _, server = (*environ.get("SSH_CONNECTION", "").split(), "", "", "")[:3]
+    server = (*environ.get("SSH_CONNECTION", "").split(), "", "", "")[2]
     found = interfaces(root)
     known: Answer = {
         "hostname": socket.gethostname(),
@@ -246,7 +246,6 @@ def answer(question: Mapping[str, Any], environ: Any, root: Path = Path("/")) ->
         "gpus": hardware.gpus(environ, root),
         "interfaces": found,
         "addresses": addresses(found, wanted=question.get("interfaces", []), reached=server),
-        "reached_from": client,
         "names": resolved(question.get("names", [])),
         "limits": hardware.limits(root),
     }

@@ -10,7 +10,7 @@ from tabulate import tabulate
 
 from ringleader.metrics import Spread
 from ringleader.report.words import percent, plural, thousands
-from ringleader.scaling import HostContext, Run, Scaling, scalings
+from ringleader.scaling import Context, HostContext, Run, Scaling, scalings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,18 +84,11 @@ def _match(before: Scaling, after: Scaling) -> Match:
 
 def differences(before: Run, after: Run) -> tuple[Difference, ...]:
     """Return what differs in the two runs' contexts, dates and names aside."""
-    found = []
-    for field in fields(before.context):
-        if field.name == "date":
-            continue
-        a, b = (_shown(getattr(run.context, field.name)) for run in (before, after))
-        if a != b:
-            found.append(Difference(field=field.name, before=a, after=b))
-    for name in ("repeats", "warmup"):
-        a, b = (str(getattr(run, name)) for run in (before, after))
-        if a != b:
-            found.append(Difference(field=name, before=a, after=b))
-    return tuple(found)
+    names = [field.name for field in fields(Context) if field.name != "date"]
+    a, b = before.context, after.context
+    pairs = [(name, _shown(getattr(a, name)), _shown(getattr(b, name))) for name in names]
+    pairs += [(name, str(getattr(before, name)), str(getattr(after, name))) for name in ("repeats", "warmup")]
+    return tuple(Difference(field=name, before=old, after=new) for name, old, new in pairs if old != new)
 
 
 def _shown(value: object) -> str:

@@ -65,25 +65,23 @@ def cells(run: Run) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
 
 def as_text(run: Run) -> str:
     """Return the table for a terminal, with what it means below."""
-    names, rows = cells(run)
     said = explain(run)
-    table = tabulate(rows, names, tablefmt="simple", disable_numparse=True, colalign=_align(len(names)))
-    parts = [table, said.headline, *(f"• {text}" for text in said.limits)]
+    parts = [_table(run, "simple"), "", said.headline, *(f"• {text}" for text in said.limits)]
     parts += [f"! {text}" for text in said.cautions]
     parts += [f"Transport: {run.context.transport}"] if run.context.transport else []
-    return "\n".join([parts[0], "", *parts[1:]]) + "\n"
+    return "\n".join(parts) + "\n"
 
 
-def _align(columns: int) -> tuple[str, ...]:
-    return ("left",) + ("right",) * (columns - 1)
+def _table(run: Run, style: str) -> str:
+    names, rows = cells(run)
+    align = ("left",) + ("right",) * (len(names) - 1)
+    return tabulate(rows, names, tablefmt=style, disable_numparse=True, colalign=align)
 
 
 def as_markdown(run: Run) -> str:
     """Return a Markdown section: headline, table, what limits it, context."""
-    names, rows = cells(run)
     said = explain(run)
-    table = tabulate(rows, names, tablefmt="pipe", disable_numparse=True, colalign=_align(len(names)))
-    lines = [f"## {_escaped(run.name)}", "", f"**{_escaped(said.headline)}**", "", table, ""]
+    lines = [f"## {_escaped(run.name)}", "", f"**{_escaped(said.headline)}**", "", _table(run, "pipe"), ""]
     lines += [f"- {_escaped(text)}" for text in said.limits]
     lines += [f"- Caution: {_escaped(text)}" for text in said.cautions]
     lines += ["", "| | |", "| --- | --- |"]

@@ -70,8 +70,6 @@ class HostReport(HostFacts):
     mpi_version: str
     interfaces: Mapping[str, tuple[str, ...]]
     """Addresses by interface name."""
-    reached_from: str
-    """Address of ours that the host saw (a jump host's where one lies between); empty without ssh."""
     names: Mapping[str, tuple[str, ...]]
     """Addresses of the job's hosts by name, as it resolves them; empty where it does not."""
     script: str | None
@@ -122,7 +120,6 @@ def report_of(host: Host, answer: Mapping[str, Any], *, local_identity: str) -> 
         mpirun=mpi.get("mpirun", ""),
         mpi_version=mpi.get("version", ""),
         interfaces={name: tuple(found) for name, found in answer["interfaces"].items()},
-        reached_from=answer["reached_from"],
         names={name: tuple(found) for name, found in answer["names"].items()},
         script=answer.get("script"),
         program=answer.get("program"),

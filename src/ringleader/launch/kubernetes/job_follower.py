@@ -270,7 +270,6 @@ def _lacks_code(end: End) -> bool:
 
 
 def _too_late(snapshot: JobSnapshot, seconds: float) -> RefusedError:
-    found = explain(snapshot)
-    faults = [Fault(where=one.where, what=one.what, hint=one.hint) for one in found[:5]]
+    faults = [Fault(where=one.where, what=one.what, hint=one.hint) for one in explain(snapshot)[:5]]
     what = f"did not run within {seconds:g} seconds (--start-timeout)"
     return RefusedError([Fault(where=f"job {snapshot.job.name}", what=what), *faults])

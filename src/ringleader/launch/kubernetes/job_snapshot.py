@@ -81,8 +81,7 @@ class JobView:
     @property
     def invalid(self) -> Condition | None:
         """Return the condition that says that the spec is refused. The job may run by an earlier spec."""
-        found = (one for one in self.conditions if (one.type, one.reason) == ("Created", _INVALID))
-        return next(found, None)
+        return next((one for one in self.conditions if (one.type, one.reason) == ("Created", _INVALID)), None)
 
     @property
     def state(self) -> State:

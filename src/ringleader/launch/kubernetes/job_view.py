@@ -130,10 +130,8 @@ def _job_conditions(status: Json, *, is_suspended: bool) -> tuple[Condition, ...
 
 
 def _failed_at(status: Json) -> str:
-    for one in maps_in(status, "conditions"):
-        if one.get("type") == "Failed" and one.get("status") == "True":
-            return text_in(one, "lastTransitionTime")
-    return ""
+    failed = (one for one in _conditions(status) if one.type == "Failed" and one.status is Truth.TRUE)
+    return next((one.last_transition_time for one in failed), "")
 
 
 def _first_container(template: Json) -> str:

@@ -61,10 +61,7 @@ _NO_OBJECT = re.compile(r"(secret|configmap) \"?([^\"\s]+)\"? not found|couldn't
 
 def hint(message: str) -> str:
     """Return what to do about a message of the scheduler, the API server or the kubelet; or nothing."""
-    for pattern, advice in _HINTS:
-        if re.search(pattern, message, re.IGNORECASE):
-            return advice
-    return ""
+    return next((advice for pattern, advice in _HINTS if re.search(pattern, message, re.IGNORECASE)), "")
 
 
 def of_config(message: str) -> str:
