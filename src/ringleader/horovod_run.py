@@ -125,7 +125,7 @@ def _hosts_of(path: Path) -> list[Any]:
         raise RequestError(f"the hostfile cannot be read: {error}", where=str(path))
     parsed = parse_hostfile(text, where=str(path))
     if parsed.faults:
-        raise RequestError(*parsed.faults)
+        raise RequestError(parsed.faults)
     return list(parsed.hosts)
 
 

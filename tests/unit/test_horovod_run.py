@@ -90,6 +90,14 @@ def test_what_is_refused(error: type[Exception], keywords: dict[str, Any]) -> No
         translate(keywords)
 
 
+def test_every_fault_of_a_hostfile_is_told(tmp_path: Path) -> None:
+    hostfile = tmp_path / "hosts"
+    hostfile.write_text("a slots=none\nb:0\n")
+    with pytest.raises(RequestError) as caught:
+        translate({"hostfile": str(hostfile)})
+    assert [fault.where for fault in caught.value.faults] == [f"{hostfile}:1", f"{hostfile}:2"]
+
+
 def test_all_keywords_of_horovod_are_known() -> None:
     horovods = {
         *("func", "args", "kwargs", "num_proc", "min_num_proc", "max_num_proc", "slots", "reset_limit"),
