@@ -105,10 +105,9 @@ def same_machines_joined(facts: tuple[HostFacts, ...]) -> tuple[HostFacts, ...]:
     joined: dict[str, HostFacts] = {}
     for fact in facts:
         known = joined.get(fact.identity)
-        if known is None:
-            joined[fact.identity] = fact
-        else:
-            joined[fact.identity] = replace(known, host=add_slots(known.host, fact.host))
+        joined[fact.identity] = (
+            fact if known is None else replace(known, host=add_slots(known.host, fact.host))
+        )
     return tuple(joined.values())
 
 

@@ -15,10 +15,8 @@ def hostfile(spec: LabSpec) -> str:
 
 def ssh_config(spec: LabSpec, directory: str) -> str:
     """Return the ssh client's configuration: each name knows its address, port and keys; nothing is asked."""
-    blocks = []
-    for number, name in enumerate(spec.host_names, 1):
-        address = spec.address(number)
-        blocks.append(f"Host {name} {address}\n    HostName {address}\n")
+    pairs = [(name, spec.address(number)) for number, name in enumerate(spec.host_names, 1)]
+    blocks = [f"Host {name} {address}\n    HostName {address}\n" for name, address in pairs]
     common = f"""\
 Host *
     Port {spec.ssh_port}
@@ -91,10 +89,8 @@ SetEnv {words}
 
 def hosts_on_host(spec: LabSpec, head_names: tuple[str, ...]) -> str:
     """Return ``/etc/hosts`` as every host of the lab sees it; ``head_names`` are the machine's own names."""
-    lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
-    lines += [f"{spec.address(number)} {name}" for number, name in enumerate(spec.host_names, 1)]
-    lines.append(" ".join([spec.head_address, *head_names, f"{spec.name}-head"]))
-    return "\n".join(lines) + "\n"
+    loopback = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n"
+    return loopback + hosts_on_head(spec, head_names)
 
 
 def hosts_on_head(spec: LabSpec, missing_names: tuple[str, ...]) -> str:

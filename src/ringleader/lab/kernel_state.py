@@ -132,10 +132,8 @@ def first_process(namespace: str) -> int | None:
 
 def networks_in_use() -> tuple[str, ...]:
     """Return every IPv4 network that this machine has an address in or a route to (CIDR)."""
-    found = set()
-    for row in ip_json("-4", "addr", "show"):
-        for address in row.get("addr_info", []):
-            found.add(f"{address['local']}/{address['prefixlen']}")
+    addresses = [one for row in ip_json("-4", "addr", "show") for one in row.get("addr_info", [])]
+    found = {f"{one['local']}/{one['prefixlen']}" for one in addresses}
     for row in ip_json("-4", "route", "show", "table", "all"):
         target = row.get("dst", "default")
         if target != "default" and row.get("type", "unicast") in ("unicast", "blackhole", "unreachable"):

@@ -1,14 +1,14 @@
 """The launcher's command: mpirun in the user's image. Pure.
 
 The hostfile, its slots and how ssh is called are told to mpirun by the controller, through the environment.
-Here is said how many ranks there are and what they run; see ``torchrun_variables`` for what they get.
+Here is said how many ranks there are, what they run, and which variables each gets, torchrun's among them.
 """
 
 from __future__ import annotations
 
 from ringleader.launch.kubernetes.job_request import JobRequest
 from ringleader.launch.kubernetes.pod_template import Program, unexpanded
-from ringleader.launch.kubernetes.torchrun_variables import SET_BY_TORCHRUN, rank_variables
+from ringleader.mpijob import object_names
 from ringleader.mpijob.model import MpiImplementation
 from ringleader.render.kubernetes.mpi_environment import SSH_ARGS, SSH_ARGS_OF
 
@@ -17,10 +17,20 @@ _OPENMPI = 'exec "$0" ${LD_LIBRARY_PATH:+-x LD_LIBRARY_PATH} "$@"'
 ranks; named unset, it would be complained about."""
 
 
+_SET_BY_TORCHRUN = (
+    'export RANK="${OMPI_COMM_WORLD_RANK:-$PMI_RANK}"'
+    ' WORLD_SIZE="${OMPI_COMM_WORLD_SIZE:-$PMI_SIZE}"'
+    ' LOCAL_RANK="${OMPI_COMM_WORLD_LOCAL_RANK:-$MPI_LOCALRANKID}"'
+    ' LOCAL_WORLD_SIZE="${OMPI_COMM_WORLD_LOCAL_SIZE:-$MPI_LOCALNRANKS}";'
+    ' exec "$@"'
+)
+"""Shell text around each rank: what torchrun would tell it, from what the MPI tells it."""
+
+
 def launcher_program(request: JobRequest) -> Program:
     """Return how the launcher starts the ranks."""
-    env = rank_variables(request)
-    ranks = ("sh", "-c", SET_BY_TORCHRUN, "sh", *request.command)
+    env = _rank_variables(request)
+    ranks = ("sh", "-c", _SET_BY_TORCHRUN, "sh", *request.command)
     if request.mpi is MpiImplementation.OPENMPI:
         command: tuple[str, ...] = ("sh", "-c", _OPENMPI, request.mpirun)
         secrets = (secret.name for secret in request.secret_env)
@@ -52,3 +62,33 @@ def _port(request: JobRequest) -> tuple[str, ...]:
         return ()
     args = f"-p {request.ssh_port} {SSH_ARGS}"
     return ("env", *(f"{name}={args}" for name in SSH_ARGS_OF[request.mpi]))
+
+
+def _rank_variables(request: JobRequest) -> tuple[tuple[str, str], ...]:
+    """Return what is the same for all ranks: where they meet, threads, NICs, and the user's own."""
+    values = {
+        "MASTER_ADDR": _first_host(request),
+        "MASTER_PORT": str(request.master_port),
+        "PYTHONUNBUFFERED": "1",
+    }
+    if request.mpi is MpiImplementation.INTEL:
+        values["I_MPI_PIN"] = "off"
+    threads = _threads(request)
+    if threads:
+        values["OMP_NUM_THREADS"] = str(threads)
+    nics = {} if request.rdma is None else dict(request.rdma.env)
+    return tuple((values | nics | dict(request.env)).items())
+
+
+def _first_host(request: JobRequest) -> str:
+    """Return the host of rank 0 as every Pod of the namespace resolves it, whatever the cluster's domain."""
+    if request.run_launcher_as_worker:
+        return f"{object_names.launcher(request.name)}.{object_names.service(request.name)}"
+    return f"{object_names.worker(request.name, 0)}.{object_names.service(request.name)}"
+
+
+def _threads(request: JobRequest) -> int:
+    """Return a rank's share of its worker's CPUs, where those are limited: the node's cores are more."""
+    amount = dict(request.resources).get("cpu", "")
+    milli = amount.removesuffix("m") if amount.endswith("m") else f"{amount}000"
+    return max(1, int(milli) // 1000 // max(1, request.slots)) if milli.isdigit() and amount else 0
