@@ -156,7 +156,7 @@ def test_labs_that_come_up_side_by_side_get_different_subnets(scratch_name, ring
         with ThreadPoolExecutor() as pool:
             results = list(pool.map(lambda words: ringleader(*words), argvs))
         assert [done.returncode for done in results] == [0, 0, 0], [done.stderr for done in results]
-        assert len({saved_state.load(name).subnet for name in names}) == 3
+        assert len({saved_state.load(name).spec.subnet for name in names}) == 3
     finally:
         for name in names:
             ringleader("lab", "down", "--name", name)
