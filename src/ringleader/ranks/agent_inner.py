@@ -235,7 +235,7 @@ class InnerAgent:
                     self.process.files.keep_call(payload)
 
     def _obey(self, message: dict[str, Any]) -> None:
-        act = ORDERS.get(message.get("do", ""))
+        act = ORDERS.get(str(message.get("do")))
         if act is not None:
             act(self, message)
 

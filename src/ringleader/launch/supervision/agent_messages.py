@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -99,26 +99,16 @@ class AgentMessages:
     # --- while it runs ------------------------------------------------------------------------------------
 
     def _message(self, state: RankState, words: dict[str, Any]) -> None:
-        what = words.get("do")
-        if what == "started":
-            state.running = True
-        elif what == "report":
-            self.job.listener.report(state.rank, words["report"])
-        elif what == "failing":
-            state.failed_at, state.failing_code = self.job.clock(), words["exit_code"]
-            self.job.stop(Cause(why=Why.RANK, at=state.failed_at))
-        elif what == "lost":
-            self._lost_there(state, words["what"])
-        elif what == "ended":
-            self._ended(state, words)
-        elif what == "done":
-            self._done(state)
-        elif what == "library":
-            self._library(state, words["path"])
-        elif what == "stacks":
-            self._stacks(state, words)
-        elif what == "more_input":
-            self._stdin.asked(state.connection)
+        act = MESSAGES.get(str(words.get("do")))
+        if act is not None:
+            act(self, state, words)
+
+    def _started(self, state: RankState, words: dict[str, Any]) -> None:
+        state.running = True
+
+    def _failing(self, state: RankState, words: dict[str, Any]) -> None:
+        state.failed_at, state.failing_code = self.job.clock(), words["exit_code"]
+        self.job.stop(Cause(why=Why.RANK, at=state.failed_at))
 
     def _output(self, state: RankState, stream: str, data: bytes) -> None:
         if self.job.context.files is not None:
@@ -218,3 +208,17 @@ class AgentMessages:
             what = "mpirun"  # its own parent, on this machine: mpirun's supervisor tells
         kind = {"daemon": Lost.DAEMON, "agent": Lost.AGENT}.get(what, Lost.MPI)
         self._losses.lose(kind, state)
+
+
+MESSAGES: dict[str, Callable[[AgentMessages, RankState, dict[str, Any]], None]] = {
+    "started": AgentMessages._started,
+    "report": lambda own, state, words: own.job.listener.report(state.rank, words["report"]),
+    "failing": AgentMessages._failing,
+    "lost": lambda own, state, words: own._lost_there(state, words["what"]),
+    "ended": AgentMessages._ended,
+    "done": lambda own, state, words: own._done(state),
+    "library": lambda own, state, words: own._library(state, words["path"]),
+    "stacks": AgentMessages._stacks,
+    "more_input": lambda own, state, words: own._stdin.asked(state.connection),
+}
+"""What an agent says → what follows."""
