@@ -17,7 +17,6 @@ An error belongs to whoever can fix it. ``fault`` says what is wrong and where (
 
 from __future__ import annotations
 
-import copyreg
 import re
 import signal
 from collections.abc import Iterable, Iterator
@@ -68,7 +67,11 @@ class RingleaderError(Exception):
 
     def __reduce__(self) -> Any:
         # As it is, not by calling the class again: each has arguments of its own.
-        return copyreg.__newobj__, (type(self), *self.args), self.__dict__
+        return _again, (type(self), self.args), self.__dict__
+
+
+def _again(kind: type[RingleaderError], args: tuple[object, ...]) -> RingleaderError:
+    return kind.__new__(kind, *args)
 
 
 class RequestError(RingleaderError):

@@ -75,7 +75,7 @@ def as_text(run: Run) -> str:
 def _table(run: Run, style: str) -> str:
     names, rows = cells(run)
     align = ("left",) + ("right",) * (len(names) - 1)
-    return tabulate(rows, names, tablefmt=style, disable_numparse=True, colalign=align)
+    return str(tabulate(rows, names, tablefmt=style, disable_numparse=True, colalign=align))
 
 
 def as_markdown(run: Run) -> str:
