@@ -167,19 +167,21 @@ def faults_of(job: Job) -> tuple[Fault, ...]:
         )
     if job.np is not None and job.np < 1:
         found.append(Fault(where="-n", what=f"{job.np} ranks asked for", hint="ask for at least 1"))
-    for index, host in enumerate(job.hosts):
-        if host.slots is not None and host.slots < 1:
-            found.append(
-                Fault(
-                    where=f"hosts[{index}].slots",
-                    what=f"{host.slots} slots on {host.name}",
-                    hint="a host takes at least 1 rank; leave the host out to give it none",
-                )
-            )
+    found += [
+        Fault(
+            where=f"hosts[{index}].slots",
+            what=f"{host.slots} slots on {host.name}",
+            hint="a host takes at least 1 rank; leave the host out to give it none",
+        )
+        for index, host in enumerate(job.hosts)
+        if host.slots is not None and host.slots < 1
+    ]
     ports = (("--ssh-port", job.ssh.port), ("--master-port", job.master_port))
-    for option, port in ports:
-        if port is not None and not 1 <= port <= 65535:
-            found.append(Fault(where=option, what=f"{port} is not a port number", hint="use 1 to 65535"))
+    found += [
+        Fault(where=option, what=f"{port} is not a port number", hint="use 1 to 65535")
+        for option, port in ports
+        if port is not None and not 1 <= port <= 65535
+    ]
     if job.threads is not None and job.threads < 1:
         found.append(Fault(where="--threads", what=f"{job.threads} threads", hint="use at least 1"))
     found += _faults_of_seconds(job)
