@@ -144,14 +144,7 @@ def scale(
     """
     order = turns(asked.grid, asked.repeats, uncoupled=asked.uncoupled)
     measured: Measured = {}
-    context = Context(
-        command=asked.job.command,
-        date=date,
-        lab=asked.lab,
-        ringleader=__version__,
-        binding=asked.job.bind,
-        threads=asked.job.threads,
-    )
+    context = _context(asked, date)
     for number, turn in enumerate(order, 1):
         head = f"run {number} of {len(order)}: {turn}"
         say(head)
@@ -171,6 +164,18 @@ def scale(
         say(f"{head}: {sample.rate:,.1f}/s\n")
         keep(_run(asked, context, measured))
     return _run(asked, context, measured)
+
+
+def _context(asked: Scale, date: str) -> Context:
+    """Return what is known before the first run."""
+    return Context(
+        command=asked.job.command,
+        date=date,
+        lab=asked.lab,
+        ringleader=__version__,
+        binding=asked.job.bind,
+        threads=asked.job.threads,
+    )
 
 
 def _why(turn: Turn, error: BaseException) -> str:

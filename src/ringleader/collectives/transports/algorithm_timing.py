@@ -10,11 +10,9 @@ import time
 from collections.abc import Callable, Mapping
 
 from ringleader.collectives.digest_barrier import SharedFlags
-from ringleader.collectives.kernels import Kernels
 from ringleader.collectives.operations import ReduceOp, Signature
 from ringleader.collectives.transports.algorithm_table import MEASURED_BYTES, Algorithm, OneHostTable, choose
-from ringleader.collectives.transports.plain_mpi import MpiTransport
-from ringleader.collectives.transports.registered_memory import RegisteredMemory
+from ringleader.collectives.transports.shared_memory_transport import SharedMemory
 from ringleader.collectives.transports.staging_buffers import StagingBuffers
 
 TIMED_BYTES = 512 << 10
@@ -26,26 +24,20 @@ ROUNDS = 5
 DTYPE = "float32"
 
 
-def measure(
-    *,
-    kernels: Kernels,
-    flags: SharedFlags,
-    staging: StagingBuffers,
-    registered: RegisteredMemory,
-    plain: MpiTransport,
-) -> OneHostTable:
+def measure(shared: SharedMemory, staging: StagingBuffers) -> OneHostTable:
     """Time every algorithm at every size and return the table, equal on all ranks. Collective."""
+    flags, plain = shared.flags, shared.plain
     flags.barrier()  # what lies in the staging buffers has been read by all
     in_place: dict[int, Mapping[Algorithm, float]] = {}
     ordinary: dict[int, Mapping[Algorithm, float]] = {}
     for nbytes in MEASURED_BYTES:
         calls = min(MOST_CALLS, max(FEWEST_CALLS, TIMED_BYTES // nbytes))
-        shared, private = _candidates(kernels, flags, staging, registered, plain, nbytes // 4)
+        in_segment, elsewhere = _candidates(shared, staging, nbytes // 4)
         in_place[nbytes] = {
-            algorithm: _best_seconds(call, flags, calls) for algorithm, call in shared.items()
+            algorithm: _best_seconds(call, flags, calls) for algorithm, call in in_segment.items()
         }
         ordinary[nbytes] = {
-            algorithm: _best_seconds(call, flags, calls) for algorithm, call in private.items()
+            algorithm: _best_seconds(call, flags, calls) for algorithm, call in elsewhere.items()
         }
     flags.barrier()
     numbers = [plain.mpi_calls.integers(number)[0] for number in choose(in_place, ordinary).as_list()]
@@ -53,22 +45,18 @@ def measure(
 
 
 def _candidates(
-    kernels: Kernels,
-    flags: SharedFlags,
-    staging: StagingBuffers,
-    registered: RegisteredMemory,
-    plain: MpiTransport,
-    count: int,
+    shared: SharedMemory, staging: StagingBuffers, count: int
 ) -> tuple[dict[Algorithm, Callable[[], None]], dict[Algorithm, Callable[[], None]]]:
     """Return what is timed for registered memory, and for any other."""
     signature = Signature(kind="allreduce", dtype=DTYPE, shape=(count,))
+    kernels, flags, reducer = shared.kernels, shared.flags, shared.plain.reducer
     array = kernels.empty((count,), DTYPE)
-    shared = staging.views(DTYPE, count)
-    for one in (array, *shared):
+    views = staging.views(DTYPE, count)
+    for one in (array, *views):
         kernels.zero(one)
     flags.barrier()
-    by_mpi, direct = plain.reducer.prepared(array, DTYPE), plain.reducer.one_call(DTYPE, count, ReduceOp.SUM)
-    reduce_shared = kernels.everywhere(registered.cut(shared, DTYPE, count))
+    by_mpi, direct = reducer.prepared(array, DTYPE), reducer.one_call(DTYPE, count, ReduceOp.SUM)
+    reduce_shared = kernels.everywhere(shared.registered.cut(views, DTYPE, count))
 
     def one_call() -> None:
         if by_mpi is not None:

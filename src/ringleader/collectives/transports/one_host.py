@@ -197,13 +197,7 @@ class OneHostTransport(SharedMemoryTransport):
     def _measure(self) -> None:
         """Fill the table. Collective: all ranks do this after the same operations."""
         self._unmeasured = False
-        self.table = measure(
-            kernels=self._kernels,
-            flags=self._flags,
-            staging=self._staging,
-            registered=self.registered,
-            plain=self._plain,
-        )
+        self.table = measure(self._shared, self._staging)
         self._plans.clear()
 
     def close(self, *, together: bool) -> None:

@@ -33,6 +33,7 @@ class SharedMemoryTransport:
 
     def __init__(self, shared: SharedMemory, *, between: Between | None = None, slices: int = 1) -> None:
         """``between`` is that of `StagingBuffers`, ``slices`` that of `ReducedSizes`."""
+        self._shared = shared
         self._kernels, self._flags, self._plain = shared.kernels, shared.flags, shared.plain
         self.registered = shared.registered
         """See `Registering`."""
