@@ -119,14 +119,9 @@ class JsonFile:
                 Path(self._path).unlink()
 
 
-@contextlib.contextmanager
-def opened(path: str | None) -> Iterator[JsonFile | None]:
-    """Yield the file of ``--json-file``, ``None`` where none was asked for, and close it."""
-    if path is None:
-        yield None
-        return
-    with contextlib.closing(JsonFile(path)) as file:
-        yield file
+def opened(path: str | None) -> contextlib.AbstractContextManager[JsonFile | None]:
+    """Open the file of ``--json-file``, to be closed in the end; ``None`` where none was asked for."""
+    return contextlib.nullcontext() if path is None else contextlib.closing(JsonFile(path))
 
 
 class Outcome:

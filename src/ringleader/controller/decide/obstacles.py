@@ -159,7 +159,9 @@ def _is_admission(rejection: Rejection) -> bool:
 def _is_change(rejection: Rejection, observed: Observed) -> bool:
     """Say whether it was a change of an object, not its creation, that was refused."""
     held = {
-        (kind, one.get("metadata", {}).get("name")) for kind, one in documents(observed) if one is not None
+        (kind, one.get("metadata", {}).get("name"))
+        for kind, one in documents(observed).values()
+        if one is not None
     }
     held |= {("Pod", pod.name) for pod in observed.pods}
     return (rejection.resource.kind, rejection.name) in held

@@ -67,7 +67,7 @@ def taken_text(name: str, kind: str) -> str:
 
 def _others(job: MPIJob, observed: Observed) -> Iterator[tuple[str, str, bool]]:
     """Yield name, kind and whether it may be the remains of an earlier job."""
-    for kind, document in documents(observed):
+    for kind, document in documents(observed).values():
         if document is not None and not is_ours(job, document):
             owner = controller_of(document)
             same = owner.get("kind") == KIND and owner.get("name") == job.metadata.name
@@ -84,19 +84,14 @@ def only_ours(job: MPIJob, observed: Observed) -> Observed:
     for. Pods stay, ``pods_of`` sorts them."""
     others: dict[str, Any] = {
         field: None
-        for field, (_, document) in _documents(observed).items()
+        for field, (_, document) in documents(observed).items()
         if document is not None and not is_ours(job, document)
     }
     return replace(observed, **others) if others else observed
 
 
-def documents(observed: Observed) -> Iterator[tuple[str, Object | None]]:
-    """Yield the kind and, where it is there, the document of all that a job has but its Pods."""
-    yield from _documents(observed).values()
-
-
-def _documents(observed: Observed) -> dict[str, tuple[str, Object | None]]:
-    """Field of ``Observed`` → the kind and the document."""
+def documents(observed: Observed) -> dict[str, tuple[str, Object | None]]:
+    """Field of ``Observed`` → kind and, where it is there, document: all that a job has but its Pods."""
     return {
         "service": ("Service", observed.service),
         "config_map": ("ConfigMap", observed.config_map),

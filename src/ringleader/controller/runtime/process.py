@@ -23,7 +23,7 @@ from ringleader.kube.api_errors import ApiError, UnreachableError
 from ringleader.kube.api_resources import JOBS, MPIJOBS, PODS, SERVICES
 from ringleader.kube.cluster import Cluster
 from ringleader.kube.informer import Informer
-from ringleader.kube.retry import Backoff
+from ringleader.kube.retry import Backoff, may_pass
 from ringleader.mpijob.object_metadata import MANAGED_BY, MANAGER, OPERATOR, OPERATOR_NAME
 from ringleader.render.kubernetes.operator_settings import OperatorSettings
 
@@ -213,13 +213,10 @@ class Operator:
             try:
                 await rbac_check.check(self._cluster, self._options.namespace, lock, self._rights)
                 return
-            except UnreachableError as error:
-                fault: RefusedError = error
-            except ApiError as error:
-                if not error.is_passing:
+            except (ApiError, UnreachableError) as error:
+                if not may_pass(error):
                     raise
-                fault = error
-            _log.warning("the API server is not there yet: %s", fault)
+                _log.warning("the API server is not there yet: %s", error)
             await asyncio.sleep(self._options.pauses.after(attempt))
 
     async def _wind_up(self, workers: TaskSet) -> None:
