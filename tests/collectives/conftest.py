@@ -51,11 +51,28 @@ class Jobs:
         return Finished(code=done.code, out="".join(done.outs), err="".join(done.errs))
 
     def fresh(
-        self, program: str, *arguments: str, ranks: int, timeout: float = 120, **environ: str
+        self,
+        program: str,
+        *arguments: str,
+        ranks: int,
+        options: tuple[str, ...] = (),
+        timeout: float = 120,
+        **environ: str,
     ) -> Finished:
-        """Start ranks for a program that is about a process's own start or end, and wait for its end."""
+        """Start ranks for a program that is about a process's own start or end, and wait for its end.
+
+        ``options``: mpirun's.
+        """
         mpirun = str(Path(sys.executable).with_name("mpirun"))
-        command = [mpirun, "--oversubscribe", "-n", str(ranks), sys.executable, str(PROGRAMS / program)]
+        command = [
+            mpirun,
+            "--oversubscribe",
+            *options,
+            "-n",
+            str(ranks),
+            sys.executable,
+            str(PROGRAMS / program),
+        ]
         return self.run([*command, *arguments], timeout=timeout, **environ)
 
     def run(
