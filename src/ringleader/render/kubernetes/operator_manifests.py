@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +13,11 @@ from ringleader.mpijob.object_metadata import Document
 from ringleader.render.kubernetes.gang_scheduling import NONE
 from ringleader.render.kubernetes.operator_admission_policy import policies
 from ringleader.render.kubernetes.operator_rbac import (
-    exec_rules,
-    job_rules,
-    lease_rules,
-    log_rules,
-    priority_rules,
+    EXEC_RULES,
+    JOB_RULES,
+    LEASE_RULES,
+    LOG_RULES,
+    PRIORITY_RULES,
     user_roles,
 )
 
@@ -137,19 +137,19 @@ def _account(installation: Installation) -> Iterator[Document]:
     """Yield the service account and what it may do."""
     yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata(installation)}
     # Priority classes belong to no namespace: an operator of one namespace does without.
-    rules = job_rules() if installation.scope else [*job_rules(), *priority_rules()]
+    rules = JOB_RULES if installation.scope else (*JOB_RULES, *PRIORITY_RULES)
     yield from _granted(installation, installation.name, rules, installation.scope)
     if installation.has_exec_spawn:
-        yield from _granted(installation, f"{installation.name}-exec", exec_rules(), installation.scope)
+        yield from _granted(installation, f"{installation.name}-exec", EXEC_RULES, installation.scope)
     if installation.has_log_tails:
-        yield from _granted(installation, f"{installation.name}-logs", log_rules(), installation.scope)
+        yield from _granted(installation, f"{installation.name}-logs", LOG_RULES, installation.scope)
     if not installation.scope:
         yield from user_roles(installation.labels)
-    yield from _granted(installation, f"{installation.name}-lease", lease_rules(), installation.namespace)
+    yield from _granted(installation, f"{installation.name}-lease", LEASE_RULES, installation.namespace)
 
 
 def _granted(
-    installation: Installation, name: str, rules: list[Document], namespace: str
+    installation: Installation, name: str, rules: Iterable[Document], namespace: str
 ) -> Iterator[Document]:
     """Yield a role, of one namespace or of the cluster, and what gives it to the operator."""
     kind = "Role" if namespace else "ClusterRole"
@@ -158,7 +158,7 @@ def _granted(
         **({"namespace": namespace} if namespace else {}),
         "labels": installation.labels,
     }
-    yield {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": meta, "rules": rules}
+    yield {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": meta, "rules": list(rules)}
     yield {
         "apiVersion": f"{_RBAC}/v1",
         "kind": f"{kind}Binding",

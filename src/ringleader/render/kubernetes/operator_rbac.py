@@ -13,46 +13,37 @@ from ringleader.mpijob.object_metadata import Document
 _RBAC = "rbac.authorization.k8s.io"
 
 
-def job_rules() -> list[Document]:
-    """Return what looking after jobs takes, in the namespaces where they are."""
-    return [
-        _rule(GROUP, "mpijobs", "get list watch delete"),
-        _rule(GROUP, "mpijobs/status", "get patch"),
-        # To own objects in a way that holds up the owner's deletion, where the cluster checks that right.
-        _rule(GROUP, "mpijobs/finalizers", "update"),
-        _rule("", "pods", "get list watch create patch delete"),
-        _rule("", "services", "get list watch create patch"),
-        _rule("", "configmaps secrets", "get create patch"),
-        _rule("", "events", "create"),
-        _rule("batch", "jobs", "get list watch create patch delete"),
-        _rule("batch", "jobs/status", "patch"),
-        _rule("scheduling.volcano.sh scheduling.x-k8s.io", "podgroups", "get create patch delete"),
-    ]
+def _rule(groups: str, resources: str, verbs: str) -> Document:
+    return {"apiGroups": groups.split() or [""], "resources": resources.split(), "verbs": verbs.split()}
 
 
-def log_rules() -> list[Document]:
-    """Return what showing the end of a failed container's log takes besides."""
-    return [_rule("", "pods/log", "get")]
-
-
-def exec_rules() -> list[Document]:
-    """Return what jobs that spawn by exec take besides: a role each, that lets it into its own workers."""
-    return [
-        _rule("", "serviceaccounts", "get create"),
-        _rule(_RBAC, "roles rolebindings", "get create patch"),
-        # Nobody can give away a right that he has not.
-        _rule("", "pods/exec", "get create"),
-    ]
-
-
-def priority_rules() -> list[Document]:
-    """Return what reading the priorities of Pods takes: they belong to no namespace."""
-    return [_rule("scheduling.k8s.io", "priorityclasses", "get")]
-
-
-def lease_rules() -> list[Document]:
-    """Return what holding the Lease takes, in the operator's own namespace."""
-    return [_rule("coordination.k8s.io", "leases", "get create update")]
+JOB_RULES = (
+    _rule(GROUP, "mpijobs", "get list watch delete"),
+    _rule(GROUP, "mpijobs/status", "get patch"),
+    # To own objects in a way that holds up the owner's deletion, where the cluster checks that right.
+    _rule(GROUP, "mpijobs/finalizers", "update"),
+    _rule("", "pods", "get list watch create patch delete"),
+    _rule("", "services", "get list watch create patch"),
+    _rule("", "configmaps secrets", "get create patch"),
+    _rule("", "events", "create"),
+    _rule("batch", "jobs", "get list watch create patch delete"),
+    _rule("batch", "jobs/status", "patch"),
+    _rule("scheduling.volcano.sh scheduling.x-k8s.io", "podgroups", "get create patch delete"),
+)
+"""What looking after jobs takes, in the namespaces where they are."""
+LOG_RULES = (_rule("", "pods/log", "get"),)
+"""What showing the end of a failed container's log takes besides."""
+EXEC_RULES = (
+    _rule("", "serviceaccounts", "get create"),
+    _rule(_RBAC, "roles rolebindings", "get create patch"),
+    # Nobody can give away a right that he has not.
+    _rule("", "pods/exec", "get create"),
+)
+"""What jobs that spawn by exec take besides: a role each, that lets it into its own workers."""
+PRIORITY_RULES = (_rule("scheduling.k8s.io", "priorityclasses", "get"),)
+"""What reading the priorities of Pods takes: they belong to no namespace."""
+LEASE_RULES = (_rule("coordination.k8s.io", "leases", "get create update"),)
+"""What holding the Lease takes, in the operator's own namespace."""
 
 
 def user_roles(labels: Mapping[str, str]) -> Iterator[Document]:
@@ -77,7 +68,3 @@ def user_roles(labels: Mapping[str, str]) -> Iterator[Document]:
                 _rule(GROUP, "mpijobs/scale", scale),
             ],
         }
-
-
-def _rule(groups: str, resources: str, verbs: str) -> Document:
-    return {"apiGroups": groups.split() or [""], "resources": resources.split(), "verbs": verbs.split()}
