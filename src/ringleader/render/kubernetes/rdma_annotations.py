@@ -25,8 +25,7 @@ from ringleader.render.rdma.allocation import NicAllocation, allocate
 from ringleader.render.rdma.node_labels import pairs_of
 from ringleader.render.rdma.pod_nics import add_environment, add_nics
 from ringleader.render.rdma.profiles import PROFILES, Spread, Way
-from ringleader.render.rdma.request import RdmaRequest
-from ringleader.render.rdma.request_faults import faults
+from ringleader.render.rdma.request import RdmaRequest, faults
 
 _ANNOTATIONS = {
     "profile": RDMA_PROFILE,

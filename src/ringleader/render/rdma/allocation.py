@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from ringleader.errors import RequestError
 from ringleader.render.rdma.profiles import PROFILES, Counts, Pairs, Profile, Spread, Way
-from ringleader.render.rdma.request import GPU_CLASS, NIC_CLASS, RdmaRequest
-from ringleader.render.rdma.request_faults import Locate, faults
+from ringleader.render.rdma.request import GPU_CLASS, NIC_CLASS, Locate, RdmaRequest, faults
 
 
 @dataclass(frozen=True, kw_only=True)
