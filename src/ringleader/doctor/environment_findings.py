@@ -39,13 +39,10 @@ def _account(facts: Facts) -> Iterator[Finding]:
         hint = "run as the image's own account: ssh and sshd refuse a number without one"
         yield warning("user", f"the number {who.uid} has no account", hint=hint)
     elif who.uid == 0 and facts.manifest is not None and not _historical(facts):
-        claimed = (facts.block("account") or {}).get("name", "")
-        what = "root, as the recipe wants it" if claimed == "root" else "root"
-        yield (
-            passed("user", what)
-            if claimed == "root"
-            else warning("user", what, hint="without --user the image's own account runs")
-        )
+        if (facts.block("account") or {}).get("name", "") == "root":
+            yield passed("user", "root, as the recipe wants it")
+        else:
+            yield warning("user", "root", hint="without --user the image's own account runs")
     else:
         yield passed("user", f"{who.name} ({who.uid})")
     if who.home_error:
@@ -93,14 +90,8 @@ def _pip(facts: Facts) -> Finding:
     other = [one for one in facts.pip_sources if not USUAL_INDEXES.search(one)]
     if not other:
         return passed("pip", "asks the usual index")
-    what = f"asks other places: {'; '.join(other)}"
-    if facts.manifest is None:
-        return skipped("pip", what)
-    if facts.manifest.get("mirrors_kept"):
-        return passed("pip", f"{what}, as the recipe wants it")
-    return fault(
-        "pip", what, hint="a mirror is left in the image; set mirrors.keep = true where it is wanted"
-    )
+    hint = "a mirror is left in the image; set mirrors.keep = true where it is wanted"
+    return _elsewhere(facts, fault("pip", f"asks other places: {'; '.join(other)}", hint=hint))
 
 
 def _apt(facts: Facts) -> Finding:
@@ -109,13 +100,18 @@ def _apt(facts: Facts) -> Finding:
     other = [host for host in facts.apt_hosts if not USUAL_HOSTS.match(host)]
     if not other:
         return passed("apt", f"asks the usual places: {', '.join(facts.apt_hosts)}")
-    what = f"asks other places: {', '.join(other)}"
-    if facts.manifest is None:
-        return skipped("apt", what)
-    if facts.manifest.get("mirrors_kept"):
-        return passed("apt", f"{what}, as the recipe wants it")
     # The base may have brought them: an image cannot tell, so this is no fault.
-    return warning("apt", what, hint="left by a mirror, or by the base image")
+    hint = "left by a mirror, or by the base image"
+    return _elsewhere(facts, warning("apt", f"asks other places: {', '.join(other)}", hint=hint))
+
+
+def _elsewhere(facts: Facts, found: Finding) -> Finding:
+    """Return what was found as it counts: nothing on a machine, right where the recipe keeps its mirrors."""
+    if facts.manifest is None:
+        return skipped(found.where, found.what)
+    if facts.manifest.get("mirrors_kept"):
+        return passed(found.where, f"{found.what}, as the recipe wants it")
+    return found
 
 
 def _sshd(facts: Facts) -> Iterator[Finding]:

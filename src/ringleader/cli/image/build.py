@@ -127,6 +127,7 @@ def build(options: BuildOptions) -> None:
     if options.dry_run:
         show(options.json, dry_run_values(task), lambda: f"{dry_run_text(task)}\n")
         return
+    from ringleader.cli.doctor import table_of
     from ringleader.images.build import build as build_image
     from ringleader.images.build_selftest import faults_of
 
@@ -140,7 +141,7 @@ def build(options: BuildOptions) -> None:
         write_text(options.sbom or "", built.sbom)
     show(options.json, document(task, built), lambda: "" if prints_sbom else f"{table(task, built)}\n")
     if built.test is not None:
-        report_test(built.test)
+        print(table_of(built.test["checks"]), file=sys.stderr)
         faults = faults_of(built.test)
         if faults:
             raise RefusedError(faults)
@@ -279,10 +280,3 @@ def table(task: Task, built: Built) -> str:
         ("built by", f"{task.builder.name} in {built.seconds:.0f} s"),
     ]
     return str(tabulate(rows, tablefmt="plain"))
-
-
-def report_test(found: dict[str, Any]) -> None:
-    """Print what the self-test found, for people."""
-    from ringleader.cli.doctor import table_of
-
-    print(table_of(found["checks"]), file=sys.stderr)

@@ -20,7 +20,6 @@ from ringleader.errors import Fault, RequestError
 
 if TYPE_CHECKING:
     from ringleader.images.check import Finding
-    from ringleader.images.recipe import Recipe
 
 HEADINGS = {
     "fault": "cannot work",
@@ -122,24 +121,20 @@ def _checked(options: CheckOptions) -> list[Checked]:
     found: list[Checked] = []
     for name in options.recipes or bundled_recipes.names():
         try:
-            recipe = _for_hosts(opened(name, options.recipe), options)
+            recipe = opened(name, options.recipe)
         except RequestError as error:
             faults += error.faults
             continue
+        recipe = replace(
+            recipe,
+            gpus=options.gpu or recipe.gpus,
+            driver=options.driver or recipe.driver,
+            network=options.network or recipe.network,
+        )
         found.append(Checked(name=recipe.name, findings=check(selection_of(recipe), load())))
     if faults:
         raise RequestError(faults)
     return found
-
-
-def _for_hosts(recipe: Recipe, options: CheckOptions) -> Recipe:
-    """Return a recipe for other hosts."""
-    return replace(
-        recipe,
-        gpus=options.gpu or recipe.gpus,
-        driver=options.driver or recipe.driver,
-        network=options.network or recipe.network,
-    )
 
 
 def _text(found: list[Checked], *, notes: bool) -> str:

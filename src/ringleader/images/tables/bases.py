@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from functools import cache
 
 from ringleader.finding import Cited
-from ringleader.images.tables.toml_rows import read, rows
+from ringleader.images.tables.toml_rows import TableRow, read, rows
 
 
 @dataclass(frozen=True, kw_only=True)
-class Base:
+class Base(TableRow):
     """One release of one distribution."""
 
     name: str
@@ -27,7 +27,6 @@ class Base:
     has_apt: bool = True
     end_of_life: str = ""
     """End of its free support, ``YYYY-MM`` or ``YYYY-MM-DD``; empty: not known here."""
-    source: str = ""
 
     def cited(self) -> Cited:
         """Return the row as findings show it."""
@@ -36,7 +35,7 @@ class Base:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Packaged:
+class Packaged(TableRow):
     """Versions of what a base packages; empty: it is not in the release."""
 
     base: str
@@ -51,7 +50,6 @@ class Packaged:
     libfabric: str = ""
     rdma_core: str = ""
     perftest: str = ""
-    source: str = ""
 
     def version(self, name: str) -> str:
         """Return the version of ``openmpi``, ``rdma-core`` and the like; empty: none."""

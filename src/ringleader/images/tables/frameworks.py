@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ringleader.finding import Cited
+from ringleader.images.tables.toml_rows import TableRow
 
 
 @dataclass(frozen=True, kw_only=True)
-class TorchRelease:
+class TorchRelease(TableRow):
     """One series of PyTorch, such as 2.8."""
 
     series: str
@@ -20,7 +21,6 @@ class TorchRelease:
     """The lowest one, by the wheels' names."""
     variant: str
     """What PyPI has."""
-    source: str = ""
 
     def cited(self) -> Cited:
         """Return the row as findings show it."""
@@ -29,7 +29,7 @@ class TorchRelease:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TorchWheel:
+class TorchWheel(TableRow):
     """One variant of a series: what its wheel brings."""
 
     series: str
@@ -43,7 +43,6 @@ class TorchWheel:
     """Compute capabilities that it was compiled for; empty: not known here."""
     ptx: str = ""
     """The one whose intermediate code is in it too: newer GPUs compile that at the first use."""
-    source: str = ""
 
     def cited(self) -> Cited:
         """Return the row as findings show it."""
@@ -56,7 +55,7 @@ class TorchWheel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TensorflowRelease:
+class TensorflowRelease(TableRow):
     """One series of TensorFlow."""
 
     series: str
@@ -72,7 +71,6 @@ class TensorflowRelease:
     nccl: str = ""
     bazel: str = ""
     """What it was compiled with, where that matters: TensorFlow 1 knows a narrow range of Bazels."""
-    source: str = ""
 
     def cited(self) -> Cited:
         """Return the row as findings show it."""
@@ -82,14 +80,13 @@ class TensorflowRelease:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MxnetWheel:
+class MxnetWheel(TableRow):
     """One of MXNet's packages."""
 
     variant: str
     """``cu90``: mxnet-cu90; ``cpu``: mxnet."""
     versions: tuple[str, ...]
     cuda: str = ""
-    source: str = ""
 
     def cited(self) -> Cited:
         """Return the row as findings show it."""
@@ -99,11 +96,10 @@ class MxnetWheel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HorovodReleases:
+class HorovodReleases(TableRow):
     """What pip can install of Horovod."""
 
     versions: tuple[str, ...]
-    source: str = ""
 
     def cited(self) -> Cited:
         """Return the row as findings show it."""
@@ -111,7 +107,7 @@ class HorovodReleases:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HorovodSet:
+class HorovodSet(TableRow):
     """What Horovod's own Dockerfile of a tag puts together."""
 
     version: str
@@ -123,7 +119,6 @@ class HorovodSet:
     torch: str = ""
     mxnet: str = ""
     pythons: tuple[str, ...] = ()
-    source: str = ""
 
     def cited(self) -> Cited:
         """Return the row as findings show it."""

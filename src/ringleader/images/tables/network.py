@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ringleader.finding import Cited
+from ringleader.images.tables.toml_rows import TableRow
 
 
 @dataclass(frozen=True, kw_only=True)
-class MpiSeries:
+class MpiSeries(TableRow):
     """One series of an MPI."""
 
     kind: str
@@ -20,7 +21,6 @@ class MpiSeries:
     """True: InfiniBand and RoCE work without UCX."""
     launcher: str
     """How its launcher's variables begin: ``orte``, ``prte``, ``hydra``."""
-    source: str = ""
 
     def cited(self) -> Cited:
         """Return the row as findings show it."""
@@ -29,13 +29,12 @@ class MpiSeries:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UcxFloor:
+class UcxFloor(TableRow):
     """The oldest UCX that an MPI is built with."""
 
     mpi: str
     series: str
     ucx: str
-    source: str = ""
 
     def cited(self) -> Cited:
         """Return the row as findings show it."""
@@ -43,7 +42,7 @@ class UcxFloor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UserSpace:
+class UserSpace(TableRow):
     """One user space of RDMA NICs."""
 
     name: str
@@ -53,7 +52,6 @@ class UserSpace:
     """What its providers drive."""
     replaces: tuple[str, ...] = ()
     """Packages of the base that must not be asked for beside it."""
-    source: str = ""
 
     def cited(self) -> Cited:
         """Return the row as findings show it."""
@@ -62,13 +60,12 @@ class UserSpace:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule:
+class Rule(TableRow):
     """A limit that is no row of another table."""
 
     name: str
     value: str
     says: str
-    source: str = ""
 
     def cited(self) -> Cited:
         """Return the row as findings show it."""

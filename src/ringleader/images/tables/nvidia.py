@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ringleader.finding import Cited
+from ringleader.images.tables.toml_rows import TableRow
 
 
 @dataclass(frozen=True, kw_only=True)
-class Driver:
+class Driver(TableRow):
     """The lowest driver on which a CUDA runs."""
 
     cuda: str
     """A release, or a whole major release."""
     floor: str
-    source: str = ""
 
     def cited(self) -> Cited:
         """Return the row as findings show it."""
@@ -22,7 +22,7 @@ class Driver:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CudaRelease:
+class CudaRelease(TableRow):
     """One release of CUDA with its images ``nvidia/cuda``."""
 
     cuda: str
@@ -32,7 +32,6 @@ class CudaRelease:
     """Operating systems that they were seen with."""
     deleted: bool = False
     """True: the registry has them no more."""
-    source: str = ""
 
     def cited(self) -> Cited:
         """Return the row as findings show it."""
@@ -42,7 +41,7 @@ class CudaRelease:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Architecture:
+class Architecture(TableRow):
     """Which CUDA compiles for a compute capability."""
 
     capability: str
@@ -52,7 +51,6 @@ class Architecture:
     """Empty: still."""
     last_driver: str = ""
     """The last branch of drivers that knows it; empty: still."""
-    source: str = ""
 
     def cited(self) -> Cited:
         """Return the row as findings show it."""
@@ -63,12 +61,11 @@ class Architecture:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gpu:
+class Gpu(TableRow):
     """One GPU."""
 
     name: str
     capability: str
-    source: str = ""
 
     def cited(self) -> Cited:
         """Return the row as findings show it."""
@@ -76,13 +73,12 @@ class Gpu:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Nccl:
+class Nccl(TableRow):
     """One release of NCCL."""
 
     version: str
     cuda: tuple[str, ...]
     """Major releases of CUDA that it was seen with."""
-    source: str = ""
 
     def cited(self) -> Cited:
         """Return the row as findings show it."""
@@ -90,13 +86,12 @@ class Nccl:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cudnn:
+class Cudnn(TableRow):
     """One release of cuDNN as a package of its own."""
 
     version: str
     cuda: tuple[str, ...]
     """Releases of CUDA that it was seen with."""
-    source: str = ""
 
     def cited(self) -> Cited:
         """Return the row as findings show it."""

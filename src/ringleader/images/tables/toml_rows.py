@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, dataclass, fields
 from importlib.resources import files
 from typing import Any, TypeVar
 
 Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableRow:
+    """What every row has."""
+
+    source: str = ""
+    """Where that is written; empty: nobody looked it up."""
 
 
 def read(name: str) -> dict[str, list[dict[str, Any]]]:
