@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +31,6 @@ LOGIN_SECONDS = 30.0
 RANKS_SECONDS = 180.0
 ATTEMPTS = 3
 """A free port may be taken by another before sshd has it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Server:
-    """An sshd that listens."""
-
-    directory: Path
-    port: int
-    process: subprocess.Popen[bytes]
 
 
 def run(checks: ImportChecks, *, own_config: bool, places: str = PLACES) -> TwoRankTest:
@@ -70,8 +61,8 @@ def _logged_in(found: TwoRankTest, client: str, directory: Path, checks: ImportC
     sshd, config = found.sshd, found.config
     try:
         _keys(directory, checks)
-        with _listening(sshd, config, directory, checks) as server:
-            argv = _client(client, server)
+        with _listening(sshd, config, directory, checks) as port:
+            argv = _client(client, directory, port)
             said = answer((*argv, "true"), environ=checks.environ, seconds=checks.left(LOGIN_SECONDS))
             if said.code != 0:
                 why = _why(said, LOGIN_SECONDS)
@@ -111,27 +102,28 @@ def _keys(directory: Path, checks: ImportChecks) -> None:
 
 
 @contextmanager
-def _listening(sshd: str, config: str, directory: Path, checks: ImportChecks) -> Iterator[Server]:
-    """Start an sshd; end it with everything that it started."""
+def _listening(sshd: str, config: str, directory: Path, checks: ImportChecks) -> Iterator[int]:
+    """Start an sshd, yield its port; end it with everything that it started."""
     if os.geteuid() == 0:
         with suppress(OSError):
             Path("/run/sshd").mkdir(mode=0o755, parents=True, exist_ok=True)
-    server = None
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            server = _start(sshd, config, directory, checks)
+            port, process = _start(sshd, config, directory, checks)
             break
         except _NotStartedError as error:
             if attempt == ATTEMPTS or "in use" not in str(error):
                 raise
-    assert server is not None
     try:
-        yield server
+        yield port
     finally:
-        _end(server.process)
+        _end(process)
 
 
-def _start(sshd: str, config: str, directory: Path, checks: ImportChecks) -> Server:
+def _start(
+    sshd: str, config: str, directory: Path, checks: ImportChecks
+) -> tuple[int, subprocess.Popen[bytes]]:
+    """Return the port of an sshd that listens, and its process."""
     port = _free_port()
     own = directory / "sshd_config"
     own.write_text("UsePAM no\nPermitRootLogin prohibit-password\n", encoding="utf-8")
@@ -163,7 +155,7 @@ def _start(sshd: str, config: str, directory: Path, checks: ImportChecks) -> Ser
             _end(process)
             raise _NotStartedError(_joined(f"sshd ended with {process.returncode}", said))
         time.sleep(0.02)
-    return Server(directory=directory, port=port, process=process)
+    return port, process
 
 
 def _free_port() -> int:
@@ -185,10 +177,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _client(ssh: str, server: Server) -> tuple[str, ...]:
-    known = server.directory / "known_hosts"
-    host_key = (server.directory / "host.pub").read_text(encoding="utf-8").split()
-    known.write_text(f"[127.0.0.1]:{server.port} {host_key[0]} {host_key[1]}\n", encoding="utf-8")
+def _client(ssh: str, directory: Path, port: int) -> tuple[str, ...]:
+    known = directory / "known_hosts"
+    host_key = (directory / "host.pub").read_text(encoding="utf-8").split()
+    known.write_text(f"[127.0.0.1]:{port} {host_key[0]} {host_key[1]}\n", encoding="utf-8")
     options = (
         "BatchMode=yes",
         "ConnectTimeout=20",
@@ -199,9 +191,9 @@ def _client(ssh: str, server: Server) -> tuple[str, ...]:
         "ControlPath=none",
     )
     words = [word for one in options for word in ("-o", one)]
-    identity = str(server.directory / "user")
+    identity = str(directory / "user")
     # -F none: what the account or the image configures for its own hosts means nothing here.
-    return (ssh, "-F", "none", "-i", identity, "-p", str(server.port), *words, "-l", _user(), "127.0.0.1")
+    return (ssh, "-F", "none", "-i", identity, "-p", str(port), *words, "-l", _user(), "127.0.0.1")
 
 
 def _user() -> str:

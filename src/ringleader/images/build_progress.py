@@ -47,9 +47,7 @@ class Progress:
     def feed(self, line: str) -> Step | None:
         """Take a line without its line feed; return the step that begins with it."""
         step = self._plain(line) or self._buildkit(line)
-        if step is None:
-            return None
-        self.step = step
+        self.step = step or self.step
         return step
 
     def _plain(self, line: str) -> Step | None:

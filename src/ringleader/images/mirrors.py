@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from ringleader.images.instructions import Image, Run, Stage, Step, shell, write
 from ringleader.images.recipe import Mirrors
-from ringleader.images.tables.toml_rows import read, rows
+from ringleader.images.tables.toml_rows import TableRow, read, rows
 
 PUBLIC = ("docker.io", "nvcr.io", "quay.io", "ghcr.io", "gcr.io", "registry.k8s.io", "public.ecr.aws")
 """Registries from which anybody may pull. Images of other hosts are somebody's own: they are left alone."""
@@ -40,7 +40,7 @@ USES_CONDA = re.compile(r"\b(conda|mamba) (create|install|update|env)\b")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class Row(TableRow):
     """One mirror of a named set."""
 
     set: str
@@ -50,7 +50,6 @@ class Row:
     """Which registry, or the beginning of the URLs, that it stands for."""
     apt: bool = False
     """True: lists of apt may name those URLs."""
-    source: str = ""
 
 
 @cache
