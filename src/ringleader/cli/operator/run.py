@@ -17,7 +17,6 @@ import click
 from ringleader.cli.extras import needs_kubernetes
 from ringleader.cli.options.option_checks import FiniteRange
 from ringleader.cli.typed_command import Command, Option
-from ringleader.errors import Fault, RefusedError
 
 if TYPE_CHECKING:
     from ringleader.controller.runtime.process import ProcessOptions
@@ -197,11 +196,7 @@ async def _run(options: OperatorOptions, environ: Mapping[str, str]) -> None:
         loop.add_signal_handler(number, stop.set)
     settings = settings_of(options, _text(Path("/etc/resolv.conf")))
     operator = Operator(cluster, settings, terms, lease_cluster=lease_cluster)
-    try:
-        await operator.run(stop)
-    except OSError as error:
-        what = f"cannot listen on port {terms.port}: {error.strerror or error}"
-        raise RefusedError(Fault(where="--port", what=what)) from None
+    await operator.run(stop)
 
 
 def _text(path: Path) -> str:

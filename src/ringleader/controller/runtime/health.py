@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from ringleader.controller.runtime.metrics import Metrics
+from ringleader.errors import RefusedError
 
 Trouble = Callable[[], str]
 """Says what is wrong; empty text where all is well."""
@@ -27,9 +28,13 @@ class HealthServer:
         """The port that is listened on, once started."""
 
     async def start(self, host: str, port: int) -> None:
-        """Listen. OSError where the port is taken; port 0: any free one."""
+        """Listen; port 0: any free one. Raises RefusedError where the port cannot be had."""
         await self._runner.setup()
-        await web.TCPSite(self._runner, host, port, shutdown_timeout=1.0).start()
+        try:
+            await web.TCPSite(self._runner, host, port, shutdown_timeout=1.0).start()
+        except OSError as error:
+            what = f"cannot listen on port {port}: {error.strerror or error}"
+            raise RefusedError(what, where="--port") from None
         self.port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
