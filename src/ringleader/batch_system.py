@@ -17,6 +17,10 @@ from ringleader.job import Host
 MOST_HOSTS = 100_000
 """A list that expands to more is taken for a mistake."""
 
+VARIABLES = ("SLURM_", "SLURMD_", "PBS_", "LSB_", "LS_", "LOADL_", "PE_HOSTFILE", "COBALT_", "FLUX_", "NB_")
+"""Beginnings of batch systems' variables, by which an MPI would find an allocation and follow that, not our
+hostfile."""
+
 _OFF = "name the hosts with -H or --hostfile, or add --no-allocation to use this machine only"
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from bad_input_cases import HARMLESS, OK, PIPE, REFUSED, REQUEST, STREAMS, Case
 
-from ringleader.bench import store
+from ringleader.bench import run_file
 from ringleader.metrics import Sample
 from ringleader.scaling import Context, Point, Run
 
@@ -214,7 +214,7 @@ class _Surroundings:
         for file, text in FILES.items():
             (WORK / file).write_text(text)
         (WORK / "kubeconfig").write_text(_kubeconfig(1))
-        store.write(KEPT, WORK / "kept")
+        run_file.write(KEPT, WORK / "kept")
         (WORK / "directory").mkdir()
         os.mkfifo(WORK / "pipe")
         (WORK / "dangling").symlink_to("nowhere")

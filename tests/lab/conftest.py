@@ -14,8 +14,8 @@ import pytest
 
 from ringleader.errors import RefusedError
 from ringleader.lab import requirements, saved_state
-from ringleader.lab.actions import carry_out
 from ringleader.lab.saved_state import Lab
+from ringleader.lab.steps import carry_out
 from ringleader.lab.virtual_network import shaping_steps
 
 Ringleader = Callable[..., "subprocess.CompletedProcess[str]"]

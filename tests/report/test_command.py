@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ringleader.bench import store
+from ringleader.bench import run_file
 from ringleader.scaling import Run
 
 
@@ -70,15 +70,15 @@ def test_dry_run_and_sizes_print_and_write_nothing(tmp_path: Path) -> None:
 
 
 def test_a_measured_run_is_not_written_over(tmp_path: Path, run: Run) -> None:
-    store.write(run, tmp_path / "runs" / "mine")
+    run_file.write(run, tmp_path / "runs" / "mine")
     done = ringleader("scale", "--no-allocation", "--grid", "1x1", "--name", "mine", "true", cwd=tmp_path)
     assert done.returncode == 2
     assert "a run of this name is there already" in done.stderr
 
 
 def test_stored_runs_are_rendered_and_compared(tmp_path: Path, run: Run) -> None:
-    store.write(run, tmp_path / "one")
-    store.write(replace(run, name="other"), tmp_path / "two")
+    run_file.write(run, tmp_path / "one")
+    run_file.write(replace(run, name="other"), tmp_path / "two")
     shown = ringleader("report", "one", cwd=tmp_path)
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "8 ranks do 5.92× the work of one" in shown.stdout
@@ -92,7 +92,7 @@ def test_stored_runs_are_rendered_and_compared(tmp_path: Path, run: Run) -> None
 
 
 def test_what_report_cannot_read_or_write(tmp_path: Path, run: Run) -> None:
-    store.write(run, tmp_path / "one")
+    run_file.write(run, tmp_path / "one")
     (tmp_path / "bad.json").write_text("{")
     done = ringleader("report", "bad.json", "none", cwd=tmp_path)
     assert done.returncode == 2
@@ -151,5 +151,5 @@ def test_a_failing_script_gives_its_code_and_what_it_printed(tmp_path: Path) -> 
     assert "1x2 coupled, repetition 1: rank" in done.stderr and "no disk" in done.stderr
     assert "Traceback" not in done.stderr
     assert "The run ended early" in done.stdout
-    kept = store.read(tmp_path / "runs" / "t")
+    kept = run_file.read(tmp_path / "runs" / "t")
     assert [len(point.samples) for point in kept.points] == [1, 0]

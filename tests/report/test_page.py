@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ringleader.bench import store
+from ringleader.bench import run_file
 from ringleader.metrics import Sample, Spread
 from ringleader.report.page import _against_tile, render, render_comparison
 from ringleader.scaling import Point, Run
@@ -159,7 +159,7 @@ main(["report", {path!r}, "--format", {form!r}])
 
 @pytest.mark.parametrize("module", ["jinja2", "matplotlib"])
 def test_without_the_extra_the_page_says_so_and_the_rest_works(tmp_path: Path, run: Run, module: str) -> None:
-    store.write(run, tmp_path)
+    run_file.write(run, tmp_path)
 
     def report(form: str) -> subprocess.CompletedProcess[str]:
         code = WITHOUT.format(module=module, path=str(tmp_path), form=form)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from ringleader.lab.actions import script, shell_line
 from ringleader.lab.config_files import session_variables
 from ringleader.lab.removal_plan import Remains, down_phase
 from ringleader.lab.setup_plan import Machine, up_phases
 from ringleader.lab.spec import LabSpec, from_json, to_json
+from ringleader.lab.steps import script, shell_line
 from ringleader.lab.virtual_network import cut_steps, network_steps, shaping
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "lab"

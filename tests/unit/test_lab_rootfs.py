@@ -12,11 +12,11 @@ import pytest
 
 from ringleader.errors import LabError
 from ringleader.lab import rootfs_inspection, saved_state
-from ringleader.lab.actions import script
 from ringleader.lab.boot_scripts import rootfs_boot_script
 from ringleader.lab.rootfs import Bind, Rootfs, parse_bind, read_environment, read_set_env
 from ringleader.lab.setup_plan import Machine, up_phases
 from ringleader.lab.spec import LabSpec, from_json, to_json
+from ringleader.lab.steps import script
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "lab"
 LAB = "/run/ringleader/lab/lab"

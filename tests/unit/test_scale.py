@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ringleader.bench import store
+from ringleader.bench import run_file
 from ringleader.bench.grid import parse_grid
 from ringleader.bench.meter import Meter, Track
 from ringleader.bench.scale import Scale, job_of, scale, turns
@@ -288,9 +288,9 @@ def test_messages_are_thinned_evenly(count: int) -> None:
 def test_a_stored_run_comes_back_as_it_was(tmp_path: Path) -> None:
     run, *_ = measure(Scripted())
     assert run is not None
-    store.write(run, tmp_path / "r")
-    assert store.read(tmp_path / "r") == run
-    assert store.read(tmp_path / "r" / "run.json") == run
+    run_file.write(run, tmp_path / "r")
+    assert run_file.read(tmp_path / "r") == run
+    assert run_file.read(tmp_path / "r" / "run.json") == run
     assert [path.name for path in (tmp_path / "r").iterdir()] == ["run.json"]
 
 

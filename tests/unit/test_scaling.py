@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from ringleader.metrics import Sample, Spread
 from ringleader.report.explain import explain, headline
+from ringleader.report.number_format import percent, plural, seconds, thousands, times
 from ringleader.report.plots import step_parts
-from ringleader.report.words import percent, plural, seconds, thousands, times
 from ringleader.scaling import Context, HostContext, Losses, Point, Run, scalings
 
 

@@ -18,7 +18,6 @@ from ringleader.errors import LabError, RequestError
 from ringleader.lab import down as lab_down
 from ringleader.lab import fault_injection, host_shell, host_status, kernel_state, requirements, saved_state
 from ringleader.lab import up as lab_up
-from ringleader.lab.actions import script
 from ringleader.lab.removal_plan import down_phase
 from ringleader.lab.rootfs_inspection import rootfs_of_options
 from ringleader.lab.setup_plan import up_phases
@@ -31,6 +30,7 @@ from ringleader.lab.spec import (
     free_subnet,
     spec_of,
 )
+from ringleader.lab.steps import script
 
 _DRY_RUN = Option(["--dry-run"], is_flag=True, help="Print, as a shell script, what would be done.")
 _NAME = Option(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from ringleader.bench import store
+from ringleader.bench import run_file
 from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, opened
 from ringleader.cli.typed_command import Command, Option
 from ringleader.errors import Fault, RefusedError, RequestError, collected
@@ -49,7 +49,7 @@ def _stored(paths: tuple[str, ...]) -> list[Run]:
     faults: list[Fault] = []
     for path in paths:
         with collected(faults):
-            runs.append(store.read(Path(path)))
+            runs.append(run_file.read(Path(path)))
     if not 1 <= len(paths) <= 2:
         hint = "ringleader report runs/NAME, or two of them to compare"
         faults.append(Fault(where="RUN", what=f"{len(paths)} stored runs given", hint=hint))

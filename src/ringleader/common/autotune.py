@@ -13,7 +13,7 @@ from ringleader.collectives.autotune_trials import Trials, describe_buckets, des
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.transports.algorithm_table import AlgorithmTable
 from ringleader.collectives.transports.transport import Tunable
-from ringleader.common.engine_operations import sum_numbers
+from ringleader.common.object_exchange import sum_numbers
 
 CANDIDATES = (8 << 20, 2 << 20, 25 << 20, None)
 """Bucket sizes in bytes: what is used without trials between hosts, smaller, larger, and one bucket."""

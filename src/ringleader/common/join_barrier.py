@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ringleader.collectives.operations import ReduceOp, Work
 from ringleader.collectives.process_lifecycle import PROCESS
-from ringleader.common.operation import signature_for
 from ringleader.common.process_sets import (
     ProcessSet,
     count_from,
@@ -12,6 +11,7 @@ from ringleader.common.process_sets import (
     group_of,
     next_serial,
 )
+from ringleader.common.submit_operation import signature_for
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:

@@ -19,7 +19,7 @@ from ringleader.errors import RefusedError
 from ringleader.finding import Finding, fault, passed, skipped, warning
 from ringleader.launch.mpirun.mpi_discovery import find_mpi
 from ringleader.ranks import host_facts_script
-from ringleader.report.words import plural
+from ringleader.report.number_format import plural
 
 FRAMEWORKS = ("torch", "tensorflow", "keras", "jax", "mxnet", "horovod", "mpi4py")
 SMALL_SHM = 64 << 20

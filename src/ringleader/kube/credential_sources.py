@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ringleader.errors import Fault, RequestError
 from ringleader.kube.credentials import Credentials, TokenFile
-from ringleader.kube.kubeconfig import choose, files_of, read
+from ringleader.kube.kubeconfig_files import choose, files_of, read
 from ringleader.kube.tls import Trust
 
 _ACCOUNT = "var/run/secrets/kubernetes.io/serviceaccount"
@@ -37,7 +37,7 @@ async def credentials(
         if not kubeconfig and (found := in_cluster(environ, root)):
             return found
         raise RequestError(_nowhere(kubeconfig, environ))
-    from ringleader.kube.kubeconfig_entries import credentials_of
+    from ringleader.kube.kubeconfig_credentials import credentials_of
 
     return credentials_of(choose(config, context), environ)
 

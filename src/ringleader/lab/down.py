@@ -12,9 +12,9 @@ from pathlib import Path
 
 from ringleader.errors import LabError
 from ringleader.lab import etc_hosts, kernel_state, saved_state
-from ringleader.lab.actions import carry_out
 from ringleader.lab.removal_plan import Remains, kill_step, netns_steps, network_removal_steps
 from ringleader.lab.spec import directory_of
+from ringleader.lab.steps import carry_out
 
 
 def down(name: str, *, root: Path = saved_state.ROOT, timeout: float = 30.0) -> bool:

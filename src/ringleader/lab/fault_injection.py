@@ -7,11 +7,11 @@ from pathlib import Path
 
 from ringleader.errors import LabError, RequestError
 from ringleader.lab import kernel_state, saved_state
-from ringleader.lab.actions import carry_out
 from ringleader.lab.down import end_processes
 from ringleader.lab.saved_state import Lab, LabHost
 from ringleader.lab.setup_plan import boot_step
 from ringleader.lab.sshd_check import wait_for_host
+from ringleader.lab.steps import carry_out
 from ringleader.lab.virtual_network import cut_steps, shaping_steps
 
 

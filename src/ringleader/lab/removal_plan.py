@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ringleader.lab.actions import Command, Phase, RemoveHostsBlock, Step
+from ringleader.lab.steps import Command, Phase, RemoveHostsBlock, Step
 
 
 @dataclass(frozen=True, kw_only=True)

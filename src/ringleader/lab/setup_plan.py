@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ringleader.lab import boot_scripts, config_files
-from ringleader.lab.actions import (
+from ringleader.lab.spec import LabSpec, directory_of, to_json
+from ringleader.lab.steps import (
     AddHostsBlock,
     Command,
     MakeDirectory,
@@ -13,7 +14,6 @@ from ringleader.lab.actions import (
     Step,
     WriteFile,
 )
-from ringleader.lab.spec import LabSpec, directory_of, to_json
 from ringleader.lab.virtual_network import network_steps
 
 

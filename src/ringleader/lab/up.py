@@ -11,12 +11,12 @@ from pathlib import Path
 
 from ringleader.errors import LabError
 from ringleader.lab import kernel_state, requirements, saved_state
-from ringleader.lab.actions import carry_out
 from ringleader.lab.down import claim_netns, remove, root_locked
 from ringleader.lab.saved_state import Lab, lab_of
 from ringleader.lab.setup_plan import first_steps, up_phases
 from ringleader.lab.spec import LabSpec, free_subnet
 from ringleader.lab.sshd_check import between_hosts, wait_for_host
+from ringleader.lab.steps import carry_out
 
 Progress = Callable[[str], None]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ringleader.lab.actions import Command, Step
 from ringleader.lab.spec import LabSpec
+from ringleader.lab.steps import Command, Step
 
 MTU = 9000
 """Bytes per frame: what cluster fabrics use, and what keeps headers out of the measured rate."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from ringleader import batch_system
 from ringleader.errors import RefusedError
 from ringleader.job import Job, Mpi, check
 from ringleader.launch import signals
@@ -24,7 +25,7 @@ from ringleader.rank_placement import Plan, duplicate_names, place
 from ringleader.ranks import agent as agent_program
 from ringleader.ranks import job_directory as leftovers
 from ringleader.ranks import rank_identity
-from ringleader.render.mpirun_command import ALLOCATIONS, MpirunCommand, mpirun_command, scrubbed
+from ringleader.render.mpirun_command import MpirunCommand, mpirun_command, scrubbed
 from ringleader.render.rank_environment import Master, is_forwarded, master_address, rank_environment
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class Prepared:
         """What mpirun is kept from seeing and a local rank sees, as its user's shell does."""
         seen = scrubbed(self.environ)
         withheld = {name: value for name, value in self.environ.items() if name not in seen}
-        return {name: value for name, value in withheld.items() if name.startswith(ALLOCATIONS)}
+        return {name: value for name, value in withheld.items() if name.startswith(batch_system.VARIABLES)}
 
     def start_message(
         self, rank: int, free_port: int | str, *, reads: bool, open_files: int = 0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ringleader.errors import Fault, RequestError, collected
-from ringleader.mpijob.conversion.changes import Change
+from ringleader.mpijob.conversion.conversion_notes import Change
 from ringleader.mpijob.conversion.convert import convert
 from ringleader.mpijob.document_faults import SourceLines
 from ringleader.mpijob.model import GROUP, KIND

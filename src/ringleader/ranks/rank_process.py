@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from ringleader.ranks import process_inspection, process_tree, user_command
+from ringleader.ranks import process_inspection, process_tree, rank_process_start
 from ringleader.ranks.fast_stdlib import signal, socket
 from ringleader.ranks.rank_files import RankFiles
 from ringleader.ranks.rank_pipes import RankPipes
@@ -72,16 +72,16 @@ class RankProcess:
         except OSError as error:  # no room for its files, no descriptor or no process for it
             what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
             reason = f"cannot be started: {what}"
-            started = user_command.Failure(exit_code=user_command.NOT_EXECUTABLE, reason=reason)
+            started = rank_process_start.Failure(exit_code=rank_process_start.NOT_EXECUTABLE, reason=reason)
             self.pipes.give_up()
-        if isinstance(started, user_command.Failure):
+        if isinstance(started, rank_process_start.Failure):
             self._tell_end(exit_code=started.exit_code, reason=started.reason)
             return
         self.pid = started
         self.inspect_at = time.monotonic() + self.inspect_every
         self.launcher.say(do="started", pid=started)
 
-    def _started(self, message: dict[str, Any]) -> int | user_command.Failure:
+    def _started(self, message: dict[str, Any]) -> int | rank_process_start.Failure:
         """Make the rank's files and pipes and start its command. Raises OSError where the system refuses."""
         env = self.files.environment(self.environ, message)
         streams, report = self.pipes.make(
@@ -89,7 +89,7 @@ class RankProcess:
         )
         env["RINGLEADER_REPORT_FD"] = str(report)
         try:
-            return user_command.start(
+            return rank_process_start.start(
                 argv=tuple(message["argv"]),
                 cwd=message["cwd"],
                 env=env,

@@ -14,15 +14,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from ringleader import batch_system
 from ringleader.job import Family, Job, Mpi
 from ringleader.rank_placement import Plan
 from ringleader.render.hostfile import hostfile_text, in_turns
 
 SECRETS = ("RINGLEADER_CONTROL", "RINGLEADER_TOKEN", "RINGLEADER_JOB_DIR")
 """Variables that the agents need; they travel in environments, never in an argument that ``ps`` shows."""
-
-ALLOCATIONS = ("SLURM_", "SLURMD_", "PBS_", "LSB_", "LS_", "LOADL_", "PE_HOSTFILE", "COBALT_", "FLUX_", "NB_")
-"""Beginnings of variables by which an MPI would find an allocation and follow that, not our hostfile."""
 
 OUTER_MPI = ("OMPI_", "PRTE_", "PMIX_", "PMI_", "MPI_LOCAL", "HYDRA_", "HYDI_", "MPIEXEC_")
 """Beginnings of variables that an outer mpirun or a user's habit left: they would steer ours."""
@@ -242,7 +240,7 @@ def scrubbed(environ: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environ.items()
-        if name.startswith(KEPT) or not name.startswith(ALLOCATIONS + OUTER_MPI)
+        if name.startswith(KEPT) or not name.startswith(batch_system.VARIABLES + OUTER_MPI)
     }
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from tabulate import tabulate
 
 from ringleader.metrics import Spread
-from ringleader.report.words import percent, plural, thousands
+from ringleader.report.number_format import percent, plural, thousands
 from ringleader.scaling import Context, HostContext, Run, Scaling, scalings
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from ringleader.report.words import plural
+from ringleader.report.number_format import plural
 from ringleader.scaling import Scaling
 
 INK, MUTED, RULE, SURFACE = "#101011", "#6f7071", "#d8d9da", "#fefdfc"

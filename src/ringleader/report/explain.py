@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ringleader.metrics import Spread
-from ringleader.report.words import percent, plural, seconds, thousands, times
+from ringleader.report.number_format import percent, plural, seconds, thousands, times
 from ringleader.scaling import Context, Losses, Run, Scaling, scalings
 
 WIDE = 0.1

@@ -13,7 +13,7 @@ from ringleader.metrics import Spread
 from ringleader.report import compare as side_by_side
 from ringleader.report import table
 from ringleader.report.explain import explain, largest
-from ringleader.report.words import percent, plural, times
+from ringleader.report.number_format import percent, plural, times
 from ringleader.scaling import Run, Scaling, scalings
 
 

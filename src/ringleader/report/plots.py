@@ -26,7 +26,7 @@ from ringleader.report.drawing import (
     size_names,
     svg,
 )
-from ringleader.report.words import percent, plural, seconds, times
+from ringleader.report.number_format import percent, plural, seconds, times
 from ringleader.scaling import Point, Run, Scaling, scalings
 
 

@@ -11,7 +11,7 @@ from tabulate import tabulate
 
 from ringleader.metrics import Spread
 from ringleader.report.explain import explain
-from ringleader.report.words import percent, plural, seconds, thousands, times
+from ringleader.report.number_format import percent, plural, seconds, thousands, times
 from ringleader.scaling import Context, Run, Scaling, scalings
 
 NONE = "–"

@@ -8,12 +8,12 @@ import numpy as np
 
 from ringleader.collectives.operations import ReduceOp, Work
 from ringleader.common.basics import begin_session, rank, shutdown, size
-from ringleader.common.engine_operations import any_rank, gather_objects, sum_numbers
 from ringleader.common.handles import poll, synchronize
 from ringleader.common.join_barrier import barrier, join
-from ringleader.common.operation import Operation, signature_for
+from ringleader.common.object_exchange import any_rank, gather_objects, sum_numbers
 from ringleader.common.process_sets import add_process_set, global_process_set, group_of
 from ringleader.common.reductions import Average, Max, Sum, handle_average_backwards_compatibility
+from ringleader.common.submit_operation import Operation, signature_for
 
 COMBINE = {Sum: np.add, Max: np.maximum, ReduceOp.MIN: np.minimum, ReduceOp.PRODUCT: np.multiply}
 

@@ -53,7 +53,7 @@ def namespace_without_cluster(options: ClusterOptions) -> str:
         return checked_namespace(options.namespace)
     with needs_kubernetes():
         from ringleader.kube.credential_sources import in_cluster
-        from ringleader.kube.kubeconfig import choose, files_of, read
+        from ringleader.kube.kubeconfig_files import choose, files_of, read
     config = read(files_of(options.kubeconfig, os.environ))
     if config.is_empty and not options.context:
         found = in_cluster(os.environ)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ringleader.bench import store
+from ringleader.bench import run_file
 from ringleader.bench.grid import hosts_for
 from ringleader.bench.scale import Scale, job_of, scale, turns
 from ringleader.cli import interrupts
@@ -31,7 +31,7 @@ from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command
 from ringleader.errors import RefusedError, RequestError
 from ringleader.ranks.training_progress import cpu_model
-from ringleader.report.words import plural
+from ringleader.report.number_format import plural
 from ringleader.scaling import Run
 from ringleader.text_files import read_text, write_text
 
@@ -101,10 +101,10 @@ def _directory(wanted: Scale, options: ScaleOptions) -> Path:
 
 def _is_taken(directory: Path) -> bool:
     """Tell whether something is there that would be lost; a run that measured nothing is not."""
-    if not (directory / store.FILE).exists():
+    if not (directory / run_file.FILE).exists():
         return False
     try:
-        return any(point.samples for point in store.read(directory).points)
+        return any(point.samples for point in run_file.read(directory).points)
     except RequestError:
         return True
 
@@ -180,7 +180,7 @@ def _measure(
     kept: list[Run] = []
 
     def keep(run: Run) -> None:
-        store.write(run, directory)
+        run_file.write(run, directory)
         kept.append(run)
 
     def say(text: str) -> None:

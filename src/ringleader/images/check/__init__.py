@@ -7,7 +7,7 @@ from dataclasses import replace
 from ringleader.finding import Finding, Level
 from ringleader.images.base_image import find_cuda_image
 from ringleader.images.blocks import unverified
-from ringleader.images.check.base_image import BASE_IMAGE, BUILD_BASE
+from ringleader.images.check.base_and_python import BASE_IMAGE, BUILD_BASE
 from ringleader.images.check.frameworks import FRAMEWORKS
 from ringleader.images.check.gpus import gpus
 from ringleader.images.check.hardening import hardening

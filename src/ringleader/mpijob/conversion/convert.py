@@ -11,7 +11,7 @@ from typing import Any
 
 from ringleader.errors import RequestError
 from ringleader.mpijob.annotations import SPAWN, SPAWN_EXEC
-from ringleader.mpijob.conversion.changes import Change, Changes
+from ringleader.mpijob.conversion.conversion_notes import Change, Changes
 from ringleader.mpijob.conversion.from_v1 import spec_of_v1
 from ringleader.mpijob.conversion.from_v1alpha1 import spec_of_v1alpha1
 from ringleader.mpijob.conversion.old_specs import SPECS, V1ALPHA1

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
-from ringleader.mpijob.conversion.changes import Changes
+from ringleader.mpijob.conversion.conversion_notes import Changes
 from ringleader.mpijob.document_faults import ROOT
 
 _SPEC = ROOT.field("spec")

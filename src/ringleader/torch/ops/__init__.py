@@ -1,1 +1,1 @@
-"""The operations that scripts call, one module for each kind; `submit_operation` hands them to the engine."""
+"""The operations that scripts call, a module each; `differentiable_operation` tells autograd of them."""

@@ -13,12 +13,12 @@ from ringleader.collectives.process_lifecycle import PROCESS
 from ringleader.collectives.rank_group import Group
 from ringleader.collectives.transports.adasum import power_of_two
 from ringleader.common.handles import DONE_WORKS, new_handle
-from ringleader.common.operation import Operation, signature_for
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of, next_serial
 from ringleader.common.reductions import Adasum, Average, handle_average_backwards_compatibility
+from ringleader.common.submit_operation import Operation, signature_for
 from ringleader.torch.compression import Compression, Compressor
 from ringleader.torch.kernels import DTYPES, dtype_name
-from ringleader.torch.ops.submit_operation import (
+from ringleader.torch.ops.differentiable_operation import (
     DifferentiableOperation,
     contiguous,
     into_tensor,

@@ -9,9 +9,9 @@ import torch
 
 from ringleader.collectives.operations import Work
 from ringleader.collectives.rank_group import Group
-from ringleader.common.operation import Operation
 from ringleader.common.process_sets import ProcessSet, global_process_set
-from ringleader.torch.ops.submit_operation import contiguous, work_for
+from ringleader.common.submit_operation import Operation
+from ringleader.torch.ops.differentiable_operation import contiguous, work_for
 
 Splits = torch.Tensor | Sequence[int] | None
 

@@ -10,10 +10,10 @@ import torch
 
 from ringleader.collectives.operations import Work
 from ringleader.collectives.rank_group import Group
-from ringleader.common.operation import Operation
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
+from ringleader.common.submit_operation import Operation
 from ringleader.torch.ops.allreduce import reduced_gradients
-from ringleader.torch.ops.submit_operation import (
+from ringleader.torch.ops.differentiable_operation import (
     DifferentiableOperation,
     contiguous,
     into_tensor,

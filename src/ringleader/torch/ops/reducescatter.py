@@ -10,13 +10,13 @@ import torch
 from ringleader.collectives.exceptions import HorovodInternalError
 from ringleader.collectives.operations import ReduceOp, Work
 from ringleader.collectives.rank_group import Group
-from ringleader.common.operation import Operation
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
 from ringleader.common.reductions import Average, Sum
+from ringleader.common.submit_operation import Operation
 from ringleader.torch.compression import Compression, Compressor
 from ringleader.torch.ops.allgather import ALLGATHER
 from ringleader.torch.ops.allreduce import check_reduction, run_compressed
-from ringleader.torch.ops.submit_operation import DifferentiableOperation, contiguous, work_for
+from ringleader.torch.ops.differentiable_operation import DifferentiableOperation, contiguous, work_for
 
 
 def _describe(

@@ -16,7 +16,7 @@ from typing import Any, Self
 import torch
 
 from ringleader.collectives.operations import ReduceOp
-from ringleader.common.engine_operations import any_rank, gather_objects
+from ringleader.common.object_exchange import any_rank, gather_objects
 from ringleader.common.process_sets import global_process_set, group_of
 from ringleader.common.step_metrics import StepMetrics
 from ringleader.torch.basics import session

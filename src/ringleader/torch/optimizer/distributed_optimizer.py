@@ -15,7 +15,7 @@ from ringleader.collectives.engine import Engine
 from ringleader.collectives.operations import ReduceOp
 from ringleader.common.autotune import Autotune, autotune
 from ringleader.common.basics import size
-from ringleader.common.engine_operations import gather_objects
+from ringleader.common.object_exchange import gather_objects
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
 from ringleader.common.reductions import Average
 from ringleader.common.step_metrics import StepMetrics

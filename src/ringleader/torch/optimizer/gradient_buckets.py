@@ -17,7 +17,7 @@ import torch
 
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.exceptions import NoteMismatchError
-from ringleader.common.engine_operations import sum_numbers
+from ringleader.common.object_exchange import sum_numbers
 from ringleader.torch.optimizer.bucket_memory import BucketMemory, GradientBucket
 from ringleader.torch.optimizer.gradient_config import GradientConfig, Named
 from ringleader.torch.optimizer.gradient_exchange import GradientExchange

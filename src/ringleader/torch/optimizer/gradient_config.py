@@ -11,7 +11,7 @@ from ringleader.collectives.bucket_plan import ParameterShape, first_difference
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.kernels import ITEMSIZE
 from ringleader.collectives.operations import ReduceOp
-from ringleader.common.engine_operations import gather_objects
+from ringleader.common.object_exchange import gather_objects
 from ringleader.torch.kernels import dtype_name
 
 Named = Sequence[tuple[str, torch.Tensor]]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 from ringleader.collectives.engine import Engine
-from ringleader.common.engine_operations import any_rank
+from ringleader.common.object_exchange import any_rank
 from ringleader.torch.compression.reducer import GradientReduction, Reducer
 from ringleader.torch.optimizer.gradient_config import GradientConfig, Named
 from ringleader.torch.optimizer.gradient_exchange import GradientExchange

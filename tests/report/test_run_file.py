@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from ringleader.bench import store
+from ringleader.bench import run_file
 from ringleader.errors import RequestError
 from ringleader.scaling import Run
 
 
 def faults(path: Path) -> list[str]:
     with pytest.raises(RequestError) as caught:
-        store.read(path)
+        run_file.read(path)
     return [str(fault).replace(str(path), "FILE") for fault in caught.value.faults]
 
 
@@ -43,7 +43,7 @@ def test_other_files(tmp_path: Path) -> None:
 
 
 def test_every_wrong_field_is_named(tmp_path: Path, run: Run) -> None:
-    document: dict[str, Any] = store.to_document(run)
+    document: dict[str, Any] = run_file.to_document(run)
     text = json.dumps(document)
     document = json.loads(text)
     document["repeats"] = "three"
@@ -64,7 +64,7 @@ def test_every_wrong_field_is_named(tmp_path: Path, run: Run) -> None:
 
 
 def test_values_that_cannot_be(tmp_path: Path, run: Run) -> None:
-    document: dict[str, Any] = json.loads(json.dumps(store.to_document(run)))
+    document: dict[str, Any] = json.loads(json.dumps(run_file.to_document(run)))
     document["points"][0]["samples"][1]["rate"] = 0
     document["points"][2]["hosts"] = 0
     file = tmp_path / "run.json"
@@ -82,9 +82,9 @@ def test_values_that_cannot_be(tmp_path: Path, run: Run) -> None:
 def test_the_old_file_stays_until_the_new_one_is_whole(tmp_path: Path, run: Run) -> None:
     from dataclasses import replace
 
-    store.write(run, tmp_path)
+    run_file.write(run, tmp_path)
     broken = replace(run, warmup=float("nan"))
     with pytest.raises(ValueError, match="JSON"):
-        store.write(broken, tmp_path)
-    assert store.read(tmp_path) == run
+        run_file.write(broken, tmp_path)
+    assert run_file.read(tmp_path) == run
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]

@@ -1,7 +1,7 @@
 """Kubeconfig files as ``kubectl`` reads them: which files count, what wins where several say it, one context.
 
 Of several files the first that names a cluster, a user, a context or the current context wins; files of
-KUBECONFIG that are not there are passed over. What their entries mean is read in ``kubeconfig_entries``.
+KUBECONFIG that are not there are passed over. What their entries mean is read in ``kubeconfig_credentials``.
 """
 
 from __future__ import annotations

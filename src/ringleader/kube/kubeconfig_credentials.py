@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from ringleader.errors import Fault, RequestError, collected
 from ringleader.kube.credential_plugin import VERSIONS, CredentialPlugin, PluginSpec, command_of
 from ringleader.kube.credentials import Credentials, Identity, TokenFile, basic
-from ringleader.kube.kubeconfig import Chosen, Entry, text_of
+from ringleader.kube.kubeconfig_files import Chosen, Entry, text_of
 from ringleader.kube.proxy import proxy_of
 from ringleader.kube.tls import KeyPair, Trust
 from ringleader.text_files import read_bytes

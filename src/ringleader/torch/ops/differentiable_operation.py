@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from ringleader.collectives.operations import ReduceOp, Work
-from ringleader.common.operation import Operation, signature_for
 from ringleader.common.process_sets import ProcessSet
+from ringleader.common.submit_operation import Operation, signature_for
 from ringleader.torch.kernels import dtype_name
 
 _STRIDED = torch.strided
