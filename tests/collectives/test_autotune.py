@@ -9,9 +9,8 @@ import pytest
 pytestmark = [pytest.mark.mpi, pytest.mark.torch]
 
 
-@pytest.mark.parametrize(
-    "variable", ["RINGLEADER_AUTOTUNE", pytest.param("HOROVOD_AUTOTUNE", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("variable", ["RINGLEADER_AUTOTUNE", "HOROVOD_AUTOTUNE"])
 def test_trials(jobs: Any, variable: str) -> None:
     job = jobs("autotuned.py", ranks=2, **{variable: "1"})
     assert job.code == 0, job.err + job.out

@@ -39,7 +39,7 @@ def test_several_hosts(jobs: Any, size: int, per_host: int, transport: str) -> N
         (3, "window", {}),
         (3, "mpi", {"RINGLEADER_TRANSPORT": "mpi"}),
         (4, "hosts", {"RINGLEADER_RANKS_PER_HOST": "2"}),
-        (4, "distributed", {"RINGLEADER_TRANSPORT": "distributed"}),
+        pytest.param(4, "distributed", {"RINGLEADER_TRANSPORT": "distributed"}, marks=pytest.mark.long),
     ],
 )
 def test_rows_groups_and_sets(jobs: Any, size: int, transport: str, environ: dict[str, str]) -> None:
@@ -62,7 +62,9 @@ def test_alone_loads_no_mpi(jobs: Any) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount another /dev/shm")
-@pytest.mark.parametrize(("room", "transport"), [("10m", "mpi"), ("20m", "window")])
+@pytest.mark.parametrize(
+    ("room", "transport"), [("10m", "mpi"), pytest.param("20m", "window", marks=pytest.mark.long)]
+)
 def test_small_shared_memory(jobs: Any, room: str, transport: str) -> None:
     """Without room the engine says so and goes on over plain MPI."""
     mpirun = os.path.join(os.path.dirname(sys.executable), "mpirun")

@@ -87,6 +87,7 @@ def test_no_loopback_among_the_addresses() -> None:
     assert not [one for one in addresses({"NCCL_SOCKET_IFNAME": "lo"}) if one.startswith("127.")]
 
 
+@pytest.mark.long
 def test_the_benchmark_itself(jobs: Any) -> None:
     """On the CPU too it sees that the parameters are those of plain torch."""
     few = ["--device", "cpu", "--rounds", "1", "--steps", "1"]

@@ -63,6 +63,7 @@ FEWER = [shape for shape in SHAPES if shape.id != "4x2"]
 """Eight ranks on a few cores wait for each other longer than all other shapes together."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("slots", "transport", "size"), FEWER)
 def test_exchanges(
     jobs: Any, lab: saved_state.Lab, slots: tuple[int, ...], transport: str, size: int
@@ -70,11 +71,13 @@ def test_exchanges(
     _run(jobs, lab, slots, str(PROGRAMS / "contract_exchanges.py"), transport).passed(size)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("slots", "transport", "size"), SHAPES)
 def test_training(jobs: Any, lab: saved_state.Lab, slots: tuple[int, ...], transport: str, size: int) -> None:
     _run(jobs, lab, slots, str(PROGRAMS / "training.py")).passed(size)
 
 
+@pytest.mark.long
 def test_torch_distributed_meets_without_shared_files_or_settings(jobs: Any, lab: saved_state.Lab) -> None:
     """Hosts of a lab reach each other on its network alone. torch may warn of names it cannot look up."""
     job = _run(

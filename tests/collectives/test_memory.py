@@ -34,7 +34,7 @@ def test_memory_that_all_ranks_released_is_given_back(jobs: Any, size: int, per_
     jobs("releasing.py", ranks=size, RINGLEADER_RANKS_PER_HOST=per_host).passed(size)
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_a_dropped_optimizer_gives_everything_back(jobs: Any, size: int) -> None:
     """Also where ranks drop theirs at different times, or join without it; gradients that are held stay."""
     jobs("dropping.py", ranks=size).passed(size)

@@ -27,7 +27,7 @@ SHAPES = pytest.mark.parametrize(
 
 FEWER_SHAPES = pytest.mark.parametrize(
     ("size", "per_host"),
-    [pytest.param(2, "", marks=pytest.mark.long), (3, ""), (2, "1")],
+    [pytest.param(2, "", marks=pytest.mark.long), (3, ""), pytest.param(2, "1", marks=pytest.mark.long)],
     ids=["2", "3", "2x1"],
 )
 

@@ -71,7 +71,7 @@ TRAINING = f'echo "a rank on $(hostname)"; exec python {ROOT}/examples/mnist.py 
     ("mpi", "spawn"),
     [
         pytest.param("openmpi5", "ssh", marks=pytest.mark.long),
-        pytest.param("openmpi5", "exec", marks=needs_kubectl),
+        pytest.param("openmpi5", "exec", marks=[needs_kubectl, pytest.mark.long]),
         pytest.param("openmpi4", "ssh", marks=needs_openmpi4),
         pytest.param("openmpi4", "exec", marks=[needs_kubectl, needs_openmpi4, pytest.mark.long]),
     ],

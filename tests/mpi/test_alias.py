@@ -78,7 +78,7 @@ def test_without_the_option_there_is_no_horovod(workplace):
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-@pytest.mark.parametrize("way", ["module", "path"])
+@pytest.mark.parametrize("way", [pytest.param("module", marks=pytest.mark.long), "path"])
 def test_under_another_launcher(workplace, python, way):
     """Plain mpirun: the runner module, or the directory in PYTHONPATH."""
     mpirun = shutil.which("mpirun", path=f"{sys.prefix}/bin")
