@@ -130,6 +130,7 @@ def test_two_ranks_learn_and_resume_to_the_bit(run: Callable, folder: Path, tmp_
 
 
 @pytest.mark.mpi
+@pytest.mark.long
 def test_one_rank_learns_the_colours(run: Callable, folder: Path) -> None:
     ended = run("imagenet_folder.py", *TINY, "--data-dir", folder, "--epochs", 4, ranks=1)
     top1 = float(ended.line("[0] epoch 4: ").split("top-1 ")[1].split()[0])

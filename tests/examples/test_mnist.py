@@ -66,6 +66,7 @@ def test_parameters_are_bit_equal_in_single_precision(run: Callable, tmp_path: P
     assert ended.line("[0] parameters of rank 0: ") == ended.line("[1] parameters of rank 1: ")
 
 
+@pytest.mark.long
 def test_two_ranks_reach_one_ranks_accuracy(run: Callable) -> None:
     """On 359 test digits one is 0.28 points: the bound is what two seeds of one rank differ by."""
     one, two = (accuracy(run("mnist.py", ranks=ranks, launched=ranks == 2)) for ranks in (1, 2))

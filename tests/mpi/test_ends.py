@@ -239,6 +239,26 @@ def test_script_that_ends_alone_under_plain_mpi4py(workplace, python, how, code,
         assert heard.text(1).endswith("done\nexit handler\n") and "done" in heard.text(0)
 
 
+HELPER = """
+import atexit, os, subprocess, sys, time
+words = ("sh", "-c", "trap 'echo told; exit 5' TERM; read line; echo closed")
+helper = subprocess.Popen(words, stdin=subprocess.PIPE)
+def end():
+    time.sleep(1)
+    helper.stdin.close()
+    print("helper:", helper.wait(), flush=True)
+atexit.register(end)
+raise ValueError("my bug")
+"""
+
+
+def test_exit_handlers_of_a_script_that_failed_end_its_helpers_themselves(workplace, python):
+    """As PyTorch's DataLoader does with its workers, and complains where somebody else has ended them."""
+    outcome, heard = workplace.launch(python, "-c", HELPER, np=1, grace=20.0, timeout=60.0)
+    assert outcome.exit_code == 1, outcome.reason
+    assert heard.text(0) == "closed\nhelper: 0\n"
+
+
 def test_sigkill_of_everything_is_cleaned_at_the_next_start(workplace, python):
     launcher = sleeping(workplace, python, program=programs.IN_MPI)
     [job] = workplace.job_directories()

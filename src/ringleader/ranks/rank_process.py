@@ -113,8 +113,9 @@ class RankProcess:
                 self._tell_end(stopped=by, reason="never started")
             else:
                 self.inspect()
-        # One whose script is over has heard enough: its exit handlers get the grace.
-        over = (self.pid, self.failing["pid"]) if self.failing else ()
+        # One whose script is over has heard enough: its exit handlers get the grace, and end what it started.
+        failed = self.failing.get("pid", 0)
+        over = (self.pid, failed, *process_tree.below(failed)) if self.failing else ()
         process_tree.ask_to_end(os.getpid(), spared=over)
         until = time.monotonic() + grace
         first_word = by == LAUNCHER and not self.told_to_stop
