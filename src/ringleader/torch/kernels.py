@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy
 import torch
 
 from ringleader.collectives.kernels import divisor_of
 from ringleader.collectives.operations import ReduceOp
+from ringleader.common.numpy_adapter import float_reduction
 
 CPU = torch.device("cpu")
 DTYPES: dict[torch.dtype, str] = {
@@ -157,7 +157,8 @@ class TorchKernels:
     def everywhere(self, chunks: Sequence[Sequence[torch.Tensor]]) -> Callable[[ReduceOp, float], None]:
         """Return a function that reduces each chunk's tensors in their order and writes into all of them."""
         if chunks and chunks[0][0].dtype in (torch.float32, torch.float64):
-            return _everywhere_as_numpy([[view.numpy() for view in views] for views in chunks])
+            # NumPy's kernels are as fast on floats and begin 0.7 µs sooner.
+            return float_reduction([[view.numpy() for view in views] for views in chunks])
 
         def reduce(op: ReduceOp, factor: float) -> None:
             for views in chunks:
@@ -206,32 +207,4 @@ _COMBINE: dict[ReduceOp, Any] = {
     ReduceOp.MIN: torch.minimum,
     ReduceOp.MAX: torch.maximum,
     ReduceOp.PRODUCT: torch.mul,
-}
-
-
-def _everywhere_as_numpy(chunks: Sequence[Sequence[numpy.ndarray]]) -> Callable[[ReduceOp, float], None]:
-    """Do it with NumPy, whose kernels are as fast on floats and begin 0.7 µs sooner."""
-
-    def reduce(op: ReduceOp, factor: float) -> None:
-        combine, copy = _NUMPY[op], numpy.copyto
-        divisor = divisor_of(factor)
-        with numpy.errstate(all="ignore"):  # gradients may be infinite, and PyTorch would not warn either
-            for first, *others in chunks:
-                for other in others:
-                    combine(first, other, first)
-                if divisor:
-                    numpy.divide(first, divisor, first)
-                elif factor != 1.0:
-                    numpy.multiply(first, factor, first)
-                for other in others:
-                    copy(other, first)
-
-    return reduce
-
-
-_NUMPY: dict[ReduceOp, Any] = {
-    ReduceOp.SUM: numpy.add,
-    ReduceOp.MIN: numpy.minimum,
-    ReduceOp.MAX: numpy.maximum,
-    ReduceOp.PRODUCT: numpy.multiply,
 }

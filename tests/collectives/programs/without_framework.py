@@ -1,83 +1,23 @@
-"""An adapter of nothing but NumPy: what all adapters share is enough for the rest, and loads no framework."""
+"""The adapter of NumPy alone: what all adapters share is enough for the rest, and loads no framework."""
 
 import sys
 from array import array
-from functools import reduce as fold
 
 import numpy as np
 
-from ringleader.collectives.operations import ReduceOp, Work
+from ringleader.collectives.operations import Work
 from ringleader.common.basics import begin_session, rank, shutdown, size
 from ringleader.common.handles import poll, synchronize
 from ringleader.common.join_barrier import barrier, join
+from ringleader.common.numpy_adapter import NumpyAdapter, dtype_name
 from ringleader.common.object_exchange import any_rank, gather_objects, sum_numbers
 from ringleader.common.process_sets import add_process_set, global_process_set, group_of
 from ringleader.common.reductions import Average, Max, Sum, handle_average_backwards_compatibility
 from ringleader.common.submit_operation import Operation, signature_for
 
-COMBINE = {Sum: np.add, Max: np.maximum, ReduceOp.MIN: np.minimum, ReduceOp.PRODUCT: np.multiply}
-
-
-class NumpyAdapter:
-    """See `ringleader.collectives.framework_adapter.FrameworkAdapter`."""
-
-    def over(self, memory, dtype, count):
-        return np.frombuffer(memory, dtype=dtype, count=count)
-
-    def empty(self, shape, dtype):
-        return np.empty(tuple(shape), dtype)
-
-    def zero(self, one):
-        one.fill(0)
-
-    def flat(self, one):
-        return one.reshape(-1)
-
-    def part(self, flat, start, stop):
-        return flat[start:stop]
-
-    def shaped(self, flat, shape):
-        return flat.reshape(tuple(shape))
-
-    def count(self, one):
-        return one.size
-
-    def length(self, one):
-        return one.shape[0]
-
-    def address(self, one):
-        return one.ctypes.data
-
-    def copy(self, target, source):
-        target.reshape(-1)[:] = source.reshape(-1)
-
-    def copy_all(self, targets, sources):
-        for target, source in zip(targets, sources, strict=True):
-            target[...] = source
-
-    def scale(self, one, factor):
-        one[...] = (one * factor).astype(one.dtype)
-
-    def reduce(self, out, parts, op, factor):
-        out.reshape(-1)[:] = fold(COMBINE[op], [part.reshape(-1) for part in parts])
-        if factor != 1.0:
-            self.scale(out, factor)
-
-    def everywhere(self, chunks):
-        def reduce(op, factor):
-            for views in chunks:
-                self.reduce(views[0], views, op, factor)
-                for view in views[1:]:
-                    view[...] = views[0]
-
-        return reduce
-
-    def device_transport(self, context):
-        return None
-
 
 def describe(group, one, name, serial, op):
-    signature, digest = signature_for("allreduce", str(one.dtype), one.shape, "cpu", op, 0, 1.0, 1.0, "")
+    signature, digest = signature_for("allreduce", dtype_name(one), one.shape, "cpu", op, 0, 1.0, 1.0, "")
     return Work(signature, digest, name=name, serial=serial, array=one, out=np.empty_like(one))
 
 

@@ -1,0 +1,217 @@
+"""NumPy as the engine's framework: the adapter of every framework whose host tensors NumPy can see in place.
+
+Also without any framework: arrays of a script, and Ringleader's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy
+
+from ringleader.collectives.framework_adapter import DeviceTransport, TransportContext
+from ringleader.collectives.kernels import ITEMSIZE, divisor_of
+from ringleader.collectives.operations import ReduceOp
+from ringleader.collectives.transports.transport import Transport
+
+Array = numpy.ndarray[Any, Any]
+COMBINE: dict[ReduceOp, Any] = {
+    ReduceOp.SUM: numpy.add,
+    ReduceOp.MIN: numpy.minimum,
+    ReduceOp.MAX: numpy.maximum,
+    ReduceOp.PRODUCT: numpy.multiply,
+}
+"""What reduces two arrays; of bools a sum is "or", a product "and"."""
+HALF_TYPES = ("float16", "bfloat16")
+FULL_TYPES = ("float32", "float64")
+DOT_COUNT = 1 << 18
+"""Elements of a dot product that are turned into float64 at once: they stay in the cache."""
+
+
+@lru_cache(maxsize=64)
+def dtype_named(name: str) -> numpy.dtype[Any]:
+    """Return NumPy's type for a neutral name; bfloat16 is that of ``ml_dtypes``, as in TensorFlow and JAX."""
+    if name == "bfloat16":
+        import ml_dtypes
+
+        found: numpy.dtype[Any] = numpy.dtype(ml_dtypes.bfloat16)
+        return found
+    return numpy.dtype(name)
+
+
+def dtype_name(array: Array) -> str:
+    """Return the neutral name of an array's element type; `ValueError` where it cannot be carried."""
+    name: str = array.dtype.name
+    if name not in ITEMSIZE or not array.dtype.isnative:
+        raise ValueError(f"Tensor type {array.dtype} is not supported.")
+    return name
+
+
+class NumpyAdapter:
+    """See `ringleader.collectives.framework_adapter.FrameworkAdapter`."""
+
+    def over(self, memory: Any, dtype: str, count: int) -> Array:
+        """Return an array over shared memory."""
+        return numpy.frombuffer(memory, dtype_named(dtype), count) if count else self.empty((0,), dtype)
+
+    def empty(self, shape: Sequence[int], dtype: str) -> Array:
+        """Return a new array of undefined content."""
+        return numpy.empty(tuple(shape), dtype_named(dtype))
+
+    def zero(self, array: Array) -> None:
+        """Set all elements to zero."""
+        array.fill(0)
+
+    def flat(self, array: Array) -> Array:
+        """Return a 1-D view."""
+        return array.reshape(-1)
+
+    def part(self, flat: Array, start: int, stop: int) -> Array:
+        """Return a view of some elements."""
+        return flat[start:stop]
+
+    def shaped(self, flat: Array, shape: Sequence[int]) -> Array:
+        """Return a view in another shape."""
+        return flat.reshape(tuple(shape))
+
+    def count(self, array: Array) -> int:
+        """Return the number of elements."""
+        count: int = array.size
+        return count
+
+    def length(self, array: Array) -> int:
+        """Return the size of the first dimension."""
+        length: int = array.shape[0]
+        return length
+
+    def address(self, array: Array) -> int:
+        """Return the address of the first element."""
+        address: int = array.__array_interface__["data"][0]
+        return address
+
+    def copy(self, target: Array, source: Array) -> None:
+        """Copy element by element, whatever the shapes."""
+        if target.shape != source.shape:
+            target, source = target.reshape(-1), source.reshape(-1)
+        numpy.copyto(target, source)
+
+    def copy_all(self, targets: Sequence[Array], sources: Sequence[Array]) -> None:
+        """Copy many arrays."""
+        for target, source in zip(targets, sources, strict=True):
+            numpy.copyto(target, source)
+
+    def scale(self, array: Array, factor: float) -> None:
+        """Multiply in place, or divide by n where the factor is one n-th: half types in float32, integers in
+        float64 and cut toward zero."""
+        name = array.dtype.name
+        with numpy.errstate(all="ignore"):
+            if name in FULL_TYPES:
+                scale_floats(array, factor)
+            elif name in HALF_TYPES:
+                numpy.copyto(array, scale_floats(array.astype("float32"), factor), casting="unsafe")
+            elif name != "bool":
+                _scale_integers(array, factor)
+
+    def reduce(self, out: Array, parts: Sequence[Array], op: ReduceOp, factor: float) -> None:
+        """Reduce in the order of the parts, so that every rank gets the same bits."""
+        if out.shape != parts[0].shape:
+            out = out.reshape(-1)
+        combine = COMBINE[op]
+        with numpy.errstate(all="ignore"):  # gradients may be infinite
+            if len(parts) == 1:
+                if out is not parts[0]:
+                    numpy.copyto(out, parts[0])
+            else:
+                combine(parts[0], parts[1], out=out)
+                for part in parts[2:]:
+                    combine(out, part, out=out)
+        if factor != 1.0:
+            self.scale(out, factor)
+
+    def everywhere(self, chunks: Sequence[Sequence[Array]]) -> Callable[[ReduceOp, float], None]:
+        """Return a function that reduces each chunk's arrays in their order and writes into all of them."""
+        if chunks and chunks[0][0].dtype.name in FULL_TYPES:
+            return float_reduction(chunks)
+
+        def reduce(op: ReduceOp, factor: float) -> None:
+            for arrays in chunks:
+                self.reduce(arrays[0], arrays, op, factor)
+                for array in arrays[1:]:
+                    numpy.copyto(array, arrays[0])
+
+        return reduce
+
+    def dots(self, first: Array, second: Array) -> tuple[float, float, float]:
+        """Return the three dot products of two arrays; in pieces, which bounds the room for float64."""
+        sums = [0.0, 0.0, 0.0]
+        for start in range(0, first.size, DOT_COUNT):
+            one = first[start : start + DOT_COUNT].astype("float64")
+            other = second[start : start + DOT_COUNT].astype("float64")
+            for at, (left, right) in enumerate(((one, other), (one, one), (other, other))):
+                sums[at] += float(numpy.dot(left, right))
+        return sums[0], sums[1], sums[2]
+
+    def blend(self, out: Array, first: Array, of_first: float, second: Array, of_second: float) -> None:
+        """Write a weighted sum of two arrays; half types are computed in float32."""
+        inner = "float32" if out.dtype.name in HALF_TYPES else out.dtype
+        total = first.astype(inner) * inner_number(inner, of_first)
+        total += second.astype(inner) * inner_number(inner, of_second)
+        numpy.copyto(out, total, casting="unsafe")
+
+    def host_transport(self, context: TransportContext) -> Transport:
+        """Return what carries arrays anyway: NumPy brings no transport of its own."""
+        return context.host
+
+    def device_transport(self, context: TransportContext) -> DeviceTransport | None:
+        """Return None: NumPy's arrays are all in host memory."""
+        return None
+
+
+def inner_number(dtype: Any, number: float) -> Any:
+    """Return a number in the type that it is multiplied in, so that it does not widen the product."""
+    return numpy.dtype(dtype).type(number)
+
+
+def scale_floats(array: Array, factor: float) -> Array:
+    """Multiply floats in place, or divide by n where the factor is one n-th; return the array."""
+    divisor = divisor_of(factor)
+    if divisor:
+        numpy.divide(array, array.dtype.type(divisor), array)
+    else:
+        numpy.multiply(array, array.dtype.type(factor), array)
+    return array
+
+
+def _scale_integers(array: Array, factor: float) -> None:
+    divisor = round(1 / factor) if factor else 0
+    # One n-th is not exact in binary: 49 · (1/49) is less than 1 and would be cut to 0.
+    if divisor > 1 and 1 / divisor == factor:
+        wide = array if array.dtype.itemsize == 8 else array.astype("int64")  # a type that holds the divisor
+        quotient, rest = numpy.divmod(wide, wide.dtype.type(divisor))
+        quotient += ((rest != 0) & (wide < 0)).astype(wide.dtype)  # NumPy cuts toward minus infinity
+        numpy.copyto(array, quotient, casting="unsafe")
+    else:
+        scaled = numpy.trunc(array.astype("float64") * factor)
+        numpy.copyto(array, scaled, casting="unsafe")
+
+
+def float_reduction(chunks: Sequence[Sequence[Array]]) -> Callable[[ReduceOp, float], None]:
+    """Return a function that reduces each chunk's float32 or float64 arrays, scales, and writes into all."""
+
+    def reduce(op: ReduceOp, factor: float) -> None:
+        combine, copy = COMBINE[op], numpy.copyto
+        divisor = divisor_of(factor)
+        with numpy.errstate(all="ignore"):  # gradients may be infinite
+            for first, *others in chunks:
+                for other in others:
+                    combine(first, other, out=first)
+                if divisor:
+                    numpy.divide(first, divisor, first)
+                elif factor != 1.0:
+                    numpy.multiply(first, factor, first)
+                for other in others:
+                    copy(other, first)
+
+    return reduce

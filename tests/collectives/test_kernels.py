@@ -1,0 +1,96 @@
+"""The vector kernels of each framework: every type, reduction and factor gives what PyTorch's give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ringleader.collectives.kernels import ITEMSIZE
+from ringleader.collectives.operations import ReduceOp
+from ringleader.common.numpy_adapter import NumpyAdapter, dtype_name, dtype_named
+from ringleader.torch.kernels import TORCH_TYPES, TorchKernels
+
+pytestmark = [pytest.mark.torch]
+
+NUMPY, TORCH = NumpyAdapter(), TorchKernels()
+OPS = (ReduceOp.SUM, ReduceOp.MIN, ReduceOp.MAX, ReduceOp.PRODUCT)
+FACTORS = (1.0, 1 / 3, 0.25, -2.0, 1 / 49)
+
+
+def values(dtype: str, seed: int) -> np.ndarray[Any, Any]:
+    """Small numbers that every type can hold, signs where it has them."""
+    drawn = np.random.default_rng(seed).integers(0 if dtype.startswith("u") else -9, 10, 1001)
+    return drawn.astype(dtype_named(dtype))
+
+
+def tensor_of(array: np.ndarray[Any, Any]) -> torch.Tensor:
+    """A tensor with the same bits."""
+    return torch.frombuffer(bytearray(array.tobytes()), dtype=TORCH_TYPES[dtype_name(array)])
+
+
+def bits(one: Any) -> bytes:
+    return bytes(one.view(torch.uint8).numpy()) if isinstance(one, torch.Tensor) else one.tobytes()
+
+
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("dtype", ITEMSIZE)
+def test_reductions_have_the_same_bits(dtype: str, op: ReduceOp) -> None:
+    if op is ReduceOp.PRODUCT and dtype.startswith("u"):
+        factors: tuple[float, ...] = (1.0,)  # a product wraps, and PyTorch divides the wide ones as floats
+    else:
+        factors = FACTORS if not dtype.startswith("u") else FACTORS[:3]
+    for factor in factors:
+        parts = [values(dtype, seed) for seed in range(3)]
+        tensors = [tensor_of(part) for part in parts]
+        out, wanted = NUMPY.empty((1001,), dtype), TORCH.empty((1001,), dtype)
+        NUMPY.reduce(out, parts, op, factor)
+        TORCH.reduce(wanted, tensors, op, factor)
+        assert bits(out) == bits(wanted), factor
+        NUMPY.everywhere([parts])(op, factor)
+        TORCH.everywhere([tensors])(op, factor)
+        for part, tensor in zip(parts, tensors, strict=True):
+            assert bits(part) == bits(tensor) == bits(wanted), factor
+
+
+@pytest.mark.parametrize("dtype", [name for name in ITEMSIZE if "float" in name])
+def test_adasums_parts_are_alike(dtype: str) -> None:
+    first, second = values(dtype, 1), values(dtype, 2)
+    assert NUMPY.dots(first, second) == TORCH.dots(tensor_of(first), tensor_of(second))
+    out, wanted = NUMPY.empty((1001,), dtype), TORCH.empty((1001,), dtype)
+    NUMPY.blend(out, first, 0.3, second, 0.7)
+    TORCH.blend(wanted, tensor_of(first), 0.3, tensor_of(second), 0.7)
+    assert bits(out) == bits(wanted)
+
+
+@pytest.mark.parametrize("kernels", [NUMPY, TORCH], ids=["numpy", "torch"])
+def test_views_and_copies(kernels: Any) -> None:
+    memory = bytearray(48)
+    flat = kernels.over(memory, "float32", 12)
+    square = kernels.shaped(kernels.part(flat, 4, 8), (2, 2))
+    kernels.copy(square, kernels.over(np.arange(4, dtype="float32"), "float32", 4))
+    assert np.frombuffer(memory, "float32").tolist() == [0] * 4 + [0, 1, 2, 3] + [0] * 4
+    assert kernels.address(square) == kernels.address(flat) + 16
+    assert (kernels.count(square), kernels.length(square)) == (4, 2)
+    kernels.copy_all([square], [kernels.shaped(kernels.part(flat, 0, 4), (2, 2))])
+    assert not any(memory)
+    kernels.copy(flat, kernels.shaped(kernels.over(np.ones(12, "float32"), "float32", 12), (3, 4)))
+    kernels.zero(kernels.flat(square))
+    assert np.frombuffer(memory, "float32").tolist() == [1] * 4 + [0] * 4 + [1] * 4
+    assert kernels.count(kernels.over(memory, "int64", 0)) == 0
+
+
+@pytest.mark.parametrize(
+    "array", [np.array(["text"]), np.array([object()]), np.zeros(2, ">f4"), np.zeros(2, "c8")]
+)
+def test_types_that_cannot_be_carried(array: np.ndarray[Any, Any]) -> None:
+    with pytest.raises(ValueError, match="is not supported"):
+        dtype_name(array)
+
+
+def test_many_ranks_divide_a_narrow_type() -> None:
+    got = np.array([-128, -127, 0, 127], "int8")
+    NUMPY.scale(got, 1 / 128)
+    assert got.tolist() == [-1, 0, 0, 0]
