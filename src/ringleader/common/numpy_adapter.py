@@ -5,6 +5,7 @@ Also without any framework: arrays of a script, and Ringleader's own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -24,6 +25,8 @@ COMBINE: dict[ReduceOp, Any] = {
     ReduceOp.PRODUCT: numpy.multiply,
 }
 """What reduces two arrays; of bools a sum is "or", a product "and"."""
+ALIGNMENT = 64
+"""Bytes to which new arrays are aligned: on less TensorFlow aborts the process, and JAX makes a copy."""
 HALF_TYPES = ("float16", "bfloat16")
 FULL_TYPES = ("float32", "float64")
 DOT_COUNT = 1 << 18
@@ -49,6 +52,19 @@ def dtype_name(array: Array) -> str:
     return name
 
 
+def aligned_empty(shape: tuple[int, ...], dtype: numpy.dtype[Any]) -> Array:
+    """Return a new array of undefined content, aligned to `ALIGNMENT` bytes."""
+    length = math.prod(shape) * dtype.itemsize
+    memory = numpy.empty(length + ALIGNMENT, numpy.uint8)
+    start = -memory.__array_interface__["data"][0] % ALIGNMENT
+    return memory[start : start + length].view(dtype).reshape(shape)
+
+
+def empty_like(array: Array) -> Array:
+    """Return a new array of the same shape and type, aligned to `ALIGNMENT` bytes."""
+    return aligned_empty(array.shape, array.dtype)
+
+
 class NumpyAdapter:
     """See `ringleader.collectives.framework_adapter.FrameworkAdapter`."""
 
@@ -57,8 +73,8 @@ class NumpyAdapter:
         return numpy.frombuffer(memory, dtype_named(dtype), count) if count else self.empty((0,), dtype)
 
     def empty(self, shape: Sequence[int], dtype: str) -> Array:
-        """Return a new array of undefined content."""
-        return numpy.empty(tuple(shape), dtype_named(dtype))
+        """Return a new array of undefined content, aligned to `ALIGNMENT` bytes."""
+        return aligned_empty(tuple(shape), dtype_named(dtype))
 
     def zero(self, array: Array) -> None:
         """Set all elements to zero."""

@@ -9,6 +9,7 @@ import torch
 
 from ringleader.collectives.operations import Work
 from ringleader.collectives.rank_group import Group
+from ringleader.common.operation_checks import check_rows
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
 from ringleader.common.submit_operation import Operation
 from ringleader.torch.ops.allreduce import reduced_gradients
@@ -19,8 +20,7 @@ def describe_allgather(
     group: Group, tensor: torch.Tensor, name: str | None, serial: int, note: str = ""
 ) -> Work:
     """Describe the allgather of a tensor. ``note`` must be equal on all ranks."""
-    if tensor.dim() == 0:
-        raise ValueError("a tensor without dimensions cannot be gathered; use tensor.reshape(1)")
+    check_rows(tensor.shape, "gathered")
     return work_for("allgather", contiguous(tensor), None, name=name, serial=serial, note=note)
 
 

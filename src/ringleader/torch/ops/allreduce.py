@@ -9,12 +9,11 @@ from typing import Any
 import torch
 
 from ringleader.collectives.operations import ReduceOp, Work
-from ringleader.collectives.process_lifecycle import PROCESS
 from ringleader.collectives.rank_group import Group
-from ringleader.collectives.transports.adasum import power_of_two
 from ringleader.common.handles import DONE_WORKS, new_handle
+from ringleader.common.operation_checks import check_reduction
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of, next_serial
-from ringleader.common.reductions import Adasum, Average, handle_average_backwards_compatibility
+from ringleader.common.reductions import Average, handle_average_backwards_compatibility
 from ringleader.common.submit_operation import Operation, signature_for
 from ringleader.torch.compression import Compression, Compressor
 from ringleader.torch.kernels import DTYPES, dtype_name
@@ -23,20 +22,6 @@ from ringleader.torch.ops.differentiable_operation import (
     contiguous,
     into_tensor,
 )
-
-
-def check_reduction(op: ReduceOp, tensor: torch.Tensor, group: Group) -> None:
-    """Refuse what has no meaning, before any rank is asked for anything."""
-    if op is Average:
-        if tensor.dtype is torch.bool:
-            raise ValueError("bool tensors have no average; use op=hvd.Max for any, op=hvd.Min for all")
-    elif op is Adasum:
-        if group is not PROCESS.get().group:
-            raise NotImplementedError("Adasum does not support non-global process sets.")
-        if not power_of_two(group.ranks.size):
-            raise NotImplementedError("Running Adasum with non-power of 2 ranks is not supported.")
-        if not tensor.is_floating_point():
-            raise ValueError(f"Adasum is for floating-point tensors, and this one is {tensor.dtype}")
 
 
 def _describe(
@@ -50,12 +35,11 @@ def _describe(
     postscale: float,
 ) -> Work:
     data = contiguous(tensor)
-    check_reduction(op, data, group)
+    dtype = dtype_name(data)
+    check_reduction(op, dtype, group)
     device = "cpu" if data.is_cpu else data.device.type
     # Not `work_for`: what the most frequent operation costs besides the exchange counts.
-    signature, digest = signature_for(
-        "allreduce", dtype_name(data), data.shape, device, op, 0, prescale, postscale, ""
-    )
+    signature, digest = signature_for("allreduce", dtype, data.shape, device, op, 0, prescale, postscale, "")
     out = data if in_place else torch.empty_like(data)
     return Work(signature, digest, name=name, serial=serial, array=data, out=out)
 

@@ -9,6 +9,7 @@ import torch
 
 from ringleader.collectives.operations import Work
 from ringleader.collectives.rank_group import Group
+from ringleader.common.operation_checks import check_rows, check_splits
 from ringleader.common.process_sets import ProcessSet, global_process_set
 from ringleader.common.submit_operation import Operation
 from ringleader.torch.ops.differentiable_operation import contiguous, work_for
@@ -16,29 +17,21 @@ from ringleader.torch.ops.differentiable_operation import contiguous, work_for
 Splits = torch.Tensor | Sequence[int] | None
 
 
-def _checked_splits(tensor: torch.Tensor, splits: Splits, size: int) -> tuple[int, ...] | None:
-    """Return the rows for each rank, None for equal parts; `ValueError` where they do not fit the tensor."""
-    if tensor.dim() == 0:
-        raise ValueError("a tensor without dimensions cannot be split; use tensor.reshape(1)")
-    rows = tensor.size(0)
+def _counts(splits: Splits) -> Sequence[int] | None:
+    """Return splits as numbers; `ValueError` where they are not 1-D and int32."""
     if splits is None:
-        if rows % size:
-            raise ValueError(f"without splits the first dimension ({rows}) has to be a multiple of {size}")
         return None
     if not isinstance(splits, torch.Tensor):
         splits = torch.tensor(splits, dtype=torch.int32)
     if splits.dim() != 1 or splits.dtype != torch.int32:
         raise ValueError(f"splits must be 1-D and int32, not {splits.dim()}-D and {splits.dtype}")
-    if splits.numel() != size:
-        raise ValueError(f"splits has {splits.numel()} entries for {size} ranks")
-    counts = tuple(splits.tolist())
-    if min(counts) < 0 or sum(counts) > rows:
-        raise ValueError(f"splits {list(counts)} do not fit the {rows} rows of the tensor")
+    counts: list[int] = splits.tolist()
     return counts
 
 
 def _describe(group: Group, tensor: torch.Tensor, name: str | None, serial: int, splits: Splits) -> Work:
-    counts = _checked_splits(tensor, splits, group.ranks.size)
+    check_rows(tensor.shape, "split")
+    counts = check_splits(tensor.size(0), _counts(splits), group.ranks.size)
     return work_for("alltoall", contiguous(tensor), None, name=name, serial=serial, splits=counts)
 
 

@@ -7,15 +7,16 @@ from typing import Any
 
 import torch
 
-from ringleader.collectives.exceptions import HorovodInternalError
 from ringleader.collectives.operations import ReduceOp, Work
 from ringleader.collectives.rank_group import Group
+from ringleader.common.operation_checks import check_rows, check_scattered_reduction
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
 from ringleader.common.reductions import Average, Sum
 from ringleader.common.submit_operation import Operation
 from ringleader.torch.compression import Compression, Compressor
+from ringleader.torch.kernels import dtype_name
 from ringleader.torch.ops.allgather import ALLGATHER
-from ringleader.torch.ops.allreduce import check_reduction, run_compressed
+from ringleader.torch.ops.allreduce import run_compressed
 from ringleader.torch.ops.differentiable_operation import DifferentiableOperation, contiguous, work_for
 
 
@@ -28,12 +29,8 @@ def _describe(
     prescale: float,
     postscale: float,
 ) -> Work:
-    if op not in (Average, Sum):
-        raise HorovodInternalError(f"reducescatter is for Average and Sum, not {ReduceOp(op).name.title()}")
-    op = ReduceOp(op)
-    check_reduction(op, tensor, group)
-    if tensor.dim() == 0:
-        raise ValueError("a tensor without dimensions cannot be scattered; use tensor.reshape(1)")
+    op = check_scattered_reduction(op, dtype_name(tensor), group)
+    check_rows(tensor.shape, "scattered")
     return work_for(
         "reducescatter",
         contiguous(tensor),

@@ -1,0 +1,127 @@
+"""Operations on NumPy's arrays, for frameworks whose host tensors NumPy sees in place.
+
+An array is handed to the engine where it lies if it is contiguous, else as a copy. Results are new arrays in
+memory that is aligned (`numpy_adapter.ALIGNMENT`), which a framework can take without a copy; in-place forms
+write into the array itself, which must be contiguous.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy
+
+from ringleader.collectives.operations import ReduceOp, Work
+from ringleader.collectives.rank_group import Group
+from ringleader.common.numpy_adapter import Array, dtype_name, empty_like
+from ringleader.common.operation_checks import (
+    check_reduction,
+    check_rows,
+    check_scattered_reduction,
+    check_splits,
+)
+from ringleader.common.submit_operation import Operation, signature_for
+
+
+def _work(
+    kind: str,
+    array: Array,
+    out: Array | None,
+    *,
+    name: str | None,
+    serial: int,
+    op: ReduceOp = ReduceOp.SUM,
+    root: int = 0,
+    prescale: float = 1.0,
+    postscale: float = 1.0,
+    splits: tuple[int, ...] | None = None,
+) -> Work:
+    shape = array.shape[1:] if kind in ("allgather", "alltoall") else array.shape
+    signature, digest = signature_for(
+        kind, dtype_name(array), shape, "cpu", op, root, prescale, postscale, ""
+    )
+    return Work(signature, digest, name=name, serial=serial, array=array, out=out, splits=splits)
+
+
+def _contiguous(array: Array, *, in_place: bool = False) -> Array:
+    """Return the array's values in C order; `numpy.ascontiguousarray` would give a scalar a dimension."""
+    if in_place and not (array.flags.c_contiguous and array.flags.writeable):
+        raise ValueError("an operation in place needs an array that is contiguous and writeable")
+    return numpy.asarray(array, order="C")
+
+
+def _allreduce(
+    in_place: bool,
+    group: Group,
+    array: Array,
+    name: str | None,
+    serial: int,
+    op: ReduceOp,
+    prescale: float = 1.0,
+    postscale: float = 1.0,
+) -> Work:
+    data = _contiguous(array, in_place=in_place)
+    check_reduction(op, dtype_name(data), group)
+    out = data if in_place else empty_like(data)
+    words: dict[str, Any] = {"name": name, "serial": serial, "op": op}
+    return _work("allreduce", data, out, prescale=prescale, postscale=postscale, **words)
+
+
+def _allgather(group: Group, array: Array, name: str | None, serial: int) -> Work:
+    check_rows(array.shape, "gathered")
+    return _work("allgather", _contiguous(array), None, name=name, serial=serial)
+
+
+def _broadcast(
+    in_place: bool, group: Group, array: Array, name: str | None, serial: int, root_rank: int
+) -> Work:
+    """Describe a broadcast; ``root_rank`` counts among all ranks, whatever the set."""
+    data = _contiguous(array, in_place=in_place)
+    out = data if in_place else empty_like(data)
+    return _work("broadcast", data, out, name=name, serial=serial, root=group.root(root_rank))
+
+
+def _alltoall(
+    group: Group, array: Array, name: str | None, serial: int, splits: Sequence[int] | None
+) -> Work:
+    check_rows(array.shape, "split")
+    counts = check_splits(array.shape[0], splits, group.ranks.size)
+    return _work("alltoall", _contiguous(array), None, name=name, serial=serial, splits=counts)
+
+
+def _reducescatter(
+    group: Group,
+    array: Array,
+    name: str | None,
+    serial: int,
+    op: ReduceOp,
+    prescale: float = 1.0,
+    postscale: float = 1.0,
+) -> Work:
+    op = check_scattered_reduction(op, dtype_name(array), group)
+    check_rows(array.shape, "scattered")
+    words: dict[str, Any] = {"name": name, "serial": serial, "op": op}
+    return _work("reducescatter", _contiguous(array), None, prescale=prescale, postscale=postscale, **words)
+
+
+def _received(work: Work, _array: Array) -> tuple[Array, tuple[int, ...]]:
+    """Return the rows that came, and how many from each rank."""
+    return work.out, work.received
+
+
+ALLREDUCE = Operation("Allreduce", partial(_allreduce, False))
+"""Arguments: reduction, factor before it, factor after it."""
+ALLREDUCE_IN_PLACE = Operation("Allreduce", partial(_allreduce, True))
+"""The same, with the result in the array."""
+ALLGATHER = Operation("Allgather", _allgather)
+"""Has no arguments."""
+BROADCAST = Operation("Broadcast", partial(_broadcast, False), broadcasts=True)
+"""Argument: the root among all ranks."""
+BROADCAST_IN_PLACE = Operation("Broadcast", partial(_broadcast, True), broadcasts=True)
+"""The same, with the result in the array."""
+ALLTOALL = Operation("Alltoall", _alltoall, result=_received)
+"""Argument: the splits, None for equal parts. The result is rows, and how many came from each rank."""
+REDUCESCATTER = Operation("Reducescatter", _reducescatter)
+"""Arguments: reduction (a mean or a sum), factor before it, factor after it."""
