@@ -20,12 +20,13 @@ def test_trials(jobs: Any, variable: str) -> None:
     assert "8 MiB" in said[0] and "no limit" in said[0] and "arrays: MPI up to" in said[0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("size", "environ", "words"),
     [
-        pytest.param(4, {"RINGLEADER_RANKS_PER_HOST": "2"}, "arrays: pairwise from", marks=pytest.mark.long),
+        (4, {"RINGLEADER_RANKS_PER_HOST": "2"}, "arrays: pairwise from"),
         (2, {"RINGLEADER_RANKS_PER_HOST": "1"}, "arrays: pairwise from"),
-        pytest.param(3, {}, "arrays: MPI up to", marks=pytest.mark.long),
+        (3, {}, "arrays: MPI up to"),
     ],
     ids=["2x2", "2x1", "three ranks"],
 )

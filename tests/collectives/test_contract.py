@@ -37,7 +37,7 @@ def test_several_hosts(jobs: Any, size: int, per_host: int, transport: str) -> N
     ("size", "transport", "environ"),
     [
         (3, "window", {}),
-        (3, "mpi", {"RINGLEADER_TRANSPORT": "mpi"}),
+        pytest.param(3, "mpi", {"RINGLEADER_TRANSPORT": "mpi"}, marks=pytest.mark.long),
         (4, "hosts", {"RINGLEADER_RANKS_PER_HOST": "2"}),
         pytest.param(4, "distributed", {"RINGLEADER_TRANSPORT": "distributed"}, marks=pytest.mark.long),
     ],

@@ -54,6 +54,7 @@ SHAPES = [
 """What differs from ranks that are only told to be on several hosts shows in one shape."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("slots", "transport", "size"), SHAPES)
 def test_contract(jobs: Any, lab: saved_state.Lab, slots: tuple[int, ...], transport: str, size: int) -> None:
     _run(jobs, lab, slots, str(PROGRAMS / "contract.py"), transport).passed(size)

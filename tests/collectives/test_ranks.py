@@ -27,9 +27,14 @@ def test_training_on_several_hosts(jobs: Any, size: int, per_host: int) -> None:
     jobs("training.py", ranks=size, RINGLEADER_RANKS_PER_HOST=str(per_host)).passed(size)
 
 
-@pytest.mark.parametrize("per_host", ["", "1"], ids=["one host", "two hosts"])
 @pytest.mark.parametrize(
-    ("how", "word"), [("returns", "has ended"), ("shuts down", "was shut down (hvd.shutdown)")]
+    ("how", "word", "per_host"),
+    [
+        ("returns", "has ended", ""),
+        ("shuts down", "was shut down (hvd.shutdown)", "1"),
+        pytest.param("returns", "has ended", "1", marks=pytest.mark.long),
+        pytest.param("shuts down", "was shut down (hvd.shutdown)", "", marks=pytest.mark.long),
+    ],
 )
 def test_a_rank_leaves_while_another_waits(jobs: Any, how: str, word: str, per_host: str) -> None:
     carry_out = jobs.fresh if how == "returns" else jobs
@@ -137,7 +142,8 @@ def test_a_stall_ends_the_engine(jobs: Any, how: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "per_host"), [(1, ""), pytest.param(2, "", marks=pytest.mark.long), (3, "1")]
+    ("size", "per_host"),
+    [pytest.param(1, "", marks=pytest.mark.long), pytest.param(2, "", marks=pytest.mark.long), (3, "1")],
 )
 def test_forked_children_are_not_ranks(jobs: Any, size: int, per_host: str, tmp_path: Path) -> None:
     """Their ends are their own: nothing of the parent's is told, parted from or finalised."""
@@ -149,7 +155,11 @@ def test_forked_children_are_not_ranks(jobs: Any, size: int, per_host: str, tmp_
         jobs.run([sys.executable, str(jobs.programs / "forking.py")]).passed(1)
 
 
-@pytest.mark.parametrize(("size", "per_host"), [(3, ""), (2, "1")], ids=["one host", "two hosts"])
+@pytest.mark.parametrize(
+    ("size", "per_host"),
+    [(3, ""), pytest.param(2, "1", marks=pytest.mark.long)],
+    ids=["one host", "two hosts"],
+)
 def test_a_rank_that_gives_up_alone(jobs: Any, size: int, per_host: str, tmp_path: Path) -> None:
     """The others do not wait for it as long as it lives, and its exception is what was raised."""
     environ = {"RINGLEADER_RANKS_PER_HOST": per_host}

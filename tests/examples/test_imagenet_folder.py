@@ -67,6 +67,7 @@ def test_workers_read_what_this_process_reads(folder: Path) -> None:
         assert torch.equal(one, other) and torch.equal(labels, same)
 
 
+@pytest.mark.long
 def test_grey_and_transparent_pictures_are_made_rgb(tmp_path: Path) -> None:
     (tmp_path / "class").mkdir()
     Image.new("L", (50, 40), 90).save(tmp_path / "class" / "grey.jpg")
