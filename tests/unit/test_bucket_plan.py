@@ -39,6 +39,12 @@ def test_a_plan_in_another_order_fits_the_same_memory(
             ends[bucket.dtype] = bucket.start + bucket.count
             # What travels in two bytes per element begins at a whole cache line too.
             assert bucket.start * 2 % 64 == 0
+            used = 0
+            for span in bucket.spans:
+                assert span.count == shapes[span.parameter].count
+                assert span.offset >= used and span.offset * 2 % 64 == 0, "gradients share memory"
+                used = span.offset + span.count
+            assert used <= bucket.count
         assert ends == dict(plan.room)
     for dtype in SIZES:
         mine = [at for at in placed(second) if shapes[at].dtype == dtype]
