@@ -86,9 +86,9 @@ line-unit:
 line-ranks:
 	@$(STAGE) collectives $(PYTEST) $(SYSTEM) tests/collectives
 	@$(STAGE) examples $(PYTEST) $(SYSTEM) tests/examples
+	@$(STAGE) processes $(PYTEST) --reruns 1 -n 2 --dist loadfile -m process tests/unit
 
 line-hosts:
-	@$(STAGE) processes $(PYTEST) --reruns 1 -n 2 --dist loadfile -m process tests/unit
 	@$(STAGE) mpi $(PYTEST) $(SYSTEM) -n 3 --dist loadfile tests/mpi
 	@$(STAGE) kube $(PYTEST) $(SYSTEM) -n 2 --dist loadfile tests/kube
 	@$(STAGE) controller $(PYTEST) $(SYSTEM) -n 2 --dist loadfile tests/controller
