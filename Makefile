@@ -51,13 +51,13 @@ system:  ## what tests and lab need from the system (as root with apt-get)
 demo: setup  ## train a real model on 1 and 2 ranks; a table and a page come out
 	@examples/demo.sh
 
-test: needs  ## everything but the long campaigns, in about 15 minutes on two cores
+test: needs  ## everything but the long campaigns, in about 12 minutes on two cores
 	@$(STAGE) --begin
 	@$(BESIDE) line-checks line-unit
 	@$(BESIDE) line-ranks line-hosts
 	@$(STAGE) --summary
 
-test-all: needs  ## `make test`, then the long campaigns: about 40 minutes more
+test-all: needs  ## `make test`, then the long campaigns: about 25 minutes more
 	@$(STAGE) --begin
 	@$(BESIDE) line-checks line-unit
 	@$(BESIDE) line-ranks line-hosts
