@@ -79,6 +79,8 @@ def expected(row: Row) -> Expected:
     if row.phase == "start-up" and row.target in MAY_GO_ON and row.fault in ("term", "int"):
         whose = f"{WHOSE[row.target]}|^start: |^host [^ ]+: the MPI's daemon"
         return Expected((MACHINE,), whose, START_SECONDS + PROCESS_SECONDS)
+    if row.phase == "start-up" and row.target == "sshd":  # the daemon's end may be known before the session's
+        return Expected((MACHINE,), f"{WHOSE['sshd']}|{WHOSE['prted']}")
     return Expected((MACHINE,), WHOSE[row.target])
 
 

@@ -12,15 +12,19 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import fields
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from ringleader.errors import LaunchError
 from ringleader.job import Family, Job, Mpi
+from ringleader.launch.lost_components import Lost
 from ringleader.launch.supervision import agent_connections
 from ringleader.launch.supervision.agent_connections import AgentServer
+from ringleader.launch.supervision.agent_messages import AgentMessages
 from ringleader.launch.supervision.end_notices import ranges
+from ringleader.launch.supervision.loss_detection import LossDetection
 from ringleader.launch.supervision.running_job import RunContext, RunningJob
 from ringleader.launch.supervision.supervisor import Supervisor
 from ringleader.rank_placement import HostFacts, place
@@ -229,3 +233,27 @@ def all_descriptors() -> list[int]:
 def test_ranges() -> None:
     assert ranges([]) == [] and ranges([3]) == [[3, 3]]
     assert ranges([5, 0, 2, 1, 7, 6]) == [[0, 2], [5, 7]]
+
+
+def test_of_a_silent_host_all_agents_are_given_up_at_once(
+    make_facts: Callable[..., HostFacts], make_mpi: Callable[[Family], Mpi]
+) -> None:
+    """What was sent to the others of that host would start the time anew in which they may answer."""
+    job = Job(command=("x",), np=4)
+    plan = place(job, (make_facts("h1", 2), make_facts("h2", 2)))
+    words: dict[str, Any] = {field.name: None for field in fields(RunContext)}
+    words |= {"job": job, "plan": plan, "mpi": make_mpi(Family.OPENMPI5), "listener": Listening()}
+    dropped = list[Any]()
+    server = SimpleNamespace(drop=dropped.append, send=lambda connection, data: None)
+    running = RunningJob(RunContext(**words), server, Mpirun())  # type: ignore[arg-type]
+    losses = LossDetection(running)
+    messages = AgentMessages(running, losses, Mpirun(), Mpirun())  # type: ignore[arg-type]
+    for state in running.ranks:
+        state.connection = SimpleNamespace(rank=state.rank, silent=False)  # type: ignore[assignment]
+    first = running.ranks[2].connection
+    assert first is not None
+    first.silent = True
+    messages.lost(first)
+    assert [one.rank for one in dropped] == [3]
+    assert [(loss.rank, loss.what) for loss in losses.losses] == [(2, Lost.SILENT), (3, Lost.SILENT)]
+    assert [state.connection is None for state in running.ranks] == [False, False, True, True]

@@ -201,6 +201,17 @@ class AgentMessages:
             state.end = job.unknown_end(state, reason, stopped="ringleader" if ours else "")
             job.notices.add(state)
         self._losses.lose(Lost.SILENT if connection.silent else Lost.VANISHED, state)
+        if connection.silent:
+            self._lose_the_rest_of(state)
+
+    def _lose_the_rest_of(self, silent: RankState) -> None:
+        """Give up the other agents of a host that is silent: what was sent to them starts their time anew."""
+        for state in self.job.ranks:
+            if state.host is silent.host and state.connection is not None and not state.done:
+                connection = state.connection
+                connection.silent = True
+                self.job.server.drop(connection)
+                self.lost(connection)
 
     def _lost_there(self, state: RankState, what: str) -> None:
         """An agent says that it is being ended, and what it knows of why."""
