@@ -201,15 +201,15 @@ class AgentMessages:
             state.end = job.unknown_end(state, reason, stopped="ringleader" if ours else "")
             job.notices.add(state)
         self._losses.lose(Lost.SILENT if connection.silent else Lost.VANISHED, state)
-        if connection.silent:
-            self._lose_the_rest_of(state)
+        if connection.silent:  # all of that host: what was sent to the others starts their time anew
+            self.give_up((other for other in job.ranks if other.host is state.host), silent=True)
 
-    def _lose_the_rest_of(self, silent: RankState) -> None:
-        """Give up the other agents of a host that is silent: what was sent to them starts their time anew."""
-        for state in self.job.ranks:
-            if state.host is silent.host and state.connection is not None and not state.done:
-                connection = state.connection
-                connection.silent = True
+    def give_up(self, states: Iterable[RankState], *, silent: bool = False) -> None:
+        """Write off agents that have not had their last word; ``silent``: nothing comes from there."""
+        for state in states:
+            connection = state.connection
+            if connection is not None and not state.done:
+                connection.silent = connection.silent or silent
                 self.job.server.drop(connection)
                 self.lost(connection)
 

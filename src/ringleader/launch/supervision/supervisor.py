@@ -130,7 +130,7 @@ class Supervisor:
         if job.stopping_until is not None and now > job.stopping_until:
             job.stopping_until = None
             job.mpirun.stop(hard=True)
-            self._give_up()
+            self._messages.give_up(job.ranks)  # they had to have had their last word
         self._leaving(now)
 
     def _starting(self, now: float) -> None:
@@ -199,13 +199,6 @@ class Supervisor:
                 f"waiting for {listed(late)} to end, at most {self.job.options.grace:g} s (--grace); "
                 f"Ctrl-C ends {'it' if len(late) == 1 else 'them'} at once"
             )
-
-    def _give_up(self) -> None:
-        """Write off agents that have not had their last word although they had to."""
-        for state in self.job.ranks:
-            if state.connection is not None and not state.done:
-                self.job.server.drop(state.connection)
-                self._messages.lost(state.connection)
 
     def _warn_of_early_end(self) -> None:
         over = [state.rank for state in self.job.ranks if state.end is not None]
