@@ -450,6 +450,14 @@ def test_a_server_that_is_not_there_yet_is_waited_for(cluster, kubeconfig):
         wait(lambda: holds(cluster, "Running"), "the job runs")
 
 
+@pytest.mark.parametrize("code", [409, 429, 500, 504])
+def test_errors_that_pass_are_waited_out_at_the_start(cluster, kubeconfig, code):
+    cluster.faults.refuse(code, times=4, retry_after=0)
+    cluster.create(job())
+    with Running(kubeconfig):
+        wait(lambda: holds(cluster, "Running"), "the job runs")
+
+
 def test_jobs_of_other_namespaces_are_left_alone(cluster, kubeconfig):
     cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
     terms = ProcessOptions(**{**BRISK, "namespace": "default"})

@@ -22,27 +22,11 @@ from ringleader.common.operation_checks import (
     check_scattered_reduction,
     check_splits,
 )
-from ringleader.common.submit_operation import Operation, signature_for
+from ringleader.common.submit_operation import Operation, describe_work
 
 
-def _work(
-    kind: str,
-    array: Array,
-    out: Array | None,
-    *,
-    name: str | None,
-    serial: int,
-    op: ReduceOp = ReduceOp.SUM,
-    root: int = 0,
-    prescale: float = 1.0,
-    postscale: float = 1.0,
-    splits: tuple[int, ...] | None = None,
-) -> Work:
-    shape = array.shape[1:] if kind in ("allgather", "alltoall") else array.shape
-    signature, digest = signature_for(
-        kind, dtype_name(array), shape, "cpu", op, root, prescale, postscale, ""
-    )
-    return Work(signature, digest, name=name, serial=serial, array=array, out=out, splits=splits)
+def _work(kind: str, array: Array, out: Array | None, **words: Any) -> Work:
+    return describe_work(kind, array, out, dtype=dtype_name(array), shape=array.shape, **words)
 
 
 def _contiguous(array: Array, *, in_place: bool = False) -> Array:
@@ -65,8 +49,9 @@ def _allreduce(
     data = _contiguous(array, in_place=in_place)
     check_reduction(op, dtype_name(data), group)
     out = data if in_place else empty_like(data)
-    words: dict[str, Any] = {"name": name, "serial": serial, "op": op}
-    return _work("allreduce", data, out, prescale=prescale, postscale=postscale, **words)
+    return _work(
+        "allreduce", data, out, name=name, serial=serial, op=op, prescale=prescale, postscale=postscale
+    )
 
 
 def _allgather(group: Group, array: Array, name: str | None, serial: int) -> Work:
@@ -102,8 +87,10 @@ def _reducescatter(
 ) -> Work:
     op = check_scattered_reduction(op, dtype_name(array), group)
     check_rows(array.shape, "scattered")
-    words: dict[str, Any] = {"name": name, "serial": serial, "op": op}
-    return _work("reducescatter", _contiguous(array), None, prescale=prescale, postscale=postscale, **words)
+    data = _contiguous(array)
+    return _work(
+        "reducescatter", data, None, name=name, serial=serial, op=op, prescale=prescale, postscale=postscale
+    )
 
 
 def _received(work: Work, _array: Array) -> tuple[Array, tuple[int, ...]]:

@@ -46,9 +46,14 @@ def dtype_named(name: str) -> numpy.dtype[Any]:
 
 def dtype_name(array: Array) -> str:
     """Return the neutral name of an array's element type; `ValueError` where it cannot be carried."""
-    name: str = array.dtype.name
-    if name not in ITEMSIZE or not array.dtype.isnative:
-        raise ValueError(f"Tensor type {array.dtype} is not supported.")
+    return _carried_name(array.dtype)
+
+
+@lru_cache(maxsize=64)
+def _carried_name(dtype: numpy.dtype[Any]) -> str:
+    name: str = dtype.name  # NumPy makes it up anew each time
+    if name not in ITEMSIZE or not dtype.isnative:
+        raise ValueError(f"Tensor type {dtype} is not supported.")
     return name
 
 
@@ -124,9 +129,9 @@ class NumpyAdapter:
         name = array.dtype.name
         with numpy.errstate(all="ignore"):
             if name in FULL_TYPES:
-                scale_floats(array, factor)
+                _scale_floats(array, factor)
             elif name in HALF_TYPES:
-                numpy.copyto(array, scale_floats(array.astype("float32"), factor), casting="unsafe")
+                numpy.copyto(array, _scale_floats(array.astype("float32"), factor), casting="unsafe")
             elif name != "bool":
                 _scale_integers(array, factor)
 
@@ -172,8 +177,8 @@ class NumpyAdapter:
     def blend(self, out: Array, first: Array, of_first: float, second: Array, of_second: float) -> None:
         """Write a weighted sum of two arrays; half types are computed in float32."""
         inner = "float32" if out.dtype.name in HALF_TYPES else out.dtype
-        total = first.astype(inner) * inner_number(inner, of_first)
-        total += second.astype(inner) * inner_number(inner, of_second)
+        total = first.astype(inner) * of_first
+        total += second.astype(inner) * of_second
         numpy.copyto(out, total, casting="unsafe")
 
     def host_transport(self, context: TransportContext) -> Transport:
@@ -185,18 +190,13 @@ class NumpyAdapter:
         return None
 
 
-def inner_number(dtype: Any, number: float) -> Any:
-    """Return a number in the type that it is multiplied in, so that it does not widen the product."""
-    return numpy.dtype(dtype).type(number)
-
-
-def scale_floats(array: Array, factor: float) -> Array:
+def _scale_floats(array: Array, factor: float) -> Array:
     """Multiply floats in place, or divide by n where the factor is one n-th; return the array."""
     divisor = divisor_of(factor)
     if divisor:
-        numpy.divide(array, array.dtype.type(divisor), array)
+        numpy.divide(array, divisor, array)
     else:
-        numpy.multiply(array, array.dtype.type(factor), array)
+        numpy.multiply(array, factor, array)
     return array
 
 

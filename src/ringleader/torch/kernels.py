@@ -9,7 +9,7 @@ import torch
 
 from ringleader.collectives.kernels import divisor_of
 from ringleader.collectives.operations import ReduceOp
-from ringleader.common.numpy_adapter import float_reduction
+from ringleader.common.numpy_adapter import DOT_COUNT, float_reduction
 
 CPU = torch.device("cpu")
 DTYPES: dict[torch.dtype, str] = {
@@ -32,9 +32,6 @@ TORCH_TYPES = {name: dtype for dtype, name in DTYPES.items()}
 # PyTorch has few kernels for unsigned types wider than a byte. Their sums and products have the bits of those
 # of the signed types; for the order of values see `_reduce_rare`.
 _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
-
-DOT_COUNT = 1 << 18
-"""Elements of a dot product that are turned into float64 at once: they stay in the cache."""
 
 
 def dtype_name(tensor: torch.Tensor) -> str:

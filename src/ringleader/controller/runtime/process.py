@@ -214,7 +214,8 @@ class Operator:
                 await rbac_check.check(self._cluster, self._options.namespace, lock, self._rights)
                 return
             except (ApiError, UnreachableError) as error:
-                if not may_pass(error):
+                # A conflict cannot be meant for a list: whatever says so on the way says otherwise later.
+                if not (may_pass(error) or (isinstance(error, ApiError) and error.is_stale)):
                     raise
                 _log.warning("the API server is not there yet: %s", error)
             await asyncio.sleep(self._options.pauses.after(attempt))

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from ringleader.collectives.operations import ReduceOp, Work
+from ringleader.collectives.operations import Work
 from ringleader.common.process_sets import ProcessSet
-from ringleader.common.submit_operation import Operation, signature_for
+from ringleader.common.submit_operation import Operation, describe_work
 from ringleader.torch.kernels import dtype_name
 
 _STRIDED = torch.strided
@@ -88,27 +88,11 @@ class DifferentiableOperation(torch.autograd.Function):
 # descriptions
 
 
-def work_for(
-    kind: str,
-    tensor: torch.Tensor,
-    out: torch.Tensor | None,
-    *,
-    name: str | None,
-    serial: int,
-    op: ReduceOp = ReduceOp.SUM,
-    root: int = 0,
-    prescale: float = 1.0,
-    postscale: float = 1.0,
-    note: str = "",
-    splits: tuple[int, ...] | None = None,
-) -> Work:
-    """Describe an operation on a tensor that `contiguous` returned."""
-    shape = tensor.shape[1:] if kind in ("allgather", "alltoall") else tensor.shape
+def work_for(kind: str, tensor: torch.Tensor, out: torch.Tensor | None, **words: Any) -> Work:
+    """Describe an operation on a tensor that `contiguous` returned; for the words see `describe_work`."""
     device = "cpu" if tensor.is_cpu else tensor.device.type
-    signature, digest = signature_for(
-        kind, dtype_name(tensor), shape, device, op, root, prescale, postscale, note
-    )
-    return Work(signature, digest, name=name, serial=serial, array=tensor, out=out, splits=splits)
+    dtype, shape = dtype_name(tensor), tensor.shape
+    return describe_work(kind, tensor, out, dtype=dtype, shape=shape, device=device, **words)
 
 
 def contiguous(tensor: torch.Tensor) -> torch.Tensor:
