@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # With a CPU wheel of this version at hand pip takes it; elsewhere pip may bring the CUDA build, which works too.
 TORCH ?= torch==2.13.0
+# The build without CUDA; elsewhere also `make TENSORFLOW=tensorflow`.
+TENSORFLOW ?= tensorflow-cpu==2.21.0
 PYTEST := $(BIN)/pytest -q
 # What starts processes, hosts and servers is run once more where it fails, and listed at the end (--reruns): a
 # busy machine can end any deadline. What fails twice has failed. Pure tests get no second chance.
@@ -25,9 +27,9 @@ help:  ## this list
 
 $(VENV)/.ready: pyproject.toml Makefile scripts/venv
 	@scripts/venv $(PYTHON) $(VENV)
-	@echo "installing Ringleader, PyTorch and the tools (a few minutes the first time)"
-	@$(BIN)/pip install --quiet --disable-pip-version-check "$(TORCH)"
-	@$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[torch,report,kubernetes,examples,dev]"
+	@echo "installing Ringleader, PyTorch, TensorFlow, JAX and the tools (a few minutes the first time)"
+	@$(BIN)/pip install --quiet --disable-pip-version-check "$(TORCH)" "$(TENSORFLOW)"
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[torch,keras,jax,report,kubernetes,examples,dev]"
 	@touch $@
 
 # Intel MPI's wheel brings its own bin/mpirun, so it lives apart from the embedded Open MPI.

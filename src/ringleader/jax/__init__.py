@@ -1,0 +1,1 @@
+"""What a JAX training script imports: ``import ringleader.jax as hvd``."""

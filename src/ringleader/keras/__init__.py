@@ -1,0 +1,1 @@
+"""What a Keras training script imports: ``import ringleader.keras as hvd``."""

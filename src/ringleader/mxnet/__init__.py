@@ -1,0 +1,1 @@
+"""What an MXNet training script imports: ``import ringleader.mxnet as hvd``."""

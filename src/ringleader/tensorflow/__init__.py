@@ -1,0 +1,1 @@
+"""What a TensorFlow training script imports: ``import ringleader.tensorflow as hvd``."""
