@@ -1,0 +1,94 @@
+"""Ranks for the tests of the frameworks: programs under tests/frameworks/programs, by `ringleader run`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+PROGRAMS = Path(__file__).parent / "programs"
+RINGLEADER = str(Path(sys.executable).with_name("ringleader"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """A job that has ended."""
+
+    code: int
+    """Exit code of `ringleader run`."""
+    out: str
+    """Standard output of all ranks."""
+    err: str
+    """Standard error of all ranks and of the launcher."""
+
+    def passed(self, ranks: int) -> None:
+        """Assert that every rank printed its last line."""
+        assert self.code == 0, self.out[-6000:] + self.err[-6000:]
+        assert self.out.count("rank done") == ranks, self.out[-6000:] + self.err[-6000:]
+
+
+class Train(Protocol):
+    """Run a program on ranks of this machine."""
+
+    def __call__(
+        self,
+        program: str,
+        *arguments: str,
+        ranks: int,
+        timeout: float = ...,
+        options: tuple[str, ...] = ...,
+        python: str = ...,
+        **environ: str,
+    ) -> Trained:
+        """Start the ranks and wait for their end; ``options`` are those of `ringleader run`."""
+
+
+@pytest.fixture
+def train() -> Train:
+    """Run a program of tests/frameworks/programs, one whose last line on each rank is ``rank done``."""
+
+    def run(
+        program: str,
+        *arguments: str,
+        ranks: int,
+        timeout: float = 170,
+        options: tuple[str, ...] = (),
+        python: str = sys.executable,
+        **environ: str,
+    ) -> Trained:
+        command = [
+            RINGLEADER,
+            "run",
+            "--oversubscribe",
+            *options,
+            "-n",
+            str(ranks),
+            "--timeout",
+            f"{timeout:g}",
+        ]
+        result = subprocess.run(
+            [*command, "--", python, str(PROGRAMS / program), *arguments],
+            env=quiet(os.environ) | environ,
+            capture_output=True,
+            text=True,
+            timeout=timeout + 30,
+            check=False,
+        )
+        return Trained(code=result.returncode, out=result.stdout, err=result.stderr)
+
+    return run
+
+
+def quiet(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of frameworks that say little and leave one processor to each rank."""
+    return dict(environ) | {
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "TF_NUM_INTRAOP_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(PROGRAMS), environ.get("PYTHONPATH", "")])),
+    }
