@@ -21,6 +21,7 @@ from ringleader.common.handles import poll, synchronize
 from ringleader.common.join_barrier import barrier, join
 from ringleader.common.numpy_adapter import ALIGNMENT, NumpyAdapter, dtype_named
 from ringleader.common.object_exchange import any_rank, gather_objects, sum_numbers
+from ringleader.common.object_operations import allgather_object, broadcast_object
 from ringleader.common.process_sets import add_process_set, global_process_set, group_of
 from ringleader.common.reductions import (
     Average,
@@ -124,6 +125,11 @@ assert any_rank(engine, RANK == SIZE - 1, "any") and not any_rank(engine, False,
 assert gather_objects(engine, {"rank": RANK, "long": "x" * RANK}, "objects") == [
     {"rank": one, "long": "x" * one} for one in range(SIZE)
 ]
+assert allgather_object({"rank": RANK}) == [{"rank": one} for one in range(SIZE)]
+assert broadcast_object(["root"] if RANK == SIZE - 1 else None, SIZE - 1) == ["root"]
+unpicklable = (at for at in "generator") if RANK == 0 else None
+raises(HorovodInternalError if RANK else TypeError, "pickle", broadcast_object, unpicklable)
+raises(HorovodInternalError if RANK else TypeError, "pickle", allgather_object, unpicklable)
 assert handle_average_backwards_compatibility(None, None) is Average
 assert 0 <= join() < SIZE
 shutdown()
