@@ -57,6 +57,12 @@ def test_an_adapter_of_nothing_but_numpy(jobs: Any, size: int, per_host: str) ->
 
 
 @real_ranks
+@pytest.mark.parametrize(("size", "first"), [(2, "numpy"), (2, "torch"), (1, "numpy")])
+def test_two_frameworks_in_one_process(jobs: Any, size: int, first: str) -> None:
+    jobs.fresh("two_frameworks.py", first, ranks=size).passed(size)
+
+
+@real_ranks
 @pytest.mark.parametrize("waits", ["patient", "inside MPI"])
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_arrays_larger_than_one_call_carries(jobs: Any, size: int, waits: str) -> None:

@@ -47,6 +47,12 @@ class Kernels(Protocol):
     def over(self, memory: Any, dtype: str, count: int) -> Array:
         """Return a 1-D array of ``count`` elements over memory that others may see; nothing is copied."""
 
+    def from_numpy(self, array: Any) -> Array:
+        """Return the framework's array over the memory of a contiguous NumPy one."""
+
+    def to_numpy(self, array: Array) -> Any:
+        """Return a NumPy array over the memory of one in host memory."""
+
     def empty(self, shape: Sequence[int], dtype: str) -> Array:
         """Return a new array of undefined content."""
 

@@ -59,6 +59,8 @@ class Session:
     kernels: FrameworkAdapter
     settings: EngineSettings
     """What the environment said, as all ranks agreed."""
+    requested: Any = None
+    """The communicator or ranks that ``init`` was given, None for all."""
     base: Any = None
     """The communicator that the ranks' numbers are of, None for a rank that is alone."""
     shutdown_barrier: ShutdownBarrier | None = None
@@ -154,7 +156,9 @@ def open_session(
         settings = replace(settings, dynamic_sets=True)
     chosen = list(comm) if isinstance(comm, Sequence) else None
     if (comm is None or chosen in ([], [0])) and not settings.launched:
-        return Session(group=lone_group(kernels, settings), kernels=kernels, settings=settings)
+        return Session(
+            group=lone_group(kernels, settings), kernels=kernels, settings=settings, requested=comm
+        )
     mpi = mpi_library.load(settings)
     if chosen:
         base = sub_communicator(mpi.COMM_WORLD, checked_ranks(chosen, mpi.COMM_WORLD), tag=0)
@@ -188,6 +192,7 @@ def open_session(
         group=group,
         kernels=kernels,
         settings=settings,
+        requested=comm,
         base=control,
         shutdown_barrier=ShutdownBarrier(mpi, control, group.ranks, end_messages, peer_wait),
         end_messages=end_messages,

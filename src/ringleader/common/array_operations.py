@@ -14,6 +14,7 @@ from typing import Any
 import numpy
 
 from ringleader.collectives.operations import ReduceOp, Work
+from ringleader.collectives.process_lifecycle import PROCESS
 from ringleader.collectives.rank_group import Group
 from ringleader.common.numpy_adapter import Array, dtype_name, empty_like
 from ringleader.common.operation_checks import (
@@ -25,8 +26,21 @@ from ringleader.common.operation_checks import (
 from ringleader.common.submit_operation import Operation, describe_work
 
 
-def _work(kind: str, array: Array, out: Array | None, **words: Any) -> Work:
-    return describe_work(kind, array, out, dtype=dtype_name(array), shape=array.shape, **words)
+def _work(group: Group, kind: str, array: Array, out: Array | None, **words: Any) -> Work:
+    """Describe an operation; another framework's session (`begin_session`) has arrays of its own."""
+    take = group.engine.kernels.from_numpy
+    mine = take(array)
+    theirs = mine if out is array else None if out is None else take(out)
+    return describe_work(kind, mine, theirs, dtype=dtype_name(array), shape=array.shape, **words)
+
+
+def _result(work: Work, _array: Array) -> Array:
+    out: Array = work.out
+    return out if out.__class__ is numpy.ndarray else PROCESS.get().kernels.to_numpy(out)
+
+
+def _in_place(_work: Work, array: Array) -> Array:
+    return array
 
 
 def _contiguous(array: Array, *, in_place: bool = False) -> Array:
@@ -50,13 +64,13 @@ def _allreduce(
     check_reduction(op, dtype_name(data), group)
     out = data if in_place else empty_like(data)
     return _work(
-        "allreduce", data, out, name=name, serial=serial, op=op, prescale=prescale, postscale=postscale
+        group, "allreduce", data, out, name=name, serial=serial, op=op, prescale=prescale, postscale=postscale
     )
 
 
 def _allgather(group: Group, array: Array, name: str | None, serial: int) -> Work:
     check_rows(array.shape, "gathered")
-    return _work("allgather", _contiguous(array), None, name=name, serial=serial)
+    return _work(group, "allgather", _contiguous(array), None, name=name, serial=serial)
 
 
 def _broadcast(
@@ -65,7 +79,7 @@ def _broadcast(
     """Describe a broadcast; ``root_rank`` counts among all ranks, whatever the set."""
     data = _contiguous(array, in_place=in_place)
     out = data if in_place else empty_like(data)
-    return _work("broadcast", data, out, name=name, serial=serial, root=group.root(root_rank))
+    return _work(group, "broadcast", data, out, name=name, serial=serial, root=group.root(root_rank))
 
 
 def _alltoall(
@@ -73,7 +87,7 @@ def _alltoall(
 ) -> Work:
     check_rows(array.shape, "split")
     counts = check_splits(array.shape[0], splits, group.ranks.size)
-    return _work("alltoall", _contiguous(array), None, name=name, serial=serial, splits=counts)
+    return _work(group, "alltoall", _contiguous(array), None, name=name, serial=serial, splits=counts)
 
 
 def _reducescatter(
@@ -89,26 +103,34 @@ def _reducescatter(
     check_rows(array.shape, "scattered")
     data = _contiguous(array)
     return _work(
-        "reducescatter", data, None, name=name, serial=serial, op=op, prescale=prescale, postscale=postscale
+        group,
+        "reducescatter",
+        data,
+        None,
+        name=name,
+        serial=serial,
+        op=op,
+        prescale=prescale,
+        postscale=postscale,
     )
 
 
 def _received(work: Work, _array: Array) -> tuple[Array, tuple[int, ...]]:
     """Return the rows that came, and how many from each rank."""
-    return work.out, work.received
+    return _result(work, _array), work.received
 
 
-ALLREDUCE = Operation("Allreduce", partial(_allreduce, False))
+ALLREDUCE = Operation("Allreduce", partial(_allreduce, False), result=_result)
 """Arguments: reduction, factor before it, factor after it."""
-ALLREDUCE_IN_PLACE = Operation("Allreduce", partial(_allreduce, True))
+ALLREDUCE_IN_PLACE = Operation("Allreduce", partial(_allreduce, True), result=_in_place)
 """The same, with the result in the array."""
-ALLGATHER = Operation("Allgather", _allgather)
+ALLGATHER = Operation("Allgather", _allgather, result=_result)
 """Has no arguments."""
-BROADCAST = Operation("Broadcast", partial(_broadcast, False), broadcasts=True)
+BROADCAST = Operation("Broadcast", partial(_broadcast, False), result=_result, broadcasts=True)
 """Argument: the root among all ranks."""
-BROADCAST_IN_PLACE = Operation("Broadcast", partial(_broadcast, True), broadcasts=True)
+BROADCAST_IN_PLACE = Operation("Broadcast", partial(_broadcast, True), result=_in_place, broadcasts=True)
 """The same, with the result in the array."""
 ALLTOALL = Operation("Alltoall", _alltoall, result=_received)
 """Argument: the splits, None for equal parts. The result is rows, and how many came from each rank."""
-REDUCESCATTER = Operation("Reducescatter", _reducescatter)
+REDUCESCATTER = Operation("Reducescatter", _reducescatter, result=_result)
 """Arguments: reduction (a mean or a sum), factor before it, factor after it."""

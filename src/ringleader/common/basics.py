@@ -5,14 +5,22 @@ Nothing here needs a framework: adapters offer these functions as their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
 from ringleader.collectives.framework_adapter import FrameworkAdapter
 from ringleader.collectives.process_lifecycle import PROCESS
+from ringleader.collectives.session import Session
 from ringleader.common.handles import forget_handles
-from ringleader.common.process_sets import ProcessSet, begin_sets, end_sets
+from ringleader.common.numpy_adapter import NumpyAdapter
+from ringleader.common.process_sets import (
+    ProcessSet,
+    begin_sets,
+    end_sets,
+    process_set_ids_and_ranks,
+    renew_sets,
+)
 from ringleader.common.util import gloo_built, mpi_built
 
 __all__ = ["HorovodBasics"]
@@ -36,15 +44,22 @@ class HorovodBasics:
 
 
 def begin_session(
-    adapter: Callable[[], FrameworkAdapter],
+    adapter: type[FrameworkAdapter],
     comm: Any,
     process_sets: Sequence[ProcessSet | Sequence[int]] | str | None,
 ) -> None:
-    """Join the other ranks with what a framework brings: what an adapter's ``init`` does."""
+    """Join the other ranks with what a framework brings: what an adapter's ``init`` does.
+
+    Two frameworks of one script share the session. Every adapter takes NumPy's arrays; where another
+    framework's adapter comes second, on all ranks alike, the session begins anew with it.
+    """
     if isinstance(process_sets, str) and process_sets.lower() != "dynamic":
         raise ValueError(f'process_sets is a list of process sets or "dynamic", not {process_sets!r}')
     dynamic = isinstance(process_sets, str)
-    fresh = PROCESS.session is None
+    session = PROCESS.session
+    fresh = session is None
+    if session is not None and adapter is not NumpyAdapter and not isinstance(session.kernels, adapter):
+        _begin_anew(session, adapter)
     if fresh:
         PROCESS.init(adapter(), comm, dynamic=dynamic)
         forget_handles()
@@ -52,6 +67,15 @@ def begin_session(
         chosen = [] if process_sets is None or isinstance(process_sets, str) else process_sets
         given = [one if isinstance(one, ProcessSet) else ProcessSet(one) for one in chosen]
         begin_sets(given, comm=comm, fresh=fresh)
+
+
+def _begin_anew(session: Session, adapter: type[FrameworkAdapter]) -> None:
+    """End the session and open one of the same ranks and process sets with another adapter."""
+    sets = process_set_ids_and_ranks()
+    PROCESS.shutdown()
+    PROCESS.init(adapter(), session.requested, dynamic=session.settings.dynamic_sets)
+    forget_handles()
+    renew_sets([ranks for number, ranks in sorted(sets.items()) if number])
 
 
 def shutdown() -> None:

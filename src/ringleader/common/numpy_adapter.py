@@ -77,6 +77,14 @@ class NumpyAdapter:
         """Return an array over shared memory."""
         return numpy.frombuffer(memory, dtype_named(dtype), count) if count else self.empty((0,), dtype)
 
+    def from_numpy(self, array: Array) -> Array:
+        """Return the array itself."""
+        return array
+
+    def to_numpy(self, array: Array) -> Array:
+        """Return the array itself."""
+        return array
+
     def empty(self, shape: Sequence[int], dtype: str) -> Array:
         """Return a new array of undefined content, aligned to `ALIGNMENT` bytes."""
         return aligned_empty(tuple(shape), dtype_named(dtype))

@@ -155,6 +155,18 @@ def begin_sets(process_sets: Sequence[ProcessSet], *, comm: Any, fresh: bool) ->
         _REGISTERED.append(one)
 
 
+def renew_sets(sets: Sequence[Sequence[int]]) -> None:
+    """Register in a new session the sets of the one before it; the script's objects go on to stand for them.
+
+    Collective over all ranks, with the same sets.
+    """
+    _COUNTED.clear()
+    registry = PROCESS.get().registry
+    registry.begin(sets)
+    for one in _REGISTERED:
+        one.process_set_id = registry.table.find(tuple(one.ranks or ()))
+
+
 def end_sets() -> None:
     """Have all objects of the script stand for no set any more."""
     _forget(list(_REGISTERED))

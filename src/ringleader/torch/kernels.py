@@ -9,7 +9,7 @@ import torch
 
 from ringleader.collectives.kernels import divisor_of
 from ringleader.collectives.operations import ReduceOp
-from ringleader.common.numpy_adapter import DOT_COUNT, float_reduction
+from ringleader.common.numpy_adapter import DOT_COUNT, Array, dtype_named, float_reduction
 
 CPU = torch.device("cpu")
 DTYPES: dict[torch.dtype, str] = {
@@ -54,6 +54,20 @@ class TorchKernels:
         if count == 0:
             return torch.empty(0, dtype=TORCH_TYPES[dtype])
         return torch.frombuffer(memory, dtype=TORCH_TYPES[dtype], count=count)
+
+    def from_numpy(self, array: Array) -> torch.Tensor:
+        """Return a tensor over an array's memory, or over a copy where that may not be written to."""
+        if not array.flags.writeable:  # PyTorch has no tensors that are only read
+            array = array.copy()
+        if array.dtype.name == "bfloat16":
+            return torch.from_numpy(array.view("int16")).view(torch.bfloat16)
+        return torch.from_numpy(array)
+
+    def to_numpy(self, array: torch.Tensor) -> Array:
+        """Return an array over a CPU tensor's memory."""
+        if array.dtype is torch.bfloat16:
+            return array.view(torch.int16).numpy().view(dtype_named("bfloat16"))
+        return array.numpy()
 
     def empty(self, shape: Sequence[int], dtype: str) -> torch.Tensor:
         """Return a new tensor of undefined content."""

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 
 from ringleader.collectives.operations import Work
+from ringleader.collectives.process_lifecycle import PROCESS
 from ringleader.common.process_sets import ProcessSet
 from ringleader.common.submit_operation import Operation, describe_work
-from ringleader.torch.kernels import dtype_name
+from ringleader.torch.kernels import TorchKernels, dtype_name
 
 _STRIDED = torch.strided
 
@@ -98,8 +99,11 @@ def work_for(kind: str, tensor: torch.Tensor, out: torch.Tensor | None, **words:
 def contiguous(tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor's values, apart from autograd, in contiguous memory on the same device.
 
-    That is the tensor's own memory where it can be, else a copy. `ValueError` for tensors that have none.
+    That is the tensor's own memory where it can be, else a copy. `ValueError` for tensors that have none,
+    and where only another framework was told to `init`.
     """
+    if not isinstance(PROCESS.get().kernels, TorchKernels):
+        raise ValueError("Another framework has joined the ranks: call ringleader.torch.init() as well.")
     if tensor.layout is not _STRIDED:
         raise ValueError(f"a tensor of layout {tensor.layout} is not strided; pass its dense form")
     if not tensor.is_cpu and not tensor.is_cuda:
