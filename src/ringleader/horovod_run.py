@@ -12,7 +12,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from ringleader.errors import RequestError
+from ringleader.errors import Fault, RequestError
 from ringleader.host_list import parse_hostfile
 from ringleader.job import Ssh
 
@@ -99,6 +99,21 @@ def translate(given: Mapping[str, Any]) -> dict[str, Any]:
         if name in wanted:
             native[own] = wanted[name]
     return native
+
+
+def elastic_faults(
+    *, np: int | None, least: int | None, most: int | None, script: object | None
+) -> list[Fault]:
+    """Return what asks for a job whose size or hosts change; numbers that are all ``np`` do not."""
+    faults = []
+    if script is not None:
+        what, hint = "the hosts of a job do not change while it runs", "name them with -H or --hostfile"
+        faults.append(Fault(where="--host-discovery-script", what=what, hint=hint))
+    for option, number in (("--min-np", least), ("--max-np", most)):
+        if number is not None and number != np:
+            what = f"{number} is another number than the {np} of -np, and the ranks of a job do not change"
+            faults.append(Fault(where=option, what=what, hint="give all of them the same number"))
+    return faults
 
 
 def _check(wanted: Mapping[str, Any], native: Mapping[str, Any]) -> None:

@@ -7,6 +7,8 @@ import io
 import os
 import signal
 import sys
+from collections.abc import Callable
+from typing import NoReturn
 
 import click
 
@@ -72,10 +74,26 @@ click.version_option(__version__, prog_name="ringleader")(ringleader)
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run the command line; errors become messages and exit codes, never tracebacks."""
+    """Run the command line."""
+    run_guarded(
+        lambda: ringleader.main(
+            args=argv,
+            prog_name="ringleader",
+            standalone_mode=False,
+            auto_envvar_prefix=PREFIX,
+            obj=Configuration(environ=os.environ),
+        )
+    )
+
+
+def run_guarded(command: Callable[[], object]) -> NoReturn:
+    """Run a command and leave; errors become messages and exit codes, never tracebacks.
+
+    ``command`` returns its exit code; what is no number means 0.
+    """
     open_closed_streams()
     stdout_errors.guard()
-    code = _guarded(argv)
+    code = _guarded(command)
     try:
         sys.stdout.flush()
     except OutputError as error:
@@ -83,17 +101,11 @@ def main(argv: list[str] | None = None) -> None:
     sys.exit(code)
 
 
-def _guarded(argv: list[str] | None) -> int:
+def _guarded(command: Callable[[], object]) -> int:
     """Return a command's exit code, its errors told on standard error."""
     try:
         with interrupts.raised():
-            code = ringleader.main(
-                args=argv,
-                prog_name="ringleader",
-                standalone_mode=False,
-                auto_envvar_prefix=PREFIX,
-                obj=Configuration(environ=os.environ),
-            )
+            code = command()
     except click.ClickException as error:
         shown = io.StringIO()
         error.show(file=shown)

@@ -36,7 +36,19 @@ _OF_A_JOB = (
     "RINGLEADER_LAUNCHED", "RINGLEADER_UNCOUPLED", "RINGLEADER_REPORT_FD", "RINGLEADER_STATUS_FILE",
 )  # fmt: skip
 
-NEVER_FORWARDED = ("CUDA_VISIBLE_DEVICES", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONINSPECT", *_OF_A_JOB)
+_OF_HOROVODS_RANK = (
+    "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE", "HOROVOD_CROSS_RANK",
+    "HOROVOD_CROSS_SIZE", "HOROVOD_HOSTNAME",
+)  # fmt: skip
+
+NEVER_FORWARDED = (
+    "CUDA_VISIBLE_DEVICES",
+    "PYTHONHOME",
+    "PYTHONSTARTUP",
+    "PYTHONINSPECT",
+    *_OF_A_JOB,
+    *_OF_HOROVODS_RANK,
+)
 """Exceptions: facts about one host, one session or another job."""
 
 OF_THE_COMMAND_LINE = "RINGLEADER_OPT_"
@@ -142,6 +154,8 @@ def rank_environment(
         values["LD_LIBRARY_PATH"] = f"{users['LD_LIBRARY_PATH']}:{PurePosixPath(mpi.library).parent}"
     values |= _meeting(place, job, master, job_id, asked)
     values |= _numbers(plan, place, job) | _launch(job, mpi, job_id)
+    if job.as_horovod:
+        values |= _horovods_numbers(plan, place, job)
     never = (*_UNSET, *sorted(name for name in caller if name.startswith(OF_THE_COMMAND_LINE)))
     return RankEnvironment(
         set=dict(sorted(values.items())), unset=tuple(name for name in never if name not in values)
@@ -200,6 +214,22 @@ def _numbers(plan: Plan, place: RankPlace, job: Job) -> dict[str, str]:
         "ROLE_WORLD_SIZE": size,
     }
     return {name: str(number) for name, number in numbers.items()} | {"ROLE_NAME": "default"}
+
+
+def _horovods_numbers(plan: Plan, place: RankPlace, job: Job) -> dict[str, str]:
+    """Return the numbers as horovodrun tells them, for scripts that read them before they import anything."""
+    numbers = {
+        "HOROVOD_RANK": place.rank,
+        "HOROVOD_SIZE": plan.size,
+        "HOROVOD_LOCAL_RANK": place.local_rank,
+        "HOROVOD_LOCAL_SIZE": place.local_size,
+        "HOROVOD_CROSS_RANK": place.cross_rank,
+        "HOROVOD_CROSS_SIZE": place.cross_size,
+    }
+    if job.uncoupled:
+        numbers = {name: int(name.endswith("SIZE")) for name in numbers}
+    host = bare_name(plan.hosts[place.host_index].host.name)
+    return {name: str(number) for name, number in numbers.items()} | {"HOROVOD_HOSTNAME": host}
 
 
 def _launch(job: Job, mpi: Mpi, job_id: str) -> dict[str, str]:

@@ -1,8 +1,22 @@
-"""What Horovod keeps in ``horovod.runner`` and scripts import from there; the name is Horovod's."""
+"""Horovod's launcher, by its paths: the command ``horovodrun``, `run`, and what scripts import beside them.
+
+`launch` is the command; `option_table` its options, `command_line` and `common.util.config_parser` read them,
+`job_request` makes a job of them. Names are Horovod's.
+"""
 
 from __future__ import annotations
 
 from typing import Any
+
+
+class _HorovodArgs:
+    """Options of a job as attributes, for scripts that hand them to ``launch._run``."""
+
+    def __init__(self) -> None:
+        """Begin with one process and nothing else said."""
+        from ringleader.runner.option_table import OPTIONS
+
+        vars(self).update(dict.fromkeys(OPTIONS), num_proc=1, command=None, run_func=None, executable=None)
 
 
 def __getattr__(name: str) -> Any:

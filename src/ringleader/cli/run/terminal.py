@@ -10,7 +10,7 @@ from typing import Any
 
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.launch.outcome import Outcome
-from ringleader.launch.rank_output.lines import PrefixedLines
+from ringleader.launch.rank_output.lines import Label, PrefixedLines
 from ringleader.launch.rank_output.output_streams import Outlet, StandardStreams
 
 
@@ -27,15 +27,17 @@ class Terminal:
         quiet: bool = False,
         shown: Collection[int] | None = None,
         outlets: StandardStreams | None = None,
+        label: Label | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``is_tty``: standard error is a terminal, which gets a line of progress; a log gets one at times.
 
         ``shown``: ranks whose output is shown; ``None``: all. ``outlets``: what ``stdout`` and ``stderr``
-        belong to, where they are this process's own.
+        belong to, where they are this process's own. ``label``: what stands before
+        a line, if not ``[rank] ``.
         """
         # A prefix is as wide as its rank: how many ranks there will be is not known yet.
-        self._lines = PrefixedLines(stdout, stderr, size=1, prefix=prefix)
+        self._lines = PrefixedLines(stdout, stderr, size=1, prefix=prefix, label=label)
         self._stderr = stderr
         self._progress = ProgressLine(is_tty=is_tty, write=self._write, clock=clock)
         self._quiet, self._shown = quiet, shown
@@ -95,7 +97,12 @@ class Terminal:
 
 
 def terminal(
-    *, prefix: bool, quiet: bool, shown: Collection[int] | None = None, output_to_stderr: bool = False
+    *,
+    prefix: bool,
+    quiet: bool,
+    shown: Collection[int] | None = None,
+    output_to_stderr: bool = False,
+    label: Label | None = None,
 ) -> Terminal:
     """Return a listener on this process's own streams."""
     outlets = StandardStreams(sys.stdout, sys.stderr)
@@ -107,6 +114,7 @@ def terminal(
         prefix=prefix,
         quiet=quiet,
         shown=shown,
+        label=label,
     )
 
 

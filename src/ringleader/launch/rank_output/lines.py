@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 from ringleader.launch.rank_output.output_streams import Outlet
 
 STREAMS = ("stdout", "stderr")
+Label = Callable[[int, str], bytes]
+"""What stands before a line: of a rank, on a stream."""
 LONGEST = 64 * 1024 * 1024
 """Bytes of a line that are held back at most; what is longer passes in pieces, unharmed."""
 
@@ -46,11 +49,14 @@ class LineCutter:
 class PrefixedLines:
     """Lines of all ranks for two outlets, ``[rank] `` in front, each line whole; ``flush`` passes them on."""
 
-    def __init__(self, stdout: Outlet, stderr: Outlet, *, size: int, prefix: bool = True) -> None:
-        """``size`` ranks decide how wide a prefix is."""
+    def __init__(
+        self, stdout: Outlet, stderr: Outlet, *, size: int, prefix: bool = True, label: Label | None = None
+    ) -> None:
+        """``size`` ranks decide how wide a prefix is; ``label`` makes another one."""
         self._out = {"stdout": stdout, "stderr": stderr}
         self._width = len(str(size - 1))
         self._prefix = prefix
+        self._label = label or self._number
         self._open: dict[str, int | None] = dict.fromkeys(STREAMS)
         self._pieces: list[bytes] = []
         self._of: tuple[str, int | None] = ("stdout", None)
@@ -65,9 +71,12 @@ class PrefixedLines:
             if unfinished is not None:
                 self._pieces.append(b"\n")
             if self._prefix:
-                self._pieces.append(b"[%*d] " % (self._width, rank))
+                self._pieces.append(self._label(rank, stream))
         self._pieces.append(line)
         self._open[stream] = None if line.endswith(b"\n") else rank
+
+    def _number(self, rank: int, stream: str) -> bytes:
+        return b"[%*d] " % (self._width, rank)
 
     def flush(self) -> None:
         """Pass on what was taken. Raises BrokenPipeError where nobody reads."""

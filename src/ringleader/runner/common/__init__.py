@@ -1,0 +1,1 @@
+"""Horovod's path to `util`."""

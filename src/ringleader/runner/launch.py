@@ -1,0 +1,167 @@
+"""The command ``horovodrun``, and what scripts import from ``horovod.runner.launch``.
+
+Path, names and meanings are Horovod's: `parse_args`, `run_commandline`, `check_build`, `_run`. What the
+options become here is decided in `job_request`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ringleader.common.util import gloo_built, mpi_built, nccl_built
+from ringleader.runner.job_request import JobRequest, job_request, same_command
+from ringleader.runner.option_table import HorovodrunOptions, options_of
+from ringleader.text_files import read_text
+
+if TYPE_CHECKING:
+    from ringleader.launch.outcome import Outcome
+
+__all__ = ["check_build", "gloo_built", "mpi_built", "nccl_built", "parse_args", "run_commandline"]
+
+DETECTED = "Horovod detected that one or more processes exited with non-zero status"
+"""What scripts that start ``horovodrun`` look for."""
+
+
+def parse_args() -> Namespace:
+    """Return the options of this process's command line as attributes, by Horovod's names.
+
+    SystemExit for words that are no options, and behind ``--help``, ``--version`` and ``--check-build``;
+    ValueError for values that cannot be meant.
+    """
+    from ringleader.runner.command_line import parse
+
+    args = parse(sys.argv[1:])
+    if args.check_build:
+        check_build(args.verbose)
+    return args
+
+
+def check_build(verbose: bool = False) -> NoReturn:
+    """Print which frameworks, MPIs and transports are there, and leave."""
+    from ringleader.runner.check_build import build_text
+
+    sys.stdout.write(build_text())
+    sys.exit(0)
+
+
+def run_commandline() -> None:
+    """Run this process's command line and leave with the job's exit code."""
+    from ringleader.cli.main import run_guarded
+
+    run_guarded(_command_line)
+
+
+def _command_line() -> int:
+    try:
+        args = parse_args()
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else 1
+    for key in args.unknown_keys:
+        _tell(f"{key} is nothing that horovodrun knows")
+    outcome = run_command(options_of(args))
+    return outcome.exit_code
+
+
+def run_command(options: HorovodrunOptions) -> Outcome:
+    """Run the options' command to its end; a person at the terminal sees it.
+
+    Raises RequestError with every fault at once, and what ``ringleader.launch.launch_job.launch`` raises.
+    """
+    from ringleader.cli import interrupts
+    from ringleader.cli.run.command import check_program, check_ssh_files, is_here
+    from ringleader.errors import RingleaderError
+    from ringleader.job import check
+
+    request = job_request(options, environ=os.environ, read=read_text, current_dir=str(Path.cwd()))
+    job = check(request.job)
+    check_ssh_files(job)
+    if is_here(job):
+        check_program(job, os.environ)
+    _tell_of(request, verbose=bool(options.verbose))
+    with interrupts.held():
+        from ringleader.cli.run.terminal import terminal
+        from ringleader.launch.launch_job import launch
+        from ringleader.launch.rank_output.output_streams import descriptor
+    listener = terminal(prefix=True, quiet=False, label=label_of(options))
+    try:
+        outcome = launch(job, environ=os.environ, listener=listener, stdin=descriptor(sys.stdin))
+    except RingleaderError:
+        listener.finish(None)
+        raise
+    listener.finish(outcome)
+    if (failure := outcome.first_failure) is not None:
+        sys.stderr.write(f"{failed(failure.rank, failure.code)}\n")
+    return outcome
+
+
+def failed(rank: int, code: int) -> str:
+    """Return what is said, for scripts that look for it, where a rank has failed first."""
+    return f"{DETECTED}; the first of them:\nProcess name: {rank}\nExit code: {code}"
+
+
+def label_of(options: HorovodrunOptions) -> Callable[[int, str], bytes]:
+    """Return what stands before a rank's lines: ``[0]<stdout>:``; after ``--mpi`` as mpirun writes it."""
+    number = "[1,%d]<%s>:" if options.use_mpi else "[%d]<%s>:"
+    if not options.prefix_output_with_timestamp:
+        return lambda rank, stream: (number % (rank, stream)).encode()
+    return lambda rank, stream: (time.strftime("%a %b %d %H:%M:%S %Y") + number % (rank, stream)).encode()
+
+
+def _tell_of(request: JobRequest, *, verbose: bool) -> None:
+    for note in request.notes:
+        _tell(note)
+    if verbose:
+        _tell(f"the same as: {same_command(request)}")
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(f"ringleader: {text}\n")
+
+
+def _run(args: Any) -> list[Any] | None:
+    """Run what an object of options says (`_HorovodArgs`, or what `parse_args` returns).
+
+    With a function in ``run_func`` its results are returned, by rank; else the command is run. RuntimeError
+    where a rank fails.
+    """
+    function = getattr(args, "run_func", None)
+    options = options_of(args)
+    if function is None:
+        outcome = run_command(options)
+        if outcome.exit_code:
+            first = outcome.first_failure
+            if options.use_mpi or first is None:
+                raise RuntimeError(f"mpirun failed with exit code {outcome.exit_code}")
+            raise RuntimeError(failed(first.rank, first.code))
+        return None
+    from ringleader.runner import run
+
+    results: list[Any] = run(
+        function,
+        num_proc=options.num_proc or 1,
+        min_num_proc=options.min_num_proc,
+        max_num_proc=options.max_num_proc,
+        hosts=options.hosts,
+        hostfile=options.hostfile,
+        host_discovery_script=options.host_discovery_script,
+        start_timeout=options.start_timeout,
+        ssh_port=options.ssh_port,
+        ssh_identity_file=options.ssh_identity_file,
+        output_filename=options.output_filename,
+        use_gloo=options.use_gloo,
+        use_mpi=options.use_mpi,
+        mpi_args=options.mpi_args,
+        network_interfaces=sorted(options.nics) if options.nics else None,
+        executable=getattr(args, "executable", None),
+    )
+    return results
+
+
+if __name__ == "__main__":
+    run_commandline()
