@@ -14,7 +14,11 @@ class HorovodInternalError(RuntimeError):
     """Whether the others have noticed the reason themselves, so that it need not be told them."""
 
 
-class NoteMismatchError(HorovodInternalError):
+class MismatchError(HorovodInternalError):
+    """The ranks asked for different things. All of them are told, and can go on."""
+
+
+class NoteMismatchError(MismatchError):
     """The ranks asked for the same under one name, but with different notes: `Signature.note`."""
 
 

@@ -16,6 +16,7 @@ from operator import attrgetter
 from ringleader.collectives.digest_barrier import DigestBarrier
 from ringleader.collectives.exceptions import (
     HorovodInternalError,
+    MismatchError,
     NoteMismatchError,
     is_transport_error,
     known_to_peers,
@@ -138,14 +139,14 @@ class NegotiationRound:
             self._warn_of_stalls(list(decision.stalled.values()))
         for name, text in decision.mismatched.items():
             if name in queue.works:
-                kind = NoteMismatchError if name in decision.only_notes_differ else HorovodInternalError
+                kind = NoteMismatchError if name in decision.only_notes_differ else MismatchError
                 queue.finish(queue.works[name], kind(text))
         if decision.last_joined is not None:
             queue.works[JOIN].out = (decision.last_joined, decision.counted)
         self._execution.carry_out_ready(decision)
         if decision.deadlocked:
             for work in list(queue.works.values()):
-                queue.finish(work, HorovodInternalError(decision.deadlocked))
+                queue.finish(work, MismatchError(decision.deadlocked))
         if decision.ready or decision.mismatched or decision.deadlocked:
             self._stuck_since = None
         elif self._stuck_since is None:

@@ -86,7 +86,8 @@ def _alltoall(
     group: Group, array: Array, name: str | None, serial: int, splits: Sequence[int] | None
 ) -> Work:
     check_rows(array.shape, "split")
-    counts = check_splits(array.shape[0], splits, group.ranks.size)
+    wanted = None if splits is None else [int(rows) for rows in splits]
+    counts = check_splits(array.shape[0], wanted, group.ranks.size)
     return _work(group, "alltoall", _contiguous(array), None, name=name, serial=serial, splits=counts)
 
 
@@ -126,6 +127,8 @@ ALLREDUCE_IN_PLACE = Operation("Allreduce", partial(_allreduce, True), result=_i
 """The same, with the result in the array."""
 ALLGATHER = Operation("Allgather", _allgather, result=_result)
 """Has no arguments."""
+ALLGATHER_WITH_ROWS = Operation("Allgather", _allgather, result=_received)
+"""The same; the result is rows, and how many came from each rank."""
 BROADCAST = Operation("Broadcast", partial(_broadcast, False), result=_result, broadcasts=True)
 """Argument: the root among all ranks."""
 BROADCAST_IN_PLACE = Operation("Broadcast", partial(_broadcast, True), result=_in_place, broadcasts=True)

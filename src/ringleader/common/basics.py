@@ -5,8 +5,10 @@ Nothing here needs a framework: adapters offer these functions as their own.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import PurePath
 from typing import Any
 
 from ringleader.collectives.framework_adapter import FrameworkAdapter
@@ -25,20 +27,34 @@ from ringleader.common.util import gloo_built, mpi_built
 
 __all__ = ["HorovodBasics"]
 
-_ADAPTER = "ringleader.torch"
-"""Imported when a function is asked for: this module needs no framework."""
+FRAMEWORKS = ("torch", "tensorflow", "mxnet", "jax")
+"""The adapters' packages."""
 
 
 class HorovodBasics:
-    """``init``, ``rank``, ``size``, ``mpi_built``, ``Average`` and so on, as attributes of one object."""
+    """``init``, ``rank``, ``size``, ``mpi_built``, ``Average`` and so on, as attributes of one object.
+
+    They are those of one framework's adapter, which is imported when one is asked for.
+    """
 
     def __init__(self, pkg_path: str = "", *args: str) -> None:
-        """Take what names a compiled library there; nothing is compiled here, so it counts for nothing."""
+        """Take the path of a module in an adapter's package.
+
+        For any other it is the adapter that this process has imported, PyTorch's if there is none. What
+        names a compiled library there counts for nothing: nothing is compiled here.
+        """
+        self._framework = PurePath(pkg_path).parent.name
 
     def __getattr__(self, name: str) -> Any:
         """Return the adapter's function or value of that name."""
-        adapter = import_module(_ADAPTER)
-        if name.startswith("_") or not hasattr(adapter, name):
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name)
+        framework = self._framework
+        if framework not in FRAMEWORKS:
+            loaded = (one for one in FRAMEWORKS if f"ringleader.{one}" in sys.modules)
+            framework = next(loaded, FRAMEWORKS[0])
+        adapter = import_module(f"ringleader.{framework}")
+        if not hasattr(adapter, name):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name)
         return getattr(adapter, name)
 

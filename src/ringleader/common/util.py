@@ -54,10 +54,13 @@ def check_extension(ext_name: str, ext_env_var: str = "", pkg_path: str = "", *a
 
 def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
     """Return whether a framework (such as ``torch``) sees a GPU; False where it is not installed."""
-    if ext_base_name != "torch" or not extension_available(ext_base_name):
+    if ext_base_name not in ("torch", "tensorflow") or not extension_available(ext_base_name):
         return False
+    framework = import_module(ext_base_name)
+    if ext_base_name == "tensorflow":
+        return bool(framework.config.list_physical_devices("GPU"))
     # Counting devices, unlike asking whether they work, does not begin a CUDA context in this process.
-    return bool(import_module(ext_base_name).cuda.device_count() > 0)
+    return bool(framework.cuda.device_count() > 0)
 
 
 def check_installed_version(name: str, version: str, exception: Exception | None = None) -> None:

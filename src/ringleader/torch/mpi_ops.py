@@ -78,7 +78,7 @@ from ringleader.torch.ops.sparse_allreduce import sparse_allreduce_async
 HorovodGroupedAllreduce = HorovodAllreduce
 HorovodGroupedAllgather = HorovodAllgather
 HorovodGroupedReducescatter = HorovodReducescatter
-_basics = HorovodBasics()
+_basics = HorovodBasics(__file__)
 """Horovod's object of ``rank``, ``size`` and so on, which scripts take from here."""
 
 __all__ = [

@@ -1,0 +1,72 @@
+"""Tensors made smaller for the wire. Path and names are Horovod's."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import tensorflow as tf
+
+
+class Compressor:
+    """Makes a tensor smaller before an operation and restores its type afterwards."""
+
+    @staticmethod
+    def compress(tensor: Any) -> tuple[Any, Any]:
+        """Return what travels, and what `decompress` needs to know."""
+        raise NotImplementedError
+
+    @staticmethod
+    def decompress(tensor: Any, ctx: Any) -> Any:
+        """Return the result in the type of the tensor that was compressed."""
+        raise NotImplementedError
+
+
+class NoneCompressor(Compressor):
+    """Leaves tensors as they are."""
+
+    @staticmethod
+    def compress(tensor: Any) -> tuple[Any, Any]:
+        """Return the tensor."""
+        return tensor, None
+
+    @staticmethod
+    def decompress(tensor: Any, ctx: Any) -> Any:
+        """Return the tensor."""
+        return tensor
+
+
+class HalfPrecisionCompressor(Compressor):
+    """Sends floating-point tensors in ``wire_dtype``; leaves the others."""
+
+    wire_dtype: ClassVar[tf.DType]
+
+    @classmethod
+    def compress(cls, tensor: Any) -> tuple[Any, Any]:
+        """Return a copy in the smaller type, and the first type."""
+        small = tf.cast(tensor, cls.wire_dtype) if tensor.dtype.is_floating else tensor
+        return small, tensor.dtype
+
+    @classmethod
+    def decompress(cls, tensor: Any, ctx: Any) -> Any:
+        """Return the tensor in the type that ``compress`` noted."""
+        return tf.cast(tensor, ctx) if ctx.is_floating else tensor
+
+
+class FP16Compressor(HalfPrecisionCompressor):
+    """Sends floating-point tensors as float16."""
+
+    wire_dtype = tf.float16
+
+
+class BF16Compressor(HalfPrecisionCompressor):
+    """Sends floating-point tensors as bfloat16, which has float32's range."""
+
+    wire_dtype = tf.bfloat16
+
+
+class Compression:
+    """What the argument ``compression`` of operations can be."""
+
+    none = NoneCompressor
+    fp16 = FP16Compressor
+    bf16 = BF16Compressor

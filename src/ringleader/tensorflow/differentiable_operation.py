@@ -1,0 +1,167 @@
+"""From a script's tensors to operations on arrays, eagerly and in graphs, with gradients.
+
+There are three ways. What runs eagerly is done at once, by Python. In a `tf.function` a whole operation, on
+one tensor or a group of them, is one call into Python, and TensorFlow makes these calls in the order of the
+program. In the graph of a session there is no such order: see `ringleader.tensorflow.session_operations`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy
+import tensorflow as tf
+
+from ringleader.collectives.exceptions import MismatchError
+from ringleader.collectives.kernels import ITEMSIZE
+from ringleader.common.numpy_adapter import Array
+from ringleader.common.process_sets import ProcessSet
+from ringleader.common.submit_operation import Operation
+from ringleader.tensorflow.eager_tensors import array_of, as_tensor, is_recording, tensor_over
+from ringleader.tensorflow.errors import ArgumentError, tensorflow_error
+
+Tensors = Sequence[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """An operation as a script asked for it, without its tensors."""
+
+    name: str | None
+    """The script's."""
+    process_set: ProcessSet
+    """The ranks that take part."""
+    arguments: tuple[Any, ...] = ()
+    """What the operation takes beyond these; in graphs also tensors, whose values are looked up later."""
+    grouped: bool = False
+    """Whether it is on a group, which may have one tensor only."""
+    ignore_name_scope: bool = False
+    """Whether its name in a graph is without the scopes that it is built in."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DifferentiableOperation:
+    """One kind of operation whose gradients are operations too."""
+
+    title: str
+    """What its nodes in graphs are called after, as ``Allreduce``."""
+    operation: Operation
+    """The same on arrays."""
+    with_rows: bool = False
+    """Whether each of its results is a pair: an array, and how many rows came from each rank."""
+    shape: Callable[[tf.TensorShape], tf.TensorShape]
+    """An input's shape → what is known of the output's."""
+    gradients: Callable[[Call, Tensors, Tensors, Tensors], Tensors]
+    """The call, its inputs, the rows that came from each rank (if any), gradients of the outputs → those of
+    the inputs."""
+
+    def run(self, tensors: Tensors, call: Call) -> tuple[Tensors, Tensors]:
+        """Do the operation; return its results, and the rows of each if it has such."""
+        inputs = [as_tensor(tensor) for tensor in tensors]
+        run = self._run_eagerly
+        if not tf.executing_eagerly():
+            run = partial(self._build, name=graph_name(self.title, inputs, call))
+        elif not is_recording():
+            return run(inputs, call)
+        count = len(inputs)
+
+        @tf.custom_gradient
+        def differentiable(*inputs: Any) -> Any:
+            results, rows = run(inputs, call)
+
+            def gradients(*upstream: Any) -> Any:
+                return list(self.gradients(call, inputs, rows, upstream[:count]))
+
+            return [*results, *rows], gradients
+
+        outputs = differentiable(*inputs)
+        return outputs[:count], outputs[count:]
+
+    def _run_eagerly(self, inputs: Tensors, call: Call) -> tuple[Tensors, Tensors]:
+        """Do it now."""
+        try:
+            if call.grouped:
+                arrays = [array_of(tensor) for tensor in inputs]
+                outcomes = self.operation.run_group(arrays, call.name, call.process_set, *call.arguments)
+            else:
+                array = array_of(inputs[0])
+                outcomes = (self.operation.run(array, call.name, call.process_set, *call.arguments),)
+        except (ValueError, MismatchError) as error:
+            check_types(inputs)
+            raise tensorflow_error(error) from error
+        if not self.with_rows:
+            return [tensor_over(array) for array in outcomes], ()
+        results = [tensor_over(array) for array, _rows in outcomes]
+        return results, [tf.constant(rows, tf.int32) for _array, rows in outcomes]
+
+    def _build(self, inputs: Tensors, call: Call, *, name: str) -> tuple[Tensors, Tensors]:
+        """Make it a part of the graph that is being built."""
+        check_types(inputs)
+        outputs = self._in_function(inputs, call, name)
+        count = len(inputs)
+        for tensor, output in zip(inputs, outputs, strict=False):
+            output.set_shape(self.shape(tensor.shape))
+        return outputs[:count], outputs[count:]
+
+    def _in_function(self, inputs: Tensors, call: Call, name: str) -> Tensors:
+        """Add one call into Python, which views the inputs and gives its arrays away, both without a copy."""
+        count = len(inputs)
+        later = [at for at, argument in enumerate(call.arguments) if tf.is_tensor(argument)]
+
+        def exchange(*arrays: Array) -> list[Array]:
+            arguments = list(call.arguments)
+            for at, value in zip(later, arrays[count:], strict=True):
+                arguments[at] = value
+            data = [numpy.asarray(array) for array in arrays[:count]]
+            if call.grouped:
+                outcomes = self.operation.run_group(data, name, call.process_set, *arguments)
+            else:
+                outcomes = (self.operation.run(data[0], name, call.process_set, *arguments),)
+            if not self.with_rows:
+                return list(outcomes)
+            rows = [numpy.asarray(each, numpy.int32) for _array, each in outcomes]
+            return [*(array for array, _rows in outcomes), *rows]
+
+        types = [tensor.dtype.base_dtype for tensor in inputs]
+        if self.with_rows:
+            types += [tf.int32] * count
+        operands = [*inputs, *(call.arguments[at] for at in later)]
+        # Stateful, or TensorFlow would compute it once where the inputs are constants.
+        outputs = tf.numpy_function(exchange, operands, types, stateful=True, name=name.rpartition("/")[2])
+        for rows in outputs[count:]:
+            rows.set_shape([None])
+        return list(outputs)
+
+
+def check_types(tensors: Tensors) -> None:
+    """Refuse element types that cannot be carried, such as strings."""
+    for tensor in tensors:
+        if tensor.dtype.base_dtype.name not in ITEMSIZE:
+            raise ArgumentError(f"Tensor type {tensor.dtype.name} is not supported.")
+
+
+def graph_name(title: str, inputs: Tensors, call: Call) -> str:
+    """Return a name for an operation in the default graph that is its own there, and the same on all ranks.
+
+    As in Horovod it is that of the script or of the tensors, within the scope it is built in. What has no
+    name is also called after the `tf.function`, of which several may run at once.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    if call.name is not None:
+        wanted, scope = call.name, ""
+    else:
+        kind = f"Horovod{'Grouped' * call.grouped}{title}"
+        ends = [
+            getattr(one, "name", "constant") for one in (inputs[0], inputs[-1])
+        ]  # a constant may have none
+        wanted = re.sub("[^a-zA-Z0-9_]", "_", "_".join([kind, *ends[: 1 + call.grouped]]))
+        # TensorFlow adds a number to names of functions in which ranks may differ.
+        scope = re.sub(r"(_\d+)+$", "", getattr(graph, "name", None) or "")
+    found: str = graph.unique_name(wanted)
+    if call.ignore_name_scope:
+        found = found.rpartition("/")[2]
+    return f"{scope}/{found}" if scope else found

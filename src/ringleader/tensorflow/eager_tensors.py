@@ -1,0 +1,48 @@
+"""Tensors that exist, as NumPy's arrays, and arrays as tensors: without a copy where they are on the host.
+
+A tensor on a GPU is copied to the host; TensorFlow brings the result back where an operation wants it there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+import tensorflow as tf
+
+from ringleader.common.numpy_adapter import Array
+
+EagerTensor: type = type(tf.constant(0))
+_from_dlpack = tf.experimental.dlpack.from_dlpack
+
+try:
+    from tensorflow.python.eager.record import could_possibly_record as _could_record
+except ImportError:  # not public: without it, every operation is made ready for gradients
+
+    def _could_record() -> bool:
+        return True
+
+
+def is_recording() -> bool:
+    """Return whether a tape may be recording what is done in this thread."""
+    return bool(_could_record())
+
+
+def as_tensor(value: Any) -> Any:
+    """Return a tensor of a tensor's, variable's or array's values."""
+    return value if type(value) is EagerTensor else tf.convert_to_tensor(value)
+
+
+def array_of(tensor: Any) -> Array:
+    """Return a tensor's memory as an array, which must not be written: others may look at it too."""
+    # Not `numpy()`, which copies, nor a memoryview, which knows no bfloat16.
+    array = tensor._numpy()
+    return array if type(array) is numpy.ndarray else numpy.asarray(array)
+
+
+def tensor_over(array: Array) -> Any:
+    """Return a tensor over an array's memory, which must be aligned (or TensorFlow ends the process), and
+    not be written from now on."""
+    if array.dtype.name == "bfloat16":  # NumPy does not export it
+        return tf.bitcast(_from_dlpack(array.view(numpy.uint16).__dlpack__()), tf.bfloat16)
+    return _from_dlpack(array.__dlpack__())

@@ -1,0 +1,68 @@
+"""Broadcast and allgather of variables and Python objects. Path and names are Horovod's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from ringleader.common import object_operations
+from ringleader.common.process_sets import ProcessSet, global_process_set
+from ringleader.tensorflow.ops.broadcast import broadcast_
+from ringleader.tensorflow.util import traced_as_written
+
+
+@traced_as_written
+def broadcast_variables(
+    variables: Iterable[Any],
+    root_rank: int,
+    process_set: ProcessSet = global_process_set,
+    inplace: bool = False,
+) -> Any:
+    """Give variables the values that they have on ``root_rank``, on all ranks of a process set.
+
+    All ranks bring as many, of the same shapes and types, in the same order. In a graph this returns the
+    operation that does it. ``inplace`` is Horovod's: variables take over the memory that values arrive in.
+    """
+    assigned = broadcast_(list(variables), root_rank, process_set=process_set)
+    return None if tf.executing_eagerly() else tf.group(*assigned)
+
+
+def broadcast_object(
+    obj: Any,
+    root_rank: int = 0,
+    session: Any = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Return the object of ``root_rank`` on all ranks of a process set; it travels pickled.
+
+    It is done at once, also where TensorFlow builds graphs: ``session`` is Horovod's and not needed. Where
+    the object cannot be pickled, that error is raised on the root, and `HorovodInternalError` on the others.
+    """
+    return object_operations.broadcast_object(obj, root_rank, name, process_set)
+
+
+def broadcast_object_fn(
+    root_rank: int = 0,
+    session: Any = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Callable[[Any], Any]:
+    """Return a function that takes an object and does what `broadcast_object` does."""
+    return lambda obj: broadcast_object(obj, root_rank, session, name, process_set)
+
+
+def allgather_object(
+    obj: Any,
+    session: Any = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> list[Any]:
+    """Return the objects of all ranks of a process set, in rank order; they travel pickled.
+
+    ``session`` is Horovod's and not needed. Where an object cannot be pickled, that error is raised on its
+    rank, and `HorovodInternalError` on the others.
+    """
+    return object_operations.allgather_object(obj, name, process_set)
