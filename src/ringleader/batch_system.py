@@ -200,8 +200,8 @@ def gpu_count(text: str) -> int:
 
 _TASKS_OF = (
     ("a Slurm step (srun)", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
-    ("a launch of Open MPI", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
     ("a launch of MPICH or Intel MPI", "PMI_SIZE", "PMI_RANK"),
+    ("a launch of Open MPI", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
 )
 """(what started us, variable with how many of us there are, variable with which one we are)."""
 

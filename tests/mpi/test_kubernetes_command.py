@@ -18,6 +18,7 @@ pytestmark = pytest.mark.mpi
 SCRIPT = """
 import json, os, pathlib, sys
 names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "A", "PATH")
+names += ("JAX_COORDINATOR_ADDRESS", "OMPI_MCA_orte_hnp_uri", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")
 told = json.dumps([{name: os.environ.get(name) for name in names}, sys.argv[1:]])
 pathlib.Path(os.environ["OUT"], os.environ["RANK"]).write_text(told)
 """
@@ -67,6 +68,8 @@ def test_ranks_get_their_numbers_and_arguments_unharmed(mpi, python, request, tm
         assert env["LOCAL_RANK"] == str(index)
         assert (env["WORLD_SIZE"], env["LOCAL_WORLD_SIZE"]) == ("2", "2")
         assert (env["MASTER_ADDR"], env["MASTER_PORT"]) == ("train-worker-0.train", "29500")
+        assert (env["OMPI_COMM_WORLD_RANK"], env["OMPI_COMM_WORLD_SIZE"]) == (str(index), "2"), "as JAX asks"
+        assert env["JAX_COORDINATOR_ADDRESS"] == "train-worker-0.train:61440" and env["OMPI_MCA_orte_hnp_uri"]
         assert env["A"] == "b $(c) $$ d"
         assert env["PATH"].endswith(os.environ["PATH"]), "the image's PATH reaches the ranks"
 

@@ -32,7 +32,7 @@ def text_of(job: Job, facts: tuple[HostFacts, ...], mpi: Mpi) -> str:
         ssh=("/usr/bin/ssh", "-F", "/tmp/r.x/config") if len(plan.hosts) > 1 else (),
         here="10.0.0.254",
     )
-    master = Master(address=master_address(plan), port="29500")
+    master = Master(address=master_address(plan), port="29500", jax_port="61442")
     found = [
         rank_environment(
             plan=plan,

@@ -96,7 +96,7 @@ class Agents(threading.Thread):
             sock = socket.create_connection(("127.0.0.1", self.port), 30)
             protocol.introduce(sock, TOKEN)
             hello = {"rank": rank, "size": len(set(self.ranks)), "host": "id-localhost"}
-            words = {"hostname": "localhost", "pid": 1, "free_port": 1, "daemon": ""}
+            words = {"hostname": "localhost", "pid": 1, "free_port": 1, "jax_port": 2, "daemon": ""}
             sock.sendall(protocol.message(do="hello", **hello, **words))
             selector.register(sock, selectors.EVENT_READ, protocol.Decoder())
         while selector.get_map():

@@ -205,7 +205,7 @@ def test_no_rank_sees_the_variables(make_facts: Callable[..., HostFacts]) -> Non
         job=Job(command=("x",), np=1),
         mpi=Mpi(family=Family.OPENMPI5, version="5.0.8", mpirun="/m", library="/l"),
         job_id="j",
-        master=Master(address="a", port="1"),
+        master=Master(address="a", port="1", jax_port="2"),
         caller={"RINGLEADER_OPT_RUN_NP": "4", "PATH": "/bin"},
         python="/p/python",
     )

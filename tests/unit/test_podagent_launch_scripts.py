@@ -39,6 +39,7 @@ cat) cat ;;
 wait) exec "$PYTHON" -c "$WAIT" ;;
 hang) exec sleep 60 ;;
 path) command -v mpirun ;;
+jax) printf %s "$OMPI_MCA_orte_hnp_uri" ;;
 *) exit "$DO" ;;
 esac
 """
@@ -286,6 +287,16 @@ def test_input_and_path_are_the_images(launcher: Launcher) -> None:
     assert done.stdout == "a\nb"
     done = launcher.run("launch", "mpirun", "-n", "6", more={"TURN_TO": ALL, "DO": "path"})
     assert done.stdout.strip() == str(launcher.root / "bin/mpirun")
+
+
+def test_jax_is_told_where_the_first_rank_is(launcher: Launcher) -> None:
+    def told(*words: str, **more: str) -> str:
+        asked = {"TURN_TO": ALL, "DO": "jax"} | more
+        return launcher.run("launch", "mpirun", *words, more=asked).stdout
+
+    assert told("-n", "6") == f"0.0;tcp://{HOSTS[0]}:61440"
+    assert told("-n", "6", OMPI_MCA_orte_hnp_uri="mine") == "mine"
+    assert told("-n", "6", "--host", "h:6") == "", "nobody knows where the first rank is"
 
 
 def test_names_that_the_image_has_not_stay_unknown(launcher: Launcher) -> None:

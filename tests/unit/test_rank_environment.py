@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from ringleader.job import Family, Host, Job, Mpi
 from ringleader.rank_placement import HostFacts, Plan, place
+from ringleader.render.jax_variables import jax_variables
 from ringleader.render.rank_environment import (
     NEVER_FORWARDED,
     RESERVED,
@@ -20,7 +22,7 @@ from ringleader.render.rank_environment import (
 
 Make = Callable[..., HostFacts]
 MakeMpi = Callable[[Family], Mpi]
-MASTER = Master(address="10.0.0.1", port="29500")
+MASTER = Master(address="10.0.0.1", port="29500", jax_port="61442")
 
 
 def job(**words: Any) -> Job:
@@ -277,3 +279,61 @@ def test_the_alias_is_only_where_it_was_asked_for(environment: Environment) -> N
     assert environment(1, asked=job(as_horovod=True)).set["RINGLEADER_AS_HOROVOD"] == "1"
     assert "RINGLEADER_AS_HOROVOD" not in environment(1).set
     assert environment(1, caller={"RINGLEADER_AS_HOROVOD": "1"}).set["RINGLEADER_AS_HOROVOD"] == "1"
+
+
+OPEN_MPI_NUMBERS = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK")
+
+
+def jax_would_meet_at(uri: str) -> tuple[str, int]:
+    """What JAX 0.10 reads from the variable of Open MPI: address and port."""
+    found = re.search(r"tcp://(.+?)[,:]|tcp6://\[(.+?)[,\]]", uri)
+    assert found is not None
+    return next(one for one in found.groups() if one), int(uri.split(".")[0]) // 4096 % 4096 + 61440
+
+
+def test_where_jax_meets(environment: Environment) -> None:
+    for family in (Family.OPENMPI5, Family.MPICH, Family.INTEL):
+        found = environment(2, family=family).set
+        assert found["JAX_COORDINATOR_ADDRESS"] == "10.0.0.1:61442"
+        assert jax_would_meet_at(found["OMPI_MCA_orte_hnp_uri"]) == ("10.0.0.1", 61442)
+        given = [found.get(name) for name in OPEN_MPI_NUMBERS]
+        assert given == ([None] * 3 if family is Family.OPENMPI5 else ["2", "4", "1"])
+    found = environment(2, family=Family.OPENMPI4).set
+    assert found["JAX_COORDINATOR_ADDRESS"] == "10.0.0.1:61442"
+    assert "OMPI_MCA_orte_hnp_uri" not in found  # Open MPI 4 sets its own and needs it
+    mine = (("OMPI_MCA_orte_hnp_uri", "mine"), ("JAX_COORDINATOR_ADDRESS", "me:1"))
+    assert dict(mine).items() <= environment(0, asked=job(env=mine)).set.items()
+    stale = {"JAX_COORDINATOR_ADDRESS": "outer:1", "JAX_LOCAL_DEVICE_IDS": "3", "JAX_ENABLE_X64": "1"}
+    found = environment(0, caller=stale).set
+    assert (found["JAX_COORDINATOR_ADDRESS"], found["JAX_ENABLE_X64"]) == ("10.0.0.1:61442", "1")
+    assert "JAX_LOCAL_DEVICE_IDS" not in found
+
+
+def test_an_uncoupled_rank_is_a_world_of_one_for_jax(environment: Environment) -> None:
+    found = environment(3, asked=job(uncoupled=True)).set
+    assert [found[name] for name in OPEN_MPI_NUMBERS] == ["0", "1", "0"]
+    assert found["JAX_COORDINATOR_ADDRESS"] == "127.0.0.1:61442"
+
+
+def test_jax_meets_at_an_address_of_ipv6() -> None:
+    words = {"family": Family.OPENMPI5, "rank": 0, "size": 2, "local_rank": 0, "one_gpu": False}
+    found = jax_variables(address="fd00::2", port="65535", alone=False, **words)
+    assert found["JAX_COORDINATOR_ADDRESS"] == "[fd00::2]:65535"
+    assert jax_would_meet_at(found["OMPI_MCA_orte_hnp_uri"]) == ("fd00::2", 65535)
+    dry = jax_variables(address="h1", port="(a free port)", alone=False, **words)
+    assert dry["JAX_COORDINATOR_ADDRESS"] == "h1:(a free port)"
+
+
+def test_the_device_that_jax_takes_is_the_one_that_the_rank_sees(
+    environment: Environment, make_facts: Make
+) -> None:
+    def devices(**words: Any) -> str | None:
+        asked = Job(command=("true",), np=2, **words)
+        plan = place(asked, (make_facts("localhost", 2, gpus=("0", "1")),))
+        return environment(1, asked=asked, plan=plan).set.get("JAX_LOCAL_DEVICE_IDS")
+
+    assert devices() == "0"
+    assert devices(all_gpus=True) is None  # JAX takes that of the local rank
+    assert devices(all_gpus=True, uncoupled=True) == "0"
+    assert devices(env=(("CUDA_VISIBLE_DEVICES", "0,1"),)) is None
+    assert devices(env=(("JAX_LOCAL_DEVICE_IDS", "1"),)) == "1"

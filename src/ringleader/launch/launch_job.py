@@ -124,8 +124,8 @@ def _supervise(
             plan=plan,
             mpi=prepared.mpi,
             listener=listener,
-            start=lambda rank, port: prepared.start_message(
-                rank, port, reads=stdin is not None, open_files=allowed
+            start=lambda rank, ports: prepared.start_message(
+                rank, ports, reads=stdin is not None, open_files=allowed
             ),
             payload=payload,
             files=files,

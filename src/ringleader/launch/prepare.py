@@ -26,7 +26,13 @@ from ringleader.ranks import agent as agent_program
 from ringleader.ranks import job_directory as leftovers
 from ringleader.ranks import rank_identity
 from ringleader.render.mpirun_command import MpirunCommand, mpirun_command, scrubbed
-from ringleader.render.rank_environment import Master, is_forwarded, master_address, rank_environment
+from ringleader.render.rank_environment import (
+    FreePorts,
+    Master,
+    is_forwarded,
+    master_address,
+    rank_environment,
+)
 
 if TYPE_CHECKING:
     from ringleader.launch.ssh.connections import SshConnections
@@ -90,16 +96,20 @@ class Prepared:
         return {name: value for name, value in withheld.items() if name.startswith(batch_system.VARIABLES)}
 
     def start_message(
-        self, rank: int, free_port: int | str, *, reads: bool, open_files: int = 0
+        self, rank: int, ports: FreePorts, *, reads: bool, open_files: int = 0
     ) -> dict[str, Any]:
         """Return what a rank's agent is told to start.
 
-        ``free_port``: one of rank 0's host. ``reads``: whether there is a standard input for rank 0.
-        ``open_files``: the caller's soft limit, which ranks of this machine get back; 0: it stays as it is.
+        ``reads``: whether there is a standard input for rank 0. ``open_files``: the caller's soft limit,
+        which ranks of this machine get back; 0: it stays as it is.
         """
         planned = self.plan.ranks[rank]
         host = self.plan.hosts[planned.host_index]
-        master = Master(address=master_address(self.plan), port=str(self.job.master_port or free_port))
+        master = Master(
+            address=master_address(self.plan),
+            port=str(self.job.master_port or ports.master),
+            jax_port=str(ports.jax),
+        )
         chosen = rank_environment(
             plan=self.plan,
             place=planned,

@@ -93,6 +93,7 @@ def _serve(outer: int, starter: int, environ: Mapping[str, str]) -> int:
         pid=os.getpid(),
         daemon=rank_identity.daemon_name(starter),
         free_port=process.port.getsockname()[1],
+        jax_port=process.jax_port.getsockname()[1],
     )
     agent = InnerAgent(launcher=launcher, wake=wake_read, parents=(outer, starter), process=process)
     local_rank = rank_identity.number(environ, rank_identity.LOCAL_RANK_NAMES)

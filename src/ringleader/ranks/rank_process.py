@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 
-from ringleader.ranks import process_inspection, process_tree, rank_process_start
-from ringleader.ranks.fast_stdlib import signal, socket
+from ringleader.ranks import free_ports, process_inspection, process_tree, rank_process_start
+from ringleader.ranks.fast_stdlib import signal
 from ringleader.ranks.rank_files import RankFiles
 from ringleader.ranks.rank_pipes import RankPipes
 
@@ -36,13 +36,14 @@ class RankProcess:
         directory: JobDirectory,
         environ: Mapping[str, str],
     ) -> None:
-        """Nothing is started yet; a port for rank 0 is taken, so that the launcher can tell it to all."""
+        """Nothing is started yet; ports are taken, so that the launcher can tell those of rank 0 to all."""
         self.launcher = launcher
         self.pipes = RankPipes(launcher)
         self.directory = directory
         self.environ = dict(environ)
         self.files = RankFiles(directory.path, rank)
-        self.port = _free_port()
+        self.port = free_ports.any_port()
+        self.jax_port = free_ports.jax_port()
         self.pid = 0
         self.started = 0.0
         self.ended_at: float | None = None
@@ -66,6 +67,7 @@ class RankProcess:
         if self.pid or self.stopped_by:
             return
         self.port.close()
+        self.jax_port.close()
         self.started = time.monotonic()
         try:
             started = self._started(message)
@@ -233,11 +235,3 @@ class RankProcess:
         if self.paused:
             self.paused = False
             process_tree.send(process_tree.below(os.getpid()), signal.SIGCONT)
-
-
-def _free_port() -> socket.socket:
-    """Return a bound socket: its port stays ours until the rank starts, who may then take it."""
-    sock = socket.socket()
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    sock.bind(("", 0))
-    return sock

@@ -15,10 +15,11 @@ from pathlib import PurePosixPath
 from ringleader.job import Family, Job, Mpi
 from ringleader.rank_placement import Plan, RankPlace
 from ringleader.render.hostfile import bare_name
+from ringleader.render.jax_variables import jax_variables
 
 FORWARDED_PREFIXES = (
     "NCCL_", "UCX_", "FI_", "GLOO_", "OMPI_MCA_", "MPICH_", "MPIR_CVAR_", "I_MPI_", "RINGLEADER_", "HOROVOD_",
-    "PYTHON", "TORCH_", "TORCHINDUCTOR_", "PYTORCH_", "TF_", "XLA_", "KERAS_", "MXNET_", "HF_",
+    "PYTHON", "TORCH_", "TORCHINDUCTOR_", "PYTORCH_", "TF_", "XLA_", "JAX_", "KERAS_", "MXNET_", "HF_",
     "TRANSFORMERS_", "WANDB_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "CUDA_", "CUBLAS_",
     "CUDNN_", "LC_",
 )  # fmt: skip
@@ -42,12 +43,8 @@ _OF_HOROVODS_RANK = (
 )  # fmt: skip
 
 NEVER_FORWARDED = (
-    "CUDA_VISIBLE_DEVICES",
-    "PYTHONHOME",
-    "PYTHONSTARTUP",
-    "PYTHONINSPECT",
-    *_OF_A_JOB,
-    *_OF_HOROVODS_RANK,
+    *("CUDA_VISIBLE_DEVICES", "JAX_LOCAL_DEVICE_IDS", "JAX_PROCESS_ID", "JAX_COORDINATOR_ADDRESS"),
+    *("PYTHONHOME", "PYTHONSTARTUP", "PYTHONINSPECT", *_OF_A_JOB, *_OF_HOROVODS_RANK),
 )
 """Exceptions: facts about one host, one session or another job."""
 
@@ -73,6 +70,16 @@ _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 @dataclass(frozen=True, kw_only=True)
+class FreePorts:
+    """Ports that rank 0's agent holds until the ranks start; in a dry run words."""
+
+    master: int | str
+    """For ``torch.distributed`` and others."""
+    jax: int | str
+    """For ``jax.distributed``; of uncoupled ranks each has one on its own host."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Master:
     """Where ``torch.distributed`` and others meet."""
 
@@ -80,6 +87,8 @@ class Master:
     """MASTER_ADDR: an address of rank 0's host that all hosts reach; see ``master_address``."""
     port: str
     """MASTER_PORT in digits; in a dry run a word, since a free port is picked at start."""
+    jax_port: str
+    """Where ``jax.distributed`` meets, likewise."""
 
 
 _KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(256 << 20)}
@@ -137,7 +146,7 @@ def rank_environment(
     """
     asked = dict(job.env)
     users = {name: value for name, value in caller.items() if is_forwarded(name)} | asked
-    values = _defaults(place, job, mpi) | users
+    values = _defaults(place, job, mpi) | _jax(plan, place, job, mpi, master) | users
     if job.threads is not None and "OMP_NUM_THREADS" not in asked:
         values["OMP_NUM_THREADS"] = str(job.threads)
     if "CUDA_VISIBLE_DEVICES" not in asked and place.gpu is not None:
@@ -180,6 +189,21 @@ def _defaults(place: RankPlace, job: Job, mpi: Mpi) -> dict[str, str]:
         else:
             values["FI_TCP_IFACE"] = interfaces.split(",")[0]
     return values
+
+
+def _jax(plan: Plan, place: RankPlace, job: Job, mpi: Mpi, master: Master) -> dict[str, str]:
+    """Return what JAX finds out its world from; devices only where the user does not choose them."""
+    chosen = "CUDA_VISIBLE_DEVICES" in dict(job.env)
+    return jax_variables(
+        address="127.0.0.1" if job.uncoupled else master.address,
+        port=master.jax_port,
+        family=mpi.family,
+        rank=place.rank,
+        size=plan.size,
+        local_rank=place.local_rank,
+        one_gpu=place.gpu is not None and not chosen and (job.uncoupled or "," not in place.gpu),
+        alone=job.uncoupled,
+    )
 
 
 def _meeting(

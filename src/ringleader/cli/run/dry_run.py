@@ -9,7 +9,7 @@ from ringleader.launch import signals
 from ringleader.launch.outcome import Listener
 from ringleader.launch.prepare import Prepared, prepare
 from ringleader.render.dry_run import Mpirun, dry_run_text
-from ringleader.render.rank_environment import RankEnvironment
+from ringleader.render.rank_environment import FreePorts, RankEnvironment
 
 JOB_ID = "JOB"
 """Stands for the random word that names a job."""
@@ -54,5 +54,6 @@ def _mpirun(prepared: Prepared) -> Mpirun:
 
 def _environment(prepared: Prepared, rank: int) -> RankEnvironment:
     """Return what a rank's agent would change in the environment that it finds."""
-    message = prepared.start_message(rank, FREE_PORT, reads=False)
+    ports = FreePorts(master=FREE_PORT, jax=FREE_PORT)
+    message = prepared.start_message(rank, ports, reads=False)
     return RankEnvironment(set=dict(sorted(message["env"].items())), unset=message["unset"])

@@ -10,6 +10,7 @@ from ringleader.launch.kubernetes.job_request import JobRequest
 from ringleader.launch.kubernetes.pod_template import Program, unexpanded
 from ringleader.mpijob import object_names
 from ringleader.mpijob.model import MpiImplementation
+from ringleader.render import jax_variables
 from ringleader.render.kubernetes.mpi_environment import SSH_ARGS, SSH_ARGS_OF
 
 _OPENMPI = 'exec "$0" ${LD_LIBRARY_PATH:+-x LD_LIBRARY_PATH} "$@"'
@@ -22,15 +23,22 @@ _SET_BY_TORCHRUN = (
     ' WORLD_SIZE="${OMPI_COMM_WORLD_SIZE:-$PMI_SIZE}"'
     ' LOCAL_RANK="${OMPI_COMM_WORLD_LOCAL_RANK:-$MPI_LOCALRANKID}"'
     ' LOCAL_WORLD_SIZE="${OMPI_COMM_WORLD_LOCAL_SIZE:-$MPI_LOCALNRANKS}";'
-    ' exec "$@"'
 )
-"""Shell text around each rank: what torchrun would tell it, from what the MPI tells it."""
+_SET_FOR_JAX = (
+    ' export OMPI_COMM_WORLD_RANK="$RANK" OMPI_COMM_WORLD_SIZE="$WORLD_SIZE"'
+    ' OMPI_COMM_WORLD_LOCAL_RANK="$LOCAL_RANK"'
+    f' JAX_COORDINATOR_ADDRESS="${{JAX_COORDINATOR_ADDRESS:-$MASTER_ADDR:{jax_variables.FIRST_PORT}}}"'
+    f' {jax_variables.SIGN}="${{{jax_variables.SIGN}:-0.0;tcp://$MASTER_ADDR:{jax_variables.FIRST_PORT}}}";'
+)
+_AROUND_A_RANK = f'{_SET_BY_TORCHRUN}{_SET_FOR_JAX} exec "$@"'
+"""Shell text: what torchrun would tell a rank, from what the MPI tells it, and where JAX meets. A Pod has its
+own ports, so any will do; Open MPI 4 has set its own sign, which stays."""
 
 
 def launcher_program(request: JobRequest) -> Program:
     """Return how the launcher starts the ranks."""
     env = _rank_variables(request)
-    ranks = ("sh", "-c", _SET_BY_TORCHRUN, "sh", *request.command)
+    ranks = ("sh", "-c", _AROUND_A_RANK, "sh", *request.command)
     if request.mpi is MpiImplementation.OPENMPI:
         command: tuple[str, ...] = ("sh", "-c", _OPENMPI, request.mpirun)
         secrets = (secret.name for secret in request.secret_env)

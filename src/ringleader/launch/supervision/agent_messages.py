@@ -22,6 +22,7 @@ from ringleader.launch.supervision.start_failures import misplaced
 from ringleader.launch.supervision.stdin_forwarding import StdinForwarding
 from ringleader.ranks import protocol
 from ringleader.render.mpirun_command import same_library
+from ringleader.render.rank_environment import FreePorts
 
 _STREAM_OF = {protocol.STDOUT: "stdout", protocol.STDERR: "stderr"}
 
@@ -92,7 +93,10 @@ class AgentMessages:
             for start in range(0, len(payload), protocol.PIECE):
                 piece = payload[start : start + protocol.PIECE]
                 job.send(state, protocol.frame(protocol.BLOB, piece))
-            job.tell(state, do="start", **context.start(state.rank, int(first["free_port"])))
+            # An uncoupled rank meets nobody else: JAX's service is its own then.
+            hello = state.hello if context.job.uncoupled and state.hello is not None else first
+            ports = FreePorts(master=int(first["free_port"]), jax=int(hello["jax_port"]))
+            job.tell(state, do="start", **context.start(state.rank, ports))
         job.started_at = job.clock()
         job.listener.progress("")
 

@@ -19,6 +19,7 @@ from ringleader.launch.supervision.end_notices import EndNotices
 from ringleader.launch.supervision.rank_state import RankState
 from ringleader.rank_placement import Plan
 from ringleader.ranks import protocol
+from ringleader.render.rank_environment import FreePorts
 
 LOST_SECONDS = 8.0
 """After mpirun's end, or after the grace of ranks that were told to stop: for the agents' last words."""
@@ -34,8 +35,8 @@ class RunContext:
     plan: Plan
     mpi: Mpi
     listener: Listener
-    start: Callable[[int, int], Mapping[str, Any]]
-    """(rank, free port on rank 0's host) → the ``start`` message."""
+    start: Callable[[int, FreePorts], Mapping[str, Any]]
+    """(rank, free ports on rank 0's host) → the ``start`` message."""
     payload: bytes | None
     """The pickled call of ``ringleader.run``."""
     files: OutputFiles | None

@@ -53,9 +53,10 @@ for pair in $EXPECTED; do
 done
 
 # How many other hosts that many ranks need at least, however they are mapped.
-others=0
+others=0 first=
 while read -r host words; do
     host=${host%%:*}
+    : "${first:=$host}"
     [ "${host%%.*}" = "$LAUNCHER" ] || others=$((others + 1))
 done <"$HOSTFILE"
 needed=$others
@@ -65,6 +66,12 @@ if [ -n "$ranks" ] && [ "$SLOTS" -gt 0 ]; then
     [ "$needed" -le "$others" ] || needed=$others
 elif [ -z "$ranks" ] && [ "$RANKS_BY_DEFAULT" = 1 ]; then
     chosen=yes
+fi
+# Where the ranks of a JAX program meet, in the words of Open MPI 4, which sets its own: on rank 0's host. Open
+# MPI 5 passes on what begins so, and has no other use for it.
+if [ -z "$chosen" ] && [ -n "$first" ]; then
+    : "${OMPI_MCA_orte_hnp_uri:=0.0;tcp://$first:61440}"
+    export OMPI_MCA_orte_hnp_uri
 fi
 RINGLEADER_CONTACTED=$here/contacted/$$
 if [ -n "$chosen" ] || [ "$needed" -le 0 ] || [ "$SLOTS" -le 0 ] || ! (: >"$RINGLEADER_CONTACTED") 2>/dev/null; then
