@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from ringleader.collectives.engine import Engine
+from ringleader.collectives.process_lifecycle import PROCESS
 from ringleader.collectives.timeline.observer import Stage
 from ringleader.collectives.timeline.recording import Timelines
 
@@ -108,3 +109,17 @@ class StepMetrics:
             os.write(self._descriptor or 0, json.dumps(message).encode() + b"\n")
         except OSError:
             self._descriptor = None  # the launcher is gone; training is not its business
+
+
+_METRICS: dict[int, tuple[Engine, StepMetrics]] = {}
+"""The metrics of the session that lives, by the only key 0."""
+
+
+def session_metrics() -> StepMetrics:
+    """Return the counter of steps that adapters share whose exchange has no optimizer object of its own."""
+    session = PROCESS.get()
+    engine, metrics = _METRICS.get(0, (None, None))
+    if metrics is None or engine is not session.engine:
+        metrics = StepMetrics.from_environment(session.engine, timelines=session.timelines)
+        _METRICS[0] = (session.engine, metrics)
+    return metrics

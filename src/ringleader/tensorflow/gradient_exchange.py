@@ -1,0 +1,186 @@
+"""The exchange of all gradients of a step, at once: what tapes and optimizers do with gradients.
+
+Eagerly, arrays are views of TensorFlow's memory. In a ``tf.function`` the whole exchange is one
+``numpy_function``: one blocking call cannot wait for another one, in whatever order ranks run their graphs.
+In the graph of a session every gradient is an operation of its own, as sessions do these together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tensorflow as tf
+
+from ringleader.collectives.exceptions import HorovodInternalError, MismatchError
+from ringleader.collectives.kernels import Array
+from ringleader.collectives.operations import ReduceOp
+from ringleader.common.array_operations import ALLGATHER, ALLREDUCE
+from ringleader.common.handles import synchronize
+from ringleader.common.process_sets import ProcessSet
+from ringleader.common.step_metrics import session_metrics
+from ringleader.tensorflow.eager_tensors import array_of, as_tensor, is_recording, tensor_over
+from ringleader.tensorflow.errors import tensorflow_error
+from ringleader.tensorflow.exchange_settings import ExchangeSettings
+from ringleader.tensorflow.jit_compile import refuse_jit_compile
+from ringleader.tensorflow.ops.allgather import allgather
+from ringleader.tensorflow.ops.allreduce import allreduce
+
+HINT = (
+    "All ranks exchange the gradients of the same variables in each step: same model, same number of steps, "
+    "and the same variables without a gradient."
+)
+
+
+class GradientExchange:
+    """Reduces lists of gradients over the ranks of a process set.
+
+    All ranks call it with gradients of the same types and shapes in the same order; those that are None do
+    not count. `HorovodInternalError` on all ranks where they do not.
+    """
+
+    def __init__(self, settings: ExchangeSettings, name: str) -> None:
+        """``name`` is how messages call the exchange; one of that name is under way at a time."""
+        self.settings = settings
+        self._name = name
+
+    def __call__(self, gradients: Sequence[Any], variables: Sequence[Any] | None = None) -> list[Any]:
+        """Return the reduced gradients, None where one is None.
+
+        ``variables`` are those of the gradients, needed where groups of variables were given. A rank outside
+        of the process set gets its own gradients back.
+        """
+        settings, found = self.settings, list(gradients)
+        if settings.process_set.included() is False:
+            return found
+        if settings.sparse_as_dense:
+            found = [tf.convert_to_tensor(one) if isinstance(one, tf.IndexedSlices) else one for one in found]
+        dense = [at for at, one in enumerate(found) if one is not None and not _sparse(one)]
+        sparse = [at for at, one in enumerate(found) if _sparse(one)]
+        if not dense and not sparse:
+            return found
+        settings.check(sparse=bool(sparse))
+        packed = [settings.compression.compress(as_tensor(found[at])) for at in dense]
+        rows = [part for at in sparse for part in (found[at].values, found[at].indices)]
+        step = Exchange(
+            name=self._name,
+            op=settings.op,
+            prescale=settings.prescale,
+            postscale=settings.postscale,
+            process_set=settings.process_set,
+            groups=settings.grouped(dense, variables),
+            gathered=len(rows),
+        )
+        results = reduce_tensors(step, [tensor for tensor, _context in packed], rows)
+        for at, (_tensor, context), result in zip(dense, packed, results, strict=False):
+            found[at] = settings.compression.decompress(result, context)
+        parts = iter(results[len(dense) :])
+        for at, values, indices in zip(sparse, parts, parts, strict=False):
+            found[at] = tf.IndexedSlices(settings.scaled_rows(values), indices, found[at].dense_shape)
+        return found
+
+
+def _sparse(gradient: Any) -> bool:
+    return isinstance(gradient, tf.IndexedSlices)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exchange:
+    """The exchange of one step, on arrays."""
+
+    name: str
+    """How messages call it, the same on all ranks."""
+    op: ReduceOp
+    prescale: float
+    """Factor on each rank's gradients before the sum."""
+    postscale: float
+    """Factor on the result."""
+    process_set: ProcessSet
+    groups: tuple[tuple[int, ...], ...]
+    """Places of the arrays that are reduced together: all or none."""
+    gathered: int
+    """The last so many arrays are gathered: values and indices of sparse gradients in turns."""
+
+    def run(self, *arrays: Array) -> list[Array]:
+        """Return the results, new arrays in the order of the arrays."""
+        metrics = session_metrics()
+        metrics.exchange()
+        results: list[Array] = [None] * len(arrays)
+        begun: list[tuple[Sequence[int], int]] = []
+        for number, places in enumerate(self.groups):
+            name = self.name if len(self.groups) == 1 else f"{self.name}.{number}"
+            members = [arrays[at] for at in places]
+            words = (self.op, self.prescale, self.postscale)
+            begun.append((places, ALLREDUCE.begin_group(members, name, self.process_set, *words)))
+        if self.gathered:
+            places = range(len(arrays) - self.gathered, len(arrays))
+            rows = [arrays[at] for at in places]
+            begun.append((places, ALLGATHER.begin_group(rows, f"{self.name}.sparse", self.process_set)))
+        error: HorovodInternalError | None = None
+        for places, handle in begun:
+            try:
+                for at, result in zip(places, synchronize(handle), strict=True):
+                    results[at] = result
+            except HorovodInternalError as failed:
+                error = error or failed
+        if isinstance(error, MismatchError):
+            raise MismatchError(f"{error}. {HINT}") from error
+        if error is not None:
+            raise error
+        metrics.exchanged()
+        metrics.step()
+        return results
+
+
+def reduce_tensors(step: Exchange, dense: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
+    """Return the results for dense tensors and for rows to gather, whatever mode TensorFlow is in."""
+    tensors = [*dense, *rows]
+    if tf.executing_eagerly():
+        if not is_recording():
+            return _eagerly(step, tensors)
+    elif not tf.compat.v1.get_default_graph().building_function:
+        return _in_session(step, dense, rows)
+    else:
+        refuse_jit_compile()
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def differentiable(*inputs: Any) -> Any:
+        outputs = _eagerly(step, inputs) if tf.executing_eagerly() else _traced(step, inputs)
+        return outputs, lambda *upstream: _backward(step, upstream)
+
+    return list(differentiable(*tensors))
+
+
+def _eagerly(step: Exchange, tensors: Sequence[Any]) -> list[Any]:
+    try:
+        return [tensor_over(array) for array in step.run(*map(array_of, tensors))]
+    except (ValueError, MismatchError) as error:
+        raise tensorflow_error(error) from error
+
+
+def _traced(step: Exchange, tensors: Sequence[Any]) -> list[Any]:
+    outputs = tf.numpy_function(step.run, tensors, [tensor.dtype for tensor in tensors], name=step.name)
+    for at, (output, tensor) in enumerate(zip(outputs, tensors, strict=True)):
+        shape = tensor.shape
+        if at >= len(tensors) - step.gathered:
+            shape = tf.TensorShape([None]).concatenate(shape[1:])
+        output.set_shape(shape)
+    return list(outputs)
+
+
+def _in_session(step: Exchange, dense: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
+    words = {"op": step.op, "prescale_factor": step.prescale, "postscale_factor": step.postscale}
+    return [
+        *(allreduce(tensor, process_set=step.process_set, **words) for tensor in dense),
+        *(allgather(tensor, process_set=step.process_set) for tensor in rows),
+    ]
+
+
+def _backward(step: Exchange, upstream: Sequence[Any]) -> list[Any]:
+    """Return what derivatives of higher order need: the same exchange of the results' gradients."""
+    if step.gathered:
+        raise NotImplementedError(
+            "derivatives of exchanged tf.IndexedSlices are not supported; pass sparse_as_dense=True"
+        )
+    return reduce_tensors(replace(step, name=f"{step.name}.gradient"), list(upstream), [])

@@ -1,0 +1,178 @@
+"""Tapes whose gradients are those of all ranks. Signatures and their order are Horovod's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import tensorflow as tf
+
+from ringleader.common.process_sets import ProcessSet, global_process_set
+from ringleader.common.reductions import Average
+from ringleader.tensorflow.compression import Compression
+from ringleader.tensorflow.exchange_settings import ExchangeSettings, checked_settings, key
+from ringleader.tensorflow.gradient_exchange import GradientExchange
+from ringleader.tensorflow.util import traced_as_written
+
+NAME = "DistributedGradientTape_Allreduce"
+"""How messages call the exchange of a tape's gradients."""
+
+
+class DistributedTape:
+    """What stands in front of the class of the wrapped tape."""
+
+    def init_tape(self, settings: ExchangeSettings, scale_local_gradients: bool) -> None:
+        """Begin with no sources of this rank's own."""
+        self.process_set = settings.process_set
+        self.scale_local_gradients = scale_local_gradients
+        self._exchange = GradientExchange(settings, NAME)
+        self._local_sources: dict[int, Any] = {}
+
+    def register_local_source(self, source: Any) -> None:
+        """Have a variable or tensor keep its local gradients: they are not exchanged.
+
+        They are divided by the number of ranks unless ``scale_local_gradients`` was turned off.
+        """
+        self._local_sources[key(source)] = source
+
+    @traced_as_written
+    def gradient(
+        self,
+        target: Any,
+        sources: Any,
+        output_gradients: Any = None,
+        use_generic_names: bool = False,
+        unconnected_gradients: Any = tf.UnconnectedGradients.NONE,
+    ) -> Any:
+        """Return the gradients of all ranks, in the structure of ``sources``; all ranks call it.
+
+        Gradients that are None are left out, on all ranks the same ones. ``use_generic_names`` is Horovod's
+        and changes nothing: names are the same on all ranks anyway.
+        """
+        found = super().gradient(  # type: ignore[misc]
+            target, sources, output_gradients, unconnected_gradients=unconnected_gradients
+        )
+        flat_sources, flat = tf.nest.flatten(sources), tf.nest.flatten(found)
+        shared = [at for at, source in enumerate(flat_sources) if key(source) not in self._local_sources]
+        reduced = self._exchange([flat[at] for at in shared], [flat_sources[at] for at in shared])
+        for at, gradient in zip(shared, reduced, strict=True):
+            flat[at] = gradient
+        if self.scale_local_gradients and len(shared) < len(flat):
+            size = self.process_set.size()
+            for at in set(range(len(flat))) - set(shared):
+                flat[at] = divided(flat[at], size)
+        return tf.nest.pack_sequence_as(sources, flat)
+
+    def get_local_and_global_gradients(
+        self,
+        target: Any,
+        sources: Sequence[Any],
+        output_gradients: Any = None,
+        use_generic_names: bool = False,
+    ) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]:
+        """Return (source, gradient) pairs of the local sources, and of the others."""
+        gradients = self.gradient(target, sources, output_gradients, use_generic_names)
+        pairs = list(zip(tf.nest.flatten(sources), tf.nest.flatten(gradients), strict=True))
+        local = [pair for pair in pairs if key(pair[0]) in self._local_sources]
+        return local, [pair for pair in pairs if key(pair[0]) not in self._local_sources]
+
+
+def divided(gradient: Any, by: Any) -> Any:
+    """Return a gradient divided by a number, sparse where it is sparse, and None for None."""
+    if gradient is None:
+        return None
+    if isinstance(gradient, tf.IndexedSlices):
+        values = gradient.values / tf.cast(by, gradient.values.dtype)
+        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    return gradient / tf.cast(by, gradient.dtype)
+
+
+def DistributedGradientTape(  # noqa: N802 (Horovod's name)
+    gradtape: tf.GradientTape,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    op: Any = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: Any = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """Return a tape that goes on from ``gradtape`` and whose `gradient` is reduced over the ranks.
+
+    It is of the class of ``gradtape``; what was recorded is not copied. All gradients of a call travel
+    together, also in a ``tf.function``, in ``groups`` where these are given: a number, or lists of variables.
+    ``gradient_predivide_factor``: what of an average's division happens before the sum. ``device_dense`` and
+    ``device_sparse`` are Horovod's and change nothing: gradients are exchanged in host memory.
+
+    `ValueError` where the arguments contradict each other.
+    """
+    settings = checked_settings(
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        op=op,
+        gradient_predivide_factor=gradient_predivide_factor,
+        num_groups=num_groups,
+        groups=groups,
+        process_set=process_set,
+    )
+    if not isinstance(gradtape, tf.GradientTape):
+        raise ValueError(f"DistributedGradientTape wraps a tf.GradientTape, not {type(gradtape).__name__}")
+    cls = _class_of(type(gradtape))
+    tape = cls.__new__(cls)
+    tape.__dict__.update(gradtape.__dict__)
+    tape._recording = False
+    tape.init_tape(settings, scale_local_gradients)
+    return tape
+
+
+@lru_cache(maxsize=64)
+def _class_of(base: type) -> Any:
+    """Return the class of tapes of class ``base`` that exchange gradients; it has the name of ``base``."""
+    if issubclass(base, DistributedTape):  # a tape that is wrapped again goes by the new settings only
+        return base
+    return type(base.__name__, (DistributedTape, base), {})
+
+
+def PartialDistributedGradientTape(  # noqa: N802 (Horovod's name)
+    gradtape: tf.GradientTape,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    op: Any = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: Any = None,
+    process_set: ProcessSet = global_process_set,
+    local_layers: Any = None,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """Return a `DistributedGradientTape` that leaves the gradients of some Keras layers to each rank.
+
+    ``local_layers`` is a layer or several. See `DistributedTape.register_local_source`.
+    """
+    layers = [] if local_layers is None else local_layers
+    layers = list(layers) if isinstance(layers, (list, tuple, set)) else [layers]
+    if not all(hasattr(layer, "trainable_weights") for layer in layers):
+        raise ValueError("All local layers must be of tf.keras.layers.Layer type.")
+    tape = DistributedGradientTape(
+        gradtape,
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        num_groups,
+        groups,
+        process_set,
+        scale_local_gradients,
+    )
+    for layer in layers:
+        for variable in layer.trainable_weights:
+            tape.register_local_source(variable)
+    return tape
