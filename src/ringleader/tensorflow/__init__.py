@@ -5,15 +5,19 @@ Names, signatures and meanings are Horovod's.
 
 from __future__ import annotations
 
+from typing import Any
+
 from ringleader.common.exceptions import HorovodInternalError
 from ringleader.common.util import gpu_available
 from ringleader.tensorflow.compression import Compression
+from ringleader.tensorflow.distributed_optimizer import DistributedOptimizer
 from ringleader.tensorflow.functions import (
     allgather_object,
     broadcast_object,
     broadcast_object_fn,
     broadcast_variables,
 )
+from ringleader.tensorflow.gradient_tape import DistributedGradientTape, PartialDistributedGradientTape
 from ringleader.tensorflow.mpi_ops import (
     Adasum,
     Average,
@@ -74,12 +78,16 @@ __all__ = [
     "Adasum",
     "Average",
     "Compression",
+    "DistributedGradientTape",
+    "DistributedOptimizer",
     "HorovodInternalError",
     "Max",
     "Min",
+    "PartialDistributedGradientTape",
     "ProcessSet",
     "Product",
     "Sum",
+    "SyncBatchNormalization",
     "add_process_set",
     "allgather",
     "allgather_object",
@@ -130,3 +138,12 @@ __all__ = [
     "stop_timeline",
     "vars_to_refs",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Make Keras' layer where it is asked for: Keras takes seconds to import."""
+    if name == "SyncBatchNormalization":
+        from ringleader.tensorflow.sync_batch_norm import SyncBatchNormalization
+
+        return SyncBatchNormalization
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)

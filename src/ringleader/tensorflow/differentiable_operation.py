@@ -23,6 +23,7 @@ from ringleader.common.process_sets import ProcessSet
 from ringleader.common.submit_operation import Operation
 from ringleader.tensorflow.eager_tensors import array_of, as_tensor, is_recording, tensor_over
 from ringleader.tensorflow.errors import ArgumentError, tensorflow_error
+from ringleader.tensorflow.jit_compile import refuse_jit_compile
 
 Tensors = Sequence[Any]
 
@@ -100,6 +101,7 @@ class DifferentiableOperation:
 
     def _build(self, inputs: Tensors, call: Call, *, name: str) -> tuple[Tensors, Tensors]:
         """Make it a part of the graph that is being built."""
+        refuse_jit_compile()
         check_types(inputs)
         outputs = self._in_function(inputs, call, name)
         count = len(inputs)

@@ -114,13 +114,13 @@ class Exchange:
             words = (self.op, self.prescale, self.postscale)
             begun.append((places, ALLREDUCE.begin_group(members, name, self.process_set, *words)))
         if self.gathered:
-            places = range(len(arrays) - self.gathered, len(arrays))
-            rows = [arrays[at] for at in places]
-            begun.append((places, ALLGATHER.begin_group(rows, f"{self.name}.sparse", self.process_set)))
+            last = range(len(arrays) - self.gathered, len(arrays))
+            rows = [arrays[at] for at in last]
+            begun.append((last, ALLGATHER.begin_group(rows, f"{self.name}.sparse", self.process_set)))
         error: HorovodInternalError | None = None
-        for places, handle in begun:
+        for members_at, handle in begun:
             try:
-                for at, result in zip(places, synchronize(handle), strict=True):
+                for at, result in zip(members_at, synchronize(handle), strict=True):
                     results[at] = result
             except HorovodInternalError as failed:
                 error = error or failed
@@ -170,7 +170,7 @@ def _traced(step: Exchange, tensors: Sequence[Any]) -> list[Any]:
 
 
 def _in_session(step: Exchange, dense: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
-    words = {"op": step.op, "prescale_factor": step.prescale, "postscale_factor": step.postscale}
+    words: dict[str, Any] = {"op": step.op, "prescale_factor": step.prescale, "postscale_factor": step.postscale}
     return [
         *(allreduce(tensor, process_set=step.process_set, **words) for tensor in dense),
         *(allgather(tensor, process_set=step.process_set) for tensor in rows),

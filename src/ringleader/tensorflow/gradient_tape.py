@@ -121,7 +121,7 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
     )
     if not isinstance(gradtape, tf.GradientTape):
         raise ValueError(f"DistributedGradientTape wraps a tf.GradientTape, not {type(gradtape).__name__}")
-    cls = _class_of(type(gradtape))
+    cls = _class_of(gradtape.__class__)
     tape = cls.__new__(cls)
     tape.__dict__.update(gradtape.__dict__)
     tape._recording = False
@@ -130,7 +130,7 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
 
 
 @lru_cache(maxsize=64)
-def _class_of(base: type) -> Any:
+def _class_of(base: Any) -> Any:
     """Return the class of tapes of class ``base`` that exchange gradients; it has the name of ``base``."""
     if issubclass(base, DistributedTape):  # a tape that is wrapped again goes by the new settings only
         return base

@@ -77,7 +77,7 @@ def _statistics(
 
 
 def _make_class() -> Any:
-    base = tf.keras.layers.BatchNormalization
+    base: Any = tf.keras.layers.BatchNormalization
     legacy = not base.__module__.startswith("keras.")
 
     class SyncBatchNormalization(base):  # type: ignore[misc]

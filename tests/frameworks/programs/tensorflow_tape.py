@@ -1,6 +1,7 @@
 """Tapes whose gradients are those of all ranks: eagerly and in a `tf.function`, compared with plain sums."""
 
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import tensorflow as tf
@@ -77,7 +78,8 @@ with warnings.catch_warnings(record=True) as seen:
     both(num_groups=2)
 assert any("num_groups" in str(one.message) for one in seen)
 if SIZE & (SIZE - 1) == 0:
-    close(gradients([vector], op=hvd.Adasum)[0], dense(hvd.allreduce(tf.fill([3], RANK + 1.0), op=hvd.Adasum)))
+    together = hvd.allreduce(tf.fill([3], RANK + 1.0), op=hvd.Adasum)
+    close(gradients([vector], op=hvd.Adasum)[0], dense(together))
 first, second = gradients([vector, apart], persistent=True)
 close(first[0], [MEAN] * 3)
 close(second[0], [MEAN] * 3)
@@ -156,10 +158,8 @@ raises(ValueError, "must be of", hvd.PartialDistributedGradientTape, tape, local
 raises(NotImplementedError, "sparse_as_dense", gradients, [rows], op=hvd.Max)
 
 # XLA does not compile an exchange, and what the user sees says what to do.
-text = raises(NotImplementedError, "inner function", tf.function(lambda: gradients([vector]), jit_compile=True))
-raises(
-    NotImplementedError, "inner function", tf.function(lambda: hvd.allreduce(vector), jit_compile=True)
-)
+for refused in (lambda: gradients([vector]), lambda: hvd.allreduce(vector)):
+    raises(NotImplementedError, "inner function", tf.function(refused, jit_compile=True))
 
 
 @tf.function(jit_compile=True)
@@ -188,11 +188,9 @@ for average in (False, True):
         )
         helper.register_local_var(matrix)
         weight, own = tf.Variable([0.0]), tf.Variable(0, dtype=tf.int64)
+        counts = SimpleNamespace(iterations=own)
 
-        class Counts:
-            iterations = own
-
-        def one_pass(value, helper=helper, weight=weight):
+        def one_pass(value, helper=helper, weight=weight, own=own, counts=counts):
             variables = [weight, matrix, apart, rows]
             slices = tf.IndexedSlices(tf.ones((1, 2)), [RANK], [SIZE + 1, 2])
             found = helper.compute_gradients([value, tf.ones((3, 2)), None, slices], variables)
@@ -201,7 +199,7 @@ for average in (False, True):
                 weight.assign_add(found[0])
                 return own.assign_add(1)
 
-            helper.apply_gradients(apply, Counts, list(zip(found, variables, strict=True)))
+            helper.apply_gradients(apply, counts, list(zip(found, variables, strict=True)))
             return found
 
         step = one_pass if kind is LocalGradientAggregationHelper else tf.function(one_pass)
@@ -225,17 +223,14 @@ raises(ValueError, "sparse_as_dense", sparse.compute_gradients, [slices], [rows]
 
 if SIZE > 1:
     # Ranks with different models: an error on all of them, after which they can go on.
-    error = raises(tf.errors.FailedPreconditionError, "same model", gradients, [vector, matrix][: 1 + RANK % 2])
+    sources = [vector, matrix][: 1 + RANK % 2]
+    raises(tf.errors.FailedPreconditionError, "same model", gradients, sources)
     odd = tf.Variable(tf.ones(3 + RANK))
     with tf.GradientTape() as tape:
         value = tf.reduce_sum(odd)
     tape = hvd.DistributedGradientTape(tape)
     raises(tf.errors.FailedPreconditionError, "Mismatched tensor shapes", tape.gradient, value, [odd])
-    raises(
-        tf.errors.UnknownError,
-        "same model",
-        tf.function(lambda: gradients([vector, matrix][: 1 + RANK % 2])),
-    )
+    raises(tf.errors.UnknownError, "same model", tf.function(lambda: gradients(sources)))
 close(gradients(vector), [MEAN] * 3)
 
 # Differing numbers of steps: ranks that have no more join, and count as zero.
