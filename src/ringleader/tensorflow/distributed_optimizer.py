@@ -71,9 +71,8 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         "scale_local_gradients": scale_local_gradients,
     }
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
-        from ringleader.tensorflow.session_optimizer import distributed_session_optimizer
-
-        return distributed_session_optimizer(optimizer, use_locking=use_locking, **words)
+        sessions = importlib.import_module("ringleader.tensorflow.session_optimizer")
+        return sessions.distributed_session_optimizer(optimizer, use_locking=use_locking, **words)
     if any(base.__module__.split(".")[0] in KERAS_PACKAGES for base in type(optimizer).__mro__):
         return importlib.import_module("ringleader.keras").DistributedOptimizer(optimizer, **words)
     raise TypeError(

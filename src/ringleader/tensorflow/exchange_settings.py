@@ -77,7 +77,7 @@ class ExchangeSettings:
 
 
 def key(variable: Any) -> int:
-    """Return what a variable or tensor is known by, in a dictionary: Keras' variables are TensorFlow's too."""
+    """Return what a variable or tensor is known by in a dictionary; Keras' hold one of TensorFlow's."""
     inner = getattr(variable, "_value", variable)
     return id(inner if isinstance(inner, tf.Variable) else variable)
 

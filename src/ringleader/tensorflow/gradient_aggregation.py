@@ -63,7 +63,7 @@ class LocalGradientAggregationHelper:
         """Have a variable keep its local gradients: they add up but are not exchanged."""
         self._local.add(key(var))
 
-    def compute_gradients(self, grads: Sequence[Any], vars: Sequence[Any]) -> list[Any]:  # noqa: A002
+    def compute_gradients(self, grads: Sequence[Any], vars: Sequence[Any]) -> list[Any]:
         """Add gradients, and return those of all ranks where an exchange is due, else the sums so far."""
         present = [at for at, grad in enumerate(grads) if grad is not None]
         result = list(grads)
@@ -144,9 +144,7 @@ class LocalGradientAggregationHelper:
         if _in_function_or_eager():
             with tf.init_scope():
                 return tf.Variable(tf.zeros(shape, dtype), trainable=False)
-        with tf.compat.v1.variable_scope(
-            f"gradient_aggregation_{self._name}", reuse=tf.compat.v1.AUTO_REUSE
-        ):
+        with tf.compat.v1.variable_scope(f"gradient_aggregation_{self._name}", reuse=tf.compat.v1.AUTO_REUSE):
             return tf.compat.v1.get_variable(
                 name,
                 shape=shape,

@@ -144,7 +144,7 @@ def reduce_tensors(step: Exchange, dense: Sequence[Any], rows: Sequence[Any]) ->
     else:
         refuse_jit_compile()
 
-    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    @tf.custom_gradient
     def differentiable(*inputs: Any) -> Any:
         outputs = _eagerly(step, inputs) if tf.executing_eagerly() else _traced(step, inputs)
         return outputs, lambda *upstream: _backward(step, upstream)
@@ -170,9 +170,9 @@ def _traced(step: Exchange, tensors: Sequence[Any]) -> list[Any]:
 
 
 def _in_session(step: Exchange, dense: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
-    words: dict[str, Any] = {"op": step.op, "prescale_factor": step.prescale, "postscale_factor": step.postscale}
+    factors: dict[str, Any] = {"prescale_factor": step.prescale, "postscale_factor": step.postscale}
     return [
-        *(allreduce(tensor, process_set=step.process_set, **words) for tensor in dense),
+        *(allreduce(tensor, op=step.op, process_set=step.process_set, **factors) for tensor in dense),
         *(allgather(tensor, process_set=step.process_set) for tensor in rows),
     ]
 

@@ -31,7 +31,7 @@ def joint_moments(
     has the parts that come from its effect on the other ranks' results.
     """
 
-    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    @tf.custom_gradient
     def moments(inputs: Any) -> Any:
         mean, variance, count = _statistics(inputs, axes, process_set, weights)
         shape = [1 if at in axes else -1 for at in range(len(inputs.shape))]
@@ -80,7 +80,7 @@ def _make_class() -> Any:
     base: Any = tf.keras.layers.BatchNormalization
     legacy = not base.__module__.startswith("keras.")
 
-    class SyncBatchNormalization(base):  # type: ignore[misc]
+    class SyncBatchNormalization(base):
         """Keras' BatchNormalization with the statistics of all ranks' batches in training.
 
         In inference nothing is exchanged. In training all ranks call it, and results and gradients are those
