@@ -1,0 +1,112 @@
+"""`DistributedTrainer`: Gluon's trainer, which averages gradients over the ranks in each step.
+
+Name and meaning are Horovod's.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import mxnet
+import numpy
+
+from ringleader.common.array_operations import ALLREDUCE
+from ringleader.common.process_sets import ProcessSet, global_process_set
+from ringleader.common.reductions import Max
+from ringleader.mxnet.array_memory import ArgumentError
+from ringleader.mxnet.compression import Compression
+from ringleader.mxnet.distributed_optimizer import DistributedOptimizer
+from ringleader.mxnet.gradient_reduction import GradientReduction, GradientSettings
+
+
+class DistributedTrainer(mxnet.gluon.Trainer):
+    """Gluon's trainer over ranks: ``step``, or ``allreduce_grads`` and ``update``, as there."""
+
+    def __init__(
+        self,
+        params: Any,
+        optimizer: Any,
+        optimizer_params: dict[str, Any] | None = None,
+        compression: Any = Compression.none,
+        gradient_predivide_factor: float = 1.0,
+        prefix: str | None = None,
+        num_groups: int = 0,
+        process_set: ProcessSet = global_process_set,
+    ) -> None:
+        """Take parameters and an optimizer as Gluon's trainer does; the number of ranks is divided by here.
+
+        ``compression``: one of `Compression`. ``gradient_predivide_factor``: gradients are divided by it
+        before the sum, and the sum by the number of ranks over it. ``prefix`` tells the gradients of several
+        trainers from each other. ``num_groups``: in how many groups gradients are exchanged; 0: each on its
+        own. A rank that is not in ``process_set`` updates by its own gradients. `ArgumentError` for what
+        cannot be meant, and for sparse parameters, and several devices in one rank.
+        """
+        if prefix is not None and not isinstance(prefix, str):
+            raise ArgumentError(f"prefix is a string, not {prefix!r}")
+        settings = GradientSettings(
+            compression=compression,
+            predivide=gradient_predivide_factor,
+            groups=num_groups,
+            process_set=process_set,
+        )
+        if isinstance(optimizer, DistributedOptimizer):
+            warnings.warn(
+                "DistributedTrainer takes the optimizer out of a DistributedOptimizer", stacklevel=2
+            )
+            optimizer = optimizer._optimizer
+        super().__init__(params, optimizer, optimizer_params=optimizer_params, kvstore=None)
+        self._prefix = prefix or ""
+        self._reduction = GradientReduction(settings)
+        self._process_set = process_set
+        self._ignore_stale_grad = False
+        self._check_parameters()
+
+    def _check_parameters(self) -> None:
+        if len(self._contexts) > 1:
+            raise ArgumentError(
+                f"the parameters are on {len(self._contexts)} devices; a rank has one: start more ranks"
+            )
+        for parameter in self._params:
+            if parameter._stype != "default" or parameter._grad_stype != "default":
+                raise ArgumentError(
+                    f"parameter {parameter.name} or its gradient is sparse, which is not supported: make its "
+                    "layer without sparse_grad=True, and the parameter with stype='default'"
+                )
+
+    def step(self, batch_size: int, ignore_stale_grad: bool = False) -> None:
+        """Average the gradients over the ranks and update the parameters; see `mxnet.gluon.Trainer.step`.
+
+        With ``ignore_stale_grad``, a gradient that was computed on some ranks only counts as zero on the
+        others, and every rank updates its parameter; one that no rank computed is left alone.
+        """
+        self._ignore_stale_grad = ignore_stale_grad
+        try:
+            super().step(batch_size, ignore_stale_grad)
+        finally:
+            self._ignore_stale_grad = False
+        if self._reduction.others:
+            self._reduction.metrics().step()
+
+    def _allreduce_grads(self) -> None:
+        """Replace each gradient by the mean of the ranks'."""
+        if not self._reduction.others:
+            return
+        trained = [(at, one) for at, one in enumerate(self._params) if one.grad_req != "null"]
+        if self._ignore_stale_grad:
+            trained = self._computed_anywhere(trained)
+        self._reduction.reduce([(f"{self._prefix}{at}", one.list_grad()[0]) for at, one in trained])
+
+    def _computed_anywhere(self, trained: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
+        """Return the parameters whose gradients some rank has computed since the last step. Collective."""
+        weights = [parameter.list_data()[0] for _at, parameter in trained]
+        mine = numpy.array([weight._fresh_grad for weight in weights], "uint8")
+        anywhere = ALLREDUCE.run(mine, f"{self._prefix}fresh_gradients", self._process_set, Max)
+        chosen = []
+        for at, weight in enumerate(weights):
+            if anywhere[at]:
+                chosen.append(trained[at])
+                if not mine[at]:
+                    trained[at][1].list_grad()[0][:] = 0
+                    weight._fresh_grad = True
+        return chosen
