@@ -1,0 +1,79 @@
+"""Which Keras the script uses: Keras 2 (the package tf_keras) or Keras 3, and on which backend.
+
+One script uses one of them. The one that it has imported counts; where it has imported both or none, the
+variable TF_USE_LEGACY_KERAS, by which ``tf.keras`` is Keras 2, and then what is installed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+BACKENDS = ("tensorflow", "torch", "jax")
+"""Backends of Keras 3 that train."""
+LEGACY_VARIABLE = "TF_USE_LEGACY_KERAS"
+"""With the value 1 or true, ``tf.keras`` is Keras 2."""
+
+
+@cache
+def keras() -> Any:
+    """Return the module of the Keras that the script uses; ImportError where there is none."""
+    legacy = os.environ.get(LEGACY_VARIABLE, "").lower() in ("1", "true")
+    imported = [name for name in ("keras", "tf_keras") if name in sys.modules]
+    names = imported if len(imported) == 1 else ["tf_keras", "keras"] if legacy else ["keras", "tf_keras"]
+    for name in names:
+        if name in sys.modules or find_spec(name) is not None:
+            module = import_module(name)
+            if name == "keras" and not module.__version__.startswith("3."):
+                raise ImportError(
+                    f"keras {module.__version__} is too old; install keras >= 3.5, or tf_keras for Keras 2"
+                )
+            return module
+    raise ImportError("Keras is not installed: pip install keras, or tf_keras for Keras 2", name="keras")
+
+
+def is_keras2() -> bool:
+    """Return whether the script uses Keras 2."""
+    return keras().__name__ == "tf_keras"
+
+
+@cache
+def backend() -> str:
+    """Return what computes: ``tensorflow``, ``torch`` or ``jax``; ImportError for other backends."""
+    name = "tensorflow" if is_keras2() else keras().backend.backend()
+    if name not in BACKENDS:
+        raise ImportError(f"Keras' backend {name!r} does not train; set KERAS_BACKEND to one of {BACKENDS}")
+    return str(name)
+
+
+def check_optimizer(optimizer: Any) -> None:
+    """Refuse what is not an optimizer of the script's Keras, with a `ValueError` that names the cure."""
+    if isinstance(optimizer, optimizer_classes()):
+        return
+    families = {base.__module__.partition(".")[0] for base in type(optimizer).__mro__}
+    other = "keras" if is_keras2() else "tf_keras"
+    if other in families:
+        raise ValueError(
+            f"this optimizer is of {_title(other)}, but the script also uses {_title(keras().__name__)}: use "
+            f"one of them. {LEGACY_VARIABLE}=1, set before TensorFlow is imported, makes tf.keras Keras 2; "
+            "without it tf.keras is Keras 3."
+        )
+    kind = f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
+    hint = " (keras.optimizers.get makes one of a name)" if isinstance(optimizer, str) else ""
+    hint = hint or " (see hvd.DistributedOptimizer of ringleader.torch)" * ("torch" in families)
+    raise ValueError(f"DistributedOptimizer takes an optimizer of {_title(keras().__name__)}, not {kind}{hint}")
+
+
+def optimizer_classes() -> tuple[type, ...]:
+    """Return the base classes of the optimizers of the script's Keras."""
+    optimizers = keras().optimizers
+    legacy = getattr(optimizers, "legacy", None) if is_keras2() else None
+    return (optimizers.Optimizer, legacy.Optimizer) if legacy else (optimizers.Optimizer,)
+
+
+def _title(module: str) -> str:
+    return "Keras 2 (tf_keras)" if module == "tf_keras" else "Keras 3 (keras)"

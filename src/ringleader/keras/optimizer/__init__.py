@@ -1,0 +1,1 @@
+"""Optimizers of Keras that train with the gradients of all ranks."""

@@ -1,0 +1,85 @@
+"""The exchange of all gradients of a step, whatever the backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+from ringleader.keras.generation import backend
+from ringleader.keras.optimizer.exchange_options import ExchangeOptions
+
+
+class GradientExchange:
+    """Reduces the gradients of an optimizer's variables over the ranks of a process set.
+
+    All ranks call it with gradients of the same shapes and types in the same order; those that are None do
+    not count. Where they differ, all ranks get an error.
+    """
+
+    def __init__(self, options: ExchangeOptions) -> None:
+        """Begin with no local variables."""
+        self.options = options
+        self._local: dict[int, Any] = {}
+        self._returned: list[Any] = []
+        self.variables: list[Any] = []
+        """The variables of the step that Keras applies just now."""
+        self._backend = import_module(f"ringleader.keras.optimizer.{backend()}_gradients")
+        self._reduce = self._backend.reducer(options)
+
+    def register_local(self, variable: Any) -> None:
+        """Have a variable keep this rank's gradients; see ``scale_local_gradients``."""
+        self._local[id(variable)] = self._local[id(getattr(variable, "_value", variable))] = variable
+
+    def __call__(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """Return the reduced gradients, None where one is None.
+
+        A rank outside of the process set gets its own gradients back.
+        """
+        found, process_set = list(gradients), self.options.process_set
+        if process_set.included() is False or process_set.size() == 1:
+            return found
+        shared = [at for at, one in enumerate(variables) if not self._is_local(one) and found[at] is not None]
+        local = [at for at, one in enumerate(variables) if self._is_local(one) and found[at] is not None]
+        if shared:
+            for at, reduced in zip(shared, self._reduce([found[at] for at in shared]), strict=True):
+                found[at] = reduced
+        if self.options.scale_local_gradients:
+            for at in local:
+                found[at] = self._backend.scaled(found[at], process_set.size())
+        return found
+
+    def agreed_minimum(self, number: Any) -> Any:
+        """Return the least of a scalar tensor over the ranks of the process set."""
+        process_set = self.options.process_set
+        if process_set.included() is False or process_set.size() == 1:
+            return number
+        return self._backend.agreed_minimum(number, self.options)
+
+    def pairs(self, grads_and_vars: Any) -> list[tuple[Any, Any]]:
+        """Return (reduced gradient, variable) for pairs of gradients and variables."""
+        return self.unless_returned(grads_and_vars, self)
+
+    def unless_returned(
+        self, grads_and_vars: Any, reduce: Callable[[list[Any], list[Any]], list[Any]]
+    ) -> list[tuple[Any, Any]]:
+        """Return (reduced gradient, variable) pairs, by ``reduce``.
+
+        Gradients that the script got reduced (`remember`), and has not applied, are not reduced again.
+        """
+        pairs = list(grads_and_vars)
+        gradients, variables = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+        known = {id(one) for one in self._returned}
+        if any(id(one) in known for one in gradients):
+            self._returned = []
+            return pairs
+        return list(zip(reduce(gradients, variables), variables, strict=True))
+
+    def remember(self, gradients: Sequence[Any]) -> None:
+        """Know gradients that the script gets and will apply as exchanged."""
+        self._returned = [one for one in gradients if one is not None]
+
+    def _is_local(self, variable: Any) -> bool:
+        if not self._local:
+            return False
+        return id(variable) in self._local or id(getattr(variable, "_value", None)) in self._local

@@ -1,0 +1,129 @@
+"""Optimizers of Keras 2, new and legacy ones, with the gradients of all ranks.
+
+Keras 2 aggregates the gradients of a strategy's replicas in a method of their own, `aggregate_gradients`,
+before it looks whether they are finite (mixed precision) and clips them: there the ranks' are exchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from ringleader.keras.generation import keras
+from ringleader.keras.optimizer.exchange_options import ExchangeOptions
+from ringleader.keras.optimizer.gradient_accumulation import GradientAccumulation
+from ringleader.keras.optimizer.gradient_exchange import GradientExchange
+
+
+class DistributedKeras2Optimizer:
+    """What stands in front of the class of the wrapped optimizer."""
+
+    exchange_options: ExchangeOptions
+
+    _HAS_AGGREGATE_GRAD = True
+
+    @property
+    def gradient_exchange(self) -> GradientExchange:
+        """Return what reduces this optimizer's gradients."""
+        exchange = self.__dict__.get("_gradient_exchange")
+        if exchange is None:
+            exchange = self.__dict__["_gradient_exchange"] = GradientExchange(self.exchange_options)
+        return exchange
+
+    @property
+    def _agg_helper(self) -> GradientAccumulation | None:
+        """Return what adds up the gradients of several passes, None for one pass. The name is Horovod's."""
+        options = self.exchange_options
+        if options.passes > 1 and "_accumulation" not in self.__dict__:
+            self.__dict__["_accumulation"] = GradientAccumulation(options.passes, options.average_passes)
+        return self.__dict__.get("_accumulation")
+
+    def register_local_var(self, var: Any) -> None:
+        """Have a variable keep this rank's gradients, divided by the number of ranks unless turned off."""
+        self.gradient_exchange.register_local(var)
+
+    def aggregate_gradients(self, grads_and_vars: Any) -> list[tuple[Any, Any]]:
+        """Return the pairs with the gradients of all ranks. Collective.
+
+        With several passes per step: with the gradients of the passes where this one ends a step, else zeros.
+        """
+        if self._agg_helper is None:
+            return self.gradient_exchange.pairs(grads_and_vars)
+        return self.gradient_exchange.unless_returned(
+            grads_and_vars, lambda grads, variables: self._agg_helper.add(grads, variables, self.gradient_exchange)
+        )
+
+    def _aggregate_gradients(self, grads_and_vars: Any) -> list[tuple[Any, Any]]:
+        return self.aggregate_gradients(grads_and_vars)
+
+    def _compute_gradients(
+        self, loss: Any, var_list: Any, grad_loss: Any = None, tape: Any = None
+    ) -> list[tuple[Any, Any]]:
+        """Return (gradient of all ranks, variable) pairs of a loss, for `apply_gradients`. Collective."""
+        parent: Any = super()
+        if hasattr(parent, "_compute_gradients"):
+            pairs = parent._compute_gradients(loss, var_list, grad_loss, tape)
+        else:
+            pairs = parent.compute_gradients(loss, var_list, tape=tape)
+        if getattr(self, "_is_wrapped_by_loss_scale_optimizer", False):
+            return list(pairs)  # that exchanges them when it applies them
+        return self._exchanged(pairs)
+
+    def get_gradients(self, loss: Any, params: Sequence[Any]) -> list[Any]:
+        """Return the gradients of all ranks of a loss, for `apply_gradients`. Collective."""
+        gradients = super().get_gradients(loss, params)  # type: ignore[misc]
+        return [gradient for gradient, _variable in self._exchanged(zip(gradients, params, strict=True))]
+
+    def _exchanged(self, grads_and_vars: Any) -> list[tuple[Any, Any]]:
+        pairs = self.aggregate_gradients(grads_and_vars)
+        self.gradient_exchange.remember([gradient for gradient, _variable in pairs])
+        return pairs
+
+    def apply_gradients(self, grads_and_vars: Any, name: str | None = None, **kwargs: Any) -> Any:
+        """Update the variables with the gradients of all ranks; where a step has several passes, in its last.
+
+        Collective, unless ``skip_gradients_aggregation=True`` or ``experimental_aggregate_gradients=False``
+        says that these are the gradients of all ranks already.
+        """
+        parent: Any = super()
+        if self._agg_helper is None:
+            return parent.apply_gradients(grads_and_vars, name=name, **kwargs)
+        exchanged = kwargs.get("skip_gradients_aggregation", False) or not kwargs.get(
+            "experimental_aggregate_gradients", True
+        )
+        pairs = list(grads_and_vars) if exchanged else self.aggregate_gradients(grads_and_vars)
+
+        def apply() -> None:
+            parent.apply_gradients(pairs, name=name, experimental_aggregate_gradients=False)
+
+        def skip() -> None:
+            self.iterations.assign_add(1)  # type: ignore[attr-defined]
+
+        with tf.init_scope():
+            create = getattr(self, "_create_all_weights", None) or self.build  # type: ignore[attr-defined]
+            create([variable for _gradient, variable in pairs])
+        tf.cond(tf.equal(self._agg_helper.counter, 0), apply, skip)
+        return self.iterations  # type: ignore[attr-defined]
+
+
+def distributed_class(base: type, options: ExchangeOptions) -> type:
+    """Return a subclass of an optimizer's class, of the same name, so that a model is saved as with that."""
+    namespace: dict[str, Any] = {
+        "exchange_options": options,
+        "__module__": base.__module__,
+        "__qualname__": base.__qualname__,
+        "__doc__": base.__doc__,
+    }
+    return type(base.__name__, (DistributedKeras2Optimizer, base), namespace)
+
+
+def is_distributed(optimizer: Any) -> bool:
+    """Return whether an optimizer, or the one that it scales the loss for, exchanges gradients."""
+    return isinstance(getattr(optimizer, "inner_optimizer", optimizer), DistributedKeras2Optimizer)
+
+
+def prepare_keras() -> None:
+    """Do nothing: Keras 2 exchanges before it looks at gradients, and compiles with XLA on request only."""
+    keras()
