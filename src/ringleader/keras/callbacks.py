@@ -1,4 +1,4 @@
-"""Callbacks for `fit`, of the script's Keras. Names and signatures are Horovod's; scripts import this path."""
+"""Callbacks for `fit`, of the script's Keras. Path, names and signatures are Horovod's."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class BroadcastGlobalVariablesCallback(_Callback):
     """
 
     def __init__(self, root_rank: int, device: str = "", local_variables: Any = None) -> None:
-        """``local_variables`` stay what they are on each rank. ``device`` is Horovod's and changes nothing."""
+        """``local_variables`` stay each rank's own. ``device`` is Horovod's and changes nothing."""
         super().__init__()
         self.root_rank = root_rank
         self.broadcast_done = False
@@ -220,7 +220,7 @@ class BestModelCheckpoint(_ModelCheckpoint):
     ) -> None:
         """See Keras' ModelCheckpoint; put `MetricAverageCallback` before it."""
         super().__init__(
-            filepath="best.keras" if filepath is None else filepath,
+            filepath=filepath or "best.keras",
             monitor=monitor,
             verbose=verbose,
             save_best_only=True,
@@ -228,8 +228,7 @@ class BestModelCheckpoint(_ModelCheckpoint):
             mode=mode,
             save_freq=save_freq,
         )
-        if filepath is None:
-            self.filepath = None
+        self.filepath: str | None = filepath
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Refuse to train without a place for the model."""

@@ -65,7 +65,9 @@ def check_optimizer(optimizer: Any) -> None:
     kind = f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
     hint = " (keras.optimizers.get makes one of a name)" if isinstance(optimizer, str) else ""
     hint = hint or " (see hvd.DistributedOptimizer of ringleader.torch)" * ("torch" in families)
-    raise ValueError(f"DistributedOptimizer takes an optimizer of {_title(keras().__name__)}, not {kind}{hint}")
+    raise ValueError(
+        f"DistributedOptimizer takes an optimizer of {_title(keras().__name__)}, not {kind}{hint}"
+    )
 
 
 def optimizer_classes() -> tuple[type, ...]:

@@ -16,8 +16,8 @@ if os.environ.get("TF_USE_LEGACY_KERAS") == "1":
 else:
     import keras
 
-import ringleader.keras as hvd
-from ringleader.common.process_sets import next_serial
+import ringleader.keras as hvd  # noqa: E402
+from ringleader.common.process_sets import next_serial  # noqa: E402
 
 KERAS2 = keras.__name__ == "tf_keras"
 BACKEND = "tensorflow" if KERAS2 else keras.backend.backend()
@@ -111,7 +111,10 @@ y = y + RANK
 line.train_on_batch(x, y)
 gradient = (2 * x * (x.sum(axis=1, keepdims=True) - y)).mean(axis=0)
 mean = array(gradient[None]).mean(axis=0)
-assert np.allclose(weights(line)[0][:, 0], 1 - 0.1 * mean, atol=1e-5), (weights(line)[0][:, 0], 1 - 0.1 * mean)
+assert np.allclose(weights(line)[0][:, 0], 1 - 0.1 * mean, atol=1e-5), (
+    weights(line)[0][:, 0],
+    1 - 0.1 * mean,
+)
 
 # gradients of several steps are added up, and exchanged once
 for average in (True, False):
@@ -174,7 +177,7 @@ assert SIZE == 1 or (array(weights(local)[0][None])[0] != array(weights(local)[0
 
 # values
 assert np.allclose(hvd.allreduce(np.array([RANK + 1.0])), (SIZE + 1) / 2)
-assert float(np.asarray(hvd.allreduce(float(RANK), average=False))) == SIZE * (SIZE - 1) / 2
+assert float(np.asarray(hvd.allreduce(float(RANK), op=hvd.Sum))) == SIZE * (SIZE - 1) / 2
 assert np.asarray(hvd.broadcast(np.arange(3) + RANK, SIZE - 1)).tolist() == [SIZE - 1, SIZE, SIZE + 1]
 assert len(hvd.allgather(np.zeros((RANK + 1, 2)))) == SIZE * (SIZE + 1) // 2
 assert np.asarray(hvd.reducescatter(np.ones((SIZE, 2)), op=hvd.Sum)).tolist() == [[SIZE, SIZE]]

@@ -34,10 +34,11 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     are saved as with that. All gradients of a step travel together, before they are clipped. Of a
     LossScaleOptimizer the one within is wrapped.
 
-    ``backward_passes_per_step``: gradients of so many steps are added up on this rank, then exchanged once and
-    applied, their mean where ``average_aggregated_gradients``, else their sum. ``gradient_predivide_factor``:
-    what of an average's division happens before the sum. ``name`` is how messages call the exchange.
-    ``device_dense``, ``device_sparse``, ``groups`` and ``num_groups`` are Horovod's and change nothing.
+    ``backward_passes_per_step``: gradients of so many steps are added up on this rank, then exchanged once
+    and applied, their mean where ``average_aggregated_gradients``, else their sum.
+    ``gradient_predivide_factor``: what of an average's division happens before the sum. ``name`` is how
+    messages call the exchange. ``device_dense``, ``device_sparse``, ``groups`` and ``num_groups`` are
+    Horovod's and change nothing.
 
     `ValueError` for what is not an optimizer of the script's Keras, and for arguments that contradict.
     """
@@ -162,7 +163,7 @@ def _wrapped(optimizer: Any, options: ExchangeOptions) -> Any:
         made = distributed.from_config(config)
     except Exception as error:
         raise ValueError(
-            f"{base.__name__} cannot be made anew from its get_config(), as DistributedOptimizer does: {error}"
+            f"DistributedOptimizer makes a {base.__name__} anew from its get_config(), and could not: {error}"
         ) from error
     _carry_state(optimizer, made)
     return made

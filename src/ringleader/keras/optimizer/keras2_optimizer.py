@@ -49,10 +49,11 @@ class DistributedKeras2Optimizer:
 
         With several passes per step: with the gradients of the passes where this one ends a step, else zeros.
         """
-        if self._agg_helper is None:
-            return self.gradient_exchange.pairs(grads_and_vars)
-        return self.gradient_exchange.unless_returned(
-            grads_and_vars, lambda grads, variables: self._agg_helper.add(grads, variables, self.gradient_exchange)
+        exchange, accumulation = self.gradient_exchange, self._agg_helper
+        if accumulation is None:
+            return exchange.pairs(grads_and_vars)
+        return exchange.unless_returned(
+            grads_and_vars, lambda grads, variables: accumulation.add(grads, variables, exchange)
         )
 
     def _aggregate_gradients(self, grads_and_vars: Any) -> list[tuple[Any, Any]]:

@@ -16,7 +16,7 @@ def reducer(options: ExchangeOptions) -> Callable[[list[Any]], list[Any]]:
     """Return the function that reduces gradients as the options say."""
     op, prescale, postscale = options.reduction
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @torch.compiler.disable
     @torch.no_grad()
     def reduce(gradients: list[torch.Tensor]) -> list[torch.Tensor]:
         packed = [options.compression.compress(one) for one in gradients]
