@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from ringleader.keras.generation import keras
 from ringleader.keras.optimizer.exchange_options import ExchangeOptions
-from ringleader.keras.optimizer.gradient_accumulation import GradientAccumulation
 from ringleader.keras.optimizer.gradient_exchange import GradientExchange
+from ringleader.tensorflow.gradient_aggregation import LocalGradientAggregationHelper
 
 
 class DistributedKeras2Optimizer:
@@ -33,12 +33,20 @@ class DistributedKeras2Optimizer:
         return exchange
 
     @property
-    def _agg_helper(self) -> GradientAccumulation | None:
+    def _agg_helper(self) -> LocalGradientAggregationHelper | None:
         """Return what adds up the gradients of several passes, None for one pass. The name is Horovod's."""
         options = self.exchange_options
-        if options.passes > 1 and "_accumulation" not in self.__dict__:
-            self.__dict__["_accumulation"] = GradientAccumulation(options.passes, options.average_passes)
-        return self.__dict__.get("_accumulation")
+        if options.passes > 1 and "_aggregation" not in self.__dict__:
+            self.__dict__["_aggregation"] = LocalGradientAggregationHelper(
+                options.passes,
+                self.gradient_exchange,
+                options.sparse_as_dense,
+                options.average_passes,
+                process_set=options.process_set,
+                scale_local_gradients=False,  # the exchange does that
+                name=options.name,
+            )
+        return self.__dict__.get("_aggregation")
 
     def register_local_var(self, var: Any) -> None:
         """Have a variable keep this rank's gradients, divided by the number of ranks unless turned off."""
@@ -47,14 +55,24 @@ class DistributedKeras2Optimizer:
     def aggregate_gradients(self, grads_and_vars: Any) -> list[tuple[Any, Any]]:
         """Return the pairs with the gradients of all ranks. Collective.
 
-        With several passes per step: with the gradients of the passes where this one ends a step, else zeros.
+        With several passes per step, they are those of all ranks in the pass that ends a step.
         """
-        exchange, accumulation = self.gradient_exchange, self._agg_helper
-        if accumulation is None:
-            return exchange.pairs(grads_and_vars)
-        return exchange.unless_returned(
-            grads_and_vars, lambda grads, variables: accumulation.add(grads, variables, exchange)
+        helper = self._agg_helper
+        if helper is None:
+            return self.gradient_exchange.pairs(grads_and_vars)
+        return self.gradient_exchange.unless_returned(
+            grads_and_vars, lambda grads, variables: self._aggregated(helper, grads, variables)
         )
+
+    def _aggregated(
+        self, helper: LocalGradientAggregationHelper, grads: Sequence[Any], variables: Sequence[Any]
+    ) -> list[Any]:
+        found = helper.compute_gradients(grads, variables)
+        if not getattr(self, "_is_wrapped_by_loss_scale_optimizer", False):
+            return found
+        # Whether they are finite is asked in every pass: ranks must not differ before they have exchanged.
+        due = tf.equal(helper.counter.read_value(), 0)
+        return [None if one is None else tf.where(due, one, tf.zeros_like(one)) for one in found]
 
     def _aggregate_gradients(self, grads_and_vars: Any) -> list[tuple[Any, Any]]:
         return self.aggregate_gradients(grads_and_vars)
@@ -89,24 +107,21 @@ class DistributedKeras2Optimizer:
         says that these are the gradients of all ranks already.
         """
         parent: Any = super()
-        if self._agg_helper is None:
+        helper = self._agg_helper
+        if helper is None:
             return parent.apply_gradients(grads_and_vars, name=name, **kwargs)
         exchanged = kwargs.get("skip_gradients_aggregation", False) or not kwargs.get(
             "experimental_aggregate_gradients", True
         )
         pairs = list(grads_and_vars) if exchanged else self.aggregate_gradients(grads_and_vars)
-
-        def apply() -> None:
-            parent.apply_gradients(pairs, name=name, experimental_aggregate_gradients=False)
-
-        def skip() -> None:
-            self.iterations.assign_add(1)  # type: ignore[attr-defined]
-
         with tf.init_scope():
             create = getattr(self, "_create_all_weights", None) or self.build  # type: ignore[attr-defined]
             create([variable for _gradient, variable in pairs])
-        tf.cond(tf.equal(self._agg_helper.counter, 0), apply, skip)
-        return self.iterations  # type: ignore[attr-defined]
+        return helper.apply_gradients(
+            lambda: parent.apply_gradients(pairs, name=name, experimental_aggregate_gradients=False),
+            self,
+            pairs,
+        )
 
 
 def distributed_class(base: type, options: ExchangeOptions) -> type:
