@@ -26,6 +26,14 @@ R = TypeVar("R")
 class RemoteTraceback(Exception):  # noqa: N818 - it carries the words of an error and is none itself
     """The traceback of a rank's exception, as the cause of that exception here."""
 
+    def __init__(self, text: str, rank: int, exit_code: int) -> None:
+        """Keep whose it is."""
+        super().__init__(text)
+        self.rank, self.exit_code = rank, exit_code
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.args[0], self.rank, self.exit_code)
+
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
 
@@ -98,6 +106,8 @@ def run(
     workdir: str = "",
     python: str | None = None,
     uncoupled: bool = False,
+    as_horovod: bool = False,
+    mpirun_args: Iterable[str] = (),
     listener: Listener | None = None,
 ) -> list[R]:
     """Call ``function(*args, **kwargs)`` on ``np`` ranks; return what each returned, in rank order.
@@ -105,7 +115,7 @@ def run(
     ``hosts`` is ``"h1:2,h2:2"`` or a list of such words or ``Host``s; without it the ranks run here. The
     other options are those of ``ringleader run``; see ``ringleader.job.Job``. Function, arguments and
     results travel pickled (cloudpickle: lambdas and functions of ``__main__`` work). The keywords of
-    ``horovod.run`` are understood too: see ``ringleader.horovod_run``.
+    ``horovod.run`` are understood too, and then errors are Horovod's: see ``ringleader.horovod_run``.
 
     The exception of the rank that failed first is raised here again, with the rank's traceback as its cause.
     Raises RankError where a rank ended otherwise (a signal, ``sys.exit``, a time-out, a result that cannot
@@ -139,6 +149,8 @@ def run(
         workdir=workdir,
         python=python,
         uncoupled=uncoupled,
+        as_horovod=as_horovod,
+        extra_mpirun_args=tuple(mpirun_args),
         faults=faults,
     )
     printer = Printer(size=np or 1, prefix=prefix_output)
@@ -194,11 +206,15 @@ def results_of(outcome: Outcome) -> list[Any]:
         answer = answers[first.rank] if first is not None else None
         if first is not None and answer is not None:
             _raise(first, answer)
-        raise RankError(outcome.reason, exit_code=outcome.exit_code)
+        failed = None if first is None else first.rank
+        raise RankError(outcome.reason, exit_code=outcome.exit_code, rank=failed)
     silent = [str(rank) for rank, answer in enumerate(answers) if answer is None or "value" not in answer]
     if silent:
         raise RankError(
-            "it ended before the function returned", where=f"rank {', '.join(silent)}", exit_code=1
+            "it ended before the function returned",
+            where=f"rank {', '.join(silent)}",
+            exit_code=1,
+            rank=int(silent[0]),
         )
     return [pickle.loads(answer["value"]) for answer in answers if answer is not None]
 
@@ -212,6 +228,7 @@ def _raise(end: RankEnd, answer: dict[str, Any]) -> None:
             where=where,
             hint="return plain data: numbers, arrays, a state_dict",
             exit_code=1,
+            rank=end.rank,
         )
     if "error" not in answer:
         return  # the function had returned; something else failed afterwards
@@ -221,7 +238,8 @@ def _raise(end: RankEnd, answer: dict[str, Any]) -> None:
             error = pickle.loads(answer["error"])
         except Exception:
             error = None
+    traceback = RemoteTraceback(answer["traceback"], end.rank, end.code)
     if not isinstance(error, Exception):
-        raise RankError(answer["words"], where=where, exit_code=1) from RemoteTraceback(answer["traceback"])
+        raise RankError(answer["words"], where=where, exit_code=1, rank=end.rank) from traceback
     error.add_note(f"raised on {where}")
-    raise error from RemoteTraceback(answer["traceback"])
+    raise error from traceback

@@ -102,11 +102,17 @@ class RankError(RingleaderError):
     """A rank failed; ``exit_code`` is that rank's own (128+n for signal n)."""
 
     def __init__(
-        self, faults: Fault | Iterable[Fault] | str, *, exit_code: int, where: str = "", hint: str = ""
+        self,
+        faults: Fault | Iterable[Fault] | str,
+        *,
+        exit_code: int,
+        rank: int | None = None,
+        where: str = "",
+        hint: str = "",
     ) -> None:
-        """Keep the failing rank's exit code next to the faults."""
+        """Keep the failing rank and its exit code next to the faults; ``None``: it is no rank's failure."""
         super().__init__(faults, where=where, hint=hint)
-        self.exit_code = exit_code
+        self.exit_code, self.rank = exit_code, rank
 
 
 class StoppedError(RingleaderError):

@@ -1,18 +1,22 @@
-"""The keywords of ``horovod.run`` as those of ``ringleader.run``: honoured, or told why they change nothing.
+"""``horovod.run`` by ``ringleader.run``: keywords, honoured or told why they change nothing, and errors.
 
-Names and meanings are Horovod's.
+Names and meanings are Horovod's. A call is Horovod's where it has keywords that ``ringleader.run`` has not,
+and in a process in which ``horovod`` stands for ``ringleader``.
 """
 
 from __future__ import annotations
 
 import inspect
+import os
+import shlex
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from ringleader.errors import Fault, RequestError
+from ringleader.errors import Fault, RankError, RequestError
 from ringleader.host_list import parse_hostfile
 from ringleader.job import Ssh
 
@@ -42,7 +46,6 @@ IGNORED = {
     "disable_cache": "nothing about hosts is kept from one job to the next",
     "verbose": "what goes wrong is always told in full",
     "use_gloo": "MPI and shared memory carry what Gloo would",
-    "mpi_args": "mpirun is given what the hosts and options of the job need",
 }
 """Keyword → why it changes nothing here."""
 HONOURED = (
@@ -57,13 +60,30 @@ HONOURED = (
     "network_interface",
     "executable",
     "use_mpi",
+    "mpi_args",
     "start_timeout",
 )
 NAMES = frozenset((*IGNORED, *HONOURED))
 """All that `translate` knows."""
 
 
-def translate(given: Mapping[str, Any]) -> dict[str, Any]:
+START_TIMEOUT = "HOROVOD_START_TIMEOUT"
+DETECTED = "Horovod detected that one or more processes exited with non-zero status"
+"""What scripts look for where a rank has failed."""
+
+
+class WrongOptionError(RequestError, ValueError):
+    """Options or keywords that cannot be meant, or cannot be had; Horovod's scripts know a ValueError."""
+
+
+def failure_text(*, code: int, rank: int | None, mpi: bool) -> str:
+    """Return what Horovod says where a rank has failed first: ``mpirun failed…`` where MPI was asked for."""
+    if mpi or rank is None:
+        return f"mpirun failed with exit code {code}"
+    return f"{DETECTED}; the first of them:\nProcess name: {rank}\nExit code: {code}\n"
+
+
+def translate(given: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
     """Return the keywords of ``ringleader.run`` for those of ``horovod.run``; native ones stay as they are.
 
     Warns of those that change nothing. `TypeError` for a keyword that neither has, `ValueError` where two
@@ -76,18 +96,28 @@ def translate(given: Mapping[str, Any]) -> dict[str, Any]:
     if "func" in wanted:
         native["function"] = wanted["func"]
     counts = {wanted[name] for name in COUNTS if name in wanted}
-    native["np"] = counts.pop() if counts else None
+    native["np"] = counts.pop() if counts else 1
+    native |= {"as_horovod": True, "all_gpus": native.get("all_gpus", True)}
+    native.setdefault("share_gpus", True)  # as many ranks as asked for, however many GPUs there are
     if "hostfile" not in wanted and not native.get("hosts"):
         native.setdefault("oversubscribe", True)  # as many ranks as asked for, however many cores there are
     for name, why in IGNORED.items():
-        if wanted.get(name):
-            text = why.format(np=native["np"] if native["np"] is not None else "the given")
+        if wanted.get(name) and not (why is FIXED and wanted[name] == native["np"]):
+            text = why.format(np=native["np"])
             warnings.warn(f"{name} changes nothing here: {text}", UserWarning, stacklevel=4)
     if "hostfile" in wanted:
         native["hosts"] = _hosts_of(Path(wanted["hostfile"]))
-    if "ssh_port" in wanted or "ssh_identity_file" in wanted:
+    if native.get("ssh") is None:
         identity = wanted.get("ssh_identity_file")
-        native["ssh"] = Ssh(port=wanted.get("ssh_port"), identity=None if identity is None else str(identity))
+        native["ssh"] = Ssh(
+            port=wanted.get("ssh_port"),
+            identity=None if identity is None else str(identity),
+            accept_new=True,  # as Horovod does, but a changed key is refused
+        )
+    if "mpi_args" in wanted:
+        native["mpirun_args"] = mpirun_words(wanted["mpi_args"])
+    if environ.get(START_TIMEOUT) and native.get("start_timeout", wanted.get("start_timeout")) is None:
+        wanted["start_timeout"] = _number(environ[START_TIMEOUT])
     interfaces = wanted.get("network_interfaces", wanted.get("network_interface"))
     if interfaces:
         native["network_interface"] = interfaces if isinstance(interfaces, str) else ",".join(interfaces)
@@ -99,6 +129,22 @@ def translate(given: Mapping[str, Any]) -> dict[str, Any]:
         if name in wanted:
             native[own] = wanted[name]
     return native
+
+
+def mpirun_words(text: str) -> tuple[str, ...]:
+    """Return the words of ``--mpi-args``. WrongOptionError where they are none, as a shell reads them."""
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        hint = "write them as in a shell"
+        raise WrongOptionError(f"{text!r}: {error}", where="--mpi-args", hint=hint) from None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise WrongOptionError(f"{text!r} is not a number of seconds", where=START_TIMEOUT) from None
 
 
 def elastic_faults(
@@ -145,7 +191,10 @@ def _hosts_of(path: Path) -> list[Any]:
 
 
 def accepts_horovod(run: Callable[P, R]) -> Callable[P, R]:
-    """Return ``run`` that also takes Horovod's keywords; other calls go to it unchanged."""
+    """Return ``run`` that also takes Horovod's calls; others go to it unchanged.
+
+    A rank that fails is a RuntimeError of such a call, whose cause is what the rank has raised.
+    """
     own = inspect.signature(run).parameters
 
     @wraps(run)
@@ -153,8 +202,32 @@ def accepts_horovod(run: Callable[P, R]) -> Callable[P, R]:
         given |= dict(zip(ORDER, args[3:], strict=False))
         if "start_timeout" in given and given["start_timeout"] is None:
             del given["start_timeout"]
-        if any(name in NAMES and name not in own for name in given):
-            given = translate(given)
-        return run(*args[:3], **given)
+        if not (alias_is_on() or any(name in NAMES and name not in own for name in given)):
+            return run(*args[:3], **given)
+        native = translate(given, os.environ)
+        try:
+            return run(*args[:3], **native)
+        except RequestError as error:
+            raise WrongOptionError(error.faults) from None
+        except Exception as error:
+            failure = _failure_of(error, mpi=not given.get("use_gloo"))
+            if failure is None:
+                raise
+            raise failure from error
 
     return call
+
+
+def alias_is_on() -> bool:
+    """Return whether ``horovod`` stands for ``ringleader`` in this process, and something has imported it."""
+    horovod = sys.modules.get("horovod")
+    return horovod is not None and horovod is sys.modules.get("ringleader")
+
+
+def _failure_of(error: Exception, *, mpi: bool) -> RuntimeError | None:
+    """Return Horovod's error for one that tells of a rank's failure."""
+    told = error if isinstance(error, RankError) else error.__cause__
+    code, rank = getattr(told, "exit_code", None), getattr(told, "rank", None)
+    if code is None:
+        return None
+    return RuntimeError(failure_text(code=code, rank=rank, mpi=mpi))

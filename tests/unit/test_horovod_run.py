@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ import pytest
 
 import ringleader.runner
 from ringleader import api
-from ringleader.errors import RequestError
+from ringleader.errors import RankError, RefusedError, RequestError
 from ringleader.horovod_run import IGNORED, NAMES, accepts_horovod, translate
 from ringleader.job import Ssh
 from ringleader.torch import mpi_ops
@@ -48,6 +50,8 @@ def test_what_is_honoured(tmp_path: Path) -> None:
             executable="/usr/bin/python3",
             use_mpi=True,
             use_gloo=False,
+            mpi_args="-x 'A=b c'",
+            min_num_proc=3,
             max_np=None,
         )
     assert words[1:] == ((), None)
@@ -55,7 +59,11 @@ def test_what_is_honoured(tmp_path: Path) -> None:
     assert got == {
         "np": 3,
         "start_timeout": 9,
-        "ssh": Ssh(port=22022, identity="key"),
+        "as_horovod": True,
+        "all_gpus": True,
+        "share_gpus": True,
+        "mpirun_args": ("-x", "A=b c"),
+        "ssh": Ssh(port=22022, identity="key", accept_new=True),
         "output_dir": "out",
         "network_interface": "eth0,eth1",
         "python": "/usr/bin/python3",
@@ -66,7 +74,64 @@ def test_what_is_honoured(tmp_path: Path) -> None:
 def test_what_changes_nothing_is_told(name: str) -> None:
     with pytest.warns(UserWarning, match=f"^{name} changes nothing here: "):
         _words, got = recorded(print, np=2, **{name: 1})
-    assert got == {"np": 2, "oversubscribe": True}
+    assert got["np"] == 2 and got["oversubscribe"] is True and name not in got
+
+
+def test_one_process_where_no_number_is_given() -> None:
+    assert recorded(print, use_mpi=True)[1]["np"] == 1
+
+
+def test_a_process_with_the_alias_makes_horovods_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "as_horovod" not in recorded(print, np=2)[1]
+    monkeypatch.setitem(sys.modules, "horovod", sys.modules["ringleader"])
+    assert recorded(print, np=2)[1]["as_horovod"] is True
+
+
+@pytest.mark.parametrize(
+    ("given", "variable", "seconds"), [(9, "7", 9), (None, "7", 7.0), (None, "", None), (9, "", 9)]
+)
+def test_start_timeout_is_the_keyword_or_else_the_variable(
+    given: int | None, variable: str, seconds: float | None
+) -> None:
+    got = translate({"use_mpi": True, "start_timeout": given}, {"HOROVOD_START_TIMEOUT": variable})
+    assert got.get("start_timeout") == seconds
+
+
+@pytest.mark.parametrize(
+    ("keywords", "text"),
+    [
+        ({"use_mpi": True}, "^mpirun failed with exit code 7$"),
+        ({"use_gloo": True}, "^Horovod detected that one or more processes exited with non-zero status"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:use_gloo:UserWarning")
+@pytest.mark.parametrize("raised", [False, True])
+def test_a_failed_rank_is_a_runtime_error(raised: bool, keywords: dict[str, Any], text: str) -> None:
+    def run(function: Any, args: Any = (), kwargs: Any = None, **native: Any) -> Any:
+        if raised:
+            raise KeyError("lost") from api.RemoteTraceback("Traceback …", 3, 7)
+        raise RankError("rank 3 was lost", exit_code=7, rank=3)
+
+    with pytest.raises(RuntimeError, match=text) as caught:
+        accepts_horovod(run)(print, **keywords)
+    assert isinstance(caught.value.__cause__, KeyError if raised else RankError)
+    assert "use_mpi" in keywords or "Process name: 3\nExit code: 7\n" in str(caught.value)
+
+
+def test_other_errors_stay_what_they_are() -> None:
+    def run(function: Any, args: Any = (), kwargs: Any = None, **native: Any) -> Any:
+        raise function
+
+    for error in (RefusedError("no host"), KeyError("of our own")):
+        with pytest.raises(type(error)):
+            accepts_horovod(run)(error, use_mpi=True)
+    with pytest.raises(ValueError, match="no slots"):
+        accepts_horovod(run)(RequestError("no slots"), use_mpi=True)
+
+
+def test_the_cause_travels() -> None:
+    error = pickle.loads(pickle.dumps(api.RemoteTraceback("Traceback …", 3, 7)))
+    assert (str(error), error.rank, error.exit_code) == ("\nTraceback …", 3, 7)
 
 
 def test_by_position_as_in_horovod() -> None:
@@ -83,18 +148,19 @@ def test_by_position_as_in_horovod() -> None:
         (ValueError, {"ssh": Ssh(), "ssh_port": 22}),
         (RequestError, {"hostfile": "/nowhere/hosts"}),
         (RequestError, {"host_discovery_script": "find.sh"}),
+        (ValueError, {"mpi_args": "'open"}),
     ],
 )
 def test_what_is_refused(error: type[Exception], keywords: dict[str, Any]) -> None:
     with pytest.raises(error):
-        translate(keywords)
+        translate(keywords, {})
 
 
 def test_every_fault_of_a_hostfile_is_told(tmp_path: Path) -> None:
     hostfile = tmp_path / "hosts"
     hostfile.write_text("a slots=none\nb:0\n")
     with pytest.raises(RequestError) as caught:
-        translate({"hostfile": str(hostfile)})
+        translate({"hostfile": str(hostfile)}, {})
     assert [fault.where for fault in caught.value.faults] == [f"{hostfile}:1", f"{hostfile}:2"]
 
 

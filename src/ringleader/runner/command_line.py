@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from ringleader import __version__
-from ringleader.errors import Fault
+from ringleader.errors import Fault, RequestError
+from ringleader.horovod_run import WrongOptionError
 from ringleader.runner.common.util import config_parser
-from ringleader.runner.common.util.config_parser import WrongOptionError
 from ringleader.runner.option_table import GENERAL, OPTIONS, HorovodOption
 from ringleader.text_files import read_text
 
@@ -119,7 +119,6 @@ def _file(path: str) -> Any:
     if importlib.util.find_spec("yaml") is None:
         hint = f"{sys.executable} -m pip install pyyaml"
         raise WrongOptionError("a file of options needs PyYAML", where="--config-file", hint=hint)
-    from ringleader.errors import RequestError
     from ringleader.mpijob.yaml_text import documents
 
     try:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from ringleader.batch_system import find_allocation
-from ringleader.errors import Fault
-from ringleader.horovod_run import elastic_faults
+from ringleader.errors import Fault, collected
+from ringleader.horovod_run import START_TIMEOUT, elastic_faults, mpirun_words
 from ringleader.host_list import merge_hosts, parse_host_list, parse_hostfile
 from ringleader.job import Host, Job, Ssh
 from ringleader.render.mpirun_command import KEPT, OUTER_MPI
@@ -26,7 +26,6 @@ from ringleader.runner.option_table import NO_GLOO, OPTIONS, HorovodrunOptions
 ReadText = Callable[[str], str]
 """Takes a path, returns the file's text; raises OSError or UnicodeDecodeError."""
 
-START_TIMEOUT = "HOROVOD_START_TIMEOUT"
 TCP_ONLY = {
     "OMPI_MCA_pml": "ob1",
     "OMPI_MCA_btl": "^openib,ofi,uct,usnic",
@@ -188,11 +187,8 @@ def _unused(options: HorovodrunOptions) -> list[str]:
 def _words(options: HorovodrunOptions, faults: list[Fault], notes: list[str]) -> tuple[tuple[str, ...], str]:
     """Return the words for mpirun, and how ranks are bound to cores."""
     words: tuple[str, ...] = ()
-    try:
-        words = tuple(shlex.split(options.mpi_args or ""))
-    except ValueError as error:
-        hint = "write them as in a shell"
-        faults.append(Fault(where="--mpi-args", what=f"{options.mpi_args!r}: {error}", hint=hint))
+    with collected(faults):
+        words = mpirun_words(options.mpi_args or "")
     binding = f"{options.binding_args or ''} {options.mpi_args or ''}"
     if _NO_BINDING.search(binding):
         return words, "none"

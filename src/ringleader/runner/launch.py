@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ringleader.common.util import gloo_built, mpi_built, nccl_built
+from ringleader.horovod_run import failure_text
 from ringleader.runner.job_request import JobRequest, job_request, same_command
 from ringleader.runner.option_table import HorovodrunOptions, options_of
 from ringleader.text_files import read_text
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from ringleader.launch.outcome import Outcome
 
 __all__ = ["check_build", "gloo_built", "mpi_built", "nccl_built", "parse_args", "run_commandline"]
-
-DETECTED = "Horovod detected that one or more processes exited with non-zero status"
-"""What scripts that start ``horovodrun`` look for."""
 
 
 def parse_args() -> Namespace:
@@ -96,13 +94,8 @@ def run_command(options: HorovodrunOptions) -> Outcome:
         raise
     listener.finish(outcome)
     if (failure := outcome.first_failure) is not None:
-        sys.stderr.write(f"{failed(failure.rank, failure.code)}\n")
+        sys.stderr.write(failure_text(code=failure.code, rank=failure.rank, mpi=False))
     return outcome
-
-
-def failed(rank: int, code: int) -> str:
-    """Return what is said, for scripts that look for it, where a rank has failed first."""
-    return f"{DETECTED}; the first of them:\nProcess name: {rank}\nExit code: {code}"
 
 
 def label_of(options: HorovodrunOptions) -> Callable[[int, str], bytes]:
@@ -136,9 +129,8 @@ def _run(args: Any) -> list[Any] | None:
         outcome = run_command(options)
         if outcome.exit_code:
             first = outcome.first_failure
-            if options.use_mpi or first is None:
-                raise RuntimeError(f"mpirun failed with exit code {outcome.exit_code}")
-            raise RuntimeError(failed(first.rank, first.code))
+            rank = None if first is None else first.rank
+            raise RuntimeError(failure_text(code=outcome.exit_code, rank=rank, mpi=not options.use_gloo))
         return None
     from ringleader.runner import run
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, MutableMapping
 from typing import Any
 
-from ringleader.errors import Fault, RequestError
+from ringleader.errors import Fault
+from ringleader.horovod_run import WrongOptionError
 from ringleader.runner.option_table import LOG_LEVELS, OPTIONS, HorovodOption
 
 __all__ = ["LOG_LEVELS", "set_args_from_config", "set_env_from_args", "validate_config_args"]
@@ -20,10 +21,6 @@ BY_PLACE = {(option.section, option.key): name for name, option in OPTIONS.items
 """Section and key of a file → field."""
 _ONLY_WITH = {"autotune": "autotune", "timeline": "timeline_filename"}
 """Section whose variables are set only where this field is."""
-
-
-class WrongOptionError(RequestError, ValueError):
-    """Options that cannot be meant; scripts know it as a ValueError."""
 
 
 def __getattr__(name: str) -> str:
