@@ -126,6 +126,12 @@ def test_each_open_mpi_reads_its_own_variables(make_facts: Make, make_mpi: MakeM
 
 
 @pytest.mark.parametrize("family", list(Family))
+def test_loopback_is_no_interface_to_start_over(make_facts: Make, make_mpi: MakeMpi, family: Family) -> None:
+    found = made(make_facts, make_mpi(family), remote=False, interface="lo")
+    assert "-iface" not in found.argv and not any("if_include" in name for name in found.environment)
+
+
+@pytest.mark.parametrize("family", list(Family))
 def test_several_interfaces(make_facts: Make, make_mpi: MakeMpi, family: Family) -> None:
     """Open MPI takes a list, Hydra one name."""
     found = made(make_facts, make_mpi(family), remote=True, interface="eth0, eth1")

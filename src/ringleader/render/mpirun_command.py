@@ -28,6 +28,8 @@ OUTER_MPI = ("OMPI_", "PRTE_", "PMIX_", "PMI_", "MPI_LOCAL", "HYDRA_", "HYDI_", 
 KEPT = ("OMPI_MCA_btl", "OMPI_MCA_pml", "OMPI_MCA_mtl", "OMPI_MCA_coll", "OMPI_MCA_osc", "OMPI_MCA_mpi_")
 """Exceptions: settings of the user's for the ranks' MPI."""
 
+LOOPBACK = "lo"
+
 
 @dataclass(frozen=True, kw_only=True)
 class MpiOptions:
@@ -177,7 +179,9 @@ def mpirun_command(
     address as the remote hosts reach it.
     """
     options = TABLE[mpi.family]
-    interfaces = [name.strip() for name in (job.network_interface or "").split(",")]
+    named = [name.strip() for name in (job.network_interface or "").split(",") if name.strip()]
+    # An MPI refuses to start over a loopback interface, of which ranks on one machine have no need.
+    interfaces = [name for name in named if ssh or name != LOOPBACK]
     context = {
         "hostfile": hostfile,
         "np": str(plan.size),
@@ -190,18 +194,18 @@ def mpirun_command(
         "ssh_arguments": " ".join(ssh[1:]),
         "here": here,
         "interface": ",".join(interfaces),
-        "first_interface": interfaces[0],
+        "first_interface": interfaces[0] if interfaces else "",
     }
     argv = (mpi.mpirun, *options.arguments)
     argv += options.in_turns if in_turns(plan) else ()
     argv += options.ssh_arguments if ssh else ()
-    argv += options.interface if job.network_interface else ()
+    argv += options.interface if interfaces else ()
     argv += options.export(SECRETS)
     argv += job.extra_mpirun_args + options.separator
     environment = dict(options.environment)
     if ssh:
         environment |= options.ssh
-    if job.network_interface:
+    if interfaces:
         environment |= options.interface_environment
     return MpirunCommand(
         argv=tuple(_fill(word, context) for word in argv) + agent,

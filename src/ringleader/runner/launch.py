@@ -10,7 +10,8 @@ import os
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -62,11 +63,30 @@ def _command_line() -> int:
         return leaving.code if isinstance(leaving.code, int) else 1
     for key in args.unknown_keys:
         _tell(f"{key} is nothing that horovodrun knows")
-    outcome = run_command(options_of(args))
+    outcome = run_command(options_of(args), environ=os.environ)
     return outcome.exit_code
 
 
-def run_command(options: HorovodrunOptions) -> Outcome:
+def run_settings(
+    settings: Any,
+    nics: Iterable[str] | None,
+    env: Mapping[str, str],
+    command: Sequence[str],
+    *,
+    use_gloo: bool,
+) -> None:
+    """Run a command with Horovod's settings to its end, in the environment ``env``; see `gloo_run`."""
+    values = vars(settings) | {"mpi_args": settings.extra_mpi_args, "nics": nics, "command": command}
+    values |= {"start_timeout": None, "verbose": bool(settings.verbose)}
+    timeout = settings.start_timeout
+    options = options_of(Namespace(**values))
+    if timeout is not None:
+        options = replace(options, start_timeout=max(1, int(timeout.remaining())))
+    outcome = run_command(options, environ={"PATH": os.environ.get("PATH", os.defpath)} | dict(env))
+    _raise_of(outcome, mpi=not use_gloo)
+
+
+def run_command(options: HorovodrunOptions, *, environ: Mapping[str, str]) -> Outcome:
     """Run the options' command to its end; a person at the terminal sees it.
 
     Raises RequestError with every fault at once, and what ``ringleader.launch.launch_job.launch`` raises.
@@ -76,11 +96,11 @@ def run_command(options: HorovodrunOptions) -> Outcome:
     from ringleader.errors import RingleaderError
     from ringleader.job import check
 
-    request = job_request(options, environ=os.environ, read=read_text, current_dir=str(Path.cwd()))
+    request = job_request(options, environ=environ, read=read_text, current_dir=str(Path.cwd()))
     job = check(request.job)
     check_ssh_files(job)
     if is_here(job):
-        check_program(job, os.environ)
+        check_program(job, environ)
     _tell_of(request, verbose=bool(options.verbose))
     with interrupts.held():
         from ringleader.cli.run.terminal import terminal
@@ -88,7 +108,7 @@ def run_command(options: HorovodrunOptions) -> Outcome:
         from ringleader.launch.rank_output.output_streams import descriptor
     listener = terminal(prefix=True, quiet=False, label=label_of(options))
     try:
-        outcome = launch(job, environ=os.environ, listener=listener, stdin=descriptor(sys.stdin))
+        outcome = launch(job, environ=environ, listener=listener, stdin=descriptor(sys.stdin))
     except RingleaderError:
         listener.finish(None)
         raise
@@ -126,11 +146,8 @@ def _run(args: Any) -> list[Any] | None:
     function = getattr(args, "run_func", None)
     options = options_of(args)
     if function is None:
-        outcome = run_command(options)
-        if outcome.exit_code:
-            first = outcome.first_failure
-            rank = None if first is None else first.rank
-            raise RuntimeError(failure_text(code=outcome.exit_code, rank=rank, mpi=not options.use_gloo))
+        outcome = run_command(options, environ=os.environ)
+        _raise_of(outcome, mpi=not options.use_gloo)
         return None
     from ringleader.runner import run
 
@@ -153,6 +170,13 @@ def _run(args: Any) -> list[Any] | None:
         executable=getattr(args, "executable", None),
     )
     return results
+
+
+def _raise_of(outcome: Outcome, *, mpi: bool) -> None:
+    """Raise RuntimeError for a job that failed, as Horovod does."""
+    if outcome.exit_code:
+        rank = None if outcome.first_failure is None else outcome.first_failure.rank
+        raise RuntimeError(failure_text(code=outcome.exit_code, rank=rank, mpi=mpi))
 
 
 if __name__ == "__main__":
