@@ -150,16 +150,18 @@ def _number(text: str) -> float:
 def elastic_faults(
     *, np: int | None, least: int | None, most: int | None, script: object | None
 ) -> list[Fault]:
-    """Return what asks for a job whose size or hosts change; numbers that are all ``np`` do not."""
-    faults = []
-    if script is not None:
-        what, hint = "the hosts of a job do not change while it runs", "name them with -H or --hostfile"
-        faults.append(Fault(where="--host-discovery-script", what=what, hint=hint))
-    for option, number in (("--min-np", least), ("--max-np", most)):
-        if number is not None and number != np:
-            what = f"{number} is another number than the {np} of -np, and the ranks of a job do not change"
-            faults.append(Fault(where=option, what=what, hint="give all of them the same number"))
-    return faults
+    """Return what asks for a job whose size or hosts change, as one fault; numbers that are ``np`` do not."""
+    given = {
+        "--host-discovery-script": script is not None,
+        "--min-np": least not in (None, np),
+        "--max-np": most not in (None, np),
+    }
+    asked = [option for option, asks in given.items() if asks]
+    if not asked:
+        return []
+    what = "the hosts and the number of ranks of a job do not change while it runs"
+    hint = "name the hosts with -H or --hostfile, and their ranks with -np alone"
+    return [Fault(where=" and ".join(asked), what=what, hint=hint)]
 
 
 def _check(wanted: Mapping[str, Any], native: Mapping[str, Any]) -> None:

@@ -34,9 +34,25 @@ NAMES = {
     "common.util": "check_extension check_installed_version extension_available gpu_available mpi_built "
     "gloo_built nccl_built ddl_built ccl_built env num_rank_is_power_2 split_list is_iterable "
     "get_average_backwards_compatibility_fun is_version_greater_equal_than",
-    "runner": "run",
+    "runner": "run _HorovodArgs",
+    "runner.common.util": "",
+    "runner.common.util.codec": "loads_base64 dumps_base64",
+    "runner.common.util.config_parser": "set_args_from_config set_env_from_args validate_config_args "
+    "HOROVOD_FUSION_THRESHOLD HOROVOD_TIMELINE LOG_LEVELS",
+    "runner.common.util.env": "is_exportable get_env_rank_and_size",
+    "runner.common.util.host_hash": "host_hash",
+    "runner.common.util.hosts": "HostInfo SlotInfo parse_hosts parse_host_files parse_hosts_and_slots "
+    "get_host_assignments",
+    "runner.common.util.safe_shell_exec": "execute",
+    "runner.common.util.secret": "make_secret_key HOROVOD_SECRET_KEY",
+    "runner.common.util.settings": "BaseSettings Settings",
+    "runner.common.util.timeout": "Timeout TimeoutException",
+    "runner.common.util.tiny_shell_exec": "execute",
+    "runner.gloo_run": "gloo_run",
+    "runner.launch": "parse_args run_commandline check_build _run gloo_built mpi_built nccl_built",
+    "runner.mpi_run": "mpi_run mpi_available is_open_mpi is_mpich is_intel_mpi is_spectrum_mpi",
     "runner.util": "",
-    "runner.util.threads": "in_thread",
+    "runner.util.threads": "in_thread on_event execute_function_multithreaded",
     "torch": OPERATIONS
     + BASICS
     + SETS

@@ -23,6 +23,9 @@ from ringleader.runner.common.util import config_parser
 from ringleader.runner.common.util.env import is_exportable
 from ringleader.runner.option_table import NO_GLOO, OPTIONS, HorovodrunOptions
 
+OUR_MPI, OUR_SSH_CONFIG = f"{OF_THE_COMMAND_LINE}RUN_MPI", f"{OF_THE_COMMAND_LINE}RUN_SSH_CONFIG"
+"""Defaults of ``ringleader run`` that count here too: Horovod has no options for them."""
+
 ReadText = Callable[[str], str]
 """Takes a path, returns the file's text; raises OSError or UnicodeDecodeError."""
 
@@ -68,6 +71,11 @@ def job_request(
         most=options.max_num_proc,
         script=options.host_discovery_script,
     )
+    slots = sum(host.slots or 0 for host in hosts)
+    if options.num_proc is not None and all(host.slots for host in hosts) and 0 < slots < options.num_proc:
+        named = ",".join(f"{host.name}:{host.slots}" for host in hosts)
+        what = f"{options.num_proc} ranks asked for, {slots} slots there ({named})"
+        faults.append(Fault(where="-np", what=what, hint="ask for fewer ranks, or write more slots"))
     notes = _unused(options)
     words, bind = _words(options, faults, notes)
     variables: dict[str, str] = {}
@@ -79,7 +87,13 @@ def job_request(
         command=options.command,
         np=options.num_proc,
         hosts=hosts,
-        ssh=Ssh(port=options.ssh_port, identity=options.ssh_identity_file, accept_new=True),
+        mpi=environ.get(OUR_MPI) or None,
+        ssh=Ssh(
+            port=options.ssh_port,
+            identity=options.ssh_identity_file,
+            config=environ.get(OUR_SSH_CONFIG) or None,
+            accept_new=True,
+        ),
         oversubscribe=not hosts,
         share_gpus=True,
         all_gpus=True,
@@ -121,6 +135,8 @@ def same_command(request: JobRequest) -> str:
         words += ["-H", ",".join(f"{host.name}:{host.slots or 1}" for host in job.hosts)]
         words.append("--accept-new-host-keys")
     for option, value in (
+        ("--mpi", job.mpi),
+        ("--ssh-config", job.ssh.config),
         ("--ssh-port", job.ssh.port),
         ("--ssh-identity", job.ssh.identity),
         ("--network-interface", job.network_interface),

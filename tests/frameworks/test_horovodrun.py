@@ -1,0 +1,126 @@
+"""``horovodrun`` and ``horovod.run`` with real ranks, here and in a lab."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.rank_pool import clean_environment
+
+from ringleader.errors import RefusedError
+from ringleader.lab import requirements, saved_state
+
+pytestmark = [pytest.mark.mpi, pytest.mark.torch, pytest.mark.process, pytest.mark.timeout(200)]
+
+SCRIPT = str(Path(__file__).parent / "programs/horovodrun_script.py")
+CALLS = str(Path(__file__).parent / "programs/horovod_run_calls.py")
+RINGLEADER = [sys.executable, "-m", "ringleader"]
+
+
+def horovodrun(*words: str, timeout: float = 120, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Call the command."""
+    return subprocess.run(
+        [sys.executable, "-m", "ringleader.runner.launch", *words],
+        env=clean_environment() | environ,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def test_a_script_runs_as_it_is(tmp_path: Path) -> None:
+    logs, timeline = tmp_path / "logs", tmp_path / "timeline.json"
+    options = ("--output-filename", str(logs), "--timeline-filename", str(timeline), "--gloo")
+    interfaces = ("-H", "localhost:1,127.0.0.1:1", "--network-interface", "lo")
+    done = horovodrun("-np", "2", *options, *interfaces, sys.executable, SCRIPT, MINE="7")
+    assert done.returncode == 0, done.stderr
+    lines = [f"{rank} of 2: [3.0, 3.0, 3.0, 3.0], mine is 7" for rank in (0, 1)]
+    shown = done.stdout.splitlines()
+    assert all(f"[{rank}]<stdout>:{line}" in shown for rank, line in enumerate(lines)), done.stdout
+    assert "[1]<stderr>:for people" in done.stderr.splitlines()
+    for rank, line in enumerate(lines):
+        assert (logs / f"rank.{rank}/stdout").read_text().splitlines() == [line, "rank done"]
+    assert any("total" in str(event.get("args", "")) for event in json.loads(timeline.read_text()))
+
+
+def test_a_rank_that_fails() -> None:
+    done = horovodrun("-np", "2", "--mpi", sys.executable, SCRIPT, "3")
+    assert done.returncode == 3
+    assert "[1,0]<stdout>:0 of 2: [3.0, 3.0, 3.0, 3.0], mine is None" in done.stdout
+    said = done.stderr.splitlines()
+    assert said[-3].startswith("Horovod detected that one or more processes exited with non-zero status")
+    assert said[-2:] == ["Process name: 1", "Exit code: 3"]
+
+
+def test_more_ranks_than_cores() -> None:
+    count = 2 * len(os.sched_getaffinity(0)) + 1
+    done = horovodrun("-np", str(count), "sh", "-c", "echo rank $HOROVOD_RANK of $HOROVOD_SIZE")
+    assert done.returncode == 0, done.stderr
+    expected = [f"[{rank}]<stdout>:rank {rank} of {count}" for rank in range(count)]
+    assert sorted(done.stdout.splitlines()) == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("-np", "2"), "nothing to run"),
+        (("-np", "2", "no-such-program"), "there is no program 'no-such-program'"),
+        (("-np", "3", "-H", "localhost:2", "true"), "3 ranks asked for, 2 slots there"),
+        (("-np", "2", "--min-np", "1", "true"), "do not change while it runs"),
+        (("-np", "2", "--fusion-threshold-mb", "-1", "true"), "out of range"),
+        (("-np", "2", "--nonsense", "true"), "unrecognized arguments"),
+    ],
+)
+def test_bad_input_is_one_message_and_code_2(words: tuple[str, ...], told: str) -> None:
+    done = horovodrun(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert told in done.stderr and done.stderr.count("ringleader: ") == 1
+
+
+def test_calls_of_horovod_run() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "ringleader.alias", CALLS],
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "all calls are as they should be" in done.stdout
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[saved_state.Lab]:
+    """Two hosts with two slots each."""
+    try:
+        requirements.check_machine(os.environ)
+    except RefusedError as error:
+        pytest.skip(str(error))
+    name = f"r{os.getpid()}"[:8]
+    words = ("--hosts", "2", "--slots", "2", "--ssh-port", "36")
+    try:
+        subprocess.run([*RINGLEADER, "lab", "up", "--name", name, *words], check=True, timeout=120)
+        yield saved_state.load(name)
+    finally:
+        subprocess.run([*RINGLEADER, "lab", "down", "--name", name], check=True, timeout=120)
+
+
+@pytest.mark.lab
+@pytest.mark.long
+def test_a_script_on_hosts(lab: saved_state.Lab) -> None:
+    hosts = ",".join(f"{host.name}:2" for host in lab.hosts)
+    config = {"RINGLEADER_OPT_RUN_SSH_CONFIG": lab.ssh_config, "MINE": "8"}
+    done = horovodrun("-np", "4", "-H", hosts, sys.executable, SCRIPT, **config)
+    assert done.returncode == 0, done.stderr
+    for rank in range(4):
+        line = f"[{rank}]<stdout>:{rank} of 4: [10.0, 10.0, 10.0, 10.0], mine is 8"
+        assert line in done.stdout.splitlines(), done.stdout
+    failed = horovodrun("-np", "4", "-H", hosts, sys.executable, SCRIPT, "5", **config)
+    assert failed.returncode == 5 and "Process name: 1\nExit code: 5" in failed.stderr

@@ -1,0 +1,375 @@
+"""Command lines of ``horovodrun``: how they are read, and what they become."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from argparse import Namespace
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringleader.errors import RequestError
+from ringleader.job import Host, Job
+from ringleader.runner import _HorovodArgs, launch
+from ringleader.runner.command_line import parse
+from ringleader.runner.common.util import config_parser
+from ringleader.runner.job_request import JobRequest, forwarded, job_request, same_command
+from ringleader.runner.option_table import OPTIONS, options_of
+
+GUIDE = Path(__file__).parents[2] / "docs/guides/from-horovod.md"
+SPELLINGS = """
+-np --num-proc -cb --check-build --disable-cache --start-timeout --network-interfaces --network-interface
+--output-filename --verbose --config-file -p --ssh-port -i --ssh-identity-file --fusion-threshold-mb
+--cycle-time-ms --cache-capacity --hierarchical-allreduce --no-hierarchical-allreduce --hierarchical-allgather
+--no-hierarchical-allgather --torus-allreduce --no-torus-allreduce --autotune --no-autotune
+--autotune-log-file --autotune-warmup-samples --autotune-steps-per-sample --autotune-bayes-opt-max-samples
+--autotune-gaussian-process-noise --min-np --min-num-proc --max-np --max-num-proc --slots-per-host
+--elastic-timeout --reset-limit --blacklist-cooldown-range --timeline-filename --timeline-mark-cycles
+--no-timeline-mark-cycles --no-stall-check --stall-check --stall-check-warning-time-seconds
+--stall-check-shutdown-time-seconds --mpi-threads-disable --no-mpi-threads-disable --mpi-args --tcp
+--binding-args --num-nccl-streams --thread-affinity --gloo-timeout-seconds --log-level --log-with-timestamp
+--log-without-timestamp -prefix-timestamp --prefix-output-with-timestamp --log-hide-timestamp
+--no-log-hide-timestamp -H --hosts -hostfile --hostfile --host-discovery-script --gloo --mpi --jsrun
+"""
+"""Horovod's, besides those of the help and the version."""
+WITH_YAML = pytest.mark.skipif(importlib.util.find_spec("yaml") is None, reason="needs PyYAML")
+
+
+def asked(
+    line: str, *, environ: Mapping[str, str] | None = None, files: Mapping[str, str] | None = None
+) -> JobRequest:
+    """What a command line becomes; ``files`` are those that can be read."""
+
+    def read(path: str) -> str:
+        if path not in (files or {}):
+            raise FileNotFoundError(2, "No such file or directory")
+        return (files or {})[path]
+
+    words = re.findall(r"(?:'[^']*'|\S)+", line)
+    args = parse([word.replace("'", "") for word in words])
+    return job_request(options_of(args), environ=environ or {}, read=read, current_dir="/work")
+
+
+def variables(line: str) -> dict[str, str]:
+    """What the options of a command line set for the ranks."""
+    return dict(asked(f"-np 2 {line} python train.py").variables)
+
+
+def test_every_spelling_is_known() -> None:
+    ours = {name for option in OPTIONS.values() for name in (*option.names, *option.off)}
+    assert ours == set(SPELLINGS.split())
+
+
+def test_the_guide_tells_of_every_option() -> None:
+    text = GUIDE.read_text(encoding="utf-8")
+    missing = [option.names for option in OPTIONS.values() if not any(f"`{n}" in text for n in option.names)]
+    assert missing == []
+
+
+def test_an_ordinary_command_line() -> None:
+    job = asked("-np 4 -H h1:2,h2:2 python train.py -np 3 --verbose -- x").job
+    assert job.command == ("python", "train.py", "-np", "3", "--verbose", "--", "x")
+    assert (job.np, job.hosts, job.faults) == (4, (Host(name="h1", slots=2), Host(name="h2", slots=2)), ())
+    assert job.as_horovod and job.all_gpus and job.share_gpus and not job.oversubscribe
+    assert job.ssh.accept_new
+    assert asked("-np 2 -- python train.py").job.command == ("python", "train.py")
+
+
+def test_without_hosts_this_machine_takes_as_many_ranks_as_asked_for() -> None:
+    job = asked("-np 64 python train.py", environ={"SLURM_JOB_NODELIST": "n[1-4]"}).job
+    assert (job.np, job.hosts, job.oversubscribe, job.env) == (64, (), True, ())
+
+
+@pytest.mark.parametrize(
+    ("line", "field", "value"),
+    [
+        ("-hostfile hosts", "hosts", (Host(name="a", slots=8), Host(name="b", slots=4))),
+        ("--hostfile hosts", "hosts", (Host(name="a", slots=8), Host(name="b", slots=4))),
+        ("--output-filename out", "output_dir", "out"),
+        ("--network-interface lo", "network_interface", "lo"),
+        ("--network-interfaces eth1,eth0", "network_interface", "eth0,eth1"),
+        ("--network-interface eth1 --network-interface eth0,eth2", "network_interface", "eth0,eth1,eth2"),
+        ("--start-timeout 90", "start_timeout", 90.0),
+        ("--start-timeout 0", "start_timeout", Job.start_timeout),
+        ("--mpi-args='-x A=b --mca c d'", "extra_mpirun_args", ("-x", "A=b", "--mca", "c", "d")),
+        ("--binding-args='-bind-to none -map-by slot'", "bind", "none"),
+        ("--binding-args='--bind-to none'", "bind", "none"),
+        ("--binding-args='--rankfile x'", "bind", "auto"),
+        ("--min-np 2 --max-np 2", "faults", ()),
+    ],
+)
+def test_options_of_the_job(line: str, field: str, value: object) -> None:
+    found = asked(f"-np 2 {line} python train.py", files={"hosts": "a slots=8\nb slots=4\n"})
+    assert getattr(found.job, field) == value
+
+
+def test_ssh() -> None:
+    job = asked("-np 1 -H h:1 -p 2222 -i key python train.py").job
+    assert (job.ssh.port, job.ssh.identity) == (2222, "key")
+
+
+def test_defaults_for_which_horovod_has_no_options() -> None:
+    environ = {"RINGLEADER_OPT_RUN_MPI": "mpich", "RINGLEADER_OPT_RUN_SSH_CONFIG": "config"}
+    found = asked("-np 1 -H a:1 python", environ=environ)
+    assert (found.job.mpi, found.job.ssh.config, found.job.env) == ("mpich", "config", ())
+    assert "--mpi mpich --ssh-config config" in same_command(found)
+
+
+@pytest.mark.parametrize(
+    ("environ", "seconds"),
+    [({"HOROVOD_START_TIMEOUT": "7"}, 7.0), ({}, Job.start_timeout), ({"HOROVOD_START_TIMEOUT": ""}, 60.0)],
+)
+def test_start_timeout_from_the_environment(environ: dict[str, str], seconds: float) -> None:
+    assert asked("-np 1 python", environ=environ).job.start_timeout == seconds
+    assert asked("-np 1 --start-timeout 5 python", environ=environ).job.start_timeout == 5.0
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("", {}),
+        ("--fusion-threshold-mb 10", {"HOROVOD_FUSION_THRESHOLD": "10485760"}),
+        ("--cycle-time-ms 20", {"HOROVOD_CYCLE_TIME": "20.0"}),
+        ("--no-hierarchical-allgather", {"HOROVOD_HIERARCHICAL_ALLGATHER": "0"}),
+        ("--torus-allreduce", {"HOROVOD_TORUS_ALLREDUCE": "1"}),
+        ("--autotune-log-file f", {}),
+        ("--autotune --autotune-log-file f", {"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": "f"}),
+        ("--no-autotune", {}),
+        ("--timeline-mark-cycles", {}),
+        (
+            "--timeline-filename t --no-timeline-mark-cycles",
+            {"HOROVOD_TIMELINE": "t", "HOROVOD_TIMELINE_MARK_CYCLES": "0"},
+        ),
+        ("--no-stall-check", {"HOROVOD_STALL_CHECK_DISABLE": "1"}),
+        ("--stall-check", {"HOROVOD_STALL_CHECK_DISABLE": "0"}),
+        ("--stall-check-warning-time-seconds 9", {"HOROVOD_STALL_CHECK_TIME_SECONDS": "9"}),
+        ("--stall-check-shutdown-time-seconds 0", {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "0"}),
+        ("--mpi-threads-disable", {"HOROVOD_MPI_THREADS_DISABLE": "1"}),
+        ("--num-nccl-streams 2", {"HOROVOD_NUM_NCCL_STREAMS": "2"}),
+        ("--log-level DEBUG", {"HOROVOD_LOG_LEVEL": "DEBUG"}),
+        ("--log-without-timestamp", {"HOROVOD_LOG_HIDE_TIME": "1"}),
+        ("--log-with-timestamp", {"HOROVOD_LOG_HIDE_TIME": "0"}),
+    ],
+)
+def test_variables_of_the_ranks(line: str, expected: dict[str, str]) -> None:
+    assert variables(line) == expected
+
+
+def test_tcp_says_so_to_nccl_and_each_mpi_but_the_user_counts_before() -> None:
+    assert variables("--tcp")["NCCL_IB_DISABLE"] == "1"
+    assert variables("--tcp")["OMPI_MCA_pml"] == "ob1"
+    found = asked("-np 2 --tcp python", environ={"OMPI_MCA_pml": "cm"})
+    assert "OMPI_MCA_pml" not in dict(found.variables)
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("--cycle-time-ms 1 --cache-capacity 2", "--cycle-time-ms, --cache-capacity change nothing here"),
+        ("--no-torus-allreduce", "--no-torus-allreduce changes nothing here"),
+        ("--gloo", "--gloo changes nothing here: MPI and shared memory"),
+        ("--reset-limit 3 --slots-per-host 2", "--reset-limit changes nothing here"),
+        ("--binding-args='--bind-to core'", "--binding-args changes nothing here"),
+    ],
+)
+def test_what_changes_nothing_is_told(line: str, text: str) -> None:
+    notes = asked(f"-np 2 {line} python train.py").notes
+    assert any(note.startswith(text) for note in notes), notes
+
+
+def test_what_does_as_it_says_is_not_told() -> None:
+    line = "-np 2 --disable-cache --mpi --autotune --timeline-filename t --tcp --verbose python train.py"
+    assert asked(line).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "where", "what"),
+    [
+        ("python train.py", "-np", "missing"),
+        ("-np 3 -H a:1,b:1 python", "-np", "3 ranks asked for, 2 slots there (a:1,b:1)"),
+        ("-np 1 -H a:x python", "-H a:x", ""),
+        ("-np 1 --hostfile nowhere python", "--hostfile", "nowhere cannot be read: No such file"),
+        ("-np 2 --min-np 1 --max-np 4 python", "--min-np and --max-np", "do not change while it runs"),
+        ("-np 2 --host-discovery-script f python", "--host-discovery-script", "do not change while it runs"),
+        ("-np 2 --jsrun python", "--jsrun", "not an LSF job"),
+        ("-np 2 --start-timeout -1 python", "--start-timeout", "-1 seconds"),
+    ],
+)
+def test_what_is_refused(line: str, where: str, what: str) -> None:
+    (fault,) = asked(line).job.faults
+    assert fault.where == where and what in fault.what
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("-np", "expected one argument"),
+        ("-np two python", "invalid int value"),
+        ("-np 2 --nonsense python", "unrecognized arguments"),
+        ("-np 2 --gloo --mpi python", "not allowed with argument"),
+        ("-np 2 -H a:1 --hostfile f python", "not allowed with argument"),
+        ("-np 2 --log-level LOUD python", "invalid choice"),
+        ("-np 2 --autotune --no-autotune python", "not allowed with argument"),
+    ],
+)
+def test_words_that_are_no_options_are_one_message(
+    line: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        parse(line.split())
+    told = capsys.readouterr().err
+    assert left.value.code == 2 and text in told and len(told.splitlines()) == 2
+
+
+@pytest.mark.parametrize("line", ["--fusion-threshold-mb -1", "--autotune-gaussian-process-noise 1.5"])
+def test_numbers_out_of_range_are_value_errors(line: str) -> None:
+    with pytest.raises(ValueError, match="out of range"):
+        parse(["-np", "2", *line.split()])
+
+
+def test_an_lsf_job_gives_its_hosts() -> None:
+    lsf = {"LSB_MCPU_HOSTS": "n1 4 n2 4", "LSB_JOBID": "1"}
+    found = asked("python train.py", environ=lsf)
+    assert [host.name for host in found.job.hosts] == ["n1", "n2"] and found.job.faults == ()
+    assert asked("-np 2 -H a:2 python train.py", environ=lsf).job.hosts == (Host(name="a", slots=2),)
+
+
+def test_ranks_on_other_hosts_get_the_environment() -> None:
+    environ = {
+        "MINE": "1", "WANDB_API_KEY": "k", "OMPI_MCA_btl": "tcp", "PATH": "/bin",
+        "HOME": "/h", "HOSTNAME": "here", "OLDPWD": "/", "BASH_FUNC_f%%": "()", "CUDA_VISIBLE_DEVICES": "1",
+        "SSH_AUTH_SOCK": "s", "RANK": "3", "OMPI_COMM_WORLD_RANK": "1", "RINGLEADER_TOKEN": "t",
+        "HOROVOD_RANK": "2", "SLURM_JOB_ID": "5", "_HOROVOD_SECRET_KEY": "x",
+    }  # fmt: skip
+    assert sorted(forwarded(environ)) == ["MINE", "OMPI_MCA_btl", "PATH", "WANDB_API_KEY"]
+    job = asked("-np 1 -H a:1 --log-level INFO python", environ=environ).job
+    assert dict(job.env)["MINE"] == "1" and dict(job.env)["HOROVOD_LOG_LEVEL"] == "INFO"
+
+
+def test_verbose_names_the_same_command() -> None:
+    found = asked("-np 2 -H a:1,b:1 -p 22022 --tcp --fusion-threshold-mb 1 python t.py --lr 1")
+    assert same_command(found).startswith(
+        "ringleader run --as-horovod --all-gpus --share-gpus -n 2 -H a:1,b:1 --accept-new-host-keys "
+        "--ssh-port 22022 -x HOROVOD_FUSION_THRESHOLD=1048576 -x NCCL_IB_DISABLE=1 "
+    )
+    assert same_command(found).endswith(" python t.py --lr 1")
+
+
+@pytest.mark.parametrize(
+    ("line", "label"),
+    [("", b"[3]<stderr>:"), ("--gloo", b"[3]<stderr>:"), ("--mpi", b"[1,3]<stderr>:")],
+)
+def test_what_stands_before_a_line(line: str, label: bytes) -> None:
+    made = launch.label_of(options_of(parse(["-np", "4", *line.split()])))
+    assert made(3, "stderr") == label
+
+
+def test_a_line_with_its_time() -> None:
+    made = launch.label_of(options_of(parse(["-np", "4", "-prefix-timestamp"])))
+    assert re.fullmatch(rb"\w{3} \w{3} \d\d \d\d:\d\d:\d\d \d{4}\[3\]<stdout>:", made(3, "stdout"))
+
+
+FILE = """
+controller: mpi
+params: {fusion_threshold_mb: 32, cycle_time_ms: 10, hierarchical_allreduce: true}
+autotune: {enabled: true, log_file: log.txt, gaussian_process_noise: 0.9}
+timeline: {filename: t.json, mark_cycles: false}
+stall_check: {enabled: false, warning_time_seconds: 120}
+library_options: {num_nccl_streams: 2}
+logging: {level: INFO, with_timestamp: false}
+"""
+
+
+@WITH_YAML
+def test_a_file_counts_after_the_command_line(tmp_path: Path) -> None:
+    path = tmp_path / "options.yaml"
+    path.write_text(FILE)
+    args = parse(
+        ["-np", "2", "--fusion-threshold-mb", "64", "--config-file", str(path), "--timeline-mark-cycles"]
+    )
+    found = {name: value for name in OPTIONS if (value := getattr(args, name)) is not None}
+    assert found == {
+        "num_proc": 2, "config_file": str(path), "use_mpi": True, "fusion_threshold_mb": 64,
+        "cycle_time_ms": 10, "hierarchical_allreduce": True, "autotune": True, "autotune_log_file": "log.txt",
+        "autotune_gaussian_process_noise": 0.9, "timeline_filename": "t.json", "timeline_mark_cycles": True,
+        "no_stall_check": True, "stall_check_warning_time_seconds": 120, "num_nccl_streams": 2,
+        "log_level": "INFO", "log_with_timestamp": False,
+    }  # fmt: skip
+    assert args.unknown_keys == []
+
+
+@WITH_YAML
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("params: {fusion_threshold_mb: many}", "params.fusion_threshold_mb"),
+        ("params: {fusion_threshold_mb: true}", "a whole number"),
+        ("params: {fusion_threshold_mb: -1}", "out of range"),
+        ("params: [1]", "holds no keys"),
+        ("[1]", "holds no sections"),
+        ("controller: nccl", "use gloo or mpi"),
+        ("logging: {level: LOUD}", "TRACE"),
+        ("params: {a: b", "is not YAML"),
+        ("a: 1\n---\nb: 1\n", "several documents"),
+    ],
+)
+def test_what_a_file_cannot_say(text: str, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "options.yaml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=re.escape(told)) as caught:
+        parse(["-np", "2", "--config-file", str(path)])
+    assert isinstance(caught.value, RequestError)
+
+
+@WITH_YAML
+def test_a_file_without_options(tmp_path: Path) -> None:
+    path = tmp_path / "options.yaml"
+    path.write_text("# nothing\n")
+    assert parse(["-np", "2", "--config-file", str(path)]).unknown_keys == []
+    path.write_text("params: {nosuch: 1}\nother: 2\n")
+    assert parse(["-np", "2", "--config-file", str(path)]).unknown_keys == [
+        f"{path}: other",
+        f"{path}: params.nosuch",
+    ]
+    with pytest.raises(ValueError, match="cannot be read"):
+        parse(["-np", "2", "--config-file", str(tmp_path / "nowhere.yaml")])
+
+
+def test_names_of_variables_are_attributes() -> None:
+    assert config_parser.HOROVOD_TIMELINE == "HOROVOD_TIMELINE"
+    assert not hasattr(config_parser, "HOROVOD_NONSENSE")
+
+
+def test_options_as_an_object() -> None:
+    args = _HorovodArgs()
+    assert {name for name in OPTIONS if getattr(args, name) is not None} == {"num_proc"}
+    args.nics, args.command = {"eth0"}, ["true"]  # type: ignore[attr-defined]
+    options = options_of(args)
+    assert (options.num_proc, options.nics, options.command) == (1, frozenset({"eth0"}), ("true",))
+    assert options_of(Namespace()).command == ()
+
+
+def test_parse_args_reads_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["horovodrun", "-np", "3", "--mpi", "python", "x.py"])
+    args: Any = launch.parse_args()
+    assert (args.num_proc, args.use_mpi, args.command) == (3, True, ["python", "x.py"])
+    assert (args.run_func, args.executable) == (None, None)
+
+
+def test_check_build_prints_the_lists_that_scripts_read(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["horovodrun", "--check-build"])
+    with pytest.raises(SystemExit) as left:
+        launch.parse_args()
+    out = capsys.readouterr().out
+    assert left.value.code == 0 and re.match(r"Horovod v\d+\.", out)
+    for line in ("Available Frameworks:", "Available Controllers:", "Available Tensor Operations:"):
+        assert line in out.splitlines()
+    for name in ["TensorFlow", "PyTorch", "MXNet", "MPI", "Gloo", "NCCL", "DDL", "CCL"]:
+        assert re.search(rf"^    \[[X ]\] {name}$", out, re.MULTILINE), name
+    assert "    [X] MPI\n" in out and "    [ ] Gloo\n" in out and "    [X] PyTorch\n" in out
