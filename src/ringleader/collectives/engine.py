@@ -95,6 +95,7 @@ class Engine:
         self.submit = self.queue.submit
         self.submit_all = self.queue.submit_all
         self.wait = self.queue.wait
+        self.advance = self.queue.advance
 
     def run(self, work: Work) -> None:
         """Ask for an operation and wait until it is done; raises what went wrong.

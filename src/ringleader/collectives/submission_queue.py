@@ -128,6 +128,21 @@ class SubmissionQueue:
         if work.signature.device != "cpu":
             self.devices_for(work).delivered(work)
 
+    def advance(self, work: Work, *, blocked: bool) -> None:
+        """Run one round unless this operation is done, for a thread that others submit through.
+
+        Such a thread does not stand still while it waits: more may be asked for between two rounds.
+        ``blocked`` says that nothing more will be. Raises what ends the engine; `Work.error` says what went
+        wrong with the operation.
+        """
+        self._waiters.append(work)
+        try:
+            with self.lock:
+                if not work.done and self.works.get(work.name) is work:
+                    self._run_round(blocked=blocked)
+        finally:
+            self._waiters.pop()
+
     def finish(self, work: Work, error: Exception | None) -> None:
         """Mark a work as done, or ended with an error."""
         if self.works.get(work.name) is work:

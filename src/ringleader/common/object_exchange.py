@@ -42,9 +42,18 @@ def _gathered(engine: Engine, numbers: array[Any], name: str) -> bytes:
     return string_at(kernels.address(out), kernels.count(out) * ITEMSIZE[_TYPES[numbers.typecode]])
 
 
+def sum_work(engine: Engine, numbers: array[Any], name: str) -> Work:
+    """Return a work that sums up numbers over the ranks in place, to be submitted with others."""
+    return _work(engine, "allreduce", numbers, name, shape=(len(numbers),))
+
+
 def _run(engine: Engine, kind: str, numbers: array[Any], name: str, **more: Any) -> Work:
-    signature = Signature(kind=kind, dtype=_TYPES[numbers.typecode], **more)
-    memory = engine.kernels.over(numbers, signature.dtype, len(numbers))
-    work = Work(signature, signature_digest(signature), name=name, serial=0, array=memory, out=memory)
+    work = _work(engine, kind, numbers, name, **more)
     engine.run(work)
     return work
+
+
+def _work(engine: Engine, kind: str, numbers: array[Any], name: str, **more: Any) -> Work:
+    signature = Signature(kind=kind, dtype=_TYPES[numbers.typecode], **more)
+    memory = engine.kernels.over(numbers, signature.dtype, len(numbers))
+    return Work(signature, signature_digest(signature), name=name, serial=0, array=memory, out=memory)

@@ -78,6 +78,29 @@ class Operation:
         engine.submit_all(works)
         return new_handle(engine, works, lambda: self._results(works, tensors))
 
+    def prepare(
+        self,
+        tensors: Sequence[Array],
+        name: str,
+        process_set: ProcessSet,
+        arguments: tuple[Any, ...],
+        *,
+        grouped: bool,
+    ) -> tuple[Engine, list[Work], Callable[[], tuple[Any, ...]]]:
+        """Return works that are to be submitted later, their engine, and what then returns the results.
+
+        They are not counted among the operations of the process set, as they have a name and ranks may do
+        them in different orders.
+        """
+        group = group_of(process_set, self._title)
+        names = [f"{name}_{at}of{len(tensors)}" for at in range(1, len(tensors) + 1)] if grouped else [name]
+        works = [
+            self._describe(group, tensor, own, 0, *arguments)
+            for own, tensor in zip(names, tensors, strict=True)
+        ]
+        engine = group.broadcaster if self._broadcasts else group.engine
+        return engine, works, lambda: self._results(works, tensors)
+
     def works(
         self,
         tensors: Sequence[Array],

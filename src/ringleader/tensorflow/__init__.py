@@ -17,6 +17,10 @@ from ringleader.tensorflow.functions import (
     broadcast_object_fn,
     broadcast_variables,
 )
+from ringleader.tensorflow.global_variables import (
+    BroadcastGlobalVariablesHook,
+    broadcast_global_variables,
+)
 from ringleader.tensorflow.gradient_tape import DistributedGradientTape, PartialDistributedGradientTape
 from ringleader.tensorflow.mpi_ops import (
     Adasum,
@@ -77,6 +81,7 @@ from ringleader.tensorflow.util import refs_to_vars, vars_to_refs
 __all__ = [
     "Adasum",
     "Average",
+    "BroadcastGlobalVariablesHook",
     "Compression",
     "DistributedGradientTape",
     "DistributedOptimizer",
@@ -95,6 +100,7 @@ __all__ = [
     "alltoall",
     "broadcast",
     "broadcast_",
+    "broadcast_global_variables",
     "broadcast_object",
     "broadcast_object_fn",
     "broadcast_variables",

@@ -24,6 +24,7 @@ from ringleader.common.submit_operation import Operation
 from ringleader.tensorflow.eager_tensors import array_of, as_tensor, is_recording, tensor_over
 from ringleader.tensorflow.errors import ArgumentError, tensorflow_error
 from ringleader.tensorflow.jit_compile import refuse_jit_compile
+from ringleader.tensorflow.session_operations import in_session
 
 Tensors = Sequence[Any]
 
@@ -103,7 +104,18 @@ class DifferentiableOperation:
         """Make it a part of the graph that is being built."""
         refuse_jit_compile()
         check_types(inputs)
-        outputs = self._in_function(inputs, call, name)
+        if tf.compat.v1.get_default_graph().building_function:
+            outputs = self._in_function(inputs, call, name)
+        else:
+            outputs = in_session(
+                self.operation,
+                inputs,
+                name,
+                call.process_set,
+                call.arguments,
+                grouped=call.grouped,
+                with_rows=self.with_rows,
+            )
         count = len(inputs)
         for tensor, output in zip(inputs, outputs, strict=False):
             output.set_shape(self.shape(tensor.shape))

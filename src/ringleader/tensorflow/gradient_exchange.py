@@ -25,7 +25,7 @@ from ringleader.tensorflow.errors import tensorflow_error
 from ringleader.tensorflow.exchange_settings import ExchangeSettings
 from ringleader.tensorflow.jit_compile import refuse_jit_compile
 from ringleader.tensorflow.ops.allgather import allgather
-from ringleader.tensorflow.ops.allreduce import allreduce
+from ringleader.tensorflow.ops.allreduce import allreduce, grouped_allreduce
 
 HINT = (
     "All ranks exchange the gradients of the same variables in each step: same model, same number of steps, "
@@ -170,11 +170,22 @@ def _traced(step: Exchange, tensors: Sequence[Any]) -> list[Any]:
 
 
 def _in_session(step: Exchange, dense: Sequence[Any], rows: Sequence[Any]) -> list[Any]:
-    factors: dict[str, Any] = {"prescale_factor": step.prescale, "postscale_factor": step.postscale}
-    return [
-        *(allreduce(tensor, op=step.op, process_set=step.process_set, **factors) for tensor in dense),
-        *(allgather(tensor, process_set=step.process_set) for tensor in rows),
-    ]
+    words: dict[str, Any] = {
+        "op": step.op,
+        "prescale_factor": step.prescale,
+        "postscale_factor": step.postscale,
+        "process_set": step.process_set,
+    }
+    results: list[Any] = [None] * len(dense)
+    # All gradients are no group here: the exchange of the first ones goes on while the others are computed.
+    for places in step.groups if len(step.groups) > 1 else ():
+        members = [dense[at] for at in places]
+        for at, result in zip(places, grouped_allreduce(members, **words), strict=True):
+            results[at] = result
+    for at, tensor in enumerate(dense):
+        if results[at] is None:
+            results[at] = allreduce(tensor, **words)
+    return [*results, *(allgather(tensor, process_set=step.process_set) for tensor in rows)]
 
 
 def _backward(step: Exchange, upstream: Sequence[Any]) -> list[Any]:

@@ -1,0 +1,252 @@
+"""The thread that exchanges what the operations of sessions hand over, one for each engine.
+
+    executor's threads → `SessionExchange.add` → (`arrival_buckets` decide when) → engine → `Request.wait`
+
+An operation waits on its own; only this thread meets the other ranks for them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from array import array
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ringleader.collectives.engine import Engine
+from ringleader.collectives.exceptions import HorovodInternalError
+from ringleader.collectives.operations import Work
+from ringleader.collectives.process_lifecycle import PROCESS
+from ringleader.common.arrival_buckets import BucketPlanner, Position
+from ringleader.common.object_exchange import sum_work
+
+QUIET_SECONDS = 10.0
+"""A rank that no operation has come to for so long counts as standing still: where all ranks do and ask for
+different operations, that is an error and not a wait."""
+
+
+_TICKETS = itertools.count()
+
+
+class Request:
+    """What one operation of a session handed over: works that are done together, and their results."""
+
+    __slots__ = ("_done", "_results", "engine", "error", "name", "nbytes", "outcome", "ticket", "works")
+
+    def __init__(
+        self,
+        name: str,
+        nbytes: int,
+        engine: Engine,
+        works: list[Work],
+        results: Callable[[], tuple[Any, ...]],
+    ) -> None:
+        """``nbytes`` are the input's; ``results`` are looked up when all works are done."""
+        self.name = name
+        self.engine = engine
+        self.ticket = next(_TICKETS)
+        """A number of its own."""
+        self.nbytes = nbytes
+        self.works = works
+        self.error: BaseException | None = None
+        self.outcome: tuple[Any, ...] = ()
+        self._results = results
+        self._done = threading.Event()
+
+    def finish(self, error: BaseException | None = None) -> None:
+        """Let who waits go on: with the results, or the error of a work or this one."""
+        self.error = error or next((work.error for work in self.works if work.error is not None), None)
+        if self.error is None:
+            try:
+                self.outcome = self._results()
+            except Exception as failed:
+                self.error = failed
+        self.works = []  # they hold the tensors' memory
+        self._done.set()
+
+    def wait(self) -> tuple[Any, ...]:
+        """Return the results when they are there; `HorovodInternalError` where there are none.
+
+        Of that class whatever went wrong: TensorFlow keeps nothing but its name in the message.
+        """
+        self._done.wait()
+        if self.error is not None:
+            raise HorovodInternalError(str(self.error)) from self.error
+        return self.outcome
+
+
+class SessionExchange:
+    """Carries the requests of one engine. Its thread begins with the first one."""
+
+    def __init__(self, engine: Engine, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin without a request."""
+        self._engine = engine
+        self._clock = clock
+        self._planner = BucketPlanner(alone=engine.ranks.size == 1)
+        self._lock = threading.Lock()
+        """Held for the planner and what waits."""
+        self._waiting: dict[str, Request] = {}
+        self._under_way: list[Request] = []
+        """Requests that the engine has; of the thread alone."""
+        self._orders: dict[str, tuple[Work, array[int]]] = {}
+        """By name of the operation: rank 0's order, which is told along with it."""
+        self._latest = clock()
+        self._wakeup = threading.Event()
+        self._napping = False
+        self._ended = ""
+        self._thread: threading.Thread | None = None
+
+    def add(self, request: Request) -> None:
+        """Take a request and return at once. One of the same name that waits is given up for it."""
+        with self._lock:
+            if self._ended:
+                raise HorovodInternalError(self._ended)
+            old = self._waiting.pop(request.name, None)
+            self._waiting[request.name] = request
+            self._latest = self._clock()
+            ripe = self._planner.arrived(request.name, request.nbytes, self._latest)
+            if self._thread is None or not self._thread.is_alive():  # none, or the parent's of this process
+                self._wakeup = threading.Event()
+                self._thread = threading.Thread(
+                    target=self._serve, name="ringleader-session-exchange", daemon=True
+                )
+                self._thread.start()
+            elif ripe or not self._napping:
+                self._wakeup.set()
+        if old is not None:
+            old.finish(HorovodInternalError(f"'{request.name}' was given up: it was asked for again"))
+
+    def close(self, why: str = "Horovod has been shut down.") -> None:
+        """Take no more requests, end those that wait with an error; the engine ends what it has."""
+        with self._lock:
+            self._ended = why
+            waiting, self._waiting = list(self._waiting.values()), {}
+            self._wakeup.set()
+        for request in waiting:
+            request.finish(HorovodInternalError(why))
+
+    def _serve(self) -> None:
+        try:
+            while self._under_way or not self._ended:
+                for batch in self._due():
+                    self._submit(batch)
+                if self._under_way:
+                    self._advance()
+        except BaseException as error:
+            self.close(f"the exchange of sessions ended: {type(error).__name__}: {error}")
+            for request in self._under_way:
+                request.finish(HorovodInternalError(self._ended))
+            raise
+
+    def _due(self) -> list[list[Request]]:
+        """Return what is to be sent now; wait for something to do if there is nothing else to do."""
+        if not self._under_way:
+            with self._lock:
+                look = self._planner.next_look()
+                self._napping = look is not None
+            self._wakeup.wait(None if look is None else max(look - self._clock(), 0.0))
+        self._wakeup.clear()
+        with self._lock:
+            self._napping = False
+            batches = self._planner.due(self._clock())
+            taken = [[self._waiting.pop(name, None) for name in batch] for batch in batches]
+        return [[request for request in batch if request is not None] for batch in taken]
+
+    def _submit(self, batch: Iterable[Request]) -> None:
+        works: list[Work] = []
+        accepted: list[Request] = []
+        pending = self._engine.queue.works
+        for request in batch:
+            taken = next((work for work in request.works if work.name in pending), None)
+            if taken is not None:
+                text = f"'{request.name}' is still under way for an earlier session.run that was broken off"
+                request.finish(HorovodInternalError(text))
+                continue
+            accepted.append(request)
+            works += request.works
+            works += self._order(request)
+        try:
+            if works:
+                self._engine.submit_all(works)
+        except Exception as error:
+            for request in accepted:
+                request.finish(error)
+        else:
+            self._under_way += accepted
+
+    def _order(self, request: Request) -> list[Work]:
+        """Return the work that tells rank 0's order along with a request, where that is due."""
+        with self._lock:
+            position = self._planner.agreement_due(request.name)
+        if position is None:
+            return []
+        numbers = array("q", [position.cycle, position.index, position.nbytes])
+        if self._engine.ranks.rank != 0:
+            numbers = array("q", [0, 0, 0])
+        work = sum_work(self._engine, numbers, f"{request.name}.order")
+        if work.name in self._engine.queue.works:
+            return []
+        self._orders[request.name] = (work, numbers)
+        return [work]
+
+    def _advance(self) -> None:
+        """Meet the other ranks once, and let those go on whose works are done."""
+        first = next((work for request in self._under_way for work in request.works if not work.done), None)
+        if first is not None:
+            try:
+                self._engine.advance(first, blocked=self._clock() - self._latest > QUIET_SECONDS)
+            except Exception as error:
+                for request in self._under_way:
+                    request.finish(error)
+                self._under_way = []
+                return
+        left: list[Request] = []
+        for request in self._under_way:
+            if not all(work.done for work in request.works):
+                left.append(request)
+                continue
+            self._adopt_order(request.name)
+            request.finish()
+        self._under_way = left
+
+    def _adopt_order(self, name: str) -> None:
+        if name not in self._orders:
+            return
+        work, (cycle, index, nbytes) = self._orders[name]
+        if work.done:
+            del self._orders[name]
+        if work.done and work.error is None:
+            with self._lock:
+                self._planner.agree(name, Position(cycle=cycle, index=index, nbytes=nbytes))
+
+
+class SessionExchanges:
+    """The exchanges of this process, by engine."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._lock = threading.Lock()
+        self._exchanges: dict[int, tuple[Engine, SessionExchange]] = {}
+
+    def of(self, engine: Engine) -> SessionExchange:
+        """Return what carries requests for an engine."""
+        found = self._exchanges.get(id(engine))
+        if found is not None and found[0] is engine:
+            return found[1]
+        with self._lock:
+            found = self._exchanges.get(id(engine))
+            if found is None or found[0] is not engine:
+                found = self._exchanges[id(engine)] = (engine, SessionExchange(engine))
+                PROCESS.get().at_shutdown.add(self._shut_down)
+            return found[1]
+
+    def _shut_down(self) -> None:
+        with self._lock:
+            exchanges, self._exchanges = self._exchanges, {}
+        for _engine, exchange in exchanges.values():
+            exchange.close()
+
+
+EXCHANGES = SessionExchanges()
+"""A process has one session of ranks, whose engines are shared by all sessions and graphs."""

@@ -1,0 +1,132 @@
+"""Operations in the graph of a session, whose executor runs nodes in any order and on few threads.
+
+    hand over (Python, returns at once) → `session_exchange` ...→ wait (`asynchronous_wait`) → results
+
+No thread of the session is blocked, so any number of operations may be under way, in another order on every
+rank. Nodes are tied to nothing but their inputs: what a `session.run` does not need is not exchanged.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy
+import tensorflow as tf
+
+from ringleader.common.numpy_adapter import Array
+from ringleader.common.process_sets import ProcessSet
+from ringleader.common.submit_operation import Operation
+from ringleader.tensorflow.asynchronous_wait import waiting_node
+from ringleader.tensorflow.errors import ArgumentError
+from ringleader.tensorflow.session_exchange import EXCHANGES, Request
+
+_NAMES: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
+"""Names of the operations in each graph."""
+
+
+class SessionOperation:
+    """What the nodes of one operation call."""
+
+    def __init__(self, name: str, make_request: Callable[..., Request]) -> None:
+        """``make_request`` takes the arrays that are handed over."""
+        self._name = name
+        self._make_request = make_request
+        self._lock = threading.Lock()
+        self._unread: Request | None = None
+        self._awaited: Request | None = None
+
+    def hand_over(self, *arrays: Array) -> Array:
+        """Submit the arrays, views of TensorFlow's memory, and return the number of the request.
+
+        One that nobody waits for is left from a `session.run` that was broken off, and given up.
+        """
+        request = self._make_request(*arrays)
+        with self._lock:
+            if self._awaited is not None:
+                raise ValueError(self._twice())
+            self._unread = request
+        EXCHANGES.of(request.engine).add(request)
+        return numpy.asarray(request.ticket, numpy.int64)
+
+    def wait(self) -> list[Array]:
+        """Return the number of the request and its results when it is done."""
+        with self._lock:
+            request, self._unread = self._unread, None
+            if request is None:
+                raise ValueError(self._twice())
+            self._awaited = request
+        try:
+            outcome = request.wait()
+        finally:
+            with self._lock:
+                self._awaited = None
+        return [numpy.asarray(request.ticket, numpy.int64), *outcome]
+
+    def _twice(self) -> str:
+        return (
+            f"'{self._name}' is under way in two calls of session.run at a time. Ranks know an operation by "
+            "its name: run one after the other, or build one operation for each."
+        )
+
+
+def in_session(
+    operation: Operation,
+    inputs: Sequence[Any],
+    name: str,
+    process_set: ProcessSet,
+    arguments: tuple[Any, ...],
+    *,
+    grouped: bool,
+    with_rows: bool,
+) -> list[Any]:
+    """Add an operation to the graph of a session, and return its outputs, whose shapes are unknown.
+
+    ``arguments`` are what ``operation`` takes beyond arrays, name and set; those that are tensors are looked
+    up when it is done. ``with_rows``: each result is a pair, of an array and how many rows came from each
+    rank; all rows (int32) follow all arrays. `ArgumentError` where the graph has an operation of that name.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    names = _NAMES.setdefault(graph, set())
+    if name in names:
+        raise ArgumentError(
+            f"This graph has an operation '{name}' already. Ranks know an operation by its name: "
+            "give one of them another name, or none."
+        )
+    names.add(name)
+    count = len(inputs)
+    later = [at for at, argument in enumerate(arguments) if tf.is_tensor(argument)]
+
+    def make_request(*arrays: Array) -> Request:
+        known = list(arguments)
+        for at, value in zip(later, arrays[count:], strict=True):
+            known[at] = value
+        data = [numpy.asarray(array) for array in arrays[:count]]
+        engine, works, results = operation.prepare(data, name, process_set, tuple(known), grouped=grouped)
+        nbytes = sum(array.nbytes for array in data)
+        return Request(name, nbytes, engine, works, lambda: _with_rows(results()) if with_rows else results())
+
+    nodes = SessionOperation(name, make_request)
+    types = [tensor.dtype.base_dtype for tensor in inputs] + [tf.int32] * (count if with_rows else 0)
+    operands = [*inputs, *(arguments[at] for at in later)]
+    # Arrays are exchanged on the host, wherever the nodes around them are.
+    scope = re.sub("[^A-Za-z0-9_./-]", "_", name).lstrip("_/-") or "operation"
+    with tf.name_scope(f"{scope}/"), graph.colocate_with(None, ignore_existing=True), tf.device("/cpu:0"):
+        ticket = tf.numpy_function(nodes.hand_over, operands, tf.int64, stateful=True)
+        got, *outputs = waiting_node(nodes.wait, [tf.int64, *types], [ticket])
+        # Two calls of session.run at a time could get each other's results.
+        same = tf.raw_ops.Assert(condition=tf.equal(got, ticket), data=[nodes._twice()])
+        with tf.control_dependencies([same]):
+            outputs = [tf.identity(output) for output in outputs]
+    for rows in outputs[count:]:
+        rows.set_shape([None])
+    return outputs
+
+
+def _with_rows(results: Sequence[tuple[Array, Sequence[int]]]) -> tuple[Array, ...]:
+    """Return all arrays, and then for each how many rows came from each rank."""
+    arrays = [array for array, _rows in results]
+    return (*arrays, *(numpy.asarray(rows, numpy.int32) for _array, rows in results))

@@ -1,0 +1,188 @@
+"""Which operations of a session go together, as arrivals and times."""
+
+from __future__ import annotations
+
+import random
+
+from ringleader.common.arrival_buckets import (
+    GAPS,
+    LONGEST_PATIENCE,
+    SHORTEST_PATIENCE,
+    STRANGER_SECONDS,
+    BucketPlanner,
+    Position,
+    cut,
+)
+
+
+class Rank:
+    """A planner, a clock, and what was sent."""
+
+    def __init__(self, *, cap_bytes: int = 1 << 20, alone: bool = False) -> None:
+        self.planner = BucketPlanner(cap_bytes=cap_bytes, alone=alone)
+        self.now = 100.0
+        self.sent: list[list[str]] = []
+
+    def step(self, names: str, *, pause: float = 0.001, nbytes: int = 4) -> list[list[str]]:
+        """Have operations (one letter each) come one after the other; return what went meanwhile."""
+        before = len(self.sent)
+        for name in names:
+            arrival = self.now + pause
+            while (look := self.planner.next_look()) is not None and look < arrival:
+                self.now = look
+                self.look()
+            self.now = arrival
+            self.planner.arrived(name, nbytes, self.now)
+            self.look()
+        return self.sent[before:]
+
+    def look(self) -> None:
+        for batch in self.planner.due(self.now):
+            self.sent.append(batch)
+            for name in batch:
+                position = self.planner.agreement_due(name)
+                if position is not None:
+                    self.planner.agree(name, position)
+
+    def rest(self) -> list[list[str]]:
+        """Wait as long as something waits; return what went."""
+        before = len(self.sent)
+        while (look := self.planner.next_look()) is not None:
+            self.now = max(self.now, look)
+            self.look()
+        return self.sent[before:]
+
+
+def joined(batches: list[list[str]]) -> list[str]:
+    return ["".join(batch) for batch in batches]
+
+
+def test_what_was_never_seen_goes_after_a_silence() -> None:
+    rank = Rank()
+    assert rank.step("abc") == []
+    assert rank.planner.next_look() == rank.now + STRANGER_SECONDS
+    assert joined(rank.rest()) == ["abc"]
+    assert rank.planner.next_look() is None
+
+
+def test_from_the_second_cycle_on_all_go_when_the_last_is_there() -> None:
+    rank = Rank()
+    rank.step("abc")
+    rank.rest()
+    assert joined(rank.step("bca")) == ["abc"]
+    assert joined(rank.step("cab")) == ["abc"]
+
+
+def test_pauses_of_backward_are_learned() -> None:
+    rank = Rank()
+    rank.step("abc", pause=0.1)  # each is alone in a silence
+    rank.rest()
+    assert joined(rank.sent) == ["a", "b", "c"]
+    for _ in range(5):
+        assert joined(rank.step("abc", pause=0.15)) in (["abc"], ["a", "b", "c"])
+    assert joined(rank.step("abc", pause=0.15)) == ["abc"]
+
+
+def test_the_agreed_order_is_cut_by_bytes_and_overlaps() -> None:
+    rank = Rank(cap_bytes=8)
+    for _ in range(3):
+        rank.step("dcba")
+        rank.rest()
+    assert joined(rank.step("dcba")) == ["dc", "ba"]
+    # The second bucket is there first, and waits for its turn.
+    assert joined(rank.step("bacd")) == ["dc", "ba"]
+
+
+def test_ranks_with_other_orders_send_the_same() -> None:
+    ranks = [Rank(cap_bytes=10) for _ in range(3)]
+    names = "abcdefghij"
+    generator = random.Random(1)
+    for step in range(40):
+        for rank in ranks:
+            rank.step("".join(generator.sample(names, len(names))))
+            rank.rest()
+        if step == 2:  # what rank 0 told
+            told = {name: Position(cycle=3, index=at, nbytes=4) for at, name in enumerate(names)}
+            for rank in ranks:
+                for name, position in told.items():
+                    rank.planner.agree(name, position)
+        if step == 29:
+            for rank in ranks:
+                rank.planner._told.clear()  # theirs differ, as they are not connected
+        if 3 <= step < 29:
+            assert all(joined(rank.sent[-5:]) == ["ab", "cd", "ef", "gh", "ij"] for rank in ranks), step
+
+
+def test_a_wrong_guess_costs_one_silence_and_is_learned() -> None:
+    rank = Rank()
+    for _ in range(5):
+        rank.step("abc")
+        rank.rest()
+    began = rank.now
+    assert rank.step("ab") == []
+    assert joined(rank.rest()) == ["ab"]
+    assert SHORTEST_PATIENCE <= rank.now - began < 2 * SHORTEST_PATIENCE
+    assert joined(rank.step("c")) == ["c"]
+    for _ in range(2):
+        rank.step("ab")
+        rank.rest()
+        rank.step("c")
+    assert joined(rank.step("ab")) == ["ab"]
+    assert joined(rank.step("c")) == ["c"]
+
+
+def test_an_operation_that_comes_only_after_the_others_are_done() -> None:
+    rank = Rank()
+    for _ in range(6):
+        rank.step("abc")
+        rank.rest()
+        rank.step("m")
+        rank.rest()
+    assert joined(rank.step("abc")) == ["abc"]
+    assert joined(rank.step("m")) == ["m"]
+
+
+def test_runs_in_turns_are_told_apart() -> None:
+    rank = Rank()
+    for turn in range(16):
+        rank.step("ab" if turn % 2 else "abxy")
+        rank.rest()
+    assert joined(rank.step("abxy")) in (["ab", "xy"], ["xy", "ab"])
+    assert joined(rank.step("ab")) == ["ab"]
+
+
+def test_nothing_waits_for_ever() -> None:
+    rank = Rank()
+    for _ in range(3):
+        rank.step("abcdefgh")
+        rank.rest()
+    rank.step("a")
+    began = rank.now
+    while len(rank.sent) < 4 or not any("a" in batch for batch in rank.sent[3:]):
+        rank.step("xyz", pause=0.01)
+        assert rank.now - began < GAPS * LONGEST_PATIENCE + 1.0
+
+
+def test_alone_nothing_waits() -> None:
+    rank = Rank(alone=True)
+    assert joined(rank.step("ab")) == ["a", "b"]
+
+
+def test_any_arrivals_are_sent_once() -> None:
+    generator = random.Random(7)
+    for _ in range(60):
+        rank = Rank(cap_bytes=generator.choice([4, 8, 20, 1000]))
+        names = "abcdefgh"
+        count = 0
+        for _ in range(40):
+            chosen = "".join(generator.sample(names, generator.randint(1, len(names))))
+            rank.step(chosen, pause=generator.choice([0.0, 0.001, 0.006, 0.1]))
+            rank.rest()
+            count += len(chosen)
+        assert sum(map(len, rank.sent)) == count
+
+
+def test_cut() -> None:
+    sizes = [("a", 3), ("b", 3), ("c", 9), ("d", 1), ("e", 1)]
+    assert joined(cut(sizes, 6)) == ["ab", "c", "de"]
+    assert cut([], 6) == []
