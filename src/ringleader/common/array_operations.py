@@ -127,6 +127,8 @@ ALLREDUCE_IN_PLACE = Operation("Allreduce", partial(_allreduce, True), result=_i
 """The same, with the result in the array."""
 ALLGATHER = Operation("Allgather", _allgather, result=_result)
 """Has no arguments."""
+ALLGATHER_ROWS = Operation("Allgather", _allgather, result=_received)
+"""The same; the result is the rows, and how many came from each rank."""
 ALLGATHER_WITH_ROWS = Operation("Allgather", _allgather, result=_received)
 """The same; the result is rows, and how many came from each rank."""
 BROADCAST = Operation("Broadcast", partial(_broadcast, False), result=_result, broadcasts=True)

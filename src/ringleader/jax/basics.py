@@ -1,0 +1,80 @@
+"""`init` and `shutdown` under JAX, and what has to wait for compiled programs that still run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from ringleader.common import basics, join_barrier, object_operations
+from ringleader.common.numpy_adapter import NumpyAdapter
+from ringleader.common.process_sets import ProcessSet, global_process_set
+
+
+def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | str | None = None) -> None:
+    """Join the other ranks. Does nothing if this process already has.
+
+    ``comm`` is an mpi4py communicator to live on, or a list of ranks; None stands for all ranks that the
+    launcher started, or for this process alone where no launcher did. Collective over those ranks.
+
+    ``process_sets`` are registered, or with ``"dynamic"`` can be added later. All ranks bring as many, and at
+    each place the same ranks or a part of a communicator that was split. `ValueError` where two of them have
+    the same ranks; this process has joined the others all the same.
+    """
+    basics.begin_session(NumpyAdapter, comm, process_sets)
+
+
+def after_programs() -> None:
+    """Wait until compiled programs that were called have ended.
+
+    A call returns before its program ends, and what the script does next must come after the program's
+    operations on every rank. Raises the error of a program that failed.
+    """
+    jax.effects_barrier()
+
+
+def shutdown() -> None:
+    """Part from the other ranks, when compiled programs that still run have ended; `init` may follow."""
+    try:
+        after_programs()
+    finally:
+        basics.shutdown()
+
+
+def barrier(process_set: ProcessSet = global_process_set) -> None:
+    """Wait until all ranks of a process set have called this."""
+    after_programs()
+    join_barrier.barrier(process_set)
+
+
+def join(device: int = -1) -> int:
+    """Take part in the others' reductions with zeros until all ranks have called this.
+
+    Returns the rank that was the last. ``device`` is Horovod's and not needed.
+    """
+    after_programs()
+    return join_barrier.join(device)
+
+
+def broadcast_object(
+    obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Any:
+    """Return the object of ``root_rank`` on all ranks of a process set; it travels pickled.
+
+    What the others pass does not matter. Where it cannot be pickled, that error is raised on the root, and
+    `HorovodInternalError` on the others.
+    """
+    after_programs()
+    return object_operations.broadcast_object(obj, root_rank, name, process_set)
+
+
+def allgather_object(
+    obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> list[Any]:
+    """Return the objects of all ranks of a process set, in rank order; they travel pickled.
+
+    Where one cannot be pickled, that error is raised on its rank, and `HorovodInternalError` on the others.
+    """
+    after_programs()
+    return object_operations.allgather_object(obj, name, process_set)

@@ -1,0 +1,1 @@
+"""Operations on trees of arrays: one module per kind."""

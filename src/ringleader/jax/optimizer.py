@@ -1,0 +1,114 @@
+"""DistributedOptimizer: an optimizer of optax on the gradients of all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from ringleader.collectives.operations import ReduceOp
+from ringleader.collectives.process_lifecycle import PROCESS
+from ringleader.collectives.session import Session
+from ringleader.common.numpy_adapter import Array
+from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
+from ringleader.common.reductions import Average, Sum
+from ringleader.common.step_metrics import StepMetrics
+from ringleader.jax.arrays import flatten
+from ringleader.jax.compression import Compression, Compressor
+from ringleader.jax.gradient_accumulation import accumulated
+from ringleader.jax.ops.allreduce import Allreduce, run_reduction
+
+
+def DistributedOptimizer(  # noqa: N802 (Horovod's name)
+    optimizer: Any,
+    name: str | None = None,
+    compression: type[Compressor] = Compression.none,
+    op: ReduceOp = Average,
+    gradient_predivide_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
+) -> Any:
+    """Return an optimizer of optax that reduces all gradients over the ranks before it uses them.
+
+    ``optimizer`` is a gradient transformation of optax; TypeError for anything else. All gradients of an
+    update are exchanged together, under `jax.jit` by one callback. In `optax.chain` what stands before it
+    sees this rank's gradients, and what is within it those of all ranks. Nothing around it may skip an update
+    on some ranks alone.
+
+    ``op`` is Average, Sum or Adasum. ``gradient_predivide_factor`` splits the division of an average:
+    gradients are divided by it before they are added up, and by the rest afterwards. With
+    ``backward_passes_per_step`` each rank adds up the gradients of so many updates (averages them with
+    ``average_aggregated_gradients``), and then they are exchanged once and ``optimizer`` takes its step.
+    """
+    import optax
+
+    if not (callable(getattr(optimizer, "init", None)) and callable(getattr(optimizer, "update", None))):
+        raise TypeError(
+            "hvd.DistributedOptimizer takes a gradient transformation of optax such as optax.adam(0.001), "
+            f"not {type(optimizer).__name__}"
+        )
+    if gradient_predivide_factor != 1.0 and op is not Average:
+        raise ValueError("gradient_predivide_factor is for op=hvd.Average")
+    if backward_passes_per_step < 1:
+        raise ValueError(f"backward_passes_per_step={backward_passes_per_step}: at least 1")
+    inner = optax.with_extra_args_support(optimizer)
+    steps = _Steps()
+
+    def update(updates: Any, state: Any, params: Any = None, **extra_args: Any) -> tuple[Any, Any]:
+        leaves, structure, _tree_name = flatten(updates, "DistributedOptimizer")
+        chosen, prescale, postscale = op, 1.0, 1.0
+        if gradient_predivide_factor != 1.0:
+            size = group_of(process_set, Allreduce.title).ranks.size
+            chosen, prescale, postscale = Sum, 1 / gradient_predivide_factor, gradient_predivide_factor / size
+        exchange = GradientExchange(
+            name=name or _tree_name,
+            process_set=process_set,
+            op=chosen,
+            prescale=prescale,
+            postscale=postscale,
+            steps=steps,
+        )
+        reduced = jax.tree_util.tree_unflatten(structure, run_reduction(exchange, leaves, compression))
+        return inner.update(reduced, state, params, **extra_args)
+
+    reducing = optax.GradientTransformationExtraArgs(inner.init, update)
+    if backward_passes_per_step == 1:
+        return reducing
+    return accumulated(reducing, backward_passes_per_step, average=average_aggregated_gradients)
+
+
+class _Steps:
+    """Counts the steps of one optimizer for reports and timelines."""
+
+    def __init__(self) -> None:
+        self._session: Session | None = None
+        self._metrics: StepMetrics | None = None
+
+    def metrics(self) -> StepMetrics:
+        """Return what the steps of the session that lives now are told to."""
+        session = PROCESS.get()
+        if self._metrics is None or session is not self._session:
+            self._session = session
+            self._metrics = StepMetrics.from_environment(session.engine, timelines=session.timelines)
+            self._metrics.set_buckets(1)
+        return self._metrics
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientExchange(Allreduce):
+    """The reduction of a step's gradients."""
+
+    steps: _Steps
+
+    def run(self, arrays: Sequence[Array], *, traced: bool) -> Sequence[Array]:
+        """Exchange arrays of the host and count the step."""
+        metrics = self.steps.metrics()
+        metrics.exchange()
+        try:
+            return super().run(arrays, traced=traced)
+        finally:
+            metrics.exchanged()
+            metrics.step()
