@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.frameworks.conftest import Train
 
-BRIDGES = ["tensorflow_eager", "tensorflow_function"]
+BRIDGES = ["tensorflow_eager", "tensorflow_function", "jax"]
+LONG_BRIDGES = [*BRIDGES, "jax_jit"]
 
 
 @pytest.mark.parametrize("bridge", BRIDGES)
@@ -15,6 +16,6 @@ def test_operations_agree_with_numpy(train: Train, bridge: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("ranks", [1, 3, 4])
-@pytest.mark.parametrize("bridge", BRIDGES)
+@pytest.mark.parametrize("bridge", LONG_BRIDGES)
 def test_operations_agree_with_numpy_on_other_numbers_of_ranks(train: Train, bridge: str, ranks: int) -> None:
     train("contract.py", bridge, ranks=ranks, timeout=500).passed(ranks)
