@@ -16,13 +16,13 @@ from typing import Any
 import numpy
 import tensorflow as tf
 
-from ringleader.collectives.exceptions import MismatchError
+from ringleader.collectives.exceptions import HorovodInternalError, MismatchError
 from ringleader.collectives.kernels import ITEMSIZE
 from ringleader.common.numpy_adapter import Array
 from ringleader.common.process_sets import ProcessSet
 from ringleader.common.submit_operation import Operation
 from ringleader.tensorflow.eager_tensors import array_of, as_tensor, is_recording, tensor_over
-from ringleader.tensorflow.errors import ArgumentError, tensorflow_error
+from ringleader.tensorflow.errors import argument_error, tensorflow_error
 from ringleader.tensorflow.jit_compile import refuse_jit_compile
 from ringleader.tensorflow.session_operations import in_session
 
@@ -131,10 +131,14 @@ class DifferentiableOperation:
             for at, value in zip(later, arrays[count:], strict=True):
                 arguments[at] = value
             data = [numpy.asarray(array) for array in arrays[:count]]
-            if call.grouped:
-                outcomes = self.operation.run_group(data, name, call.process_set, *arguments)
-            else:
-                outcomes = (self.operation.run(data[0], name, call.process_set, *arguments),)
+            try:
+                if call.grouped:
+                    outcomes = self.operation.run_group(data, name, call.process_set, *arguments)
+                else:
+                    outcomes = (self.operation.run(data[0], name, call.process_set, *arguments),)
+            except MismatchError as error:
+                # All that TensorFlow keeps of an exception is its name and words.
+                raise HorovodInternalError(str(error)) from error
             if not self.with_rows:
                 return list(outcomes)
             rows = [numpy.asarray(each, numpy.int32) for _array, each in outcomes]
@@ -155,7 +159,7 @@ def check_types(tensors: Tensors) -> None:
     """Refuse element types that cannot be carried, such as strings."""
     for tensor in tensors:
         if tensor.dtype.base_dtype.name not in ITEMSIZE:
-            raise ArgumentError(f"Tensor type {tensor.dtype.name} is not supported.")
+            raise argument_error(f"Tensor type {tensor.dtype.name} is not supported.")
 
 
 def graph_name(title: str, inputs: Tensors, call: Call) -> str:
@@ -169,9 +173,8 @@ def graph_name(title: str, inputs: Tensors, call: Call) -> str:
         wanted, scope = call.name, ""
     else:
         kind = f"Horovod{'Grouped' * call.grouped}{title}"
-        ends = [
-            getattr(one, "name", "constant") for one in (inputs[0], inputs[-1])
-        ]  # a constant may have none
+        # A constant that was made outside of the graph has none.
+        ends = [getattr(one, "name", "constant") for one in (inputs[0], inputs[-1])]
         wanted = re.sub("[^a-zA-Z0-9_]", "_", "_".join([kind, *ends[: 1 + call.grouped]]))
         # TensorFlow adds a number to names of functions in which ranks may differ.
         scope = re.sub(r"(_\d+)+$", "", getattr(graph, "name", None) or "")

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from ringleader.common.numpy_adapter import Array
 
-EagerTensor: type = type(tf.constant(0))
+EagerTensor: type = tf.__internal__.EagerTensor
 _from_dlpack = tf.experimental.dlpack.from_dlpack
 
 try:

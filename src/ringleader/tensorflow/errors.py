@@ -12,11 +12,15 @@ from ringleader.collectives.exceptions import MismatchError, NotInitializedError
 
 
 class ArgumentError(tf.errors.InvalidArgumentError, ValueError):
-    """This rank can see that an argument is wrong; the other ranks have not heard of the operation."""
+    """This rank can see that an argument is wrong; the other ranks have not heard of the operation.
 
-    def __init__(self, words: str) -> None:
-        """Say what is wrong."""
-        super().__init__(None, None, words)
+    It is made as TensorFlow makes its own, which AutoGraph relies on to add lines of the script to it.
+    """
+
+
+def argument_error(words: str) -> ArgumentError:
+    """Return an error that says what is wrong."""
+    return ArgumentError(None, None, words)
 
 
 def tensorflow_error(error: ValueError | MismatchError) -> Exception:
@@ -24,4 +28,4 @@ def tensorflow_error(error: ValueError | MismatchError) -> Exception:
     if isinstance(error, MismatchError):
         mismatch: Exception = tf.errors.FailedPreconditionError(None, None, str(error))
         return mismatch
-    return error if isinstance(error, NotInitializedError | ArgumentError) else ArgumentError(str(error))
+    return error if isinstance(error, NotInitializedError | ArgumentError) else argument_error(str(error))

@@ -38,10 +38,9 @@ from ringleader.common.util import ccl_built, ddl_built, gloo_built, mpi_built
 from ringleader.common.util import num_rank_is_power_2 as check_num_rank_power_of_2
 from ringleader.tensorflow.basics import cuda_built, init, nccl_built, rocm_built
 from ringleader.tensorflow.ops.allgather import allgather, grouped_allgather
-from ringleader.tensorflow.ops.allreduce import (
-    allreduce,
-    grouped_allreduce,
-)
+from ringleader.tensorflow.ops.allreduce import _allreduce as _allreduce
+from ringleader.tensorflow.ops.allreduce import _grouped_allreduce as _grouped_allreduce
+from ringleader.tensorflow.ops.allreduce import allreduce, grouped_allreduce
 from ringleader.tensorflow.ops.alltoall import alltoall
 from ringleader.tensorflow.ops.broadcast import broadcast, broadcast_
 from ringleader.tensorflow.ops.rank_operations import (

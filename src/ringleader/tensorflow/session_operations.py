@@ -21,7 +21,7 @@ from ringleader.common.numpy_adapter import Array
 from ringleader.common.process_sets import ProcessSet
 from ringleader.common.submit_operation import Operation
 from ringleader.tensorflow.asynchronous_wait import waiting_node
-from ringleader.tensorflow.errors import ArgumentError
+from ringleader.tensorflow.errors import argument_error
 from ringleader.tensorflow.session_exchange import EXCHANGES, Request
 
 _NAMES: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
@@ -92,7 +92,7 @@ def in_session(
     graph = tf.compat.v1.get_default_graph()
     names = _NAMES.setdefault(graph, set())
     if name in names:
-        raise ArgumentError(
+        raise argument_error(
             f"This graph has an operation '{name}' already. Ranks know an operation by its name: "
             "give one of them another name, or none."
         )

@@ -9,7 +9,7 @@ import tensorflow as tf
 from ringleader.common.array_operations import ALLTOALL
 from ringleader.common.process_sets import ProcessSet, global_process_set
 from ringleader.tensorflow.differentiable_operation import Call, DifferentiableOperation, Tensors
-from ringleader.tensorflow.errors import ArgumentError
+from ringleader.tensorflow.errors import argument_error
 from ringleader.tensorflow.ops.allgather import other_rows
 from ringleader.tensorflow.util import traced_as_written
 
@@ -52,7 +52,7 @@ def _counts(splits: Any) -> Any:
     """Return splits as a tensor; `ArgumentError` where they are not 1-D and of integers."""
     counts = tf.convert_to_tensor(splits)
     if counts.dtype not in (tf.int32, tf.int64) or counts.shape.rank not in (1, None):
-        raise ArgumentError(f"splits must be 1-D and int32, not of {counts.dtype.name}{counts.shape}")
+        raise argument_error(f"splits must be 1-D and int32, not of {counts.dtype.name}{counts.shape}")
     return counts
 
 

@@ -11,7 +11,7 @@ from ringleader.common.process_sets import ProcessSet, global_process_set, group
 from ringleader.common.reductions import Average, Sum
 from ringleader.tensorflow.compression import Compression, Compressor
 from ringleader.tensorflow.differentiable_operation import Call, DifferentiableOperation, Tensors
-from ringleader.tensorflow.errors import ArgumentError
+from ringleader.tensorflow.errors import argument_error
 from ringleader.tensorflow.ops.allgather import gather_tensors, other_rows
 from ringleader.tensorflow.util import traced_as_written
 
@@ -43,7 +43,7 @@ def _scatter(
     grouped: bool,
 ) -> list[Any]:
     if op not in (Average, Sum):
-        raise ArgumentError(f"reducescatter is for Average and Sum, not {ReduceOp(op).name.title()}")
+        raise argument_error(f"reducescatter is for Average and Sum, not {ReduceOp(op).name.title()}")
     pairs = [compression.compress(tensor) for tensor in tensors]
     call = Call(
         name=name,
