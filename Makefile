@@ -2,6 +2,9 @@
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
+# An environment of its own, of a Python that MXNet knows.
+MXNET := .venv-mxnet
+MXNET_PYTHON ?= $(shell command -v python3.11 || echo $(PYTHON))
 BIN := $(VENV)/bin
 # With a CPU wheel of this version at hand pip takes it; elsewhere pip may bring the CUDA build, which works too.
 TORCH ?= torch==2.13.0
@@ -18,7 +21,7 @@ BESIDE := $(MAKE) --no-print-directory --jobs 2 --output-sync=line
 STAGE := scripts/stage
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup system demo needs test test-all test-quick test-images lint types imports unit mpi collectives lab \
+.PHONY: help setup system demo needs test test-all test-quick test-images lint types imports unit mpi collectives lab mxnet \
 	line-checks line-unit line-ranks line-hosts line-long-ranks line-long-hosts line-campaigns \
 	bench bench-controller campaign-inputs campaign-faults clean
 
@@ -30,6 +33,11 @@ $(VENV)/.ready: pyproject.toml Makefile scripts/venv
 	@echo "installing Ringleader, PyTorch, TensorFlow, JAX and the tools (a few minutes the first time)"
 	@$(BIN)/pip install --quiet --disable-pip-version-check "$(TORCH)" "$(TENSORFLOW)"
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[torch,keras,jax,report,kubernetes,examples,dev]"
+	@touch $@
+
+$(MXNET)/.ready: pyproject.toml Makefile scripts/mxnet_venv
+	@echo "installing MXNet, for its tests"
+	@scripts/mxnet_venv $(MXNET_PYTHON) $(MXNET)
 	@touch $@
 
 # Intel MPI's wheel brings its own bin/mpirun, so it lives apart from the embedded Open MPI.
@@ -59,7 +67,11 @@ test: needs  ## everything but the long campaigns, in about 12 minutes on two co
 	@$(BESIDE) line-ranks line-hosts
 	@$(STAGE) --summary
 
+mxnet: $(MXNET)/.ready  ## an environment of its own with MXNet, which its tests need
+
+# Without a Python 3.11 MXNet's tests are skipped, and say so.
 test-all: needs  ## `make test`, then the long campaigns: about 25 minutes more
+	-@$(MAKE) --no-print-directory mxnet
 	@$(STAGE) --begin
 	@$(BESIDE) line-checks line-unit
 	@$(BESIDE) line-ranks line-hosts
@@ -103,6 +115,7 @@ line-hosts:
 line-long-ranks:
 	@$(STAGE) long-collectives $(PYTEST) $(LONG) tests/collectives
 	@$(STAGE) long-mpi $(PYTEST) $(LONG) tests/mpi
+	@$(STAGE) mxnet $(PYTEST) $(LONG) tests/frameworks/test_mxnet.py
 	@$(STAGE) long-examples $(PYTEST) $(LONG) tests/examples
 
 line-long-hosts:
@@ -153,4 +166,4 @@ campaign-faults: setup system  ## break running jobs at random, here and in a la
 	@$(BIN)/python tests/campaigns/faults.py $(WORDS)
 
 clean:  ## remove what was built here
-	rm -rf $(VENV) .mpi .tools build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(MXNET) .mpi .tools build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -82,6 +82,7 @@ def array_of(values: Array, like: NDArray) -> NDArray:
     if values.dtype.name in _WITH_DLPACK:
         made = mxnet.nd.from_numpy(values, array_cls=kind)
     else:
-        made = mxnet.nd.array(values, dtype=values.dtype)
+        with mxnet.util.np_shape():  # else MXNet makes no arrays without elements
+            made = mxnet.nd.array(values, dtype=values.dtype)
         made = made if kind is NDArray else made.as_np_ndarray()
     return made if made.context == like.context else made.as_in_context(like.context)

@@ -1,0 +1,51 @@
+"""MXNet: operations, training, faults. In an environment of its own, which `make mxnet` builds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.frameworks.conftest import Train
+
+ROOT = Path(__file__).parents[2]
+PYTHON = ROOT / ".venv-mxnet" / "bin" / "python"
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.mpi,
+    pytest.mark.timeout(400),
+    pytest.mark.skipif(not (PYTHON.parents[1] / ".ready").exists(), reason="`make mxnet` has not been run"),
+]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("bridge", ["mxnet_ndarray", "mxnet_np"])
+def test_operations_agree_with_numpy(train: Train, bridge: str, ranks: int) -> None:
+    train("contract.py", bridge, ranks=ranks, python=str(PYTHON)).passed(ranks)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("mode", ["gluon", "module"])
+def test_any_number_of_ranks_trains_alike(train: Train, mode: str, ranks: int) -> None:
+    train("mxnet_training.py", mode, ranks=ranks, python=str(PYTHON)).passed(ranks)
+
+
+@pytest.mark.parametrize("mode", ["groups", "predivide", "half", "half_groups"])
+def test_ways_to_exchange_gradients(train: Train, mode: str) -> None:
+    train("mxnet_training.py", mode, ranks=2, python=str(PYTHON)).passed(2)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_what_cannot_be_exchanged_is_refused(train: Train, ranks: int) -> None:
+    train("mxnet_faults.py", ranks=ranks, python=str(PYTHON)).passed(ranks)
+
+
+def test_ranks_that_stop_early_may_join(train: Train) -> None:
+    train("mxnet_steps.py", "join", ranks=2, python=str(PYTHON)).passed(2)
+
+
+@pytest.mark.parametrize(("then", "words"), [("end", "ended"), ("metric", "Mismatched")])
+def test_differing_numbers_of_steps_end_with_an_error(train: Train, then: str, words: str) -> None:
+    ended = train("mxnet_steps.py", then, ranks=2, python=str(PYTHON), timeout=60)
+    assert ended.code not in (0, 124), ended.out + ended.err
+    assert "HorovodInternalError" in ended.err and words in ended.err, ended.err
