@@ -110,10 +110,12 @@ line-hosts:
 	@$(STAGE) lab $(PYTEST) $(SYSTEM) tests/lab
 	@$(STAGE) report $(PYTEST) $(SYSTEM) tests/report
 	@$(STAGE) images $(PYTEST) $(SYSTEM) tests/images
+	@$(STAGE) frameworks $(PYTEST) $(SYSTEM) tests/frameworks
 	@$(STAGE) docs $(PYTEST) $(SYSTEM) tests/docs
 
 line-long-ranks:
 	@$(STAGE) long-collectives $(PYTEST) $(LONG) tests/collectives
+	@$(STAGE) long-frameworks $(PYTEST) $(LONG) tests/frameworks
 	@$(STAGE) long-mpi $(PYTEST) $(LONG) tests/mpi
 	@$(STAGE) mxnet $(PYTEST) $(LONG) tests/frameworks/test_mxnet.py
 	@$(STAGE) long-examples $(PYTEST) $(LONG) tests/examples
