@@ -12,12 +12,13 @@ import pytest
 
 from ringleader.doctor import two_rank_test
 from ringleader.doctor.import_checks import ImportChecks
+from ringleader.doctor.training_step import FRAMEWORKS
 from ringleader.doctor.two_rank_program import expected
 
 ORDER = (
     *("image", "python", "torch", "tensorflow", "mxnet", "horovod", "driver", "nccl", "mpi", "mpi4py", "ucx"),
     *("libfabric", "libibverbs", "providers", "libraries", "user", "home", "memlock", "keys", "pip", "apt"),
-    *("sshd", "login", "ranks"),
+    *("sshd", "login", "ranks", *(f"training {one}" for one in FRAMEWORKS)),
 )
 
 
@@ -28,7 +29,17 @@ def test_this_machine(workplace) -> None:
     assert done.returncode == (0 if found["ok"] else 3), done.stderr
     assert [id for id in ORDER if id in checks] == [one["id"] for one in found["checks"]]
     assert found["image"] is None
-    for id in ("python", "torch", "mpi", "mpi4py", "sshd", "login", "ranks"):
+    for id in (
+        "python",
+        "torch",
+        "mpi",
+        "mpi4py",
+        "sshd",
+        "login",
+        "ranks",
+        "training torch",
+        "training tensorflow",
+    ):
         assert checks[id]["level"] == "PASS", checks[id]
     assert checks["ranks"]["what"] == (
         "2 ranks, started from a session of that sshd, agree on a sum through ringleader.torch"

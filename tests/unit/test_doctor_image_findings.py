@@ -254,6 +254,18 @@ def test_findings_are_plain_values() -> None:
         (replace(GOOD, apt_hosts=("mirror.example.org",)), "apt", "WARN", "mirror.example.org"),
         (replace(GOOD, apt_hosts=("notdebian.org",)), "apt", "WARN", "notdebian.org"),
         (replace(GOOD, apt_hosts=()), "apt", "SKIP", ""),
+        (
+            replace(GOOD, two_ranks=replace(GOOD.two_ranks, training={"jax": "", "keras": "died"})),
+            "training jax",
+            "PASS",
+            "equal weights",
+        ),
+        (
+            replace(GOOD, two_ranks=replace(GOOD.two_ranks, training={"jax": "", "keras": "died"})),
+            "training keras",
+            "FAIL",
+            "died|training_step keras",
+        ),
         (replace(GOOD, two_ranks=TwoRankTest(over="local", ranks=RANKS)), "sshd", "FAIL", "not installed"),
         (
             replace(without(GOOD, "sshd"), two_ranks=TwoRankTest(over="local", ranks=RANKS)),

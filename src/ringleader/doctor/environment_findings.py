@@ -27,6 +27,7 @@ def place(facts: Facts) -> Iterator[Finding]:
     yield _apt(facts)
     yield from _sshd(facts)
     yield _ranks(facts)
+    yield from _training(facts)
 
 
 def _historical(facts: Facts) -> bool:
@@ -178,3 +179,13 @@ def _ranks(facts: Facts) -> Finding:
         return fault("ranks", f"{found.ranks.get('size')} ranks ran instead of 2 {where}")
     through = found.ranks.get("through", "")
     return passed("ranks", f"2 ranks, started {where}, agree on a sum through {through}")
+
+
+def _training(facts: Facts) -> Iterator[Finding]:
+    for framework, error in facts.two_ranks.training.items():
+        where = f"training {framework}"
+        if not error:
+            yield passed(where, "2 ranks train one step and have equal weights")
+            continue
+        step = f"ringleader run -n 2 python -m ringleader.doctor.training_step {framework}"
+        yield fault(where, f"2 ranks did not train one step: {error}", hint=f"{step} shows more")

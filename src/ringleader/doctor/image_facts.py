@@ -86,6 +86,8 @@ class TwoRankTest:
     ranks: Mapping[str, Any] = field(default_factory=dict)
     """What rank 0 said: ``size``, ``through``, ``library``, ``memlock``."""
     ranks_error: str = ""
+    training: Mapping[str, str] = field(default_factory=dict)
+    """Framework → why two ranks did not train a step with it; empty where they did."""
 
 
 @dataclass(frozen=True, kw_only=True)

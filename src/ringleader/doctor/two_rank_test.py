@@ -1,4 +1,7 @@
-"""Starts an sshd on a free loopback port with throw-away keys, logs in, and starts two ranks from there."""
+"""Starts an sshd on a free loopback port with throw-away keys, logs in, and starts two ranks from there.
+
+They meet, then they train a step with each framework that is installed.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,13 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from ringleader.doctor.image_facts import TwoRankTest
 from ringleader.doctor.import_checks import ImportChecks
+from ringleader.doctor.training_step import FRAMEWORKS
 from ringleader.doctor.two_rank_program import MARK
 from ringleader.images.builders import Answer, answer
 from ringleader.ranks import parent_death, process_tree, temporary_directory
@@ -204,19 +209,34 @@ def _user() -> str:
 
 
 def _with_ranks(found: TwoRankTest, checks: ImportChecks, ssh: tuple[str, ...] | None) -> TwoRankTest:
-    """Start two ranks: from a session of the sshd, else from here."""
-    seconds = checks.left(RANKS_SECONDS)
-    options = ("-n", "2", "--oversubscribe", "--share-gpus", "--no-prefix", "--timeout", f"{seconds:.0f}")
-    program = (sys.executable, "-m", "ringleader.doctor.two_rank_program")
-    run = (sys.executable, "-m", "ringleader", "run", *options, *program)
-    argv = run if ssh is None else (*ssh, shlex.join(run))
-    said = answer(argv, environ=checks.environ, seconds=seconds + 15)
+    """Start two ranks: from a session of the sshd, else from here. If they meet, have them train."""
+    said, seconds = _two_ranks(checks, ssh, "ringleader.doctor.two_rank_program")
     ranks: Mapping[str, Any] = {}
     for line in said.out.splitlines():
         if line.startswith(MARK):
             ranks = json.loads(line[len(MARK) :])
     error = "" if said.code == 0 and ranks else _why(said, seconds)
-    return replace(found, over="ssh" if ssh else "local", ranks=ranks, ranks_error=error)
+    found = replace(found, over="ssh" if ssh else "local", ranks=ranks, ranks_error=error)
+    return found if error else replace(found, training=_training(checks, ssh))
+
+
+def _training(checks: ImportChecks, ssh: tuple[str, ...] | None) -> dict[str, str]:
+    """Have two ranks train a step with each framework that is installed; return name → what went wrong."""
+    results = {}
+    for framework in FRAMEWORKS:
+        if find_spec(framework) is not None:
+            said, seconds = _two_ranks(checks, ssh, "ringleader.doctor.training_step", framework)
+            results[framework] = "" if said.code == 0 else _why(said, seconds)
+    return results
+
+
+def _two_ranks(checks: ImportChecks, ssh: tuple[str, ...] | None, *program: str) -> tuple[Answer, float]:
+    """Run a module on two ranks; return what they said, and the seconds that they had."""
+    seconds = checks.left(RANKS_SECONDS)
+    options = ("-n", "2", "--oversubscribe", "--share-gpus", "--no-prefix", "--timeout", f"{seconds:.0f}")
+    run = (sys.executable, "-m", "ringleader", "run", *options, sys.executable, "-m", *program)
+    argv = run if ssh is None else (*ssh, shlex.join(run))
+    return answer(argv, environ=checks.environ, seconds=seconds + 15), seconds
 
 
 def _why(said: Answer, seconds: float) -> str:
