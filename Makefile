@@ -30,9 +30,14 @@ help:  ## this list
 
 $(VENV)/.ready: pyproject.toml Makefile scripts/venv
 	@scripts/venv $(PYTHON) $(VENV)
-	@echo "installing Ringleader, PyTorch, TensorFlow, JAX and the tools (a few minutes the first time)"
-	@$(BIN)/pip install --quiet --disable-pip-version-check "$(TORCH)" "$(TENSORFLOW)"
-	@$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[torch,keras,jax,report,kubernetes,examples,dev]"
+	@echo "installing Ringleader, PyTorch and the tools (a few minutes the first time)"
+	@$(BIN)/pip install --quiet --disable-pip-version-check "$(TORCH)"
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[torch,report,kubernetes,examples,dev]"
+	@touch $@
+
+$(VENV)/.frameworks: $(VENV)/.ready
+	@echo "installing TensorFlow, Keras and JAX, which the tests need"
+	@$(BIN)/pip install --quiet --disable-pip-version-check "$(TENSORFLOW)" --editable ".[tf-keras,keras,jax]"
 	@touch $@
 
 $(MXNET)/.ready: pyproject.toml Makefile scripts/mxnet_venv
@@ -79,12 +84,12 @@ test-all: needs  ## `make test`, then the long campaigns: about 25 minutes more
 	@$(MAKE) --no-print-directory line-campaigns
 	@$(STAGE) --summary
 
-test-quick: setup  ## what you run all day: lint, types, imports, and every test that starts nothing
+test-quick: setup $(VENV)/.frameworks  ## what you run all day: lint, types, imports, and every test that starts nothing
 	@$(STAGE) --begin
 	@$(BESIDE) line-checks line-unit
 	@$(STAGE) --summary
 
-needs: setup
+needs: setup $(VENV)/.frameworks
 	@mkdir -p build
 	@$(MAKE) --no-print-directory system .mpi/intel/.ready .tools/kubectl/.ready
 
@@ -140,7 +145,7 @@ types: setup
 imports: setup  ## imports go down only; pure modules stay pure
 	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
 
-unit: setup
+unit: setup $(VENV)/.frameworks
 	@$(PYTEST) -n 2 tests/unit
 
 mpi: setup system .mpi/intel/.ready
@@ -155,7 +160,7 @@ lab: setup system
 test-images: setup system  ## a real image, built without any registry, and ranks that train on hosts made of it
 	@$(PYTEST) tests/images
 
-bench: setup system  ## every benchmark: ratios against peers in the same run
+bench: setup $(VENV)/.frameworks system  ## every benchmark: ratios against peers in the same run
 	@benchmarks/all.sh
 
 bench-controller: setup  ## the MPIJob operator: speed and memory; WORDS='--kubeconfig FILE' for a server of yours
