@@ -154,12 +154,12 @@ old = b"chorovod.common.exceptions\\nHorovodInternalError\\n."
 assert pickle.loads(old) is HorovodInternalError
 assert pickle.loads(pickle.dumps(Compression.fp16)) is Compression.fp16
 try:
-    import horovod.tensorflow
+    import horovod.spark
 except ImportError as error:
     print(error)
 """
     said = check(code, tmp_path)
-    assert "'horovod.tensorflow'" in said and "does not offer 'tensorflow' yet" in said
+    assert "'horovod.spark'" in said and "does not offer 'spark' yet" in said
 
 
 def test_nothing_is_loaded_before_a_script_asks(tmp_path: Path) -> None:

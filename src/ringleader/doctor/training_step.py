@@ -10,6 +10,8 @@ import sys
 from importlib import import_module
 from typing import Any
 
+from ringleader.common.object_operations import allgather_object
+
 FRAMEWORKS = ("torch", "tensorflow", "keras", "jax", "mxnet")
 """Whose adapters there are, by their names."""
 ROWS, FEATURES = 8, 4
@@ -83,7 +85,7 @@ def main(framework: str) -> None:
     hvd.init()
     data = numpy.random.default_rng(hvd.rank()).standard_normal((ROWS, FEATURES)).astype("float32")
     weights = [numpy.asarray(one).tolist() for one in STEPS[framework](hvd, data)]
-    if any(theirs != weights for theirs in hvd.allgather_object(weights)):
+    if any(theirs != weights for theirs in allgather_object(weights)):
         sys.exit(f"rank {hvd.rank()}: after one step with {framework} the ranks' weights differ")
     hvd.shutdown()
 

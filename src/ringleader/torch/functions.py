@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-import cloudpickle
 import torch
 
-from ringleader.collectives.exceptions import HorovodInternalError
 from ringleader.common.basics import rank, size
 from ringleader.common.handles import synchronize
-from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
-from ringleader.torch.ops.allgather import allgather
-from ringleader.torch.ops.broadcast import broadcast_, broadcast_async_
+from ringleader.common.object_operations import allgather_object, broadcast_object
+from ringleader.common.process_sets import ProcessSet, global_process_set
+from ringleader.torch.ops.broadcast import broadcast_async_
 
-UNPICKLABLE = -1
-"""Stands for the length of an object that cannot be pickled."""
+__all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters"]
 
 
 def broadcast_parameters(params: Any, root_rank: int, process_set: ProcessSet = global_process_set) -> None:
@@ -38,66 +35,6 @@ def broadcast_parameters(params: Any, root_rank: int, process_set: ProcessSet = 
     ]
     for handle in handles:
         synchronize(handle)
-
-
-def broadcast_object(
-    obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> Any:
-    """Return the object of ``root_rank`` on all ranks of a process set; it travels pickled.
-
-    What the others pass does not matter. Where it cannot be pickled, that error is raised on the root, and
-    `HorovodInternalError` on the others.
-    """
-    # Not by the count of operations, in which ranks may differ: some may be members of more sets.
-    name = "broadcast_object" if name is None else name
-    mine = rank() == root_rank
-    payload, error = _pickled(obj) if mine else (torch.empty(0, dtype=torch.uint8), None)
-    length = torch.tensor([payload.numel() if error is None else UNPICKLABLE])
-    broadcast_(length, root_rank, f"{name}.sz", process_set)
-    _check_pickled(length.tolist(), error, [root_rank])
-    if not mine:
-        payload = torch.empty(int(length.item()), dtype=torch.uint8)
-    broadcast_(payload, root_rank, f"{name}.t", process_set)
-    return obj if mine else _unpickled(payload)
-
-
-def allgather_object(
-    obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> list[Any]:
-    """Return the objects of all ranks of a process set, in rank order; they travel pickled.
-
-    Where one cannot be pickled, that error is raised on its rank, and `HorovodInternalError` on the others.
-    """
-    name = "allgather_object" if name is None else name
-    payload, error = _pickled(obj)
-    length = torch.tensor([payload.numel() if error is None else UNPICKLABLE])
-    lengths = allgather(length, f"{name}.sz", process_set).tolist()
-    _check_pickled(lengths, error, group_of(process_set, "Allgather").global_ranks)
-    everything = allgather(payload, f"{name}.t", process_set)
-    return [_unpickled(part) for part in torch.split(everything, lengths)]
-
-
-def _pickled(obj: Any) -> tuple[torch.Tensor, Exception | None]:
-    """Return the object as bytes, or the error that prevented it."""
-    try:
-        return torch.frombuffer(bytearray(cloudpickle.dumps(obj)), dtype=torch.uint8), None
-    # An object may raise anything, and the others wait for this rank.
-    except Exception as error:
-        return torch.empty(0, dtype=torch.uint8), error
-
-
-def _check_pickled(lengths: Sequence[int], error: Exception | None, ranks: Sequence[int]) -> None:
-    """Raise on all ranks if one of them has an object that cannot be pickled."""
-    if error is not None:
-        raise error
-    if UNPICKLABLE in lengths:
-        raise HorovodInternalError(
-            f"The object of rank {ranks[lengths.index(UNPICKLABLE)]} cannot be pickled; that rank says why."
-        )
-
-
-def _unpickled(payload: torch.Tensor) -> Any:
-    return cloudpickle.loads(payload.numpy().data)
 
 
 def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, model: Any = None) -> None:
