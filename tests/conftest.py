@@ -133,10 +133,10 @@ class Workplace:
         self.started.append(process)
         return process
 
-    def run(self, *words: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
-        """Run the command line to its end."""
+    def run(self, *words: str, within: float = 90, **options: Any) -> subprocess.CompletedProcess[bytes]:
+        """Run the command line to its end, which comes within so many seconds."""
         process = self.ringleader(*words, **options)
-        out, err = process.communicate(timeout=90)
+        out, err = process.communicate(timeout=within)
         return subprocess.CompletedProcess(words, process.returncode, out, err)
 
     def processes(self) -> dict[int, str]:

@@ -22,8 +22,9 @@ ORDER = (
 )
 
 
+@pytest.mark.timeout(330)
 def test_this_machine(workplace) -> None:
-    done = workplace.run("doctor", "--image", "--json")
+    done = workplace.run("doctor", "--image", "--json", within=290)
     found = json.loads(done.stdout)
     checks = {one["id"]: one for one in found["checks"]}
     assert done.returncode == (0 if found["ok"] else 3), done.stderr
@@ -48,9 +49,11 @@ def test_this_machine(workplace) -> None:
     assert not list(workplace.tmp.glob("ringleader-*/*"))
 
 
+@pytest.mark.long
+@pytest.mark.timeout(330)
 def test_the_table_and_the_list_of_packages(workplace) -> None:
     file = workplace.tmp / "sbom.json"
-    done = workplace.run("doctor", "--image", "--sbom", str(file))
+    done = workplace.run("doctor", "--image", "--sbom", str(file), within=290)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.decode().splitlines()
     assert re.match(r"check\s+what", lines[0])
@@ -95,7 +98,7 @@ def checks(workplace) -> ImportChecks:
 
 
 def test_nothing_of_the_sshd_is_left(checks: ImportChecks, workplace) -> None:
-    found = two_rank_test.run(checks, own_config=False)
+    found = two_rank_test.run(checks, own_config=False, frameworks=())
     assert (found.start_error, found.login_error, found.ranks_error) == ("", "", "")
     assert found.over == "ssh"
     assert found.ranks["size"] == 2
@@ -106,7 +109,7 @@ def test_without_sshd_the_ranks_start_here(workplace, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     checks = ImportChecks(environ={**workplace.environ, "PATH": str(empty)}, end=time.monotonic() + 170)
-    found = two_rank_test.run(checks, own_config=False, places=str(empty))
+    found = two_rank_test.run(checks, own_config=False, frameworks=(), places=str(empty))
     assert (found.sshd, found.over, found.ranks_error) == ("", "local", "")
     assert found.ranks["size"] == 2
 
@@ -116,7 +119,9 @@ def test_an_sshd_that_does_not_start_says_why(workplace, tmp_path: Path) -> None
     sshd.write_text("#!/bin/sh\necho 'Missing privilege separation directory: /run/sshd' >&2\nexit 255\n")
     sshd.chmod(0o755)
     environ = {**workplace.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    found = two_rank_test.run(ImportChecks(environ=environ, end=time.monotonic() + 170), own_config=False)
+    found = two_rank_test.run(
+        ImportChecks(environ=environ, end=time.monotonic() + 170), own_config=False, frameworks=()
+    )
     assert "sshd ended with 255; Missing privilege separation directory" in found.start_error
     assert (found.over, found.ranks_error) == ("local", "")
 

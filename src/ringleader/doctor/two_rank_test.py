@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from importlib.util import find_spec
@@ -38,30 +38,38 @@ ATTEMPTS = 3
 """A free port may be taken by another before sshd has it."""
 
 
-def run(checks: ImportChecks, *, own_config: bool, places: str = PLACES) -> TwoRankTest:
+def run(
+    checks: ImportChecks, *, own_config: bool, places: str = PLACES, frameworks: Sequence[str] = FRAMEWORKS
+) -> TwoRankTest:
     """Try it all and say how far it went. ``own_config``: sshd is to run with the image's configuration.
-    ``places``: where it is looked for besides PATH.
+    ``places``: where it is looked for besides PATH. ``frameworks``: to train with, where they are installed.
 
     Without sshd, or where it does not let us in, the ranks start locally. Nothing is left behind.
     """
     path = f"{checks.environ.get('PATH', os.defpath)}:{places}"
     sshd = shutil.which("sshd", path=path)
     if sshd is None:
-        return _with_ranks(TwoRankTest(), checks, None)
+        return _with_ranks(TwoRankTest(), checks, None, frameworks)
     config = str(IMAGE_CONFIG) if own_config and IMAGE_CONFIG.is_file() else ""
     found = TwoRankTest(sshd=sshd, version=_version(checks), config=config)
     client = shutil.which("ssh", path=path)
     if client is None:
-        return _with_ranks(replace(found, login_error="there is no ssh client here"), checks, None)
+        return _with_ranks(
+            replace(found, login_error="there is no ssh client here"), checks, None, frameworks
+        )
     with ExitStack() as stack:
         try:
             directory = stack.enter_context(temporary_directory.directory("doctor"))
         except OSError as error:
-            return _with_ranks(replace(found, start_error=f"no place for its keys: {error}"), checks, None)
-        return _logged_in(found, client, directory, checks)
+            return _with_ranks(
+                replace(found, start_error=f"no place for its keys: {error}"), checks, None, frameworks
+            )
+        return _logged_in(found, client, directory, checks, frameworks)
 
 
-def _logged_in(found: TwoRankTest, client: str, directory: Path, checks: ImportChecks) -> TwoRankTest:
+def _logged_in(
+    found: TwoRankTest, client: str, directory: Path, checks: ImportChecks, frameworks: Sequence[str]
+) -> TwoRankTest:
     """Start the sshd, log in, and start ranks through it."""
     sshd, config = found.sshd, found.config
     try:
@@ -72,9 +80,9 @@ def _logged_in(found: TwoRankTest, client: str, directory: Path, checks: ImportC
             if said.code != 0:
                 why = _why(said, LOGIN_SECONDS)
                 found = replace(found, login_error=_joined(why, _log(directory)))
-            return _with_ranks(found, checks, argv if said.code == 0 else None)
+            return _with_ranks(found, checks, argv if said.code == 0 else None, frameworks)
     except _NotStartedError as error:
-        return _with_ranks(replace(found, start_error=str(error)), checks, None)
+        return _with_ranks(replace(found, start_error=str(error)), checks, None, frameworks)
 
 
 class _NotStartedError(Exception):
@@ -208,7 +216,9 @@ def _user() -> str:
         return str(os.getuid())
 
 
-def _with_ranks(found: TwoRankTest, checks: ImportChecks, ssh: tuple[str, ...] | None) -> TwoRankTest:
+def _with_ranks(
+    found: TwoRankTest, checks: ImportChecks, ssh: tuple[str, ...] | None, frameworks: Sequence[str]
+) -> TwoRankTest:
     """Start two ranks: from a session of the sshd, else from here. If they meet, have them train."""
     said, seconds = _two_ranks(checks, ssh, "ringleader.doctor.two_rank_program")
     ranks: Mapping[str, Any] = {}
@@ -217,13 +227,13 @@ def _with_ranks(found: TwoRankTest, checks: ImportChecks, ssh: tuple[str, ...] |
             ranks = json.loads(line[len(MARK) :])
     error = "" if said.code == 0 and ranks else _why(said, seconds)
     found = replace(found, over="ssh" if ssh else "local", ranks=ranks, ranks_error=error)
-    return found if error else replace(found, training=_training(checks, ssh))
+    return found if error else replace(found, training=_training(checks, ssh, frameworks))
 
 
-def _training(checks: ImportChecks, ssh: tuple[str, ...] | None) -> dict[str, str]:
+def _training(checks: ImportChecks, ssh: tuple[str, ...] | None, frameworks: Sequence[str]) -> dict[str, str]:
     """Have two ranks train a step with each framework that is installed; return name → what went wrong."""
     results = {}
-    for framework in FRAMEWORKS:
+    for framework in frameworks:
         if find_spec(framework) is not None:
             said, seconds = _two_ranks(checks, ssh, "ringleader.doctor.training_step", framework)
             results[framework] = "" if said.code == 0 else _why(said, seconds)
