@@ -6,7 +6,7 @@ import pytest
 from tests.frameworks.conftest import Train
 
 BRIDGES = ["tensorflow_eager", "tensorflow_function", "jax"]
-LONG_BRIDGES = [*BRIDGES, "jax_jit"]
+LONG_BRIDGES = [*BRIDGES, "jax_jit", "tensorflow_session"]
 
 
 @pytest.mark.parametrize("bridge", BRIDGES)

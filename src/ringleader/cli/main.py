@@ -89,7 +89,7 @@ def main(argv: list[str] | None = None) -> None:
 def run_guarded(command: Callable[[], object]) -> NoReturn:
     """Run a command and leave; errors become messages and exit codes, never tracebacks.
 
-    ``command`` returns its exit code; what is no number means 0.
+    ``command`` returns its exit code; what is not a number means 0.
     """
     open_closed_streams()
     stdout_errors.guard()
