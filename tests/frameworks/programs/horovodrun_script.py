@@ -17,5 +17,6 @@ total = hvd.allreduce(torch.ones(4) * (hvd.rank() + 1), op=hvd.Sum, name="total"
 print(f"{hvd.rank()} of {hvd.size()}: {total.tolist()}, mine is {os.environ.get('MINE')}")
 print("for people", file=sys.stderr)
 if len(sys.argv) > 1 and hvd.rank() == 1:
-    sys.exit(int(sys.argv[1]))
+    sys.stdout.flush()
+    os._exit(int(sys.argv[1]))
 print("rank done")
