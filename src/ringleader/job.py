@@ -25,12 +25,12 @@ class Family(StrEnum):
     OPENMPI4 = "openmpi4"
     """Open MPI 4 (ORTE)."""
     MPICH = "mpich"
-    """MPICH 4 and 5 (Hydra)."""
+    """MPICH 4 and 5 (Hydra), and MVAPICH, which is made of it."""
     INTEL = "intel"
     """Intel MPI (its own Hydra)."""
 
 
-MPI_WORDS = ("embedded", "openmpi", *Family)
+MPI_WORDS = ("embedded", "openmpi", *Family, "mvapich")
 """What ``Job.mpi`` may be besides a path with a slash."""
 
 
@@ -70,12 +70,14 @@ class Mpi:
     """Installation root on every host; empty where the system's search path does."""
     embedded: bool = False
     """True for the wheel in our own environment."""
+    relative: str = ""
+    """What it calls itself where it is made of the family's first member: ``MVAPICH2``."""
 
     @property
     def name(self) -> str:
         """What to call it in a sentence: ``Open MPI 5.0.11``."""
         names = {Family.MPICH: "MPICH", Family.INTEL: "Intel MPI"}
-        return f"{names.get(self.family, 'Open MPI')} {self.version}"
+        return f"{self.relative or names.get(self.family, 'Open MPI')} {self.version}"
 
 
 @dataclass(frozen=True, kw_only=True)

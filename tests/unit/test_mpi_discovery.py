@@ -154,6 +154,50 @@ def test_a_word_finds_its_family_among_others(
     assert (found.family, found.version, found.embedded) == (family, VERSION[family], False)
 
 
+MVAPICH2 = """HYDRA build details:
+    Version:                                 3.2.1
+    Release Date:                            General Availability Release
+    Configure options:                       --with-device=ch3:mrail --with-rdma=gen2
+    Process Manager:                         pmi
+    Launchers available:                     ssh rsh fork slurm ll lsf sge manual persist"""
+TELLS = {
+    ("MVAPICH2", "2.3.7"): "MVAPICH2 Version:       2.3.7\nMVAPICH2 Release date:  Wed March 02 2022\n"
+    "MVAPICH2 Device:        ch3:mrail",
+    ("MVAPICH", "3.0"): "MVAPICH Version:      3.0\nMVAPICH Device:       ch4:ofi",
+    ("", "3.2.1"): "MPICH Version:      3.2.1\nMPICH Device:       ch3:nemesis",
+}
+
+
+@pytest.mark.parametrize(("expected", "tells"), TELLS.items())
+def test_a_relative_of_mpich_is_known_by_what_mpichversion_tells(
+    expected: tuple[str, str], tells: str, tmp_path: Path, program: Program
+) -> None:
+    program("mv/bin/mpiexec.hydra", MVAPICH2)
+    teller = tmp_path / "mv/bin/mpichversion"
+    teller.write_text(f"#!/bin/sh\n[ $# = 0 ] || exit 99\necho '{tells}'\n")
+    teller.chmod(0o755)
+    library = touch(tmp_path / "mv/lib/libmpi.so.12")
+    environ = {"PATH": f"{tmp_path}/mv/bin"}
+    for word in (str(tmp_path / "mv"), "mpich"):
+        found = find_mpi(word, environ=environ)
+        assert (found.family, found.relative, found.version) == (Family.MPICH, *expected)
+        assert (found.library, found.name) == (str(library), f"{expected[0] or 'MPICH'} {expected[1]}")
+    if expected[0]:
+        assert find_mpi("mvapich", environ=environ).mpirun == f"{tmp_path}/mv/bin/mpiexec.hydra"
+
+
+def test_mvapich_that_is_not_there(program: Program, tmp_path: Path) -> None:
+    program("bin/mpiexec.hydra", SAYS[Family.MPICH])
+    said = fault(lambda: find_mpi("mvapich", environ={"PATH": f"{tmp_path}/bin"}))
+    assert "no mvapich is installed here" in said and "mpich 4.0.2" in said
+
+
+def test_mvapichs_own_launcher_is_not_driven(program: Program, tmp_path: Path) -> None:
+    rsh = program("mv/bin/mpirun_rsh", "Version: mvapich2-2.3.7")
+    said = fault(lambda: find_mpi(str(rsh), environ={"PATH": "/bin:/usr/bin"}))
+    assert "MVAPICH's own launcher" in said and "mv/bin/mpiexec.hydra" in said
+
+
 def test_debian_installs_families_side_by_side(program: Program, tmp_path: Path) -> None:
     """The name without a family belongs to whoever ``alternatives`` says; the others tell themselves."""
     four = program("usr/bin/orterun", SAYS[Family.OPENMPI4])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
@@ -123,6 +124,17 @@ def test_each_open_mpi_reads_its_own_variables(make_facts: Make, make_mpi: MakeM
     four, five = (made(make_facts, make_mpi(family), remote=True).environment for family in OPEN_MPI)
     assert {name for name in four if "_MCA_" in name and not name.startswith("OMPI_")} == set()
     assert {name for name in five if "_MCA_" in name and not name.startswith("PRTE_")} == set()
+
+
+def test_mvapich_leaves_the_cores_to_the_agent(make_facts: Make, make_mpi: MakeMpi) -> None:
+    mpich = make_mpi(Family.MPICH)
+    mvapich = dataclasses.replace(mpich, relative="MVAPICH2")
+    assert mvapich.name.startswith("MVAPICH2 ") and mpich.name.startswith("MPICH ")
+    theirs = made(make_facts, mvapich).rank_environment
+    assert theirs.items() - made(make_facts, mpich).rank_environment.items() == {
+        ("MV2_ENABLE_AFFINITY", "0"),
+        ("MVP_ENABLE_AFFINITY", "0"),
+    }
 
 
 @pytest.mark.parametrize("family", list(Family))

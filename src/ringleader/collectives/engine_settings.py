@@ -11,11 +11,12 @@ from ringleader.collectives.stall_check import Limits
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS")
 _SIGNS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "PMI_FD", "PMI_PORT", "HYDI_CONTROL_FD")
 FAMILIES = {
-    "openmpi5": "Open MPI v5",
-    "openmpi4": "Open MPI v4",
-    "mpich": "MPICH",
-    "intel": "Intel",
+    "openmpi5": ("Open MPI v5",),
+    "openmpi4": ("Open MPI v4",),
+    "mpich": ("MPICH", "MVAPICH"),
+    "intel": ("Intel",),
 }
+"""Family → what a library of it calls itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,11 +94,11 @@ def wrong_library(settings: EngineSettings, *, library: str, size: int) -> str:
 
     ``library`` is what the library says of itself, ``size`` the number of ranks it sees.
     """
-    wanted = FAMILIES.get(settings.family, "")
+    wanted = FAMILIES.get(settings.family, ())
     name = library.strip().splitlines()[0].split(",")[0] if library.strip() else "an unknown MPI"
     hint = "set MPI4PY_LIBMPI to the libmpi that belongs to the launcher's mpirun"
-    if wanted and wanted.lower() not in library.lower():
-        return f"the job was started by {wanted} but this rank loaded {name}; {hint}"
+    if wanted and not any(name.lower() in library.lower() for name in wanted):
+        return f"the job was started by {wanted[0]} but this rank loaded {name}; {hint}"
     if settings.size is not None and settings.size != size and size == 1:
         return (
             f"the launcher started {settings.size} ranks but {name} sees only this one: "

@@ -211,7 +211,7 @@ def mpirun_command(
         argv=tuple(_fill(word, context) for word in argv) + agent,
         environment=_filled(environment, context) | _library_path(mpi),
         hostfile=hostfile_text(plan, mpi.family),
-        rank_environment=_filled(options.rank_environment, context),
+        rank_environment=_filled({**options.rank_environment, **_of_relative(mpi)}, context),
         links=_links(options, mpi),
     )
 
@@ -224,6 +224,15 @@ def _fill(word: str, context: Mapping[str, str]) -> str:
 def _filled(values: Mapping[str, str], context: Mapping[str, str]) -> dict[str, str]:
     filled = {name: _fill(value, context) for name, value in sorted(values.items())}
     return {name: value for name, value in filled.items() if value}
+
+
+def _of_relative(mpi: Mpi) -> dict[str, str]:
+    """Return what the ranks of a relative of MPICH need beside what MPICH's do.
+
+    MVAPICH binds ranks to cores by itself and then refuses several threads; here the agent binds them.
+    """
+    names = ("MV2_ENABLE_AFFINITY", "MVP_ENABLE_AFFINITY") if mpi.relative.startswith("MVAPICH") else ()
+    return dict.fromkeys(names, "0")
 
 
 def _library_path(mpi: Mpi) -> dict[str, str]:

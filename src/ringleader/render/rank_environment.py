@@ -18,10 +18,10 @@ from ringleader.render.hostfile import bare_name
 from ringleader.render.jax_variables import jax_variables
 
 FORWARDED_PREFIXES = (
-    "NCCL_", "UCX_", "FI_", "GLOO_", "OMPI_MCA_", "MPICH_", "MPIR_CVAR_", "I_MPI_", "RINGLEADER_", "HOROVOD_",
-    "PYTHON", "TORCH_", "TORCHINDUCTOR_", "PYTORCH_", "TF_", "XLA_", "JAX_", "KERAS_", "MXNET_", "HF_",
-    "TRANSFORMERS_", "WANDB_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "CUDA_", "CUBLAS_",
-    "CUDNN_", "LC_",
+    "NCCL_", "UCX_", "FI_", "GLOO_", "OMPI_MCA_", "MPICH_", "MPIR_CVAR_", "MV2_", "MVP_", "I_MPI_",
+    "RINGLEADER_", "HOROVOD_", "PYTHON", "TORCH_", "TORCHINDUCTOR_", "PYTORCH_", "TF_", "XLA_", "JAX_",
+    "KERAS_", "MXNET_", "HF_", "TRANSFORMERS_", "WANDB_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_",
+    "NUMEXPR_", "CUDA_", "CUBLAS_", "CUDNN_", "LC_",
 )  # fmt: skip
 """Variables of the caller that begin so are carried to every host."""
 

@@ -122,7 +122,8 @@ HOST_OPTIONS: tuple[Option, ...] = (
     Option(
         ["--mpi"],
         metavar="MPI",
-        help="embedded, openmpi5, openmpi4, mpich, intel, or the path of an mpirun or an MPI's root.",
+        help="embedded, openmpi5, openmpi4, mpich, mvapich, intel, or the path of an mpirun, or of an "
+        "MPI's root.",
     ),
     Option(
         ["--mpirun-arg"],

@@ -21,6 +21,7 @@ VERSION_SECONDS = 20.0
 
 PROGRAMS: dict[str, tuple[str, ...]] = {
     "openmpi": ("mpirun.openmpi", "mpirun", "mpiexec"),
+    "mvapich": ("mpiexec.hydra", "mpiexec", "mpirun"),
     "mpich": ("mpiexec.mpich", "mpiexec.hydra", "mpirun.mpich", "mpiexec", "mpirun"),
     "intel": ("mpiexec.hydra", "mpiexec", "mpirun"),
 }
@@ -31,6 +32,7 @@ FAMILIES: dict[str, frozenset[Family]] = {
     "openmpi5": frozenset((Family.OPENMPI5,)),
     "openmpi4": frozenset((Family.OPENMPI4,)),
     "mpich": frozenset((Family.MPICH,)),
+    "mvapich": frozenset((Family.MPICH,)),
     "intel": frozenset((Family.INTEL,)),
 }
 """Words for ``--mpi`` and what they take."""
@@ -49,6 +51,7 @@ HINTS: dict[str, str] = {
     "openmpi5": "use --mpi embedded, or give the path of its mpirun",
     "openmpi4": "apt install openmpi-bin on Debian 12, or give the path of its mpirun",
     "mpich": "apt install mpich, or use --mpi embedded",
+    "mvapich": "give the path of its mpirun",
     "intel": "pip install impi-rt into an environment of its own and give that with --mpi PREFIX",
 }
 """What to do where nothing is found."""
@@ -132,9 +135,9 @@ def _on_path(word: str | None, environ: Mapping[str, str]) -> Mpi:
         except RefusedError as error:
             looked.append(f"{program}: {error.faults[0].what}")
             continue
-        if found.family in kinds:
+        if found.family in kinds and (word != "mvapich" or found.relative):
             return found
-        looked.append(f"{program} is {found.family} {found.version}")
+        looked.append(f"{program} is {found.name if found.relative else found.family} {found.version}")
     what = f"no {word or 'MPI'} is installed here (looked for {', '.join(names)} on PATH"
     what += f"; {'; '.join(looked)})" if looked else ")"
     raise _missing(word or "embedded", what)
@@ -171,6 +174,12 @@ def described(mpirun: Path, environ: Mapping[str, str]) -> Mpi:
     """Ask a launcher who it is and find its library. Raises RefusedError where it does not answer."""
     text = _version_text(mpirun, environ)
     family, version = family_of(text)
+    if family is None and mpirun.name == "mpirun_rsh":
+        raise RefusedError(
+            f"{mpirun} is MVAPICH's own launcher, which is not driven here",
+            where="--mpi",
+            hint=f"give {mpirun.with_name('mpiexec.hydra')} or {mpirun.with_name('mpirun')}",
+        )
     if family is None:
         first = text.strip().splitlines()[0] if text.strip() else "nothing"
         raise RefusedError(
@@ -179,19 +188,37 @@ def described(mpirun: Path, environ: Mapping[str, str]) -> Mpi:
             hint="give the path of another mpirun",
         )
     prefix = prefix_of(mpirun)
+    relative, its_version = relative_of(prefix, environ) if family is Family.MPICH else ("", "")
     return Mpi(
         family=family,
-        version=version,
+        version=its_version or version,
+        relative=relative,
         mpirun=str(mpirun),
         library=library_of(family, prefix),
         prefix="" if str(prefix) in ("/usr", "/usr/local", "/") else str(prefix),
     )
 
 
-def _version_text(mpirun: Path, environ: Mapping[str, str]) -> str:
+def relative_of(prefix: Path, environ: Mapping[str, str]) -> tuple[str, str]:
+    """Return name and version of a relative of MPICH: ``("MVAPICH2", "2.3.7")``; empty for MPICH itself.
+
+    Its Hydra tells MPICH's version and name; the program ``mpichversion`` in the same ``bin`` tells its own.
+    """
+    teller = prefix / "bin/mpichversion"
+    if not os.access(teller, os.X_OK):
+        return "", ""
+    try:
+        text = _version_text(teller, environ, option=())
+    except RefusedError:
+        return "", ""
+    found = re.search(r"^(MVAPICH\w*) Version\s*:\s*([0-9][\w.-]*)", text, re.MULTILINE)
+    return (found[1], found[2]) if found else ("", "")
+
+
+def _version_text(mpirun: Path, environ: Mapping[str, str], option: tuple[str, ...] = ("--version",)) -> str:
     try:
         done = subprocess.run(
-            (str(mpirun), "--version"),
+            (str(mpirun), *option),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -199,7 +226,8 @@ def _version_text(mpirun: Path, environ: Mapping[str, str]) -> str:
             env=dict(environ),
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise RefusedError(f"{mpirun} --version does not answer: {error}", where="--mpi")
+        asked = " ".join((str(mpirun), *option))
+        raise RefusedError(f"{asked} does not answer: {error}", where="--mpi")
     return done.stdout.decode(errors="replace")
 
 
