@@ -8,6 +8,7 @@ failed=0
 "$python" benchmarks/start.py || failed=1
 "$python" benchmarks/step.py --pin || failed=1
 "$python" benchmarks/allreduce.py --pin || failed=1
+"$python" benchmarks/jax_step.py --pin || failed=1
 if [ "$(id -u)" = 0 ]; then
     .venv/bin/ringleader lab up --name bench --hosts 4 --slots 2 --bandwidth 8gbit --ssh-port 34 &&
         { "$python" benchmarks/start.py --lab bench || failed=1; } &&

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 import pytest
+
+from ringleader.errors import RefusedError
+from ringleader.lab import requirements
 
 PROGRAMS = Path(__file__).parent / "programs"
 RINGLEADER = str(Path(sys.executable).with_name("ringleader"))
@@ -83,6 +86,22 @@ def train() -> Train:
         return Trained(code=result.returncode, out=result.stdout, err=result.stderr)
 
     return run
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[tuple[str, ...]]:
+    """Return options of `ringleader run` for two hosts with two slots each, over links of their own."""
+    try:
+        requirements.check_machine(os.environ)
+    except RefusedError as error:
+        pytest.skip(str(error))
+    name = f"f{os.getpid()}"[:8]
+    words = ("--hosts", "2", "--slots", "2", "--ssh-port", "38")
+    try:
+        subprocess.run([RINGLEADER, "lab", "up", "--name", name, *words], check=True, timeout=120)
+        yield ("--lab", "--lab-name", name)
+    finally:
+        subprocess.run([RINGLEADER, "lab", "down", "--name", name], check=True, timeout=120)
 
 
 def quiet(environ: Mapping[str, str]) -> dict[str, str]:

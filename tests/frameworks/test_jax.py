@@ -48,3 +48,10 @@ def test_collectives_of_jax_itself_in_jobs_side_by_side(train: Train) -> None:
 def test_ranks_with_fewer_steps_are_an_error_and_not_a_hang(train: Train) -> None:
     job = train("jax_uneven_steps.py", ranks=2, timeout=100)
     assert job.code != 0 and "HorovodInternalError" in job.err, job.err[-3000:]
+
+
+@pytest.mark.long
+@pytest.mark.lab
+@pytest.mark.parametrize("program", ["jax_distributed.py", "jax_training.py"])
+def test_between_hosts(train: Train, lab: tuple[str, ...], program: str) -> None:
+    train(program, ranks=4, timeout=300, options=lab).passed(4)
