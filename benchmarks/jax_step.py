@@ -23,6 +23,7 @@ import numpy as np
 from _pairs import best_ratio, context, in_turns, keep, pin, ratio, under_mpirun, verdict
 
 LAYERS, WIDTH, BATCH, BLOCK = 3, 512, 64, 10
+DONE = "a step is done"
 
 
 def net() -> list[tuple[np.ndarray, np.ndarray]]:
@@ -104,7 +105,7 @@ def serve(address: str, size: int, rank: int) -> None:
     for line in sys.stdin:
         layers = step()
         first = np.asarray(layers[0][0].addressable_data(0)).tobytes().hex() if line == "check\n" else ""
-        print(first, flush=True)
+        print(DONE, first, flush=True)
 
 
 def beside(rank: int, size: int) -> Callable[..., bytes]:
@@ -128,7 +129,10 @@ def beside(rank: int, size: int) -> Callable[..., bytes]:
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write(f"{word}\n")
         process.stdin.flush()
-        return bytes.fromhex(process.stdout.readline().strip())
+        while not (line := process.stdout.readline()).startswith(DONE):  # Gloo has things to say there, too
+            if not line:
+                sys.exit("the process of JAX's own has ended")
+        return bytes.fromhex(line.removeprefix(DONE).strip())
 
     return step
 
