@@ -1,4 +1,4 @@
-"""Handwritten digits for mnist.py: MNIST's idx files, or the 1,797 digits that scikit-learn carries."""
+"""Handwritten digits for the MNIST examples: MNIST's idx files, or the 1,797 that scikit-learn carries."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import gzip
 import math
 import struct
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import torch
-from torch.nn import functional
 
 UNSIGNED_BYTE = 0x08
 MEAN, DEVIATION = 0.1307, 0.3081  # of MNIST's training pixels
@@ -23,14 +23,24 @@ class BadDataError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Digits:
-    """Images (n, 1, 28, 28) float32, normalised, and labels (n,) int64 from 0 to 9."""
+    """Images (n, 1, 28, 28) float32, normalised, and labels (n,) int64 from 0 to 9: arrays, or tensors."""
 
     name: str
     """Where they come from, for people."""
-    train_images: torch.Tensor
-    train_labels: torch.Tensor
-    test_images: torch.Tensor
-    test_labels: torch.Tensor
+    train_images: Any
+    train_labels: Any
+    test_images: Any
+    test_labels: Any
+
+    def converted(self, convert: Callable[[np.ndarray], Any]) -> Digits:
+        """Return the same digits as tensors of a framework, of which ``convert`` makes one from an array."""
+        return Digits(
+            name=self.name,
+            train_images=convert(self.train_images),
+            train_labels=convert(self.train_labels),
+            test_images=convert(self.test_images),
+            test_labels=convert(self.test_labels),
+        )
 
 
 def load(data_dir: Path | None) -> Digits:
@@ -50,10 +60,10 @@ def load(data_dir: Path | None) -> Digits:
     )
 
 
-def split(name: str, images: torch.Tensor, labels: torch.Tensor) -> Digits:
+def split(name: str, images: np.ndarray, labels: np.ndarray) -> Digits:
     """Sort by digit and keep every fifth image for the test: a fifth of each digit, always the same."""
-    test = torch.zeros(len(labels), dtype=torch.bool)
-    test[labels.argsort(stable=True)[4::5]] = True
+    test = np.zeros(len(labels), dtype=bool)
+    test[labels.argsort(kind="stable")[4::5]] = True
     return Digits(
         name=name,
         train_images=images[~test],
@@ -63,19 +73,19 @@ def split(name: str, images: torch.Tensor, labels: torch.Tensor) -> Digits:
     )
 
 
-def sklearn_digits() -> tuple[torch.Tensor, torch.Tensor]:
+def sklearn_digits() -> tuple[np.ndarray, np.ndarray]:
     """Return 1,797 images of 8x8, enlarged three times and framed, so that one net fits both sources."""
     try:
         from sklearn.datasets import load_digits
     except ModuleNotFoundError:
         raise BadDataError("without --data-dir the digits come from scikit-learn: pip install scikit-learn")
     data = load_digits()
-    images = torch.tensor(data.images, dtype=torch.float32).unsqueeze(1) / 16
-    large = functional.pad(functional.interpolate(images, scale_factor=3), (2, 2, 2, 2))
-    return (large - MEAN) / DEVIATION, torch.tensor(data.target, dtype=torch.int64)
+    images = data.images.astype(np.float32)[:, None] / 16
+    large = np.pad(images.repeat(3, axis=2).repeat(3, axis=3), ((0, 0), (0, 0), (2, 2), (2, 2)))
+    return (large - MEAN) / DEVIATION, data.target.astype(np.int64)
 
 
-def pair(data_dir: Path, part: str) -> tuple[torch.Tensor, torch.Tensor]:
+def pair(data_dir: Path, part: str) -> tuple[np.ndarray, np.ndarray]:
     """Read the images and labels of ``train`` or ``t10k``."""
     names = (f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte")
     paths = [find(data_dir, name) for name in names]
@@ -92,8 +102,8 @@ def pair(data_dir: Path, part: str) -> tuple[torch.Tensor, torch.Tensor]:
         raise BadDataError(f"{label_path}: {len(labels)} labels for the {len(images)} images of {image_path}")
     if labels.max() > 9:
         raise BadDataError(f"{label_path}: label {labels.max()}; digits are 0 to 9")
-    pixels = torch.from_numpy(images.astype(np.float32)).unsqueeze(1) / 255
-    return (pixels - MEAN) / DEVIATION, torch.from_numpy(labels.astype(np.int64))
+    pixels = images.astype(np.float32)[:, None] / 255
+    return (pixels - MEAN) / DEVIATION, labels.astype(np.int64)
 
 
 def find(data_dir: Path, name: str) -> Path | None:

@@ -79,7 +79,7 @@ def prepare(args: argparse.Namespace) -> Digits:
     """Read the data and check what depends on the number of ranks; a fault ends all ranks."""
     digits, fault = None, None
     try:
-        digits = load(args.data_dir)
+        digits = load(args.data_dir).converted(torch.from_numpy)
     except BadDataError as error:
         fault = error
     if args.global_batch_size and args.global_batch_size % hvd.size():

@@ -49,3 +49,23 @@ def test_differing_numbers_of_steps_end_with_an_error(train: Train, then: str, w
     ended = train("mxnet_steps.py", then, ranks=2, python=str(PYTHON), timeout=60)
     assert ended.code not in (0, 124), ended.out + ended.err
     assert "HorovodInternalError" in ended.err and words in ended.err, ended.err
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_the_example_learns_digits(train: Train, ranks: int) -> None:
+    ended = train(
+        "../../../examples/mxnet_mnist.py", "--check-equal", ranks=ranks, python=str(PYTHON), timeout=300
+    )
+    assert ended.code == 0, ended.out + ended.err
+    lines = ended.out.splitlines()
+    accuracy = next(line for line in lines if line.startswith("[0] test accuracy: "))
+    assert float(accuracy.split()[3]) > 95
+    hashes = {line.split(": ")[1] for line in lines if "parameters of rank" in line}
+    assert len(hashes) == 1, lines
+
+
+def test_the_example_names_what_is_wrong_with_its_data(train: Train, tmp_path: Path) -> None:
+    ended = train(
+        "../../../examples/mxnet_mnist.py", "--data-dir", str(tmp_path), ranks=2, python=str(PYTHON)
+    )
+    assert ended.code == 1 and "no t10k-images-idx3-ubyte" in ended.err, ended.err
