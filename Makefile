@@ -21,7 +21,8 @@ BESIDE := $(MAKE) --no-print-directory --jobs 2 --output-sync=line
 STAGE := scripts/stage
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup system demo needs test test-all test-quick test-images lint types imports unit mpi collectives lab mxnet \
+.PHONY: help setup system demo needs test test-all test-quick test-images lint types imports unit mpi collectives lab \
+	mxnet \
 	line-checks line-unit line-ranks line-hosts line-long-ranks line-long-hosts line-campaigns \
 	bench bench-controller campaign-inputs campaign-faults clean
 
@@ -122,7 +123,6 @@ line-long-ranks:
 	@$(STAGE) long-collectives $(PYTEST) $(LONG) tests/collectives
 	@$(STAGE) long-frameworks $(PYTEST) $(LONG) tests/frameworks
 	@$(STAGE) long-mpi $(PYTEST) $(LONG) tests/mpi
-	@$(STAGE) mxnet $(PYTEST) $(LONG) tests/frameworks/test_mxnet.py
 	@$(STAGE) long-examples $(PYTEST) $(LONG) tests/examples
 
 line-long-hosts:

@@ -35,12 +35,33 @@ def lab() -> Iterator[saved_state.Lab]:
         subprocess.run([*RINGLEADER, "lab", "down", "--name", name], check=True, timeout=120)
 
 
-@pytest.mark.parametrize("bridge", ["tensorflow_eager", "tensorflow_function", "tensorflow_session", "jax"])
+BRIDGES = ["tensorflow_eager", "tensorflow_function", "tensorflow_session", "jax"]
+MXNET = Path(__file__).parents[2] / ".venv-mxnet"
+with_mxnet = pytest.mark.skipif(not (MXNET / ".ready").exists(), reason="`make mxnet` has not been run")
+
+
+@pytest.mark.parametrize("bridge", BRIDGES)
 def test_operations_between_hosts_agree_with_numpy(lab: saved_state.Lab, bridge: str) -> None:
+    check(lab, sys.executable, "contract.py", bridge)
+
+
+@with_mxnet
+def test_operations_of_mxnet_between_hosts(lab: saved_state.Lab) -> None:
+    check(lab, str(MXNET / "bin" / "python"), "contract.py", "mxnet_ndarray")
+
+
+@with_mxnet
+@pytest.mark.parametrize("mode", ["gluon", "module"])
+def test_mxnet_trains_alike_on_hosts(lab: saved_state.Lab, mode: str) -> None:
+    check(lab, str(MXNET / "bin" / "python"), "mxnet_training.py", mode)
+
+
+def check(lab: saved_state.Lab, python: str, program: str, *words: str) -> None:
+    """Assert that a program's four ranks come to its end."""
     hosts = ",".join(f"{host.name}:2" for host in lab.hosts)
-    program = [sys.executable, str(Path(PROGRAMS) / "contract.py"), bridge]
+    command = [python, str(Path(PROGRAMS) / program), *words]
     result = subprocess.run(
-        [*RINGLEADER, "run", "--ssh-config", lab.ssh_config, "-H", hosts, "--timeout", "300", "--", *program],
+        [*RINGLEADER, "run", "--ssh-config", lab.ssh_config, "-H", hosts, "--timeout", "300", "--", *command],
         env=quiet(os.environ),
         capture_output=True,
         text=True,
