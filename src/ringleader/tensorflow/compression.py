@@ -43,6 +43,7 @@ class HalfPrecisionCompressor(Compressor):
     @classmethod
     def compress(cls, tensor: Any) -> tuple[Any, Any]:
         """Return a copy in the smaller type, and the first type."""
+        tensor = tf.convert_to_tensor(tensor)
         small = tf.cast(tensor, cls.wire_dtype) if tensor.dtype.is_floating else tensor
         return small, tensor.dtype
 

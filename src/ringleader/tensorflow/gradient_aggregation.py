@@ -64,13 +64,17 @@ class LocalGradientAggregationHelper:
         self._local.add(key(var))
 
     def compute_gradients(self, grads: Sequence[Any], vars: Sequence[Any]) -> list[Any]:
-        """Add gradients, and return those of all ranks where an exchange is due, else the sums so far."""
-        present = [at for at, grad in enumerate(grads) if grad is not None]
+        """Add gradients, and return those of all ranks where an exchange is due, else the sums so far.
+
+        A variable without a gradient in this pass keeps what it has from others.
+        """
+        given = enumerate(zip(grads, vars, strict=True))
+        present = [at for at, (grad, one) in given if grad is not None or key(one) in self._sums]
         result = list(grads)
         if not present:
             return result
         variables = [vars[at] for at in present]
-        dense = [self._dense(grads[at]) for at in present]
+        dense = [self._dense(grads[at], vars[at]) for at in present]
         if self.counter is None:
             self.counter = self._new_variable("counter", tf.TensorShape([]), tf.int32)
         first = tf.equal(self.counter.read_value(), 0)
@@ -104,7 +108,9 @@ class LocalGradientAggregationHelper:
                 lambda: _after(_count_on(optimizer, kwargs)),
             )
 
-    def _dense(self, grad: Any) -> Any:
+    def _dense(self, grad: Any, variable: Any) -> Any:
+        if grad is None:
+            return tf.zeros_like(self._sums[key(variable)][1])
         if not isinstance(grad, tf.IndexedSlices):
             return tf.convert_to_tensor(grad)
         if not self.sparse_as_dense:

@@ -19,8 +19,6 @@ from ringleader.common.reductions import Sum
 from ringleader.tensorflow.ops.allgather import allgather
 from ringleader.tensorflow.ops.allreduce import allreduce
 
-NAME = "sync_batch_normalization"
-
 
 def joint_moments(
     values: Any, axes: Sequence[int], process_set: ProcessSet, weights: Any = None
@@ -100,7 +98,6 @@ def _make_class() -> Any:
                 raise ValueError(
                     "synchronized=True is for tf.distribute; SyncBatchNormalization does without it"
                 )
-            kwargs["name"] = kwargs.get("name") or NAME
             super().__init__(**kwargs, **({"fused": False} if legacy else {}))
             self.process_set = process_set
 

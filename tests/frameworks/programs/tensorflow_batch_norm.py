@@ -79,6 +79,7 @@ if SIZE > 1:
         one = hvd.SyncBatchNormalization(process_set=alone)
         other = tf.keras.layers.BatchNormalization(**OWN)
         assert np.allclose(one(values, training=True), other(values, training=True), atol=1e-4)
+tf.keras.Sequential([hvd.SyncBatchNormalization(), hvd.SyncBatchNormalization()])  # names of their own
 config = hvd.SyncBatchNormalization(momentum=0.5).get_config()
 assert hvd.SyncBatchNormalization.from_config(config).momentum == 0.5
 assert issubclass(hvd.SyncBatchNormalization, tf.keras.layers.BatchNormalization)

@@ -1,7 +1,6 @@
 """Tapes whose gradients are those of all ranks: eagerly and in a `tf.function`, compared with plain sums."""
 
 import warnings
-from types import SimpleNamespace
 
 import numpy as np
 import tensorflow as tf
@@ -171,6 +170,14 @@ def compiled():
 
 close(tf.function(lambda: hvd.allreduce(compiled()))(), [MEAN] * 3)
 
+
+class Counts:
+    """An optimizer as far as aggregation looks at it; a `tf.function` takes it as it takes an optimizer."""
+
+    def __init__(self, iterations):
+        self.iterations = iterations
+
+
 # Several backward passes before one exchange.
 for average in (False, True):
     for kind in (LocalGradientAggregationHelperEager, LocalGradientAggregationHelper):
@@ -188,7 +195,7 @@ for average in (False, True):
         )
         helper.register_local_var(matrix)
         weight, own = tf.Variable([0.0]), tf.Variable(0, dtype=tf.int64)
-        counts = SimpleNamespace(iterations=own)
+        counts = Counts(own)
 
         def one_pass(value, helper=helper, weight=weight, own=own, counts=counts):
             variables = [weight, matrix, apart, rows]
@@ -216,6 +223,16 @@ for average in (False, True):
                 close(found[1], np.full((3, 2), 3 / divisor / SIZE))
                 picked = [[3 / divisor / SIZE * (at < SIZE)] * 2 for at in range(SIZE + 1)]
                 close(found[3], picked)
+# A gradient that is missing in some of the passes: the others count, and nothing stays for the next exchange.
+first, second = tf.Variable(tf.zeros(2)), tf.Variable(tf.zeros(2))
+helper = LocalGradientAggregationHelperEager(2, lambda grads, _variables: grads, False, False)
+ten = tf.constant([10.0, 10.0])
+for passes in ((None, ten), (ten, None), (None, ten), (ten, ten), (None, None)):
+    total = sum(10.0 for one in passes if one is not None)
+    for grad in passes:
+        found = helper.compute_gradients([ten, grad], [first, second])
+    close(found[0], [20.0, 20.0])
+    close(found[1], [total, total])
 raises(ValueError, "> 0", LocalGradientAggregationHelperEager, 0, None, False, False)
 sparse = LocalGradientAggregationHelperEager(2, None, False, False)
 slices = tf.IndexedSlices(tf.ones((1, 2)), [0], [SIZE + 1, 2])
