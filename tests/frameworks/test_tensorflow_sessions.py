@@ -16,3 +16,13 @@ def test_operations_in_sessions(train: Train) -> None:
 @pytest.mark.parametrize("ranks", [1, 3, 4])
 def test_operations_in_sessions_of_more_ranks(train: Train, ranks: int) -> None:
     train("tensorflow_sessions.py", ranks=ranks).passed(ranks)
+
+
+def test_training_in_sessions(train: Train) -> None:
+    train("tensorflow_session_training.py", "v1", ranks=2).passed(2)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("version", "ranks"), [("v1", 1), ("v2", 2), ("v1", 3), ("v2", 4)])
+def test_training_in_sessions_of_other_kinds(train: Train, version: str, ranks: int) -> None:
+    train("tensorflow_session_training.py", version, "all", ranks=ranks, timeout=400).passed(ranks)

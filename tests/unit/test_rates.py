@@ -47,6 +47,8 @@ PREFIXES = (
         ("10\timages/sec: 154.3 +/- 0.4 (jitter = 1.2)\t7.9", Line(kind=Kind.ROW, rate=154.3)),
         ("1\timages/sec: 7 +/- 0.0 (jitter = 0.0)\t7.9\t0.1\t0.5", Line(kind=Kind.ROW, rate=7.0)),
         ("30\timages/sec: 889.8 +/- nan (jitter = nan)\tnan", Line(kind=Kind.ROW, rate=889.8)),
+        ("20\timages/sec: 55.0 +/- 3.7 (jitter = 10.7)\t32.199", Line(kind=Kind.ROW, rate=55.0)),
+        ("total images/sec: 107.60", Line(kind=Kind.TOTAL, rate=107.6)),
         ("total images/sec: 1656.82", Line(kind=Kind.TOTAL, rate=1656.82)),
         ("Iter #0: 240.1 img/sec per GPU", Line(kind=Kind.ITERATION, rate=240.1)),
         ("Iter #9: 9.4 img/sec per CPU", Line(kind=Kind.ITERATION, rate=9.4)),

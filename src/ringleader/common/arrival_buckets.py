@@ -100,7 +100,8 @@ class BucketPlanner:
         """Cycles of which a bucket was completed since the last look."""
         self._cycle: set[str] = set()
         """Names of the cycle that goes on."""
-        self._cycle_number = 1
+        self.cycle_number = 1
+        """It grows with every cycle, as with a training's steps."""
         self._bucket_of: dict[str, _Bucket] = {}
         self._seen: dict[str, Position] = {}
         """Cycle, place in it and bytes of each name's last arrival."""
@@ -118,7 +119,7 @@ class BucketPlanner:
         """
         if name in self._cycle:
             self._close_cycle()
-        self._seen[name] = Position(cycle=self._cycle_number, index=len(self._cycle), nbytes=nbytes)
+        self._seen[name] = Position(cycle=self.cycle_number, index=len(self._cycle), nbytes=nbytes)
         self._times[name] = self._newest = now
         self._cycle.add(name)
         if name in self._waiting:
@@ -193,7 +194,7 @@ class BucketPlanner:
         if strangers:
             self._make_group([sorted(strangers, key=lambda name: self._seen[name].index)])
         self._cycle.clear()
-        self._cycle_number += 1
+        self.cycle_number += 1
         for positions in self._told.values():
             in_order = sorted(positions.items(), key=lambda item: (item[1].index, item[0]))
             self._make_group(cut([(name, one.nbytes) for name, one in in_order], self._cap_bytes))

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from ringleader.common.reductions import Adasum
-from ringleader.tensorflow.ops.allreduce import allreduce
+from ringleader.tensorflow.ops.allreduce import grouped_allreduce
 
 
 class AdasumSessionOptimizer(tf.compat.v1.train.Optimizer):
@@ -60,11 +60,12 @@ class AdasumSessionOptimizer(tf.compat.v1.train.Optimizer):
 
     def _combined(self, variables: list[Any], starts: list[Any]) -> list[Any]:
         """Return operations that put the starts, and what all ranks' steps changed, into variables."""
-        assigned = []
-        for variable, start in zip(variables, starts, strict=True):
-            change = allreduce(_value(variable) - start, op=Adasum, compression=self._compression)
-            assigned.append(tf.convert_to_tensor(tf.compat.v1.assign(variable, start + change)))
-        return assigned
+        changes = [_value(variable) - start for variable, start in zip(variables, starts, strict=True)]
+        combined = grouped_allreduce(changes, op=Adasum, compression=self._compression)
+        return [
+            tf.convert_to_tensor(tf.compat.v1.assign(variable, start + change))
+            for variable, start, change in zip(variables, starts, combined, strict=True)
+        ]
 
     def _variables(self, variables: list[Any]) -> tuple[Any, list[Any]]:
         """Return the number of steps since the last combination, and where variables were then."""

@@ -8,7 +8,9 @@ program. In the graph of a session there is no such order: see `ringleader.tenso
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -149,10 +151,34 @@ class DifferentiableOperation:
             types += [tf.int32] * count
         operands = [*inputs, *(call.arguments[at] for at in later)]
         # Stateful, or TensorFlow would compute it once where the inputs are constants.
-        outputs = tf.numpy_function(exchange, operands, types, stateful=True, name=name.rpartition("/")[2])
+        with in_written_order() as follow:
+            outputs = tf.numpy_function(
+                exchange, operands, types, stateful=True, name=name.rpartition("/")[2]
+            )
+            follow(outputs[0])
         for rows in outputs[count:]:
             rows.set_shape([None])
         return list(outputs)
+
+
+_LATEST: weakref.WeakKeyDictionary[Any, weakref.ref[Any]] = weakref.WeakKeyDictionary()
+"""Graph of a branch or loop → the node of the latest call that was added to it."""
+
+
+@contextmanager
+def in_written_order() -> Iterator[Callable[[Any], None]]:
+    """Have the call that is added follow those before it; the context's value is told a result of it.
+
+    TensorFlow sees to that in a `tf.function`, but not in a branch or a loop of a session's graph, where
+    calls that wait for each other on different ranks would block all threads.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    if getattr(graph, "_add_control_dependencies", True):
+        yield lambda result: None
+        return
+    latest = _LATEST[graph]() if graph in _LATEST else None
+    with tf.control_dependencies([] if latest is None else [latest]):
+        yield lambda result: _LATEST.__setitem__(graph, weakref.ref(result.op))
 
 
 def check_types(tensors: Tensors) -> None:

@@ -20,6 +20,7 @@ from ringleader.collectives.operations import Work
 from ringleader.collectives.process_lifecycle import PROCESS
 from ringleader.common.arrival_buckets import BucketPlanner, Position
 from ringleader.common.object_exchange import sum_work
+from ringleader.common.step_metrics import session_metrics
 
 QUIET_SECONDS = 10.0
 """A rank that no operation has come to for so long counts as standing still: where all ranks do and ask for
@@ -79,9 +80,17 @@ class Request:
 class SessionExchange:
     """Carries the requests of one engine. Its thread begins with the first one."""
 
-    def __init__(self, engine: Engine, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin without a request."""
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        step: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``step`` is told of the end of every step, as far as it can be known here."""
         self._engine = engine
+        self._step = step
+        self._cycle = 1
         self._clock = clock
         self._planner = BucketPlanner(alone=engine.ranks.size == 1)
         self._lock = threading.Lock()
@@ -195,7 +204,8 @@ class SessionExchange:
         first = next((work for request in self._under_way for work in request.works if not work.done), None)
         if first is not None:
             try:
-                self._engine.advance(first, blocked=self._clock() - self._latest > QUIET_SECONDS)
+                with self._engine.times.waiting():
+                    self._engine.advance(first, blocked=self._clock() - self._latest > QUIET_SECONDS)
             except Exception as error:
                 for request in self._under_way:
                     request.finish(error)
@@ -209,6 +219,9 @@ class SessionExchange:
             self._adopt_order(request.name)
             request.finish()
         self._under_way = left
+        if self._planner.cycle_number != self._cycle:
+            self._cycle = self._planner.cycle_number
+            self._step()
 
     def _adopt_order(self, name: str) -> None:
         if name not in self._orders:
@@ -237,8 +250,10 @@ class SessionExchanges:
         with self._lock:
             found = self._exchanges.get(id(engine))
             if found is None or found[0] is not engine:
-                found = self._exchanges[id(engine)] = (engine, SessionExchange(engine))
-                PROCESS.get().at_shutdown.add(self._shut_down)
+                session = PROCESS.get()
+                session.at_shutdown.add(self._shut_down)
+                step = session_metrics().step if engine is session.engine else lambda: None
+                found = self._exchanges[id(engine)] = (engine, SessionExchange(engine, step=step))
             return found[1]
 
     def _shut_down(self) -> None:

@@ -103,6 +103,19 @@ with tf.Graph().as_default() as graph:
             assert "shapes" in str(error), error
         assert (sess.run(reduced, {fed: np.ones(4)}) == SIZE).all()
 
+# In a branch: ranks may come to its operations in any order.
+with tf.Graph().as_default() as graph:
+    fed = tf1.placeholder(tf.float32, [])
+    branch = tf.cond(
+        fed > 0.0,
+        lambda: [hvd.allreduce(fed + float(at), op=hvd.Sum) for at in range(5)],
+        lambda: [fed] * 5,
+    )
+    with session(graph, inter_op=2) as sess:
+        for step in (1, 0, 2, 3):
+            wanted = [(step + at) * SIZE if step else 0 for at in range(5)]
+            assert sess.run(branch, {fed: step}) == wanted, step
+
 # What a broken-off run handed over is given up by the next one.
 with tf.Graph().as_default() as graph:
     fed = tf1.placeholder(tf.float32, [])
