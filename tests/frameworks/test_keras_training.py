@@ -25,3 +25,21 @@ def test_ranks_train_together(train: Train, which: str) -> None:
 @pytest.mark.parametrize("which", KERAS)
 def test_any_number_of_ranks_has_equal_weights(train: Train, which: str, ranks: int) -> None:
     train("keras_training.py", "200", ranks=ranks, timeout=300, **KERAS[which]).passed(ranks)
+
+
+@pytest.mark.parametrize(
+    ("which", "case"),
+    [
+        ("jax", "steps"),
+        ("jax", "processor"),
+        ("tensorflow", "arguments"),
+        *(
+            pytest.param(which, case, marks=pytest.mark.long)
+            for which in KERAS
+            for case in ("steps", "exit", "variables", "arguments", "processor")
+            if (which, case) not in (("jax", "steps"), ("jax", "processor"), ("tensorflow", "arguments"))
+        ),
+    ],
+)
+def test_faults_end_with_an_error_on_every_rank(train: Train, which: str, case: str) -> None:
+    train("keras_faults.py", case, ranks=2, **KERAS[which]).passed(2)

@@ -83,7 +83,7 @@ class MetricAverageCallback(_Callback):
             return
         names = sorted(numbers)
         mine = numpy.asarray([float(numbers[name]) for name in names])
-        means = ALLREDUCE.run(mine, None, self._process_set, Average)
+        means = ALLREDUCE.run(mine, "MetricAverageCallback", self._process_set, Average)
         logs.update(zip(names, means.tolist(), strict=True))
 
 

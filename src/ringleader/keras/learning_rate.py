@@ -21,13 +21,13 @@ class LearningRate:
     @property
     def value(self) -> float:
         """Return the learning rate."""
+        if backend() == "jax":
+            self._model.jax_state_sync()  # while it fits, the trainer holds what the variables are
         return float(as_array(self._optimizer.learning_rate))
 
     def set(self, rate: float) -> None:
         """Set the learning rate, and the momentum that goes with it for one batch."""
         before = self.value
-        if backend() == "jax" and rate != before:
-            self._model.jax_state_sync()  # while it fits, the trainer holds what the variables are
         if rate != before or self._is_schedule():
             self._optimizer.learning_rate = rate
         if self._corrects and rate != before and before > 0:

@@ -28,7 +28,7 @@ def reducer(options: ExchangeOptions) -> Callable[[list[Any]], list[Any]]:
 
 def agreed_minimum(number: Any, options: ExchangeOptions) -> Any:
     """Return the least of a scalar over the ranks."""
-    return hvd.allreduce(number, op=hvd.Min, process_set=options.process_set, name=f"{options.name}.agreed")
+    return hvd.allreduce(number, op=hvd.Min, process_set=options.process_set, name=f"{options.name}.finite")
 
 
 def scaled(gradient: Any, size: int) -> Any:

@@ -25,6 +25,7 @@ def reducer(options: ExchangeOptions) -> Callable[[list[Any]], list[Any]]:
         metrics.exchange()
         hvd.grouped_allreduce_(
             tensors,
+            name=options.name,
             op=op,
             prescale_factor=prescale,
             postscale_factor=postscale,
@@ -39,7 +40,8 @@ def reducer(options: ExchangeOptions) -> Callable[[list[Any]], list[Any]]:
 
 def agreed_minimum(number: Any, options: ExchangeOptions) -> Any:
     """Return the least of a scalar over the ranks."""
-    return hvd.allreduce(torch.as_tensor(number).cpu(), op=hvd.Min, process_set=options.process_set)
+    number = torch.as_tensor(number).cpu()
+    return hvd.allreduce(number, name=f"{options.name}.finite", op=hvd.Min, process_set=options.process_set)
 
 
 def scaled(gradient: Any, size: int) -> Any:

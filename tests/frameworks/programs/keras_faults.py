@@ -1,0 +1,99 @@
+"""What would make ranks of Keras differ or wait: errors on every rank, by words that name the cure.
+
+The first argument is the case. TF_USE_LEGACY_KERAS and KERAS_BACKEND say which Keras.
+"""
+
+import os
+import sys
+
+import numpy as np
+
+CASE = sys.argv[1]
+if CASE == "processor":
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+if os.environ.get("TF_USE_LEGACY_KERAS") == "1":
+    import tf_keras as keras
+else:
+    import keras
+
+import ringleader.keras as hvd  # noqa: E402
+
+hvd.init()
+RANK = hvd.rank()
+x, y = np.ones((64, 4), "float32"), np.ones((64, 1), "float32")
+model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+
+
+def fails(run, *words):
+    """Check that an error says these words."""
+    try:
+        run()
+    except Exception as error:
+        text = f"{type(error).__name__} {error}"
+        assert all(word in text for word in words), text
+        return
+    raise AssertionError("no error")
+
+
+def compiled(optimizer, **words):
+    model.compile(optimizer=optimizer, loss="mse", **words)
+    return model
+
+
+if CASE == "steps":  # rank 0 makes two steps less, then both average metrics
+    compiled(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)))
+    count = 64 if RANK else 48
+    callbacks = [hvd.callbacks.MetricAverageCallback()]
+    fails(
+        lambda: model.fit(x[:count], y[:count], batch_size=8, verbose=0, callbacks=callbacks),
+        "every rank waits",
+        "DistributedSGD",
+        "MetricAverageCallback",
+    )
+elif CASE == "exit":  # rank 0 makes two steps less, and its script ends
+    compiled(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)))
+    count = 64 if RANK else 48
+    if RANK == 0:
+        model.fit(x[:count], y[:count], batch_size=8, verbose=0)
+    else:
+        fails(lambda: model.fit(x, y, batch_size=8, verbose=0), "rank 0 has ended while rank 1 waits")
+elif CASE == "variables":  # a rank has one layer more
+    layers = [keras.layers.Dense(4) for _ in range(RANK)]
+    model = keras.Sequential([keras.layers.Input((4,)), *layers, keras.layers.Dense(1)])
+    compiled(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)))
+    fails(lambda: model.fit(x, y, batch_size=8, verbose=0), "every rank waits")
+elif CASE == "processor":  # then XLA has one thread, and must not wait for itself
+    layers = [keras.layers.Dense(512) for _ in range(3)]
+    model = keras.Sequential([keras.layers.Input((4,)), *layers, keras.layers.Dense(1)])
+    compiled(hvd.DistributedOptimizer(keras.optimizers.SGD(1e-3)))
+    model.fit(x, y, batch_size=8, verbose=0)
+elif CASE == "arguments":
+    sgd = keras.optimizers.SGD(0.1)
+    fails(lambda: hvd.DistributedOptimizer(sgd, op=hvd.Min), "op=Min", "hvd.Average or hvd.Sum")
+    fails(lambda: hvd.DistributedOptimizer(sgd, gradient_predivide_factor=2.0, op=hvd.Sum), "predivide")
+    fails(lambda: hvd.DistributedOptimizer(sgd, backward_passes_per_step=0), "at least 1")
+    fails(lambda: hvd.DistributedOptimizer(sgd, compression=3), "hvd.Compression")
+    fails(lambda: hvd.PartialDistributedOptimizer(sgd, local_layers=[3]), "local_layers")
+    fails(lambda: hvd.callbacks.BestModelCheckpoint().on_train_begin(), "filepath")
+    if "tensorflow" in sys.modules:
+        if keras.__name__ == "keras":
+            import tf_keras as other
+        else:
+            import keras as other
+        fails(
+            lambda: hvd.DistributedOptimizer(other.optimizers.SGD(0.1)),
+            "Keras 2 (tf_keras)",
+            "Keras 3 (keras)",
+            "TF_USE_LEGACY_KERAS",
+        )
+        fails(
+            lambda: compiled(hvd.DistributedOptimizer(sgd), jit_compile=True).fit(x, y, verbose=0),
+            "jit_compile=False",
+        )
+        import ringleader.tensorflow.keras as same
+
+        assert same.DistributedOptimizer is hvd.DistributedOptimizer
+        import ringleader.tensorflow.keras.callbacks as same_callbacks
+
+        assert same_callbacks.MetricAverageCallback is hvd.callbacks.MetricAverageCallback
+print("rank done")
