@@ -7,6 +7,7 @@ python=.venv/bin/python
 failed=0
 "$python" benchmarks/start.py || failed=1
 "$python" benchmarks/step.py --pin || failed=1
+"$python" benchmarks/keras_step.py --pin || failed=1
 "$python" benchmarks/allreduce.py --pin || failed=1
 "$python" benchmarks/jax_step.py --pin || failed=1
 if [ "$(id -u)" = 0 ]; then
