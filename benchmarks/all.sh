@@ -10,6 +10,11 @@ failed=0
 "$python" benchmarks/keras_step.py --pin || failed=1
 "$python" benchmarks/allreduce.py --pin || failed=1
 "$python" benchmarks/jax_step.py --pin || failed=1
+if [ -e .venv-mxnet/.ready ]; then
+    .venv-mxnet/bin/python benchmarks/mxnet_step.py --pin || failed=1
+else
+    echo "the benchmark of MXNet needs its environment: make mxnet" >&2
+fi
 if [ "$(id -u)" = 0 ]; then
     .venv/bin/ringleader lab up --name bench --hosts 4 --slots 2 --bandwidth 8gbit --ssh-port 34 &&
         { "$python" benchmarks/start.py --lab bench || failed=1; } &&

@@ -38,9 +38,10 @@ class DistributedTrainer(mxnet.gluon.Trainer):
 
         ``compression``: one of `Compression`. ``gradient_predivide_factor``: gradients are divided by it
         before the sum, and the sum by the number of ranks over it. ``prefix`` tells the gradients of several
-        trainers from each other. ``num_groups``: in how many groups gradients are exchanged; 0: each on its
-        own. A rank that is not in ``process_set`` updates by its own gradients. `ArgumentError` for what
-        cannot be meant, and for sparse parameters, and several devices in one rank.
+        trainers from each other. ``num_groups``: in how many groups gradients are exchanged; 0: all at once
+        on one host, each on its own between hosts. A rank that is not in ``process_set`` updates by its own
+        gradients. `ArgumentError` for what cannot be meant, for sparse parameters, and for several devices
+        in one rank.
         """
         if prefix is not None and not isinstance(prefix, str):
             raise ArgumentError(f"prefix is a string, not {prefix!r}")
@@ -85,8 +86,7 @@ class DistributedTrainer(mxnet.gluon.Trainer):
             super().step(batch_size, ignore_stale_grad)
         finally:
             self._ignore_stale_grad = False
-        if self._reduction.others:
-            self._reduction.metrics().step()
+        self._reduction.metrics().step()
 
     def _allreduce_grads(self) -> None:
         """Replace each gradient by the mean of the ranks'."""

@@ -31,7 +31,7 @@ class GradientSettings:
     predivide: float = 1.0
     """What of the division happens before the sum: division by this; the rest happens after it."""
     groups: int = 0
-    """In how many groups they are exchanged; 0: each on its own."""
+    """In how many groups they are exchanged; 0: all at once on one host, each on its own between hosts."""
     process_set: ProcessSet
     """The ranks that exchange them."""
 
@@ -62,12 +62,15 @@ class GradientReduction:
         chosen = self._settings.process_set
         if chosen.included() is False:
             return False
-        return group_of(chosen, "Allreduce").ranks.size > 1
+        group = group_of(chosen, "Allreduce")
+        return group.ranks.size > 1 and group.engine.transport.name != "uncoupled"
 
     def reduce(self, gradients: Named) -> None:
-        """Replace gradients by the mean of all ranks', each begun when it is computed.
+        """Replace gradients by the mean of all ranks'.
 
-        They are waited for from the last to the first, as backward computes them.
+        They are waited for from the last to the first, as backward computes them. Between hosts each is
+        begun when it is there. On one host that gains nothing: the processors that would move the bytes are
+        those that compute, so the ranks meet once.
         """
         if not gradients or not self.others:
             return
@@ -96,12 +99,14 @@ class GradientReduction:
         """Begin what was asked for and return handles."""
         settings = self._settings
         words = (settings.process_set, Average, 1.0 / settings.predivide, settings.predivide)
-        if not settings.groups:
+        one_host = group_of(settings.process_set, "Allreduce").ranks.hosts == 1
+        groups = min(settings.groups or int(one_host), len(gradients))
+        if not groups:
             return [
                 ALLREDUCE_IN_PLACE.begin(writeable_view(tensor), name, *words) for name, tensor in gradients
             ]
         handles = []
-        for group in split_list(gradients, min(settings.groups, len(gradients))):
+        for group in split_list(gradients, groups):
             views = [writeable_view(tensor) for _name, tensor in group]
             handles.append(ALLREDUCE_IN_PLACE.begin_group(views, f"{group[0][0]}:{group[-1][0]}", *words))
         return handles
