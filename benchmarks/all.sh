@@ -15,6 +15,11 @@ if [ -e .venv-mxnet/.ready ]; then
 else
     echo "the benchmark of MXNet needs its environment: make mxnet" >&2
 fi
+if [ -n "${TF_CNN_BENCHMARKS:-}" ]; then
+    "$python" benchmarks/tf_cnn_benchmarks.py || failed=1
+else
+    echo "tf_cnn_benchmarks needs TF_CNN_BENCHMARKS, the directory of its checkout" >&2
+fi
 if [ "$(id -u)" = 0 ]; then
     .venv/bin/ringleader lab up --name bench --hosts 4 --slots 2 --bandwidth 8gbit --ssh-port 34 &&
         { "$python" benchmarks/start.py --lab bench || failed=1; } &&

@@ -1,0 +1,49 @@
+"""The guide to tf_cnn_benchmarks: its script on two ranks, its manifest through the converter."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+GUIDE = Path(__file__).resolve().parents[2] / "docs/guides/tf-cnn-benchmarks.md"
+RINGLEADER = [sys.executable, "-m", "ringleader"]
+
+
+def block(language: str) -> str:
+    found = re.search(rf"^```{language}\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+    assert found is not None
+    return found.group(1)
+
+
+def test_the_manifest_of_2019_is_converted(tmp_path: Path) -> None:
+    manifest = tmp_path / "tensorflow-benchmarks.yaml"
+    manifest.write_text(block("yaml"))
+    done = subprocess.run(
+        [*RINGLEADER, "render", "mpijob", "--convert", str(manifest)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "apiVersion: kubeflow.org/v2beta1" in done.stdout
+    assert "tf_cnn_benchmarks.py" in done.stdout
+
+
+@pytest.mark.long
+def test_the_script_trains(tmp_path: Path) -> None:
+    pytest.importorskip("tensorflow")
+    script = tmp_path / "train.py"
+    script.write_text(block("python") + 'print("trained", flush=True)\n')
+    done = subprocess.run(
+        [*RINGLEADER, "run", "--as-horovod", "--oversubscribe", "-n", "2", "--", sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("trained") == 2
