@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from ringleader.collectives.exceptions import HorovodInternalError, MismatchError
 from ringleader.collectives.kernels import ITEMSIZE
+from ringleader.collectives.process_lifecycle import PROCESS
 from ringleader.common.numpy_adapter import Array
 from ringleader.common.process_sets import ProcessSet
 from ringleader.common.submit_operation import Operation
@@ -106,6 +107,7 @@ class DifferentiableOperation:
         """Make it a part of the graph that is being built."""
         refuse_jit_compile()
         check_types(inputs)
+        check_registered(call.process_set, self.title)
         if tf.compat.v1.get_default_graph().building_function:
             outputs = self._in_function(inputs, call, name)
         else:
@@ -186,6 +188,17 @@ def check_types(tensors: Tensors) -> None:
     for tensor in tensors:
         if tensor.dtype.base_dtype.name not in ITEMSIZE:
             raise argument_error(f"Tensor type {tensor.dtype.name} is not supported.")
+
+
+def check_registered(process_set: ProcessSet, title: str) -> None:
+    """Refuse a set that does not exist; before `init` that is not known, and members alone run the graph."""
+    number, session = process_set.process_set_id, PROCESS.session
+    if (
+        number != 0
+        and session is not None
+        and (number is None or session.registry.table.ranks(number) is None)
+    ):
+        raise argument_error(f"{title}: the process set provided is not registered, or was removed.")
 
 
 def graph_name(title: str, inputs: Tensors, call: Call) -> str:

@@ -22,7 +22,10 @@ from ringleader.tensorflow.util import traced_as_written
 def _gradients(call: Call, _inputs: Tensors, _rows: Tensors, upstream: Tensors) -> Tensors:
     """Average the gradients on the root; they are zero elsewhere."""
     means = reduce_tensors(upstream, call.process_set, grouped=call.grouped)
-    return means if rank() == call.arguments[0] else [tf.zeros_like(mean) for mean in means]
+    if rank() == call.arguments[0]:
+        return means
+    with tf.control_dependencies(means):  # else a session would not run what the root waits for
+        return [tf.zeros_like(mean) for mean in means]
 
 
 _BROADCAST = DifferentiableOperation(
