@@ -19,8 +19,9 @@ LONGEST_NAME = 40
 def flatten(tree: Any, title: str) -> tuple[list[Any], Any, str]:
     """Return the leaves of a tree as arrays or tracers, what puts them together, and a name for such trees.
 
-    Numbers become arrays as in JAX. The name is the same for trees of the same keys on all ranks. Raises
-    `ValueError` for a leaf that cannot be exchanged, naming it and the operation (``title``).
+    Numbers and NumPy's arrays become JAX's, floats with the bits that it has (32, unless told). The name is
+    the same for trees of the same keys on all ranks. Raises `ValueError` for a leaf that cannot be exchanged,
+    naming it and the operation (``title``).
     """
     pairs, structure = jax.tree_util.tree_flatten_with_path(tree)
     paths = [jax.tree_util.keystr(path) for path, _leaf in pairs]
@@ -40,9 +41,14 @@ def _leaf(leaf: Any, path: str, title: str) -> Any:
     where = f"{title}: the leaf {path} of the tree" if path else f"{title}: the argument"
     if not isinstance(leaf, jax.Array):  # tracers are instances, too
         try:
-            leaf = jnp.asarray(leaf)
-        except TypeError as error:
-            raise ValueError(f"{where} is not an array or a number: {error}") from None
+            given, leaf = leaf, jnp.asarray(leaf)
+        except (TypeError, OverflowError) as error:
+            raise ValueError(f"{where} is not an array or a number of JAX's: {error}") from None
+        if leaf.dtype.kind in "iu" and not numpy.array_equal(given, leaf):
+            raise ValueError(
+                f"{where} has integers that need 64 bits, and JAX has 32; "
+                'jax.config.update("jax_enable_x64", True) gives it 64'
+            )
     elif not isinstance(leaf, jax.core.Tracer) and not leaf.is_fully_addressable:
         raise ValueError(
             f"{where} is spread over several processes of jax.distributed; use JAX's own collectives for it"

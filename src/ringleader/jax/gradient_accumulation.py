@@ -40,7 +40,8 @@ def accumulated(optimizer: Any, passes: int, *, average: bool) -> Any:
             return made, AccumulationState(inner, zeros, jnp.zeros_like(state.passes))
 
         def wait() -> tuple[Any, AccumulationState]:
-            zeros = jax.tree_util.tree_map(jnp.zeros_like, updates)
+            likes, _state = jax.eval_shape(step)  # updates may be of another type than gradients
+            zeros = jax.tree_util.tree_map(lambda like: jnp.zeros(like.shape, like.dtype), likes)
             return zeros, AccumulationState(state.inner_state, sums, state.passes + 1)
 
         return jax.lax.cond(state.passes + 1 >= passes, step, wait)

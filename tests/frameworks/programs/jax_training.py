@@ -106,6 +106,22 @@ net, _loss = trained(optax.MultiSteps(hvd.DistributedOptimizer(optax.sgd(0.05)),
 equal(net)
 close(net, steps_of_four)
 
+# Gradients of another type than the parameters': updates have the type that the optimizer gives them.
+halves = hvd.DistributedOptimizer(optax.sgd(0.5), backward_passes_per_step=2)
+weights = jnp.zeros(3)
+state = halves.init(weights)
+for _ in range(4):
+    updates, state = halves.update(jnp.ones(3, jnp.bfloat16), state, weights)
+    weights = optax.apply_updates(weights, updates)
+assert (weights == -2).all(), weights
+
+for wrong, words in ((np.array([1 << 40]), "64 bits"), (1 << 40, "of JAX"), ("text", "not an array")):
+    try:
+        hvd.allreduce(wrong)
+    except ValueError as error:
+        assert words in str(error), error
+    else:
+        raise AssertionError(words)
 for wrong in (0.1, "adam", optax.adam):
     try:
         hvd.DistributedOptimizer(wrong)

@@ -16,7 +16,7 @@ from ringleader.common.operation_checks import check_rows
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
 from ringleader.jax.arrays import flatten
 from ringleader.jax.ops.allreduce import Allreduce
-from ringleader.jax.ops.collective import Collective
+from ringleader.jax.ops.collective import Collective, is_traced
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +53,9 @@ class Allgather(Collective):
         means = Allreduce(name=f"{self.name}.grad", process_set=self.process_set).apply(grads)
         ranks = group_of(self.process_set, self.title).ranks
         rows = [like.shape[0] for like in inputs]
-        if any(mean.shape[0] != ranks.size * own for mean, own in zip(means, rows, strict=True)):
-            brought = numpy.array([rows], "int64")  # eager: numbers of rows may differ
+        if not is_traced(means):
+            # Numbers of rows may differ, which no rank can tell from its own. Compiled, they are equal.
+            brought = numpy.array([rows], "int64")
             everyones = ALLGATHER.run(brought, f"{self.name}.rows", self.process_set)
             starts = everyones[: ranks.rank].sum(axis=0).tolist()
         else:
