@@ -26,7 +26,7 @@ class Sample:
     slowest_rate: float | None = None
     """Samples per second of the slowest rank alone, where more than one was heard."""
     source: str = ""
-    """How the rate was told: ``progress``, ``total``, ``iterations`` or ``rows``."""
+    """How the rate was told: ``progress``, ``total``, ``iterations``, ``rows`` or ``epochs``."""
     heard: int = 0
     """Ranks that told a rate; fewer than all where one rank spoke for the job."""
     seconds: float = 0.0

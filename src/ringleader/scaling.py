@@ -111,9 +111,11 @@ class Run:
 
     @property
     def unit(self) -> str:
-        """What is counted: images where the script printed images per second, else samples."""
+        """What is counted: images or batches where the script printed how many per second, else samples."""
         sources = {sample.source for point in self.points for sample in (*point.samples, *point.uncoupled)}
-        return "images" if sources and "progress" not in sources else "samples"
+        if not sources or "progress" in sources:
+            return "samples"
+        return "batches" if "epochs" in sources else "images"
 
 
 @dataclass(frozen=True, kw_only=True)

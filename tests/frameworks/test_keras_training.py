@@ -43,3 +43,9 @@ def test_any_number_of_ranks_has_equal_weights(train: Train, which: str, ranks: 
 )
 def test_faults_end_with_an_error_on_every_rank(train: Train, which: str, case: str) -> None:
     train("keras_faults.py", case, ranks=2, **KERAS[which]).passed(2)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("which", KERAS)
+def test_values_agree_with_numpy(train: Train, which: str) -> None:
+    train("contract.py", "keras", ranks=2, **KERAS[which]).passed(2)

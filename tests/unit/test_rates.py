@@ -57,6 +57,19 @@ PREFIXES = (
             Line(kind=Kind.TOTAL, rate=1930.2, workers=8),
         ),
         ("Total img/sec on 2 CPU(s): 13.5 +-1.6", Line(kind=Kind.TOTAL, rate=13.5, workers=2)),
+        (
+            "23/23 - 1s - 20ms/step - accuracy: 0.88 - lr: 0.004",
+            Line(kind=Kind.EPOCH, rate=50.0, steps=23),
+        ),
+        ("500/500 - 13s - loss: 0.3 - 13s/epoch - 2s/step", Line(kind=Kind.EPOCH, rate=0.5, steps=500)),
+        (
+            "500/500 [==============================] - 13s 25ms/step - loss: 0.3",
+            Line(kind=Kind.EPOCH, rate=40.0, steps=500),
+        ),
+        (
+            "\x1b[1m23/23\x1b[0m \x1b[32m━━━━━━\x1b[0m\x1b[37m\x1b[0m \x1b[1m1s\x1b[0m 8ms/step - loss: 0.1",
+            Line(kind=Kind.EPOCH, rate=125.0, steps=23),
+        ),
     ],
 )
 def test_line_is_read_behind_any_prefix(prefix: str, text: str, line: Line) -> None:
@@ -70,6 +83,9 @@ def test_line_is_read_behind_any_prefix(prefix: str, text: str, line: Line) -> N
         "",
         "Step\tImg/sec\ttotal_loss",
         "images/sec: 12",
+        "\x1b[1m 1/23\x1b[0m \x1b[37m━━\x1b[0m \x1b[1m12s\x1b[0m 599ms/step - loss: 2.3",
+        "23/23 - 1s - 0s/step",
+        "1/1 - 1s - 44ms/step",
         "10\timages/sec: nan +/- 0.4 (jitter = 1.2)\t7.9",
         "10\timages/sec: 0.0 +/- 0.0 (jitter = 0.0)\t7.9",
         "10\timages/sec: -4.0 +/- 0.0 (jitter = 0.0)\t7.9",
@@ -112,6 +128,10 @@ def total(rate: float, workers: int | None = None) -> Line:
     return Line(kind=Kind.TOTAL, rate=rate, workers=workers)
 
 
+def epoch(rate: float, steps: int = 23) -> Line:
+    return Line(kind=Kind.EPOCH, rate=rate, steps=steps)
+
+
 def iteration(rate: float) -> Line:
     return Line(kind=Kind.ITERATION, rate=rate)
 
@@ -127,6 +147,8 @@ def iteration(rate: float) -> Line:
         ([iteration(9.0), total(22.0, 2)], 2, (11.0, "total")),
         ([iteration(9.0), total(9.5, 1)], 2, (9.5, "total")),
         ([row(10.0), total(11.0)], 1, (11.0, "total")),
+        ([epoch(9.0), epoch(20.0), epoch(22.0), epoch(99.0, 5)], 2, (20.0, "epochs")),
+        ([epoch(9.0)], 2, (9.0, "epochs")),
         ([], 2, None),
     ],
 )

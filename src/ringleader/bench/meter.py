@@ -31,13 +31,14 @@ MOST = 1000
 TAIL = 20
 """Lines of output kept for each run."""
 
-THREE_WAYS = (
-    "tell it in one of three ways:\n"
+FOUR_WAYS = (
+    "tell it in one of four ways:\n"
     "      call ringleader.progress(samples=batch_size) on every rank after each step;\n"
     "      print lines as tf_cnn_benchmarks does: `10  images/sec: 154.3 +/- 0.4 (jitter = 1.2)  7.9`,\n"
     "      `total images/sec: 1656.82`;\n"
     "      print lines as Horovod's synthetic benchmark does: `Iter #0: 240.1 img/sec per GPU`,\n"
-    "      `Total img/sec on 8 GPU(s): 1930.2 +-13.1`"
+    "      `Total img/sec on 8 GPU(s): 1930.2 +-13.1`;\n"
+    "      let Keras print the lines of its epochs: `23/23 - 1s - 44ms/step - loss: 0.3`"
 )
 
 
@@ -199,7 +200,7 @@ class Meter:
         """Say why no rate could be read, and what to do."""
         silent = [rank for rank in range(self._ranks) if rank not in self._reports]
         if not self._reports:
-            return Fault(where="COMMAND", what="no rate can be read from this script", hint=THREE_WAYS)
+            return Fault(where="COMMAND", what="no rate can be read from this script", hint=FOUR_WAYS)
         if silent:
             names = ", ".join(str(rank) for rank in silent[:8]) + (" …" if len(silent) > 8 else "")
             return Fault(

@@ -21,6 +21,11 @@ themselves. tf_cnn_benchmarks prints rows for one worker and a total for all (on
 number), on every rank; Horovod's prints on rank 0. So each rank that speaks gives x_r for one rank, and
 
     X = N · mean_r x_r          (the sum of x_r where all ranks speak)
+
+**Keras' progress lines** at the end of an epoch tell the time of a step (a whole number of ms), and not how
+many samples are in it: x_r is in batches per second, and means something where batches are the same
+everywhere. x_r = 1 / median of the epochs' step times, without the first epoch, in which the step is
+compiled, where there are others. Epochs of another length than the first are an evaluation's.
 """
 
 from __future__ import annotations
@@ -55,6 +60,8 @@ class Kind(StrEnum):
     """All workers, the whole run."""
     ITERATION = "iteration"
     """Horovod's synthetic benchmark: one worker, one iteration."""
+    EPOCH = "epoch"
+    """Keras' `fit`: one worker, one epoch, in batches."""
 
 
 _PATTERNS = (
@@ -63,6 +70,9 @@ _PATTERNS = (
     (Kind.ITERATION, re.compile(rf"\s*Iter #\d+: {_RATE} img/sec per [CGT]PU\b")),
     (Kind.TOTAL, re.compile(rf"\s*Total img/sec on (?P<workers>\d+) [CGT]PU\(s\): {_RATE} \+-")),
 )
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m|[\b\r]")
+_EPOCH = re.compile(r"\s*(?P<steps>\d+)/(?P=steps) .*?\b(?P<time>\d+(?:\.\d+)?)(?P<unit>s|ms|us|µs)/step\b")
+_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,9 +81,11 @@ class Line:
 
     kind: Kind
     rate: float
-    """Images per second, positive and finite."""
+    """Images per second, or batches, positive and finite."""
     workers: int | None = None
     """Workers a total is for, where the line says it."""
+    steps: int | None = None
+    """Steps of the epoch that the line is of."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +133,11 @@ def untagged(text: str) -> str:
 
 def parse_line(text: str) -> Line | None:
     """Return the rate a rank's output line tells, or ``None`` for any other line."""
-    if "sec" not in text or len(text) > 1000:
+    if len(text) > 1000:
+        return None
+    if "/step" in text:
+        return _parse_epoch(untagged(_COLOUR.sub("", text)))
+    if "sec" not in text:
         return None
     text = untagged(text.rstrip())
     for kind, pattern in _PATTERNS:
@@ -133,8 +149,16 @@ def parse_line(text: str) -> Line | None:
     return None
 
 
+def _parse_epoch(text: str) -> Line | None:
+    match = _EPOCH.match(text)
+    if match is None or int(match["steps"]) < 2 or float(match["time"]) <= 0:
+        return None
+    seconds = float(match["time"]) * _SECONDS[match["unit"]]
+    return Line(kind=Kind.EPOCH, rate=1.0 / seconds, steps=int(match["steps"]))
+
+
 def rate_of_one(lines: Sequence[Line], ranks: int) -> tuple[float, str] | None:
-    """Return (images per second of one rank, which lines said it) from what one rank printed.
+    """Return (images or batches per second of one rank, which lines said it) from what one rank printed.
 
     A total is for the workers it names; tf_cnn_benchmarks' names none and means all ``ranks``, unless it
     is nearer to the rank's own row than to that row times ``ranks``: then the script thinks it is alone.
@@ -150,7 +174,11 @@ def rate_of_one(lines: Sequence[Line], ranks: int) -> tuple[float, str] | None:
         return totals[-1].rate / workers, "total"
     if iterations:
         return statistics.fmean(iterations), "iterations"
-    return (rows[-1], "rows") if rows else None
+    if rows:
+        return rows[-1], "rows"
+    epochs = [line for line in lines if line.kind is Kind.EPOCH]
+    alike = [line.rate for line in epochs if line.steps == epochs[0].steps]
+    return (statistics.median_low(alike[1:] or alike), "epochs") if alike else None
 
 
 def sample_from_lines(lines: Mapping[int, Sequence[Line]], ranks: int) -> Sample | None:

@@ -123,6 +123,8 @@ def day(date: str) -> str:
 def _warmup(run: Run) -> str:
     if run.unit == "images":
         return "by the script itself"
+    if run.unit == "batches":
+        return "the first epoch, where there are several"
     return f"the first {percent(run.warmup)} of the time in which all ranks trained"
 
 
