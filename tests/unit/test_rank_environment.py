@@ -19,6 +19,7 @@ from ringleader.render.rank_environment import (
     rank_environment,
     search_path,
 )
+from ringleader.render.thread_variables import thread_variables
 
 Make = Callable[..., HostFacts]
 MakeMpi = Callable[[Family], Mpi]
@@ -139,6 +140,31 @@ def test_threads_are_chosen_unless_the_user_did(
 ) -> None:
     found = environment(1, asked=job(threads=threads, env=words), caller=caller).set
     assert found["OMP_NUM_THREADS"] == expected
+
+
+TENSORFLOW = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+
+
+@pytest.mark.parametrize(
+    ("threads", "caller", "expected"),
+    [
+        (None, {}, ("2", "2")),
+        (1, {}, ("1", "2")),
+        (8, {}, ("8", "8")),
+        (None, {"TF_NUM_INTRAOP_THREADS": "5", "OMP_NUM_THREADS": "4"}, ("5", "2")),
+    ],
+)
+def test_threads_of_tensorflow(
+    environment: Environment, threads: int | None, caller: dict[str, str], expected: tuple[str, ...]
+) -> None:
+    found = environment(1, asked=job(threads=threads), caller=caller).set
+    assert tuple(found[name] for name in TENSORFLOW) == expected
+
+
+def test_threads_of_xla_follow_the_cores_unless_ranks_roam(environment: Environment) -> None:
+    assert "NPROC" not in environment(1, asked=job()).set
+    assert thread_variables(3, bound=False)["NPROC"] == "3"
+    assert environment(1, asked=job(), caller={"NPROC": "9"}).set["NPROC"] == "9"
 
 
 def test_devices(environment: Environment, make_facts: Make) -> None:

@@ -16,6 +16,7 @@ from ringleader.job import Family, Job, Mpi
 from ringleader.rank_placement import Plan, RankPlace
 from ringleader.render.hostfile import bare_name
 from ringleader.render.jax_variables import jax_variables
+from ringleader.render.thread_variables import thread_variables
 
 FORWARDED_PREFIXES = (
     "NCCL_", "UCX_", "FI_", "GLOO_", "OMPI_MCA_", "MPICH_", "MPIR_CVAR_", "MV2_", "MVP_", "I_MPI_",
@@ -25,7 +26,9 @@ FORWARDED_PREFIXES = (
 )  # fmt: skip
 """Variables of the caller that begin so are carried to every host."""
 
-FORWARDED_NAMES = ("LANG", "LANGUAGE", "LD_LIBRARY_PATH", "PATH", "TZ", "VIRTUAL_ENV", "CONDA_PREFIX")
+FORWARDED_NAMES = (
+    "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "PATH", "TZ", "VIRTUAL_ENV", "CONDA_PREFIX", "NPROC",
+)  # fmt: skip
 """Further variables of the caller that are carried to every host."""
 
 _SECRET = re.compile(
@@ -147,8 +150,9 @@ def rank_environment(
     asked = dict(job.env)
     users = {name: value for name, value in caller.items() if is_forwarded(name)} | asked
     values = _defaults(place, job, mpi) | _jax(plan, place, job, mpi, master) | users
-    if job.threads is not None and "OMP_NUM_THREADS" not in asked:
-        values["OMP_NUM_THREADS"] = str(job.threads)
+    if job.threads is not None:  # the command line counts before the environment
+        chosen = thread_variables(job.threads, bound=bool(place.cpus))
+        values |= {name: value for name, value in chosen.items() if name not in asked}
     if "CUDA_VISIBLE_DEVICES" not in asked and place.gpu is not None:
         devices = place.gpu.split(",")
         # A rank in a world of one has LOCAL_RANK 0, so the one device that it sees must be its own.
@@ -179,7 +183,8 @@ def search_path(job: Job, caller: Mapping[str, str], python: str) -> str:
 
 def _defaults(place: RankPlace, job: Job, mpi: Mpi) -> dict[str, str]:
     """Return what we choose unless the user's environment says something else."""
-    values = {"OMP_NUM_THREADS": str(place.threads), "PYTHONUNBUFFERED": "1", **_KEEP_MEMORY}
+    threads = thread_variables(place.threads, bound=bool(place.cpus))
+    values = {**threads, "PYTHONUNBUFFERED": "1", **_KEEP_MEMORY}
     interfaces = ",".join(name.strip() for name in (job.network_interface or "").split(","))
     if interfaces:
         values["GLOO_SOCKET_IFNAME"] = interfaces

@@ -85,7 +85,8 @@ RUN_OPTIONS: tuple[click.Parameter, ...] = (
     Option(
         ["--threads"],
         metavar="N",
-        help="OMP_NUM_THREADS of each rank. [default: yours, else its share of the cores]",
+        help="Threads of each rank: OMP_NUM_THREADS, and TensorFlow's and XLA's variables. [default: yours, "
+        "else its share of the cores]",
     ),
     Option(
         ["--master-port", "master_port"],
