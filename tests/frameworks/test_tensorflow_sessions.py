@@ -26,3 +26,16 @@ def test_training_in_sessions(train: Train) -> None:
 @pytest.mark.parametrize(("version", "ranks"), [("v1", 1), ("v2", 2), ("v1", 3), ("v2", 4)])
 def test_training_in_sessions_of_other_kinds(train: Train, version: str, ranks: int) -> None:
     train("tensorflow_session_training.py", version, "all", ranks=ranks, timeout=400).passed(ranks)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mode", ["dies", "differs", "leaves", "interrupted", "forked"])
+def test_faults_while_sessions_wait(train: Train, mode: str) -> None:
+    done = train("tensorflow_session_faults.py", mode, ranks=2)
+    assert done.out.count("rank done") == 2, done.out[-3000:] + done.err[-3000:]
+    assert done.code != 124
+
+
+@pytest.mark.long
+def test_one_operation_in_two_calls_at_a_time(train: Train) -> None:
+    train("tensorflow_session_faults.py", "twice", ranks=1).passed(1)
