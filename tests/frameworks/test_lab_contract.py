@@ -56,10 +56,15 @@ def test_mxnet_trains_alike_on_hosts(lab: saved_state.Lab, mode: str) -> None:
     check(lab, str(MXNET / "bin" / "python"), "mxnet_training.py", mode)
 
 
-def check(lab: saved_state.Lab, python: str, program: str, *words: str) -> None:
+@pytest.mark.parametrize("variable", ["KERAS_BACKEND=jax", "KERAS_BACKEND=torch", "TF_USE_LEGACY_KERAS=1"])
+def test_keras_trains_alike_on_hosts(lab: saved_state.Lab, variable: str) -> None:
+    check(lab, sys.executable, "keras_training.py", "200", variable=variable)
+
+
+def check(lab: saved_state.Lab, python: str, program: str, *words: str, variable: str = "A=1") -> None:
     """Assert that a program's four ranks come to its end."""
     hosts = ",".join(f"{host.name}:2" for host in lab.hosts)
-    command = [python, str(Path(PROGRAMS) / program), *words]
+    command = ["env", variable, python, str(Path(PROGRAMS) / program), *words]
     result = subprocess.run(
         [*RINGLEADER, "run", "--ssh-config", lab.ssh_config, "-H", hosts, "--timeout", "300", "--", *command],
         env=quiet(os.environ),

@@ -166,6 +166,29 @@ with tempfile.TemporaryDirectory() as place:
         loaded.train_on_batch(*data(8))
         equal(weights(loaded), ending)
 
+# rows of an embedding that several ranks bring, sparse on TensorFlow
+trained = []
+for dense in (True, False):
+    words = keras.Sequential(
+        [
+            keras.layers.Input((4,)),
+            keras.layers.Embedding(20, 3),
+            keras.layers.Flatten(),
+            keras.layers.Dense(1),
+        ]
+    )
+    keras.utils.set_random_seed(1)
+    words.set_weights([np.random.default_rng(2).normal(size=one.shape) for one in weights(words)])
+    adam = hvd.DistributedOptimizer(keras.optimizers.Adam(0.1), sparse_as_dense=dense)
+    words.compile(optimizer=adam, loss="mse")
+    tokens = np.random.default_rng(RANK).integers(0, 20, (16, 4))
+    for _ in range(3):
+        words.train_on_batch(tokens, np.ones((16, 1), "float32"))
+    equal(weights(words), "embedding")
+    trained.append(weights(words))
+if SIZE > 1:
+    assert all(np.allclose(a, b, atol=1e-4) for a, b in zip(*trained, strict=True))
+
 # layers that stay local
 keras.utils.set_random_seed(3)
 local = mlp(3)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import tensorflow as tf
+
 import ringleader.tensorflow as hvd
 from ringleader.keras.optimizer.exchange_options import ExchangeOptions
 from ringleader.tensorflow.exchange_settings import checked_settings
@@ -23,7 +25,20 @@ def reducer(options: ExchangeOptions) -> Callable[[list[Any]], list[Any]]:
         groups=None,
         process_set=options.process_set,
     )
-    return GradientExchange(settings, options.name)
+    exchange = GradientExchange(settings, options.name)
+    return lambda gradients: [_summed(one) for one in exchange(gradients)]
+
+
+def _summed(gradient: Any) -> Any:
+    """Return a gradient that has each row once: optimizers of Keras 3 square what they get.
+
+    Ranks, and places within a batch, may bring the same rows.
+    """
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    indices, places = tf.unique(gradient.indices)
+    values = tf.math.unsorted_segment_sum(gradient.values, places, tf.shape(indices)[0])
+    return tf.IndexedSlices(values, indices, gradient.dense_shape)
 
 
 def agreed_minimum(number: Any, options: ExchangeOptions) -> Any:
