@@ -115,6 +115,16 @@ for _ in range(4):
     weights = optax.apply_updates(weights, updates)
 assert (weights == -2).all(), weights
 
+for transformed, words in (
+    (jax.vmap(hvd.allreduce), "jax.vmap"),
+    (jax.hessian(lambda x: hvd.allreduce(x).sum()), "first"),
+):
+    try:
+        transformed(jnp.ones(3))
+    except ValueError as error:
+        assert words in str(error), error
+    else:
+        raise AssertionError(words)
 for wrong, words in ((np.array([1 << 40]), "64 bits"), (1 << 40, "of JAX"), ("text", "not an array")):
     try:
         hvd.allreduce(wrong)

@@ -83,7 +83,7 @@ class Collective:
     def exchange(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
         """Do the operation on arrays now, or on tracers when the program runs."""
         if is_traced(leaves):
-            self._check_place()
+            self._check_place(leaves)
             return tuple(io_callback(self, self.outputs(), *leaves, ordered=True))
         after_programs()
         results = self.run([to_numpy(leaf) for leaf in leaves], traced=False)
@@ -97,8 +97,20 @@ class Collective:
             # Of an exception JAX keeps the text alone, and scripts look for this name in it.
             raise HorovodInternalError(str(error)) from error
 
-    def _check_place(self) -> None:
-        """Refuse programs in which several devices, or several processes, would come to this."""
+    def _check_place(self, leaves: Sequence[Any]) -> None:
+        """Refuse transformations that have no meaning for this, and programs in which several devices, or
+        several processes, would come to it."""
+        tracers = {type(leaf).__name__ for leaf in leaves}  # JAX does not offer the classes
+        if "BatchTracer" in tracers:
+            raise ValueError(
+                f"hvd.{self.title.lower()} is inside jax.vmap, which would exchange each element by itself; "
+                f"call hvd.{self.title.lower()} outside, on what jax.vmap returns"
+            )
+        if "JVPTracer" in tracers:
+            raise ValueError(
+                f"hvd.{self.title.lower()} has first derivatives in reverse mode (jax.grad, jax.vjp) alone; "
+                "take others of what one rank computes, and exchange those"
+            )
         mesh = jax.sharding.get_abstract_mesh()
         if any(mesh.shape[axis] > 1 for axis in mesh.manual_axes):
             raise ValueError(
