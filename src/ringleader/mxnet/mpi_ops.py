@@ -53,7 +53,7 @@ from ringleader.mxnet.operations import (
     reducescatter,
 )
 
-_basics = HorovodBasics()
+_basics = HorovodBasics(__file__)
 """Horovod's object of ``rank``, ``size`` and so on, which scripts take from here."""
 
 __all__ = [

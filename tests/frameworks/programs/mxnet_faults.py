@@ -4,6 +4,7 @@ import mxnet as mx
 import numpy as np
 
 import ringleader.mxnet as hvd
+from ringleader.mxnet import mpi_ops
 
 
 def raises(kinds, words, call, *arguments, **more):
@@ -23,6 +24,7 @@ raises(ValueError, "use hvd.init()", hvd.allreduce, ones)
 raises(ValueError, "use hvd.init()", hvd.rank)
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()
+assert mpi_ops._basics.size() == SIZE and mpi_ops._basics.Sum is hvd.Sum
 
 
 class OnGpu(mx.nd.NDArray):
