@@ -20,6 +20,8 @@ if [ -n "${TF_CNN_BENCHMARKS:-}" ]; then
 else
     echo "tf_cnn_benchmarks needs TF_CNN_BENCHMARKS, the directory of its checkout" >&2
 fi
+"$python" benchmarks/tensorflow_allreduce.py --pin || failed=1
+"$python" benchmarks/tensorflow_keras_step.py --pin || failed=1
 if [ "$(id -u)" = 0 ]; then
     .venv/bin/ringleader lab up --name bench --hosts 4 --slots 2 --bandwidth 8gbit --ssh-port 34 &&
         { "$python" benchmarks/start.py --lab bench || failed=1; } &&

@@ -11,6 +11,7 @@ from ringleader.common.process_sets import ProcessSet, global_process_set
 from ringleader.common.reductions import Adasum, Average
 from ringleader.tensorflow.compression import Compression
 from ringleader.tensorflow.exchange_settings import checked_settings
+from ringleader.tensorflow.session_optimizer import distributed_session_optimizer
 
 KERAS_PACKAGES = ("keras", "tf_keras")
 
@@ -71,8 +72,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         "scale_local_gradients": scale_local_gradients,
     }
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
-        sessions = importlib.import_module("ringleader.tensorflow.session_optimizer")
-        return sessions.distributed_session_optimizer(optimizer, use_locking=use_locking, **words)
+        return distributed_session_optimizer(optimizer, use_locking=use_locking, **words)
     if any(base.__module__.split(".")[0] in KERAS_PACKAGES for base in type(optimizer).__mro__):
         return importlib.import_module("ringleader.keras").DistributedOptimizer(optimizer, **words)
     raise TypeError(
