@@ -15,6 +15,7 @@ from ringleader.common.numpy_adapter import Array
 from ringleader.common.operation_checks import check_rows
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
 from ringleader.jax.arrays import flatten
+from ringleader.jax.basics import after_programs
 from ringleader.jax.ops.allreduce import Allreduce
 from ringleader.jax.ops.collective import Collective, is_traced
 
@@ -51,16 +52,23 @@ class Allgather(Collective):
     def gradients(self, grads: list[Any], inputs: Sequence[jax.ShapeDtypeStruct]) -> list[Any]:
         """Average the gradients."""
         means = Allreduce(name=f"{self.name}.grad", process_set=self.process_set).apply(grads)
-        ranks = group_of(self.process_set, self.title).ranks
         rows = [like.shape[0] for like in inputs]
-        if not is_traced(means):
-            # Numbers of rows may differ, which no rank can tell from its own. Compiled, they are equal.
-            brought = numpy.array([rows], "int64")
-            everyones = ALLGATHER.run(brought, f"{self.name}.rows", self.process_set)
-            starts = everyones[: ranks.rank].sum(axis=0).tolist()
-        else:
-            starts = [ranks.rank * own for own in rows]
+        starts = self._starts(rows, traced=is_traced(grads))
         return [mean[start : start + own] for mean, start, own in zip(means, starts, rows, strict=True)]
+
+    def _starts(self, rows: Sequence[int], *, traced: bool) -> list[int]:
+        """Return where this rank's rows begin in each result."""
+        ranks = group_of(self.process_set, self.title).ranks
+        if self.rows is not None:  # those of a reducescatter: the first ranks have one more
+            return [
+                ranks.rank * (whole // ranks.size) + min(ranks.rank, whole % ranks.size)
+                for whole in self.rows
+            ]
+        if traced:
+            return [ranks.rank * own for own in rows]
+        after_programs()
+        everyones = ALLGATHER.run(numpy.array([rows], "int64"), f"{self.name}.rows", self.process_set)
+        return everyones[: ranks.rank].sum(axis=0).tolist()
 
 
 def allgather(tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
