@@ -61,6 +61,11 @@ def test_keras_trains_alike_on_hosts(lab: saved_state.Lab, variable: str) -> Non
     check(lab, sys.executable, "keras_training.py", "200", variable=variable)
 
 
+@pytest.mark.parametrize("mode", ["function", "eager"])
+def test_tapes_train_alike_on_hosts(lab: saved_state.Lab, mode: str) -> None:
+    check(lab, sys.executable, "tensorflow_training.py", mode)
+
+
 def check(lab: saved_state.Lab, python: str, program: str, *words: str, variable: str = "A=1") -> None:
     """Assert that a program's four ranks come to its end."""
     hosts = ",".join(f"{host.name}:2" for host in lab.hosts)

@@ -17,6 +17,13 @@ def test_ranks_have_equal_weights_after_training(train: Train) -> None:
 
 
 @pytest.mark.long
+def test_a_rank_that_takes_more_steps_gets_an_error(train: Train) -> None:
+    job = train("tensorflow_uneven_steps.py", ranks=2)
+    assert job.code != 0 and job.out.count("rank done") == 1, job.out + job.err
+    assert "HorovodInternalError" in job.err, job.err
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["function", "eager", "dense"])
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 def test_any_number_of_ranks_trains_alike(train: Train, ranks: int, mode: str) -> None:
