@@ -98,6 +98,12 @@ def test_a_dry_run_shows_what_mpirun_and_the_rank_get(workplace, python, family)
     for name, value in assignments(shown["every rank: envi"]).items():
         if name == "MASTER_PORT":
             assert value == FREE_PORT and rank[name].isdigit()
+        elif name == "OMPI_MCA_orte_hnp_uri":  # JAX's port, and the number that it makes it from
+            number, where = rank[name].split(".0;tcp://")
+            assert value == f"0.0;tcp://127.0.0.1:{FREE_PORT}" and where == rank["JAX_COORDINATOR_ADDRESS"]
+            assert int(number) // 4096 + 61440 == int(where.rpartition(":")[2])
+        elif name == "JAX_COORDINATOR_ADDRESS":
+            assert value == f"127.0.0.1:{FREE_PORT}" and rank[name].startswith("127.0.0.1:")
         elif name == "LD_LIBRARY_PATH":  # links of the job go in front
             assert rank[name].endswith(value)
         else:
