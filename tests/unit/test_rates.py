@@ -61,6 +61,13 @@ PREFIXES = (
             "23/23 - 1s - 20ms/step - accuracy: 0.88 - lr: 0.004",
             Line(kind=Kind.EPOCH, rate=50.0, steps=23),
         ),
+        (
+            "1/3 [===>....] - ETA: 0s - loss: 2.3"
+            + 40 * "\b"
+            + 900 * "x"
+            + "\b\r3/3 [====] - 1s 20ms/step - loss: 2.1",
+            Line(kind=Kind.EPOCH, rate=50.0, steps=3),
+        ),
         ("500/500 - 13s - loss: 0.3 - 13s/epoch - 2s/step", Line(kind=Kind.EPOCH, rate=0.5, steps=500)),
         (
             "500/500 [==============================] - 13s 25ms/step - loss: 0.3",

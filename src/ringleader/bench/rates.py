@@ -70,7 +70,7 @@ _PATTERNS = (
     (Kind.ITERATION, re.compile(rf"\s*Iter #\d+: {_RATE} img/sec per [CGT]PU\b")),
     (Kind.TOTAL, re.compile(rf"\s*Total img/sec on (?P<workers>\d+) [CGT]PU\(s\): {_RATE} \+-")),
 )
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m|[\b\r]")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _EPOCH = re.compile(r"\s*(?P<steps>\d+)/(?P=steps) .*?\b(?P<time>\d+(?:\.\d+)?)(?P<unit>s|ms|us|µs)/step\b")
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6}
 
@@ -133,13 +133,15 @@ def untagged(text: str) -> str:
 
 def parse_line(text: str) -> Line | None:
     """Return the rate a rank's output line tells, or ``None`` for any other line."""
+    for control in "\b\r":  # Keras writes a line over and over
+        text = text.rstrip().rpartition(control)[2]
     if len(text) > 1000:
         return None
     if "/step" in text:
         return _parse_epoch(untagged(_COLOUR.sub("", text)))
     if "sec" not in text:
         return None
-    text = untagged(text.rstrip())
+    text = untagged(text)
     for kind, pattern in _PATTERNS:
         if match := pattern.match(text):
             said = match.groupdict()
