@@ -18,7 +18,7 @@ from ringleader.collectives.kernels import Array
 from ringleader.collectives.operations import ReduceOp
 from ringleader.common.array_operations import ALLGATHER, ALLREDUCE
 from ringleader.common.handles import synchronize
-from ringleader.common.process_sets import ProcessSet
+from ringleader.common.process_sets import ProcessSet, group_of
 from ringleader.common.step_metrics import session_metrics
 from ringleader.tensorflow.eager_tensors import array_of, as_tensor, is_recording, tensor_over
 from ringleader.tensorflow.errors import tensorflow_error
@@ -118,12 +118,13 @@ class Exchange:
             rows = [arrays[at] for at in last]
             begun.append((last, ALLGATHER.begin_group(rows, f"{self.name}.sparse", self.process_set)))
         error: HorovodInternalError | None = None
-        for members_at, handle in begun:
-            try:
-                for at, result in zip(members_at, synchronize(handle), strict=True):
-                    results[at] = result
-            except HorovodInternalError as failed:
-                error = error or failed
+        with group_of(self.process_set, "Allreduce").engine.times.waiting():
+            for members_at, handle in begun:
+                try:
+                    for at, result in zip(members_at, synchronize(handle), strict=True):
+                        results[at] = result
+                except HorovodInternalError as failed:
+                    error = error or failed
         if isinstance(error, MismatchError):
             raise MismatchError(f"{error}. {HINT}") from error
         if error is not None:
