@@ -10,7 +10,7 @@ from typing import Any
 import numpy
 import tensorflow as tf
 
-from ringleader.common.numpy_adapter import Array
+from ringleader.common.numpy_adapter import ALIGNMENT, Array
 
 EagerTensor: type = tf.__internal__.EagerTensor
 _from_dlpack = tf.experimental.dlpack.from_dlpack
@@ -41,8 +41,12 @@ def array_of(tensor: Any) -> Array:
 
 
 def tensor_over(array: Array) -> Any:
-    """Return a tensor over an array's memory, which must be aligned (or TensorFlow ends the process), and
-    not be written from now on."""
+    """Return a tensor over an array's memory, which must not be written from now on.
+
+    It is a copy where the memory, of another framework, is not aligned: TensorFlow would end the process.
+    """
+    if array.__array_interface__["data"][0] % ALIGNMENT:
+        return tf.constant(array)
     if array.dtype.name == "bfloat16":  # NumPy does not export it
         return tf.bitcast(_from_dlpack(array.view(numpy.uint16).__dlpack__()), tf.bfloat16)
     return _from_dlpack(array.__dlpack__())
