@@ -35,7 +35,7 @@ def lab() -> Iterator[saved_state.Lab]:
         subprocess.run([*RINGLEADER, "lab", "down", "--name", name], check=True, timeout=120)
 
 
-BRIDGES = ["tensorflow_eager", "tensorflow_function", "tensorflow_session", "jax"]
+BRIDGES = ["tensorflow_eager", "tensorflow_session", "jax"]
 MXNET = Path(__file__).parents[2] / ".venv-mxnet"
 with_mxnet = pytest.mark.skipif(not (MXNET / ".ready").exists(), reason="`make mxnet` has not been run")
 
@@ -51,19 +51,17 @@ def test_operations_of_mxnet_between_hosts(lab: saved_state.Lab) -> None:
 
 
 @with_mxnet
-@pytest.mark.parametrize("mode", ["gluon", "module"])
-def test_mxnet_trains_alike_on_hosts(lab: saved_state.Lab, mode: str) -> None:
-    check(lab, str(MXNET / "bin" / "python"), "mxnet_training.py", mode)
+def test_mxnet_trains_alike_on_hosts(lab: saved_state.Lab) -> None:
+    check(lab, str(MXNET / "bin" / "python"), "mxnet_training.py", "gluon")
 
 
-@pytest.mark.parametrize("variable", ["KERAS_BACKEND=jax", "KERAS_BACKEND=torch", "TF_USE_LEGACY_KERAS=1"])
+@pytest.mark.parametrize("variable", ["KERAS_BACKEND=jax", "TF_USE_LEGACY_KERAS=1"])
 def test_keras_trains_alike_on_hosts(lab: saved_state.Lab, variable: str) -> None:
     check(lab, sys.executable, "keras_training.py", "200", variable=variable)
 
 
-@pytest.mark.parametrize("mode", ["function", "eager"])
-def test_tapes_train_alike_on_hosts(lab: saved_state.Lab, mode: str) -> None:
-    check(lab, sys.executable, "tensorflow_training.py", mode)
+def test_tapes_train_alike_on_hosts(lab: saved_state.Lab) -> None:
+    check(lab, sys.executable, "tensorflow_training.py", "function")
 
 
 def check(lab: saved_state.Lab, python: str, program: str, *words: str, variable: str = "A=1") -> None:

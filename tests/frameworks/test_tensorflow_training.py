@@ -8,10 +8,6 @@ from tests.frameworks.conftest import Train
 pytestmark = [pytest.mark.timeout(400), pytest.mark.mpi]
 
 
-def test_tapes_give_the_gradients_of_all_ranks(train: Train) -> None:
-    train("tensorflow_tape.py", ranks=2).passed(2)
-
-
 def test_ranks_have_equal_weights_after_training(train: Train) -> None:
     train("tensorflow_training.py", "function", ranks=2).passed(2)
 
@@ -24,20 +20,20 @@ def test_a_rank_that_takes_more_steps_gets_an_error(train: Train) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("mode", ["function", "eager", "dense"])
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    ("ranks", "mode"), [(1, "function"), (2, "eager"), (2, "dense"), (3, "function"), (4, "function")]
+)
 def test_any_number_of_ranks_trains_alike(train: Train, ranks: int, mode: str) -> None:
     train("tensorflow_training.py", mode, ranks=ranks).passed(ranks)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("ranks", [1, 3, 4])
-def test_tapes_on_other_numbers_of_ranks(train: Train, ranks: int) -> None:
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_tapes_give_the_gradients_of_all_ranks(train: Train, ranks: int) -> None:
     train("tensorflow_tape.py", ranks=ranks).passed(ranks)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("legacy", ["0", "1"])
-@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize(("ranks", "legacy"), [(1, "0"), (2, "0"), (2, "1"), (3, "1")])
 def test_batch_normalisation_over_all_ranks(train: Train, ranks: int, legacy: str) -> None:
     train("tensorflow_batch_norm.py", ranks=ranks, TF_USE_LEGACY_KERAS=legacy).passed(ranks)
