@@ -256,18 +256,19 @@ for run in (lambda function: function, tf.function):
 
     np.testing.assert_allclose(run(of_group)(ONES), SIZE)
 
-alone = hvd.add_process_set([0])
-assert [int(hvd.process_set_included_op(number)) for number in (0, alone.process_set_id, 99)] == [
-    1,
-    int(RANK == 0),
-    -3,
-]
-assert int(hvd.size_op(alone.process_set_id)) == 1
-if RANK == 0:
-    assert (hvd.allreduce(ONES, op=hvd.Sum, process_set=alone).numpy() == 1).all()
-else:
-    raises(ValueError, f"Rank {RANK} is not a member", hvd.allreduce, ONES, process_set=alone)
-assert hvd.remove_process_set(alone)
+if SIZE > 1:
+    alone = hvd.add_process_set([0])
+    assert [int(hvd.process_set_included_op(number)) for number in (0, alone.process_set_id, 99)] == [
+        1,
+        int(RANK == 0),
+        -3,
+    ]
+    assert int(hvd.size_op(alone.process_set_id)) == 1
+    if RANK == 0:
+        assert (hvd.allreduce(ONES, op=hvd.Sum, process_set=alone).numpy() == 1).all()
+    else:
+        raises(ValueError, f"Rank {RANK} is not a member", hvd.allreduce, ONES, process_set=alone)
+    assert hvd.remove_process_set(alone)
 assert hvd.broadcast_object_fn(root_rank=SIZE - 1)(RANK) == SIZE - 1
 raises(tf.errors.InvalidArgumentError, "no process set", tf.function(lambda: hvd.size_op(99)))
 assert "torch" not in sys.modules
