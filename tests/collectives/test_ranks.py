@@ -51,6 +51,19 @@ def test_a_rank_raises_while_another_waits(jobs: Any, per_host: str) -> None:
     assert "this rank's own mistake" in job.err
 
 
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_a_rank_that_exits_with_a_code_is_not_held_by_ranks_that_its_end_has_ended(
+    jobs: Any, ranks: int
+) -> None:
+    """Ended by the launcher, the others do not come to what ranks free together."""
+    program = (
+        "import sys, ringleader.torch as hvd; hvd.init(); hvd.barrier(); sys.exit(5 * (hvd.rank() == 1))"
+    )
+    run = [str(Path(sys.executable).with_name("ringleader")), "run", "--oversubscribe", "-n", str(ranks)]
+    job = jobs.run([*run, "--grace", "20", sys.executable, "-c", program])
+    assert job.code == 5 and "waiting for rank" not in job.err, job.err
+
+
 def test_a_rank_is_killed_while_another_waits(jobs: Any) -> None:
     assert jobs.fresh("ending.py", "is killed", ranks=2, timeout=60).code != 0
 

@@ -31,7 +31,7 @@ class End(IntEnum):
 
 _IN_WORDS = {
     End.FINISHED: "has ended",
-    End.RAISED: "ended with an exception",
+    End.RAISED: "ended with an error",
     End.SHUT_DOWN: "was shut down (hvd.shutdown)",
     End.BROKEN: "gave up in an operation (see its own error)",
 }

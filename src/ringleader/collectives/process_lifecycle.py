@@ -94,8 +94,9 @@ class Process:
     def _exit(self) -> None:
         if self._pid != os.getpid():
             return
-        # The interpreter keeps the exception that ended it here before handlers of exit run.
-        raised = getattr(sys, "last_value", None) is not None
+        # The interpreter keeps the exception that ended it here before handlers of exit run. Of sys.exit(5)
+        # the launcher's sitecustomize tells: the launcher ends the other ranks, so they are not waited for.
+        raised = getattr(sys, "last_value", None) is not None or hasattr(sys, "ringleader_exit_code")
         session, self.session = self.session, None
         if session is not None:
             try:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any, NoReturn
 
+EXIT_CODE = "ringleader_exit_code"
+"""Attribute of ``sys`` that exit handlers find where the script has ended with an exit code other than 0."""
 INTERRUPTED = 128 + signal.SIGINT
 """Exit code, as a shell gives it, of a Python that an uncaught KeyboardInterrupt ended."""
 
@@ -81,6 +83,7 @@ class _ScriptEnd:
         if not left or self._over or self._code or os.getpid() != self._pid:  # a forked child is not the rank
             return
         self._code = code
+        sys.__dict__[EXIT_CODE] = code
         try:
             if os.fstat(self._fd).st_ino == self._pipe:
                 os.write(self._fd, b'{"kind":"failing","pid":%d,"exit_code":%d}\n' % (self._pid, code))
