@@ -57,7 +57,10 @@ def test_an_adapter_of_nothing_but_numpy(jobs: Any, size: int, per_host: str) ->
 
 
 @real_ranks
-@pytest.mark.parametrize(("size", "first"), [(2, "numpy"), (2, "torch"), (1, "numpy")])
+@pytest.mark.parametrize(
+    ("size", "first"),
+    [(2, "numpy"), *(pytest.param(*one, marks=pytest.mark.long) for one in ((2, "torch"), (1, "numpy")))],
+)
 def test_two_frameworks_in_one_process(jobs: Any, size: int, first: str) -> None:
     jobs.fresh("two_frameworks.py", first, ranks=size).passed(size)
 

@@ -9,14 +9,8 @@ import pytest
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(400)]
 
 
-@pytest.mark.parametrize(
-    "backend",
-    [
-        "jax",
-        pytest.param("torch", marks=pytest.mark.long),
-        pytest.param("tensorflow", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("backend", ["jax", "torch", "tensorflow"])
 def test_two_ranks_learn_the_digits(run: Callable, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
     monkeypatch.setenv("KERAS_BACKEND", backend)
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")

@@ -10,6 +10,7 @@ from tests.frameworks.conftest import Train
 pytestmark = [pytest.mark.timeout(400), pytest.mark.mpi]
 
 
+@pytest.mark.long
 def test_operations(train: Train) -> None:
     train("jax_operations.py", ranks=2, RINGLEADER_MISMATCH_PATIENCE="1").passed(2)
 

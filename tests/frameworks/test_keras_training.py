@@ -38,23 +38,19 @@ def test_any_number_of_ranks_has_equal_weights(train: Train, which: str, ranks: 
     train("keras_training.py", "200", ranks=ranks, timeout=300, **KERAS[which]).passed(ranks)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("which", "case"),
     [
         ("jax", "steps"),
-        *(
-            pytest.param(which, case, marks=pytest.mark.long)
-            for which, case in (
-                ("jax", "processor"),
-                ("jax", "variables"),
-                ("tensorflow", "steps"),
-                ("tensorflow", "arguments"),
-                ("torch", "steps"),
-                ("torch", "exit"),
-                ("keras2", "variables"),
-                ("keras2", "exit"),
-            )
-        ),
+        ("jax", "processor"),
+        ("jax", "variables"),
+        ("tensorflow", "steps"),
+        ("tensorflow", "arguments"),
+        ("torch", "steps"),
+        ("torch", "exit"),
+        ("keras2", "variables"),
+        ("keras2", "exit"),
     ],
 )
 def test_faults_end_with_an_error_on_every_rank(train: Train, which: str, case: str) -> None:

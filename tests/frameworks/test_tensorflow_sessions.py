@@ -17,6 +17,7 @@ def test_operations_in_sessions_of_more_ranks(train: Train) -> None:
     train("tensorflow_sessions.py", ranks=3).passed(3)
 
 
+@pytest.mark.long
 def test_training_in_sessions(train: Train) -> None:
     train("tensorflow_session_training.py", "v1", ranks=2).passed(2)
 

@@ -22,6 +22,7 @@ ORDER = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.timeout(330)
 def test_this_machine(workplace) -> None:
     done = workplace.run("doctor", "--image", "--json", within=290)
