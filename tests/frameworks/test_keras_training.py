@@ -48,6 +48,7 @@ def test_any_number_of_ranks_has_equal_weights(train: Train, which: str, ranks: 
         ("tensorflow", "steps"),
         ("tensorflow", "arguments"),
         ("torch", "steps"),
+        ("torch", "metrics"),
         ("torch", "exit"),
         ("keras2", "variables"),
         ("keras2", "exit"),

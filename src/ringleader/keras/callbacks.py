@@ -83,7 +83,9 @@ class MetricAverageCallback(_Callback):
             return
         names = sorted(numbers)
         mine = numpy.asarray([float(numbers[name]) for name in names])
-        means = ALLREDUCE.run(mine, "MetricAverageCallback", self._process_set, Average)
+        # Their names are part of the operation's: ranks with other metrics are told which.
+        name = f"MetricAverageCallback({', '.join(names)})"
+        means = ALLREDUCE.run(mine, name, self._process_set, Average)
         logs.update(zip(names, means.tolist(), strict=True))
 
 

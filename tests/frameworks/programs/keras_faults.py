@@ -50,6 +50,14 @@ if CASE == "steps":  # rank 0 makes two steps less, then both average metrics
         "DistributedSGD",
         "MetricAverageCallback",
     )
+elif CASE == "metrics":  # as many on each rank, with other names
+    compiled(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), metrics=[["mae", "mape"][RANK]])
+    callbacks = [hvd.callbacks.MetricAverageCallback()]
+    fails(
+        lambda: model.fit(x, y, batch_size=8, verbose=0, callbacks=callbacks),
+        "every rank waits",
+        "MetricAverageCallback(loss, ma",
+    )
 elif CASE == "exit":  # rank 0 makes two steps less, and its script ends
     compiled(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)))
     count = 64 if RANK else 48
