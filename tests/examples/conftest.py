@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ import pytest
 from tests.rank_pool import RankPools
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+TENSORFLOW_LOG = re.compile(r"\[\d+\] (WARNING: All log messages before absl|[IWE]\d{4} \d\d:)")
+"""What TensorFlow says on standard error as it starts, whatever its log level."""
 
 sys.path.insert(0, str(EXAMPLES))  # an example imports its neighbours, as it does when it is run
 
@@ -101,4 +104,5 @@ def _launched(example: Path, words: list[str], ranks: int, environ: dict[str, st
         check=False,
         stdin=subprocess.DEVNULL,
     )
-    return Ended(code=done.returncode, lines=done.stdout.splitlines(), errors=done.stderr)
+    errors = "".join(line for line in done.stderr.splitlines(True) if not TENSORFLOW_LOG.match(line))
+    return Ended(code=done.returncode, lines=done.stdout.splitlines(), errors=errors)
