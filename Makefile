@@ -67,7 +67,7 @@ system:  ## what tests and lab need from the system (as root with apt-get)
 demo: setup  ## train a real model on 1 and 2 ranks; a table and a page come out
 	@examples/demo.sh
 
-test: needs  ## everything but the long campaigns, in about 12 minutes on two cores
+test: needs  ## everything but the long campaigns, in about 15 minutes on two cores
 	@$(STAGE) --begin
 	@$(BESIDE) line-checks line-unit
 	@$(BESIDE) line-ranks line-hosts
@@ -76,7 +76,7 @@ test: needs  ## everything but the long campaigns, in about 12 minutes on two co
 mxnet: $(MXNET)/.ready  ## an environment of its own with MXNet, which its tests need
 
 # Without a Python 3.11 MXNet's tests are skipped, and say so.
-test-all: needs  ## `make test`, then the long campaigns: about 25 minutes more
+test-all: needs  ## `make test`, then the long campaigns: about 30 minutes more
 	-@$(MAKE) --no-print-directory mxnet
 	@$(STAGE) --begin
 	@$(BESIDE) line-checks line-unit
