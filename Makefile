@@ -122,12 +122,13 @@ line-hosts:
 line-long-ranks:
 	@$(STAGE) long-collectives $(PYTEST) $(LONG) tests/collectives
 	@$(STAGE) long-mpi $(PYTEST) $(LONG) tests/mpi
+	@$(STAGE) long-frameworks $(PYTEST) $(LONG) -k "not tensorflow" tests/frameworks
 	@$(STAGE) long-examples $(PYTEST) $(LONG) tests/examples
 
 line-long-hosts:
 	@$(STAGE) long-images $(PYTEST) $(LONG) tests/images
 	@$(STAGE) long-kube $(PYTEST) $(LONG) tests/kube tests/controller tests/ssh
-	@$(STAGE) long-frameworks $(PYTEST) $(LONG) tests/frameworks
+	@$(STAGE) long-tensorflow $(PYTEST) $(LONG) -k tensorflow tests/frameworks
 	@$(STAGE) long-lab $(PYTEST) $(LONG) tests/lab tests/report
 
 # Alone, and with twice the time that a quiet machine needs: who is named and what is left is judged here.

@@ -20,13 +20,13 @@ def test_collectives_of_jax_itself(train: Train) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("ranks", [1, 3, 4])
+@pytest.mark.parametrize("ranks", [1, 3])
 def test_operations_on_other_numbers_of_ranks(train: Train, ranks: int) -> None:
     train("jax_operations.py", ranks=ranks, RINGLEADER_MISMATCH_PATIENCE="1").passed(ranks)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("ranks", [2, 4])
 def test_any_number_of_ranks_has_equal_weights(train: Train, ranks: int) -> None:
     train("jax_training.py", "200", ranks=ranks, timeout=300).passed(ranks)
 

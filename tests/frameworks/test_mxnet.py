@@ -18,14 +18,14 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3])
-@pytest.mark.parametrize("bridge", ["mxnet_ndarray", "mxnet_np"])
+@pytest.mark.parametrize(("bridge", "ranks"), [("mxnet_ndarray", 2), ("mxnet_ndarray", 1), ("mxnet_np", 3)])
 def test_operations_agree_with_numpy(train: Train, bridge: str, ranks: int) -> None:
     train("contract.py", bridge, ranks=ranks, python=str(PYTHON)).passed(ranks)
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
-@pytest.mark.parametrize("mode", ["gluon", "module"])
+@pytest.mark.parametrize(
+    ("mode", "ranks"), [("gluon", 1), ("gluon", 2), ("gluon", 4), ("module", 2), ("module", 3)]
+)
 def test_any_number_of_ranks_trains_alike(train: Train, mode: str, ranks: int) -> None:
     train("mxnet_training.py", mode, ranks=ranks, python=str(PYTHON)).passed(ranks)
 
@@ -35,7 +35,7 @@ def test_ways_to_exchange_gradients(train: Train, mode: str) -> None:
     train("mxnet_training.py", mode, ranks=2, python=str(PYTHON)).passed(2)
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("ranks", [1, 3])
 def test_what_cannot_be_exchanged_is_refused(train: Train, ranks: int) -> None:
     train("mxnet_faults.py", ranks=ranks, python=str(PYTHON)).passed(ranks)
 
@@ -51,7 +51,7 @@ def test_differing_numbers_of_steps_end_with_an_error(train: Train, then: str, w
     assert "ringleader.collectives.exceptions." in ended.err and words in ended.err, ended.err
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [2])
 def test_the_example_learns_digits(train: Train, ranks: int) -> None:
     ended = train(
         "../../../examples/mxnet_mnist.py", "--check-equal", ranks=ranks, python=str(PYTHON), timeout=300
