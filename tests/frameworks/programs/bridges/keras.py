@@ -1,10 +1,17 @@
 """Values of Keras, on the backend that KERAS_BACKEND names."""
 
+import os
+
 import numpy as np
 
 import ringleader.keras as hvd
 from bridges.bridge import Bridge as Base
 from ringleader.keras.values import as_array, as_tensor
+
+if os.environ.get("KERAS_BACKEND") == "jax":
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
 
 
 class Bridge(Base):
