@@ -1,0 +1,27 @@
+"""What bytes can travel on between ranks: the names that settings, proofs and ``--require`` share. Pure."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Wire(StrEnum):
+    """One way on which bytes travel between two ranks."""
+
+    SHM = "shm"
+    """Shared memory of one host; also one process that copies from another (CMA, XPMEM)."""
+    P2P = "p2p"
+    """GPU to GPU on one host, over NVLink or PCIe."""
+    TCP = "tcp"
+    IPOIB = "ipoib"
+    """TCP over an InfiniBand interface: not RDMA."""
+    INFINIBAND = "infiniband"
+    ROCE = "roce"
+    IWARP = "iwarp"
+    """Also Alibaba's eRDMA, whose driver says that it is one."""
+    EFA = "efa"
+    UNKNOWN = "unknown"
+
+
+RDMA = frozenset({Wire.INFINIBAND, Wire.ROCE, Wire.IWARP, Wire.EFA})
+"""Wires on which the NIC writes into the memory of the other host."""
