@@ -1,1 +1,1 @@
-"""Checks of one host, comparisons of hosts, and what hosts are expected to have: values and judgements, pure."""
+"""Checks of one host, comparisons of hosts, and what hosts are expected to have. Pure."""

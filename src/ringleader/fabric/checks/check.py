@@ -60,7 +60,7 @@ class Check:
     judge: Judge
 
     def results(self, facts: HostFacts) -> tuple[CheckResult, ...]:
-        """Return the verdicts, at least one. A defect of the check itself becomes a skip, never a traceback."""
+        """Return the verdicts, at least one. A defect of the check itself becomes a skip."""
         try:
             unmet = self.needs.unmet(facts) if self.needs else None
             found = [skipped(unmet.otherwise)] if unmet else list(self.judge(facts))
