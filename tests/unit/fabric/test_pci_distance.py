@@ -65,5 +65,5 @@ def test_two_functions_of_one_card_at_a_root_port():
 
 
 def test_order_and_names():
-    assert sorted(PciDistance) == [PciDistance[name] for name in "PIX PXB PHB NODE SYS".split()]
+    assert sorted(PciDistance) == [PciDistance[name] for name in ["PIX", "PXB", "PHB", "NODE", "SYS"]]
     assert PciDistance.PHB > PciDistance.PXB and f"{PciDistance.NODE}" == "NODE"
