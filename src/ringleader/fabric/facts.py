@@ -12,6 +12,7 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, TypeVar
 
 UNLIMITED = -1
@@ -461,6 +462,8 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         return from_document(typing.cast("type[Any]", hint), value, where)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
+    if issubclass(hint, StrEnum):
+        return hint(value)
     if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
         raise ValueError(f"{where}: not {hint.__name__}")
     return value

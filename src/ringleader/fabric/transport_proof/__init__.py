@@ -1,0 +1,1 @@
+"""Which wire carried a job's bytes: what hosts gathered, judged."""

@@ -1,0 +1,150 @@
+"""What one host gathered about one job's bytes: counters before and after, what the ranks exchanged, logs.
+
+Values only; as JSON with ``facts.document`` and ``facts.from_document``. Every size is in bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, kw_only=True)
+class PortCounters:
+    """The counters of one RDMA port at one time."""
+
+    values: Mapping[str, int] = field(default_factory=dict)
+    """``counters/`` and ``hw_counters/`` by file name, as written there (``port_xmit_data`` is
+    in 4 bytes)."""
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    """Counter → what stood there instead of a number (``N/A (no PMA)``), or the system's error."""
+    link_layer: str = ""
+    """``InfiniBand`` or ``Ethernet``; empty: neither (EFA)."""
+    node_type: int | None = None
+    """1: channel adapter; 4: RNIC (iWARP); 7: unspecified (EFA)."""
+    driver: str = ""
+    """Kernel driver of the device: ``mlx5_core``, ``efa``."""
+    netdevs: tuple[str, ...] = ()
+    """Network interfaces of the same device in this network namespace."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetDeviceCounters:
+    """The counters of one network interface at one time."""
+
+    values: Mapping[str, int] = field(default_factory=dict)
+    """``rx_bytes``, ``tx_bytes`` …; where ethtool gives them also ``rx_vport_rdma_unicast_bytes`` and
+    ``tx_vport_rdma_unicast_bytes``."""
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    """Counter → what stood there instead of a number, or the system's error."""
+    kind: str = ""
+    """``ethernet``, ``infiniband`` (IPoIB), ``loopback``, ``other``."""
+    is_virtual: bool = False
+    """No hardware of its own here: bridge, veth, bond, tunnel."""
+    speed: float | None = None
+    """Bits per second; ``None``: unknown."""
+    lower: tuple[str, ...] = ()
+    """Interfaces below this one (``lower_*`` in sysfs), which count the same bytes again."""
+    rdma_device: str = ""
+    """RDMA device of the same hardware; empty: none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CounterSnapshot:
+    """All counters of a host at one time."""
+
+    at: float
+    """Unix time."""
+    rdma_ports: Mapping[str, PortCounters] = field(default_factory=dict)
+    """By device and port: ``mlx5_0/1``."""
+    net_devices: Mapping[str, NetDeviceCounters] = field(default_factory=dict)
+    """By name, those of this network namespace: ``eth0``, ``lo``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exchanged:
+    """Bytes in both directions."""
+
+    sent: int = 0
+    received: int = 0
+
+    @property
+    def total(self) -> int:
+        """Both directions together."""
+        return self.sent + self.received
+
+    def __add__(self, other: Exchanged) -> Exchanged:
+        """Return the sums of each direction."""
+        return Exchanged(sent=self.sent + other.sent, received=self.received + other.received)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineTraffic:
+    """What the ranks of one host exchanged through our engine, summed over them."""
+
+    shared_memory: int = 0
+    """Bytes written to the engine's shared-memory window for other ranks of the host."""
+    mpi_within: Exchanged = Exchanged()
+    """Handed to MPI for other ranks of the same host."""
+    mpi_between: Exchanged = Exchanged()
+    """Handed to MPI for ranks of other hosts, and received from them."""
+    peers: Mapping[str, Exchanged] = field(default_factory=dict)
+    """The part of ``mpi_between`` whose other host is known, by its name."""
+    handed_within: Mapping[str, int] = field(default_factory=dict)
+    """Handed to torch.distributed in groups within the host: backend (``nccl``, ``gloo``) → bytes."""
+    handed_between: Mapping[str, int] = field(default_factory=dict)
+    """The same in groups that span hosts: what every rank handed in, not what crossed the wire."""
+    ranks_counted: int = 0
+    """Ranks whose numbers are in this. A rank that was killed told nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogLines:
+    """What one rank's communication library wrote about its transports."""
+
+    rank: int
+    lines: tuple[str, ...] = ()
+    """Only lines that matter, as ``nccl_log.relevant_lines`` and ``ucx_log.relevant_lines`` pick them."""
+    left_out: int = 0
+    """Lines that matter but were too many."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MpiTransport:
+    """What is known of how the MPI moves messages. All empty: nothing."""
+
+    family: str = ""
+    """``Open MPI``, ``MPICH``, ``Intel MPI``, ``MVAPICH``."""
+    version: str = ""
+    pml: str = ""
+    """Open MPI: ``ob1``, ``ucx``, ``cm``."""
+    btls: tuple[str, ...] = ()
+    """Open MPI with ob1: ``self``, ``sm``, ``vader``, ``tcp``, ``uct``, ``openib``."""
+    netmod: str = ""
+    """MPICH and its kin: ``ch4:ofi``, ``ch4:ucx``, ``ch3:nemesis:tcp``."""
+    provider: str = ""
+    """libfabric's provider: ``tcp``, ``verbs``, ``efa``, ``psm3``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostEvidence:
+    """All that one host gathered for one job."""
+
+    host: str
+    """Its name in the job."""
+    ranks: tuple[int, ...] = ()
+    """Ranks that ran there."""
+    gpus: int = 0
+    """GPUs that these ranks computed on; 0: none, or unknown."""
+    before: CounterSnapshot | None = None
+    """Before the first rank was started; ``None``: not read."""
+    after: CounterSnapshot | None = None
+    """After the last rank had ended; ``None``: not read."""
+    traffic: EngineTraffic | None = None
+    """``None``: the ranks told nothing (they do not use our engine, or were killed)."""
+    nccl: tuple[LogLines, ...] = ()
+    ucx: tuple[LogLines, ...] = ()
+    mpi: MpiTransport = MpiTransport()
+    shared_with_others: bool = True
+    """Whether processes outside of the job may have moved the counters: those of a host, not those of a Pod's
+    own network namespace."""
