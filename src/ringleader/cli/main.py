@@ -51,7 +51,10 @@ COMMANDS: Table = {
         "Print MPIJobs, plain Pods, compose applications; with NICs.",
     ),
     "image": ("ringleader.cli.image.commands", "Container images: render, check, build, list, solve, lock."),
-    "doctor": ("ringleader.cli.doctor", "What this host, or an image, has for jobs, and what to fix."),
+    "doctor": (
+        "ringleader.cli.doctor.command",
+        "What hosts, or an image, have for jobs, and what to fix.",
+    ),
     "config": ("ringleader.cli.config", "Defaults of options that files and variables set, and from where."),
     "operator": (
         "ringleader.cli.operator.commands",

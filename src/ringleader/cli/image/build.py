@@ -127,7 +127,7 @@ def build(options: BuildOptions) -> None:
     if options.dry_run:
         show(options.json, dry_run_values(task), lambda: f"{dry_run_text(task)}\n")
         return
-    from ringleader.cli.doctor import table_of
+    from ringleader.cli.doctor.image_check import table_of
     from ringleader.images.build import build as build_image
     from ringleader.images.build_selftest import faults_of
 

@@ -1,0 +1,1 @@
+"""`ringleader doctor`: the command, its options, and what it prints."""
