@@ -322,6 +322,12 @@ class Software:
     ssh: str = ""
     """Path of the client; empty: none."""
     sshd: str = ""
+    ssh_config: str = ""
+    """Path of the user's ssh configuration; empty: none."""
+    known_hosts: int | None = None
+    """Host keys that the user's and the system's files know; ``None``: there is no such file."""
+    torch_nccl: str = ""
+    """Version of NCCL's wheel that the installed PyTorch requires, by its record; empty: none or unknown."""
     programs: Mapping[str, str] = field(default_factory=dict)
     """``nvidia-smi``, ``ib_write_bw``, ``ucx_perftest``, ``ucx_info``, ``ethtool`` … → path, for those
     that are there."""
