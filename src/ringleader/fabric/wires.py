@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from ringleader.fabric.facts import RdmaDevice, RdmaPort
+
 
 class Wire(StrEnum):
     """One way on which bytes travel between two ranks."""
@@ -25,3 +27,16 @@ class Wire(StrEnum):
 
 RDMA = frozenset({Wire.INFINIBAND, Wire.ROCE, Wire.IWARP, Wire.EFA})
 """Wires on which the NIC writes into the memory of the other host."""
+
+
+def wire_of_port(device: RdmaDevice, port: RdmaPort) -> Wire:
+    """Return the wire behind a port of an RDMA device.
+
+    By the node's type (4: RNIC, so iWARP; 7 or the ``efa`` driver: EFA) and otherwise by the port's link
+    layer, as libibverbs tells transports apart.
+    """
+    if device.driver == "efa" or device.node_type == 7:
+        return Wire.EFA
+    if device.node_type == 4:
+        return Wire.IWARP
+    return {"InfiniBand": Wire.INFINIBAND, "Ethernet": Wire.ROCE}.get(port.link_layer, Wire.UNKNOWN)
