@@ -1,4 +1,4 @@
-"""What a host must have before a check has anything to judge, and the ports, GPUs and interfaces meant. Pure."""
+"""What a host must have before a check has anything to judge; its ports, GPUs and interfaces. Pure."""
 
 from __future__ import annotations
 
