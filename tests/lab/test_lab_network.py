@@ -49,7 +49,12 @@ def test_iperf3_confirms_the_rate_of_a_link(bandwidth, direction, lab, tool, sha
         best = max(best, _iperf3(lab, server, client, tool, *direction))
         if best >= 0.9 * bandwidth:
             break
-    assert 0.9 * bandwidth <= best <= 1.1 * bandwidth
+    assert best <= 1.1 * bandwidth
+    if best < 0.9 * bandwidth:
+        # A slow machine does not fill the link: then a link without any limit is hardly faster.
+        shaped_to(10 * bandwidth)
+        unlimited = _iperf3(lab, server, client, tool, *direction)
+        assert best >= 0.7 * min(bandwidth, unlimited)
 
 
 def _exchange(connection):

@@ -148,7 +148,7 @@ def test_every_host_that_cannot_be_asked_is_explained_at_once(bench, ask):
     assert "no-such-host.invalid does not resolve" in found["host nowhere"]
     assert "does not answer as sshd does" in found["host mute"] and "timed out" in found["host mute"]
     assert "does not answer as sshd does" in found["host wrong"]
-    assert any("1 of 9 hosts reached, waiting for" in line for line in lines)
+    assert any("of 9 hosts reached, waiting for" in line for line in lines)
 
 
 def hang_up(listener: socket.socket) -> None:
