@@ -15,6 +15,7 @@ from ringleader.collectives.digest_barrier import PAGE_BYTES, SharedFlags
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.peer_wait import PeerWait
 from ringleader.collectives.shared_memory import Segment, enough_memory
+from ringleader.collectives.traffic import CommunicatorTraffic, GroupTraffic
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +46,17 @@ class RankLayout:
     """Whether a host has more ranks than processors that they may use."""
 
 
+def count_over(ranks: RankLayout, traffic: GroupTraffic, library: str) -> CommunicatorTraffic:
+    """Return what counts the bytes that a library carries between all ranks of a group."""
+    return CommunicatorTraffic(
+        traffic.of_library(library),
+        rank=ranks.rank,
+        size=ranks.size,
+        host_ranks=ranks.host_ranks,
+        hosts=ranks.hosts,
+    )
+
+
 @dataclass(kw_only=True)
 class Communicators:
     """Communicators and shared memory of one life of an engine, under MPI."""
@@ -59,12 +71,26 @@ class Communicators:
     ranks: RankLayout
     segments: list[Segment] = field(default_factory=list)
     """Everything in shared memory that was allocated and not given back."""
+    traffic: GroupTraffic = field(default_factory=GroupTraffic)
+    """What the group's operations exchange."""
     _allocated: int = 0
 
     def mpi_calls(self, peer_wait: PeerWait) -> MpiCalls:
         """Return MPI's calls over the whole group."""
         polling = self.ranks.hosts > 1 or self.ranks.oversubscribed
-        return MpiCalls(self.mpi, self.comm, peer_wait, polling=polling)
+        traffic = count_over(self.ranks, self.traffic, "mpi")
+        return MpiCalls(self.mpi, self.comm, peer_wait, polling=polling, traffic=traffic)
+
+    def cross_calls(self, peer_wait: PeerWait) -> MpiCalls:
+        """Return MPI's calls over the ranks with this local rank, one on each host."""
+        traffic = CommunicatorTraffic(
+            self.traffic.of_library("mpi"),
+            rank=self.ranks.cross_rank,
+            size=self.ranks.cross_size,
+            host_ranks=(self.ranks.cross_rank,),
+            hosts=self.ranks.cross_size,
+        )
+        return MpiCalls(self.mpi, self.cross, peer_wait, polling=True, traffic=traffic)
 
     def new_segment(self, nbytes: int) -> Segment | None:
         """Allocate shared memory on every host, None where one has no room. Collective."""

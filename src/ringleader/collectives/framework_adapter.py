@@ -6,7 +6,7 @@ and host arrays too where the user asks for that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from ringleader.collectives.communicators import RankLayout
@@ -14,6 +14,7 @@ from ringleader.collectives.kernels import Kernels
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.operations import Work
 from ringleader.collectives.peer_wait import PeerWait
+from ringleader.collectives.traffic import GroupTraffic
 from ringleader.collectives.transports.regions import Region
 from ringleader.collectives.transports.transport import Transport
 
@@ -34,6 +35,8 @@ class TransportContext:
     """Carries the group's arrays in host memory."""
     requested: str = ""
     """Transport that the user asks for, empty for the best one."""
+    traffic: GroupTraffic = field(default_factory=GroupTraffic)
+    """Counts what it carries."""
 
 
 class DeviceTransport(Protocol):

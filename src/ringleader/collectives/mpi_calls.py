@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ringleader.collectives.peer_wait import PeerWait
+from ringleader.collectives.traffic import CommunicatorTraffic, uncounted
 
 MOST_BYTES = 1 << 30
 """One MPI call carries at most this much."""
@@ -28,11 +29,18 @@ class MpiCalls:
     TAG = 11
 
     def __init__(
-        self, mpi: Any, comm: Any, peer_wait: PeerWait, *, polling: bool, most_bytes: int = MOST_BYTES
+        self,
+        mpi: Any,
+        comm: Any,
+        peer_wait: PeerWait,
+        *,
+        polling: bool,
+        most_bytes: int = MOST_BYTES,
+        traffic: CommunicatorTraffic | None = None,
     ) -> None:
         """Use ``comm``; ``polling`` as explained above; at most ``most_bytes`` go in one call.
 
-        ``most_bytes`` must be equal on all ranks.
+        ``most_bytes`` must be equal on all ranks. ``traffic``: where payload is counted; None: nowhere.
         """
         self.mpi = mpi
         self.comm = comm
@@ -42,6 +50,8 @@ class MpiCalls:
         """Ranks in the communicator."""
         self.polling = polling
         self.most_bytes = most_bytes
+        self.traffic = traffic if traffic is not None else uncounted(self.size)
+        """Counts what arrays make this communicator carry."""
         self._peer_wait = peer_wait
 
     def finish(self, requests: Sequence[Any]) -> None:
@@ -82,17 +92,21 @@ class MpiCalls:
         counts = self.integers(len(mine))
         starts = [sum(counts[:rank]) for rank in range(self.size)]
         everything = bytearray(sum(counts))
-        self.gather_bytes(mine, everything, counts, starts)
+        self._gather(mine, everything, counts, starts)
         return [bytes(everything[start : start + count]) for start, count in zip(starts, counts, strict=True)]
 
     def gather_bytes(self, mine: Any, out: Any, counts: Sequence[int], starts: Sequence[int]) -> None:
         """Bring every rank's memory into ``out``: ``counts`` bytes of each rank from ``starts`` on."""
+        self.traffic.allgather(counts)
+        self._gather(mine, out, counts, starts)
+
+    def _gather(self, mine: Any, out: Any, counts: Sequence[int], starts: Sequence[int]) -> None:
         if max(start + count for start, count in zip(starts, counts, strict=True)) > self.most_bytes:
             memory = memoryview(out)
             start, count = starts[self.rank], counts[self.rank]
             memory[start : start + count] = memoryview(mine)[:count]
             for rank, (start, count) in enumerate(zip(starts, counts, strict=True)):
-                self.broadcast_bytes(memory[start : start + count], count, rank)
+                self._broadcast(memory[start : start + count], count, rank)
             return
         byte = self.mpi.BYTE
         send, receive = [mine, counts[self.rank], byte], [out, list(counts), list(starts), byte]
@@ -100,6 +114,10 @@ class MpiCalls:
 
     def broadcast_bytes(self, memory: Any, count: int, root: int) -> None:
         """Bring the root's memory to every rank."""
+        self.traffic.broadcast(count, root)
+        self._broadcast(memory, count, root)
+
+    def _broadcast(self, memory: Any, count: int, root: int) -> None:
         for message in self._pieces(memory, count):
             self._collective("Bcast", message, root=root)
 
@@ -112,6 +130,7 @@ class MpiCalls:
 
     def begin_swap(self, receives: Sequence[Message], sends: Sequence[Message]) -> list[Any]:
         """Begin `swap` and return its requests. All ranks begin their swaps in the same order."""
+        self.traffic.messages(receives, sends)
         requests = [
             self.comm.Irecv(piece, source=rank, tag=self.TAG)
             for rank, memory, count in receives

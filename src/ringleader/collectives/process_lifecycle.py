@@ -16,6 +16,8 @@ from ringleader.collectives.framework_adapter import FrameworkAdapter
 from ringleader.collectives.liveness import End
 from ringleader.collectives.session import Session, open_session
 from ringleader.collectives.shared_memory import Segment
+from ringleader.collectives.traffic import as_report
+from ringleader.ranks.training_progress import Reporter, report_fd
 
 
 def close_session(session: Session, how: End) -> tuple[bool, list[Segment]]:
@@ -25,6 +27,8 @@ def close_session(session: Session, how: End) -> tuple[bool, list[Segment]]:
         why=f"Horovod has been shut down: rank {session.ranks.rank} called hvd.shutdown() or ended."
     )
     session.timelines.stop()
+    if session.traffic:
+        Reporter(report_fd(os.environ)).write(as_report(session.traffic))
     if session.shutdown_barrier is None:
         return True, []
     together, give_back = session.shutdown_barrier.meet(how, session.group.flags, clean=clean)

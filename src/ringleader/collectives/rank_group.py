@@ -22,6 +22,7 @@ from ringleader.collectives.liveness import End, EndMessages, LivenessSource, Pe
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.peer_wait import PeerWait, peer_wait_for
 from ringleader.collectives.shared_memory import Segment
+from ringleader.collectives.traffic import GroupTraffic
 from ringleader.collectives.transport_selection import select_transport, transport_context
 from ringleader.collectives.transports.loopback import LoopbackTransport
 from ringleader.collectives.transports.transport import Transport
@@ -103,6 +104,7 @@ def lone_group(kernels: FrameworkAdapter, settings: EngineSettings) -> Group:
         (LoopbackTransport(kernels), SingleRankBarrier()),
         threads=True,
         mpi_calls=None,
+        traffic=GroupTraffic(),
     )
     return Group(engine=engine, broadcaster=engine, ranks=ranks, global_ranks=(0,), peer_wait=peer_wait)
 
@@ -118,16 +120,19 @@ def open_group(
     end_messages: EndMessages,
     number: int = 0,
     oversubscribed: bool | None = None,
+    traffic: GroupTraffic | None = None,
 ) -> Group:
     """Make the group of the ranks of ``comm``, which goes to it. Collective over them.
 
     ``numbers`` are the numbers of these ranks among all. ``liveness_sources`` are the caller's, who may add
-    to them. ``end_messages`` go between all ranks; ``number`` is that of the process set.
+    to them. ``end_messages`` go between all ranks; ``number`` is that of the process set. ``traffic`` counts
+    what the group's operations exchange.
     """
     me = numbers[comm.rank]
     comms = open_communicators(
         mpi, comm, number=me, ranks_per_host=settings.ranks_per_host, oversubscribed=oversubscribed
     )
+    comms.traffic = traffic if traffic is not None else comms.traffic
     ranks = comms.ranks
 
     def ended() -> dict[int, PeerEnd]:
@@ -156,6 +161,7 @@ def open_group(
             select_transport(comms, kernels, peer_wait, flags, settings),
             threads=mpi.Query_thread() == mpi.THREAD_MULTIPLE,
             mpi_calls=comms.mpi_calls(peer_wait),
+            traffic=comms.traffic,
             announce_broken=announce_broken,
         )
 
@@ -182,6 +188,7 @@ def _engine(
     *,
     threads: bool,
     mpi_calls: MpiCalls | None,
+    traffic: GroupTraffic,
     announce_broken: Callable[[], None] = lambda: None,
 ) -> Engine:
     transport, barrier = carried_by
@@ -190,6 +197,7 @@ def _engine(
         most = min(fusion.most_bytes, settings.fusion_bytes)
         fusion = FusionLimits(small_bytes=min(fusion.small_bytes, most), most_bytes=most)
     packs = fusion.most_bytes > 0 and ranks.size > 1 and not settings.uncoupled
+    context = transport_context(ranks, peer_wait, settings, transport, mpi_calls, traffic)
     return Engine(
         ranks=ranks,
         barrier=barrier,
@@ -200,5 +208,5 @@ def _engine(
         fusion_buffer=FusionBuffer(kernels, transport, fusion) if packs else None,
         threads=threads,
         announce_broken=announce_broken,
-        devices=kernels.device_transport(transport_context(ranks, peer_wait, settings, transport, mpi_calls)),
+        devices=kernels.device_transport(context),
     )

@@ -22,6 +22,7 @@ from ringleader.collectives.process_set_registry import ProcessSetRegistry
 from ringleader.collectives.rank_group import Group, lone_group, open_group
 from ringleader.collectives.shutdown import ShutdownBarrier
 from ringleader.collectives.timeline.recording import Timelines, read_timeline_options
+from ringleader.collectives.traffic import GroupTraffic
 
 
 class Callbacks:
@@ -73,6 +74,8 @@ class Session:
     """Called when all ranks have joined: what they count together is not equal any more."""
     liveness_sources: list[LivenessSource] = field(default_factory=list)
     """Tell which ranks have ended."""
+    traffic: list[GroupTraffic] = field(default_factory=list)
+    """What the operations of each group exchange, also of those that are gone; empty for a rank alone."""
     registry: ProcessSetRegistry = field(init=False)
     """The process sets."""
     timelines: Timelines = field(init=False)
@@ -113,6 +116,7 @@ class Session:
         if comms is None or self.end_messages is None:
             group = lone_group(self.kernels, self.settings)
         else:
+            self.traffic.append(GroupTraffic())
             group = open_group(
                 comms.mpi,
                 sub_communicator(self.base, ranks, tag=number),
@@ -123,6 +127,7 @@ class Session:
                 end_messages=self.end_messages,
                 number=number,
                 oversubscribed=self.ranks.oversubscribed,
+                traffic=self.traffic[-1],
             )
         self.timelines.attach(group.engine.queue, group=f"set {number}")
         return group
@@ -168,6 +173,7 @@ def open_session(
     settings = _agreed(settings, control)
     liveness_sources: list[LivenessSource] = []
     end_messages = EndMessages(mpi, control)
+    traffic = GroupTraffic()
     group = open_group(
         mpi,
         base,
@@ -176,6 +182,7 @@ def open_session(
         numbers=range(base.size),
         liveness_sources=liveness_sources,
         end_messages=end_messages,
+        traffic=traffic,
     )
     liveness_sources.append(end_messages)
     gone: list[LivenessSource] = []
@@ -197,6 +204,7 @@ def open_session(
         shutdown_barrier=ShutdownBarrier(mpi, control, group.ranks, end_messages, peer_wait),
         end_messages=end_messages,
         liveness_sources=liveness_sources,
+        traffic=[traffic],
     )
 
 

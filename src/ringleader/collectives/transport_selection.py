@@ -12,6 +12,7 @@ from ringleader.collectives.framework_adapter import FrameworkAdapter, Transport
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.peer_wait import PeerWait
 from ringleader.collectives.shared_memory import Segment
+from ringleader.collectives.traffic import GroupTraffic
 from ringleader.collectives.transports.algorithm_table import HierarchicalTable
 from ringleader.collectives.transports.hierarchical import HierarchicalTransport
 from ringleader.collectives.transports.loopback import LoopbackTransport, UncoupledTransport
@@ -44,7 +45,7 @@ def select_transport(
     plain = MpiTransport(mpi_calls, kernels, between_hosts=not one_host)
     flat = HostsBarrier(comms.mpi, mpi_calls=mpi_calls, cross=comms.comm, host=None, peer_wait=peer_wait)
     if settings.transport == "distributed":
-        context = transport_context(ranks, peer_wait, settings, plain, mpi_calls)
+        context = transport_context(ranks, peer_wait, settings, plain, mpi_calls, comms.traffic)
         return kernels.host_transport(context), (flags if flags is not None and one_host else flat)
     if flags is None or settings.transport == "mpi" or not ranks.homogeneous or ranks.most_local == 1:
         return plain, flat
@@ -59,12 +60,20 @@ def select_transport(
         new_segment=lambda nbytes: _new_segment(comms, nbytes),
         free_segment=comms.give_back,
     )
-    shared = SharedMemory(kernels=kernels, flags=flags, staging=staging, registered=registered, plain=plain)
+    shared = SharedMemory(
+        kernels=kernels,
+        flags=flags,
+        staging=staging,
+        registered=registered,
+        plain=plain,
+        traffic=comms.traffic,
+    )
     if one_host:
         return OneHostTransport(shared), flags
-    between = MpiCalls(comms.mpi, comms.cross, peer_wait, polling=True)
     barrier = HostsBarrier(comms.mpi, mpi_calls=mpi_calls, cross=comms.cross, host=flags, peer_wait=peer_wait)
-    return HierarchicalTransport(shared, MpiReducer(between, kernels, between_hosts=True)), barrier
+    return HierarchicalTransport(
+        shared, MpiReducer(comms.cross_calls(peer_wait), kernels, between_hosts=True)
+    ), barrier
 
 
 def transport_context(
@@ -73,6 +82,7 @@ def transport_context(
     settings: EngineSettings,
     host: Transport,
     mpi_calls: MpiCalls | None,
+    traffic: GroupTraffic,
 ) -> TransportContext:
     """Return what a framework's own transports are told of a group."""
     return TransportContext(
@@ -82,6 +92,7 @@ def transport_context(
         mpi_calls=mpi_calls,
         host=host,
         requested=settings.transport,
+        traffic=traffic,
     )
 
 

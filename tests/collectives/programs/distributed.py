@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 import ringleader.torch as hvd
+from ringleader.collectives.communicators import count_over
 from ringleader.collectives.exceptions import HorovodInternalError
 from ringleader.collectives.framework_adapter import TransportContext
 from ringleader.collectives.mpi_calls import MpiCalls
@@ -268,7 +269,13 @@ def a_peer_dies():
     """A rank that ends in the middle of an operation is an error on the others, and soon."""
     context = context_of(deadline=20.0)
     process_group = open_process_group(
-        "gloo", context.mpi_calls, context.peer_wait, one_host=True, timeout=20.0, device=CPU
+        "gloo",
+        context.mpi_calls,
+        context.peer_wait,
+        one_host=True,
+        timeout=20.0,
+        device=CPU,
+        traffic=count_over(context.ranks, context.traffic, "gloo"),
     )
     flat = torch.ones(1 << 20)
     process_group.allreduce(flat, ReduceOp.SUM)

@@ -81,6 +81,7 @@ class HierarchicalTransport(SharedMemoryTransport):
                 return
             self._staging.stage_two_shot(source, signature)
             self._flags.barrier()
+        self._traffic.shared += nbytes
         self._staging.reduce_two_shot(source, target, signature, op, factor)
 
     def _reduce_long(self, work: Work, source: Array, target: Array, op: ReduceOp, factor: float) -> bool:
@@ -125,6 +126,7 @@ class HierarchicalTransport(SharedMemoryTransport):
         if not isinstance(region, SlicedRegion):
             self._plain.exchange(region, op, factor)
             return
+        self._traffic.shared += region.count * ITEMSIZE[region.dtype]
         kernels, chunks = self._kernels, iter(region.chunks)
         for total in self._cross.reduce_stream(self._host_sums(region, op), region.dtype, op):
             self._enter(WINDOW_REDUCE)

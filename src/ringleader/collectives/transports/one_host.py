@@ -90,6 +90,7 @@ class OneHostTransport(SharedMemoryTransport):
         """Carry out the work; everything but a reduction is MPI's."""
         plan = self._plans.get(id(work.signature)) or self._plan_for(work)
         if plan.algorithm is not Algorithm.MPI:
+            self._traffic.shared += plan.nbytes
             self._reduce(work, staged, plan)
         elif plan.one_call is not None:
             plan.one_call(work.array, work.out)
@@ -185,6 +186,7 @@ class OneHostTransport(SharedMemoryTransport):
     def exchange(self, region: Region, op: ReduceOp, factor: float) -> None:
         """Reduce the region in place; all ranks have arrived with their values in it."""
         if isinstance(region, InPlaceRegion):
+            self._traffic.shared += region.count * ITEMSIZE[region.dtype]
             region.reduce(op, factor)
             self._flags.barrier()
         elif isinstance(region, MpiRegion):

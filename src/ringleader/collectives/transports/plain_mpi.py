@@ -67,6 +67,7 @@ class MpiReducer:
         if self._mpi_calls.size == 1 or count == 0:
             return
         if self._in_one_call(count, dtype):
+            self._mpi_calls.traffic.allreduce(count * ITEMSIZE[dtype])
             step = max(1, self._mpi_calls.most_bytes // ITEMSIZE[dtype])
             for piece in self._cut(flat, count, step):
                 self._mpi_calls.reduce_in_place(*self._message(piece, dtype, op))
@@ -106,6 +107,7 @@ class MpiReducer:
         if self._mpi_calls.size == 1 or count == 0:
             return
         if self._in_one_call(count, dtype):
+            self._mpi_calls.traffic.allreduce(count * ITEMSIZE[dtype])
             yield self._mpi_calls.begin_reduce(*self._message(flat, dtype, op))
         else:
             yield from self.reduce_scatter.allreduce_steps(flat, dtype, op)
@@ -135,8 +137,10 @@ class MpiReducer:
         memory, address = self._mpi_calls.mpi.buffer.fromaddress, self._kernels.address
         kind, operation = self._types[dtype], self._operations[dtype][op]
         allreduce, in_place = self._mpi_calls.comm.Allreduce, self._mpi_calls.mpi.IN_PLACE
+        total = self._mpi_calls.traffic.total  # not polling: all ranks are on this host
 
         def reduce(source: Array, target: Array) -> None:
+            total.local += nbytes
             result = [memory(address(target), nbytes), count, kind]
             if source is target:
                 allreduce(in_place, result, op=operation)
@@ -152,8 +156,10 @@ class MpiReducer:
         message, _sum = self._message(flat, dtype, ReduceOp.SUM)
         operations, scale = self._operations[dtype], self._kernels.scale
         allreduce, in_place = self._mpi_calls.comm.Allreduce, self._mpi_calls.mpi.IN_PLACE
+        total, nbytes = self._mpi_calls.traffic.total, self._kernels.count(flat) * ITEMSIZE[dtype]
 
         def reduce(op: ReduceOp, factor: float) -> None:
+            total.local += nbytes
             allreduce(in_place, message, op=operations[op])
             if factor != 1.0:
                 scale(flat, factor)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ringleader.collectives.digest_barrier import SharedFlags
 from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
 from ringleader.collectives.shared_memory import Segment
+from ringleader.collectives.traffic import GroupTraffic
 from ringleader.collectives.transports.algorithm_table import ReducedSizes
 from ringleader.collectives.transports.plain_mpi import MpiTransport
 from ringleader.collectives.transports.regions import Region, SharedRegion
@@ -26,6 +27,8 @@ class SharedMemory:
     registered: RegisteredMemory
     plain: MpiTransport
     """Carries what does not go through shared memory."""
+    traffic: GroupTraffic
+    """Counts what does."""
 
 
 class SharedMemoryTransport:
@@ -35,6 +38,7 @@ class SharedMemoryTransport:
         """``between`` is that of `StagingBuffers`, ``slices`` that of `ReducedSizes`."""
         self._shared = shared
         self._kernels, self._flags, self._plain = shared.kernels, shared.flags, shared.plain
+        self._traffic = shared.traffic
         self.registered = shared.registered
         """See `Registering`."""
         self._staging = StagingBuffers(

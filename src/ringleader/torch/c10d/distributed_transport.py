@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import torch
 
+from ringleader.collectives.communicators import count_over
 from ringleader.collectives.framework_adapter import TransportContext
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.operations import ReduceOp, Work
@@ -71,6 +72,7 @@ class DistributedTransport(PrivateMemoryTransport):
                 one_host=self._context.ranks.hosts == 1,
                 timeout=self._context.deadline_seconds,
                 device=self._kernels.device,
+                traffic=count_over(self._context.ranks, self._context.traffic, self._backend),
             )
 
     @property

@@ -17,6 +17,7 @@ from ringleader.collectives.exceptions import HorovodInternalError
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.operations import ReduceOp
 from ringleader.collectives.peer_wait import PeerWait
+from ringleader.collectives.traffic import CommunicatorTraffic
 from ringleader.torch.c10d.rendezvous import Rendezvous, agree, call_in_thread, rendezvous
 
 NATIVE = frozenset(
@@ -46,8 +47,10 @@ def missing(backend: str) -> str:
 class ProcessGroup:
     """All ranks of one wire, able to exchange tensors of one kind of device."""
 
-    def __init__(self, backend: str, raw: Any, store: Any, peer_wait: PeerWait) -> None:
-        """Take a backend of `torch.distributed` and the store that it was made with."""
+    def __init__(
+        self, backend: str, raw: Any, store: Any, peer_wait: PeerWait, traffic: CommunicatorTraffic
+    ) -> None:
+        """Take a backend of `torch.distributed`, the store that it was made with, and what counts bytes."""
         from torch.distributed import distributed_c10d
 
         self._c10d = distributed_c10d
@@ -57,6 +60,7 @@ class ProcessGroup:
         self._store = store
         """Kept as long as the group, because NCCL goes on to use it."""
         self._peer_wait = peer_wait
+        self._traffic = traffic
         self._on_host = backend == "gloo"
         self.has_reduce_scatter = backend == "nccl"
         """Whether `reduce_scatter` may be used. Gloo's moves twice the bytes and its end cannot be seen."""
@@ -72,6 +76,7 @@ class ProcessGroup:
         """Reduce a 1-D tensor of a `NATIVE` type over all ranks in place."""
         options = self._c10d.AllreduceOptions()
         options.reduceOp = self._ops[op]
+        self._traffic.allreduce(flat.nbytes)
         self._finish([self._begin("allreduce", [flat], options)])
 
     def broadcast(self, parts: Sequence[tuple[torch.Tensor, int]]) -> None:
@@ -81,11 +86,13 @@ class ProcessGroup:
             if flat.numel():
                 options = self._c10d.BroadcastOptions()
                 options.rootRank, options.rootTensor = root, 0
+                self._traffic.broadcast(flat.nbytes, root)
                 works.append(self._begin("broadcast", [as_bytes(flat)], options))
         self._finish(works)
 
     def allgather(self, out: torch.Tensor, own: torch.Tensor) -> None:
         """Bring the equally long 1-D tensors of all ranks into ``out``, in rank order."""
+        self._traffic.allgather([own.nbytes] * (out.numel() // own.numel()))
         self._finish([self._begin("_allgather_base", as_bytes(out), as_bytes(own))])
 
     def alltoall(
@@ -94,10 +101,12 @@ class ProcessGroup:
         """Give every rank its part of the 1-D ``own``; counts are elements per rank."""
         size = own.element_size()
         receive, send = [size * count for count in received], [size * count for count in sent]
+        self._traffic.alltoall(receive, send)
         self._finish([self._begin("alltoall_base", as_bytes(out), as_bytes(own), receive, send)])
 
     def reduce_scatter(self, out: torch.Tensor, own: torch.Tensor) -> None:
         """Sum the 1-D ``own`` of a `NATIVE` type and leave this rank's equal part of the sum in ``out``."""
+        self._traffic.reduce_scatter(own.nbytes)
         self._finish([self._begin("_reduce_scatter_base", out, own)])
 
     def _begin(self, call: str, *arguments: Any) -> Any:
@@ -146,6 +155,7 @@ def open_process_group(
     one_host: bool,
     timeout: float,
     device: torch.device,
+    traffic: CommunicatorTraffic,
 ) -> ProcessGroup:
     """Make a group for this rank's tensors on ``device``. Collective; `HorovodInternalError` on every rank.
 
@@ -164,7 +174,7 @@ def open_process_group(
     except (RuntimeError, TypeError, AttributeError) as error:
         problem = f"{backend} could not connect: {error}"
     agree(mpi_calls, problem)
-    return ProcessGroup(backend, raw, meeting.store, peer_wait)
+    return ProcessGroup(backend, raw, meeting.store, peer_wait, traffic)
 
 
 def _gloo(meeting: Rendezvous, rank: int, size: int, timeout: timedelta) -> Any:

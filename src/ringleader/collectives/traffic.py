@@ -1,0 +1,168 @@
+"""Bytes of payload that a rank exchanges, counted where they are handed over: the proof of the transport
+compares them with what the host's network devices carried. Pure.
+
+Messages between two ranks are counted exactly. A library's own collective moves its bytes by an algorithm
+that it does not tell; what it must send and receive at least, and what common algorithms do at most, is
+counted instead, per rank, so that the sums over a host's ranks are bounds for the host. Of S bytes, n ranks,
+r = ⌈log₂ n⌉ (at least 2):
+
+    allreduce        a host sends and receives at least S (its part of the sum, or the sum); a rank in a
+                     ring 2 (n-1)/n S, by recursive doubling or as the root of a tree at most r S
+    allgather        a rank sends what is its own at least once; in a ring everything passes through it
+    broadcast        the root sends S at least once, every other host receives it once; r S at most
+    reduce-scatter   a host sends its part of what others own, and receives what is its own
+
+Headers, and what ranks agree on beside operations, are not in it. Every group of ranks has an object of its
+own, which only the thread that carries out its operations writes: integer additions, no lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+
+class LibraryBytes:
+    """What one library carried for this rank."""
+
+    __slots__ = ("handed", "local", "received_least", "received_most", "sent_least", "sent_most")
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self.local = 0
+        """Handed over in groups within the host, or for a rank of it."""
+        self.handed = 0
+        """Handed over in groups that span hosts, whatever becomes of it."""
+        self.sent_least = 0
+        """To other hosts."""
+        self.sent_most = 0
+        self.received_least = 0
+        """From other hosts."""
+        self.received_most = 0
+
+
+class GroupTraffic:
+    """What one group's operations made this rank exchange."""
+
+    __slots__ = ("libraries", "shared")
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self.shared = 0
+        """Bytes of arrays that went through memory which the ranks of the host share."""
+        self.libraries: dict[str, LibraryBytes] = {}
+        """``mpi``, ``nccl``, ``gloo`` → what it carried."""
+
+    def of_library(self, name: str) -> LibraryBytes:
+        """Return the counts of one library."""
+        return self.libraries.setdefault(name, LibraryBytes())
+
+
+class CommunicatorTraffic:
+    """Adds up what one library carries over one communicator."""
+
+    __slots__ = ("_here", "_hosts", "_rank", "_remote", "_rounds", "_size", "total")
+
+    def __init__(
+        self, total: LibraryBytes, *, rank: int, size: int, host_ranks: Sequence[int], hosts: int
+    ) -> None:
+        """Add to ``total``. ``host_ranks``: the communicator's ranks on this host, ``rank`` among them."""
+        self.total = total
+        self._rank, self._size, self._hosts = rank, size, hosts
+        here = frozenset(host_ranks)
+        self._remote = tuple(one not in here for one in range(size))
+        self._here = len(here)
+        self._rounds = max(2, (size - 1).bit_length())
+
+    def messages(
+        self, receives: Iterable[tuple[int, Any, int]], sends: Iterable[tuple[int, Any, int]]
+    ) -> None:
+        """Count messages between two ranks: peer, memory, bytes."""
+        total, remote = self.total, self._remote
+        for peer, _, nbytes in receives:
+            if remote[peer]:
+                total.received_least += nbytes
+                total.received_most += nbytes
+        for peer, _, nbytes in sends:
+            if remote[peer]:
+                total.handed += nbytes
+                total.sent_least += nbytes
+                total.sent_most += nbytes
+            else:
+                total.local += nbytes
+
+    def alltoall(self, received: Sequence[int], sent: Sequence[int]) -> None:
+        """Count bytes from and to each rank; what a rank gives to itself goes nowhere."""
+        others = [peer for peer in range(self._size) if peer != self._rank]
+        self.messages(
+            [(peer, None, received[peer]) for peer in others], [(peer, None, sent[peer]) for peer in others]
+        )
+
+    def allreduce(self, nbytes: int) -> None:
+        """Count a reduction of so many bytes on all ranks."""
+        total = self.total
+        if self._hosts == 1:
+            total.local += nbytes
+            return
+        total.handed += nbytes
+        least, most = nbytes // self._here, nbytes * self._rounds
+        total.sent_least += least
+        total.received_least += least
+        total.sent_most += most
+        total.received_most += most
+
+    def allgather(self, counts: Sequence[int]) -> None:
+        """Count an allgather of so many bytes of each rank."""
+        total, mine = self.total, counts[self._rank]
+        if self._hosts == 1:
+            total.local += mine
+            return
+        total.handed += mine
+        everything = sum(counts)
+        away = sum(count for count, remote in zip(counts, self._remote, strict=True) if remote)
+        total.sent_least += mine
+        total.sent_most += max(everything, mine * (self._size - self._here))
+        total.received_least += away // self._here
+        total.received_most += everything
+
+    def broadcast(self, nbytes: int, root: int) -> None:
+        """Count a broadcast of so many bytes."""
+        total = self.total
+        if self._hosts == 1:
+            total.local += nbytes * (root == self._rank)
+            return
+        total.handed += nbytes * (root == self._rank)
+        total.sent_least += nbytes * (root == self._rank)
+        total.sent_most += nbytes * self._rounds
+        total.received_least += nbytes // self._here * self._remote[root]
+        total.received_most += nbytes * (root != self._rank)
+
+    def reduce_scatter(self, nbytes: int) -> None:
+        """Count a reduce-scatter of so many bytes on each rank, of which each rank gets an equal part."""
+        total = self.total
+        if self._hosts == 1:
+            total.local += nbytes
+            return
+        total.handed += nbytes
+        own = nbytes // self._size
+        total.sent_least += own * (self._size - self._here) // self._here
+        total.sent_most += nbytes
+        total.received_least += own
+        total.received_most += nbytes
+
+
+def uncounted(size: int) -> CommunicatorTraffic:
+    """Return counts that nobody reads."""
+    return CommunicatorTraffic(LibraryBytes(), rank=0, size=size, host_ranks=range(size), hosts=1)
+
+
+def as_report(groups: Iterable[GroupTraffic]) -> dict[str, object]:
+    """Return what a rank reports: the sums over its groups, ``{"kind": "traffic", "shared": …, …}``."""
+    shared, libraries = 0, dict[str, dict[str, int]]()
+    for group in groups:
+        shared += group.shared
+        for name, counted in group.libraries.items():
+            sums = libraries.setdefault(name, dict.fromkeys(LibraryBytes.__slots__, 0))
+            for field in LibraryBytes.__slots__:
+                sums[field] += getattr(counted, field)
+    return {"kind": "traffic", "shared": shared, "libraries": libraries}
