@@ -59,3 +59,16 @@ def test_sets_at_init(jobs: Any, how: str) -> None:
 @pytest.mark.torch
 def test_sets_between_hosts(jobs: Any) -> None:
     jobs("sets.py", ranks=4, HOROVOD_DYNAMIC_PROCESS_SETS="1", RINGLEADER_RANKS_PER_HOST="2").passed(4)
+
+
+@pytest.mark.mpi
+@pytest.mark.torch
+@pytest.mark.parametrize(("ranks", "per_host"), [(2, ""), (3, "2")])
+def test_a_change_of_sets_against_an_operation(jobs: Any, ranks: int, per_host: str) -> None:
+    jobs(
+        "sets_against_operations.py",
+        ranks=ranks,
+        HOROVOD_DYNAMIC_PROCESS_SETS="1",
+        RINGLEADER_MISMATCH_PATIENCE="0.3",
+        RINGLEADER_RANKS_PER_HOST=per_host,
+    ).passed(ranks)

@@ -152,6 +152,14 @@ class Engine:
         last, counted = work.out
         return last, counted
 
+    def agree_on_sets(self, change: str) -> None:
+        """Wait until all ranks ask for the same change of the process sets. Collective.
+
+        So a rank that asks for one while others are in an operation is told as any mismatch is:
+        `MismatchError`, on all ranks.
+        """
+        self.run(_control_work("process_set", note=change))
+
     def register(self, count: int, dtype: str, device: str = "cpu") -> Region:
         """Make memory in which gradients can be reduced in place, in turn with the operations. Collective."""
         if device != "cpu":
@@ -221,7 +229,9 @@ class Engine:
         return not self._peer_wait.abandoned
 
 
-def _control_work(kind: str, *, serial: int = 0, dtype: str = "uint8", shape: tuple[int, ...] = ()) -> Work:
+def _control_work(
+    kind: str, *, serial: int = 0, dtype: str = "uint8", shape: tuple[int, ...] = (), note: str = ""
+) -> Work:
     """Return an operation that carries no array of the script's."""
-    signature = Signature(kind=kind, dtype=dtype, shape=shape)
+    signature = Signature(kind=kind, dtype=dtype, shape=shape, note=note)
     return Work(signature, signature_digest(signature), name=None, serial=serial, array=None, out=None)

@@ -62,7 +62,7 @@ class Execution:
         elif kind == "algorithm_table":
             if isinstance(self._transport, Tunable):
                 self._transport.adopt(signature.shape)
-        elif kind not in ("barrier", "join"):
+        elif kind not in ("barrier", "join", "process_set"):
             self._transport.execute(work, staged=staged)
 
     def offers(self) -> tuple[tuple[str, Signature], ...]:

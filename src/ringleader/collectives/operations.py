@@ -49,7 +49,7 @@ class Signature:
 
     kind: str
     """``allreduce``, ``allgather``, ``broadcast``, ``alltoall``, ``reducescatter``, ``gradients``,
-    ``register``, ``algorithm_table``, ``barrier`` or ``join``."""
+    ``register``, ``algorithm_table``, ``process_set``, ``barrier`` or ``join``."""
     dtype: str = "uint8"
     """Element type by its framework-neutral name, such as ``float32`` or ``bfloat16``."""
     shape: tuple[int, ...] = ()
@@ -64,12 +64,14 @@ class Signature:
     postscale: float = 1.0
     """Factor on the result."""
     note: str = ""
-    """Anything else that must be equal, such as the digest of a bucket plan."""
+    """Anything else that must be equal: the digest of a bucket plan, the change of process sets."""
     device: str = "cpu"
     """Kind of device on which the data lies, such as ``cpu`` or ``cuda``."""
 
     def describe(self) -> str:
         """Say it in words for an error message."""
+        if self.kind == "process_set":
+            return self.note
         text = f"{self.kind} of {self.dtype}{list(self.shape)}"
         if self.kind == "broadcast":
             text += f" from rank {self.root}"
@@ -112,7 +114,7 @@ class Signature:
         )
 
 
-ONCE = ("register", "algorithm_table", "barrier", "join")
+ONCE = ("register", "algorithm_table", "process_set", "barrier", "join")
 """Kinds that have one name for ever: a rank may have done more operations than another before them, so that
 the serial number would not do."""
 ANYBODY = ("allreduce", "gradients", "algorithm_table", "barrier")

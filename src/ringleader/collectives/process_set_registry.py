@@ -1,6 +1,7 @@
 """The process sets of one session, and the group of each that this rank is in.
 
-Adding and removing is agreed between all ranks outside of the operations, so that it waits for none of them.
+Ranks agree on adding and removing as on an operation of all ranks that carries nothing. It waits for none that
+is pending; ranks that wait in another operation meanwhile make it an error on all ranks.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 
-from ringleader.collectives.exceptions import HorovodInternalError
 from ringleader.collectives.rank_group import Group
 from ringleader.collectives.shared_memory import Segment
 
@@ -27,6 +27,8 @@ class ProcessSetRegistry:
         ``open_group`` makes the group of a set, given its number and ranks; it is collective over these.
         """
         self._rank = global_group.ranks.rank
+        # Uncoupled ranks too have the same sets.
+        self._agree_on = global_group.broadcaster.agree_on_sets
         self._exchange = exchange
         self._open_group = open_group
         self._groups: dict[int, Group] = {0: global_group}
@@ -53,9 +55,10 @@ class ProcessSetRegistry:
     def add(self, ranks: Sequence[int]) -> int:
         """Register a set and return its number. Collective over all ranks, also those that are not in it.
 
-        `ValueError`, on all ranks, where there is such a set, or it is no set of ranks.
+        `ValueError`, on all ranks, where there is such a set, or it is no set of ranks; `MismatchError`, on
+        all ranks, where they do not all ask for it.
         """
-        self._agree(["add", sorted(ranks)], "hvd.add_process_set")
+        self._agree_on(f"hvd.add_process_set({sorted(ranks)})")
         numbers = self.table.checked(ranks)
         known = self.table.find(numbers)
         if known is not None:
@@ -70,9 +73,10 @@ class ProcessSetRegistry:
 
     def remove(self, number: int) -> bool:
         """Forget a set. Collective over all ranks. False where it is not registered, or holds all ranks."""
-        if number == 0 or self.table.ranks(number) is None:
+        ranks = self.table.ranks(number)
+        if number == 0 or ranks is None:
             return False
-        self._agree(["remove", number], "hvd.remove_process_set")
+        self._agree_on(f"hvd.remove_process_set({list(ranks)})")
         group = self._groups.pop(number, None)
         self.table.remove(number)
         clean = group is None or group.close(why="The process set was removed (hvd.remove_process_set).")
@@ -82,14 +86,6 @@ class ProcessSetRegistry:
         if group is not None:
             self._left.extend(group.free(together=together))
         return True
-
-    def _agree(self, request: list[object], words: str) -> None:
-        everybodys = [json.loads(message) for message in self._exchange(json.dumps(request).encode(), words)]
-        if any(other != everybodys[0] for other in everybodys):
-            said = "; ".join(
-                f"rank {rank}: {' '.join(map(str, one))}" for rank, one in enumerate(everybodys[:8])
-            )
-            raise HorovodInternalError(f"Mismatched process sets: {said}")
 
     def forked(self, why: str) -> None:
         """Go on in a forked child: see `SubmissionQueue.forked`."""

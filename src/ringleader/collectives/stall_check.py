@@ -29,8 +29,14 @@ def deadlock(ranks: Sequence[Pending], asked: Sequence[Mapping[str, Signature]],
     if min(pending.stuck_seconds for pending in ranks) < limits.mismatch:
         return ""
     return "Mismatched operations, and every rank waits: " + "; ".join(
-        f"rank {rank} for {', '.join(quoted(one))}" for rank, one in enumerate(asked)
+        f"rank {rank} for {', '.join(quoted(one))}{_change(one)}" for rank, one in enumerate(asked)
     )
+
+
+def _change(asked: Mapping[str, Signature]) -> str:
+    """Return the change of process sets that a rank asked for, as words in brackets."""
+    notes = [f" ({signature.note})" for signature in asked.values() if signature.kind == "process_set"]
+    return "".join(notes)
 
 
 def stalls(
