@@ -1,7 +1,7 @@
 """The process sets of one session, and the group of each that this rank is in.
 
-Ranks agree on adding and removing as on an operation of all ranks that carries nothing. It waits for none that
-is pending; ranks that wait in another operation meanwhile make it an error on all ranks.
+Ranks agree on adding and removing as on an operation of all ranks that carries nothing. It waits for none
+that is pending; ranks that wait in another operation meanwhile make it an error on all ranks.
 """
 
 from __future__ import annotations
