@@ -1,0 +1,257 @@
+"""What the rates between hosts come to, in sentences; each has the numbers that it rests on beside it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping
+
+from ringleader.fabric.active.link_isolation import (
+    SLOW,
+    Direction,
+    Isolation,
+    Rates,
+    SlowHost,
+    SlowPair,
+    SlowTrunk,
+    common_host,
+    isolate,
+)
+from ringleader.fabric.check_result import CheckResult, Verdict
+from ringleader.fabric.rate_text import bit_rate
+
+FAR = 0.5
+"""Below this part of the median of the hosts' best rates a host or a pair fails;
+above, it is a warning. Ours."""
+MOST = 8
+"""Names in a sentence."""
+
+HOST, PAIR, TRUNK = "active.host", "active.pair", "active.trunk"
+
+
+def link_results(rates: Rates, *, ids: Callable[[str], str] = str) -> tuple[CheckResult, ...]:
+    """Return the verdicts on hosts, pairs and trunks. ``ids`` gives a check another name."""
+    found = isolate(rates)
+    made = [*_hosts(rates, found), *_pairs(rates, found), *_trunks(rates, found)]
+    return tuple(
+        CheckResult(
+            id=ids(one.id),
+            verdict=one.verdict,
+            seen=one.seen,
+            expected=one.expected,
+            remedy=one.remedy,
+            subject=one.subject,
+            hosts=one.hosts,
+        )
+        for one in made
+    )
+
+
+# --- hosts ------------------------------------------------------------------------------------------------
+
+
+def _hosts(rates: Rates, found: Isolation) -> Iterable[CheckResult]:
+    names = {host for pair in rates for host in pair}
+    if len(names) < 3:
+        what = "a slow host cannot be told from its partner with fewer than 3 hosts"
+        yield CheckResult(id=HOST, verdict=Verdict.SKIP, seen=what)
+        return
+    for one in found.hosts:
+        yield _slow_host(one, rates, found)
+    if found.split:
+        yield _split(rates, found)
+    if not found.hosts and not found.split:
+        bests = [*_bests(rates, Direction.OUT_OF).values(), *_bests(rates, Direction.INTO).values()]
+        what = f"with its best partner each of {len(names)} hosts sends and receives {bit_rate(*bests)}"
+        yield CheckResult(id=HOST, verdict=Verdict.PASS, seen=what)
+
+
+def _slow_host(one: SlowHost, rates: Rates, found: Isolation) -> CheckResult:
+    into = one.direction is Direction.INTO
+    partners, reached = listed(one.partners), bit_rate(*one.partner_rates)
+    if into:
+        seen = f"{one.host} receives {bit_rate(*one.rates)} from {partners}, which send {reached} to others"
+    else:
+        seen = f"{one.host} sends {bit_rate(*one.rates)} to {partners}, which receive {reached} from others"
+    other = Direction.OUT_OF if into else Direction.INTO
+    best = _bests(rates, other).get(one.host)
+    named = {(slow.host, slow.direction) for slow in found.hosts}
+    if best is not None and (one.host, other) not in named:
+        seen += f"; {other} {one.host} it is up to {bit_rate(best)}"
+    side = "receiving" if into else "sending"
+    return CheckResult(
+        id=HOST,
+        verdict=_verdict(statistics.median(one.rates), found),
+        seen=seen,
+        expected=_expected(found),
+        remedy=f"look at the {side} side of {one.host}: rate and error counters of its port and of the "
+        "switch's port, the cable, the PCIe link of its NIC, limits set on the link, other traffic",
+        subject=f"{one.direction} {one.host}",
+        hosts=(one.host,),
+    )
+
+
+def _split(rates: Rates, found: Isolation) -> CheckResult:
+    slow = [rates[pair] for pair in rates if _touches(pair, found)]
+    rest = [rates[pair] for pair in rates if not _touches(pair, found)]
+    words = listed(f"{way} {host}" for host, way in found.split)
+    seen = f"two levels: {bit_rate(*slow)} for {words}"
+    seen += f", {bit_rate(*rest)} for all else" if rest else ""
+    return CheckResult(
+        id=HOST,
+        verdict=Verdict.WARN,
+        seen=f"{seen}; half of the links or more are the slower ones, so which level is the fault is open",
+        remedy="compare with the rate that the links should have",
+        hosts=tuple(dict.fromkeys(host for host, _ in found.split)),
+    )
+
+
+def _touches(pair: tuple[str, str], found: Isolation) -> bool:
+    return (pair[0], Direction.OUT_OF) in found.split or (pair[1], Direction.INTO) in found.split
+
+
+def _bests(rates: Rates, direction: Direction) -> Mapping[str, float]:
+    best: dict[str, float] = {}
+    for (source, target), rate in rates.items():
+        host = target if direction is Direction.INTO else source
+        best[host] = max(best.get(host, 0.0), rate)
+    return best
+
+
+# --- pairs ------------------------------------------------------------------------------------------------
+
+
+def _pairs(rates: Rates, found: Isolation) -> Iterable[CheckResult]:
+    if not rates:
+        yield CheckResult(id=PAIR, verdict=Verdict.SKIP, seen="no rate between hosts was measured")
+        return
+    if found.scattered:
+        yield _scatter(rates, found)
+        return
+    grouped: dict[frozenset[str], list[SlowPair]] = {}
+    for one in found.pairs:
+        grouped.setdefault(frozenset((one.source, one.target)), []).append(one)
+    for ways in grouped.values():
+        yield _slow_pair(ways, rates, found)
+    if not grouped:
+        yield _no_slow_pair(rates, found)
+
+
+def _no_slow_pair(rates: Rates, found: Isolation) -> CheckResult:
+    """Of the pairs that no slow host or trunk explains none is slow."""
+    fast = [rate for rate in rates.values() if rate >= SLOW * found.reference]
+    seen = f"{len(rates)} directed pairs: {bit_rate(*rates.values())}"
+    if len(fast) < len(rates):
+        seen = f"{len(fast)} of {len(rates)} directed pairs: {bit_rate(*fast)}; the others are told elsewhere"
+    elif len(rates) == 2:
+        seen += "; two hosts have only each other to compare with"
+    return CheckResult(id=PAIR, verdict=Verdict.PASS, seen=seen)
+
+
+def _slow_pair(ways: list[SlowPair], rates: Rates, found: Isolation) -> CheckResult:
+    """``ways``: one direction of a pair, or both."""
+    first = ways[0]
+    parts = [f"{one.source} → {one.target}: {bit_rate(one.rate)}" for one in ways]
+    if len(ways) == 1 and (back := rates.get((first.target, first.source))) is not None:
+        parts.append(f"back {bit_rate(back)}")
+    cleared = all(one.cleared(found.reference) for one in ways)
+    for one in ways:
+        if one.source_best is not None:
+            parts.append(f"{one.source} sends up to {bit_rate(one.source_best)} to others")
+        if one.target_best is not None:
+            parts.append(f"{one.target} receives up to {bit_rate(one.target_best)} from others")
+    if not cleared:
+        parts.append("whether it is the one, the other or what lies between is open")
+    host = common_host(found.pairs)
+    if host is not None and (fast := _fast_with(host, rates, found)):
+        parts.append(f"{host} is part of each slow pair, but has {bit_rate(*fast)} with others")
+    return CheckResult(
+        id=PAIR,
+        verdict=_verdict(min(one.rate for one in ways), found),
+        seen="; ".join(dict.fromkeys(parts)),
+        expected=_expected(found),
+        remedy="look at what lies between the two: path through the switches, cables, routing"
+        if cleared
+        else "measure with a third host that is known to be good",
+        subject=" and ".join(f"{one.source} → {one.target}" for one in ways),
+        hosts=(first.source, first.target),
+    )
+
+
+def _fast_with(host: str, rates: Rates, found: Isolation) -> list[float]:
+    least = SLOW * found.reference
+    return [rate for pair, rate in rates.items() if host in pair and rate >= least]
+
+
+def _scatter(rates: Rates, found: Isolation) -> CheckResult:
+    slow = [one.rate for one in found.pairs]
+    seen = (
+        f"{len(slow)} of {len(rates)} directed pairs have {bit_rate(*slow)}, with no host or group common "
+        f"to them; the median of the hosts' best rates is {bit_rate(found.reference)}"
+    )
+    return CheckResult(
+        id=PAIR,
+        verdict=Verdict.WARN,
+        seen=seen,
+        expected=_expected(found),
+        remedy="measure again while nothing else uses the network; if it stays, suspect the switches "
+        "between the hosts, and compare up to 16 hosts at a time: then all pairs are measured",
+        hosts=tuple(dict.fromkeys(host for one in found.pairs for host in (one.source, one.target))),
+    )
+
+
+# --- trunks -----------------------------------------------------------------------------------------------
+
+
+def _trunks(rates: Rates, found: Isolation) -> Iterable[CheckResult]:
+    names = {host for pair in rates for host in pair}
+    if len(names) < 4:
+        yield CheckResult(id=TRUNK, verdict=Verdict.SKIP, seen="groups of hosts need 4 hosts at least")
+        return
+    told: set[frozenset[tuple[str, ...]]] = set()
+    for one in found.trunks:
+        if frozenset(one.groups) not in told:
+            told.add(frozenset(one.groups))
+            back = next((other for other in found.trunks if other.groups == one.groups[::-1]), None)
+            yield _slow_trunk(one, back, rates, found)
+    if not told:
+        seen = "no group of hosts is slow as a whole to another group"
+        yield CheckResult(id=TRUNK, verdict=Verdict.PASS, seen=seen)
+
+
+def _slow_trunk(one: SlowTrunk, back: SlowTrunk | None, rates: Rates, found: Isolation) -> CheckResult:
+    left, right = (listed(group) for group in one.groups)
+    seen = f"from {left} to {right}: {bit_rate(*one.rates)} ({one.slow} of {len(one.rates)} pairs slow)"
+    if back is not None:
+        seen += f", back {bit_rate(*back.rates)} ({back.slow} of {len(back.rates)})"
+    elif returned := [rates[(d, s)] for s in one.groups[0] for d in one.groups[1] if (d, s) in rates]:
+        seen += f", back {bit_rate(*returned)}"
+    seen += f"; inside the groups {bit_rate(*one.inside)}"
+    return CheckResult(
+        id=TRUNK,
+        verdict=Verdict.WARN,
+        seen=seen,
+        expected=_expected(found),
+        remedy="look at the links between the switches of the two groups; pairs of one round measured at "
+        "once, so a trunk with less capacity than its hosts together looks like this, too",
+        subject=f"{left} → {right}" if back is None else f"{left} ↔ {right}",
+        hosts=tuple(host for group in one.groups for host in group),
+    )
+
+
+# --- words ------------------------------------------------------------------------------------------------
+
+
+def _expected(found: Isolation) -> str:
+    least, median = bit_rate(SLOW * found.reference), bit_rate(found.reference)
+    return f"at least {least}: {100 * SLOW:.0f} % of {median}, the median of the hosts' best rates"
+
+
+def _verdict(rate: float, found: Isolation) -> Verdict:
+    return Verdict.FAIL if rate < FAR * found.reference else Verdict.WARN
+
+
+def listed(words: Iterable[object]) -> str:
+    """Return words with commas between them, with their number where there are too many."""
+    texts = [str(word) for word in words]
+    more = len(texts) - MOST
+    return ", ".join(texts[:MOST]) + (f" and {more} more" if more > 0 else "")
