@@ -341,6 +341,10 @@ class Clock:
     """Unix time."""
     synchronized: bool | None = None
     """What the kernel says of it (adjtimex); ``None``: not readable."""
+    offset: float | None = None
+    """Seconds by which it is ahead of the first host's of the same job; ``None``: not compared."""
+    offset_uncertainty: float | None = None
+    """Seconds that ``offset`` may be wrong by: half the shortest round trip of a message."""
 
 
 @dataclass(frozen=True, kw_only=True)
