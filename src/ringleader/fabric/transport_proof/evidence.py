@@ -43,6 +43,8 @@ class NetDeviceCounters:
     """No hardware of its own here: bridge, veth, bond, tunnel."""
     speed: float | None = None
     """Bits per second; ``None``: unknown."""
+    addresses: tuple[str, ...] = ()
+    """IP addresses but link-local ones. A virtual interface without any is not an end of a connection."""
     lower: tuple[str, ...] = ()
     """Interfaces below this one (``lower_*`` in sysfs), which count the same bytes again."""
     rdma_device: str = ""
@@ -87,7 +89,11 @@ class EngineTraffic:
     mpi_within: Exchanged = Exchanged()
     """Handed to MPI for other ranks of the same host."""
     mpi_between: Exchanged = Exchanged()
-    """Handed to MPI for ranks of other hosts, and received from them."""
+    """Handed to MPI for ranks of other hosts, and received from them; of a collective of the MPI the least
+    that it must move."""
+    mpi_collectives_between: int = 0
+    """The part of ``mpi_between``, both directions together, that collectives of the MPI moved: their
+    algorithm may move up to log2(hosts) times as much."""
     peers: Mapping[str, Exchanged] = field(default_factory=dict)
     """The part of ``mpi_between`` whose other host is known, by its name."""
     handed_within: Mapping[str, int] = field(default_factory=dict)

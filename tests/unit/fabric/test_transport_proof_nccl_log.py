@@ -1,0 +1,244 @@
+"""Lines of NCCL 2.3 to 2.30, written by hand after its sources, and junk."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ringleader.fabric.transport_proof.evidence import LogLines
+from ringleader.fabric.transport_proof.nccl_log import (
+    MOST_LINES,
+    Channel,
+    Device,
+    NcclLog,
+    parsed,
+    relevant_lines,
+)
+
+PREFIX = "node-1.example:4242:4301 [0] NCCL INFO "
+
+
+def read(*messages: str, prefix: str = PREFIX) -> NcclLog:
+    text = "".join(f"{prefix}{message}\n" for message in messages)
+    return parsed(relevant_lines([text.encode()]))
+
+
+@pytest.mark.parametrize(
+    ("message", "devices"),
+    [
+        ("NET/IB: [0] mlx5_0:1/RoCE ", [("mlx5_0", 1, "RoCE")]),
+        (
+            "NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB ; OOB eth0:10.0.0.1<0>",
+            [("mlx5_0", 1, "IB"), ("mlx5_1", 1, "IB")],
+        ),
+        ("NET/IB : Using [0]mlx5_0:1/RoCE [RO]; OOB eth0:10.0.0.1<0>", [("mlx5_0", 1, "RoCE")]),
+        (
+            "NET/IB : Using [0]={[0] mlx5_0:1/RoCE, [1] mlx5_1:1/RoCE} [RO]; OOB eth0:10.0.0.1<0>",
+            [("mlx5_0", 1, "RoCE"), ("mlx5_1", 1, "RoCE")],
+        ),
+        ("NET/IB : Using [0]mlx5_0:1:0:0/IB [RO]; OOB eth0:10.0.0.1<0>", [("mlx5_0", 1, "IB")]),
+        ("NET/IB : Using [0]rocep0s5:1/RoCE [RO]; OOB eth0:fe80::1%eth0<0>", [("rocep0s5", 1, "RoCE")]),
+        ("NET/IB : No device found.", []),
+    ],
+)
+def test_devices_of_each_version(message: str, devices: list[tuple[str, int, str]]) -> None:
+    found = read(message).devices
+    assert found == tuple(Device(name=name, port=port, link=link) for name, port, link in devices)
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (
+            "Ring 00 : 1 -> 0 [send] via NET/IB/0/GDRDMA",
+            {"direction": "send", "network": "IB", "device": 0, "gpudirect": True},
+        ),
+        ("Ring 00 : 1 -> 0 via NET/IB/2", {"direction": "", "network": "IB", "device": 2}),
+        (
+            "Channel 00 : 1[1a000] -> 0[1b000] [receive] via NET/Socket/0",
+            {"direction": "receive", "network": "Socket", "device": 0},
+        ),
+        (
+            "Channel 00/0 : 1[1a000] -> 0[1b000] [send] via NET/IB/1(3)/GDRDMA/Shared",
+            {"direction": "send", "network": "IB", "device": 1, "gpudirect": True, "through_rank": 3},
+        ),
+        (
+            "Channel 63/1 : 1[7] -> 0[0] [send] via NET/IB/7/GDRDMA(PCI)",
+            {"direction": "send", "network": "IB", "device": 7, "gpudirect": True},
+        ),
+        (
+            "Channel 00/0 : 1[0] -> 0[0] [receive] via NET/AWS Libfabric/0/GDRDMA",
+            {"direction": "receive", "network": "AWS Libfabric", "device": 0, "gpudirect": True},
+        ),
+        (
+            "Channel 00/0 : 1[0] -> 0[0] [receive] via NET/IBext_v8/3/GDRDMA/Shared",
+            {"direction": "receive", "network": "IBext_v8", "device": 3, "gpudirect": True},
+        ),
+    ],
+)
+def test_channels_between_hosts(message: str, expected: dict[str, object]) -> None:
+    (channel,) = read(message).channels
+    assert (channel.source, channel.target, channel.transport) == (1, 0, "NET")
+    values = {"direction": "", "gpudirect": False, "through_rank": None, **expected}
+    assert {name: getattr(channel, name) for name in values} == values
+
+
+@pytest.mark.parametrize(
+    ("message", "transport"),
+    [
+        ("Ring 00 : 1[0] -> 0[1] via P2P/direct pointer", "P2P"),
+        ("Channel 00 : 1[1a000] -> 0[1b000] via P2P/IPC/read", "P2P"),
+        ("Channel 00/0 : 1[1] -> 0[0] via P2P/CUMEM/read", "P2P"),
+        ("Channel 00/0 : 1[1] -> 0[0] via P2P/indirect/2[2]", "P2P"),
+        ("Channel 00 : 1[1a000] -> 0[1b000] via direct shared memory", "SHM"),
+        ("Channel 00/0 : 1[1] -> 0[0] via SHM/direct/direct", "SHM"),
+        ("Channel 00/0 : 1[1] -> 0[0] via SHM/direct/CE", "SHM"),
+        ("CollNet 00/0 : 1 -> 0 [send] via COLLNET/SHARP/0/GDRDMA", "COLLNET"),
+        ("Channel 00/0 : 1[1] -> 0[0] via a new wire", ""),
+    ],
+)
+def test_channels_by_transport(message: str, transport: str) -> None:
+    assert [channel.transport for channel in read(message).channels] == [transport]
+
+
+@pytest.mark.parametrize(
+    ("messages", "network"),
+    [
+        (["Using network IB"], "IB"),
+        (["Using network AWS Libfabric"], "AWS Libfabric"),
+        (["Using network Socket", "NET/IB : Using [0]mlx5_0:1/IB ; OOB eth0:10.0.0.1<0>"], "Socket"),
+        (["Initialized NET plugin IB", "Assigned NET plugin IB to comm"], "IB"),
+        (["NET/IB : Using [0]mlx5_0:1/IB ; OOB eth0:10.0.0.1<0>"], "IB"),
+        (["NET/IB : No device found.", "NET/Socket : Using [0]eth0:192.168.0.5<0>"], "Socket"),
+        (["Bootstrap : Using eth0:192.168.0.5<0>"], ""),
+    ],
+)
+def test_network_that_was_chosen(messages: list[str], network: str) -> None:
+    assert read(*messages).network == network
+
+
+def test_socket_interfaces() -> None:
+    found = read("NET/Socket : Using [0]eth0:192.168.0.5<0> [1]ib0:10.1.0.5<0> [2]ens5:fe80::1%ens5<0>")
+    assert found.interfaces == ("eth0", "ib0", "ens5")
+
+
+@pytest.mark.parametrize(
+    ("messages", "everywhere", "devices", "gpus"),
+    [
+        (["Connected all rings, use ring PXN 0 GDR 1"], True, (), ()),
+        (["Connected all rings, use ring PXN 0 GDR 0"], False, (), ()),
+        (["Connected all rings"], None, (), ()),
+        (
+            ["NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0' (no module)"],
+            None,
+            (("mlx5_0", False, "no module"),),
+            (),
+        ),
+        (["NET/IB : GPU Direct RDMA Enabled for HCA 1 'mlx5_1'"], None, (("mlx5_1", True, ""),), ()),
+        (
+            ["NET/IB : GPU Direct RDMA Enabled for GPU 0[0] / HCA 0 (distance 1 < 3), read 1"],
+            None,
+            (),
+            (True,),
+        ),
+        (["GPU Direct RDMA Disabled for GPU 1a000 / HCA 0 (distance 8 > 5)"], None, (), (False,)),
+        (
+            [
+                "GPU Direct RDMA Enabled for GPU/0-1a000 (rank 0) - NET/0-0 "
+                "(distance 4 <= 5, read 1, mode Default)"
+            ],
+            None,
+            (),
+            (True,),
+        ),
+    ],
+)
+def test_gpudirect_lines(
+    messages: list[str], everywhere: bool | None, devices: tuple[object, ...], gpus: tuple[bool, ...]
+) -> None:
+    found = read(*messages)
+    assert (found.gpudirect_everywhere, found.gpudirect_devices, found.gpudirect_gpus) == (
+        everywhere,
+        devices,
+        gpus,
+    )
+
+
+def test_errors_and_version_and_provider() -> None:
+    found = parsed(
+        relevant_lines(
+            [
+                b"NCCL version 2.27.7+cuda13.0\n"
+                b"[2026-01-01 10:00:00] node1:1:2 [0] transport/net_ib.cc:1295 NCCL WARN NET/IB : Got "
+                b"completion from peer 10.0.0.2<4000> with status=12 opcode=0 len=0 vendor err 129 (Send)\n"
+                b"node1:1:2 [0] NCCL INFO NET/OFI Selected provider is efa, fabric is efa\n"
+                b"node1:1:2 [0] NCCL INFO comm 0x55 rank 0 nranks 16 cudaDev 0 Init COMPLETE\n"
+            ]
+        )
+    )
+    assert found.version == "2.27.7" and found.provider == "efa" and found.complete
+    assert len(found.errors) == 1 and "status=12" in found.errors[0]
+
+
+def test_two_ranks_wrote_into_one_line() -> None:
+    found = parsed(
+        relevant_lines(
+            [
+                b"n1:1:2 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] [send] via NET/IB/0/GDRDMAn1:3:4 [1] "
+                b"NCCL INFO Channel 00/0 : 3[1] -> 2[1] [send] via NET/IB/1/GDRDMA/Shared\n"
+            ]
+        )
+    )
+    assert [(one.source, one.device, one.gpudirect) for one in found.channels] == [(1, 0, True), (3, 1, True)]
+
+
+def test_channels_that_differ_only_by_number_are_kept_once() -> None:
+    lines = relevant_lines(
+        f"{PREFIX}Channel {number:02d}/0 : 0[0] -> 1[0] [send] via NET/IB/{number % 2}\n".encode()
+        for number in range(64)
+    )
+    assert len(lines.lines) == 2 and lines.left_out == 0
+
+
+def test_lines_are_bounded_and_the_rest_is_counted() -> None:
+    log = relevant_lines(
+        f"{PREFIX}Channel 00/0 : {rank}[0] -> {rank + 1}[0] [send] via NET/IB/0\n".encode()
+        for rank in range(MOST_LINES + 5)
+    )
+    assert len(log.lines) == MOST_LINES and log.left_out == 5
+
+
+def test_a_long_log_in_small_pieces() -> None:
+    junk = b"\x00\xff epoch 1 loss 0.1\n" * 50
+    text = junk + f"{PREFIX}Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0\n".encode() + junk
+    log = relevant_lines(text[at : at + 7] for at in range(0, len(text), 7))
+    assert [one.network for one in parsed(log).channels] == ["IB"]
+
+
+def test_a_line_without_end_takes_bounded_memory() -> None:
+    assert relevant_lines(b"x" * 65536 for _ in range(64)) == LogLines(rank=0)
+
+
+FRAGMENTS = st.sampled_from(
+    [
+        PREFIX.encode(),
+        b"Channel 00/0 : 1[0] -> 0[0] [send] via NET/IB/0/GDRDMA",
+        b"NET/IB : Using [0]={[0] mlx5_0:1/IB",
+        b"NCCL ",
+        b"NCCL WARN ",
+        b"\n",
+        b"GPU Direct RDMA Enabled for HCA 0 '",
+        b"NET/Socket : Using [0]eth0:",
+        b"Connected all rings, use ring PXN ",
+    ]
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(FRAGMENTS | st.binary(max_size=40), max_size=30))
+def test_junk_never_raises(parts: list[bytes]) -> None:
+    log = relevant_lines(parts)
+    found = parsed(log)
+    assert all(isinstance(one, Channel) for one in found.channels)
+    assert relevant_lines(["\n".join(log.lines).encode()]).lines == log.lines
