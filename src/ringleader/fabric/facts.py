@@ -1,8 +1,7 @@
 """What one host can do, as the processes on it see it. Values only; ``readers`` fill them in.
 
 A value that could not be read is ``None``, or empty text where the docstring says so; why it could not be
-read
-stands in ``HostFacts.unreadable``. Sizes are bytes, rates bits per second, times seconds.
+read stands in ``HostFacts.unreadable``. Sizes are bytes, rates bits per second, times seconds.
 """
 
 from __future__ import annotations
@@ -188,6 +187,9 @@ class Gpu:
     driver: str = ""
     """Kernel driver: ``nvidia``, ``amdgpu``, ``vfio-pci``; empty: none."""
     uuid: str = ""
+    device_file: str = ""
+    """``/dev/nvidia0``; empty: it is not there, as in a container that was not given this GPU. Such GPUs
+    come last."""
     memory: int | None = None
     bar1_memory: int | None = None
     throttle_reasons: int | None = None
@@ -213,7 +215,8 @@ class NvidiaDriver:
     nvml: str = ""
     """``loaded``, or why it is not."""
     fabric_manager: str = ""
-    """``running``, ``not running``, or empty where there is no NVSwitch."""
+    """``running``, ``not running``, ``unknown`` (a container does not see it), or empty where there is no
+    NVSwitch."""
 
 
 # --- the host and this process ----------------------------------------------------------------------------
@@ -236,7 +239,7 @@ class Process:
     """Effective capabilities, as bits: bit 14 is CAP_IPC_LOCK, bit 23 CAP_SYS_NICE."""
     bounding_capabilities: int
     limits: Mapping[str, Limit]
-    """``memlock``, ``nofile``, ``nproc``, ``stack``, ``core``."""
+    """``memlock``, ``nofile``, ``nproc``, ``stack``, ``core``, ``as`` (address space)."""
     seccomp: int | None = None
     """0: none, 2: filter."""
     security_label: str = ""
@@ -360,7 +363,7 @@ class HostFacts:
     system: str = ""
     """``Ubuntu 24.04.1 LTS``."""
     container: str = ""
-    """``docker``, ``podman``, ``kubernetes``, ``container``; empty: none."""
+    """``docker``, ``podman``, ``kubernetes``, ``apptainer``, ``container``; empty: none."""
     hypervisor: str = ""
     """Empty: bare metal, as far as can be seen."""
     kernel_command_line: str = ""

@@ -16,14 +16,21 @@ if TYPE_CHECKING:
 
 PROGRAM_SECONDS = 10.0
 """What a program that is asked for its version or its devices may take."""
+MOST_BYTES = 1 << 20
+"""Bytes of a file that are read."""
 
 
 def text(path: Path) -> str:
-    """Content of a small file, stripped; empty where it cannot be read."""
+    """Content of a small file, stripped; empty where it cannot be read, and of a FIFO, which could hang."""
     try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
+        with open(path, "rb", opener=_without_waiting) as file:
+            return (file.read(MOST_BYTES) or b"").decode("utf-8", "replace").strip()
     except OSError:
         return ""
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def output(argv: list[str]) -> str:

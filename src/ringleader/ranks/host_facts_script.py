@@ -20,7 +20,7 @@ from ringleader.ranks import hardware, rank_identity
 from ringleader.ranks.hardware import output, text
 
 if TYPE_CHECKING:  # Python 3.8 has no dict[…] to evaluate
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     Answer = dict[str, Any]
 
@@ -31,20 +31,8 @@ BRIDGES = re.compile(r"^(docker|virbr|br-|veth|cni|flannel|cali|lxc|lxdbr|podman
 # --- network ----------------------------------------------------------------------------------------------
 
 
-def interfaces(root: Path = Path("/")) -> dict[str, list[str]]:
-    """Addresses by interface name, IPv4 before IPv6; an interface without address is there, empty."""
-    found: dict[str, list[str]] = {entry.name: [] for entry in sorted((root / "sys/class/net").glob("*"))}
-    for name, address in _ipv4():
-        found.setdefault(name, []).append(address)
-    for line in text(root / "proc/net/if_inet6").splitlines():
-        fields = line.split()
-        if len(fields) == 6:
-            address = socket.inet_ntop(socket.AF_INET6, bytes.fromhex(fields[0]))
-            found.setdefault(fields[5], []).append(address)
-    return found
-
-
-def _ipv4() -> list[tuple[str, str]]:
+def ipv4() -> list[tuple[str, str]]:
+    """Pairs of interface and IPv4 address of this network namespace."""
     import array
     import fcntl
     import struct
@@ -60,6 +48,21 @@ def _ipv4() -> list[tuple[str, str]]:
     return [
         (part[:16].split(b"\0")[0].decode().split(":")[0], socket.inet_ntoa(part[20:24])) for part in parts
     ]
+
+
+def interfaces(
+    root: Path = Path("/"), ipv4: Callable[[], list[tuple[str, str]]] = ipv4
+) -> dict[str, list[str]]:
+    """Addresses by interface name, IPv4 before IPv6; an interface without address is there, empty."""
+    found: dict[str, list[str]] = {entry.name: [] for entry in sorted((root / "sys/class/net").glob("*"))}
+    for name, address in ipv4():
+        found.setdefault(name, []).append(address)
+    for line in text(root / "proc/net/if_inet6").splitlines():
+        fields = line.split()
+        if len(fields) == 6 and re.fullmatch("[0-9a-f]{32}", fields[0]):
+            address = socket.inet_ntop(socket.AF_INET6, bytes.fromhex(fields[0]))
+            found.setdefault(fields[5], []).append(address)
+    return found
 
 
 def addresses(found: dict[str, list[str]], *, wanted: list[str], reached: str) -> list[str]:

@@ -1,0 +1,173 @@
+"""All facts of one host, each area in a thread of its own: one that hangs does not stop the others."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ringleader.fabric.facts import UNLIMITED, Clock, HostFacts, Process, Software, Unreadable
+from ringleader.fabric.readers import (
+    control_groups,
+    environment,
+    gpus,
+    kernel,
+    memory,
+    net_devices,
+    numa_nodes,
+    pci_devices,
+    process_limits,
+    rdma_devices,
+    software,
+)
+from ringleader.fabric.readers.sysfs_files import Files
+from ringleader.ranks import host_facts_script
+
+SECONDS = 5.0
+"""What all reading may take; what is not there by then is left out, and named."""
+AREA_FAULT = "a fault in the reader: "
+"""How the reason starts where a reader itself failed."""
+
+Fields = Mapping[str, Any]
+Area = Callable[[Files], Fields]
+
+
+def read_host(
+    root: Path = Path("/"),
+    environ: Mapping[str, str] = os.environ,
+    *,
+    ipv4: Callable[[], list[tuple[str, str]]] | None = None,
+    seconds: float = SECONDS,
+) -> HostFacts:
+    """Return the facts of the host below ``root``, as a process with these variables sees it.
+
+    ``ipv4`` gives pairs of interface and address; by default the kernel is asked, and below another root
+    there are none. ``seconds`` bounds the whole. Nothing raises: ``unreadable`` names what is missing, and
+    why.
+    """
+    start = time.monotonic()
+    deadline = start + seconds
+    replaced = os.fspath(root) != "/"
+    areas = _areas(dict(environ), ipv4 or (list if replaced else host_facts_script.ipv4))
+    readings = [_Reading(name, area, Files(root, deadline=deadline)) for name, area in areas.items()]
+    for reading in readings:
+        reading.start()
+    for reading in readings:
+        # Half a second more: a reader notices the deadline itself, at its next file.
+        reading.join(max(0.0, deadline + 0.5 - time.monotonic()))
+    fields: dict[str, Any] = {
+        "hostname": "",
+        "clock": Clock(read_at=time.time()),
+        "process": Process(uid=UNLIMITED, capabilities=0, bounding_capabilities=0, limits={}),
+        "software": Software(python="", executable="", ringleader=""),
+    }
+    unreadable: list[Unreadable] = []
+    for reading in readings:
+        found, notes = reading.outcome()
+        fields.update(found)
+        unreadable.extend(notes)
+    return HostFacts(
+        **fields,
+        unreadable=tuple(dict.fromkeys(unreadable)),
+        seconds=round(time.monotonic() - start, 3),
+    )
+
+
+def _areas(environ: Mapping[str, str], ipv4: Callable[[], list[tuple[str, str]]]) -> dict[str, Area]:
+    """Return what is read of each area, as fields of HostFacts."""
+    return {
+        "the clock": lambda files: {"clock": kernel.read_clock(files)},
+        "the system": lambda files: _system(files, environ),
+        "the process": lambda files: {"process": process_limits.read(files)},
+        "control groups": lambda files: {"control_group": control_groups.read(files)},
+        "memory": _memory,
+        "NUMA nodes": lambda files: {"numa_nodes": numa_nodes.read(files)},
+        "RDMA devices": _rdma,
+        "network interfaces": lambda files: _net_devices(files, ipv4),
+        "PCI devices": lambda files: {"pci_devices": pci_devices.read(files)},
+        "GPUs": _gpus,
+        "software": lambda files: {"software": software.read(files, environ)},
+        "variables": lambda files: {
+            "environment": environment.read(environ),
+            "nccl_files": environment.nccl_files(files, environ),
+        },
+    }
+
+
+class _Reading:
+    """One area, read in a thread."""
+
+    def __init__(self, name: str, area: Area, files: Files) -> None:
+        self._name = name
+        self._area = area
+        self._files = files
+        self._fields: Fields | None = None
+        self._fault = ""
+        # A daemon: a file of a device that hangs must not keep the process alive.
+        self._thread = threading.Thread(target=self._read, name=f"facts of {name}", daemon=True)
+        self.start = self._thread.start
+        self.join = self._thread.join
+
+    def _read(self) -> None:
+        try:
+            self._fields = self._area(self._files)
+        except Exception as error:  # other areas must be read, and this one be named
+            self._fault = f"{AREA_FAULT}{type(error).__name__}: {error}"
+
+    def outcome(self) -> tuple[Fields, tuple[Unreadable, ...]]:
+        """Return what was found by now, and what was not readable."""
+        fields, notes = self._fields, self._files.unreadable
+        if fields is not None:
+            return fields, notes
+        reason = self._fault or "it took too long"
+        return {}, (*notes, Unreadable(path=self._name, reason=reason))
+
+
+def _system(files: Files, environ: Mapping[str, str]) -> Fields:
+    found = kernel.read(files, environ)
+    return {
+        "hostname": found.hostname,
+        "kernel": found.kernel,
+        "architecture": found.architecture,
+        "system": found.system,
+        "container": found.container,
+        "hypervisor": found.hypervisor,
+        "kernel_command_line": found.command_line,
+        "modules": found.modules,
+        "sysctls": found.sysctls,
+        "iommus": found.iommus,
+    }
+
+
+def _memory(files: Files) -> Fields:
+    found = memory.read(files)
+    return {
+        "memory": found.total,
+        "memory_available": found.available,
+        "huge_pages": found.huge_pages,
+        "shm_size": found.shm_size,
+        "shm_free": found.shm_free,
+    }
+
+
+def _rdma(files: Files) -> Fields:
+    found = rdma_devices.read(files)
+    return {
+        "rdma_devices": found.devices,
+        "rdma_files": found.files,
+        "verbs_devices": found.verbs_devices,
+        "rdma_netns_exclusive": found.netns_exclusive,
+    }
+
+
+def _net_devices(files: Files, ipv4: Callable[[], list[tuple[str, str]]]) -> Fields:
+    addresses = host_facts_script.interfaces(files.root, ipv4)
+    return {"net_devices": net_devices.read(files, addresses)}
+
+
+def _gpus(files: Files) -> Fields:
+    found, driver = gpus.read(files)
+    return {"gpus": found, "nvidia": driver}

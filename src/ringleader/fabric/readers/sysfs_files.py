@@ -1,0 +1,204 @@
+"""Small files of the system, read so that nothing hangs and nothing raises: what failed is noted.
+
+All names are below a root that stands for ``/`` and are written without a leading slash:
+``sys/class/net/eth0/mtu``.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ringleader.fabric.facts import Unreadable
+
+FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+"""Without O_NONBLOCK a FIFO would wait for somebody who writes to it."""
+LONGEST = 1 << 20
+"""Bytes of a file that are read at most."""
+PAGE = 2048
+"""A file of /proc that gave this much may have more; those of /sys give all at once."""
+MOST_NOTES = 100
+"""Entries about what was not readable; those that follow are counted only."""
+NOT_THERE = (errno.ENOENT, errno.ENOTDIR)
+NOT_APPLICABLE = (errno.EINVAL, errno.EISDIR, errno.EOPNOTSUPP)
+"""What the kernel answers where a file has no meaning for a device: the speed of a link that is down."""
+PCI_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+
+
+class Files:
+    """The files below one root, until a deadline; ``unreadable`` tells what could not be read."""
+
+    def __init__(
+        self,
+        root: Path = Path("/"),
+        *,
+        deadline: float = float("inf"),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``deadline``: from when on nothing is read any more, by ``clock``."""
+        self._root = os.fspath(root).rstrip("/")
+        self._deadline = deadline
+        self._clock = clock
+        self._notes: list[Unreadable] = []
+        self._more = 0
+        self._stopped = False
+        self.reads = 0
+        """Files and directories that were opened."""
+
+    @property
+    def replaced(self) -> bool:
+        """Whether the root is another one than this machine's."""
+        return bool(self._root)
+
+    @property
+    def root(self) -> Path:
+        """The directory that stands for ``/``."""
+        return Path(self._root or "/")
+
+    @property
+    def unreadable(self) -> tuple[Unreadable, ...]:
+        """What was there and could not be read, in the order of trying."""
+        rest = (Unreadable(path="…", reason=f"{self._more} more"),) if self._more else ()
+        return (*self._notes, *rest)
+
+    def path(self, name: str) -> str:
+        """Return the path that ``name`` has on this machine."""
+        return f"{self._root}/{name.lstrip('/')}"
+
+    def note(self, name: str, reason: str) -> None:
+        """Remember that something was not read."""
+        shown = _printable(f"/{name.lstrip('/')}")
+        if len(self._notes) < MOST_NOTES:
+            self._notes.append(Unreadable(path=shown, reason=_printable(reason)))
+        else:
+            self._more += 1
+
+    def data(self, name: str, *, limit: int = LONGEST, if_applicable: bool = False) -> bytes:
+        """Return what a file holds, at most ``limit`` bytes; nothing where it is not there or not readable.
+
+        ``if_applicable``: it is no fault that the kernel has no value for it.
+        """
+        if self._is_late(name):
+            return b""
+        try:
+            descriptor = os.open(self.path(name), FLAGS)
+            try:
+                mode = os.fstat(descriptor).st_mode
+                if stat.S_ISDIR(mode):
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+                if not stat.S_ISREG(mode):
+                    raise OSError(errno.EPERM, "not a regular file")
+                return _read(descriptor, limit)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            if not (if_applicable and error.errno in NOT_APPLICABLE):
+                self._failed(name, error)
+        except ValueError as error:  # a NUL in the name
+            self.note(name, str(error))
+        return b""
+
+    def text(self, name: str, *, limit: int = LONGEST, if_applicable: bool = False) -> str:
+        """Return what a file holds, as text without the space around it; empty as ``data``."""
+        found = self.data(name, limit=limit, if_applicable=if_applicable)
+        return found.decode("utf-8", "replace").strip(" \t\r\n\0")
+
+    def number(self, name: str, *, if_applicable: bool = False) -> int | None:
+        """Return the number that a file holds, decimal or ``0x`` hexadecimal; ``None``: it has none."""
+        return number(self.text(name, if_applicable=if_applicable))
+
+    def names(self, name: str) -> tuple[str, ...]:
+        """Return the entries of a directory, ``mlx5_2`` before ``mlx5_10``; none where there is none."""
+        if self._is_late(name):
+            return ()
+        try:
+            entries = os.listdir(self.path(name))  # noqa: PTH208
+        except OSError as error:
+            self._failed(name, error)
+            return ()
+        except ValueError as error:
+            self.note(name, str(error))
+            return ()
+        return tuple(sorted((one for one in entries if _printable(one) == one), key=_natural))
+
+    def link(self, name: str) -> str:
+        """Return the text of a symbolic link; empty where there is none."""
+        if self._is_late(name):
+            return ""
+        try:
+            return _printable(os.readlink(self.path(name)))  # noqa: PTH115
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # not a link
+                self._failed(name, error)
+        except ValueError as error:
+            self.note(name, str(error))
+        return ""
+
+    def link_name(self, name: str) -> str:
+        """Return the last part of what a symbolic link points to: the name of a driver, of an IOMMU group."""
+        return self.link(name).rpartition("/")[2]
+
+    def device_path(self, name: str) -> str:
+        """Return where below /sys/devices an entry of /sys/class or /sys/bus is; empty: not to be told."""
+        found = self.link(name)
+        if not found and self.exists(name):
+            found = os.path.realpath(self.path(name))
+        _, mark, rest = found.partition("devices/")
+        return rest if mark else ""
+
+    def exists(self, name: str) -> bool:
+        """Whether there is something of that name."""
+        return os.path.lexists(self.path(name)) if "\0" not in name else False
+
+    def is_directory(self, name: str) -> bool:
+        """Whether there is a directory of that name, or a link to one."""
+        return "\0" not in name and os.path.isdir(self.path(name))  # noqa: PTH112
+
+    def _is_late(self, name: str) -> bool:
+        self.reads += 1
+        if self._clock() <= self._deadline:
+            return False
+        if not self._stopped:
+            self._stopped = True
+            self.note(name, "not read, and nothing after it: it took too long")
+        return True
+
+    def _failed(self, name: str, error: OSError) -> None:
+        if error.errno not in NOT_THERE:
+            self.note(name, error.strerror or str(error))
+
+
+def _read(descriptor: int, limit: int) -> bytes:
+    blocks = [os.read(descriptor, limit)]
+    size = len(blocks[0])
+    while len(blocks[-1]) >= PAGE and size < limit:
+        blocks.append(os.read(descriptor, limit - size))
+        size += len(blocks[-1])
+    return b"".join(blocks)
+
+
+def _printable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
+
+
+def _natural(name: str) -> tuple[tuple[int, str], ...]:
+    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name))
+
+
+def number(text: str) -> int | None:
+    """Return the number that a text is, decimal or ``0x`` hexadecimal; ``None``: it is none."""
+    try:
+        return int(text, 16) if text.startswith("0x") else int(text)
+    except ValueError:
+        return None
+
+
+def pci_address(device_path: str) -> str:
+    """Return the PCI device of a path below /sys/devices, the one next to its end; empty: none."""
+    parts = [part for part in device_path.split("/") if PCI_ADDRESS.fullmatch(part)]
+    return parts[-1] if parts else ""

@@ -1,0 +1,252 @@
+"""The hosts by name; each function says what the host is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.fabric_hosts.tree import (
+    CAPABILITIES_OF_A_CONTAINER,
+    IPC_LOCK,
+    UNREADABLE,
+    Tree,
+    link_local_gid,
+    roce_gids,
+)
+
+MELLANOX, NVIDIA, INTEL, AMAZON, ALIBABA = 0x15B3, 0x10DE, 0x8086, 0x1D0F, 0x1DED
+CONNECTX7, CONNECTX6DX, CONNECTX_VF = 0x1021, 0x101D, 0x101E
+MIB = 1 << 20
+GPU_BARS = (16 * MIB, 128 << 30, 32 * MIB)
+
+HGX_SWITCHES = (
+    # root complex, NUMA node, bus of the root port's switch, HCA, GPU
+    ("15", 0, "16", "17", "18", "1b"),
+    ("3d", 0, "3e", "3f", "40", "43"),
+    ("4c", 0, "4d", "4e", "4f", "52"),
+    ("5b", 0, "5c", "5d", "5e", "61"),
+    ("97", 1, "98", "99", "9a", "9d"),
+    ("bd", 1, "be", "bf", "c0", "c3"),
+    ("cb", 1, "cc", "cd", "ce", "d1"),
+    ("d9", 1, "da", "db", "dc", "df"),
+)
+"""Each root complex has one PCIe switch with one HCA and one GPU below it, as on a DGX H100."""
+
+
+def hgx_ndr(tree: Tree, *, hca_of_switch: tuple[int, ...] = (0, 1, 2, 3, 4, 5, 6, 7)) -> None:
+    """Eight H100 and eight ConnectX-7 at 400 Gb/s InfiniBand, a GPU and an HCA on each PCIe switch."""
+    tree.system(
+        memory=2048,
+        cpus="0-223",
+        nodes={0: "0-55,112-167", 1: "56-111,168-223"},
+        modules=(
+            "mlx5_ib",
+            "mlx5_core",
+            "ib_uverbs",
+            "ib_core",
+            "rdma_cm",
+            "rdma_ucm",
+            "ib_umad",
+            "nvidia",
+            "nvidia_uvm",
+            "nvidia_peermem",
+            "gdrdrv",
+        ),
+        command_line="BOOT_IMAGE=/vmlinuz root=/dev/md0 ro iommu=pt pci=realloc=off",
+    )
+    tree.process()
+    tree.nvidia()
+    for index, (root, node, upstream, downstream, nic, gpu) in enumerate(HGX_SWITCHES):
+        above = (f"pci0000:{root}", f"0000:{root}:01.0", f"0000:{upstream}:00.0")
+        for depth in (2, 3):
+            tree.bridge(*above[:depth], node=node, acs=False)
+        ports = (f"0000:{downstream}:00.0", f"0000:{downstream}:01.0")
+        for one in ports:
+            tree.bridge(*above, one, node=node, acs=False)
+        hca = hca_of_switch[index]
+        place = tree.pci(
+            *above,
+            ports[0],
+            f"0000:{nic}:00.0",
+            vendor=MELLANOX,
+            device=CONNECTX7,
+            code=0x020700,
+            driver="mlx5_core",
+            node=node,
+            speed="32.0",
+            width=16,
+            bars=(32 * MIB,),
+            group=40 + 2 * index,
+        )
+        tree.pci(
+            *above,
+            ports[1],
+            f"0000:{gpu}:00.0",
+            vendor=NVIDIA,
+            device=0x2330,
+            code=0x030200,
+            driver="nvidia",
+            node=node,
+            speed="32.0",
+            width=16,
+            bars=GPU_BARS,
+            group=41 + 2 * index,
+        )
+        tree.nvidia_gpu(index, f"0000:{gpu}:00.0", "NVIDIA H100 80GB HBM3")
+        _ndr_hca(tree, hca, place)
+    for index in range(4):
+        address = f"0000:{7 + index:02x}:00.0"
+        above = ("pci0000:00", f"0000:00:{1 + index:02x}.0")
+        tree.bridge(*above, node=0, acs=False)
+        tree.pci(*above, address, vendor=NVIDIA, device=0x22A3, code=0x068000, node=0)
+    tree.file("run/nvidia-fabricmanager/socket", "")
+    management = tree.pci(
+        "pci0000:22", "0000:22:00.0", vendor=INTEL, device=0x1563, code=0x020000, driver="ixgbe", node=0
+    )
+    tree.netdev("eno1", device=management, speed=10000, ipv4="10.1.0.11", statistics={"rx_bytes": 91_234_567})
+    tree.file("dev/infiniband/rdma_cm", "")
+    tree.file("sys/module/ib_core/parameters/netns_mode", "Y")
+    tree.verbs("mlx5")
+    tree.library("libmlx5.so.1", "24.50.0")
+    tree.library("libcuda.so.1", "")
+    tree.library("libnvidia-ml.so.1", "")
+
+
+def _ndr_hca(tree: Tree, number: int, place: str) -> None:
+    guid = f"946d:ae03:00f4:{0x1A00 + 4 * number:04x}"
+    device = tree.rdma(
+        f"mlx5_{number}",
+        device=place,
+        hca_type="MT4129",
+        board="MT_0000000838",
+        firmware="28.43.2566",
+        guid=guid,
+        verbs=number,
+    )
+    tree.port(
+        device,
+        rate="400 Gb/sec (4X NDR)",
+        lid=0x40 + number,
+        sm_lid=1,
+        gids=((link_local_gid(guid), "IB/RoCE v1", UNREADABLE),),
+        counters={"port_xmit_data": 123_456_789_012, "port_rcv_data": 120_456_789_012},
+        hw_counters={"rx_write_requests": 1_234_567},
+    )
+    tree.netdev(f"ibp{number}s0", device=place, kind=32, mtu=4092, speed=400_000, ipv4=f"10.2.{number}.11")
+
+
+def hgx_ndr_swapped(tree: Tree) -> None:
+    """The same, but mlx5_3 and mlx5_4 are in each other's slot: the rail's number is not the GPU's."""
+    hgx_ndr(tree, hca_of_switch=(0, 1, 2, 4, 3, 5, 6, 7))
+
+
+def connectx_pod(tree: Tree) -> None:
+    """A Pod with one virtual function of a ConnectX-6 Dx (RoCE).
+
+    sysfs shows all six RDMA devices of the host; only uverbs4, of mlx5_4, is mounted, and only its interface,
+    net1, is in this network namespace.
+    """
+    tree.system(
+        memory=512,
+        cpus="0-63",
+        nodes={0: "0-31", 1: "32-63"},
+        modules=("mlx5_ib", "mlx5_core", "ib_uverbs", "ib_core", "rdma_cm", "rdma_ucm", "ib_umad"),
+        command_line="BOOT_IMAGE=/vmlinuz ro intel_iommu=on iommu=pt",
+        shm="65536k",
+        group="0::/",
+    )
+    tree.process(
+        capabilities=CAPABILITIES_OF_A_CONTAINER | IPC_LOCK,
+        memlock="8388608",
+        seccomp=2,
+        label="cri-containerd.apparmor.d (enforce)",
+    )
+    tree.all("sys/fs/cgroup", {"cpu.max": "800000 100000", "memory.max": 64 << 30, "pids.max": 4096})
+    tree.file("sys/fs/cgroup/rdma.max", "mlx5_4 hca_handle=max hca_object=max")
+    tree.environ |= {
+        "KUBERNETES_SERVICE_HOST": "10.96.0.1",
+        "PCIDEVICE_NVIDIA_COM_RDMA_VF": "0000:3b:00.4",
+    }
+    above = ("pci0000:3a", "0000:3a:00.0")
+    tree.bridge(*above, node=0)
+    for index in range(6):
+        address = f"0000:3b:00.{index}"
+        virtual = index >= 2
+        place = tree.pci(
+            *above,
+            address,
+            vendor=MELLANOX,
+            device=CONNECTX_VF if virtual else CONNECTX6DX,
+            code=0x020000,
+            driver="mlx5_core",
+            node=0,
+            speed="" if virtual else "16.0",
+            width=16,
+            bars=(MIB if virtual else 32 * MIB,),
+            physical_function=f"sys/devices/{'/'.join(above)}/0000:3b:00.{index % 2}" if virtual else "",
+            group=70 + index,
+        )
+        guid = f"b83f:d2ff:fea1:{0x2B00 + index:04x}"
+        ours = index == 4
+        device = tree.rdma(
+            f"mlx5_{index}",
+            device=place,
+            hca_type="MT4126" if virtual else "MT4125",
+            board="MT_0000000359",
+            firmware="22.39.1002",
+            guid=guid,
+            verbs=index,
+            device_file=ours,
+        )
+        gids = roce_gids(guid, "net1", "192.168.100.5" if ours else f"192.168.{100 + index}.7")
+        if not ours:  # the kernel answers EINVAL for interfaces of other network namespaces
+            gids = tuple((address, UNREADABLE, UNREADABLE) for address, _, _ in gids)
+        tree.port(
+            device,
+            rate="100 Gb/sec (4X EDR)",
+            link_layer="Ethernet",
+            gids=gids,
+            counters={"port_xmit_data": 1000 * index, "port_rcv_data": 2000 * index},
+            hw_counters={},
+        )
+        if ours:
+            tree.netdev("net1", device=place, mtu=9000, speed=100_000, ipv4="192.168.100.5")
+    tree.netdev("eth0", mtu=1450, speed=10_000, ipv4="10.244.3.17")
+    tree.ipv6("eth0", "fe80000000000000d0a1b2fffec3d4e5")
+    tree.file("dev/infiniband/rdma_cm", "")
+    tree.file("sys/module/ib_core/parameters/netns_mode", "Y")
+    tree.verbs("mlx5", release="39.0")
+
+
+def laptop(tree: Tree) -> None:
+    """A laptop: wireless, the processor's own display, nothing of RDMA or CUDA; an ordinary user."""
+    tree.system(memory=16, cpus="0-7", modules=("iwlwifi", "i915", "snd_hda_intel"))
+    tree.process(uid=1000, capabilities=0, bounding=0x000001FFFFFFFFFF, memlock="8388608", nofile=1024)
+    tree.pci(
+        "pci0000:00",
+        "0000:00:02.0",
+        vendor=INTEL,
+        device=0x46A6,
+        code=0x030000,
+        driver="i915",
+        bars=(16 * MIB, 256 * MIB),
+    )
+    tree.pci(
+        "pci0000:00",
+        "0000:00:14.3",
+        vendor=INTEL,
+        device=0x51F0,
+        code=0x028000,
+        driver="iwlwifi",
+        bars=(16384,),
+    )
+    tree.netdev("wlp0s20f3", device="sys/devices/pci0000:00/0000:00:14.3", ipv4="192.168.178.42")
+    tree.netdev("docker0", state="down", ipv4="172.17.0.1")
+
+
+HOSTS: dict[str, Callable[[Tree], None]] = {
+    "connectx_pod": connectx_pod,
+    "hgx_ndr": hgx_ndr,
+    "hgx_ndr_swapped": hgx_ndr_swapped,
+    "laptop": laptop,
+}
+"""Name → what writes it."""
