@@ -10,6 +10,7 @@ from ringleader.fabric.transport_proof.evidence import (
     EngineTraffic,
     Exchanged,
     HostEvidence,
+    LibraryTraffic,
     LogLines,
     MpiTransport,
     NetDeviceCounters,
@@ -32,7 +33,9 @@ FULL = HostEvidence(
         },
         net_devices={"eth0": NetDeviceCounters(values={"rx_bytes": 5}, kind="ethernet", lower=("eth1",))},
     ),
-    traffic=EngineTraffic(peers={"node2": Exchanged(sent=1, received=2)}, handed_between={"nccl": 7}),
+    traffic=EngineTraffic(
+        peers={"node2": Exchanged(sent=1, received=2)}, libraries={"nccl": LibraryTraffic(handed=7)}
+    ),
     nccl=(LogLines(rank=0, lines=("NCCL INFO Using network IB",)),),
     mpi=MpiTransport(family="Open MPI", btls=("self", "tcp")),
 )

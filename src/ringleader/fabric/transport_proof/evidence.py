@@ -81,25 +81,45 @@ class Exchanged:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LibraryTraffic:
+    """What one library carried for the ranks of one host, summed over them.
+
+    Messages between two ranks are known exactly: least and most are equal. Of a collective, whose algorithm
+    the library does not tell, these are bounds.
+    """
+
+    local: int = 0
+    """Handed over in groups within the host, or for a rank of it."""
+    handed: int = 0
+    """Handed over in groups that span hosts, whatever becomes of it."""
+    sent_least: int = 0
+    """To other hosts."""
+    sent_most: int = 0
+    received_least: int = 0
+    """From other hosts."""
+    received_most: int = 0
+
+    @property
+    def least(self) -> int:
+        """At least so much crossed between this host and others, both directions together."""
+        return self.sent_least + self.received_least
+
+    @property
+    def most(self) -> int:
+        """At most so much, without headers."""
+        return max(self.least, self.sent_most + self.received_most)
+
+
+@dataclass(frozen=True, kw_only=True)
 class EngineTraffic:
     """What the ranks of one host exchanged through our engine, summed over them."""
 
     shared_memory: int = 0
-    """Bytes written to the engine's shared-memory window for other ranks of the host."""
-    mpi_within: Exchanged = Exchanged()
-    """Handed to MPI for other ranks of the same host."""
-    mpi_between: Exchanged = Exchanged()
-    """Handed to MPI for ranks of other hosts, and received from them; of a collective of the MPI the least
-    that it must move."""
-    mpi_collectives_between: int = 0
-    """The part of ``mpi_between``, both directions together, that collectives of the MPI moved: their
-    algorithm may move up to log2(hosts) times as much."""
+    """Bytes that went through memory which the ranks of the host share."""
+    libraries: Mapping[str, LibraryTraffic] = field(default_factory=dict)
+    """``mpi``, ``nccl``, ``gloo`` → what it carried."""
     peers: Mapping[str, Exchanged] = field(default_factory=dict)
-    """The part of ``mpi_between`` whose other host is known, by its name."""
-    handed_within: Mapping[str, int] = field(default_factory=dict)
-    """Handed to torch.distributed in groups within the host: backend (``nccl``, ``gloo``) → bytes."""
-    handed_between: Mapping[str, int] = field(default_factory=dict)
-    """The same in groups that span hosts: what every rank handed in, not what crossed the wire."""
+    """What went to and came from each other host, by its name, where that is known."""
     ranks_counted: int = 0
     """Ranks whose numbers are in this. A rank that was killed told nothing."""
 

@@ -15,8 +15,10 @@ class WireShares:
     """What carried a number of bytes."""
 
     exchanged: int = 0
-    """Bytes that the ranks exchanged, both directions together; where a library does not count them
-    (NCCL, Gloo) those that were handed to it."""
+    """Bytes that the ranks exchanged, both directions together; where a library moves them by an algorithm
+    of its own, the least that it must have moved."""
+    exchanged_most: int = 0
+    """The most that it may have moved; equal to ``exchanged`` where that is known exactly."""
     shares: Mapping[Wire, float] = field(default_factory=dict)
     """Parts of 1, the largest first; they sum to 1. Empty: nothing was judged, ``unjudged`` says why."""
     devices: Mapping[Wire, tuple[str, ...]] = field(default_factory=dict)
