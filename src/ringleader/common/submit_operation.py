@@ -1,8 +1,8 @@
 """From a script's tensors to works in the engine: every operation of every kind is submitted here.
 
-An operation is on one tensor or on a group of them, whose members are known as ``<name>_<i>of<n>`` and are
-seen by the ranks all or none. Types and shapes may differ within a group. A tensor is whatever the framework
-computes with; nothing here looks inside one.
+An operation is on one tensor or on a group of them, which the ranks see all or none of. The members are known
+as ``<name>_<i>of<n>``, or by a name each. Types and shapes may differ within a group. A tensor is whatever
+the framework computes with; nothing here looks inside one.
 """
 
 from __future__ import annotations
@@ -70,9 +70,16 @@ class Operation:
         return results
 
     def begin_group(
-        self, tensors: Sequence[Array], name: str | None, process_set: ProcessSet, *arguments: Any
+        self,
+        tensors: Sequence[Array],
+        name: str | Sequence[str] | None,
+        process_set: ProcessSet,
+        *arguments: Any,
     ) -> int:
-        """Begin the operation on several tensors and return one handle, for a tuple of the results."""
+        """Begin the operation on several tensors and return one handle, for a tuple of the results.
+
+        ``name`` is that of the group, or a list of the tensors' own.
+        """
         tensors = tuple(tensors)
         engine, works = self._group(tensors, name, process_set, arguments)
         engine.submit_all(works)
@@ -93,7 +100,7 @@ class Operation:
         them in different orders.
         """
         group = group_of(process_set, self._title)
-        names = [f"{name}_{at}of{len(tensors)}" for at in range(1, len(tensors) + 1)] if grouped else [name]
+        names = member_names(name, len(tensors)) if grouped else [name]
         works = [
             self._describe(group, tensor, own, 0, *arguments)
             for own, tensor in zip(names, tensors, strict=True)
@@ -131,16 +138,19 @@ class Operation:
     def _group(
         self,
         tensors: Sequence[Array],
-        name: str | None,
+        name: str | Sequence[str] | None,
         process_set: ProcessSet,
         arguments: tuple[Any, ...],
     ) -> tuple[Engine, list[Work]]:
         serial = next_serial(process_set.process_set_id)
         group = group_of(process_set, self._title)
-        base = f"noname.{serial}" if name is None else name
+        if name is None or isinstance(name, str):
+            names: Sequence[str] = member_names(f"noname.{serial}" if name is None else name, len(tensors))
+        else:
+            names = name
         works = [
-            self._describe(group, tensor, f"{base}_{at}of{len(tensors)}", serial, *arguments)
-            for at, tensor in enumerate(tensors, 1)
+            self._describe(group, tensor, own, serial, *arguments)
+            for own, tensor in zip(names, tensors, strict=True)
         ]
         return group.broadcaster if self._broadcasts else group.engine, works
 
@@ -148,6 +158,11 @@ class Operation:
         if self._result is None:
             return tuple(work.out for work in works)
         return tuple(map(self._result, works, tensors))
+
+
+def member_names(name: str, count: int) -> list[str]:
+    """Return the names of a group's members."""
+    return [f"{name}_{at}of{count}" for at in range(1, count + 1)]
 
 
 def describe_work(

@@ -18,6 +18,7 @@ from ringleader.mxnet.array_memory import ArgumentError
 from ringleader.mxnet.compression import Compression
 from ringleader.mxnet.distributed_optimizer import DistributedOptimizer
 from ringleader.mxnet.gradient_reduction import GradientReduction, GradientSettings
+from ringleader.mxnet.parameter_names import ParameterNames
 
 
 class DistributedTrainer(mxnet.gluon.Trainer):
@@ -58,6 +59,7 @@ class DistributedTrainer(mxnet.gluon.Trainer):
             optimizer = optimizer._optimizer
         super().__init__(params, optimizer, optimizer_params=optimizer_params, kvstore=None)
         self._prefix = prefix or ""
+        self._names = ParameterNames([one.name for one in self._params], self._prefix, process_set)
         self._reduction = GradientReduction(settings)
         self._process_set = process_set
         self._ignore_stale_grad = False
@@ -95,7 +97,8 @@ class DistributedTrainer(mxnet.gluon.Trainer):
         trained = [(at, one) for at, one in enumerate(self._params) if one.grad_req != "null"]
         if self._ignore_stale_grad:
             trained = self._computed_anywhere(trained)
-        self._reduction.reduce([(f"{self._prefix}{at}", one.list_grad()[0]) for at, one in trained])
+        names = self._names.agreed()
+        self._reduction.reduce([(names[at], one.list_grad()[0]) for at, one in trained])
 
     def _computed_anywhere(self, trained: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
         """Return the parameters whose gradients some rank has computed since the last step. Collective."""

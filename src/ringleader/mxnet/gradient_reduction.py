@@ -108,7 +108,8 @@ class GradientReduction:
         handles = []
         for group in split_list(gradients, groups):
             views = [writeable_view(tensor) for _name, tensor in group]
-            handles.append(ALLREDUCE_IN_PLACE.begin_group(views, f"{group[0][0]}:{group[-1][0]}", *words))
+            names = [name for name, _tensor in group]
+            handles.append(ALLREDUCE_IN_PLACE.begin_group(views, names, *words))
         return handles
 
 

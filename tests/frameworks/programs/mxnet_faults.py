@@ -93,6 +93,28 @@ if SIZE > 1:
     raises(told, "Mismatched", hvd.allreduce if RANK else hvd.allgather, ones, name="kind")
     raises(told, "Mismatched", hvd.allreduce_, ones, name=f"name {RANK}")
 
+
+# gradients are known by the parameters' names where ranks have the same ones, else by their numbers
+def step(learner, layer, inputs):
+    with mx.autograd.record():
+        loss = layer(mx.nd.ones((1, inputs))).sum()
+    loss.backward()
+    learner.step(1)
+
+
+for groups, extra in ((0, False), (2, False), (0, True)):
+    if extra and RANK:
+        mx.gluon.nn.Dense(1)  # Gluon counts it
+    named = {} if extra else {"prefix": "head_"}
+    layer = mx.gluon.nn.Dense(2, use_bias=False, in_units=3 + RANK, **named)
+    layer.initialize()
+    learner = hvd.DistributedTrainer(layer.collect_params(), "sgd", num_groups=groups)
+    if SIZE > 1:
+        said = "tensor shapes for 'allreduce.0'" if extra else "tensor shapes for 'allreduce.head_weight'"
+        raises(told, said, step, learner, layer, 3 + RANK)
+    else:
+        step(learner, layer, 3)
+
 # a model of which each rank uses another part
 table = [mx.gluon.nn.Dense(1, in_units=2, use_bias=False) for _ in range(SIZE + 1)]
 params = {}
