@@ -25,6 +25,7 @@ from ringleader.rank_placement import Plan, duplicate_names, place
 from ringleader.ranks import agent as agent_program
 from ringleader.ranks import job_directory as leftovers
 from ringleader.ranks import rank_identity
+from ringleader.render.library_log_variables import library_log_variables
 from ringleader.render.mpirun_command import MpirunCommand, mpirun_command, scrubbed
 from ringleader.render.rank_environment import (
     FreePorts,
@@ -132,6 +133,10 @@ class Prepared:
             "window": window(self.plan.size),
             "lost_after": self.job.lost_after,
             "open_files": open_files if host.is_local else 0,
+            "evidence": {
+                "counters": planned.local_rank == 0,
+                "logs": library_log_variables(self.plan, planned, self.mpi),
+            },
         }
 
 

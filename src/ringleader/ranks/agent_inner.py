@@ -207,9 +207,18 @@ class InnerAgent:
         """Send the pickled result, if there is one, and say that nothing more will come."""
         self.done = True
         self.process.kill_at = None
+        if self.launcher.open:
+            self._send_evidence()
         for piece in self.process.files.result():
             self.launcher.add(protocol.frame(protocol.BLOB, piece))
         self.launcher.say(do="done")
+
+    def _send_evidence(self) -> None:
+        found, for_the_user = self.process.evidence.end()
+        if for_the_user:
+            self.launcher.add(protocol.frame(protocol.STDERR, for_the_user))
+        if found:
+            self.launcher.say(do="evidence", **found)
 
     # --- what arrives -------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ import time
 
 from ringleader.ranks import free_ports, process_inspection, process_tree, rank_process_start
 from ringleader.ranks.fast_stdlib import signal
+from ringleader.ranks.rank_evidence import RankEvidence
 from ringleader.ranks.rank_files import RankFiles
 from ringleader.ranks.rank_pipes import RankPipes
 
@@ -42,6 +43,7 @@ class RankProcess:
         self.directory = directory
         self.environ = dict(environ)
         self.files = RankFiles(directory.path, rank)
+        self.evidence = RankEvidence()
         self.port = free_ports.any_port()
         self.jax_port = free_ports.jax_port()
         self.pid = 0
@@ -86,6 +88,7 @@ class RankProcess:
     def _started(self, message: dict[str, Any]) -> int | rank_process_start.Failure:
         """Make the rank's files and pipes and start its command. Raises OSError where the system refuses."""
         env = self.files.environment(self.environ, message)
+        self.evidence.begin(message.get("evidence", {}), env, self.directory.path)
         streams, report = self.pipes.make(
             with_input=bool(message.get("stdin")), window=int(message["window"])
         )

@@ -1,0 +1,128 @@
+"""What agents and ranks told of a job's bytes, put together host by host. Pure.
+
+Ranks write their reports themselves, so nothing in them is taken for granted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from ringleader.fabric.facts import from_document
+from ringleader.fabric.transport_proof.evidence import (
+    CounterSnapshot,
+    EngineTraffic,
+    Exchanged,
+    HostEvidence,
+    LogLines,
+    MpiTransport,
+)
+from ringleader.job import Mpi
+from ringleader.rank_placement import Plan
+
+Value = TypeVar("Value")
+
+
+def host_evidence(
+    plan: Plan,
+    mpi: Mpi,
+    reports: Sequence[Sequence[Mapping[str, Any]]],
+    gathered: Sequence[Mapping[str, Any] | None],
+) -> tuple[HostEvidence, ...]:
+    """Return the evidence of each host of the plan.
+
+    ``reports``: by rank, its engine's reports of its bytes. ``gathered``: by rank, what its agent sent.
+    """
+    found = []
+    for index, host in enumerate(plan.hosts):
+        places = plan.on_host(index)
+        told = [words for place in places if (words := gathered[place.rank]) is not None]
+        counters = next((words for words in told if "before" in words), {})
+        before, after = _snapshot(counters.get("before")), _snapshot(counters.get("after"))
+        gpus = {place.gpu for place in places if place.gpu}
+        found.append(
+            HostEvidence(
+                host=host.host.name,
+                ranks=tuple(place.rank for place in places),
+                gpus=len(gpus),
+                before=before,
+                after=after,
+                traffic=engine_traffic([reports[place.rank] for place in places]),
+                nccl=_logs("nccl", [(place.rank, gathered[place.rank]) for place in places]),
+                ucx=_logs("ucx", [(place.rank, gathered[place.rank]) for place in places]),
+                mpi=MpiTransport(family=mpi.name.rpartition(" ")[0], version=mpi.version),
+                shared_with_others=_is_shared(after),
+            )
+        )
+    return tuple(found)
+
+
+def engine_traffic(reports: Sequence[Sequence[Mapping[str, Any]]]) -> EngineTraffic | None:
+    """Return the sums of what ranks reported, one sequence for each rank; ``None``: none of them did."""
+    if not any(reports):
+        return None
+    total = EngineTraffic(ranks_counted=sum(bool(of_rank) for of_rank in reports))
+    for report in (one for of_rank in reports for one in of_rank):
+        total = _added(total, report)
+    return total
+
+
+def _added(total: EngineTraffic, report: Mapping[str, Any]) -> EngineTraffic:
+    shared = total.shared_memory + _count(report, "shared")
+    within, between, collective = total.mpi_within, total.mpi_between, total.mpi_collectives_between
+    handed_within, handed_between = dict(total.handed_within), dict(total.handed_between)
+    libraries = report.get("libraries")
+    for name, counted in libraries.items() if isinstance(libraries, Mapping) else ():
+        if not isinstance(counted, Mapping):
+            continue
+        local = _count(counted, "local")
+        if name == "mpi":
+            within += Exchanged(sent=local, received=local)
+            between += Exchanged(
+                sent=_count(counted, "sent_least"), received=_count(counted, "received_least")
+            )
+            collective += _count(counted, "collective")
+        else:
+            handed_within[name] = handed_within.get(name, 0) + local
+            handed_between[name] = handed_between.get(name, 0) + _count(counted, "handed")
+    return replace(
+        total,
+        shared_memory=shared,
+        mpi_within=within,
+        mpi_between=between,
+        mpi_collectives_between=collective,
+        handed_within=handed_within,
+        handed_between=handed_between,
+    )
+
+
+def _count(words: Mapping[str, Any], name: str) -> int:
+    value = words.get(name, 0)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+def _snapshot(document: Any) -> CounterSnapshot | None:
+    if not isinstance(document, Mapping):
+        return None
+    try:
+        return from_document(CounterSnapshot, document)
+    except (ValueError, TypeError):
+        return None
+
+
+def _is_shared(after: CounterSnapshot | None) -> bool:
+    """Say whether others may move these counters: a namespace without any hardware is a Pod's or a lab's."""
+    if after is None or after.rdma_ports:
+        return True
+    return any(not one.is_virtual for one in after.net_devices.values())
+
+
+def _logs(library: str, told: Sequence[tuple[int, Mapping[str, Any] | None]]) -> tuple[LogLines, ...]:
+    found = []
+    for rank, words in told:
+        log = ((words or {}).get("logs") or {}).get(library)
+        if log is not None:
+            lines = tuple(str(line) for line in log["lines"])
+            found.append(LogLines(rank=rank, lines=lines, left_out=int(log["left_out"])))
+    return tuple(found)

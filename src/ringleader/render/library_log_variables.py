@@ -1,0 +1,29 @@
+"""Variables by which NCCL and UCX write a log of what they use into the job's directory. Pure.
+
+The agent sets those of a library only where the rank's environment has none of them (``ranks/library_logs``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ringleader.job import Family, Mpi
+from ringleader.rank_placement import Plan, RankPlace
+from ringleader.ranks.library_logs import DIRECTORY
+
+
+def library_log_variables(plan: Plan, place: RankPlace, mpi: Mpi) -> dict[str, Mapping[str, str]]:
+    """Return library → its variables, for one rank: NCCL's where it has GPUs, UCX's between hosts."""
+    found: dict[str, Mapping[str, str]] = {}
+    if plan.hosts[place.host_index].gpus and place.gpu != "":
+        found["nccl"] = {
+            "NCCL_DEBUG": "INFO",
+            "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH,ENV",
+            "NCCL_DEBUG_FILE": f"{DIRECTORY}/nccl.{place.rank}.%h.%p.log",
+        }
+    if len(plan.hosts) > 1 and mpi.family is not Family.INTEL:
+        found["ucx"] = {
+            "UCX_LOG_LEVEL": "info",
+            "UCX_LOG_FILE": f"{DIRECTORY}/ucx.{place.rank}.%h.%p.log",
+        }
+    return found

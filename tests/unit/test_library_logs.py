@@ -1,0 +1,111 @@
+"""Logs of NCCL and UCX: whose variables count, and what is read of the files."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from ringleader.ranks.library_logs import MOST_LINES, LibraryLogs
+from ringleader.ranks.rank_evidence import RankEvidence
+
+NCCL = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": "{directory}/nccl.0.%h.%p.log"}
+UCX = {"UCX_LOG_LEVEL": "info", "UCX_LOG_FILE": "{directory}/ucx.0.%h.%p.log"}
+
+
+def logs(tmp_path: Path, wanted: dict[str, dict[str, str]]) -> LibraryLogs:
+    return LibraryLogs(wanted, str(tmp_path), root="")
+
+
+def test_nobody_asked_for_a_log(tmp_path: Path) -> None:
+    own, env = logs(tmp_path, {"nccl": NCCL}), {"HOME": str(tmp_path)}
+    own.add_to(env, 0.0)
+    assert env["NCCL_DEBUG"] == "INFO"
+    assert env["NCCL_DEBUG_FILE"] == f"{tmp_path}/nccl.0.%h.%p.log"
+    Path(tmp_path, f"nccl.0.{socket.gethostname()}.17.log").write_text(
+        "h:17:18 [0] NCCL INFO Using network IB\nh:17:18 [0] NCCL INFO nothing of interest\n"
+    )
+    Path(tmp_path, f"nccl.1.{socket.gethostname()}.19.log").write_text("NCCL INFO Using network Socket\n")
+    assert own.read() == {"nccl": {"lines": ["h:17:18 [0] NCCL INFO Using network IB"], "left_out": 0}}
+
+
+@pytest.mark.parametrize("theirs", [{"NCCL_DEBUG": "WARN"}, {"NCCL_DEBUG": ""}])
+def test_the_user_asked_for_one(tmp_path: Path, theirs: dict[str, str]) -> None:
+    own, env = logs(tmp_path, {"nccl": NCCL}), dict(theirs)
+    own.add_to(env, 0.0)
+    assert env == theirs
+    assert own.read() == {}
+
+
+def test_the_file_of_the_user_is_read_and_left_alone(tmp_path: Path) -> None:
+    own = logs(tmp_path / "job", {"nccl": NCCL})
+    env = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": str(tmp_path / "mine.%p.txt")}
+    own.add_to(env, 0.0)
+    assert set(env) == {"NCCL_DEBUG", "NCCL_DEBUG_FILE"}
+    written = tmp_path / "mine.5.txt"
+    written.write_text("NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0\n")
+    (tmp_path / "mine.6.txt").symlink_to(written)
+    os.mkfifo(tmp_path / "mine.7.txt")
+    assert len(own.read()["nccl"]["lines"]) == 1
+    assert written.exists()
+
+
+def test_a_file_from_before_the_job_is_not_its_log(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("NCCL INFO Using network IB\n")
+    os.utime(tmp_path / "log", (1000, 1000))
+    own = logs(tmp_path, {"nccl": NCCL})
+    own.add_to({"NCCL_DEBUG_FILE": str(tmp_path / "log")}, 2000.0)
+    assert own.read() == {}
+
+
+def test_ncclconf_of_the_user_counts(tmp_path: Path) -> None:
+    (tmp_path / ".nccl.conf").write_text("# mine\nNCCL_DEBUG=VERSION\n")
+    env = {"HOME": str(tmp_path)}
+    logs(tmp_path, {"nccl": NCCL}).add_to(env, 0.0)
+    assert env == {"HOME": str(tmp_path)}
+
+
+@pytest.mark.parametrize("rdma", [True, False])
+def test_ucx_only_where_there_is_rdma(tmp_path: Path, rdma: bool) -> None:
+    if rdma:
+        (tmp_path / "sys/class/infiniband").mkdir(parents=True)
+    env: dict[str, str] = {}
+    LibraryLogs({"ucx": UCX}, "/job", root=str(tmp_path)).add_to(env, 0.0)
+    assert ("UCX_LOG_FILE" in env) == rdma
+
+
+def test_warnings_of_ucx_reach_the_user(tmp_path: Path) -> None:
+    (tmp_path / "sys/class/infiniband").mkdir(parents=True)
+    (tmp_path / "job").mkdir()
+    own = LibraryLogs({"ucx": UCX}, "/job", root=str(tmp_path))
+    own.add_to({}, 0.0)
+    warning = "[1] [h:5] parser.c:1 UCX  WARN  unused environment variable: UCX_X"
+    (tmp_path / f"job/ucx.0.{socket.gethostname()}.5.log").write_text(
+        f"{warning}\n[1] [h:5] ucp_worker.c:1 UCX  INFO  ep_cfg[0]: tag(rc_mlx5/mlx5_0:1)\n"
+    )
+    found = own.read()
+    assert len(found["ucx"]["lines"]) == 2
+    assert list(own.for_the_user(found)) == [warning]
+
+
+def test_a_long_log_is_cut(tmp_path: Path) -> None:
+    own = logs(tmp_path, {"nccl": NCCL})
+    own.add_to({}, 0.0)
+    Path(tmp_path, f"nccl.0.{socket.gethostname()}.1.log").write_text("NCCL INFO a via NET/IB/0\n" * 5000)
+    found = own.read()["nccl"]
+    assert len(found["lines"]) == MOST_LINES and found["left_out"] == 5000 - MOST_LINES
+
+
+def test_what_goes_wrong_is_told() -> None:
+    evidence = RankEvidence()
+    evidence.begin({"logs": {"unknown": {}}}, {}, "/nowhere")
+    found, for_the_user = evidence.end()
+    assert "before the start: KeyError" in found["missing"] and for_the_user == b""
+
+
+def test_nothing_wanted_nothing_told() -> None:
+    evidence = RankEvidence()
+    evidence.begin({}, {}, "/nowhere")
+    assert evidence.end() == ({}, b"")

@@ -1,0 +1,112 @@
+"""Counters of interfaces and RDMA ports, read below a root of our own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ringleader.fabric.facts import from_document
+from ringleader.fabric.transport_proof.evidence import CounterSnapshot
+from ringleader.ranks import traffic_counters
+
+PROC = """Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
+    lo:    7       1    0    0    0     0          0         0     8       1    0    0    0     0       0          0
+  ib0: 1000       1    0    0    0     0          0         0  2000       1    0    0    0     0       0          0
+"""  # noqa: E501
+
+
+def write(root: Path, files: dict[str, str]) -> None:
+    for path, text in files.items():
+        place = root / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+
+
+def snapshot(root: Path) -> CounterSnapshot:
+    return from_document(CounterSnapshot, traffic_counters.snapshot(str(root)))
+
+
+def test_the_process_own_network_namespace_counts(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {
+            "proc/self/net/dev": PROC,
+            "proc/self/net/if_inet6": "fe80000000000000000000000000abcd 02 40 20 80 ib0\n"
+            "fd000000000000000000000000000002 02 40 00 80 ib0\n",
+            "sys/class/net/ib0/type": "32\n",
+            "sys/class/net/ib0/speed": "100000\n",
+            "sys/class/net/ib0/device/infiniband/mlx5_0/node_type": "1: CA\n",
+            "sys/class/net/ib0/statistics/rx_bytes": "5\n",
+            "sys/class/net/other/type": "1\n",
+        },
+    )
+    found = snapshot(tmp_path).net_devices
+    assert set(found) == {"lo", "ib0"}
+    assert found["lo"].kind == "loopback"
+    card = found["ib0"]
+    assert card.values == {"rx_bytes": 1000, "tx_bytes": 2000}
+    assert (card.kind, card.is_virtual, card.speed, card.rdma_device) == ("infiniband", False, 1e11, "mlx5_0")
+
+
+def test_without_proc_sysfs_counts(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {
+            "sys/class/net/bond0/type": "1\n",
+            "sys/class/net/bond0/lower_eth0/type": "1\n",
+            "sys/class/net/bond0/statistics/rx_bytes": "5\n",
+            "sys/class/net/bond0/statistics/tx_bytes": "6\n",
+            "sys/class/net/bond0/speed": "-1\n",
+        },
+    )
+    bond = snapshot(tmp_path).net_devices["bond0"]
+    assert bond.values == {"rx_bytes": 5, "tx_bytes": 6}
+    assert (bond.is_virtual, bond.lower, bond.speed) == (True, ("eth0",), None)
+
+
+def test_ports_of_several_kinds(tmp_path: Path) -> None:
+    at = "sys/class/infiniband"
+    write(
+        tmp_path,
+        {
+            f"{at}/mlx5_0/node_type": "1: CA\n",
+            f"{at}/mlx5_0/device/net/eth2/type": "1\n",
+            f"{at}/mlx5_0/ports/1/link_layer": "Ethernet\n",
+            f"{at}/mlx5_0/ports/1/counters/port_xmit_data": "12\n",
+            f"{at}/mlx5_0/ports/1/counters/port_rcv_data": "N/A (no PMA)\n",
+            f"{at}/rdmap0/node_type": "7: unspecified\n",
+            f"{at}/rdmap0/ports/1/link_layer": "Unspecified\n",
+            f"{at}/rdmap0/ports/1/hw_counters/tx_bytes": "34\n",
+        },
+    )
+    found = snapshot(tmp_path).rdma_ports
+    card = found["mlx5_0/1"]
+    assert card.values == {"port_xmit_data": 12}
+    assert card.unreadable == {"port_rcv_data": "N/A (no PMA)"}
+    assert (card.node_type, card.link_layer, card.netdevs) == (1, "Ethernet", ("eth2",))
+    assert found["rdmap0/1"].values == {"tx_bytes": 34}
+    assert (found["rdmap0/1"].node_type, found["rdmap0/1"].link_layer) == (7, "")
+
+
+def test_nothing_is_there(tmp_path: Path) -> None:
+    found = snapshot(tmp_path)
+    assert (found.rdma_ports, found.net_devices) == ({}, {})
+
+
+def test_as_many_devices_as_are_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traffic_counters, "READ_SECONDS", 60.0)
+    lines = "".join(f" veth{number}: {' '.join('9' * 16)}\n" for number in range(1000))
+    write(tmp_path, {"proc/self/net/dev": "first\nsecond\n" + lines})
+    assert len(snapshot(tmp_path).net_devices) == traffic_counters.MOST_DEVICES
+
+
+def test_when_the_time_is_over_the_rest_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traffic_counters, "READ_SECONDS", -1.0)
+    write(tmp_path, {"proc/self/net/dev": PROC})
+    assert snapshot(tmp_path).net_devices == {}
+
+
+def test_this_machine() -> None:
+    assert "lo" in from_document(CounterSnapshot, traffic_counters.snapshot()).net_devices
