@@ -25,10 +25,7 @@ from typing import Any
 class LibraryBytes:
     """What one library carried for this rank."""
 
-    __slots__ = (
-        *("collective", "handed", "local"),
-        *("received_least", "received_most", "sent_least", "sent_most"),
-    )
+    __slots__ = ("handed", "local", "received_least", "received_most", "sent_least", "sent_most")
 
     def __init__(self) -> None:
         """Begin with nothing."""
@@ -36,8 +33,6 @@ class LibraryBytes:
         """Handed over in groups within the host, or for a rank of it."""
         self.handed = 0
         """Handed over in groups that span hosts, whatever becomes of it."""
-        self.collective = 0
-        """Of what is sent and received at least, both together, the part that its own collectives move."""
         self.sent_least = 0
         """To other hosts."""
         self.sent_most = 0
@@ -113,7 +108,6 @@ class CommunicatorTraffic:
         least, most = nbytes // self._here, nbytes * self._rounds
         total.sent_least += least
         total.received_least += least
-        total.collective += 2 * least
         total.sent_most += most
         total.received_most += most
 
@@ -126,7 +120,6 @@ class CommunicatorTraffic:
         total.handed += mine
         everything = sum(counts)
         away = sum(count for count, remote in zip(counts, self._remote, strict=True) if remote)
-        total.collective += mine + away // self._here
         total.sent_least += mine
         total.sent_most += max(everything, mine * (self._size - self._here))
         total.received_least += away // self._here
@@ -140,7 +133,6 @@ class CommunicatorTraffic:
             return
         sent, received = nbytes * (root == self._rank), nbytes // self._here * self._remote[root]
         total.handed += sent
-        total.collective += sent + received
         total.sent_least += sent
         total.sent_most += nbytes * self._rounds
         total.received_least += received
@@ -155,7 +147,6 @@ class CommunicatorTraffic:
         total.handed += nbytes
         own = nbytes // self._size
         sent = own * (self._size - self._here) // self._here
-        total.collective += sent + own
         total.sent_least += sent
         total.sent_most += nbytes
         total.received_least += own

@@ -6,15 +6,15 @@ Ranks write their reports themselves, so nothing in them is taken for granted.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields
 from typing import Any, TypeVar
 
 from ringleader.fabric.facts import from_document
 from ringleader.fabric.transport_proof.evidence import (
     CounterSnapshot,
     EngineTraffic,
-    Exchanged,
     HostEvidence,
+    LibraryTraffic,
     LogLines,
     MpiTransport,
 )
@@ -62,38 +62,21 @@ def engine_traffic(reports: Sequence[Sequence[Mapping[str, Any]]]) -> EngineTraf
     """Return the sums of what ranks reported, one sequence for each rank; ``None``: none of them did."""
     if not any(reports):
         return None
-    total = EngineTraffic(ranks_counted=sum(bool(of_rank) for of_rank in reports))
+    shared, libraries = 0, dict[str, LibraryTraffic]()
     for report in (one for of_rank in reports for one in of_rank):
-        total = _added(total, report)
-    return total
+        shared += _count(report, "shared")
+        told = report.get("libraries")
+        for name, counted in told.items() if isinstance(told, Mapping) else ():
+            if isinstance(counted, Mapping):
+                libraries[name] = _added(libraries.get(name, LibraryTraffic()), counted)
+    return EngineTraffic(
+        shared_memory=shared, libraries=libraries, ranks_counted=sum(bool(of_rank) for of_rank in reports)
+    )
 
 
-def _added(total: EngineTraffic, report: Mapping[str, Any]) -> EngineTraffic:
-    shared = total.shared_memory + _count(report, "shared")
-    within, between, collective = total.mpi_within, total.mpi_between, total.mpi_collectives_between
-    handed_within, handed_between = dict(total.handed_within), dict(total.handed_between)
-    libraries = report.get("libraries")
-    for name, counted in libraries.items() if isinstance(libraries, Mapping) else ():
-        if not isinstance(counted, Mapping):
-            continue
-        local = _count(counted, "local")
-        if name == "mpi":
-            within += Exchanged(sent=local, received=local)
-            between += Exchanged(
-                sent=_count(counted, "sent_least"), received=_count(counted, "received_least")
-            )
-            collective += _count(counted, "collective")
-        else:
-            handed_within[name] = handed_within.get(name, 0) + local
-            handed_between[name] = handed_between.get(name, 0) + _count(counted, "handed")
-    return replace(
-        total,
-        shared_memory=shared,
-        mpi_within=within,
-        mpi_between=between,
-        mpi_collectives_between=collective,
-        handed_within=handed_within,
-        handed_between=handed_between,
+def _added(total: LibraryTraffic, counted: Mapping[str, Any]) -> LibraryTraffic:
+    return LibraryTraffic(
+        **{one.name: getattr(total, one.name) + _count(counted, one.name) for one in fields(LibraryTraffic)}
     )
 
 

@@ -1,0 +1,85 @@
+"""What agents and ranks told, put together host by host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ringleader.fabric.transport_proof.evidence import LibraryTraffic, LogLines
+from ringleader.job import Family, Host, Job, Mpi
+from ringleader.launch.transport_evidence import engine_traffic, host_evidence
+from ringleader.rank_placement import HostFacts, place
+
+MPI = Mpi(family=Family.OPENMPI5, version="5.0.8", mpirun="/m", library="")
+
+
+def two_hosts() -> Any:
+    facts = [
+        HostFacts(host=Host(name=name, slots=2), hostname=name, identity=name, is_local=False, cpus=(0, 1))
+        for name in ("h1", "h2")
+    ]
+    return place(Job(command=("true",), np=4, hosts=tuple(one.host for one in facts)), facts)
+
+
+def report(shared: Any = 0, **mpi: Any) -> dict[str, Any]:
+    return {"kind": "traffic", "shared": shared, "libraries": {"mpi": mpi}}
+
+
+def snapshot(*names: str, virtual: bool = True) -> dict[str, Any]:
+    devices = {name: {"values": {"tx_bytes": 1}, "is_virtual": virtual} for name in names}
+    return {"at": 1.0, "rdma_ports": {}, "net_devices": devices}
+
+
+def test_each_host_has_its_own() -> None:
+    gathered = [
+        {"before": snapshot("eth0"), "after": snapshot("eth0")},
+        {"logs": {"nccl": {"lines": ["NCCL INFO Using network IB"], "left_out": 3}}},
+        None,
+        {"missing": "before the start: OSError: no"},
+    ]
+    reports = [[report(shared=1, sent_least=2, sent_most=3)], [report(shared=10)], [], []]
+    first, second = host_evidence(two_hosts(), MPI, reports, gathered)
+    assert (first.host, first.ranks, second.ranks) == ("h1", (0, 1), (2, 3))
+    assert first.traffic is not None and second.traffic is None
+    assert (first.traffic.shared_memory, first.traffic.ranks_counted) == (11, 2)
+    assert first.traffic.libraries == {"mpi": LibraryTraffic(sent_least=2, sent_most=3)}
+    assert first.before is not None and set(first.before.net_devices) == {"eth0"}
+    assert first.nccl == (LogLines(rank=1, lines=("NCCL INFO Using network IB",), left_out=3),)
+    assert (second.before, second.after, second.nccl) == (None, None, ())
+    assert (first.mpi.family, first.mpi.version) == ("Open MPI", "5.0.8")
+    assert (first.shared_with_others, second.shared_with_others) == (False, True)
+
+
+def test_hardware_is_shared_with_others() -> None:
+    gathered = [{"before": snapshot("eth0"), "after": snapshot("eth0", virtual=False)}, None, None, None]
+    assert host_evidence(two_hosts(), MPI, [[]] * 4, gathered)[0].shared_with_others
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        {},
+        {"shared": "much", "libraries": ["mpi"]},
+        {"shared": -5, "libraries": {"mpi": 3}},
+        {"shared": True, "libraries": {"mpi": {"sent_least": "x", "sent_most": None, "local": -1}}},
+    ],
+)
+def test_a_report_that_makes_no_sense_counts_nothing(report: dict[str, Any]) -> None:
+    found = engine_traffic([[report]])
+    assert found is not None
+    assert (found.shared_memory, sum(one.most for one in found.libraries.values())) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "document", [3, {}, {"at": "now"}, {"at": 1.0, "net_devices": {"eth0": {"values": {"rx_bytes": "7"}}}}]
+)
+def test_counters_that_make_no_sense_were_not_read(document: Any) -> None:
+    gathered = [{"before": document, "after": document}, None, None, None]
+    assert host_evidence(two_hosts(), MPI, [[]] * 4, gathered)[0].before is None
+
+
+def test_a_library_is_summed_over_ranks_and_lives() -> None:
+    found = engine_traffic([[report(local=1), report(local=2)], [report(local=4)], []])
+    assert found is not None and found.ranks_counted == 2
+    assert found.libraries["mpi"].local == 7
