@@ -1,0 +1,261 @@
+"""Every rule of the settings, on both of its sides."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.unit.fabric.machines import (
+    LINK_LOCAL,
+    ROCE_GIDS,
+    V4_MAPPED,
+    changed,
+    gpu_machine,
+    host,
+    interface,
+    port,
+    rdma,
+)
+
+from ringleader.errors import RequestError
+from ringleader.fabric.facts import Gid, Gpu, Library, MpiFacts
+from ringleader.fabric.settings.host_agreement import agreed
+from ringleader.fabric.settings.recommended_settings import recommend
+from ringleader.fabric.settings.setting import Setting, Settings
+
+GPUS = (Gpu(index=0, pci_address="0000:18:00.0"),)
+IB = rdma("mlx5_0", port(), pci="0000:01:00.0")
+ROCE = rdma("mlx5_0", port("Ethernet"), pci="0000:01:00.0")
+STORAGE = rdma("mlx5_bond_0", port("Ethernet", gbits=100), pci="0000:02:00.0")
+IWARP = rdma("iwp1", port("Ethernet"), node_type=4, driver="irdma", pci="0000:01:00.0")
+ERDMA = rdma("erdma_0", port("Ethernet"), node_type=4, driver="erdma", pci="0000:01:00.0")
+EFA = rdma("rdmap0", port("", gids=()), node_type=7, driver="efa", pci="0000:01:00.0")
+UCX = (Library(name="libucp.so.0", path="/usr/lib/libucp.so.0", version="1.16.0"),)
+WIRED = (interface("lo", "127.0.0.1"), interface("eth0", "10.0.0.1", "fe80::1"))
+DOCKER, BRIDGE = interface("docker0", "172.17.0.1"), interface("br-0a1b", "172.18.0.1")
+BMC = interface("enx0", "169.254.3.1")
+OPEN_MPI_4 = MpiFacts(family="Open MPI", version="4.1.6", mpirun="/m", built_with={"ucx": True})
+OPEN_MPI_5 = replace(OPEN_MPI_4, version="5.0.8")
+INTEL = MpiFacts(family="Intel MPI", version="2021.13", mpirun="/m")
+SIX = (
+    Gid(index=0, address=LINK_LOCAL, kind="IB/RoCE v1", netdev="eth1"),
+    Gid(index=1, address="2001:0db8:0000:0000:0000:0000:0000:0001", kind="RoCE v2", netdev="eth1"),
+)
+ONE_BY_ONE = (
+    Gid(index=0, address=LINK_LOCAL, kind="IB/RoCE v1", netdev="eth1"),
+    Gid(index=1, address=V4_MAPPED + "0a00:0002", kind="IB/RoCE v1", netdev="eth1"),
+)
+
+
+def gpu_host(*devices, **values):
+    return host(devices=devices, gpus=GPUS, **values)
+
+
+@pytest.mark.parametrize(
+    ("facts", "variable", "value"),
+    [
+        # NCCL_IB_HCA: only where NCCL would take a port that it should not.
+        (gpu_host(IB), "NCCL_IB_HCA", None),
+        (gpu_host(IB, STORAGE), "NCCL_IB_HCA", "=mlx5_0:1"),
+        (gpu_host(IB, rdma("mlx5_1", port(state="DOWN"))), "NCCL_IB_HCA", None),
+        (gpu_host(IB, rdma("mlx5_1", port()), without_files=("mlx5_1",)), "NCCL_IB_HCA", "=mlx5_0:1"),
+        (gpu_host(IB, IB, STORAGE), "NCCL_IB_HCA", "=mlx5_0:1,mlx5_0:1"),
+        (host(devices=(IB, STORAGE)), "NCCL_IB_HCA", None),
+        (gpu_host(IB, STORAGE, environment={"NCCL_IB_DISABLE": "1"}), "NCCL_IB_HCA", None),
+        (gpu_host(IB, STORAGE, environment={"NCCL_NET": "Socket"}), "NCCL_IB_HCA", None),
+        # The GID's index: RoCE before 2.21 alone.
+        (gpu_host(ROCE, nccl="2.20.5"), "NCCL_IB_GID_INDEX", "3"),
+        (gpu_host(ROCE, nccl="2.21.0"), "NCCL_IB_GID_INDEX", None),
+        (gpu_host(ROCE, nccl="2.18.1+cuda12.1"), "NCCL_IB_GID_INDEX", "3"),
+        (gpu_host(ROCE, nccl=""), "NCCL_IB_GID_INDEX", None),
+        (gpu_host(IB, nccl="2.18.1"), "NCCL_IB_GID_INDEX", None),
+        (gpu_host(ERDMA, nccl="2.18.1"), "NCCL_IB_GID_INDEX", "3"),
+        (
+            gpu_host(rdma("mlx5_0", port("Ethernet", gids=ONE_BY_ONE)), nccl="2.18.1"),
+            "NCCL_IB_GID_INDEX",
+            "1",
+        ),
+        (
+            gpu_host(
+                ROCE, rdma("mlx5_1", port("Ethernet", gids=ROCE_GIDS[:2]), pci="0000:03:00.0"), nccl="2.18.1"
+            ),
+            "NCCL_IB_GID_INDEX",
+            None,
+        ),
+        # Only the ports of the user's own filter count.
+        (
+            gpu_host(
+                ROCE,
+                rdma("mlx5_1", port("Ethernet", gids=ROCE_GIDS[:2]), pci="0000:03:00.0"),
+                nccl="2.18.1",
+                environment={"NCCL_IB_HCA": "=mlx5_0:1"},
+            ),
+            "NCCL_IB_GID_INDEX",
+            "3",
+        ),
+        (gpu_host(ROCE), "NCCL_IB_ADDR_FAMILY", None),
+        (gpu_host(rdma("mlx5_0", port("Ethernet", gids=SIX))), "NCCL_IB_ADDR_FAMILY", "AF_INET6"),
+        # The timeout, by version.
+        (gpu_host(IB, nccl="2.13.4"), "NCCL_IB_TIMEOUT", "20"),
+        (gpu_host(IB, nccl="2.22.3"), "NCCL_IB_TIMEOUT", "20"),
+        (gpu_host(IB, nccl="2.23.4"), "NCCL_IB_TIMEOUT", None),
+        (gpu_host(nccl="2.13.4"), "NCCL_IB_TIMEOUT", None),
+        # iWARP, but for eRDMA.
+        (gpu_host(IWARP), "NCCL_IB_DISABLE", "1"),
+        (gpu_host(ERDMA), "NCCL_IB_DISABLE", None),
+        (gpu_host(ROCE), "NCCL_IB_DISABLE", None),
+        # Host memory by cuMem.
+        (gpu_host(nccl="2.25.1", container="docker"), "NCCL_CUMEM_HOST_ENABLE", "0"),
+        (gpu_host(nccl="2.26.4", container="docker"), "NCCL_CUMEM_HOST_ENABLE", "0"),
+        (gpu_host(nccl="2.26.5", container="docker"), "NCCL_CUMEM_HOST_ENABLE", None),
+        (gpu_host(nccl="2.23.4", container="docker"), "NCCL_CUMEM_HOST_ENABLE", None),
+        (gpu_host(nccl="2.25.1"), "NCCL_CUMEM_HOST_ENABLE", None),
+        (
+            gpu_host(nccl="2.25.1", container="docker", capabilities=1 << 23),
+            "NCCL_CUMEM_HOST_ENABLE",
+            None,
+        ),
+        # Interfaces: NCCL skips docker0 itself.
+        (gpu_host(net_devices=WIRED), "NCCL_SOCKET_IFNAME", None),
+        (gpu_host(net_devices=(*WIRED, DOCKER)), "NCCL_SOCKET_IFNAME", None),
+        (gpu_host(net_devices=(*WIRED, DOCKER, BRIDGE)), "NCCL_SOCKET_IFNAME", "^docker,lo,br-0a1b"),
+        (gpu_host(net_devices=(*WIRED, BMC)), "NCCL_SOCKET_IFNAME", "^docker,lo,enx0"),
+        (gpu_host(net_devices=(BMC,)), "NCCL_SOCKET_IFNAME", None),
+        (
+            gpu_host(net_devices=(*WIRED, BRIDGE, interface("ib0", "10.1.0.1"))),
+            "NCCL_SOCKET_IFNAME",
+            None,
+        ),
+        (
+            gpu_host(ROCE, net_devices=(*WIRED, interface("net1", "10.2.0.1")), container="kubernetes"),
+            "NCCL_SOCKET_IFNAME",
+            "=eth0",
+        ),
+        (
+            gpu_host(net_devices=(*WIRED, interface("net1", "10.2.0.1")), container="kubernetes"),
+            "NCCL_SOCKET_IFNAME",
+            None,
+        ),
+        # A laptop is no cluster.
+        (gpu_host(net_devices=(interface("wlp1", "10.0.0.1"), DOCKER, BRIDGE)), "NCCL_SOCKET_IFNAME", None),
+        # UCX: ports that may not reach the others.
+        (host(devices=(IB,), libraries=UCX), "UCX_NET_DEVICES", None),
+        (host(devices=(IB, STORAGE), libraries=UCX), "UCX_NET_DEVICES", "mlx5_0:1"),
+        (host(devices=(IB, STORAGE)), "UCX_NET_DEVICES", None),
+        (host(devices=(EFA, STORAGE), without_files=("mlx5_bond_0",)), "UCX_NET_DEVICES", None),
+        # libfabric.
+        (host(devices=(EFA,)), "FI_PROVIDER", "efa"),
+        (host(devices=(IB,)), "FI_PROVIDER", None),
+        (host(devices=(EFA,), kernel="5.10.0-28"), "FI_EFA_FORK_SAFE", "1"),
+        (host(devices=(EFA,), kernel="5.15.0"), "FI_EFA_FORK_SAFE", None),
+        (host(devices=(EFA,), mpi=INTEL), "I_MPI_OFI_PROVIDER", "efa"),
+        (host(devices=(IB,), mpi=INTEL), "I_MPI_OFI_PROVIDER", None),
+        (host(devices=(EFA,), mpi=INTEL, environment={"FI_PROVIDER": "efa"}), "I_MPI_OFI_PROVIDER", None),
+        (host(net_devices=(*WIRED, DOCKER), mpi=INTEL), "FI_TCP_IFACE", "eth0"),
+        (host(net_devices=WIRED, mpi=INTEL), "FI_TCP_IFACE", None),
+        (host(net_devices=(*WIRED, DOCKER), mpi=OPEN_MPI_5), "FI_TCP_IFACE", None),
+        # Open MPI.
+        (host(devices=(IB,), mpi=OPEN_MPI_4), "OMPI_MCA_btl", "^openib"),
+        (host(devices=(IB,), mpi=OPEN_MPI_5), "OMPI_MCA_btl", None),
+        (host(devices=(IB,), mpi=replace(OPEN_MPI_4, built_with={})), "OMPI_MCA_btl", None),
+        (host(mpi=OPEN_MPI_4), "OMPI_MCA_btl", None),
+        (host(devices=(ROCE,), mpi=OPEN_MPI_5), "OMPI_MCA_opal_common_ucx_devices", None),
+        (
+            host(devices=(replace(ROCE, name="bnxt_re0"),), mpi=OPEN_MPI_5),
+            "OMPI_MCA_opal_common_ucx_devices",
+            "any",
+        ),
+        (
+            host(devices=(rdma("rxe0", port("Ethernet"), driver=""),), mpi=OPEN_MPI_5),
+            "OMPI_MCA_opal_common_ucx_devices",
+            None,
+        ),
+        (
+            host(net_devices=(*WIRED, DOCKER, BMC), mpi=OPEN_MPI_5),
+            "OMPI_MCA_btl_tcp_if_exclude",
+            "127.0.0.1/8,sppp,docker0,enx0",
+        ),
+        (host(net_devices=WIRED, mpi=OPEN_MPI_5), "OMPI_MCA_btl_tcp_if_exclude", None),
+        (
+            host(
+                net_devices=(*WIRED, DOCKER),
+                mpi=OPEN_MPI_5,
+                environment={"OMPI_MCA_btl_tcp_if_include": "eth0"},
+            ),
+            "OMPI_MCA_btl_tcp_if_exclude",
+            None,
+        ),
+        # Gloo.
+        (host(net_devices=(*WIRED, DOCKER)), "GLOO_SOCKET_IFNAME", "eth0"),
+        (host(net_devices=WIRED), "GLOO_SOCKET_IFNAME", None),
+        (host(net_devices=(*WIRED, DOCKER, interface("eth1", "10.1.0.1"))), "GLOO_SOCKET_IFNAME", None),
+        (host(net_devices=(interface("wlp1", "10.0.0.1"), DOCKER)), "GLOO_SOCKET_IFNAME", None),
+    ],
+)
+def test_a_rule(facts, variable, value):
+    found = recommend(facts)
+    assert found.variables.get(variable) == value
+    assert all(one.reason and not one.reason.endswith(".") for one in found.settings)
+
+
+def test_a_host_without_anything_gets_nothing():
+    assert recommend(host(nccl="")) == Settings()
+    assert recommend(host(mpi=OPEN_MPI_5, net_devices=WIRED)) == Settings()
+
+
+def test_without_locked_memory_nothing_steers_to_rdma():
+    facts = gpu_host(IB, STORAGE, memlock=8 << 20, mpi=OPEN_MPI_4)
+    found = recommend(facts)
+    assert found.variables == {"OMPI_MCA_btl": "^openib"}
+    why = next(one.reason for one in found.not_set if one.variable == "NCCL_IB_HCA")
+    assert "8192 KiB" in why and "CAP_IPC_LOCK" in why
+    plain = recommend(gpu_host(IB, memlock=8 << 20))
+    assert plain.settings == () and "RDMA cannot work" in plain.not_set[-1].reason
+    assert "NCCL_IB_HCA" in recommend(changed(facts, process=gpu_host(IB).process)).variables
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ({"user": {"NCCL_IB_HCA": "mlx5_9"}}, "the user's environment sets NCCL_IB_HCA=mlx5_9"),
+        ({"environment": {"NCCL_IB_HCA": "mlx5_9"}}, "the host's environment sets"),
+        ({"nccl_files": {"/etc/nccl.conf": {"NCCL_IB_HCA": "mlx5_9"}}}, "/etc/nccl.conf sets"),
+    ],
+)
+def test_never_over_what_the_user_set(where, said):
+    user = where.pop("user", None)
+    found = recommend(gpu_host(IB, STORAGE, **where), user=user)
+    assert "NCCL_IB_HCA" not in found.variables
+    why = next(one.reason for one in found.not_set if one.variable == "NCCL_IB_HCA")
+    assert said in why and "=mlx5_0:1 would fit" in why
+
+
+def test_what_only_the_user_knows():
+    assert [one.variable for one in recommend(gpu_host(ROCE)).left_to_the_user] == ["NCCL_IB_TC"]
+    assert recommend(gpu_host(ROCE), user={"NCCL_IB_TC": "106"}).left_to_the_user == ()
+    assert "NCCL_NET_PLUGIN" in [one.variable for one in recommend(gpu_host(EFA)).left_to_the_user]
+
+
+def test_a_local_rank_gets_the_nic_at_its_gpu():
+    facts = changed(gpu_machine(swapped=True), libraries=UCX)
+    assert recommend(facts, local_rank=0).variables == {"UCX_NET_DEVICES": "mlx5_7:1"}
+    assert recommend(facts, local_rank=7).variables == {"UCX_NET_DEVICES": "mlx5_0:1"}
+    assert recommend(facts).variables == {}
+    assert recommend(gpu_machine(), local_rank=0).variables == {}
+
+
+@pytest.mark.parametrize("facts", [gpu_machine(), host(), host(devices=(IB,))])
+def test_a_local_rank_without_a_place(facts):
+    with pytest.raises(RequestError) as caught:
+        recommend(facts, local_rank=99)
+    assert caught.value.faults[0].where == "--local-rank" and caught.value.faults[0].hint
+
+
+def test_what_chooses_a_protocol_is_alike_on_all_hosts():
+    wide = Setting(variable="FI_PROVIDER", value="efa", reason="r", library="libfabric", job_wide=True)
+    own = Setting(variable="NCCL_IB_HCA", value="=a:1", reason="r", library="NCCL")
+    both, plain = Settings(settings=(wide, own)), Settings(settings=(own,))
+    assert agreed({"h1": both, "h2": both}) == {"h1": both, "h2": both}
+    found = agreed({"h1": both, "h2": plain, "h3": Settings()})
+    assert found["h1"].settings == (own,) and found["h2"] == plain
+    assert found["h1"].not_set[0].variable == "FI_PROVIDER" and "h2, h3" in found["h1"].not_set[0].reason
