@@ -1,7 +1,7 @@
 """``horovod.run`` by ``ringleader.run``: keywords, honoured or told why they change nothing, and errors.
 
 Names and meanings are Horovod's. A call is Horovod's where it has keywords that ``ringleader.run`` has not,
-and in a process in which ``horovod`` stands for ``ringleader``.
+in a process in which ``horovod`` stands for ``ringleader``, and by Horovod's path, ``ringleader.runner.run``.
 """
 
 from __future__ import annotations
@@ -192,8 +192,8 @@ def _hosts_of(path: Path) -> list[Any]:
     return list(parsed.hosts)
 
 
-def accepts_horovod(run: Callable[P, R]) -> Callable[P, R]:
-    """Return ``run`` that also takes Horovod's calls; others go to it unchanged.
+def accepts_horovod(run: Callable[P, R], *, always: bool = False) -> Callable[P, R]:
+    """Return ``run`` that also takes Horovod's calls; others go to it unchanged, unless all are Horovod's.
 
     A rank that fails is a RuntimeError of such a call, whose cause is what the rank has raised.
     """
@@ -204,7 +204,7 @@ def accepts_horovod(run: Callable[P, R]) -> Callable[P, R]:
         given |= dict(zip(ORDER, args[3:], strict=False))
         if "start_timeout" in given and given["start_timeout"] is None:
             del given["start_timeout"]
-        if not (alias_is_on() or any(name in NAMES and name not in own for name in given)):
+        if not (always or alias_is_on() or any(name in NAMES and name not in own for name in given)):
             return run(*args[:3], **given)
         native = translate(given, os.environ)
         try:

@@ -159,7 +159,7 @@ class Job:
 def faults_of(job: Job) -> tuple[Fault, ...]:
     """Return everything wrong with a job that can be seen without asking any machine."""
     found = list(job.faults)
-    if not job.command:
+    if not job.command and all(fault.where != "COMMAND" for fault in job.faults):
         found.append(
             Fault(where="COMMAND", what="nothing to run", hint="ringleader run -n 2 python train.py")
         )

@@ -69,7 +69,7 @@ def test_more_ranks_than_cores() -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("-np", "2"), "nothing to run"),
+        (("-np", "2"), "horovodrun -np 2 python train.py"),
         (("-np", "2", "no-such-program"), "there is no program 'no-such-program'"),
         (("-np", "3", "-H", "localhost:2", "true"), "3 ranks asked for, 2 slots there"),
         (("-np", "2", "--min-np", "1", "true"), "do not change while it runs"),

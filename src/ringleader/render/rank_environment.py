@@ -99,6 +99,10 @@ _KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_
 1,600 page faults and 15 % of the time of a small net's step on a CPU. So it may keep 256 MiB (in bytes)."""
 
 
+_HOROVODS_CONTROLLER = {"HOROVOD_CONTROLLER": "mpi", "HOROVOD_CPU_OPERATIONS": "mpi"}
+"""How Horovod says what ranks find each other by, and what carries their arrays."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RankEnvironment:
     """What the agent changes in the environment that it finds."""
@@ -185,6 +189,8 @@ def _defaults(place: RankPlace, job: Job, mpi: Mpi) -> dict[str, str]:
     """Return what we choose unless the user's environment says something else."""
     threads = thread_variables(place.threads, bound=bool(place.cpus))
     values = {**threads, "PYTHONUNBUFFERED": "1", **_KEEP_MEMORY}
+    if job.as_horovod:
+        values |= _HOROVODS_CONTROLLER
     interfaces = ",".join(name.strip() for name in (job.network_interface or "").split(","))
     if interfaces:
         values["GLOO_SOCKET_IFNAME"] = interfaces

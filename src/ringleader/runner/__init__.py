@@ -6,6 +6,9 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 
@@ -20,9 +23,15 @@ class _HorovodArgs:
 
 
 def __getattr__(name: str) -> Any:
-    """Return ``run``, which is `ringleader.run`; it is imported when asked for."""
+    """Return ``run``, which is `ringleader.run` with every call Horovod's; it is imported when asked for."""
     if name != "run":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
-    from ringleader.api import run
+    return _run()
 
-    return run
+
+@cache
+def _run() -> Callable[..., Any]:
+    from ringleader.api import run
+    from ringleader.horovod_run import accepts_horovod
+
+    return accepts_horovod(inspect.unwrap(run), always=True)

@@ -36,6 +36,8 @@ TCP_ONLY = {
     "UCX_TLS": "tcp,sm,self",
 }
 """What ``--tcp`` says to the MPIs; the user's own setting of one counts before."""
+EXAMPLE = "horovodrun -np 2 python train.py"
+"""Hint to a command line that says too little."""
 OF_ONE_HOST = (
     "HOME", "USER", "LOGNAME", "SHELL", "PWD", "HOSTNAME", "HOST", "TMPDIR", "TERM", "DISPLAY", "MAIL", "_",
     "SHLVL", "XAUTHORITY",
@@ -64,7 +66,9 @@ def job_request(
     faults: list[Fault] = []
     hosts = _hosts(options, environ, read, faults)
     if options.num_proc is None and not hosts and not options.host_discovery_script:
-        faults.append(Fault(where="-np", what="is missing", hint="horovodrun -np 2 python train.py"))
+        faults.append(Fault(where="-np", what="is missing", hint=EXAMPLE))
+    if not options.command:
+        faults.append(Fault(where="COMMAND", what="nothing to run", hint=EXAMPLE))
     faults += elastic_faults(
         np=options.num_proc,
         least=options.min_num_proc,
