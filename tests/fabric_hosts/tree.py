@@ -256,6 +256,10 @@ class Tree:
         self.all(f"{place}/statistics", dict.fromkeys(STATISTICS, 0) | dict(statistics or {}))
         if device:
             self.link(f"{place}/device", device)
+            # A virtio device is a device of its own below the PCI device.
+            if os.path.basename(device).startswith("virtio"):
+                self.file("sys/bus/virtio/drivers/virtio_net/uevent", "")
+                self.link(f"{device}/driver", "sys/bus/virtio/drivers/virtio_net")
         if ipv4:
             self.ipv4.append((name, ipv4))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.fabric_hosts import NAMES, facts
+from tests.fabric_hosts.tree import COUNTERS
 
 from ringleader.fabric.facts import HostFacts, document, from_document
 from ringleader.fabric.readers.host import AREA_FAULT
@@ -45,3 +46,58 @@ def test_a_laptop_has_nothing_of_it():
     found = facts("laptop")
     assert found.rdma_devices == found.gpus == found.rdma_files == found.unreadable == ()
     assert [one.name for one in found.net_devices] == ["docker0", "lo", "wlp0s20f3"]
+
+
+def test_device_kinds():
+    (rxe,) = facts("soft_rxe").rdma_devices
+    assert (rxe.node_type, rxe.driver, rxe.pci_address, rxe.parent) == (1, "", "", "eno1")
+    assert [(gid.index, gid.kind, gid.netdev) for gid in rxe.ports[0].gids] == [
+        (0, "RoCE v2", "eno1"),
+        (1, "RoCE v2", "eno1"),
+    ]
+    erdma = facts("erdma").rdma_devices[0]
+    assert (erdma.node_type, erdma.driver, erdma.ports[0].link_layer) == (4, "erdma", "Ethernet")
+    adapters = facts("efa").rdma_devices
+    assert [one.name for one in adapters] == [f"rdmap{index}s27" for index in (16, 17, 18, 19)]
+    assert {(one.node_type, one.driver, one.ports[0].link_layer) for one in adapters} == {(7, "efa", "")}
+    assert adapters[0].ports[0].counters["tx_bytes"] == 81_000_000
+
+
+def test_a_virtual_machine_shows_no_topology_and_one_usable_gpu():
+    found = facts("cloud_vm")
+    assert (found.hypervisor, found.container) == ("KVM", "docker")
+    assert [one.ancestors for one in found.pci_devices] == [("pci0000:00",)] * 3
+    assert [(one.index, one.device_file) for one in found.gpus] == [(0, "/dev/nvidia0"), (1, "")]
+    assert (found.nvidia.version, found.nvidia.open_modules) == ("535.183.01", False)
+    assert found.net_device("eth0").driver == "virtio_net"
+    assert found.shm_size == 64 << 20
+
+
+def test_broken_ports():
+    ports = [one.ports[0] for one in facts("broken_ports").rdma_devices]
+    assert [(one.state, one.physical_state, one.rate, one.sm_lid) for one in ports] == [
+        ("DOWN", "Disabled", 10e9, 0),
+        ("DOWN", "Polling", 10e9, 0),
+        ("INIT", "LinkUp", 400e9, 0),
+        ("ARMED", "LinkUp", 400e9, 1),
+        ("ACTIVE", "LinkUp", 200e9, 1),
+        ("ACTIVE", "LinkUp", 400e9, 1),
+    ]
+    assert ports[5].pkeys == (0x7FFF,)
+
+
+def test_counters():
+    first, second = (one.ports[0].counters for one in facts("saturated_counters").rdma_devices)
+    assert (first["link_downed"], first["port_xmit_data"]) == (255, 2**32 - 1)
+    assert (second["symbol_error"], second["local_ack_timeout_err"]) == (1200, 9)
+    assert "lifespan" not in first
+    without = facts("no_pma")
+    assert without.rdma_devices[0].ports[0].counters.keys() == second.keys() - set(COUNTERS)
+    assert [(one.path[-10:], one.reason) for one in without.unreadable] == [("1/counters", "N/A (no PMA)")]
+
+
+def test_links_below_their_best():
+    narrow, slow = (facts("half_width").pci_device(f"0000:{bus}:00.0") for bus in ("21", "31"))
+    assert (narrow.link_width, narrow.link_width_max, narrow.link_speed) == (8, 16, 32.0)
+    assert (slow.link_width, slow.link_speed, slow.link_speed_max) == (16, 16.0, 32.0)
+    assert facts("half_width").pci_device("0000:20:01.0").acs_redirects is True
