@@ -16,6 +16,23 @@ from ringleader.job import Host, Job, Placement
 
 
 @dataclass(frozen=True, kw_only=True)
+class RdmaPort:
+    """One port of an RDMA device, as far as a launch asks about it."""
+
+    device: str
+    port: int
+    state: str = ""
+    """``ACTIVE``, ``DOWN`` …; empty: not readable."""
+    link_layer: str = ""
+    """``InfiniBand``, ``Ethernet``, or what else the kernel says."""
+    node_type: int | None = None
+    """1: channel adapter; 4: RNIC (iWARP); 7: unspecified (EFA)."""
+    driver: str = ""
+    unusable: str = ""
+    """Why a process there cannot use it, though it is there; empty: it can."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class HostFacts:
     """What the probe learned about a host. Lists are in the host's own order."""
 
@@ -41,6 +58,8 @@ class HostFacts:
     """Path of ``ranks/agent.py`` there; empty: the launcher's own path."""
     processes: int = -1
     """Processes that the user may have there; -1: unknown."""
+    rdma: tuple[RdmaPort, ...] = ()
+    """Ports of its RDMA devices."""
     port_taken: str = ""
     """Why nobody can listen at the job's ``master_port`` there; empty: somebody can, or none is set."""
 

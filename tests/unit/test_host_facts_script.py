@@ -346,3 +346,40 @@ def test_how_many_processes_there_may_be(tmp_path):
     assert hardware.processes(tmp_path, user=0) == 32768
     (tmp_path / "sys/fs/cgroup/pids.max").write_text("512\n")
     assert hardware.processes(tmp_path, user=0) == 512
+
+
+class TestRdmaPorts:
+    AT = "sys/class/infiniband/mlx5_0"
+
+    def test_none(self, tmp_path):
+        assert hardware.rdma_ports(tmp_path) == []
+
+    def test_one_that_can_be_used(self, tmp_path):
+        write(
+            tmp_path,
+            {
+                f"{self.AT}/node_type": "1: CA",
+                f"{self.AT}/ports/1/state": "4: ACTIVE",
+                f"{self.AT}/ports/1/link_layer": "InfiniBand",
+                "sys/class/infiniband_verbs/uverbs0/ibdev": "mlx5_0",
+                "dev/infiniband/uverbs0": "",
+            },
+        )
+        (tmp_path / self.AT / "device").mkdir()
+        (tmp_path / self.AT / "device/driver").symlink_to("../../../bus/pci/drivers/mlx5_core")
+        assert hardware.rdma_ports(tmp_path) == [
+            {
+                "device": "mlx5_0",
+                "port": 1,
+                "state": "ACTIVE",
+                "link_layer": "InfiniBand",
+                "node_type": 1,
+                "driver": "mlx5_core",
+                "unusable": "",
+            }
+        ]
+
+    def test_one_whose_device_file_was_not_given_to_this_container(self, tmp_path):
+        write(tmp_path, {f"{self.AT}/ports/1/state": "4: ACTIVE"})
+        (found,) = hardware.rdma_ports(tmp_path)
+        assert found["unusable"] == "there is no /dev/infiniband/uverbs* here"

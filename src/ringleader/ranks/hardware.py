@@ -153,6 +153,43 @@ def gpus(environ: Any, root: Path = Path("/"), listing: Callable[[], str] = nvid
     return [str(index) for index in range(len(minors))]
 
 
+# --- RDMA -------------------------------------------------------------------------------------------------
+
+
+def rdma_ports(root: Path = Path("/")) -> list[dict[str, Any]]:
+    """Every port of every RDMA device: what it is, its state, and why a process here cannot use it."""
+    base = root / "sys/class/infiniband"
+    files = {
+        text(entry / "ibdev"): root / "dev/infiniband" / entry.name
+        for entry in sorted((root / "sys/class/infiniband_verbs").glob("uverbs*"))
+    }
+    found = []
+    for port in sorted(base.glob("*/ports/*")):
+        device = port.parents[1]
+        node_type = text(device / "node_type").split(":")[0]
+        link = device / "device/driver"
+        driver = Path(os.readlink(link)).name if link.is_symlink() else ""  # noqa: PTH115 - Python 3.8
+        found.append(
+            {
+                "device": device.name,
+                "port": int(port.name) if port.name.isdigit() else 0,
+                "state": text(port / "state").split(":")[-1].strip(),
+                "link_layer": text(port / "link_layer"),
+                "node_type": int(node_type) if node_type.isdigit() else None,
+                "driver": driver,
+                "unusable": _why_unusable(files.get(device.name)),
+            }
+        )
+    return found
+
+
+def _why_unusable(file: Path | None) -> str:
+    """Why verbs cannot be called here, by the device's file; empty: they can."""
+    if file is None or not file.exists():
+        return f"there is no {file or '/dev/infiniband/uverbs*'} here"
+    return "" if os.access(file, os.R_OK | os.W_OK) else f"{file} cannot be opened"
+
+
 def limits(root: Path = Path("/")) -> dict[str, Any]:
     """Bytes of /dev/shm (whole and free) and of memory that may be locked; -1: unlimited."""
     import resource

@@ -247,6 +247,7 @@ def answer(question: Mapping[str, Any], environ: Any, root: Path = Path("/")) ->
         "cores": hardware.cores(os.sched_getaffinity(0), root),
         "cpu_limit": hardware.cpu_limit(root),
         "gpus": hardware.gpus(environ, root),
+        "rdma": hardware.rdma_ports(root),
         "interfaces": found,
         "addresses": addresses(found, wanted=question.get("interfaces", []), reached=server),
         "names": resolved(question.get("names", [])),

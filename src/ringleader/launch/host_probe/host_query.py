@@ -13,7 +13,7 @@ from typing import Any
 
 from ringleader.host_list import is_loopback
 from ringleader.job import Host, Job
-from ringleader.rank_placement import HostFacts
+from ringleader.rank_placement import HostFacts, RdmaPort
 from ringleader.render.rank_environment import search_path
 
 MOST_NAMES = 32
@@ -128,6 +128,7 @@ def report_of(host: Host, answer: Mapping[str, Any], *, local_identity: str) -> 
         workdir=answer["workdir"],
         processes=answer["limits"].get("processes", -1),
         port_taken=answer.get("port_taken", ""),
+        rdma=tuple(RdmaPort(**port) for port in answer.get("rdma", ())),
     )
 
 
