@@ -62,6 +62,8 @@ class HostProof:
     """What its ports and interfaces moved while the job ran, the loopback interface last."""
     shared_with_others: bool = True
     """Whether processes outside of the job may have moved these counters."""
+    warnings: tuple[str, ...] = ()
+    """What is wrong, sentences without a full stop: TCP where shared memory or RDMA could have been."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,204 @@
+"""What libraries' own logs and settings say of the wires they use: weaker than counters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ringleader.fabric.transport_proof import nccl_log, ucx_log
+from ringleader.fabric.transport_proof.counter_difference import port_wire
+from ringleader.fabric.transport_proof.evidence import HostEvidence
+from ringleader.fabric.wires import RDMA, Wire
+
+SHARED_MEMORY_LANES = frozenset({"sysv", "posix", "cma", "knem", "xpmem", "self", "sm", "mm"})
+GPU_LANES = frozenset({"cuda_ipc", "rocm_ipc", "ze_ipc"})
+STAGING_LANES = frozenset({"cuda_copy", "gdr_copy", "rocm_copy", "ze_copy", "gaudi_gdr"})
+VERBS_LANES = ("rc", "dc", "ud", "gga")
+SOCKET_NETWORKS = ("socket", "fastsocket", "fastrak", "tcpx")
+"""Beginnings of names of NCCL's networks that speak TCP, in lower case; Google's FasTrak does so from GPU
+memory."""
+VERBS_NETWORKS = ("ib", "gib", "ucx", "sharp", "spectrum")
+OFI_NETWORKS = ("aws libfabric", "libfabric", "ofi", "aws")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LibraryWord:
+    """What one library says."""
+
+    shares: Mapping[Wire, float] = field(default_factory=dict)
+    """Parts of 1 by the number of connections, not of bytes. Empty: it says nothing."""
+    evidence: str = ""
+    """Where it says so, one sentence without a full stop."""
+
+    @property
+    def main(self) -> Wire | None:
+        """The wire of most connections."""
+        return max(self.shares, key=lambda wire: self.shares[wire]) if self.shares else None
+
+
+def said_between(host: HostEvidence, library: str) -> LibraryWord:
+    """Return what ``mpi``, ``nccl`` or ``gloo`` says about the bytes between hosts."""
+    if library == "nccl":
+        return _nccl_between(host)
+    if library == "gloo":
+        return LibraryWord(shares={_socket_wire(host, ()): 1.0}, evidence="Gloo speaks TCP only")
+    return _mpi(host, ("", "inter-node"), within=False)
+
+
+def said_within(host: HostEvidence, library: str) -> LibraryWord:
+    """Return what a library says about the bytes within the host."""
+    if library == "nccl":
+        return _nccl_within(host)
+    if library == "gloo":
+        return LibraryWord(shares={Wire.TCP: 1.0}, evidence="Gloo speaks TCP only")
+    return _mpi(host, ("intra-node",), within=True)
+
+
+def device_wire(host: HostEvidence, device: str, link: str = "") -> Wire:
+    """Return the wire of an RDMA device (``mlx5_0``), by its port or by what a log says of it."""
+    ports = host.after.rdma_ports if host.after is not None else {}
+    for name, port in ports.items():
+        if name.partition("/")[0] == device:
+            return port_wire(port)
+    by_log = {"IB": Wire.INFINIBAND, "RoCE": Wire.ROCE}.get(link)
+    if by_log is not None:
+        return by_log
+    wires = {port_wire(port) for port in ports.values()} & RDMA
+    return wires.pop() if len(wires) == 1 else Wire.UNKNOWN
+
+
+def nccl_network_wire(host: HostEvidence, log: nccl_log.NcclLog, network: str, device: int | None) -> Wire:
+    """Return the wire behind one of NCCL's networks (``IB``, ``Socket``, ``AWS Libfabric``)."""
+    name = network.lower()
+    if name.startswith(SOCKET_NETWORKS):
+        return _socket_wire(host, log.interfaces)
+    if name.startswith(OFI_NETWORKS):
+        return _provider_wire(host, log.provider or "efa")
+    if name.startswith(VERBS_NETWORKS):
+        known = log.devices[device : device + 1] if device is not None else ()
+        one = (known or log.devices)[:1]
+        return device_wire(host, one[0].name, one[0].link) if one else device_wire(host, "")
+    return Wire.UNKNOWN
+
+
+def _nccl_between(host: HostEvidence) -> LibraryWord:
+    count: Counter[Wire] = Counter()
+    paths: dict[str, None] = {}
+    for log in map(nccl_log.parsed, host.nccl):
+        for channel in log.channels:
+            if channel.transport in ("NET", "COLLNET"):
+                count[nccl_network_wire(host, log, channel.network, channel.device)] += 1
+                paths[channel.path] = None
+    if count:
+        return LibraryWord(shares=_shares(count), evidence=f"NCCL's channels go via {_few(paths)}")
+    for log in map(nccl_log.parsed, host.nccl):
+        if log.network:
+            wire = nccl_network_wire(host, log, log.network, None)
+            return LibraryWord(shares={wire: 1.0}, evidence=f"NCCL says: Using network {log.network}")
+    return LibraryWord()
+
+
+def _nccl_within(host: HostEvidence) -> LibraryWord:
+    count: Counter[Wire] = Counter()
+    paths: dict[str, None] = {}
+    for log in map(nccl_log.parsed, host.nccl):
+        for channel in log.channels:
+            wire = {"P2P": Wire.P2P, "SHM": Wire.SHM}.get(channel.transport)
+            if wire is not None:
+                count[wire] += 1
+                paths[channel.path] = None
+    if not count:
+        return LibraryWord()
+    return LibraryWord(shares=_shares(count), evidence=f"NCCL's channels go via {_few(paths)}")
+
+
+def _mpi(host: HostEvidence, places: tuple[str, ...], *, within: bool) -> LibraryWord:
+    logs = [ucx_log.parsed(log) for log in host.ucx]
+    lanes = [
+        lane
+        for log in logs
+        for connection in log.connections
+        if connection.place in places or (within and connection.place == "")
+        for lane in connection.lanes
+        if lane.transport not in STAGING_LANES
+    ]
+    wires = [(f"{lane.transport}/{lane.device}", _lane_wire(host, lane)) for lane in lanes]
+    wanted = [
+        (name, wire)
+        for name, wire in wires
+        if (wire in (Wire.SHM, Wire.P2P) or name.endswith("/lo")) is within and not name.startswith("self/")
+    ]
+    if wanted:
+        # UCX moves large messages over RDMA as soon as a connection has it, whatever else is there.
+        fast = [one for one in wanted if one[1] in RDMA] or wanted
+        names = dict.fromkeys(name for name, _ in fast)
+        return LibraryWord(
+            shares=_shares(Counter(wire for _, wire in fast)), evidence=f"UCX's log says {_few(names)}"
+        )
+    return _mpi_by_components(host, logs, within=within)
+
+
+def _mpi_by_components(host: HostEvidence, logs: Iterable[ucx_log.UcxLog], *, within: bool) -> LibraryWord:
+    told = tuple(logs)
+    pml = host.mpi.pml or next((log.pml for log in told if log.pml), "")
+    btls = host.mpi.btls or tuple(dict.fromkeys(btl for log in told for btl in log.btls))
+    provider = host.mpi.provider or next((log.provider for log in told if log.provider), "")
+    if pml == "ob1" and within and {"sm", "vader"} & set(btls):
+        return LibraryWord(
+            shares={Wire.SHM: 1.0}, evidence="Open MPI moves messages by ob1 over shared memory"
+        )
+    if pml == "ob1" and not within:
+        if set(btls) & {"openib", "uct"}:
+            return LibraryWord(
+                shares={device_wire(host, ""): 1.0}, evidence="Open MPI moves messages by ob1 over verbs"
+            )
+        if "tcp" in btls:
+            wire = _socket_wire(host, ())
+            return LibraryWord(shares={wire: 1.0}, evidence="Open MPI moves messages by ob1 over TCP")
+    for name in (provider, host.mpi.netmod.rpartition(":")[2]):
+        wire = _provider_wire(host, name) if name and not within else Wire.UNKNOWN
+        if wire is not Wire.UNKNOWN:
+            family = host.mpi.family or "the MPI"
+            return LibraryWord(shares={wire: 1.0}, evidence=f"{family} says that it uses {name}")
+    return LibraryWord()
+
+
+def _lane_wire(host: HostEvidence, lane: ucx_log.Lane) -> Wire:
+    if lane.transport in SHARED_MEMORY_LANES:
+        return Wire.SHM
+    if lane.transport in GPU_LANES:
+        return Wire.P2P
+    if lane.transport == "tcp":
+        return _socket_wire(host, (lane.device,))
+    if lane.transport == "srd":
+        return Wire.EFA
+    if lane.transport.startswith(VERBS_LANES):
+        return device_wire(host, lane.device.partition(":")[0])
+    return Wire.UNKNOWN
+
+
+def _provider_wire(host: HostEvidence, provider: str) -> Wire:
+    name = provider.partition(";")[0]
+    if name == "efa":
+        return Wire.EFA
+    if name in ("tcp", "sockets", "net"):
+        return _socket_wire(host, ())
+    return device_wire(host, "") if name in ("verbs", "mlx", "ucx", "psm3") else Wire.UNKNOWN
+
+
+def _socket_wire(host: HostEvidence, interfaces: Iterable[str]) -> Wire:
+    """Return what TCP is on these interfaces; on InfiniBand it is IPoIB."""
+    devices = host.after.net_devices if host.after is not None else {}
+    kinds = {devices[name].kind for name in interfaces if name in devices}
+    return Wire.IPOIB if kinds == {"infiniband"} else Wire.TCP
+
+
+def _shares(count: Counter[Wire]) -> dict[Wire, float]:
+    total = sum(count.values())
+    return {wire: number / total for wire, number in count.most_common()}
+
+
+def _few(names: Iterable[str], most: int = 3) -> str:
+    every = list(names)
+    return ", ".join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")
