@@ -116,3 +116,8 @@ GPU_AND_RDMA = Condition(
     otherwise="no RDMA device beside the GPUs",
     within=NVIDIA,
 )
+PCI_DEVICE = Condition(
+    id="pci",
+    holds=lambda facts: bool(facts.gpus or facts.rdma_devices),
+    otherwise="no GPU and no RDMA device here",
+)

@@ -1,0 +1,315 @@
+"""Checks of the operating system: clock, kernel modules, memory, settings, what could not be read. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import partial
+
+from ringleader.fabric.check_result import CheckResult
+from ringleader.fabric.checks.check import Check, Condition, check, failed, passed, skipped, warned
+from ringleader.fabric.checks.conditions import NVIDIA, RDMA, RDMA_DEVICE
+from ringleader.fabric.checks.limits import GIB, size
+from ringleader.fabric.facts import HostFacts
+
+_check = partial(check, group="Host")
+
+SEVERAL_NODES = Condition(
+    id="several-numa-nodes",
+    holds=lambda facts: len(facts.numa_nodes) > 1,
+    otherwise="fewer than two NUMA nodes",
+)
+
+
+@_check(
+    "host.clock",
+    "The clock is set by the network",
+    reads="adjtimex",
+    why="logs and traces of several hosts are put in one order by their clocks; certificates are judged by"
+    " them",
+    remedy="start chrony or systemd-timesyncd on the host",
+    passes="the kernel says that it is synchronized",
+    warns="it says that it is not",
+    skips="not readable",
+)
+def clock(facts: HostFacts) -> Iterator[CheckResult]:
+    if facts.clock.synchronized is None:
+        yield skipped("the kernel does not tell")
+    elif facts.clock.synchronized:
+        yield passed("synchronized")
+    else:
+        yield warned("not synchronized")
+
+
+@_check(
+    "host.rdma-modules",
+    "RDMA's kernel modules are loaded",
+    reads="/proc/modules, /sys/module",
+    why="ib_uverbs gives programs their access; rdma_ucm connects by address",
+    remedy="modprobe ib_uverbs rdma_ucm on the host",
+    passes="ib_uverbs and rdma_ucm are loaded",
+    warns="rdma_ucm is not",
+    fails="ib_uverbs is not",
+    skips="modules are not readable",
+    source="Node Feature Discovery takes both for 'RDMA available'",
+    needs=RDMA,
+)
+def rdma_modules(facts: HostFacts) -> Iterator[CheckResult]:
+    if not facts.modules:
+        yield skipped("the kernel's modules are not readable")
+    elif "ib_uverbs" not in facts.modules:
+        yield failed("ib_uverbs is not loaded")
+    elif "rdma_ucm" not in facts.modules:
+        yield warned("rdma_ucm is not loaded")
+    else:
+        yield passed("ib_uverbs and rdma_ucm")
+
+
+@_check(
+    "host.uvm-module",
+    "CUDA's kernel module is loaded",
+    reads="/proc/modules",
+    why="CUDA needs nvidia_uvm; a container cannot load it, so it must be there before",
+    remedy="modprobe nvidia_uvm on the host, or nvidia-modprobe -u -c 0",
+    passes="it is loaded",
+    warns="it is not",
+    skips="modules are not readable",
+    needs=NVIDIA,
+)
+def uvm_module(facts: HostFacts) -> Iterator[CheckResult]:
+    if not facts.modules:
+        yield skipped("the kernel's modules are not readable")
+    elif "nvidia_uvm" in facts.modules:
+        yield passed("nvidia_uvm")
+    else:
+        yield warned("nvidia_uvm is not loaded")
+
+
+@_check(
+    "host.memory",
+    "There is memory left",
+    reads="MemTotal and MemAvailable of /proc/meminfo, the control group's limit",
+    why="ranks, their data loaders and pinned buffers need it; without it the kernel ends one of them",
+    remedy="look what else runs here; fewer ranks, or fewer data loaders",
+    passes="a tenth or more is available",
+    warns="less than a tenth",
+    fails="less than 1 GiB",
+    source="ours",
+)
+def memory(facts: HostFacts) -> Iterator[CheckResult]:
+    if not facts.memory or facts.memory_available is None:
+        yield skipped("not readable")
+        return
+    seen = f"{size(facts.memory_available)} of {size(facts.memory)} available"
+    if facts.memory_available < GIB:
+        yield failed(seen, expected="1 GiB or more")
+    elif facts.memory_available * 10 < facts.memory:
+        yield warned(seen, expected="a tenth or more")
+    else:
+        yield passed(seen)
+
+
+@_check(
+    "host.overcommit",
+    "The kernel promises memory generously",
+    reads="vm.overcommit_memory",
+    why="with 2 a large process cannot fork, and CUDA cannot reserve its address space",
+    remedy="sysctl -w vm.overcommit_memory=0",
+    passes="0 or 1",
+    warns="2",
+    source="Linux, Documentation/mm/overcommit-accounting",
+)
+def overcommit(facts: HostFacts) -> Iterator[CheckResult]:
+    value = facts.sysctls.get("vm.overcommit_memory")
+    if value is None:
+        yield skipped("not readable")
+    elif value == "2":
+        yield warned("2 (never more than there is)", expected="0 or 1")
+    else:
+        yield passed(value)
+
+
+@_check(
+    "host.maps",
+    "A process may map enough regions",
+    reads="vm.max_map_count",
+    why="CUDA, NCCL and data loaders with many files map many regions: 'Cannot allocate memory' although"
+    " there is some",
+    remedy="sysctl -w vm.max_map_count=262144",
+    passes="65530 (the default) or more",
+    warns="less",
+    source="Linux, Documentation/admin-guide/sysctl/vm: the default is 65530",
+)
+def maps(facts: HostFacts) -> Iterator[CheckResult]:
+    value = facts.sysctls.get("vm.max_map_count", "")
+    if not value.isdigit():
+        yield skipped("not readable")
+    else:
+        yield (warned if int(value) < 65530 else passed)(value, expected="65530 or more")
+
+
+@_check(
+    "host.numa-balancing",
+    "The kernel does not move memory between NUMA nodes",
+    reads="kernel.numa_balancing",
+    why="it takes pages away for a moment to see who uses them: ranks that are bound stumble for nothing",
+    remedy="sysctl -w kernel.numa_balancing=0",
+    passes="0",
+    warns="it is on, with several NUMA nodes",
+    source="AMD's ROCm and NVIDIA's tuning guides for GPU servers switch it off",
+    needs=SEVERAL_NODES,
+)
+def numa_balancing(facts: HostFacts) -> Iterator[CheckResult]:
+    value = facts.sysctls.get("kernel.numa_balancing")
+    if value is None:
+        yield skipped("not readable")
+    else:
+        yield (passed if value == "0" else warned)(value, expected="0")
+
+
+@_check(
+    "host.numa-memory",
+    "Each NUMA node has memory",
+    reads="/sys/devices/system/node/node*/meminfo",
+    why="a node without memory lets ranks there work in the memory of another: half the bandwidth",
+    remedy="look whether its memory modules are in place and well",
+    passes="each node with processors has memory, none less than half of the largest",
+    warns="one has less",
+    source="one half: ours",
+    needs=SEVERAL_NODES,
+)
+def numa_memory(facts: HostFacts) -> Iterator[CheckResult]:
+    known = {one.number: one.memory for one in facts.numa_nodes if one.memory is not None and one.cpus}
+    most = max(known.values(), default=0)
+    poor = {number: value for number, value in known.items() if value * 2 < most}
+    for number, value in poor.items():
+        yield warned(size(value), expected=f"about {size(most)}", subject=f"NUMA node {number}")
+    if not known:
+        yield skipped("not readable")
+    elif not poor:
+        yield passed(f"{len(known)} nodes, at least {size(min(known.values()))}")
+
+
+@_check(
+    "host.ptrace",
+    "Ranks of one host may copy from each other",
+    reads="kernel.yama.ptrace_scope, CapEff of /proc/self/status, Seccomp",
+    why="MPI's fast copies on one host (CMA: process_vm_readv) need it; otherwise each byte is copied twice",
+    remedy="sysctl -w kernel.yama.ptrace_scope=0; Docker: --cap-add SYS_PTRACE",
+    passes="0, or CAP_SYS_PTRACE is effective",
+    warns="1 or more: MPI copies through shared memory instead",
+    skips="not readable",
+    source="Linux, Documentation/admin-guide/LSM/Yama; Open MPI, btl vader single copy mechanism",
+)
+def ptrace(facts: HostFacts) -> Iterator[CheckResult]:
+    value = facts.sysctls.get("kernel.yama.ptrace_scope")
+    if value is None:
+        yield passed("no Yama here")
+    elif value == "0" or (facts.process.capabilities >> 19 & 1 and value != "3"):
+        yield passed(value if value == "0" else f"{value}, with CAP_SYS_PTRACE")
+    else:
+        yield warned(value, expected="0")
+
+
+@_check(
+    "host.sysfs",
+    "What the checks read can be read",
+    reads="all of the above",
+    why="a container without /sys, or with much of it hidden, lets NCCL choose NICs blindly, and these"
+    " checks too",
+    remedy="mount /sys and /proc; give the container the devices it should see",
+    passes="everything was readable that is there",
+    warns="a part was not",
+)
+def readable(facts: HostFacts) -> Iterator[CheckResult]:
+    lost = facts.unreadable
+    if not lost:
+        yield passed("everything")
+    else:
+        first = "; ".join(f"{one.path}: {one.reason}" for one in lost[:3])
+        more = f"; and {len(lost) - 3} more" if len(lost) > 3 else ""
+        yield warned(first + more)
+
+
+@_check(
+    "host.kernel",
+    "The kernel is not too old",
+    reads="uname -r",
+    why="before 5.4 RDMA in network namespaces, cgroup v2 and newer NICs' drivers are not there or not well",
+    remedy="update the host's system",
+    passes="5.4 or newer",
+    warns="older",
+    source="5.4: the oldest with RDMA network namespace modes and long support; ours",
+    needs=RDMA_DEVICE,
+)
+def kernel(facts: HostFacts) -> Iterator[CheckResult]:
+    match = re.match(r"(\d+)\.(\d+)", facts.kernel)
+    if match is None:
+        yield skipped("its release is not known")
+    elif (int(match[1]), int(match[2])) < (5, 4):
+        yield warned(facts.kernel, expected="5.4 or newer")
+    else:
+        yield passed(facts.kernel)
+
+
+@_check(
+    "host.processors",
+    "Ranks may use several processors",
+    reads="sched_getaffinity",
+    why="a rank with one processor shares it between Python, NCCL's thread and the data loaders",
+    remedy="Slurm: --cpus-per-task; Kubernetes: more CPUs; look at taskset -p",
+    passes="two or more for each GPU, or two where there is none",
+    warns="fewer",
+    source="ours",
+)
+def processors(facts: HostFacts) -> Iterator[CheckResult]:
+    wanted = 2 * max(1, len(facts.gpus))
+    told = warned if facts.process.cpus < wanted else passed
+    yield told(
+        f"{facts.process.cpus}" + (f" for {len(facts.gpus)} GPUs" if facts.gpus else ""),
+        expected=f"{wanted} or more",
+    )
+
+
+@_check(
+    "host.virtual",
+    "A virtual machine tells its topology",
+    reads="the hypervisor by DMI and CPU flags, NCCL_TOPO_FILE, NUMA nodes, PCI paths",
+    why="virtual PCI paths are often flat: NCCL then sees each GPU as far from each NIC and does not use"
+    " GPUDirect",
+    remedy="set NCCL_TOPO_FILE to the cloud's file for this kind of machine",
+    passes="bare metal, or NCCL_TOPO_FILE is set, or PCI paths show switches",
+    warns="a virtual machine with flat PCI paths and no NCCL_TOPO_FILE",
+    source="NCCL's documentation of NCCL_TOPO_FILE; Azure and Google give such files",
+    needs=NVIDIA,
+)
+def virtual(facts: HostFacts) -> Iterator[CheckResult]:
+    if not facts.hypervisor:
+        yield passed("bare metal, as far as can be seen")
+        return
+    depth = max((len(one.ancestors) for one in facts.pci_devices), default=0)
+    if facts.environment.get("NCCL_TOPO_FILE"):
+        yield passed(f"{facts.hypervisor}, NCCL_TOPO_FILE={facts.environment['NCCL_TOPO_FILE']}")
+    elif depth > 2:
+        yield passed(f"{facts.hypervisor}, PCI paths show switches")
+    elif not facts.rdma_devices or len(facts.gpus) < 2:
+        yield passed(f"{facts.hypervisor}: with one GPU, or without RDMA, nothing is to be chosen")
+    else:
+        yield warned(f"{facts.hypervisor}, flat PCI paths, no NCCL_TOPO_FILE")
+
+
+CHECKS: tuple[Check, ...] = (
+    clock,
+    rdma_modules,
+    uvm_module,
+    memory,
+    overcommit,
+    maps,
+    numa_balancing,
+    numa_memory,
+    ptrace,
+    readable,
+    kernel,
+    processors,
+    virtual,
+)

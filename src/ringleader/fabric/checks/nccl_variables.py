@@ -1,0 +1,321 @@
+"""Checks of NCCL's variables, in the environment and in nccl.conf: contradictions, unknown names. Pure.
+
+Sources: NCCL's documentation, page "Environment Variables" (docs/userguide/source/env.rst).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from ringleader.fabric.check_result import CheckResult
+from ringleader.fabric.checks.check import Check, check, failed, passed, skipped, warned
+from ringleader.fabric.checks.conditions import NVIDIA, RDMA_DEVICE, usable_devices
+from ringleader.fabric.facts import HostFacts, NetDevice
+
+_check = partial(check, group="NCCL's variables")
+
+DEBUGGING = (
+    "NCCL_P2P_DISABLE",
+    "NCCL_P2P_LEVEL",
+    "NCCL_SHM_DISABLE",
+    "NCCL_ALGO",
+    "NCCL_PROTO",
+    "NCCL_LAUNCH_MODE",
+    "NCCL_MAX_NCHANNELS",
+    "NCCL_MIN_NCHANNELS",
+    "NCCL_NTHREADS",
+    "NCCL_BUFFSIZE",
+    "NCCL_CHECKS_DISABLE",
+    "NCCL_PXN_DISABLE",
+)
+"""Variables for debugging and experiments, which NCCL's documentation asks to keep out of production."""
+FALSE = ("", "0", "n", "no", "off", "false")
+
+
+def nccl_variable(facts: HostFacts, name: str) -> str:
+    """Return what NCCL uses: the environment's value, else the first nccl.conf's; empty: not set."""
+    if name in facts.environment:
+        return facts.environment[name]
+    return next((values[name] for values in facts.nccl_files.values() if name in values), "")
+
+
+def _is_set(facts: HostFacts, name: str) -> bool:
+    return nccl_variable(facts, name).strip().lower() not in FALSE
+
+
+def matches(names: str, candidates: list[str]) -> tuple[list[str], list[str]]:
+    """Return the entries of a list of NCCL's that fit no candidate, and the candidates that are chosen.
+
+    ``mlx5_0:1,mlx5_1`` are prefixes; ``=`` before the list: whole names; ``^``: all others (``^=`` is both).
+    Ports behind a colon are not looked at.
+    """
+    exclude, rest = names.startswith("^"), names.lstrip("^")
+    exact, rest = rest.startswith("="), rest.lstrip("=")
+    wanted = [one.strip().split(":")[0] for one in rest.split(",") if one.strip()]
+
+    def fits(name: str, entry: str) -> bool:
+        return name == entry if exact else name.startswith(entry)
+
+    lost = [one for one in wanted if not any(fits(name, one) for name in candidates)]
+    named = [name for name in candidates if any(fits(name, one) for one in wanted)]
+    chosen = [name for name in candidates if name not in named] if exclude else named
+    return ([] if exclude else lost), chosen
+
+
+@_check(
+    "nccl.ib-disable",
+    "NCCL may use RDMA",
+    reads="NCCL_IB_DISABLE, NCCL_NET, NCCL_NET_PLUGIN; /etc/nccl.conf",
+    why="each of them switches RDMA off, although the NICs are here",
+    remedy="unset it, where it was not meant",
+    passes="RDMA is not switched off",
+    fails="NCCL_IB_DISABLE is 1, or NCCL_NET is Socket",
+    needs=RDMA_DEVICE,
+)
+def ib_disabled(facts: HostFacts) -> Iterator[CheckResult]:
+    net = nccl_variable(facts, "NCCL_NET")
+    if _is_set(facts, "NCCL_IB_DISABLE"):
+        yield failed(f"NCCL_IB_DISABLE={nccl_variable(facts, 'NCCL_IB_DISABLE')}", expected="not set")
+    elif net.lower() == "socket":
+        yield failed(f"NCCL_NET={net}", expected="not set, or IB")
+    else:
+        yield passed("not switched off" + (f", NCCL_NET={net}" if net else ""))
+
+
+@_check(
+    "nccl.contradiction",
+    "NCCL's variables agree with each other",
+    reads="NCCL_* of the environment and nccl.conf",
+    why="two that exclude each other: NCCL fails at its start, or takes neither",
+    remedy="keep one of the two",
+    passes="no two of them contradict each other",
+    fails="NCCL_NET=IB with NCCL_IB_DISABLE=1; NCCL_NET=IB with a list that leaves no device",
+    warns="NCCL_IB_HCA together with NCCL_IB_DISABLE=1; GPUDirect asked for and forbidden",
+)
+def contradiction(facts: HostFacts) -> Iterator[CheckResult]:
+    disabled = _is_set(facts, "NCCL_IB_DISABLE")
+    wants_ib = nccl_variable(facts, "NCCL_NET").upper() == "IB"
+    hca = nccl_variable(facts, "NCCL_IB_HCA")
+    level = nccl_variable(facts, "NCCL_NET_GDR_LEVEL").upper()
+    if wants_ib and disabled:
+        yield failed("NCCL_NET=IB and NCCL_IB_DISABLE=1")
+    elif hca and disabled:
+        yield warned(f"NCCL_IB_HCA={hca} and NCCL_IB_DISABLE=1")
+    elif level in ("0", "LOC") and _is_set(facts, "NCCL_NET_GDR_READ"):
+        yield warned(f"NCCL_NET_GDR_LEVEL={level} forbids GPUDirect, NCCL_NET_GDR_READ=1 asks for it")
+    else:
+        yield passed("no contradiction")
+
+
+@_check(
+    "nccl.conf",
+    "nccl.conf and the environment agree",
+    reads="/etc/nccl.conf, ~/.nccl.conf, NCCL_CONF_FILE",
+    why="values hide in that file: the environment wins, and a rank that lacks the variable uses another"
+    " value",
+    remedy="remove one of the two values",
+    passes="no variable has two values",
+    warns="a variable has another value in the file",
+    skips="there is no such file",
+    source="NCCL's documentation: the environment wins over the file",
+)
+def conf_file(facts: HostFacts) -> Iterator[CheckResult]:
+    odd = 0
+    for path, values in facts.nccl_files.items():
+        for name, value in values.items():
+            if name in facts.environment and facts.environment[name] != value:
+                odd += 1
+                yield warned(f"{value} in {path}, {facts.environment[name]} in the environment", subject=name)
+    if not facts.nccl_files:
+        yield skipped("no nccl.conf here")
+    elif not odd:
+        yield passed(", ".join(sorted(facts.nccl_files)))
+
+
+@_check(
+    "nccl.debugging",
+    "No variable of NCCL's is set that is for debugging",
+    reads=f"{', '.join(DEBUGGING[:5])} …; /etc/nccl.conf",
+    why="they switch off transports or fix what NCCL tunes; left over from a search for a fault they cost"
+    " speed",
+    remedy="unset it, unless a measurement on these machines says otherwise",
+    passes="none is set",
+    warns="one is",
+    source="NCCL's documentation, section Debugging",
+)
+def debugging(facts: HostFacts) -> Iterator[CheckResult]:
+    found = {name: nccl_variable(facts, name) for name in DEBUGGING if nccl_variable(facts, name)}
+    for name, value in found.items():
+        yield warned(f"{name}={value}", expected="not set", subject=name)
+    if not found:
+        yield passed("none")
+
+
+@_check(
+    "nccl.hca",
+    "NCCL_IB_HCA names devices that are here",
+    reads="NCCL_IB_HCA, /sys/class/infiniband",
+    why="a name that fits no device leaves NCCL without RDMA, and it goes on with sockets",
+    remedy="name devices of this host; = before the list asks for whole names, otherwise they are prefixes",
+    passes="it is not set, or fits devices",
+    warns="a part of the list fits none",
+    fails="no device is left",
+    source="NCCL's documentation of NCCL_IB_HCA",
+    needs=RDMA_DEVICE,
+)
+def hca(facts: HostFacts) -> Iterator[CheckResult]:
+    names = nccl_variable(facts, "NCCL_IB_HCA")
+    if not names:
+        yield passed("not set: NCCL takes all that are ACTIVE")
+        return
+    here = [one.name for one in usable_devices(facts)]
+    lost, chosen = matches(names, here)
+    if not chosen:
+        yield failed(f"NCCL_IB_HCA={names} leaves no device", expected=", ".join(here))
+    elif lost:
+        yield warned(f"NCCL_IB_HCA={names}: {', '.join(lost)} is not here", expected=", ".join(here))
+    else:
+        yield passed(f"{names}: {', '.join(chosen)}")
+
+
+@_check(
+    "nccl.ifname",
+    "NCCL_SOCKET_IFNAME names an interface that is up",
+    reads="NCCL_SOCKET_IFNAME, /sys/class/net",
+    why="ranks find each other over it; one that is not here ends with 'no socket interface found'",
+    remedy="name the interface on which hosts reach each other, or unset it",
+    passes="it is not set, or an interface that is up and is not the loopback fits",
+    warns="it names the loopback or Docker's bridge, on which no other host is",
+    fails="none fits, or those that fit are down",
+    source="NCCL's documentation of NCCL_SOCKET_IFNAME",
+)
+def socket_interface(facts: HostFacts) -> Iterator[CheckResult]:
+    names = nccl_variable(facts, "NCCL_SOCKET_IFNAME")
+    if names:
+        yield judge_interfaces(facts, "NCCL_SOCKET_IFNAME", names)
+    else:
+        yield passed("not set: NCCL chooses")
+
+
+def judge_interfaces(facts: HostFacts, variable: str, names: str) -> CheckResult:
+    """Return the verdict on a list of interfaces in NCCL's syntax."""
+    every = {one.name: one for one in facts.net_devices}
+    _, chosen = matches(names, list(every))
+    up = [name for name in chosen if every[name].up]
+    if not chosen:
+        return failed(f"{variable}={names}: no such interface", expected=", ".join(every))
+    if not up:
+        return failed(f"{variable}={names}: {', '.join(chosen)} is down")
+    if all(_is_local(every[name]) for name in up):
+        return warned(f"{variable}={names}: on {', '.join(up)} no other host is reached")
+    return passed(f"{names}: {', '.join(up)}")
+
+
+def _is_local(interface: NetDevice) -> bool:
+    return interface.kind == "loopback" or interface.name.startswith(("docker", "virbr", "cni0"))
+
+
+@_check(
+    "nccl.gdr-level",
+    "GPUDirect RDMA is not forbidden",
+    reads="NCCL_NET_GDR_LEVEL, NCCL_IB_CUDA_SUPPORT",
+    why="with level LOC each byte goes through the host's memory: about half the speed",
+    remedy="unset it: NCCL chooses by distance (up to PXB)",
+    passes="not forbidden",
+    warns="NCCL_NET_GDR_LEVEL is LOC or 0, or SYS, which also uses ways that are slower than the host's"
+    " memory",
+    source="NCCL's documentation of NCCL_NET_GDR_LEVEL",
+    needs=NVIDIA,
+)
+def gdr_level(facts: HostFacts) -> Iterator[CheckResult]:
+    level = nccl_variable(facts, "NCCL_NET_GDR_LEVEL").upper()
+    if level in ("0", "LOC"):
+        yield warned(f"NCCL_NET_GDR_LEVEL={level}", expected="not set, PIX, PXB or PHB")
+    else:
+        yield passed(level or "not set: NCCL chooses")
+
+
+@_check(
+    "nccl.sockets",
+    "NCCL's socket threads are within its limit",
+    reads="NCCL_SOCKET_NTHREADS, NCCL_NSOCKS_PERTHREAD",
+    why="their product may be 64 at most; NCCL lowers it with a warning",
+    remedy="lower one of them; 4 × 4 is a good start at 100 Gbit/s",
+    passes="the product is at most 64",
+    warns="it is more",
+    fails="one is not a number",
+    source="NCCL's documentation of NCCL_NSOCKS_PERTHREAD",
+)
+def sockets(facts: HostFacts) -> Iterator[CheckResult]:
+    names = ("NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD")
+    texts = {name: nccl_variable(facts, name).strip() for name in names}
+    odd = [name for name, text in texts.items() if text and not text.isdigit()]
+    if odd:
+        yield failed(", ".join(f"{name}={texts[name]}" for name in odd), expected="a number")
+        return
+    threads, each = (int(text or 1) for text in texts.values())
+    if threads * each > 64:
+        yield warned(f"{threads} × {each} sockets", expected="at most 64")
+    else:
+        yield passed("not set" if not any(texts.values()) else f"{threads} × {each} sockets")
+
+
+@_check(
+    "nccl.timeout",
+    "RDMA's timeout is long enough, and not too long",
+    reads="NCCL_IB_TIMEOUT, NCCL_IB_RETRY_CNT",
+    why="the timeout is 4.096 µs × 2^value × tries: too short and a switch that reroutes ends the job, too"
+    " long and"
+    " a job stands still",
+    remedy="unset it, or use 18 to 23",
+    passes="not set, or from 14 to 24",
+    warns="outside of that",
+    fails="not a number from 1 to 31",
+    source="NCCL's documentation of NCCL_IB_TIMEOUT; 14: its oldest default; 24 (8 minutes with 7 tries):"
+    " ours",
+    needs=RDMA_DEVICE,
+)
+def timeout(facts: HostFacts) -> Iterator[CheckResult]:
+    text = nccl_variable(facts, "NCCL_IB_TIMEOUT").strip()
+    if not text:
+        yield passed("not set")
+    elif not text.isdigit() or not 1 <= int(text) <= 31:
+        yield failed(f"NCCL_IB_TIMEOUT={text}", expected="1 to 31")
+    elif not 14 <= int(text) <= 24:
+        yield warned(f"NCCL_IB_TIMEOUT={text}", expected="14 to 24")
+    else:
+        yield passed(text)
+
+
+@_check(
+    "nccl.log",
+    "NCCL does not log each call",
+    reads="NCCL_DEBUG, NCCL_DEBUG_SUBSYS",
+    why="TRACE, and the subsystems COLL and CALL, write lines for each operation: slow, and large files",
+    remedy="NCCL_DEBUG=INFO tells the transports; WARN is enough every day",
+    passes="not set, VERSION, WARN or INFO",
+    warns="TRACE, or INFO with the subsystems ALL, COLL or CALL",
+    source="NCCL's documentation of NCCL_DEBUG",
+)
+def log(facts: HostFacts) -> Iterator[CheckResult]:
+    level, subsystems = (nccl_variable(facts, name).upper() for name in ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS"))
+    chatty = {"ALL", "COLL", "CALL"} & set(subsystems.replace(" ", "").split(","))
+    if level == "TRACE" or (level == "INFO" and chatty):
+        yield warned(f"NCCL_DEBUG={level}" + (f", NCCL_DEBUG_SUBSYS={subsystems}" if subsystems else ""))
+    else:
+        yield passed(f"NCCL_DEBUG={level}" if level else "not set")
+
+
+CHECKS: tuple[Check, ...] = (
+    ib_disabled,
+    contradiction,
+    conf_file,
+    debugging,
+    hca,
+    socket_interface,
+    gdr_level,
+    sockets,
+    timeout,
+    log,
+)
