@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from ringleader.fabric.byte_size import byte_size
 from ringleader.fabric.check_result import CheckResult
 from ringleader.fabric.checks.check import Check, check, failed, passed, skipped, warned
 from ringleader.fabric.checks.conditions import RDMA_DEVICE
-from ringleader.fabric.checks.limits import size
 from ringleader.fabric.facts import UNLIMITED, HostFacts
 
 _check = partial(check, group="Control groups")
@@ -61,9 +61,11 @@ def cgroup_memory(facts: HostFacts) -> Iterator[CheckResult]:
     elif facts.shm_size is None:
         yield skipped("no /dev/shm")
     elif facts.shm_size * 2 > limit:
-        yield warned(f"/dev/shm may take {size(facts.shm_size)} of {size(limit)}", expected="at most half")
+        yield warned(
+            f"/dev/shm may take {byte_size(facts.shm_size)} of {byte_size(limit)}", expected="at most half"
+        )
     else:
-        yield passed(f"{size(limit)}, of which /dev/shm may take {size(facts.shm_size)}")
+        yield passed(f"{byte_size(limit)}, of which /dev/shm may take {byte_size(facts.shm_size)}")
 
 
 @_check(

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 
+from ringleader.fabric.byte_size import byte_size
 from ringleader.fabric.check_result import CheckResult
 from ringleader.fabric.checks.check import Check, check, failed, passed, skipped, warned
 from ringleader.fabric.checks.conditions import GPU_AND_RDMA, NVIDIA, SEVERAL_GPUS, nvidia_gpus
-from ringleader.fabric.checks.limits import size
 from ringleader.fabric.facts import Gpu, HostFacts
 
 _check = partial(check, group="GPUs")
@@ -65,10 +65,12 @@ def driver(facts: HostFacts) -> Iterator[CheckResult]:
     needs=NVIDIA,
 )
 def nvml(facts: HostFacts) -> Iterator[CheckResult]:
-    if facts.nvidia.nvml == "loaded":
+    if not facts.nvidia.nvml:
+        yield skipped("nobody asked it")
+    elif facts.nvidia.nvml == "loaded":
         yield passed("loaded")
     else:
-        yield warned(facts.nvidia.nvml or "not loaded")
+        yield warned(facts.nvidia.nvml)
 
 
 @_check(
@@ -85,7 +87,7 @@ def nvml(facts: HostFacts) -> Iterator[CheckResult]:
 def model(facts: HostFacts) -> Iterator[CheckResult]:
     kinds = Counter((one.name, one.memory) for one in nvidia_gpus(facts) if one.name)
     shown = [
-        f"{count} × {name}" + (f" {size(memory)}" if memory else "")
+        f"{count} × {name}" + (f" {byte_size(memory)}" if memory else "")
         for (name, memory), count in kinds.items()
     ]
     if not kinds:

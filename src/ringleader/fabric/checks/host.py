@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator
 from functools import partial
 
+from ringleader.fabric.byte_size import byte_size
 from ringleader.fabric.check_result import CheckResult
 from ringleader.fabric.checks.check import Check, Condition, check, failed, passed, skipped, warned
 from ringleader.fabric.checks.conditions import NVIDIA, RDMA, RDMA_DEVICE
-from ringleader.fabric.checks.limits import GIB, size
+from ringleader.fabric.checks.limits import GIB
 from ringleader.fabric.facts import HostFacts
 
 _check = partial(check, group="Host")
@@ -100,7 +101,7 @@ def memory(facts: HostFacts) -> Iterator[CheckResult]:
     if not facts.memory or facts.memory_available is None:
         yield skipped("not readable")
         return
-    seen = f"{size(facts.memory_available)} of {size(facts.memory)} available"
+    seen = f"{byte_size(facts.memory_available)} of {byte_size(facts.memory)} available"
     if facts.memory_available < GIB:
         yield failed(seen, expected="1 GiB or more")
     elif facts.memory_available * 10 < facts.memory:
@@ -183,11 +184,11 @@ def numa_memory(facts: HostFacts) -> Iterator[CheckResult]:
     most = max(known.values(), default=0)
     poor = {number: value for number, value in known.items() if value * 2 < most}
     for number, value in poor.items():
-        yield warned(size(value), expected=f"about {size(most)}", subject=f"NUMA node {number}")
+        yield warned(byte_size(value), expected=f"about {byte_size(most)}", subject=f"NUMA node {number}")
     if not known:
         yield skipped("not readable")
     elif not poor:
-        yield passed(f"{len(known)} nodes, at least {size(min(known.values()))}")
+        yield passed(f"{len(known)} nodes, at least {byte_size(min(known.values()))}")
 
 
 @_check(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from ringleader.fabric.byte_size import MIB, byte_size
 from ringleader.fabric.check_result import CheckResult
 from ringleader.fabric.checks.check import Check, check, failed, passed, skipped, warned
 from ringleader.fabric.checks.conditions import EFA_DEVICE, NVIDIA, RDMA_DEVICE
@@ -13,17 +14,9 @@ from ringleader.fabric.facts import UNLIMITED, HostFacts
 
 _check = partial(check, group="Limits")
 
-MIB, GIB = 1024**2, 1024**3
+GIB = 1024 * MIB
 CAP_IPC_LOCK, CAP_SYS_NICE = 14, 23
 """Bits of capabilities (linux/capability.h)."""
-
-
-def size(count: int) -> str:
-    """Return a number of bytes for people: ``64 MiB``."""
-    for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (1024, "KiB")):
-        if count >= unit:
-            return f"{count / unit:.4g} {name}"
-    return f"{count} bytes"
 
 
 def _has(capabilities: int, bit: int) -> bool:
@@ -53,10 +46,10 @@ def memlock(facts: HostFacts) -> Iterator[CheckResult]:
     elif limit is None:
         yield skipped("the limit is not readable")
     elif limit.soft == UNLIMITED or limit.soft >= GIB:
-        yield passed("unlimited" if limit.soft == UNLIMITED else size(limit.soft))
+        yield passed("unlimited" if limit.soft == UNLIMITED else byte_size(limit.soft))
     else:
         told = warned if limit.soft >= 64 * MIB else failed
-        yield told(size(limit.soft), expected="unlimited", remedy=_memlock_remedy(facts))
+        yield told(byte_size(limit.soft), expected="unlimited", remedy=_memlock_remedy(facts))
 
 
 def _memlock_remedy(facts: HostFacts) -> str:
@@ -88,11 +81,11 @@ def shm(facts: HostFacts) -> Iterator[CheckResult]:
     if facts.shm_size is None:
         yield failed("no /dev/shm", expected="1 GiB or more")
     elif facts.shm_size <= 64 * MIB:
-        yield failed(size(facts.shm_size), expected="1 GiB or more")
+        yield failed(byte_size(facts.shm_size), expected="1 GiB or more")
     elif facts.shm_size < GIB:
-        yield warned(size(facts.shm_size), expected="1 GiB or more")
+        yield warned(byte_size(facts.shm_size), expected="1 GiB or more")
     else:
-        yield passed(size(facts.shm_size))
+        yield passed(byte_size(facts.shm_size))
 
 
 @_check(
@@ -110,11 +103,13 @@ def shm_free(facts: HostFacts) -> Iterator[CheckResult]:
     if facts.shm_size is None or facts.shm_free is None:
         yield skipped("not readable")
     elif facts.shm_free < 16 * MIB:
-        yield failed(f"{size(facts.shm_free)} free of {size(facts.shm_size)}")
+        yield failed(f"{byte_size(facts.shm_free)} free of {byte_size(facts.shm_size)}")
     elif facts.shm_free * 4 < facts.shm_size:
-        yield warned(f"{size(facts.shm_free)} free of {size(facts.shm_size)}", expected="at least a quarter")
+        yield warned(
+            f"{byte_size(facts.shm_free)} free of {byte_size(facts.shm_size)}", expected="at least a quarter"
+        )
     else:
-        yield passed(f"{size(facts.shm_free)} free of {size(facts.shm_size)}")
+        yield passed(f"{byte_size(facts.shm_free)} free of {byte_size(facts.shm_size)}")
 
 
 def _at_least(facts: HostFacts, name: str, enough: int, few: int) -> Iterator[CheckResult]:
@@ -182,7 +177,7 @@ def stack(facts: HostFacts) -> Iterator[CheckResult]:
     elif limit.soft == UNLIMITED:
         yield warned("unlimited", expected="8 MiB")
     else:
-        yield passed(size(limit.soft))
+        yield passed(byte_size(limit.soft))
 
 
 @_check(

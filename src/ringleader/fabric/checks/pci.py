@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from ringleader.fabric.byte_size import byte_size
 from ringleader.fabric.check_result import CheckResult
 from ringleader.fabric.checks.check import Check, check, failed, passed, skipped, warned
 from ringleader.fabric.checks.conditions import (
@@ -15,7 +16,6 @@ from ringleader.fabric.checks.conditions import (
     active_ports,
     nvidia_gpus,
 )
-from ringleader.fabric.checks.limits import size
 from ringleader.fabric.facts import HostFacts, PciDevice
 from ringleader.fabric.topology.pci_distance import PciDistance, distance_between
 
@@ -219,7 +219,9 @@ def bar1(facts: HostFacts) -> Iterator[CheckResult]:
         known += 1
         if largest < one.memory:
             small += 1
-            yield warned(size(largest), expected=f"{size(one.memory)} or more", subject=f"GPU {one.index}")
+            yield warned(
+                byte_size(largest), expected=f"{byte_size(one.memory)} or more", subject=f"GPU {one.index}"
+            )
     if not known:
         yield skipped("not known")
     elif not small:
