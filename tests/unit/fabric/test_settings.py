@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.fabric_hosts import facts
 from tests.unit.fabric.machines import (
     LINK_LOCAL,
     ROCE_GIDS,
@@ -60,7 +61,8 @@ def gpu_host(*devices, **values):
         (gpu_host(IB, rdma("mlx5_1", port(state="DOWN"))), "NCCL_IB_HCA", None),
         (gpu_host(IB, rdma("mlx5_1", port()), without_files=("mlx5_1",)), "NCCL_IB_HCA", "=mlx5_0:1"),
         (gpu_host(IB, IB, STORAGE), "NCCL_IB_HCA", "=mlx5_0:1,mlx5_0:1"),
-        (host(devices=(IB, STORAGE)), "NCCL_IB_HCA", None),
+        # Sysfs of a Pod may show no GPU although it has some.
+        (host(devices=(IB, STORAGE), nccl=""), "NCCL_IB_HCA", "=mlx5_0:1"),
         (gpu_host(IB, STORAGE, environment={"NCCL_IB_DISABLE": "1"}), "NCCL_IB_HCA", None),
         (gpu_host(IB, STORAGE, environment={"NCCL_NET": "Socket"}), "NCCL_IB_HCA", None),
         # The GID's index: RoCE before 2.21 alone.
@@ -259,3 +261,16 @@ def test_what_chooses_a_protocol_is_alike_on_all_hosts():
     found = agreed({"h1": both, "h2": plain, "h3": Settings()})
     assert found["h1"].settings == (own,) and found["h2"] == plain
     assert found["h1"].not_set[0].variable == "FI_PROVIDER" and "h2, h3" in found["h1"].not_set[0].reason
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("hgx_ndr", {}),
+        ("hgx_ndr_swapped", {}),
+        ("laptop", {}),
+        ("connectx_pod", {"NCCL_IB_HCA": "=mlx5_4:1", "NCCL_SOCKET_IFNAME": "=eth0"}),
+    ],
+)
+def test_whole_hosts(name, expected):
+    assert recommend(facts(name)).variables == expected

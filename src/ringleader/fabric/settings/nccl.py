@@ -26,10 +26,10 @@ SKIPPED_BY_NCCL = ("docker", "lo")
 
 
 def nccl_settings(inputs: SettingInputs) -> Settings:
-    """Return what to set for NCCL; nothing on a host without GPUs."""
-    if not inputs.facts.gpus:
-        return Settings()
+    """Return what to set for NCCL; nothing on a host that has neither GPUs nor NCCL nor an RDMA port."""
     version = nccl_version(inputs.facts)
+    if not (inputs.facts.gpus or version or inputs.ports.ports):
+        return Settings()
     found = _host_memory(inputs, version) + _sockets(inputs)
     if _is_switched_off(inputs):
         why = "the user keeps NCCL off InfiniBand and RoCE (NCCL_IB_DISABLE or NCCL_NET)"
@@ -82,8 +82,13 @@ def _devices(inputs: SettingInputs, ports: Sequence[UsablePort]) -> Settings:
         return Settings()
     if not misleading:
         return _not("NCCL_IB_HCA", "NCCL takes the right ports by itself")
-    reasons = {one.name: one.reason for one in inputs.ports.left_out}
-    why = "; ".join(f"{name} is not to be used: {reasons[name]}" for name in misleading)
+    by_reason: dict[str, list[str]] = {}
+    for one in inputs.ports.left_out:
+        if one.name in misleading:
+            by_reason.setdefault(one.reason, []).append(one.name)
+    why = "NCCL would take others too: " + "; ".join(
+        f"{', '.join(names)} ({reason})" for reason, names in by_reason.items()
+    )
     return _one("NCCL_IB_HCA", "=" + ",".join(one.name for one in ports), why, steers=True)
 
 
