@@ -59,7 +59,7 @@ def machine_layout(facts: HostFacts) -> tuple[NodeLayout, ...]:
         device = facts.pci_device(card.address)
         return only if device is None or device.numa_node is None else device.numa_node
 
-    numbers: list[int | None] = sorted({one.number for one in facts.numa_nodes})
+    numbers: list[int | None] = [*sorted({one.number for one in facts.numa_nodes})]
     numbers += sorted(
         {node_of(one) for one in cards} - set(numbers), key=lambda node: (node is None, node or 0)
     )
