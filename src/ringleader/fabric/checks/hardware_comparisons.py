@@ -90,33 +90,37 @@ def _partitions(hosts: Hosts) -> Iterator[CheckResult]:
 
 def _addresses(hosts: Hosts) -> Iterator[CheckResult]:
     """Yield addresses that several hosts have: a bridge of Docker's, or a mistake."""
-    owners: dict[tuple[str, str], list[str]] = {}
+    owners: dict[str, list[str]] = {}
     for host, facts in hosts.items():
-        for interface in facts.net_devices:
-            for address in interface.addresses:
-                if interface.up and not address.startswith(("127.", "::1", "fe80:", "169.254.")):
-                    owners.setdefault((address, interface.name), []).append(host)
-    by_address: dict[str, list[tuple[str, list[str]]]] = {}
-    for (address, name), found in owners.items():
-        by_address.setdefault(address, []).append((name, found))
-    for address, places in by_address.items():
-        named = list(dict.fromkeys(host for _, found in places for host in found))
-        if len(named) > 1:
-            seen = f"{address} is on {len(named)} hosts"
-            names = ", ".join(sorted({name for name, _ in places}))
-            yield CheckResult(id="", verdict=Verdict.WARN, seen=seen, subject=names, hosts=tuple(named))
+        every = [one for interface in facts.net_devices if interface.up for one in interface.addresses]
+        for address in dict.fromkeys(every):
+            if not address.startswith(("127.", "::1", "fe80:", "169.254.")):
+                owners.setdefault(address, []).append(host)
+    yield from _on_several(owners)
 
 
 def _guids(hosts: Hosts) -> Iterator[CheckResult]:
+    """Yield GUIDs of NICs that several hosts have."""
     owners: dict[str, list[str]] = {}
     for host, facts in hosts.items():
-        for guid in {one.node_guid for one in usable_devices(facts) if one.node_guid.strip("0:")}:
+        for guid in dict.fromkeys(
+            one.node_guid for one in usable_devices(facts) if one.node_guid.strip("0:")
+        ):
             owners.setdefault(guid, []).append(host)
-    for guid, found in owners.items():
+    yield from _on_several(owners)
+
+
+def _on_several(owners: dict[str, list[str]]) -> Iterator[CheckResult]:
+    """Yield a warning for each group of hosts that share something: address or GUID → its hosts."""
+    shared: dict[tuple[str, ...], list[str]] = {}
+    for thing, found in owners.items():
         if len(found) > 1:
-            yield CheckResult(
-                id="", verdict=Verdict.WARN, seen=f"{guid} is on {len(found)} hosts", hosts=tuple(found)
-            )
+            shared.setdefault(tuple(found), []).append(thing)
+    for named, things in shared.items():
+        more = f" and {len(things) - 4} more" if len(things) > 4 else ""
+        verb = "is" if len(things) == 1 else "are"
+        seen = f"{', '.join(things[:4])}{more} {verb} on {len(named)} hosts"
+        yield CheckResult(id="", verdict=Verdict.WARN, seen=seen, hosts=named)
 
 
 COMPARISONS: tuple[Comparison, ...] = (
@@ -169,11 +173,13 @@ COMPARISONS: tuple[Comparison, ...] = (
     ),
     Comparison(
         id="hosts.guid",
-        title="NICs' GUIDs differ",
+        title="Each host has NICs of its own",
         reads="/sys/class/infiniband/*/node_guid",
         why="two ports of one GUID are one to the subnet manager: a cloned virtual machine, or one host"
         " named twice",
-        remedy="give each virtual function its own GUID; look whether two names lead to one host",
+        remedy="spread the Pods over machines; look whether two names lead to one host; give each virtual"
+        " function"
+        " a GUID of its own",
         warns="one GUID is on several hosts",
         judge=_guids,
     ),
