@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from ringleader.fabric.byte_size import MIB
 from ringleader.fabric.transport_proof.bytes_moved import BytesMoved, bytes_moved
 from ringleader.fabric.transport_proof.evidence import HostEvidence
 from ringleader.fabric.transport_proof.gpudirect_use import gpudirect_use
@@ -18,6 +19,8 @@ from ringleader.fabric.transport_proof.wires_between import wires_between
 from ringleader.fabric.transport_proof.wires_within import wires_within
 from ringleader.fabric.wires import RDMA, Wire
 
+LEAST_LOCAL = 8 * MIB
+"""Bytes handed to the MPI within a host: ranks that print as much look the same on the loopback interface."""
 SLOW_PART = 0.05
 """A wire that is slow, and carried a larger part than this, is worth a warning."""
 
@@ -54,7 +57,7 @@ def _warnings(
 ) -> Iterable[str]:
     local = host.traffic.libraries.get("mpi") if host.traffic is not None else None
     slow = within.shares.get(Wire.TCP, 0.0)
-    if slow > SLOW_PART and local is not None and local.local:
+    if slow > SLOW_PART and local is not None and local.local >= LEAST_LOCAL:
         yield f"{part_words(slow)} of the bytes within this host went by TCP on lo, not by shared memory"
     sockets = sum(between.shares.get(wire, 0.0) for wire in (Wire.TCP, Wire.IPOIB))
     ports = [one.name for one in moved.carried if one.wire in RDMA]

@@ -18,8 +18,9 @@ from ringleader.fabric.wires import RDMA, Wire
 
 LEAST_JUDGED = MIB
 """Bytes of one library; of less, the loopback interface's other users hide them."""
-CROSSED, DID_NOT_CROSS = 0.8, 0.2
-"""Parts of what was handed over: the loopback interface carried more than the first, less than the second."""
+DID_NOT_CROSS, CROSSED, OTHERS = 0.2, 0.8, 1.5
+"""Parts of what was handed over. The loopback interface carried less than the first: not these bytes; from
+the second to the third: these; more: other programs' too, among them what ranks print."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,8 +93,11 @@ def _by_loopback(host: HostEvidence, nbytes: int, crossed: int, text: str) -> li
     if word.main is Wire.SHM:
         # Any program of the host may use the loopback interface: here the library knows better.
         return [_Part(wire=Wire.SHM, nbytes=nbytes, evidence=f"{word.evidence}; {text}", by_log_only=True)]
-    if crossed >= CROSSED * nbytes:
+    if CROSSED * nbytes <= crossed and (crossed <= OTHERS * nbytes or word.main is Wire.TCP):
         return [_Part(wire=Wire.TCP, nbytes=nbytes, evidence=text)]
+    crossed = min(crossed, nbytes)
+    if crossed == nbytes:
+        return [_Part(wire=Wire.UNKNOWN, nbytes=nbytes, evidence=f"{text}: others used it as well")]
     return [
         _Part(wire=Wire.SHM, nbytes=nbytes - crossed, evidence=text),
         _Part(wire=Wire.TCP if word.main is Wire.TCP else Wire.UNKNOWN, nbytes=crossed, evidence=text),

@@ -1,0 +1,61 @@
+"""Whether NICs reached the memory of GPUs, by logs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.fabric.transport_evidence import between, host
+
+from ringleader.fabric.transport_proof.gpudirect_use import gpudirect_use
+
+RECEIVE, SEND = (
+    "Channel 00/0 : 0[0] -> 1[0] [receive] via NET/",
+    "Channel 00/0 : 1[0] -> 0[0] [send] via NET/",
+)
+TABLE = "| 0x1 inter-node cfg#3 | tagged message by ucp_tag_send*() from cuda/GPU0 |"
+
+
+@pytest.mark.parametrize(
+    ("keywords", "used", "words"),
+    [
+        ({"nccl_log": [RECEIVE + "IB/0/GDRDMA", SEND + "IB/0/GDRDMA"]}, True, "1 of 1"),
+        # Without NVLink NCCL sends through the host: no failure.
+        ({"nccl_log": [RECEIVE + "IB/0/GDRDMA", SEND + "IB/0"]}, True, "copied through the host"),
+        ({"nccl_log": [RECEIVE + "IB/0", SEND + "IB/0"]}, False, "0 of 1"),
+        (
+            {
+                "nccl_log": [
+                    RECEIVE + "IB/0",
+                    "NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0' (no module)",
+                ]
+            },
+            False,
+            "mlx5_0: no module",
+        ),
+        (
+            {"nccl_log": [RECEIVE + "IB/0/GDRDMA", RECEIVE.replace("0[0]", "2[0]") + "IB/0"]},
+            None,
+            "some ranks",
+        ),
+        ({"nccl_log": [RECEIVE + "Socket/0"]}, False, "NET/Socket/0"),
+        ({"nccl_log": ["Connected all rings, use ring PXN 0 GDR 1"]}, True, "GDR 1"),
+        ({"nccl_log": ["Connected all rings, use ring PXN 0 GDR 0"]}, False, "GDR 0"),
+        (
+            {"ucx_log": [TABLE, "| 9..inf | zero-copy read from remote | rc_mlx5/mlx5_0:1 |"]},
+            True,
+            "cuda/GPU0",
+        ),
+        ({"ucx_log": [TABLE, "| 9..inf | pipeline, cuda_copy | rc_mlx5/mlx5_0:1 |"]}, False, "cuda_copy"),
+        ({"nccl": between(9)}, None, "no log says"),
+        ({"mpi": between(9)}, None, "no library that reads"),
+    ],
+)
+def test_verdicts(keywords: dict[str, Any], used: bool | None, words: str) -> None:
+    found = gpudirect_use(host({}, gpus=2, **keywords))
+    assert found.used is used
+    assert words in "; ".join(found.evidence)
+
+
+def test_ranks_without_gpus() -> None:
+    assert gpudirect_use(host({})).evidence == ("its ranks use no GPU",)

@@ -1,0 +1,177 @@
+"""What carried the bytes between hosts: counters first, logs where counters leave it open."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.fabric.transport_evidence import between, host
+
+from ringleader.fabric.transport_proof.bytes_moved import bytes_moved
+from ringleader.fabric.transport_proof.proof import WireShares
+from ringleader.fabric.transport_proof.wires_between import wires_between
+from ringleader.fabric.wires import Wire
+
+RC = ["UCX  INFO  0x1 inter-node cfg#3 tag(rc_mlx5/mlx5_0:1)"]
+UCX_TCP = ["UCX  INFO  0x1 inter-node cfg#3 tag(tcp/eth0)"]
+OB1 = ["select: component ob1 selected", "mca: bml: Using tcp btl for send to [[1,1],1] on node n2"]
+ONE_PATH = "Channel 00/0 : 0[0] -> 1[0] [send] via NET/"
+NET_IB = ["NET/IB : Using [0]mlx5_0:1/IB ; OOB eth0:10.0.0.1<0>", ONE_PATH + "IB/0"]
+NET_SOCKET = ["NET/Socket : Using [0]eth0:10.0.0.1<0>", ONE_PATH + "Socket/0"]
+NET_SOCKET_IB0 = ["NET/Socket : Using [0]ib0:10.0.0.1<0>", ONE_PATH + "Socket/0"]
+
+
+def judge(*arguments: Any, **keywords: Any) -> WireShares:
+    one = host(*arguments, **keywords)
+    found = wires_between(one, bytes_moved(one))
+    assert not found.shares or sum(found.shares.values()) == pytest.approx(1.0)
+    assert bool(found.shares) != bool(found.unjudged)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("moved", "shares"),
+    [
+        # One wire moved what was exchanged.
+        ({"eth0": 257}, {Wire.TCP: 1.0}),
+        ({"eth0": 257, "ib": 0}, {Wire.TCP: 1.0}),
+        ({"ib": 260, "eth0": 1}, {Wire.INFINIBAND: 1.0}),
+        ({"roce": 270, "eth0": 1}, {Wire.ROCE: 1.0}),
+        ({"iwarp": 270, "eth0": 1}, {Wire.IWARP: 1.0}),
+        ({"efa": 270, "eth0": 1}, {Wire.EFA: 1.0}),
+        # Sockets on InfiniBand show in the port's counters too.
+        ({"ib0": 260, "ib": 268, "eth0": 1}, {Wire.IPOIB: 1.0}),
+        # Others used the same wire as well.
+        ({"eth0": 900}, {Wire.TCP: 1.0}),
+        ({"ib": 2000, "eth0": 2}, {Wire.INFINIBAND: 1.0}),
+        # A data set came by TCP meanwhile; storage is on RDMA.
+        ({"ib": 260, "eth0": 900}, {Wire.INFINIBAND: 1.0}),
+        ({"ib": 90, "eth0": 260}, {Wire.TCP: 1.0}),
+        # Both carried some.
+        ({"ib": 128, "eth0": 128}, {Wire.INFINIBAND: 0.5, Wire.TCP: 0.5}),
+        # Nothing, or too little, explains it.
+        ({"eth0": 1, "ib": 1}, {Wire.UNKNOWN: 1.0}),
+        ({"eth0": 64}, {Wire.TCP: 0.25, Wire.UNKNOWN: 0.75}),
+        # Either may have: no log decides.
+        ({"ib": 260, "eth0": 260}, {Wire.UNKNOWN: 1.0}),
+        ({"ib": 900, "eth0": 900}, {Wire.UNKNOWN: 1.0}),
+        # One may have carried all, the other at most half.
+        ({"ib": 900, "eth0": 128}, {Wire.INFINIBAND: 0.5, Wire.UNKNOWN: 0.5}),
+    ],
+)
+def test_counters_alone(moved: dict[str, float], shares: dict[Wire, float]) -> None:
+    assert judge(moved, mpi=between(256)).shares == pytest.approx(shares)
+
+
+@pytest.mark.parametrize(
+    ("moved", "logs", "shares", "by_log_only", "contradicts"),
+    [
+        ({"ib": 260, "eth0": 260}, {"ucx_log": RC}, {Wire.INFINIBAND: 1.0}, False, False),
+        ({"ib": 260, "eth0": 260}, {"ucx_log": UCX_TCP}, {Wire.TCP: 1.0}, False, False),
+        ({"ib": 260, "eth0": 260}, {"ucx_log": OB1}, {Wire.TCP: 1.0}, False, False),
+        ({"ib": 900, "eth0": 128}, {"ucx_log": RC}, {Wire.INFINIBAND: 1.0}, False, False),
+        # Counters win over the log, and it is said.
+        ({"ib": 0, "eth0": 257}, {"ucx_log": RC}, {Wire.TCP: 1.0}, False, True),
+        ({"ib": 260, "eth0": 1}, {"ucx_log": UCX_TCP}, {Wire.INFINIBAND: 1.0}, False, True),
+        # No counters: only the log.
+        (None, {"ucx_log": RC}, {Wire.UNKNOWN: 1.0}, False, False),
+        (None, {"ucx_log": UCX_TCP}, {Wire.TCP: 1.0}, True, False),
+        (None, {}, {Wire.UNKNOWN: 1.0}, False, False),
+        # The port's counters say nothing.
+        ({"ib": "N/A (no PMA)", "eth0": 1}, {"ucx_log": RC}, {Wire.INFINIBAND: 1.0}, True, False),
+        ({"ib": "N/A (no PMA)", "eth0": 257}, {"ucx_log": RC}, {Wire.TCP: 1.0}, False, True),
+        ({"ib": "N/A (no PMA)", "eth0": 1}, {}, {Wire.UNKNOWN: 1.0}, False, False),
+        # A soft device's packets are the interface's.
+        (
+            {"rxe": "N/A", "eth0": 270},
+            {"ucx_log": ["UCX  INFO  0x1 inter-node cfg#3 tag(rc_verbs/rxe0:1)"]},
+            {Wire.ROCE: 1.0},
+            True,
+            False,
+        ),
+    ],
+)
+def test_logs_beside_counters(
+    moved: dict[str, Any] | None,
+    logs: dict[str, Any],
+    shares: dict[Wire, float],
+    by_log_only: bool,
+    contradicts: bool,
+) -> None:
+    found = judge(moved, mpi=between(256), **logs)
+    assert found.shares == pytest.approx(shares)
+    assert found.by_log_only is by_log_only
+    assert bool(found.contradictions) is contradicts
+
+
+@pytest.mark.parametrize(
+    ("moved", "lines", "wire"),
+    [
+        ({"ib": 300, "eth0": 2}, NET_IB, Wire.INFINIBAND),
+        ({"ib": 300, "eth0": 300}, NET_IB, Wire.INFINIBAND),
+        ({"ib": 300, "eth0": 300}, NET_SOCKET, Wire.TCP),
+        ({"ib": 0, "eth0": 300}, NET_IB, Wire.TCP),
+        ({"ib": 300, "ib0": 290, "eth0": 1}, NET_SOCKET_IB0, Wire.IPOIB),
+        (None, NET_IB, Wire.INFINIBAND),
+        (None, NET_SOCKET, Wire.TCP),
+        (None, ["Using network AWS Libfabric"], Wire.EFA),
+        (None, ["Using network Socket"], Wire.TCP),
+    ],
+)
+def test_nccl(moved: dict[str, float] | None, lines: list[str], wire: Wire) -> None:
+    assert judge(moved, nccl_log=lines, gpus=2, nccl=between(200, 800)).main is wire
+
+
+def test_gloo_is_tcp() -> None:
+    assert judge(None, gloo=between(50)).shares == {Wire.TCP: 1.0}
+
+
+@pytest.mark.parametrize(
+    ("keywords", "words"),
+    [
+        ({"mpi": between(0.5)}, "512 KiB with other hosts, which is too little"),
+        ({}, "nothing with other hosts"),
+        ({"counted": 0}, "told nothing"),
+    ],
+)
+def test_not_judged(keywords: dict[str, Any], words: str) -> None:
+    assert words in judge({"eth0": 500}, **keywords).unjudged
+
+
+def test_bounds_of_collectives_widen_what_matches() -> None:
+    assert judge({"ib": 500, "eth0": 90}, mpi=between(256, 512)).shares == {Wire.INFINIBAND: 1.0}
+    assert judge({"ib": 900, "eth0": 90}, mpi=between(256, 512)).shares != {Wire.INFINIBAND: 1.0}
+
+
+def test_ranks_that_told_nothing_may_have_exchanged_more() -> None:
+    found = judge({"ib": 900, "eth0": 90}, mpi=between(256), ranks=8, counted=6)
+    assert found.shares == {Wire.INFINIBAND: 1.0}
+    assert any("2 of 8 ranks told nothing" in words for words in found.evidence)
+
+
+def test_words_of_the_comparison() -> None:
+    assert judge({"eth0": 257}, mpi=between(256)).evidence[0] == (
+        "eth0 carried 257 MiB, the engine exchanged 256 MiB: 1.00 with headers"
+    )
+    assert judge({"eth0": 900}, mpi=between(256)).evidence[0] == (
+        "eth0 carried 900 MiB, of which the engine's 256 MiB: others used it as well"
+    )
+    idle = judge({"eth0": 257, "ib": 0}, mpi=between(256)).evidence
+    assert "the RDMA ports moved next to nothing" in idle
+
+
+AMOUNT = st.floats(0, 4000) | st.just("N/A")
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.dictionaries(st.sampled_from(["ib", "roce", "efa", "ib0", "eth0", "eth1"]), AMOUNT),
+    st.floats(0, 2000),
+    st.floats(1, 20),
+    st.sampled_from([[], RC, UCX_TCP, OB1]),
+)
+def test_shares_are_parts_of_one(moved: dict[str, Any], mib: float, factor: float, ucx: list[str]) -> None:
+    found = judge(moved, mpi=between(mib, mib * factor), ucx_log=ucx)
+    assert all(part >= 0 for part in found.shares.values())
