@@ -129,8 +129,6 @@ ALLGATHER = Operation("Allgather", _allgather, result=_result)
 """Has no arguments."""
 ALLGATHER_ROWS = Operation("Allgather", _allgather, result=_received)
 """The same; the result is the rows, and how many came from each rank."""
-ALLGATHER_WITH_ROWS = Operation("Allgather", _allgather, result=_received)
-"""The same; the result is rows, and how many came from each rank."""
 BROADCAST = Operation("Broadcast", partial(_broadcast, False), result=_result, broadcasts=True)
 """Argument: the root among all ranks."""
 BROADCAST_IN_PLACE = Operation("Broadcast", partial(_broadcast, True), result=_in_place, broadcasts=True)

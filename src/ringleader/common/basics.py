@@ -85,6 +85,21 @@ def begin_session(
         begin_sets(given, comm=comm, fresh=fresh)
 
 
+def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | str | None = None) -> None:
+    """Join the other ranks. Does nothing if this process already has.
+
+    ``comm`` is an mpi4py communicator to live on, or a list of ranks; None stands for all ranks that the
+    launcher started, or for this process alone where no launcher did. Collective over those ranks.
+
+    ``process_sets`` are registered, or with ``"dynamic"`` can be added later. All ranks bring as many, and at
+    each place the same ranks or a part of a communicator that was split. `ValueError` where two of them have
+    the same ranks; this process has joined the others all the same.
+
+    For every framework whose tensors NumPy sees in place.
+    """
+    begin_session(NumpyAdapter, comm, process_sets)
+
+
 def _begin_anew(session: Session, adapter: type[FrameworkAdapter]) -> None:
     """End the session and open one of the same ranks and process sets with another adapter."""
     sets = process_set_ids_and_ranks()

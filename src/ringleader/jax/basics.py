@@ -1,28 +1,13 @@
-"""`init` and `shutdown` under JAX, and what has to wait for compiled programs that still run."""
+"""`shutdown` under JAX, and what has to wait for compiled programs that still run."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import jax
 
 from ringleader.common import basics, join_barrier, object_operations
-from ringleader.common.numpy_adapter import NumpyAdapter
 from ringleader.common.process_sets import ProcessSet, global_process_set
-
-
-def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | str | None = None) -> None:
-    """Join the other ranks. Does nothing if this process already has.
-
-    ``comm`` is an mpi4py communicator to live on, or a list of ranks; None stands for all ranks that the
-    launcher started, or for this process alone where no launcher did. Collective over those ranks.
-
-    ``process_sets`` are registered, or with ``"dynamic"`` can be added later. All ranks bring as many, and at
-    each place the same ranks or a part of a communicator that was split. `ValueError` where two of them have
-    the same ranks; this process has joined the others all the same.
-    """
-    basics.begin_session(NumpyAdapter, comm, process_sets)
 
 
 def after_programs() -> None:

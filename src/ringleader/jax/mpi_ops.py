@@ -7,6 +7,7 @@ from ringleader.common.basics import (
     cross_rank,
     cross_size,
     gloo_enabled,
+    init,
     is_homogeneous,
     is_initialized,
     local_rank,
@@ -26,7 +27,7 @@ from ringleader.common.process_sets import (
 )
 from ringleader.common.reductions import Adasum, Average, Max, Min, Product, Sum
 from ringleader.common.util import ccl_built, ddl_built, gloo_built, mpi_built, nccl_built
-from ringleader.jax.basics import barrier, init, join, shutdown
+from ringleader.jax.basics import barrier, join, shutdown
 from ringleader.jax.compression import Compression
 from ringleader.jax.ops.allgather import allgather
 from ringleader.jax.ops.allreduce import allreduce

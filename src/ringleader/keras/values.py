@@ -13,7 +13,7 @@ import numpy
 from ringleader.common.array_operations import ALLGATHER, ALLREDUCE, BROADCAST, REDUCESCATTER
 from ringleader.common.process_sets import ProcessSet, global_process_set
 from ringleader.common.reductions import Average, handle_average_backwards_compatibility
-from ringleader.keras.compression import Compression, NoneCompressor
+from ringleader.keras.compression import Compression
 from ringleader.keras.generation import backend, is_keras2, keras
 
 
@@ -30,7 +30,7 @@ def allreduce(
     """Return the reduction of a value over the ranks, their mean if nothing is said. Collective."""
     op = handle_average_backwards_compatibility(op, average)
     context = None
-    compressed = compression not in (Compression.none, NoneCompressor)
+    compressed = compression is not Compression.none
     if compressed:
         value, context = compression.compress(as_tensor(value))
     words = (process_set, op, prescale_factor, postscale_factor)

@@ -27,7 +27,7 @@ class GradientSettings:
     """How gradients are exchanged."""
 
     compression: Any = NoneCompressor
-    """What makes them smaller for the wire; see `ringleader.mxnet.compression.Compressor`."""
+    """What makes them smaller for the wire; see `ringleader.common.compression.Compressor`."""
     predivide: float = 1.0
     """What of the division happens before the sum: division by this; the rest happens after it."""
     groups: int = 0

@@ -8,6 +8,7 @@ from ringleader.common.basics import (
     cross_rank,
     cross_size,
     gloo_enabled,
+    init,
     is_homogeneous,
     is_initialized,
     local_rank,
@@ -38,7 +39,7 @@ from ringleader.common.reductions import (
 )
 from ringleader.common.util import ccl_built, ddl_built, gloo_built, mpi_built, nccl_built
 from ringleader.mxnet.array_memory import ArgumentError
-from ringleader.mxnet.basics import cuda_built, init, rocm_built
+from ringleader.mxnet.basics import cuda_built, rocm_built
 from ringleader.mxnet.operations import (
     allgather,
     allreduce,

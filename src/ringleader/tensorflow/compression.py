@@ -6,33 +6,9 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
+from ringleader.common.compression import Compressor, NoneCompressor
 
-class Compressor:
-    """Makes a tensor smaller before an operation and restores its type afterwards."""
-
-    @staticmethod
-    def compress(tensor: Any) -> tuple[Any, Any]:
-        """Return what travels, and what `decompress` needs to know."""
-        raise NotImplementedError
-
-    @staticmethod
-    def decompress(tensor: Any, ctx: Any) -> Any:
-        """Return the result in the type of the tensor that was compressed."""
-        raise NotImplementedError
-
-
-class NoneCompressor(Compressor):
-    """Leaves tensors as they are."""
-
-    @staticmethod
-    def compress(tensor: Any) -> tuple[Any, Any]:
-        """Return the tensor."""
-        return tensor, None
-
-    @staticmethod
-    def decompress(tensor: Any, ctx: Any) -> Any:
-        """Return the tensor."""
-        return tensor
+__all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
 
 
 class HalfPrecisionCompressor(Compressor):

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ringleader.common.array_operations import ALLGATHER_WITH_ROWS
+from ringleader.common.array_operations import ALLGATHER_ROWS
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
 from ringleader.tensorflow.differentiable_operation import Call, DifferentiableOperation, Tensors
 from ringleader.tensorflow.ops.dense_allreduce import reduce_tensors
@@ -32,7 +32,7 @@ def _gradients(call: Call, _inputs: Tensors, rows: Tensors, upstream: Tensors) -
 
 _ALLGATHER = DifferentiableOperation(
     title="Allgather",
-    operation=ALLGATHER_WITH_ROWS,
+    operation=ALLGATHER_ROWS,
     with_rows=True,
     shape=other_rows,
     gradients=_gradients,

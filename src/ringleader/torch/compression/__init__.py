@@ -3,8 +3,8 @@
 Path and the names ``Compression``, ``Compressor``, ``NoneCompressor`` and ``FP16Compressor`` are Horovod's.
 """
 
+from ringleader.common.compression import Compressor, NoneCompressor
 from ringleader.torch.compression.algorithms import Compression
-from ringleader.torch.compression.compressor import Compressor, NoneCompressor
 from ringleader.torch.compression.half_precision import BF16Compressor, FP16Compressor
 from ringleader.torch.compression.powersgd import PowerSGD
 from ringleader.torch.compression.topk import TopK

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ringleader.torch.compression.compressor import Compressor, NoneCompressor
+from ringleader.common.compression import Compressor, NoneCompressor
 from ringleader.torch.compression.half_precision import BF16Compressor, FP16Compressor
 from ringleader.torch.compression.powersgd import PowerSGD, PowerSgdReducer
 from ringleader.torch.compression.reducer import CompressorReducer, Reducer

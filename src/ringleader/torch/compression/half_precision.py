@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from ringleader.torch.compression.compressor import Compressor
+from ringleader.common.compression import Compressor
 
 
 class HalfPrecisionCompressor(Compressor):

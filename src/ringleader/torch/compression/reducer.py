@@ -10,7 +10,7 @@ import torch
 
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.operations import ReduceOp
-from ringleader.torch.compression.compressor import Compressor
+from ringleader.common.compression import Compressor
 from ringleader.torch.engine_operations import reduce_all, reduction
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ringleader.torch.compression.compressor import ErrorFeedbackCompressor, residual_dtype
+from ringleader.torch.compression.error_feedback import ErrorFeedbackCompressor, residual_dtype
 from ringleader.torch.compression.reducer import GradientReduction
 from ringleader.torch.engine_operations import by_dtype_and_device, gather
 from ringleader.torch.kernels import TorchKernels

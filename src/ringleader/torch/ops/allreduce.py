@@ -136,7 +136,8 @@ def allreduce(
     small, context = compression.compress(tensor)
     operation = HorovodAllreduce if small.requires_grad else ALLREDUCE
     result = operation.run(small, name, process_set, chosen, prescale_factor, postscale_factor)
-    return compression.decompress(result, context)
+    restored: torch.Tensor = compression.decompress(result, context)
+    return restored
 
 
 def allreduce_(

@@ -84,7 +84,8 @@ def reducescatter(
     small, context = compression.compress(tensor)
     operation = HorovodReducescatter if small.requires_grad else REDUCESCATTER
     result = operation.run(small, name, process_set, op, prescale_factor, postscale_factor)
-    return compression.decompress(result, context)
+    restored: torch.Tensor = compression.decompress(result, context)
+    return restored
 
 
 def reducescatter_async(

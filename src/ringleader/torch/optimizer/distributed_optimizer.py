@@ -15,6 +15,7 @@ from ringleader.collectives.engine import Engine
 from ringleader.collectives.operations import ReduceOp
 from ringleader.common.autotune import Autotune, autotune
 from ringleader.common.basics import size
+from ringleader.common.compression import Compressor
 from ringleader.common.object_exchange import gather_objects
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
 from ringleader.common.reductions import Average
@@ -27,7 +28,6 @@ from ringleader.torch.compression.algorithms import (
     reducer_of,
     wire_dtype_of,
 )
-from ringleader.torch.compression.compressor import Compressor
 from ringleader.torch.compression.reducer import Reducer
 from ringleader.torch.engine_operations import reduce_all, reduction, sum_over_ranks
 from ringleader.torch.optimizer.adasum_optimizer import AdasumMixin

@@ -12,8 +12,8 @@ import torch
 
 from ringleader.collectives.bucket_plan import even_groups
 from ringleader.collectives.operations import ReduceOp
+from ringleader.common.compression import Compressor
 from ringleader.common.process_sets import ProcessSet
-from ringleader.torch.compression.compressor import Compressor
 from ringleader.torch.optimizer.gradient_config import Named, shapes_of
 
 Groups = int | Sequence[Sequence[torch.Tensor]] | None

@@ -1,0 +1,80 @@
+"""Tensors made smaller for the wire: the interface, and the algorithms that need no framework.
+
+Names are Horovod's.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class Compressor:
+    """The interface: compress before the exchange, decompress after it.
+
+    Your own class with these two static methods works too. What ``compress`` returns is exchanged, so it must
+    have the same shape and type on all ranks. What compiles a program traces both.
+    """
+
+    @staticmethod
+    def compress(tensor: Any) -> tuple[Any, Any]:
+        """Return the tensor for the wire and what `decompress` needs."""
+        raise TypeError("a compressor must define compress")
+
+    @staticmethod
+    def decompress(tensor: Any, ctx: Any) -> Any:
+        """Return the tensor in its first type."""
+        raise TypeError("a compressor must define decompress")
+
+
+class NoneCompressor(Compressor):
+    """Leave everything as it is."""
+
+    @staticmethod
+    def compress(tensor: Any) -> tuple[Any, Any]:
+        """Return the tensor itself."""
+        return tensor, None
+
+    @staticmethod
+    def decompress(tensor: Any, ctx: Any) -> Any:
+        """Return the tensor itself."""
+        return tensor
+
+
+class ArrayCastCompressor(Compressor):
+    """Send floating-point arrays in ``wire_dtype``; leave the others.
+
+    For arrays with NumPy's ``dtype`` and ``astype``.
+    """
+
+    wire_dtype: ClassVar[str]
+
+    @classmethod
+    def compress(cls, tensor: Any) -> tuple[Any, Any]:
+        """Return the array in the smaller type, and the first type."""
+        floating = "float" in str(tensor.dtype)
+        return tensor.astype(cls.wire_dtype, copy=False) if floating else tensor, tensor.dtype
+
+    @classmethod
+    def decompress(cls, tensor: Any, ctx: Any) -> Any:
+        """Return the array in the type that ``compress`` noted."""
+        return tensor.astype(ctx, copy=False)
+
+
+class FP16ArrayCompressor(ArrayCastCompressor):
+    """Send floating-point arrays as float16."""
+
+    wire_dtype = "float16"
+
+
+class BF16ArrayCompressor(ArrayCastCompressor):
+    """Send floating-point arrays as bfloat16, which has float32's range."""
+
+    wire_dtype = "bfloat16"
+
+
+class ArrayCompression:
+    """What can be asked for as ``compression`` of such arrays."""
+
+    none = NoneCompressor
+    fp16 = FP16ArrayCompressor
+    bf16 = BF16ArrayCompressor
