@@ -136,3 +136,15 @@ def gpu_machine(*, gpus: int = 8, nics: int = 8, swapped: bool = False) -> HostF
 
 def changed(facts: HostFacts, **values) -> HostFacts:
     return replace(facts, **values)
+
+
+GPU_HOST = host(
+    devices=(
+        rdma("mlx5_0", port("Ethernet"), pci="0000:01:00.0"),
+        rdma("mlx5_1", port("Ethernet"), pci="0000:02:00.0"),
+    ),
+    without_files=("mlx5_1",),
+    gpus=(Gpu(index=0, pci_address="0000:18:00.0"),),
+    nccl="2.18.1",
+)
+"""RoCE with an old NCCL and a NIC that may not be opened: most of what can be set."""

@@ -1,4 +1,4 @@
-"""``ringleader render``: texts for a cluster, printed and not sent."""
+"""``ringleader render``: texts for a cluster or a host, printed and not sent."""
 
 from __future__ import annotations
 
@@ -14,11 +14,16 @@ COMMANDS: Table = {
         "ringleader.cli.render.compose",
         "An application of mpihead and mpinode containers.",
     ),
+    "env": ("ringleader.cli.render.env", "Variables for transports that fit a host, with their reasons."),
+    "topology": (
+        "ringleader.cli.render.topology",
+        "Distances of a host's GPUs and NICs: table, JSON, drawing.",
+    ),
 }
 
 
 command = LazyGroup(
     "render",
     table=COMMANDS,
-    help="Print what would be sent to a cluster. Nothing is sent.",
+    help="Print what would be sent to a cluster, or what fits a host. Nothing is sent.",
 )
