@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import threading
 import time
@@ -15,7 +16,10 @@ from ringleader.fabric.readers import (
     environment,
     gpus,
     kernel,
+    libraries,
     memory,
+    mpi_installations,
+    nccl_installations,
     net_devices,
     numa_nodes,
     pci_devices,
@@ -89,7 +93,8 @@ def _areas(environ: Mapping[str, str], ipv4: Callable[[], list[tuple[str, str]]]
         "network interfaces": lambda files: _net_devices(files, ipv4),
         "PCI devices": lambda files: {"pci_devices": pci_devices.read(files)},
         "GPUs": _gpus,
-        "software": lambda files: {"software": software.read(files, environ)},
+        "software": lambda files: {"software": _software(files, environ)},
+        "libraries": lambda files: _libraries(files, environ),
         "variables": lambda files: {
             "environment": environment.read(environ),
             "nccl_files": environment.nccl_files(files, environ),
@@ -168,6 +173,30 @@ def _net_devices(files: Files, ipv4: Callable[[], list[tuple[str, str]]]) -> Fie
     return {"net_devices": net_devices.read(files, addresses)}
 
 
+def _software(files: Files, environ: Mapping[str, str]) -> Software:
+    return dataclasses.replace(
+        software.read(files, environ),
+        mpis=mpi_installations.read(files, environ),
+        nccl=nccl_installations.read(files, environ),
+    )
+
+
+def _libraries(files: Files, environ: Mapping[str, str]) -> Fields:
+    found = libraries.read(files, environ)
+    return {"libraries": found, "verbs_providers": libraries.verbs_providers(files, found)}
+
+
 def _gpus(files: Files) -> Fields:
     found, driver = gpus.read(files)
-    return {"gpus": found, "nvidia": driver}
+    if files.replaced or not (driver.version or any(one.driver == "nvidia" for one in found)):
+        return {"gpus": found, "nvidia": driver}
+    from ringleader.fabric.readers import nvml  # ctypes takes a while
+
+    told = nvml.read(found)
+    driver = dataclasses.replace(
+        driver,
+        nvml=told.state,
+        version=driver.version or told.driver_version,
+        fabric_manager=told.fabric_manager or driver.fabric_manager,
+    )
+    return {"gpus": told.gpus, "nvidia": driver}

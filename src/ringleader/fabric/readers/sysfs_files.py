@@ -24,6 +24,8 @@ PAGE = 2048
 """A file of /proc that gave this much may have more; those of /sys give all at once."""
 MOST_NOTES = 100
 """Entries about what was not readable; those that follow are counted only."""
+MOST_LINKS = 40
+"""Symbolic links that the kernel follows for one name."""
 NOT_THERE = (errno.ENOENT, errno.ENOTDIR)
 NOT_APPLICABLE = (errno.EINVAL, errno.EISDIR, errno.EOPNOTSUPP)
 """What the kernel answers where a file has no meaning for a device: the speed of a link that is down."""
@@ -154,6 +156,26 @@ class Files:
     def exists(self, name: str) -> bool:
         """Whether there is something of that name."""
         return os.path.lexists(self.path(name)) if "\0" not in name else False
+
+    def real(self, name: str) -> str:
+        """Return where a name leads over all links, with a leading slash; none leads out of the root."""
+        rest, done, links = [one for one in name.split("/") if one not in ("", ".")][::-1], "", 0
+        while rest:
+            part = rest.pop()
+            if part == "..":
+                done = done.rpartition("/")[0]
+                continue
+            try:
+                target = os.readlink(f"{self._root}{done}/{part}")  # noqa: PTH115
+            except (OSError, ValueError):
+                target = ""
+            links += bool(target)
+            if not target or links > MOST_LINKS:
+                done = f"{done}/{part}"
+                continue
+            done = "" if target.startswith("/") else done
+            rest += [one for one in target.split("/") if one not in ("", ".")][::-1]
+        return _printable(done) or "/"
 
     def is_directory(self, name: str) -> bool:
         """Whether there is a directory of that name, or a link to one."""

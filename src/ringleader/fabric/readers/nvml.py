@@ -1,0 +1,227 @@
+"""What only NVIDIA's management library knows of GPUs: memory, errors, throttling, NVLink, P2P.
+
+libnvidia-ml.so.1 comes with the driver; it is loaded only where there is one. Each question may fail alone
+(older drivers, virtual GPUs, missing rights): its answer is then ``None``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ringleader.fabric.facts import Gpu
+
+LIBRARY = "libnvidia-ml.so.1"
+SUCCESS = 0
+MOST_NVLINKS = 18
+P2P_READ = 0
+P2P_STATES = (
+    "ok",
+    "chipset not supported",
+    "GPU not supported",
+    "IOH topology not supported",
+    "disabled by regkey",
+    "not supported",
+    "unknown",
+)
+"""nvmlGpuP2PStatus_t."""
+FABRIC_STATES = {1: "not running", 2: "starting", 3: "running"}
+"""nvmlGpuFabricState: not started, in progress, completed."""
+UNCORRECTED, VOLATILE = 1, 0
+
+
+class PciInfo(ctypes.Structure):
+    """nvmlPciInfo_t."""
+
+    _fields_ = (
+        ("bus_id_legacy", ctypes.c_char * 16),
+        ("domain", ctypes.c_uint),
+        ("bus", ctypes.c_uint),
+        ("device", ctypes.c_uint),
+        ("pci_device_id", ctypes.c_uint),
+        ("pci_subsystem_id", ctypes.c_uint),
+        ("bus_id", ctypes.c_char * 32),
+    )
+
+
+class Memory(ctypes.Structure):
+    """nvmlMemory_t and nvmlBAR1Memory_t, which begin with the total and are of the same size."""
+
+    _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
+
+
+class FabricInfo(ctypes.Structure):
+    """nvmlGpuFabricInfo_t."""
+
+    _fields_ = (
+        ("cluster_uuid", ctypes.c_ubyte * 16),
+        ("status", ctypes.c_uint),
+        ("clique_id", ctypes.c_uint),
+        ("state", ctypes.c_ubyte),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nvml:
+    """What NVML told."""
+
+    state: str
+    """``loaded``, or why not."""
+    driver_version: str = ""
+    fabric_manager: str = ""
+    """``running`` where the GPUs are joined to their NVLink fabric; empty: they have none, or do not tell."""
+    gpus: tuple[Gpu, ...] = ()
+
+
+def read(gpus: Sequence[Gpu], library: Any = None) -> Nvml:
+    """Ask NVML about the GPUs that it may open; ``gpus`` are those that sysfs knows.
+
+    GPUs that NVML does not open follow those that it does, with what sysfs knows of them. ``library``: what
+    answers, in place of the real one.
+    """
+    if library is None:
+        try:
+            library = ctypes.CDLL(LIBRARY)
+        except OSError as error:
+            return Nvml(state=str(error), gpus=tuple(gpus))
+    try:
+        result: int = library.nvmlInit_v2()
+    except AttributeError:
+        return Nvml(state=f"{LIBRARY} has no nvmlInit_v2", gpus=tuple(gpus))
+    if result != SUCCESS:
+        return Nvml(state=_error(library, result), gpus=tuple(gpus))
+    try:
+        return _read(_Session(library), gpus)
+    finally:
+        library.nvmlShutdown()
+
+
+def _error(library: Any, result: int) -> str:
+    try:
+        library.nvmlErrorString.restype = ctypes.c_char_p
+        return str((library.nvmlErrorString(result) or b"").decode("utf-8", "replace")) or f"error {result}"
+    except AttributeError:
+        return f"error {result}"
+
+
+class _Session:
+    """Questions to the library; each gives ``None`` where it has no answer."""
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+
+    def ask(self, names: str, *arguments: Any) -> bool:
+        """Whether one of the functions (by alternatives, newest first) answered into its arguments."""
+        for name in names.split("|"):
+            try:
+                function = getattr(self._library, name)
+            except AttributeError:
+                continue
+            if function(*arguments) == SUCCESS:
+                return True
+        return False
+
+    def number(self, names: str, *arguments: Any, kind: Any = ctypes.c_uint) -> int | None:
+        answer = kind()
+        return int(answer.value) if self.ask(names, *arguments, ctypes.byref(answer)) else None
+
+    def text(self, name: str, *arguments: Any) -> str:
+        buffer = ctypes.create_string_buffer(96)
+        found = self.ask(name, *arguments, buffer, ctypes.c_uint(len(buffer)))
+        return buffer.value.decode("utf-8", "replace") if found else ""
+
+
+def _read(session: _Session, gpus: Sequence[Gpu]) -> Nvml:
+    handles = []
+    for index in range(session.number("nvmlDeviceGetCount_v2") or 0):
+        handle = ctypes.c_void_p()
+        if session.ask("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(handle)):
+            handles.append((index, handle))
+    known = {one.pci_address: one for one in gpus}
+    found = [_gpu(session, index, handle, known) for index, handle in handles]
+    for (index, handle), (position, one) in zip(handles, enumerate(found), strict=True):
+        others = {number: other for number, other in handles if number != index}
+        found[position] = dataclasses.replace(one, p2p=_p2p(session, handle, others))
+    opened = {one.pci_address for one in found}
+    rest = [one for one in gpus if one.pci_address not in opened]
+    last = max((index for index, _ in handles), default=-1)
+    found += [dataclasses.replace(one, index=last + 1 + more) for more, one in enumerate(rest)]
+    return Nvml(
+        state="loaded",
+        driver_version=session.text("nvmlSystemGetDriverVersion"),
+        fabric_manager=_fabric(session, [handle for _, handle in handles]),
+        gpus=tuple(found),
+    )
+
+
+def _gpu(session: _Session, index: int, handle: Any, known: dict[str, Gpu]) -> Gpu:
+    pci = PciInfo()
+    address = ""
+    if session.ask("nvmlDeviceGetPciInfo_v3|nvmlDeviceGetPciInfo_v2", handle, ctypes.byref(pci)):
+        # Eight digits of domain here, four in sysfs.
+        domain, _, rest = pci.bus_id.decode("ascii", "replace").lower().partition(":")
+        address = f"{domain[-4:]}:{rest}"
+    memory, bar1 = Memory(), Memory()
+    base = known.get(address) or Gpu(index=index, pci_address=address, vendor=0x10DE, driver="nvidia")
+    has_memory = session.ask("nvmlDeviceGetMemoryInfo", handle, ctypes.byref(memory))
+    has_bar1 = session.ask("nvmlDeviceGetBAR1MemoryInfo", handle, ctypes.byref(bar1))
+    throttling = "nvmlDeviceGetCurrentClocksEventReasons|nvmlDeviceGetCurrentClocksThrottleReasons"
+    links = _nvlinks(session, handle)
+    persistence = session.number("nvmlDeviceGetPersistenceMode", handle)
+    return dataclasses.replace(
+        base,
+        index=index,
+        name=session.text("nvmlDeviceGetName", handle) or base.name,
+        uuid=session.text("nvmlDeviceGetUUID", handle) or base.uuid,
+        memory=int(memory.total) if has_memory else None,
+        bar1_memory=int(bar1.total) if has_bar1 else None,
+        throttle_reasons=session.number(throttling, handle, kind=ctypes.c_ulonglong),
+        uncorrected_errors=session.number(
+            "nvmlDeviceGetTotalEccErrors",
+            handle,
+            ctypes.c_int(UNCORRECTED),
+            ctypes.c_int(VOLATILE),
+            kind=ctypes.c_ulonglong,
+        ),
+        remap_pending=_remap_pending(session, handle),
+        persistence=None if persistence is None else bool(persistence),
+        nvlinks_active=sum(links) if links else None,
+        nvlinks=len(links) or None,
+    )
+
+
+def _remap_pending(session: _Session, handle: Any) -> bool | None:
+    answers = [ctypes.c_uint() for _ in range(4)]  # corrected, uncorrected, pending, failed
+    asked = session.ask("nvmlDeviceGetRemappedRows", handle, *(ctypes.byref(one) for one in answers))
+    return bool(answers[2].value) if asked else None
+
+
+def _nvlinks(session: _Session, handle: Any) -> list[bool]:
+    """Return for each link that the GPU has whether it is up."""
+    states = (
+        session.number("nvmlDeviceGetNvLinkState", handle, ctypes.c_uint(link))
+        for link in range(MOST_NVLINKS)
+    )
+    return [bool(one) for one in states if one is not None]
+
+
+def _p2p(session: _Session, handle: Any, others: dict[int, Any]) -> dict[int, str]:
+    found = {}
+    for index, other in others.items():
+        state = session.number("nvmlDeviceGetP2PStatus", handle, other, ctypes.c_int(P2P_READ))
+        if state is not None:
+            found[index] = P2P_STATES[state] if 0 <= state < len(P2P_STATES) else "unknown"
+    return found
+
+
+def _fabric(session: _Session, handles: list[Any]) -> str:
+    """Return the worst state of all GPUs."""
+    states = []
+    for handle in handles:
+        info = FabricInfo()
+        if session.ask("nvmlDeviceGetGpuFabricInfo", handle, ctypes.byref(info)) and info.state:
+            states.append(int(info.state))
+    return FABRIC_STATES.get(min(states), "unknown") if states else ""
