@@ -20,6 +20,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from ringleader.fabric.transport_proof.proof import TransportProof
 from ringleader.metrics import Sample, Spread, efficiency, speedup
 
 SCHEMA = 1
@@ -81,6 +82,9 @@ class Point:
     """Ranks on each host."""
     samples: tuple[Sample, ...] = ()
     uncoupled: tuple[Sample, ...] = ()
+    transport: TransportProof | None = None
+    """Which wires carried the bytes of a coupled run: of the first that has a warning, else of the last one.
+    ``None``: no rank told of any."""
 
     @property
     def ranks(self) -> int:

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ringleader.errors import Fault, RequestError
+from ringleader.fabric.facts import from_document as from_facts_document
+from ringleader.fabric.transport_proof.proof import TransportProof
 from ringleader.scaling import SCHEMA, Run
 from ringleader.text_files import read_text
 
@@ -104,6 +106,12 @@ _PLAIN = {str: "text", int: "a whole number", float: "a number", bool: "true or 
 
 def _decode(kind: Any, value: Any, place: str, source: str, faults: list[Fault]) -> Any:
     """Return ``value`` as ``kind`` (a dataclass, a tuple, an optional or a plain type), noting faults."""
+    if kind is TransportProof:
+        try:
+            return from_facts_document(TransportProof, value)
+        except ValueError as error:
+            faults.append(Fault(where=f"{source}: {place}", what=str(error)))
+            return None
     if dataclasses.is_dataclass(kind):
         return _decode_fields(kind, value, place, source, faults)
     if typing.get_origin(kind) is tuple:

@@ -14,6 +14,7 @@ from ringleader import __version__
 from ringleader.bench.grid import Size, hosts_for
 from ringleader.bench.meter import Meter
 from ringleader.errors import Fault, RankError, RequestError, RingleaderError
+from ringleader.fabric.transport_proof.proof import TransportProof
 from ringleader.job import Job, Mpi
 from ringleader.metrics import Sample
 from ringleader.rank_placement import Plan
@@ -33,6 +34,8 @@ class Outcome(Protocol):
     def plan(self) -> Plan | None: ...
     @property
     def mpi(self) -> Mpi | None: ...
+    @property
+    def proof(self) -> TransportProof | None: ...
 
 
 class Launcher(Protocol):
@@ -81,6 +84,8 @@ class Turn:
 
 Measured = dict[tuple[Size, bool], list[tuple[int, Sample]]]
 """(size, uncoupled) → (repetition, what it measured)."""
+Proofs = dict[Size, TransportProof]
+"""Size → the proof of one of its coupled runs; see ``Point.transport``."""
 
 
 def turns(grid: Sequence[Size], repeats: int, *, uncoupled: bool) -> tuple[Turn, ...]:
@@ -144,6 +149,7 @@ def scale(
     """
     order = turns(asked.grid, asked.repeats, uncoupled=asked.uncoupled)
     measured: Measured = {}
+    proofs: Proofs = {}
     context = _context(asked, date)
     for number, turn in enumerate(order, 1):
         head = f"run {number} of {len(order)}: {turn}"
@@ -156,14 +162,23 @@ def scale(
         try:
             outcome = launch(job_of(turn, asked), environ=environ, listener=meter)
             context = with_facts(context, outcome, meter.contexts, cpu=asked.cpu)
+            _keep_proof(proofs, turn, outcome.proof)
             sample = _sample(turn, outcome, meter)
         except BaseException as error:
-            keep(_run(asked, context, measured, failure=_why(turn, error)))
+            keep(_run(asked, context, measured, proofs, failure=_why(turn, error)))
             raise
         measured.setdefault((turn.size, turn.uncoupled), []).append((turn.repetition, sample))
         say(f"{head}: {sample.rate:,.1f}/s\n")
-        keep(_run(asked, context, measured))
-    return _run(asked, context, measured)
+        keep(_run(asked, context, measured, proofs))
+    return _run(asked, context, measured, proofs)
+
+
+def _keep_proof(proofs: Proofs, turn: Turn, proof: TransportProof | None) -> None:
+    """Note the proof of a coupled run, unless an earlier one of this size has a warning."""
+    known = proofs.get(turn.size)
+    warned = known is not None and any(host.warnings for host in known.hosts)
+    if proof is not None and not turn.uncoupled and not warned:
+        proofs[turn.size] = proof
 
 
 def _context(asked: Scale, date: str) -> Context:
@@ -204,13 +219,20 @@ def _run(
     asked: Scale,
     context: Context,
     measured: Measured,
+    proofs: Proofs,
     failure: str = "",
 ) -> Run:
     def samples(size: Size, uncoupled: bool) -> tuple[Sample, ...]:
         return tuple(sample for _, sample in sorted(measured.get((size, uncoupled), ()), key=lambda m: m[0]))
 
     points = tuple(
-        Point(hosts=size.hosts, slots=size.slots, samples=samples(size, False), uncoupled=samples(size, True))
+        Point(
+            hosts=size.hosts,
+            slots=size.slots,
+            samples=samples(size, False),
+            uncoupled=samples(size, True),
+            transport=proofs.get(size),
+        )
         for size in asked.grid
     )
     return Run(

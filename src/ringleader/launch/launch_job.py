@@ -6,10 +6,12 @@ import contextlib
 import os
 import selectors
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ringleader.errors import RefusedError, RequestError
+from ringleader.fabric.transport_proof.judged_transport import judged_transport
+from ringleader.fabric.transport_proof.proof import TransportProof
 from ringleader.job import Job
 from ringleader.launch import open_files_limit, signals
 from ringleader.launch.exit_reason import job_exit
@@ -19,8 +21,10 @@ from ringleader.launch.outcome import Listener, Outcome
 from ringleader.launch.prepare import Prepared, Prober, prepare
 from ringleader.launch.rank_output.output_files import OutputFiles
 from ringleader.launch.supervision.agent_connections import AgentServer
+from ringleader.launch.supervision.rank_state import RankState
 from ringleader.launch.supervision.running_job import RunContext
 from ringleader.launch.supervision.supervisor import Supervisor
+from ringleader.launch.transport_evidence import host_evidence
 from ringleader.ranks import job_directory
 
 EARLY_SECONDS = 10.0
@@ -60,6 +64,7 @@ def launch(
             )
     run = supervisor.job
     ends = run.ends()
+    proof = _proof(prepared, run.ranks, listener)
     ended = job_exit(
         ends=ends,
         cause=run.cause,
@@ -76,7 +81,25 @@ def launch(
         mpi=prepared.mpi,
         seconds=time.monotonic() - began,
         results=tuple(bytes(state.result) or None for state in run.ranks) if payload is not None else (),
+        proof=proof,
     )
+
+
+def _proof(prepared: Prepared, ranks: Sequence[RankState], listener: Listener) -> TransportProof | None:
+    """Judge what carried the job's bytes. Whatever goes wrong in that, the job has ended as it did."""
+    if not any(state.traffic for state in ranks):
+        return None
+    try:
+        evidence = host_evidence(
+            prepared.plan,
+            prepared.mpi,
+            [state.traffic for state in ranks],
+            [state.evidence for state in ranks],
+        )
+        return judged_transport(evidence)
+    except Exception as error:
+        listener.warning(f"what carried the job's bytes could not be judged: {type(error).__name__}: {error}")
+        return None
 
 
 def _supervise(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ringleader.fabric.transport_proof.proof import TransportProof
 from ringleader.job import Mpi
 from ringleader.rank_placement import Plan
 
@@ -100,3 +101,5 @@ class Outcome(JobExit):
     """From the launch to the end of everything."""
     results: tuple[bytes | None, ...] = ()
     """What each rank of ``ringleader.run`` sent back, pickled; empty for commands."""
+    proof: TransportProof | None = None
+    """Which wires carried the bytes that the ranks exchanged; ``None``: no rank told of any."""

@@ -11,7 +11,7 @@ from ringleader import __version__
 from ringleader.errors import RefusedError
 from ringleader.metrics import Spread
 from ringleader.report import compare as side_by_side
-from ringleader.report import table
+from ringleader.report import table, transport
 from ringleader.report.explain import explain, largest
 from ringleader.report.number_format import percent, plural, times
 from ringleader.scaling import Run, Scaling, scalings
@@ -109,6 +109,7 @@ def render(run: Run) -> str:
         rows=rows,
         facts=table.facts(run),
         samples=_samples(run),
+        wires=(transport.HEADER, transport.rows(run)),
         date=table.day(run.context.date),
         version=__version__,
     )

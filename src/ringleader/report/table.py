@@ -9,7 +9,9 @@ from typing import Any
 
 from tabulate import tabulate
 
+from ringleader.fabric.facts import document as facts_document
 from ringleader.metrics import Spread
+from ringleader.report import transport
 from ringleader.report.explain import explain
 from ringleader.report.number_format import percent, plural, seconds, thousands, times
 from ringleader.scaling import Context, Run, Scaling, scalings
@@ -69,6 +71,7 @@ def as_text(run: Run) -> str:
     parts = [_table(run, "simple"), "", said.headline, *(f"• {text}" for text in said.limits)]
     parts += [f"! {text}" for text in said.cautions]
     parts += [f"Transport: {run.context.transport}"] if run.context.transport else []
+    parts += [f"! {text}" for text in transport.warnings(run)]
     return "\n".join(parts) + "\n"
 
 
@@ -155,6 +158,11 @@ def document(run: Run) -> dict[str, Any]:
         "warmup": run.warmup,
         "context": asdict(run.context),
         "results": [asdict(result) for result in scalings(run)],
+        "transport": [
+            {"hosts": point.hosts, "slots": point.slots, "proof": facts_document(point.transport)}
+            for point in run.points
+            if point.transport is not None
+        ],
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ringleader import __version__
+from ringleader.fabric.facts import document
 
 if TYPE_CHECKING:
     from ringleader.errors import RingleaderError
@@ -45,6 +46,7 @@ def outcome_json(outcome: Outcome, job: Job) -> dict[str, Any]:
         ],
         "ranks": [_end(end) for end in outcome.ends],
         "first_failure": None if failure is None else _end(failure),
+        "proof": None if outcome.proof is None else document(outcome.proof),
     }
 
 
