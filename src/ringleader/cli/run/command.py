@@ -229,7 +229,11 @@ def run_job(
         from ringleader.launch.rank_output.output_streams import descriptor
 
     listener = terminal(
-        prefix=job.prefix_output, quiet=job.quiet, shown=shown, output_to_stderr=output_to_stderr
+        prefix=job.prefix_output,
+        quiet=job.quiet,
+        shown=shown,
+        output_to_stderr=output_to_stderr,
+        transport=True,
     )
     try:
         outcome = launch(job, environ=environ, listener=listener, stdin=descriptor(sys.stdin))

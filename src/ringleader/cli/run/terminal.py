@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from ringleader.cli.terminal_progress import ProgressLine
+from ringleader.fabric.transport_proof.lines import lines
 from ringleader.launch.outcome import Outcome
 from ringleader.launch.rank_output.lines import Label, PrefixedLines
 from ringleader.launch.rank_output.output_streams import Outlet, StandardStreams
@@ -28,19 +29,20 @@ class Terminal:
         shown: Collection[int] | None = None,
         outlets: StandardStreams | None = None,
         label: Label | None = None,
+        transport: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``is_tty``: standard error is a terminal, which gets a line of progress; a log gets one at times.
 
         ``shown``: ranks whose output is shown; ``None``: all. ``outlets``: what ``stdout`` and ``stderr``
         belong to, where they are this process's own. ``label``: what stands before
-        a line, if not ``[rank] ``.
+        a line, if not ``[rank] ``. ``transport``: say at a good end what carried the bytes between hosts.
         """
         # A prefix is as wide as its rank: how many ranks there will be is not known yet.
         self._lines = PrefixedLines(stdout, stderr, size=1, prefix=prefix, label=label)
         self._stderr = stderr
         self._progress = ProgressLine(is_tty=is_tty, write=self._write, clock=clock)
-        self._quiet, self._shown = quiet, shown
+        self._quiet, self._shown, self._transport = quiet, shown, transport
         self._outlets = outlets
 
     def output(self, rank: int, stream: str, line: bytes) -> None:
@@ -72,7 +74,10 @@ class Terminal:
         self._write(f"ringleader: {text}\n")
 
     def finish(self, outcome: Outcome | None) -> None:
-        """Leave the terminal on a new line and say how the job ended; a good end is silent."""
+        """Leave the terminal on a new line and say how the job ended.
+
+        A good end is silent but for what carried the bytes between hosts, and what is wrong with that.
+        """
         self._progress.clear()
         self._lines.finish()
         self._tell_trouble()
@@ -80,6 +85,9 @@ class Terminal:
             self.warning(text)
         if outcome is not None and outcome.exit_code and not self._is_unread(outcome):
             self._write(last_words(outcome) + "\n")
+        elif outcome is not None and outcome.proof is not None and self._transport:
+            for text in lines(outcome.proof):
+                self.warning(text)
         if self._outlets is not None:
             self._outlets.close()
 
@@ -103,6 +111,7 @@ def terminal(
     shown: Collection[int] | None = None,
     output_to_stderr: bool = False,
     label: Label | None = None,
+    transport: bool = False,
 ) -> Terminal:
     """Return a listener on this process's own streams."""
     outlets = StandardStreams(sys.stdout, sys.stderr)
@@ -115,6 +124,7 @@ def terminal(
         quiet=quiet,
         shown=shown,
         label=label,
+        transport=transport,
     )
 
 

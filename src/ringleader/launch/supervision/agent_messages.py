@@ -24,6 +24,8 @@ from ringleader.ranks import protocol
 from ringleader.render.mpirun_command import same_library
 from ringleader.render.rank_environment import FreePorts
 
+MOST_LIVES = 1000
+"""Reports of traffic that are kept of a rank: one for each life of its engine."""
 _STREAM_OF = {protocol.STDOUT: "stdout", protocol.STDERR: "stderr"}
 
 
@@ -133,6 +135,16 @@ class AgentMessages:
         except BrokenPipeError:
             job.stop(Cause(why=Why.SIGNAL, at=job.clock(), number=signal.SIGPIPE))
 
+    def _report(self, state: RankState, words: dict[str, Any]) -> None:
+        report = words["report"]
+        if report.get("kind") == "traffic":
+            state.traffic = [*state.traffic, report][-MOST_LIVES:]
+        else:
+            self.job.listener.report(state.rank, report)
+
+    def _evidence(self, state: RankState, words: dict[str, Any]) -> None:
+        state.evidence = words
+
     def _library(self, state: RankState, path: str) -> None:
         """A rank has loaded an MPI library: it must be the one that goes with its mpirun."""
         mpi = self.job.context.mpi
@@ -227,7 +239,8 @@ class AgentMessages:
 
 MESSAGES: dict[str, Callable[[AgentMessages, RankState, dict[str, Any]], None]] = {
     "started": AgentMessages._started,
-    "report": lambda own, state, words: own.job.listener.report(state.rank, words["report"]),
+    "report": AgentMessages._report,
+    "evidence": AgentMessages._evidence,
     "failing": AgentMessages._failing,
     "lost": lambda own, state, words: own._lost_there(state, words["what"]),
     "ended": AgentMessages._ended,

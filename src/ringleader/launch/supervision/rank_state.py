@@ -38,6 +38,10 @@ class RankState:
     """Bytes of output that it has sent and not been granted again."""
     abort_code: int | None = None
     """What it gave MPI_Abort, where its MPI lets the rank itself say so."""
+    traffic: list[dict[str, Any]] = field(default_factory=list)
+    """What its engine reported of its bytes, once for each life of the engine."""
+    evidence: dict[str, Any] | None = None
+    """What its agent gathered for the proof of the transport."""
     result: bytearray = field(default_factory=bytearray)
     """What a rank of ``ringleader.run`` sent back."""
 
