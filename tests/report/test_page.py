@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from ringleader.bench import run_file
+from ringleader.fabric.transport_proof.proof import HostProof, TransportProof, WireShares
+from ringleader.fabric.wires import Wire
 from ringleader.metrics import Sample, Spread
 from ringleader.report.page import _against_tile, render, render_comparison
 from ringleader.scaling import Point, Run
@@ -183,3 +185,15 @@ def test_no_single_number_stands_where_the_repetitions_show_none():
     )
     assert _against_tile(8, Spread(median=0.86, low=0.85, high=0.87, count=3))[0] == "86 %"
     assert _against_tile(8, Spread(median=0.86, low=0.86, high=0.86, count=1))[1].endswith("measured once")
+
+
+def test_the_wires_are_a_table(run: Run) -> None:
+    between = WireShares(exchanged=1 << 30, shares={Wire.ROCE: 0.9, Wire.TCP: 0.1})
+    hosts = (HostProof(host="h<1>", between=between, warnings=("10% went by TCP",)), HostProof(host="h2"))
+    last = replace(run.points[-1], transport=TransportProof(hosts=hosts))
+    page = render(replace(run, points=(*run.points[:-1], last)))
+    reader = read(page)
+    text = " ".join(reader.text)
+    assert "h<1>" in text and "RDMA over Ethernet (RoCE) 90%, TCP 10% of 1 GiB" in text
+    assert "10% went by TCP" in text and "h2" not in re.findall(r'data-name="host">([^<]*)<', page)
+    assert 'id="transport"' not in render(run)

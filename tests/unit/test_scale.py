@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -15,6 +16,8 @@ from ringleader.bench.meter import Meter, Track
 from ringleader.bench.scale import Scale, job_of, scale, turns
 from ringleader.cli.scale.scale_options import script_name, threads_for
 from ringleader.errors import LaunchError, RankError, RequestError
+from ringleader.fabric.transport_proof.proof import HostProof, TransportProof, WireShares
+from ringleader.fabric.wires import Wire
 from ringleader.job import Family, Host, Job, Mpi
 from ringleader.rank_placement import HostFacts, Plan, place
 from ringleader.scaling import Run, scalings
@@ -36,6 +39,7 @@ class Ended:
     reason: str
     plan: Plan
     mpi: Mpi = MPI
+    proof: TransportProof | None = None
 
 
 class Clock:
@@ -53,6 +57,8 @@ class Scripted:
     jobs: list[Job] = field(default_factory=list)
     at: dict[int, Callable[[Job, Meter], int]] = field(default_factory=dict)
     """Number of the run → what happens there instead; returns the exit code."""
+    proofs: dict[int, TransportProof] = field(default_factory=dict)
+    """Number of the run → its proof."""
 
     def __call__(self, job: Job, *, environ: Mapping[str, str], listener: Meter) -> Ended:
         self.jobs.append(job)
@@ -65,7 +71,11 @@ class Scripted:
         listener.progress("")
         code = self.at.get(len(self.jobs), self.train)(job, listener)
         return Ended(
-            exit_code=code, whose="rank 1" if code else "", reason="it broke" if code else "", plan=plan
+            exit_code=code,
+            whose="rank 1" if code else "",
+            reason="it broke" if code else "",
+            plan=plan,
+            proof=self.proofs.get(len(self.jobs)),
         )
 
     def train(self, job: Job, listener: Meter) -> int:
@@ -283,6 +293,31 @@ def test_messages_are_thinned_evenly(count: int) -> None:
     assert len(times) <= 101
     assert max((b - a for a, b in pairwise(times)), default=0) <= max(1, count / 25)
     assert Track().kept() == []
+
+
+def proof(part: float, *warnings: str) -> TransportProof:
+    shares = WireShares(exchanged=100, shares={Wire.TCP: part, Wire.ROCE: 1 - part})
+    host = HostProof(host="h1", ranks=(0,), between=shares, warnings=warnings)
+    return TransportProof(hosts=(host,), between={Wire.TCP: part})
+
+
+def test_a_size_keeps_the_proof_that_has_a_warning(tmp_path: Path) -> None:
+    # Runs: 1x1, 1x2 coupled and uncoupled, 2x2 coupled and uncoupled; then backwards.
+    proofs = {2: proof(0.1), 3: proof(0.2), 4: proof(0.3, "slow"), 7: proof(0.4), 9: proof(0.5)}
+    run, *_ = measure(Scripted(proofs=proofs))
+    assert run is not None
+    assert [point.transport for point in run.points] == [None, proof(0.5), proof(0.3, "slow")]
+    run_file.write(run, tmp_path / "r")
+    assert run_file.read(tmp_path / "r") == run
+
+
+def test_a_stored_proof_that_is_none_is_refused(tmp_path: Path) -> None:
+    run, *_ = measure(Scripted(proofs={4: proof(0.5)}))
+    assert run is not None
+    document = run_file.to_document(run)
+    document["points"][2]["transport"]["hosts"][0]["between"]["exchanged"] = "much"
+    with pytest.raises(RequestError, match="exchanged: not int"):
+        run_file.from_document(json.loads(json.dumps(document)), "r")
 
 
 def test_a_stored_run_comes_back_as_it_was(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ import pytest
 
 from ringleader.cli.run.outcome_values import outcome_json
 from ringleader.cli.run.terminal import Terminal, last_words
+from ringleader.fabric.transport_proof.proof import HostProof, TransportProof, WireShares
+from ringleader.fabric.wires import Wire
 from ringleader.job import Family, Job, Mpi
 from ringleader.launch.outcome import Outcome, RankEnd
 from ringleader.launch.rank_output.output_streams import DirectOutlet
@@ -95,6 +97,46 @@ def test_a_good_end_is_silent(make_outcome: Callable[..., Outcome]) -> None:
     terminal, out, err = screen()
     terminal.finish(make_outcome())
     assert (out.getvalue(), err.getvalue()) == (b"", b"")
+
+
+PROOF = TransportProof(
+    hosts=(
+        HostProof(
+            host="h1",
+            ranks=(0,),
+            between=WireShares(
+                exchanged=64 << 20,
+                shares={Wire.TCP: 1.0},
+                devices={Wire.TCP: ("eth0",)},
+                evidence=("eth0 carried 65 MiB",),
+            ),
+        ),
+    )
+)
+
+
+def test_a_good_end_says_what_carried_the_bytes(make_outcome: Callable[..., Outcome]) -> None:
+    terminal, out, err = screen(transport=True)
+    terminal.finish(make_outcome(proof=PROOF))
+    assert out.getvalue() == b""
+    assert err.getvalue().startswith(b"ringleader: h1 to other hosts: TCP on eth0 100% of 64 MiB")
+    assert err.getvalue().count(b"\n") == 1
+    for silent in (screen(), screen(transport=True)):
+        silent[0].finish(make_outcome(proof=TransportProof() if silent[0]._transport else PROOF))
+        assert silent[2].getvalue() == b""
+
+
+def test_a_failed_job_has_other_last_words(make_outcome: Callable[..., Outcome]) -> None:
+    terminal, _, err = screen(transport=True)
+    terminal.finish(make_outcome(exit_code=7, whose="rank 1", reason="rank 1 failed", proof=PROOF))
+    assert b"to other hosts" not in err.getvalue()
+
+
+def test_the_proof_is_in_the_document(make_outcome: Callable[..., Outcome]) -> None:
+    job = Job(command=("x",))
+    document = json.loads(json.dumps(outcome_json(make_outcome(proof=PROOF), job)))
+    assert document["proof"]["hosts"][0]["between"]["shares"] == {"tcp": 1.0}
+    assert outcome_json(make_outcome(), job)["proof"] is None
 
 
 def test_the_first_failure_is_shown_last(make_outcome: Callable[..., Outcome]) -> None:
