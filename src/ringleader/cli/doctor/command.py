@@ -1,53 +1,106 @@
-"""``ringleader doctor``: what this host has for jobs; with ``--image`` what an image is worth."""
+"""``ringleader doctor``: what hosts have for jobs; with ``--image`` what an image is worth."""
 
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ringleader.cli.doctor.doctor_options import DOCTOR_OPTIONS, DoctorOptions
-from ringleader.cli.doctor.image_check import check_image, table_of
-from ringleader.cli.json_output import show
+from ringleader.cli import interrupts
+from ringleader.cli.doctor.doctor_options import DOCTOR_OPTIONS, EVERYDAY, DoctorOptions
+from ringleader.cli.json_output import opened
+from ringleader.cli.options.host_options import overridden
 from ringleader.cli.options.option_checks import unwritable, write_text
 from ringleader.cli.typed_command import Command
-from ringleader.errors import Fault, RequestError
+from ringleader.errors import RequestError
+from ringleader.text_files import read_text
 
-HELP = """Say what this host has for jobs; with --image try it, and say what to fix.
+if TYPE_CHECKING:
+    from ringleader.doctor.hosts_reading import HostsReading
 
-Alone it tells what a job would find here: addresses, Python, MPI, frameworks, cores, GPUs, ssh, /dev/shm,
-limits. Nothing is started or loaded. --image loads the libraries, prints their versions, starts sshd on
-a free loopback port with throw-away keys, and two ranks from there. It runs inside an image, as any
-user, and on any machine. The exit code is 3 where a check failed.
+HELP = """Say what is wrong with a host, or with several, and what to do about it.
+
+\b
+  ringleader doctor
+  ringleader doctor -H node1,node2
+  ringleader doctor --facts > node1.json
+  ringleader doctor --image
+
+Alone it reads what a rank on this host would find: NICs, RDMA, GPUs, limits, MPI, frameworks, ssh. Nothing
+is started or loaded. With hosts it starts one rank on each, and compares them. --image tests an image: it
+loads libraries, starts sshd on a free loopback port with throw-away keys, and two ranks from there. The
+exit code is 3 where a check failed.
 """
+IMAGE_MANIFEST = Path("/usr/share/ringleader/image.json")
+"""Where an image says what it has (``images.image_record.PLACE``)."""
 
 
 def doctor(options: DoctorOptions) -> int:
-    """Look at this host, or try the image; return the exit code."""
-    if options.sbom == "-" and options.image:
-        raise RequestError(Fault(where="--sbom -", what="with --image both would be standard output"))
+    """Do what was asked for; return the exit code."""
+    faults = [*options.faults(), *unwritable("--sbom", options.sbom)]
+    if faults:
+        raise RequestError(faults)
     if options.sbom:
-        write_sbom(options.sbom)
+        from ringleader.doctor.installed_packages import sbom_text
+
+        write_text(options.sbom, sbom_text())
         if not options.image:
             return 0
     if options.image:
+        from ringleader.cli.doctor.image_check import check_image
+
         return check_image(options.timeout, options.json)
-    from ringleader.doctor import document_of
-    from ringleader.doctor.host_findings import findings
-    from ringleader.finding import has_fault
+    with opened(options.json.json_file) as file:
+        read = reading(options)
+        for text in read.warnings:
+            print(f"ringleader: {text}", file=sys.stderr)
+        if options.facts:
+            return print_facts(read)
+        with interrupts.held():
+            from ringleader.cli.doctor.judged_hosts import show_judgement
 
-    found = findings(os.environ)
-    checks = [document_of(one) for one in found]
-    show(options.json, {"ok": not has_fault(found), "checks": checks}, lambda: f"{table_of(checks)}\n")
-    return 3 if has_fault(found) else 0
-
-
-def write_sbom(path: str) -> None:
-    """Write the list of packages. Raises RequestError where the file cannot be written."""
-    faults = unwritable("--sbom", path)
-    if faults:
-        raise RequestError(faults)
-    from ringleader.doctor.installed_packages import sbom_text
-
-    write_text(path, sbom_text())
+        return show_judgement(options, read, file)
 
 
-command = Command("doctor", options=DoctorOptions, run=doctor, params=list(DOCTOR_OPTIONS), help=HELP)
+def reading(options: DoctorOptions) -> HostsReading:
+    """Read the facts of the hosts that are meant: of files, of other hosts, of this one."""
+    with interrupts.held():
+        from ringleader.doctor.hosts_reading import HostsReading
+    if options.facts_from:
+        from ringleader.cli.doctor.stored_facts import read_facts
+
+        return HostsReading(facts=read_facts(options.facts_from, read_text))
+    if options.names_hosts:
+        from ringleader.cli.doctor.named_hosts import read_named_hosts
+
+        return read_named_hosts(options.hosts, seconds=options.timeout, environ=os.environ)
+    with interrupts.held():
+        from ringleader.doctor.installed_mpis import with_mpis
+        from ringleader.fabric.readers import read_host
+
+    facts = with_mpis(read_host(environ=os.environ), os.environ)
+    if IMAGE_MANIFEST.exists():
+        print("ringleader: this is an image of Ringleader: doctor --image tests it", file=sys.stderr)
+    return HostsReading(facts={facts.hostname or "this host": facts})
+
+
+def print_facts(read: HostsReading) -> int:
+    """Print facts as JSON; hosts that could not be read are told on standard error."""
+    from ringleader.cli.doctor.stored_facts import facts_text
+
+    sys.stdout.write(facts_text(read.facts))
+    for fault in read.faults:
+        print(f"ringleader: {fault}", file=sys.stderr)
+    return 3 if read.faults else 0
+
+
+command = Command(
+    "doctor",
+    options=DoctorOptions,
+    run=doctor,
+    params=list(DOCTOR_OPTIONS),
+    everyday=EVERYDAY,
+    overridden=overridden,
+    help=HELP,
+)

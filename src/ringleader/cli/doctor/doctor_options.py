@@ -1,12 +1,16 @@
-"""The options of ``ringleader doctor``, as they were written."""
+"""The options of ``ringleader doctor``, as they were written, and which of them go together."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import click
+
 from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions
+from ringleader.cli.options.host_options import HOST_OPTIONS, HostOptions
 from ringleader.cli.options.option_checks import FiniteRange
 from ringleader.cli.typed_command import Option
+from ringleader.errors import Fault
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,15 +19,73 @@ class DoctorOptions:
 
     image: bool = False
     sbom: str | None = None
+    verbose: bool = False
+    facts: bool = False
+    facts_from: tuple[str, ...] = ()
+    expect: str | None = None
+    write_expect: str | None = None
+    force: bool = False
     timeout: float = 300
     json: JsonOptions = field(default_factory=JsonOptions)
+    hosts: HostOptions = field(default_factory=HostOptions)
+
+    @property
+    def names_hosts(self) -> bool:
+        """Whether other hosts than this one are meant."""
+        where = self.hosts
+        named = bool(where.hosts) or where.hostfile is not None or where.wants_lab
+        return named or where.on == "ssh"
+
+    def faults(self) -> list[Fault]:
+        """Return what is wrong with options that exclude each other."""
+        sources = {
+            "--image": self.image,
+            "--facts-from": bool(self.facts_from),
+            "-H, --hostfile, --lab": self.names_hosts,
+        }
+        given = [word for word, is_given in sources.items() if is_given]
+        found = []
+        if len(given) > 1:
+            what = "each of them says what is judged"
+            found.append(Fault(where=" and ".join(given), what=what, hint="leave one of them out"))
+        if self.image:
+            rest = {"--facts": self.facts, "--expect": self.expect, "--write-expect": self.write_expect}
+            found += [
+                Fault(where=f"{word} with --image", what="--image tests an image, and reads no facts")
+                for word, value in rest.items()
+                if value
+            ]
+        if self.sbom == "-" and self.image:
+            found.append(Fault(where="--sbom -", what="with --image both would be standard output"))
+        if self.force and self.write_expect is None:
+            found.append(Fault(where="--force", what="means nothing without --write-expect"))
+        return found
 
 
-DOCTOR_OPTIONS: tuple[Option, ...] = (
+_OWN = (
+    Option(["-v", "--verbose"], is_flag=True, help="Show also what passed and what could not be judged."),
+    Option(["--facts"], is_flag=True, help="Print what was read, as JSON, and judge nothing."),
+    Option(
+        ["--facts-from"],
+        multiple=True,
+        metavar="FILE",
+        help="Judge facts that --facts has printed, here or elsewhere; several files are compared.",
+    ),
+    Option(
+        ["--expect"],
+        metavar="FILE",
+        help="Hold every host against this profile: what it must have.",
+    ),
+    Option(
+        ["--write-expect"],
+        metavar="FILE",
+        help="Write a profile of this host, or of the first of several.",
+    ),
+    Option(["--force"], is_flag=True, help="Let --write-expect replace a file."),
     Option(
         ["--image"],
         is_flag=True,
-        help="Check the image that this container was made of, or this machine.",
+        help="Test the image that this container was made of, or this machine: load and start things.",
     ),
     Option(
         ["--sbom"],
@@ -36,7 +98,13 @@ DOCTOR_OPTIONS: tuple[Option, ...] = (
         default=300,
         show_default=True,
         metavar="SECONDS",
-        help="What all checks may take together.",
+        help="What everything may take together.",
     ),
     *JSON_OPTIONS,
 )
+DOCTOR_OPTIONS: tuple[click.Parameter, ...] = (*_OWN, *HOST_OPTIONS)
+EVERYDAY = (
+    *("verbose", "facts", "facts_from", "expect", "write_expect", "force", "image", "sbom", "timeout"),
+    *("json", "json_file", "hosts", "hostfile", "lab", "lab_name"),
+)
+"""Options of the short help."""

@@ -13,7 +13,7 @@ WIDTH = 100
 """Columns where standard output is no terminal."""
 OTHER_GROUP = "Not applicable"
 """Heading of what stands for several checks: a missing device."""
-MOST_REASONS = 4
+MOST_REASONS = 3
 
 
 def results_text(
@@ -31,7 +31,8 @@ def results_text(
     """
     shown = [one for one in results if verbose or one.verdict in (Verdict.FAIL, Verdict.WARN)]
     lines = [line for group in _grouped(shown, groups) for line in (*_group_lines(group, hosts, width), "")]
-    return "\n".join([*lines, summary(results, groups, verbose=verbose)]) + "\n"
+    lines += _wrapped("", summary(results, groups, verbose=verbose), width, indent=2)
+    return "\n".join(lines) + "\n"
 
 
 Group = tuple[str, list[CheckResult]]
@@ -54,10 +55,11 @@ def _group_lines(group: Group, hosts: Sequence[str], width: int) -> Iterable[str
     name, results = group
     yield name
     column = max(len(one.id) for one in results)
-    for one in results:
+    for at, one in enumerate(results):
         start = f"  {str(one.verdict).upper()}  {one.id:<{column}}  "
         yield from _wrapped(start, _sentence(one, hosts), width, indent=len(start))
-        if one.remedy:
+        following = results[at + 1] if at + 1 < len(results) else None
+        if one.remedy and not (following and (following.id, following.remedy) == (one.id, one.remedy)):
             yield from _wrapped("        → ", one.remedy, width, indent=10)
 
 
@@ -67,7 +69,8 @@ def _sentence(one: CheckResult, hosts: Sequence[str]) -> str:
     if one.expected:
         text += f" (expected: {one.expected})"
     if len(hosts) > 1 or one.hosts:
-        named = hosts_named(one.hosts) if one.hosts else f"all {len(hosts)} hosts"
+        is_some = one.hosts and set(one.hosts) != set(hosts)
+        named = hosts_named(one.hosts) if is_some else f"all {len(hosts)} hosts"
         text += f" [{named}]"
     return text
 
@@ -85,23 +88,26 @@ def _wrapped(start: str, text: str, width: int, *, indent: int) -> Iterable[str]
 
 
 def summary(results: Sequence[CheckResult], groups: Mapping[str, str], *, verbose: bool = False) -> str:
-    """Return how many checks failed, warn, passed and had nothing to judge, and why, as one line."""
-    worst: dict[str, Verdict] = {}
-    order = (Verdict.FAIL, Verdict.WARN, Verdict.PASS, Verdict.SKIP)
-    for one in results:
-        if one.id in groups:
-            worst[one.id] = min(worst.get(one.id, Verdict.SKIP), one.verdict, key=order.index)
-    counts = {verdict: sum(found is verdict for found in worst.values()) for verdict in order}
-    parts = [f"{counts[Verdict.FAIL]} failed"] if counts[Verdict.FAIL] else []
-    parts += [plural(counts[Verdict.WARN], "warning")] if counts[Verdict.WARN] else []
-    parts += [f"{counts[Verdict.PASS]} passed"]
-    idle = len(groups) - len(worst) + counts[Verdict.SKIP]
+    """Return in one line how much failed and warns, how many checks passed or had nothing to judge."""
+    failures, warnings = (
+        sum(one.verdict is verdict for one in results) for verdict in (Verdict.FAIL, Verdict.WARN)
+    )
+    judged = {one.id for one in results if one.verdict is not Verdict.SKIP and one.id in groups}
+    bad = {one.id for one in results if one.verdict in (Verdict.FAIL, Verdict.WARN)}
+    parts = [f"{failures} failed"] if failures else []
+    parts += [plural(warnings, "warning")] if warnings else []
+    parts += [f"{len(judged - bad)} passed"]
+    idle = len(groups) - len(judged)
     parts += [f"{idle} not applicable"] if idle else []
-    reasons = dict.fromkeys(
+    why = "" if verbose else ": " + "; ".join(_reasons(results, groups))
+    return ", ".join(parts) + why.removesuffix(": ") + ("" if verbose else " (--verbose shows all)")
+
+
+def _reasons(results: Iterable[CheckResult], groups: Mapping[str, str]) -> list[str]:
+    """Return what hosts lack that many checks need: devices, not packages."""
+    found = dict.fromkeys(
         one.seen.partition(":")[0]
         for one in results
-        if one.verdict is Verdict.SKIP and one.id not in groups and not one.hosts
+        if one.verdict is Verdict.SKIP and one.id not in groups and not one.hosts and "package" not in one.id
     )
-    why = ": " + "; ".join([*reasons][:MOST_REASONS]) if reasons and not verbose else ""
-    more = "" if verbose else " (--verbose shows all)"
-    return ", ".join(parts) + why + more
+    return [*found][:MOST_REASONS]

@@ -37,9 +37,13 @@ EXTRAS = {
     remedy="install a newer Python, and Ringleader for it",
     passes="3.11 or newer",
     fails="older",
+    skips="not known",
 )
 def python(facts: HostFacts) -> Iterable[CheckResult]:
     """Hold Python's version against ours."""
+    if not facts.software.python:
+        yield skipped("these facts do not tell")
+        return
     seen = f"{facts.software.python} ({facts.software.executable}), Ringleader {facts.software.ringleader}"
     judge = passed if at_least(facts.software.python, PYTHON) else failed
     yield judge(seen, expected=f"{PYTHON} or newer")

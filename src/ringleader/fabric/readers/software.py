@@ -20,6 +20,7 @@ PACKAGES = (
     "triton", "apex", "deepspeed", "transformer-engine", "nvidia-nccl-cu11", "nvidia-nccl-cu12",
     "nvidia-nccl-cu13", "nvidia-cuda-runtime-cu11", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime",
     "nvidia-nvshmem-cu12", "nvidia-nvshmem-cu13", "cloudpickle", "ringleader",
+    "jinja2", "matplotlib", "pyyaml", "aiohttp", "cryptography", "prometheus-client",
 )  # fmt: skip
 PREFIXES = ("jax-cuda", "jax-rocm", "cupy", "ucx-py", "ucxx", "libucx")
 """Packages whose names go on with the CUDA version."""
@@ -39,6 +40,8 @@ SITE_PACKAGES = ("usr/lib/python3/dist-packages", "usr/local/lib/python3/dist-pa
 def read(files: Files, environ: Mapping[str, str]) -> Software:
     """Return all but the MPIs and the NCCLs."""
     packages = installed(files, package_path(files))
+    home = environ.get("HOME", "").rstrip("/")
+    config = f"{home}/.ssh/config" if home.startswith("/") else ""
     here = not files.replaced
     return Software(
         python=".".join(str(part) for part in sys.version_info[:3]) if here else "",
@@ -47,6 +50,9 @@ def read(files: Files, environ: Mapping[str, str]) -> Software:
         packages={name: version for name, version in packages.items() if is_wanted(name)},
         ssh=program(files, environ, "ssh"),
         sshd=program(files, environ, "sshd"),
+        ssh_config=config if config and files.exists(config) else "",
+        known_hosts=known_hosts(files, home),
+        torch_nccl=torch_nccl(files, package_path(files), packages.get("torch", "")),
         programs={name: path for name in PROGRAMS if (path := program(files, environ, name))},
     )
 
@@ -76,6 +82,26 @@ def installed(files: Files, path: Sequence[str]) -> dict[str, str]:
             if record:
                 found.setdefault(re.sub(r"[-_.]+", "-", record[1]).lower(), record[2])
     return dict(sorted(found.items()))
+
+
+def known_hosts(files: Files, home: str) -> int | None:
+    """Return how many host keys the user's and the system's files know; ``None``: there is no such file."""
+    own = (f"{home}/.ssh/known_hosts",) if home.startswith("/") else ()
+    there = [path for path in (*own, "/etc/ssh/ssh_known_hosts") if files.exists(path)]
+    lines = [line for path in there for line in files.text(path).splitlines()]
+    return sum(bool(line.strip()) and not line.lstrip().startswith("#") for line in lines) if there else None
+
+
+def torch_nccl(files: Files, path: Sequence[str], version: str) -> str:
+    """Return the version of NCCL's wheel that PyTorch's record requires; empty where it requires none."""
+    for place in path if version else ():
+        record = f"{place}/torch-{version}.dist-info/METADATA"
+        if files.exists(record):
+            found = re.search(
+                r"^Requires-Dist: nvidia-nccl-cu\d+==([\w.]+)", files.text(record), re.MULTILINE
+            )
+            return found[1] if found else ""
+    return ""
 
 
 def program(files: Files, environ: Mapping[str, str], name: str) -> str:

@@ -1,0 +1,39 @@
+"""Hosts that the command line names, read by a job with one rank on each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ringleader.cli import interrupts
+from ringleader.cli.options.host_options import HostOptions, choose_hosts
+from ringleader.cli.options.rank_options import RunOptions, make_job
+from ringleader.cli.run.command import check_ssh_files, find_lab
+from ringleader.cli.terminal_progress import ProgressLine
+from ringleader.doctor.hosts_reading import HostsReading
+from ringleader.job import Job, check
+from ringleader.text_files import read_text
+
+
+def job_on_hosts(where: HostOptions, *, environ: Mapping[str, str]) -> Job:
+    """Return a job on the hosts that are meant; its command is still to come.
+
+    Raises RequestError with all faults.
+    """
+    chosen = choose_hosts(where, environ=environ, read=read_text, find_lab=find_lab)
+    options = RunOptions(command=("true",))
+    job = make_job(options, where, chosen=chosen, environ=environ, read=read_text, current_dir="/")
+    check(job)
+    check_ssh_files(job)
+    return job
+
+
+def read_named_hosts(where: HostOptions, *, seconds: float, environ: Mapping[str, str]) -> HostsReading:
+    """Read the facts of all hosts within ``seconds``; a line shows how far that has come."""
+    job = job_on_hosts(where, environ=environ)
+    with interrupts.held():
+        from ringleader.doctor.facts_job import read_hosts
+    line = ProgressLine()
+    try:
+        return read_hosts(job, environ=environ, seconds=seconds, progress=line.show)
+    finally:
+        line.clear()

@@ -1,0 +1,149 @@
+"""``ringleader doctor``: this host, stored facts of others, and what goes wrong with options and files."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests import fabric_hosts
+
+from ringleader.cli.doctor import command
+from ringleader.cli.doctor.stored_facts import facts_text
+from ringleader.fabric.facts import HostFacts, MpiFacts, Software, from_document
+from ringleader.images.image_record import PLACE
+
+OPENMPI = MpiFacts(
+    family="Open MPI",
+    version="5.0.11",
+    mpirun="/env/bin/mpirun",
+    library="/env/lib/libmpi.so.40",
+    embedded=True,
+    built_with={"ucx": True},
+)
+GOLDEN = Path(__file__).parent.parent / "golden" / "doctor"
+SOFTWARE = Software(
+    python="3.12.3",
+    executable="/env/bin/python",
+    ringleader="1.0",
+    packages={"mpi4py": "4.1.1", "numpy": "2.2.0", "torch": "2.8.0"},
+    mpis=(OPENMPI,),
+    ssh="/usr/bin/ssh",
+)
+
+
+def facts(name, **changes):
+    found = fabric_hosts.facts(name)
+    return dataclasses.replace(found, software=SOFTWARE, verbs_providers=("mlx5",), **changes)
+
+
+@pytest.fixture
+def stored(tmp_path):
+    """Return a function that writes facts into a file."""
+
+    def write(*found):
+        path = tmp_path / f"facts-{len(list(tmp_path.iterdir()))}.json"
+        path.write_text(facts_text({str(number): one for number, one in enumerate(found)}))
+        return str(path)
+
+    return write
+
+
+@pytest.mark.parametrize("name", ["hgx_ndr", "broken_ports"])
+def test_what_is_said_of_a_stored_host(call, stored, name):
+    code, out, err = call("doctor", "--facts-from", stored(facts(name)))
+    golden = GOLDEN / f"{name}.txt"
+    if os.environ.get("RINGLEADER_RENEW_GOLDENS") == "1":
+        golden.write_text(out)
+    assert out == golden.read_text() and err == ""
+    assert code == (3 if "FAIL" in out else 0)
+
+
+def test_two_stored_hosts_are_compared(call, stored):
+    one = facts("laptop", hostname="h1")
+    sysctls = dict(one.sysctls) | {"net.core.rmem_max": "1"}
+    two = dataclasses.replace(one, hostname="h2", sysctls=sysctls, kernel="1.2.3-old")
+    code, out, _ = call("doctor", "--facts-from", stored(one, two), "--json")
+    told = json.loads(out)
+    assert [host["host"] for host in told["hosts"]] == ["h1", "h2"]
+    kernel = next(check for check in told["checks"] if check["id"] == "hosts.kernel")
+    assert "1.2.3-old" in kernel["seen"] and kernel["hosts"] == ["h1", "h2"]
+    assert code == (0 if told["ok"] else 3)
+    _, text, _ = call("doctor", "--facts-from", stored(one), "--facts-from", stored(two))
+    assert "Between hosts" in text and "hosts.kernel" in text
+
+
+def test_two_files_of_one_host_are_told_apart(call, stored):
+    path = stored(facts("laptop", hostname="h1"))
+    _, out, _ = call("doctor", "--facts-from", path, "--facts-from", path, "--json")
+    assert [host["host"] for host in json.loads(out)["hosts"]] == ["h1", "h1 (2)"]
+
+
+@pytest.mark.process
+def test_this_host_as_json_and_as_facts(call, tmp_path):
+    code, out, _ = call("doctor", "--json", "--json-file", str(tmp_path / "file"))
+    told = json.loads(out)
+    assert told == json.loads((tmp_path / "file").read_text())
+    assert told["ok"] == (code == 0) and told["host"]
+    ids = {check["id"] for check in told["checks"]}
+    assert {"mpi.found", "python.version", "limit.shm", "host.memory"} <= ids
+    assert {"id", "verdict", "group", "subject", "seen", "expected", "remedy"} == set(told["checks"][0])
+    code, out, _ = call("doctor", "--facts")
+    found = from_document(HostFacts, json.loads(out))
+    assert code == 0 and found.hostname == told["host"] and found.software.mpis
+
+
+@pytest.mark.process
+def test_facts_that_were_printed_are_judged_as_this_host(call, tmp_path):
+    _, out, _ = call("doctor", "--facts")
+    path = tmp_path / "facts.json"
+    path.write_text(out)
+    _, text, _ = call("doctor", "--facts-from", str(path), "--verbose")
+    assert "  PASS  python.version" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--image", "--facts-from", "x"], "--image and --facts-from"),
+        (["--image", "--facts"], "--facts with --image"),
+        (["--image", "-H", "h1"], "says what is judged"),
+        (["--facts-from", "x", "--lab"], "says what is judged"),
+        (["--force"], "--write-expect"),
+        (["--facts-from", "/nonexistent"], "cannot be read"),
+        (["-H", "h1:x"], "h1:x"),
+    ],
+)
+def test_wrong_requests(call, words, told):
+    code, out, err = call("doctor", *words)
+    assert (code, out) == (2, "") and told in err
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"hostname": 3}', "[" * 100_000])
+def test_files_without_facts(call, tmp_path, text):
+    path = tmp_path / "facts.json"
+    path.write_text(text)
+    code, out, err = call("doctor", "--facts-from", str(path))
+    assert (code, out) == (2, "") and str(path) in err and "Traceback" not in err
+
+
+@pytest.mark.process
+def test_no_framework_and_no_table_library_is_loaded():
+    names = ["torch", "numpy", "tensorflow", "jax", "mpi4py", "tabulate", "asyncio", "ringleader.kube"]
+    code = (
+        "import sys; from ringleader.cli.main import main\n"
+        "try: main(['doctor'])\nexcept SystemExit: pass\n"
+        f"print([name for name in {names} if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stderr.splitlines()[-1] == "[]"
+
+
+def test_an_image_is_known_by_its_record():
+    assert str(command.IMAGE_MANIFEST) == PLACE

@@ -1,0 +1,142 @@
+"""Facts of several hosts: the job that reads them, with outcomes of jobs that were not run."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+
+import pytest
+
+from ringleader.doctor.facts_job import one_rank_each, read_hosts
+from ringleader.doctor.facts_program import ROUNDS, compared_clocks
+from ringleader.doctor.rank_answer import parts_of
+from ringleader.errors import Fault, LaunchError, ProbeError, StoppedError
+from ringleader.fabric.facts import Clock, HostFacts, Process, Software, document
+from ringleader.job import Host, Job
+
+JOB = Job(command=("true",), hosts=tuple(Host(name=f"h{number}", slots=8) for number in (1, 2, 3)))
+SILENT = Fault(where="host h2", what="nothing listens on it", hint="start sshd there")
+
+
+def facts(hostname):
+    process = Process(uid=0, capabilities=0, bounding_capabilities=0, limits={})
+    software = Software(python="3.12", executable="/python", ringleader="1")
+    return HostFacts(hostname=hostname, clock=Clock(read_at=1.0), process=process, software=software)
+
+
+class Launcher:
+    """Stands for ``launch``: ranks answer, unless told otherwise."""
+
+    def __init__(self, *, silent=(), mute=(), exit_code=0, whose="", reason=""):
+        self.silent, self.mute = silent, mute
+        self.exit_code, self.whose, self.reason = exit_code, whose, reason
+        self.jobs = []
+
+    def __call__(self, job, *, environ, listener):
+        self.jobs.append(job)
+        bad = [fault for fault in self.silent if fault.where in {f"host {host.name}" for host in job.hosts}]
+        if bad:
+            raise ProbeError(bad)
+        for rank, host in enumerate(job.hosts):
+            listener.output(rank, "stderr", b"boom\n")
+            if host.name not in self.mute:
+                for part in parts_of("facts", document(facts(host.name)), size=200):
+                    listener.report(rank, part)
+        clocks = [[0.5 * rank, 0.001] for rank in range(len(job.hosts))]
+        for part in parts_of("clocks", clocks):
+            listener.report(0, part)
+        return self._outcome(job)
+
+    def _outcome(self, job):
+        places = tuple(SimpleNamespace(host_index=index) for index in range(len(job.hosts)))
+        plan = SimpleNamespace(hosts=[SimpleNamespace(host=host) for host in job.hosts], ranks=places)
+        return SimpleNamespace(
+            plan=plan,
+            exit_code=self.exit_code,
+            whose=self.whose,
+            reason=self.reason,
+            first_failure=SimpleNamespace(rank=0) if self.exit_code else None,
+        )
+
+
+def read(launcher, job=JOB):
+    return read_hosts(job, environ={}, seconds=30.0, launch=launcher)
+
+
+def test_one_rank_on_each_host_whatever_its_slots():
+    job = one_rank_each(dataclasses.replace(JOB, python="/opt/python"), seconds=20.0)
+    assert [(host.name, host.slots) for host in job.hosts] == [("h1", 1), ("h2", 1), ("h3", 1)]
+    assert job.command == ("/opt/python", "-m", "ringleader.doctor.facts_program")
+    assert (job.timeout, job.start_timeout, job.np) == (20.0, 20.0, None)
+
+
+def test_facts_come_with_the_offsets_of_clocks():
+    found = read(Launcher())
+    assert [*found.facts] == ["h1", "h2", "h3"] and found.faults == ()
+    assert [one.clock.offset for one in found.facts.values()] == [0.0, 0.5, 1.0]
+    assert found.facts["h3"].clock.offset_uncertainty == 0.001
+
+
+def test_hosts_that_cannot_be_reached_are_named_and_the_others_read():
+    launcher = Launcher(silent=[SILENT])
+    found = read(launcher)
+    assert [*found.facts] == ["h1", "h3"] and found.faults == (SILENT,)
+    assert len(launcher.jobs) == 2
+
+
+def test_no_host_at_all_or_a_fault_of_this_machine_is_an_error():
+    with pytest.raises(ProbeError):
+        read(Launcher(silent=[dataclasses.replace(SILENT, where=f"host h{number}") for number in (1, 2, 3)]))
+
+    def refuses(job, *, environ, listener):
+        raise ProbeError([SILENT, Fault(where="this machine", what="its name does not resolve")])
+
+    with pytest.raises(ProbeError, match="this machine"):
+        read(refuses)
+
+    def starts_nothing(job, *, environ, listener):
+        raise LaunchError("mpirun ended", where="mpirun")
+
+    with pytest.raises(LaunchError):
+        read(starts_nothing)
+
+
+def test_a_rank_that_tells_nothing_is_a_fault_with_its_last_words():
+    found = read(Launcher(mute=["h2"], exit_code=1, reason="rank 1 failed"))
+    assert [*found.facts] == ["h1", "h3"]
+    (fault,) = found.faults
+    assert fault.where == "host h2" and "boom" in fault.what
+
+
+def test_ranks_that_fail_after_their_facts_are_told():
+    (fault,) = read(Launcher(exit_code=1, reason="rank 0 on h1 ended with exit code 1")).faults
+    assert fault.where == "the ranks" and fault.what.startswith("rank 0 on h1 ended") and "boom" in fault.what
+
+
+def test_a_signal_ends_it():
+    with pytest.raises(StoppedError, match="SIGINT") as stopped:
+        read(Launcher(exit_code=130, whose="ringleader"))
+    assert stopped.value.exit_code == 130
+
+
+class World:
+    """Stands for MPI's communicator: rank 1's clock is 2.5 s ahead, and it answers at once."""
+
+    rank, size = 0, 2
+
+    def __init__(self, ahead, now):
+        self.ahead, self.now, self.messages = ahead, now, 0
+
+    def send(self, value, *, dest, tag):
+        self.messages += 1
+
+    def recv(self, *, source, tag):
+        return self.now() + self.ahead
+
+
+def test_the_offset_of_a_clock_by_round_trips():
+    ticks = iter(range(1000))
+    world = World(2.5, lambda: next(ticks) * 1e-6)
+    own, (offset, uncertainty) = compared_clocks(world, world.now)
+    assert own == [0.0, 0.0] and world.messages == ROUNDS
+    assert abs(offset - 2.5) < 0.01 + uncertainty
