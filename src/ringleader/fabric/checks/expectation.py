@@ -69,7 +69,7 @@ def judge_expectation(facts: HostFacts, expectation: Expectation) -> tuple[Check
     for name, judge in JUDGES.items():
         wanted = getattr(expectation, name)
         if wanted is not None and wanted not in ("", ()):
-            found += judge(facts, wanted)
+            found += judge(facts, expectation)
     return tuple(found)
 
 
@@ -86,15 +86,14 @@ def _result(name: str, good: bool | None, seen: str, expected: str, subject: str
     )
 
 
-Judge = Callable[[HostFacts, object], Iterator[CheckResult]]
+Judge = Callable[[HostFacts, Expectation], Iterator[CheckResult]]
 
 
 def _number(name: str, read: Callable[[HostFacts], float | None], show: Callable[[float], str]) -> Judge:
     """Return a judge of a number that must be reached; ``UNLIMITED`` reaches all."""
 
-    def judge(facts: HostFacts, wanted: object) -> Iterator[CheckResult]:
-        assert isinstance(wanted, int | float)
-        value = read(facts)
+    def judge(facts: HostFacts, expectation: Expectation) -> Iterator[CheckResult]:
+        value, wanted = read(facts), getattr(expectation, name)
         expected = "unlimited" if wanted == UNLIMITED else f"{show(wanted)} or more"
         if value is None:
             yield _result(name, None, "not known", expected)
@@ -108,8 +107,9 @@ def _number(name: str, read: Callable[[HostFacts], float | None], show: Callable
 def _version(name: str, read: Callable[[HostFacts], str]) -> Judge:
     """Return a judge of the oldest version that will do."""
 
-    def judge(facts: HostFacts, wanted: object) -> Iterator[CheckResult]:
-        value, least = read(facts), numbers(str(wanted))
+    def judge(facts: HostFacts, expectation: Expectation) -> Iterator[CheckResult]:
+        wanted = getattr(expectation, name)
+        value, least = read(facts), numbers(wanted)
         seen = numbers(value)
         good = None if seen is None or least is None else seen >= least
         yield _result(name, good, value or "not known", f"{wanted} or newer")
@@ -118,7 +118,7 @@ def _version(name: str, read: Callable[[HostFacts], str]) -> Judge:
 
 
 def _plain(value: float) -> str:
-    return f"{value:g}"
+    return f"{value:,.0f}"
 
 
 def _bytes(value: float) -> str:
@@ -146,10 +146,6 @@ def _oldest_firmware(facts: HostFacts) -> str:
     return min(versions, key=lambda one: numbers(one) or (), default="")
 
 
-def _rate(facts: HostFacts) -> float | None:
-    return min((port.rate for _, port in active_ports(facts) if port.rate), default=None)
-
-
 def _gpu_memory(facts: HostFacts) -> float | None:
     known = [one.memory for one in facts.gpus if one.memory]
     return min(known) if known else None
@@ -163,20 +159,32 @@ def _network_speed(facts: HostFacts) -> float | None:
     return max((one.speed for one in hardware_interfaces(facts) if one.speed), default=None)
 
 
-def _wire(facts: HostFacts, wanted: object) -> Iterator[CheckResult]:
+def _rates(facts: HostFacts, expectation: Expectation) -> Iterator[CheckResult]:
+    """Judge as many ports as are expected, the fastest: a host may have slower ones for its storage."""
+    rates = sorted((port.rate for _, port in active_ports(facts) if port.rate), reverse=True)
+    judged = rates[: expectation.rdma_ports or None]
+    wanted = expectation.rdma_rate or 0.0
+    good = judged[-1] >= wanted if judged else None
+    seen = gigabits(judged[-1]) if judged else "not known"
+    yield _result("rdma_rate", good, seen, f"{gigabits(wanted)} or more")
+
+
+def _wire(facts: HostFacts, expectation: Expectation) -> Iterator[CheckResult]:
+    wanted = expectation.rdma_wire
     wires = Counter(wire_of_port(device, port).value for device, port in active_ports(facts))
     seen = ", ".join(sorted(wires)) or "no active port"
-    yield _result("rdma_wire", set(wires) == {wanted}, seen, str(wanted))
+    yield _result("rdma_wire", set(wires) == {wanted}, seen, wanted)
 
 
-def _gpu_name(facts: HostFacts, wanted: object) -> Iterator[CheckResult]:
+def _gpu_name(facts: HostFacts, expectation: Expectation) -> Iterator[CheckResult]:
+    wanted = expectation.gpu_name
     names = sorted({one.name for one in facts.gpus})
-    good = None if names == [""] else bool(names) and all(str(wanted) in one for one in names)
-    yield _result("gpu_name", good, ", ".join(filter(None, names)) or "not known", str(wanted))
+    good = None if names == [""] else bool(names) and all(wanted in one for one in names)
+    yield _result("gpu_name", good, ", ".join(filter(None, names)) or "not known", wanted)
 
 
-def _pci_width(facts: HostFacts, wanted: object) -> Iterator[CheckResult]:
-    assert isinstance(wanted, int)
+def _pci_width(facts: HostFacts, expectation: Expectation) -> Iterator[CheckResult]:
+    wanted = expectation.pci_width or 0
     known = _widths(facts)
     narrow = {address: lanes for address, lanes in known.items() if lanes < wanted}
     for address, lanes in narrow.items():
@@ -193,17 +201,17 @@ def _widths(facts: HostFacts) -> dict[str, int]:
     return {address: one.link_width for address, one in found.items() if one and one.link_width}
 
 
-def _modules(facts: HostFacts, wanted: object) -> Iterator[CheckResult]:
-    assert isinstance(wanted, tuple)
-    lost = [name for name in wanted if name not in facts.modules]
+def _modules(facts: HostFacts, expectation: Expectation) -> Iterator[CheckResult]:
+    lost = [name for name in expectation.modules if name not in facts.modules]
     good = None if not facts.modules else not lost
     seen = (
         "not known" if not facts.modules else f"not loaded: {', '.join(lost)}" if lost else "all are loaded"
     )
-    yield _result("modules", good, seen, ", ".join(wanted))
+    yield _result("modules", good, seen, ", ".join(expectation.modules))
 
 
-def _mpi(facts: HostFacts, wanted: object) -> Iterator[CheckResult]:
+def _mpi(facts: HostFacts, expectation: Expectation) -> Iterator[CheckResult]:
+    wanted = expectation.mpi
     first = next(iter(facts.software.mpis), None)
     yield _result(
         "mpi", first is not None and first.family == wanted, first.family if first else "none", str(wanted)
@@ -212,7 +220,7 @@ def _mpi(facts: HostFacts, wanted: object) -> Iterator[CheckResult]:
 
 JUDGES: dict[str, Judge] = {
     "rdma_ports": _number("rdma_ports", lambda facts: len(active_ports(facts)), _plain),
-    "rdma_rate": _number("rdma_rate", _rate, gigabits),
+    "rdma_rate": _rates,
     "rdma_wire": _wire,
     "rdma_firmware": _version("rdma_firmware", _oldest_firmware),
     "gpu_count": _number("gpu_count", lambda facts: len(facts.gpus), _plain),
@@ -248,7 +256,7 @@ def expectation_of(facts: HostFacts) -> Expectation:
     memlock, nofile = (facts.process.limits.get(name) for name in ("memlock", "nofile"))
     return Expectation(
         rdma_ports=len(active_ports(facts)) or None,
-        rdma_rate=_rate(facts),
+        rdma_rate=min((port.rate for _, port in active_ports(facts) if port.rate), default=None),
         rdma_wire=wires.pop() if len(wires) == 1 else "",
         rdma_firmware=_oldest_firmware(facts),
         gpu_count=len(facts.gpus) or None,

@@ -48,7 +48,7 @@ def clock(facts: HostFacts) -> Iterator[CheckResult]:
     reads="/proc/modules, /sys/module",
     why="ib_uverbs gives programs their access; rdma_ucm connects by address",
     remedy="modprobe ib_uverbs rdma_ucm on the host",
-    passes="ib_uverbs and rdma_ucm are loaded",
+    passes="ib_uverbs and rdma_ucm are loaded; EFA does without the latter",
     warns="rdma_ucm is not",
     fails="ib_uverbs is not",
     skips="modules are not readable",
@@ -60,10 +60,12 @@ def rdma_modules(facts: HostFacts) -> Iterator[CheckResult]:
         yield skipped("the kernel's modules are not readable")
     elif "ib_uverbs" not in facts.modules:
         yield failed("ib_uverbs is not loaded")
-    elif "rdma_ucm" not in facts.modules:
-        yield warned("rdma_ucm is not loaded")
-    else:
+    elif "rdma_ucm" in facts.modules:
         yield passed("ib_uverbs and rdma_ucm")
+    elif facts.rdma_devices and all(one.driver == "efa" for one in facts.rdma_devices):
+        yield passed("ib_uverbs; EFA does without rdma_ucm")
+    else:
+        yield warned("rdma_ucm is not loaded")
 
 
 @_check(
@@ -279,7 +281,7 @@ def processors(facts: HostFacts) -> Iterator[CheckResult]:
     why="virtual PCI paths are often flat: NCCL then sees each GPU as far from each NIC and does not use"
     " GPUDirect",
     remedy="set NCCL_TOPO_FILE to the cloud's file for this kind of machine",
-    passes="bare metal, or NCCL_TOPO_FILE is set, or PCI paths show switches",
+    passes="bare metal, or NCCL_TOPO_FILE is set, or PCI paths show switches, or the NICs are EFA",
     warns="a virtual machine with flat PCI paths and no NCCL_TOPO_FILE",
     source="NCCL's documentation of NCCL_TOPO_FILE; Azure and Google give such files",
     needs=NVIDIA,
@@ -293,6 +295,8 @@ def virtual(facts: HostFacts) -> Iterator[CheckResult]:
         yield passed(f"{facts.hypervisor}, NCCL_TOPO_FILE={facts.environment['NCCL_TOPO_FILE']}")
     elif depth > 2:
         yield passed(f"{facts.hypervisor}, PCI paths show switches")
+    elif any(one.driver == "efa" for one in facts.rdma_devices):
+        yield passed(f"{facts.hypervisor}: EFA's plugin for NCCL brings the topology")
     elif not facts.rdma_devices or len(facts.gpus) < 2:
         yield passed(f"{facts.hypervisor}: with one GPU, or without RDMA, nothing is to be chosen")
     else:

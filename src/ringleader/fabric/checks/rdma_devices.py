@@ -102,13 +102,15 @@ def match(facts: HostFacts) -> Iterator[CheckResult]:
     reads="/dev/infiniband/rdma_cm",
     why="rdma_cm makes connections by IP address: perftest -R, UCX's sockaddr, iWARP and eRDMA need it",
     remedy="modprobe rdma_ucm on the host; with Docker: --device=/dev/infiniband",
-    passes="it is there and can be opened",
+    passes="it is there and can be opened; EFA does without",
     warns="it is not there or cannot be opened",
     needs=RDMA_DEVICE,
 )
 def connection_manager(facts: HostFacts) -> Iterator[CheckResult]:
     file = next((one for one in facts.rdma_files if one.path.endswith("/rdma_cm")), None)
-    if file is None:
+    if all(one.driver == "efa" for one in facts.rdma_devices):
+        yield passed("not needed: EFA does without")
+    elif file is None:
         yield warned("no /dev/infiniband/rdma_cm here")
     elif file.error:
         yield warned(f"cannot be opened: {file.error}", subject=file.path)

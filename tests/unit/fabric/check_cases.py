@@ -1,0 +1,402 @@
+"""A passing and a failing host for every check, made of the hosts in ``tests.fabric_hosts``."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tests.fabric_hosts import facts
+
+from ringleader.fabric.byte_size import MIB
+from ringleader.fabric.checks.limits import GIB
+from ringleader.fabric.facts import (
+    ControlGroup,
+    DeviceFile,
+    HostFacts,
+    HugePages,
+    Library,
+    Limit,
+    MpiFacts,
+    NvidiaDriver,
+    RdmaLimit,
+    Software,
+    Unreadable,
+)
+
+replace = dataclasses.replace
+LIBRARIES = (
+    "libibverbs.so.1",
+    "librdmacm.so.1",
+    "libcuda.so.1",
+    "libnvidia-ml.so.1",
+    "libucp.so.0",
+    "libfabric.so.1",
+)
+SYSCTLS = {
+    "vm.overcommit_memory": "0",
+    "vm.max_map_count": "65530",
+    "kernel.numa_balancing": "0",
+    "kernel.yama.ptrace_scope": "0",
+    "net.ipv4.conf.all.rp_filter": "2",
+    "net.ipv4.tcp_rmem": "4096 131072 6291456",
+    "net.ipv4.tcp_wmem": "4096 16384 4194304",
+}
+SOFTWARE = Software(
+    python="3.12.3",
+    executable="/usr/bin/python3",
+    ringleader="1.0",
+    packages={"torch": "2.8.0", "nvidia-nccl-cu12": "2.27.3"},
+    mpis=(MpiFacts(family="Open MPI", version="5.0.8", mpirun="/usr/bin/mpirun", built_with={"ucx": True}),),
+    nccl=(Library(name="libnccl.so.2", path="/venv/libnccl.so.2", version="2.27.3", source="wheel"),),
+)
+
+
+def _complete(name: str, *providers: str) -> HostFacts:
+    """Return a host of the trees with what no tree shows: NVML's values, libraries, software, settings."""
+    host = facts(name)
+    gpus = tuple(
+        replace(
+            one,
+            memory=80 * GIB,
+            bar1_memory=128 * GIB,
+            throttle_reasons=0x1,
+            uncorrected_errors=0,
+            remap_pending=False,
+            persistence=True,
+            nvlinks=18,
+            nvlinks_active=18,
+            p2p={other.index: "ok" for other in host.gpus if other != one},
+        )
+        for one in host.gpus
+    )
+    return replace(
+        host,
+        gpus=gpus,
+        nvidia=replace(host.nvidia, nvml="loaded") if gpus else NvidiaDriver(),
+        libraries=tuple(Library(name=one, path=f"/usr/lib/{one}", version="1.2") for one in LIBRARIES),
+        verbs_providers=providers,
+        software=SOFTWARE,
+        sysctls=SYSCTLS,
+        shm_free=host.shm_size,
+        nccl_files={"/etc/nccl.conf": {"NCCL_DEBUG": "WARN"}},
+    )
+
+
+@functools.cache
+def hgx() -> HostFacts:
+    """Eight GPUs, eight ports of InfiniBand; nothing is wrong with it."""
+    return _complete("hgx_ndr", "mlx5")
+
+
+@functools.cache
+def pod() -> HostFacts:
+    """A Pod with one RoCE port, for which the network's traffic class is known."""
+    host = _complete("connectx_pod", "mlx5")
+    return replace(host, environment={**host.environment, "NCCL_IB_TC": "106"})
+
+
+@functools.cache
+def efa() -> HostFacts:
+    """A virtual machine with EFA."""
+    return _complete("efa", "efa")
+
+
+def _first(items: tuple[Any, ...], **fields: Any) -> tuple[Any, ...]:
+    return (replace(items[0], **fields), *items[1:])
+
+
+def device(base: HostFacts | None = None, **fields: Any) -> HostFacts:
+    """Return a host whose first RDMA device is changed."""
+    host = base or hgx()
+    return replace(host, rdma_devices=_first(host.rdma_devices, **fields))
+
+
+def port(base: HostFacts | None = None, **fields: Any) -> HostFacts:
+    """Return a host whose first RDMA port is changed; of the Pod, that of the device that it may open."""
+    host = base or hgx()
+    usable = {one.rdma_device for one in host.rdma_files}
+    devices = tuple(
+        replace(one, ports=_first(one.ports, **fields)) if one.name == min(usable - {""}) else one
+        for one in host.rdma_devices
+    )
+    return replace(host, rdma_devices=devices)
+
+
+def counters(base: HostFacts | None = None, **values: int) -> HostFacts:
+    """Return a host whose first RDMA port has counted something."""
+    host = base or hgx()
+    usable = min({one.rdma_device for one in host.rdma_files} - {""})
+    seen = next(one for one in host.rdma_devices if one.name == usable).ports[0].counters
+    return port(host, counters={**seen, **values})
+
+
+def environment(base: HostFacts | None = None, **values: str) -> HostFacts:
+    """Return a host with variables."""
+    host = base or hgx()
+    return replace(host, environment={**host.environment, **values})
+
+
+def gpu(**fields: Any) -> HostFacts:
+    """Return a host whose first GPU is changed."""
+    return replace(hgx(), gpus=_first(hgx().gpus, **fields))
+
+
+def gpus(**fields: Any) -> HostFacts:
+    """Return a host all of whose GPUs are changed."""
+    return replace(hgx(), gpus=tuple(replace(one, **fields) for one in hgx().gpus))
+
+
+def pci(address: str, **fields: Any) -> HostFacts:
+    """Return a host one of whose PCI devices is changed."""
+    changed = [replace(one, **fields) if one.address == address else one for one in hgx().pci_devices]
+    return replace(hgx(), pci_devices=tuple(changed))
+
+
+def bridge(**fields: Any) -> HostFacts:
+    """Return a host with a change of the bridge right above the first GPU."""
+    found = hgx().pci_device(hgx().gpus[0].pci_address)
+    assert found is not None
+    return pci(found.ancestors[-1], **fields)
+
+
+def interface(name: str, base: HostFacts | None = None, **fields: Any) -> HostFacts:
+    """Return a host one of whose network interfaces is changed."""
+    host = base or hgx()
+    changed = [replace(one, **fields) if one.name == name else one for one in host.net_devices]
+    return replace(host, net_devices=tuple(changed))
+
+
+def process(**fields: Any) -> HostFacts:
+    """Return a host whose process is an ordinary user's, with changes."""
+    plain = {"uid": 1000, "capabilities": 0, "bounding_capabilities": 0, **fields}
+    return replace(hgx(), process=replace(hgx().process, **plain))
+
+
+def limit(name: str, soft: int, hard: int) -> HostFacts:
+    """Return a host whose user has a limit."""
+    return process(limits={**hgx().process.limits, name: Limit(soft=soft, hard=hard)})
+
+
+def group(**fields: Any) -> HostFacts:
+    """Return a host with limits of a control group."""
+    return replace(hgx(), control_group=ControlGroup(version=2, **fields))
+
+
+def sysctl(name: str, value: str) -> HostFacts:
+    """Return a host with another setting of its kernel."""
+    return replace(hgx(), sysctls={**SYSCTLS, name: value})
+
+
+def library(name: str, base: HostFacts | None = None) -> HostFacts:
+    """Return a host where a library is not found."""
+    host = base or hgx()
+    changed = [replace(one, path="") if one.name == name else one for one in host.libraries]
+    return replace(host, libraries=tuple(changed))
+
+
+def software(base: HostFacts | None = None, **fields: Any) -> HostFacts:
+    """Return a host with other software."""
+    return replace(base or hgx(), software=replace(SOFTWARE, **fields))
+
+
+def nccl(*versions: str, base: HostFacts | None = None) -> HostFacts:
+    """Return a host with some versions of NCCL, the first of which is loaded."""
+    found = tuple(Library(name="libnccl.so.2", path=f"/lib/{one}", version=one) for one in versions)
+    return software(base, nccl=found, packages={})
+
+
+def without_modules(*names: str) -> HostFacts:
+    """Return a host that has not loaded some kernel modules."""
+    return replace(hgx(), modules=tuple(one for one in hgx().modules if one not in names))
+
+
+Case = Callable[[], HostFacts]
+
+PASSING: Mapping[str, Case] = {
+    **dict.fromkeys(
+        (
+            "gid.v2",
+            "gid.index",
+            "roce.mtu",
+            "roce.netdev",
+            "roce.address",
+            "roce.tc",
+            "roce.congestion",
+            "env.device-plugin",
+        ),
+        pod,
+    ),
+    **dict.fromkeys(("efa.hugepages", "efa.libfabric"), efa),
+}
+"""Checks that the sound host ``hgx`` cannot pass, since it has nothing for them to judge."""
+
+FAILING: Mapping[str, tuple[str, Case]] = {
+    "dev.sysfs": ("fail", lambda: replace(hgx(), rdma_devices=())),
+    "dev.chardev": ("fail", lambda: replace(hgx(), rdma_files=())),
+    "dev.match": ("warn", lambda: facts("connectx_pod")),
+    "dev.rdma_cm": ("warn", lambda: replace(hgx(), rdma_files=(DeviceFile(path="/dev/infiniband/uverbs0"),))),
+    "dev.driver": ("warn", lambda: replace(hgx(), rdma_devices=hgx().rdma_devices[1:])),
+    "dev.soft": ("warn", lambda: facts("soft_rxe")),
+    "dev.guid": ("fail", lambda: device(node_guid="0000:0000:0000:0000")),
+    "port.state": ("fail", lambda: facts("broken_ports")),
+    "port.phys": ("fail", lambda: facts("broken_ports")),
+    "port.rate": ("warn", lambda: facts("broken_ports")),
+    "port.linklayer": ("warn", lambda: port(link_layer="Ethernet")),
+    "port.count": ("warn", lambda: port(state="DOWN")),
+    "port.sm": ("fail", lambda: port(sm_lid=0)),
+    "port.lid": ("fail", lambda: port(lid=0)),
+    "port.fw": ("warn", lambda: facts("broken_ports")),
+    "port.pkey": ("warn", lambda: facts("broken_ports")),
+    "port.counters": ("warn", lambda: facts("no_pma")),
+    "port.saturated": ("warn", lambda: facts("saturated_counters")),
+    "port.errors": ("warn", lambda: facts("saturated_counters")),
+    "port.flaps": ("warn", lambda: facts("saturated_counters")),
+    "port.discards": ("warn", lambda: facts("saturated_counters")),
+    "port.constraints": ("warn", lambda: counters(port_rcv_constraint_errors=3)),
+    "port.timeouts": ("warn", lambda: facts("saturated_counters")),
+    "port.resends": ("warn", lambda: counters(packet_seq_err=1001)),
+    "port.receiver": ("warn", lambda: counters(out_of_buffer=5000)),
+    "port.icrc": ("warn", lambda: counters(rx_icrc_encapsulated=1)),
+    "gid.v2": ("fail", lambda: port(pod(), gids=())),
+    "gid.index": ("fail", lambda: environment(pod(), NCCL_IB_GID_INDEX="0")),
+    "roce.mtu": ("warn", lambda: facts("soft_rxe")),
+    "roce.netdev": ("fail", lambda: interface("net1", pod(), up=False)),
+    "roce.address": ("warn", lambda: interface("net1", pod(), addresses=("fe80::1",))),
+    "roce.tc": ("warn", lambda: facts("connectx_pod")),
+    "roce.congestion": ("warn", lambda: counters(pod(), roce_slow_restart=4)),
+    "limit.memlock": ("fail", lambda: limit("memlock", 8 * MIB, 8 * MIB)),
+    "limit.shm": ("fail", lambda: facts("connectx_pod")),
+    "limit.shm-free": ("warn", lambda: replace(hgx(), shm_free=GIB)),
+    "limit.nofile": ("warn", lambda: facts("laptop")),
+    "limit.nproc": ("fail", lambda: limit("nproc", 200, 200)),
+    "limit.stack": ("warn", lambda: limit("stack", -1, -1)),
+    "limit.numa-calls": (
+        "warn",
+        lambda: replace(nccl("2.25.1"), process=replace(process().process, seccomp=2)),
+    ),
+    "efa.hugepages": (
+        "warn",
+        lambda: replace(efa(), huge_pages=(HugePages(size=2 * MIB, total=100, free=100),)),
+    ),
+    "cgroup.rdma": ("warn", lambda: group(rdma=(RdmaLimit(device="mlx5_0", handles=2, objects=2000),))),
+    "cgroup.memory": ("warn", lambda: group(memory=hgx().shm_size)),
+    "cgroup.cpu": ("warn", lambda: facts("connectx_pod")),
+    "cgroup.pids": ("warn", lambda: group(processes=512)),
+    "gpu.driver": ("warn", lambda: gpu(driver="vfio-pci")),
+    "gpu.nvml": ("warn", lambda: replace(hgx(), nvidia=NvidiaDriver(nvml="Driver/library version mismatch"))),
+    "gpu.model": ("warn", lambda: gpu(name="NVIDIA A100-SXM4-80GB")),
+    "gpu.peermem": (
+        "fail",
+        lambda: replace(without_modules("nvidia_peermem"), nvidia=replace(hgx().nvidia, open_modules=False)),
+    ),
+    "gpu.p2p": ("warn", lambda: gpu(p2p={1: "chipset not supported"})),
+    "gpu.nvlink": ("fail", lambda: gpu(nvlinks_active=17)),
+    "gpu.throttle": ("warn", lambda: gpu(throttle_reasons=0x40)),
+    "gpu.ecc": ("fail", lambda: gpu(uncorrected_errors=1)),
+    "gpu.remap": ("fail", lambda: gpu(remap_pending=True)),
+    "gpu.persistence": ("warn", lambda: gpus(persistence=False)),
+    "gpu.fabric-manager": (
+        "fail",
+        lambda: replace(hgx(), nvidia=replace(hgx().nvidia, fabric_manager="not running")),
+    ),
+    "gpu.topo": ("fail", lambda: replace(hgx(), rdma_devices=hgx().rdma_devices[:1])),
+    "pci.width": ("warn", lambda: facts("half_width")),
+    "pci.speed": ("warn", lambda: facts("half_width")),
+    "pci.bandwidth": ("warn", lambda: facts("half_width")),
+    "pci.acs": ("fail", lambda: bridge(acs_redirects=True)),
+    "pci.iommu": ("warn", lambda: replace(hgx(), iommus=("dmar0",), kernel_command_line="intel_iommu=on")),
+    "pci.bar1": ("warn", lambda: gpu(bar1_memory=256 * MIB)),
+    "pci.numa": ("warn", lambda: pci(hgx().gpus[0].pci_address, numa_node=None)),
+    "lib.ibverbs": ("fail", lambda: library("libibverbs.so.1")),
+    "lib.provider": ("fail", lambda: replace(hgx(), verbs_providers=("rxe",))),
+    "lib.rdmacm": ("warn", lambda: library("librdmacm.so.1")),
+    "lib.cuda": ("fail", lambda: library("libcuda.so.1")),
+    "lib.nvml": ("warn", lambda: library("libnvidia-ml.so.1")),
+    "lib.nccl-duplicates": ("warn", lambda: nccl("2.27.3", "2.18.5")),
+    "lib.nccl-version": ("fail", lambda: replace(nccl("2.18.5", base=pod()), gpus=hgx().gpus)),
+    "lib.cuda-driver": (
+        "fail",
+        lambda: replace(hgx(), nvidia=replace(hgx().nvidia, version="470.256.02")),
+    ),
+    "mpi.ucx": (
+        "warn",
+        lambda: software(mpis=(replace(SOFTWARE.mpis[0], built_with={"ucx": False, "ofi": False}),)),
+    ),
+    "lib.ucx": ("warn", lambda: library("libucp.so.0")),
+    "efa.libfabric": ("fail", lambda: library("libfabric.so.1", efa())),
+    "nccl.ib-disable": ("fail", lambda: environment(NCCL_IB_DISABLE="1")),
+    "nccl.contradiction": ("fail", lambda: environment(NCCL_IB_DISABLE="1", NCCL_NET="IB")),
+    "nccl.conf": ("warn", lambda: environment(NCCL_DEBUG="INFO")),
+    "nccl.debugging": ("warn", lambda: environment(NCCL_P2P_DISABLE="1")),
+    "nccl.hca": ("fail", lambda: environment(NCCL_IB_HCA="mlx4_0")),
+    "nccl.ifname": ("fail", lambda: environment(NCCL_SOCKET_IFNAME="bond0")),
+    "nccl.gdr-level": ("warn", lambda: environment(NCCL_NET_GDR_LEVEL="LOC")),
+    "nccl.sockets": ("warn", lambda: environment(NCCL_SOCKET_NTHREADS="16", NCCL_NSOCKS_PERTHREAD="16")),
+    "nccl.timeout": ("warn", lambda: environment(NCCL_IB_TIMEOUT="10")),
+    "nccl.log": ("warn", lambda: environment(NCCL_DEBUG="TRACE")),
+    "env.ucx-cuda": ("warn", lambda: environment(UCX_TLS="rc,sm")),
+    "env.ucx-rdma": ("warn", lambda: environment(UCX_TLS="tcp,cuda")),
+    "env.ucx-devices": ("fail", lambda: environment(UCX_NET_DEVICES="mlx5_9:1")),
+    "env.ucx-log": ("warn", lambda: environment(UCX_LOG_LEVEL="trace")),
+    "env.ompi-openib": ("fail", lambda: environment(OMPI_MCA_btl="openib,self")),
+    "env.ompi-pml": ("warn", lambda: environment(OMPI_MCA_pml="ob1")),
+    "env.mpi-interfaces": ("fail", lambda: environment(OMPI_MCA_btl_tcp_if_include="eth7")),
+    "env.gloo-interface": ("fail", lambda: environment(GLOO_SOCKET_IFNAME="eth7")),
+    "env.fi-provider": ("warn", lambda: environment(FI_PROVIDER="tcp")),
+    "env.fork": ("warn", lambda: replace(hgx(), kernel="5.4.0-150-generic")),
+    "env.cuda-devices": ("fail", lambda: environment(CUDA_VISIBLE_DEVICES="0,8")),
+    "env.cuda-blocking": ("warn", lambda: environment(CUDA_LAUNCH_BLOCKING="1")),
+    "env.nvidia-devices": ("warn", lambda: environment(NVIDIA_VISIBLE_DEVICES="void")),
+    "env.device-plugin": ("fail", lambda: environment(pod(), PCIDEVICE_NVIDIA_COM_RDMA_VF="0000:3b:01.7")),
+    "env.preload": ("warn", lambda: environment(LD_PRELOAD="/opt/libnccl.so.2")),
+    "net.up": ("warn", lambda: replace(hgx(), net_devices=())),
+    "net.address": (
+        "fail",
+        lambda: replace(hgx(), net_devices=(replace(hgx().net_devices[0], addresses=()),)),
+    ),
+    "net.down": ("warn", lambda: interface("ibp0s0", up=False)),
+    "net.mtu": ("warn", lambda: interface("ibp0s0", mtu=2044)),
+    "net.errors": (
+        "warn",
+        lambda: interface("eno1", statistics={"rx_errors": 900, "rx_packets": 1000, "tx_packets": 0}),
+    ),
+    "net.drops": ("warn", lambda: interface("eno1", statistics={"rx_dropped": 900, "rx_packets": 1000})),
+    "net.speed": ("warn", lambda: interface("ibp0s0", speed=100e9)),
+    "net.fast": ("warn", lambda: interface("eth0", facts("cloud_vm"), speed=1e9, is_virtual=False)),
+    "net.rp-filter": ("warn", lambda: sysctl("net.ipv4.conf.all.rp_filter", "1")),
+    "net.buffers": ("warn", lambda: sysctl("net.ipv4.tcp_rmem", "4096 87380 212992")),
+    "host.clock": ("warn", lambda: replace(hgx(), clock=replace(hgx().clock, synchronized=False))),
+    "host.rdma-modules": ("fail", lambda: without_modules("ib_uverbs")),
+    "host.uvm-module": ("warn", lambda: without_modules("nvidia_uvm")),
+    "host.memory": ("fail", lambda: replace(hgx(), memory_available=100 * MIB)),
+    "host.overcommit": ("warn", lambda: sysctl("vm.overcommit_memory", "2")),
+    "host.maps": ("warn", lambda: sysctl("vm.max_map_count", "4096")),
+    "host.numa-balancing": ("warn", lambda: sysctl("kernel.numa_balancing", "1")),
+    "host.numa-memory": (
+        "warn",
+        lambda: replace(hgx(), numa_nodes=_first(hgx().numa_nodes, memory=GIB)),
+    ),
+    "host.ptrace": (
+        "warn",
+        lambda: replace(sysctl("kernel.yama.ptrace_scope", "1"), process=process().process),
+    ),
+    "host.sysfs": (
+        "warn",
+        lambda: replace(
+            hgx(), unreadable=(Unreadable(path="/sys/class/infiniband", reason="Permission denied"),)
+        ),
+    ),
+    "host.kernel": ("warn", lambda: replace(hgx(), kernel="4.18.0-372.el8")),
+    "host.processors": ("warn", lambda: process(cpus=8)),
+    "host.virtual": (
+        "warn",
+        lambda: replace(
+            hgx(),
+            hypervisor="KVM",
+            pci_devices=tuple(replace(one, ancestors=("pci0000:00",)) for one in hgx().pci_devices),
+        ),
+    ),
+}
+"""Each check → the verdict it comes to, and the host that is not well."""

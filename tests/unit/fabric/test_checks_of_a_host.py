@@ -1,0 +1,67 @@
+"""Every check of a host: one host that passes it and one that does not."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from tests.fabric_hosts import NAMES, facts
+from tests.unit.fabric.check_cases import FAILING, PASSING, hgx
+
+from ringleader.fabric.check_result import Verdict
+from ringleader.fabric.checks.check import Check
+from ringleader.fabric.checks.host_checks import HOST_CHECKS, judge_host
+
+BY_ID = {one.id: one for one in HOST_CHECKS}
+
+
+def test_each_check_has_a_failing_host_and_its_own_id() -> None:
+    assert len(BY_ID) == len(HOST_CHECKS) >= 75
+    assert set(FAILING) == set(BY_ID)
+    assert set(PASSING) <= set(BY_ID)
+
+
+@pytest.mark.parametrize("check", HOST_CHECKS, ids=list(BY_ID))
+def test_a_sound_host_passes(check: Check) -> None:
+    results = check.results(PASSING.get(check.id, hgx)())
+    assert [(one.verdict, one.seen) for one in results if one.verdict is not Verdict.PASS] == []
+    assert all(one.id == check.id and one.seen for one in results)
+
+
+@pytest.mark.parametrize("check", HOST_CHECKS, ids=list(BY_ID))
+def test_a_host_that_is_not_well_does_not_pass(check: Check) -> None:
+    verdict, host = FAILING[check.id]
+    results = check.results(host())
+    assert min((one.verdict for one in results), key=list(Verdict).index) == verdict, results
+    worst = next(one for one in results if one.verdict == verdict)
+    assert worst.remedy and worst.seen and not worst.seen.endswith(".")
+
+
+@pytest.mark.parametrize("check", HOST_CHECKS, ids=list(BY_ID))
+def test_each_check_says_what_it_is(check: Check) -> None:
+    assert check.title and check.reads and check.why and check.remedy and check.passes
+    assert check.warns or check.fails
+    verdict, _ = FAILING[check.id]
+    assert check.fails if verdict == "fail" else check.warns
+    texts = (check.title, check.reads, check.why, check.remedy, check.passes, check.warns, check.fails)
+    assert not any(text.endswith(".") or "  " in text for text in texts)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_check_stumbles_over_a_host(name: str) -> None:
+    results = judge_host(facts(name))
+    assert not [one for one in results if "could not judge" in one.seen]
+
+
+def test_a_laptop_gets_one_reason_for_all_of_rdma() -> None:
+    results = judge_host(facts("laptop"))
+    rdma = [one for one in results if one.id == "rdma"]
+    assert len(rdma) == 1 and rdma[0].seen.startswith("no RDMA device here: ")
+    assert not [one for one in results if one.id.startswith(("port.", "dev.", "roce.", "gid."))]
+    assert not [one for one in results if one.verdict is Verdict.FAIL]
+
+
+def test_a_check_that_breaks_is_a_skip() -> None:
+    broken = dataclasses.replace(BY_ID["port.state"], judge=lambda _: iter((1 / 0,)))  # type: ignore[arg-type]
+    (result,) = broken.results(hgx())
+    assert result.verdict is Verdict.SKIP and "ZeroDivisionError" in result.seen
