@@ -7,15 +7,44 @@
 
 Each pass is one job with one rank on each host (``active_program``), started like any other. The first pass
 measures pairs in rounds; where it leaves suspects, a second one measures them again, with hosts that are
-known to be good.
+known to be good. Programs of others (perftest) run in a job of their own, where hosts have them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
 
-from ringleader.fabric.active.measurements import ActiveResults
+from ringleader.bench.fabric_programs import UCX_BANDWIDTH, UCX_LATENCY
+from ringleader.bench.pair_rounds import Round, first_rounds, packed, second_rounds
+from ringleader.doctor.active_answers import Answers
+from ringleader.doctor.active_plan import ActivePlan, ProgramRun, direction_seconds
+from ringleader.doctor.job_listener import JobListener
+from ringleader.errors import RingleaderError
+from ringleader.fabric.active.link_isolation import suspects_of
+from ringleader.fabric.active.measurements import ActiveResults, ProgramNote
+from ringleader.fabric.facts import document
 from ringleader.job import Job
+from ringleader.launch.launch_job import launch as launch_job
+from ringleader.launch.outcome import Outcome
+
+FIRST_PART, SECOND_PART, SPEED_PART = 0.6, 0.25, 0.03
+"""Parts of the time: the first pass, the second, each measurement of a rank's own speed."""
+MOST_SPEED_SECONDS = 1.0
+MOST_PROGRAM_PAIRS = 32
+"""Pairs that programs of others measure: each host with its neighbour, of many hosts the first ones."""
+
+
+class Launcher(Protocol):
+    """``ringleader.launch.launch_job.launch``, or a scripted one in tests."""
+
+    def __call__(self, job: Job, *, environ: Mapping[str, str], listener: JobListener) -> Outcome:
+        """Run the job to its end."""
+        ...
 
 
 def measure(
@@ -25,6 +54,7 @@ def measure(
     seconds: float,
     progress: Callable[[str], None],
     ranks_per_host: int = 1,
+    launch: Launcher = launch_job,
 ) -> ActiveResults:
     """Measure between the job's hosts, and how fast ranks compute on them.
 
@@ -33,4 +63,141 @@ def measure(
     ``ranks_per_host``: how many ranks compute at once. Raises what ``launch`` raises where nothing can be
     started; a job that ends badly later is told in ``ActiveResults.failure``.
     """
-    raise NotImplementedError
+    began = time.monotonic()
+    session = _Session(job, environ, progress, launch)
+    count = max(1, len(job.hosts))
+    speed = min(MOST_SPEED_SECONDS, SPEED_PART * seconds)
+    rounds = first_rounds(count)
+    first = ActivePlan(
+        rounds=rounds,
+        seconds=direction_seconds(rounds, FIRST_PART * seconds),
+        speed_seconds=speed if ranks_per_host == 1 else 0.0,
+    )
+    session.run(first, "measuring pairs")
+    if not session.failure:
+        session.second_pass(SECOND_PART * seconds)
+    if ranks_per_host > 1 and not session.failure:
+        session.run(ActivePlan(speed_seconds=speed), "measuring ranks", slots=ranks_per_host)
+    if not session.failure:
+        session.run_programs()
+    return replace(session.results(), seconds=time.monotonic() - began)
+
+
+class _Session:
+    """The jobs of one measurement, and what they have answered so far."""
+
+    def __init__(
+        self, job: Job, environ: Mapping[str, str], progress: Callable[[str], None], launch: Launcher
+    ) -> None:
+        self._job, self._environ, self._progress, self._launch = job, environ, progress, launch
+        self._hosts: tuple[str, ...] = tuple(host.name for host in job.hosts) or ("localhost",)
+        self._answers = Answers()
+        self._notes: list[ProgramNote] = []
+        self._addresses: dict[str, str] = {}
+        self._passes, self._mpi = 0, ""
+        self.failure = ""
+
+    def run(self, plan: ActivePlan, title: str, *, slots: int = 1) -> None:
+        """Run one job; what it answered is kept, also where it ends badly."""
+        total = len(plan.rounds) or len(plan.runs)
+        self._passes += bool(plan.rounds)
+        self._answers.begin(self._hosts, slots, self._passes)
+
+        def answered(rank: int, name: str, value: Any) -> None:
+            if name == "turn" and total:
+                self._progress(f"{title}: {value} of {total}")
+            self._answers.take(rank, name, value)
+
+        listener = JobListener(
+            progress=lambda text: self._progress(f"{title}: {text}" if text else title), answered=answered
+        )
+        try:
+            outcome = self._launch(self._of(plan, slots), environ=self._environ, listener=listener)
+        except RingleaderError as error:
+            if not self._answers.heard:
+                raise
+            self.failure = f"{title}: {error.faults[0].what if error.faults else error}"
+            return
+        self._mpi = outcome.mpi.name
+        self._addresses = {one.host.name: (*one.addresses, one.host.name)[0] for one in outcome.plan.hosts}
+        if outcome.exit_code:
+            said = listener.tail(outcome.first_failure.rank)[-1:] if outcome.first_failure else ()
+            why = outcome.reason or f"{outcome.whose} ended with {outcome.exit_code}"
+            self.failure = f"{title}: {'; '.join([why, *said])}"
+
+    def _of(self, plan: ActivePlan, slots: int) -> Job:
+        """Return the job: so many ranks on each host, which roam and print nothing."""
+        hosts = tuple(replace(host, slots=slots, max_slots=None) for host in self._job.hosts)
+        python = self._job.python or sys.executable
+        words = json.dumps(document(plan), separators=(",", ":"))
+        return replace(
+            self._job,
+            command=(python, "-m", "ringleader.doctor.active_program", words),
+            hosts=hosts,
+            np=slots * max(1, len(hosts)),
+            oversubscribe=True,
+            share_gpus=True,
+            all_gpus=slots == 1,
+            bind="none" if slots == 1 else self._job.bind,
+            timeout=plan.most_seconds + 120.0,
+            output_dir=None,
+            uncoupled=False,
+        )
+
+    def second_pass(self, seconds: float) -> None:
+        """Measure suspects again, where there are any."""
+        number = {name: index for index, name in enumerate(self._hosts)}
+        found = suspects_of(self.results().best_rates())
+        rounds = second_rounds(
+            [(number[a], number[b]) for a, b in found.pairs],
+            [number[name] for name in found.hosts],
+            [number[name] for name in found.good],
+        )
+        if rounds:
+            plan = ActivePlan(rounds=rounds, seconds=direction_seconds(rounds, seconds))
+            self.run(plan, "measuring suspects again")
+
+    def run_programs(self) -> None:
+        """Run perftest and ucx_perftest between neighbours that have them; else note why not."""
+        programs, reasons = self._answers.programs(), self._answers.program_reasons()
+        runs = program_runs(self._hosts, programs, self._addresses)
+        self._notes += [ProgramNote(program="", reason=why, hosts=hosts) for why, hosts in reasons.items()]
+        if runs:
+            self.run(ActivePlan(runs=runs), "programs of others")
+
+    def results(self) -> ActiveResults:
+        """Return everything so far."""
+        return self._answers.results(
+            self._hosts, notes=tuple(self._notes), passes=self._passes, mpi=self._mpi, failure=self.failure
+        )
+
+
+def program_runs(
+    hosts: Sequence[str], programs: Mapping[str, Iterable[str]], addresses: Mapping[str, str]
+) -> tuple[ProgramRun, ...]:
+    """Return which programs run between which neighbours: those that both have, in both directions.
+
+    ucx_perftest is left to hosts without perftest: both would measure the same wire.
+    """
+    runs: list[ProgramRun] = []
+    for pairs in neighbours(len(hosts)):
+        for first, second in pairs:
+            both = set(programs.get(hosts[first], ())) & set(programs.get(hosts[second], ()))
+            if len(both) > len(both & {UCX_BANDWIDTH, UCX_LATENCY}):
+                both -= {UCX_BANDWIDTH, UCX_LATENCY}
+            for name in sorted(both):
+                ways = [(first, second)] if name.endswith("lat") else [(first, second), (second, first)]
+                runs += [
+                    ProgramRun(
+                        program=name, server=to, client=by, address=addresses.get(hosts[to], hosts[to])
+                    )
+                    for to, by in ways
+                ]
+    return tuple(runs)
+
+
+def neighbours(hosts: int) -> tuple[Round, ...]:
+    """Return the pairs of a ring, in rounds; of many hosts the first ones."""
+    ring = {(number, (number + 1) % hosts) for number in range(hosts)} if hosts > 1 else set()
+    pairs = sorted({(min(pair), max(pair)) for pair in ring})
+    return packed(pairs[:MOST_PROGRAM_PAIRS])

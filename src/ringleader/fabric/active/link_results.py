@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 from collections.abc import Callable, Iterable, Mapping
 
@@ -32,18 +33,7 @@ def link_results(rates: Rates, *, ids: Callable[[str], str] = str) -> tuple[Chec
     """Return the verdicts on hosts, pairs and trunks. ``ids`` gives a check another name."""
     found = isolate(rates)
     made = [*_hosts(rates, found), *_pairs(rates, found), *_trunks(rates, found)]
-    return tuple(
-        CheckResult(
-            id=ids(one.id),
-            verdict=one.verdict,
-            seen=one.seen,
-            expected=one.expected,
-            remedy=one.remedy,
-            subject=one.subject,
-            hosts=one.hosts,
-        )
-        for one in made
-    )
+    return tuple(dataclasses.replace(one, id=ids(one.id)) for one in made)
 
 
 # --- hosts ------------------------------------------------------------------------------------------------

@@ -1,0 +1,127 @@
+"""How fast this rank computes, copies memory, and copies to and from its GPUs. One process, no MPI."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy
+
+from ringleader.fabric.active.measurements import GpuCopy
+from ringleader.ranks.hardware import text
+
+KERNEL = 256
+"""Rows of the matrices of the kernel: 2·256³ = 34 MFLOP, about a millisecond of one core, so that a rank that
+shares its core is interrupted in few of the runs."""
+LEAST_RUNS = 5
+COPY_BYTES = 64 * 1024 * 1024
+"""Copied where the caches are not known to be larger than a quarter of it."""
+MOST_COPY_BYTES = 1024 * 1024 * 1024
+GPU_BYTES = 64 * 1024 * 1024
+
+Clock = Callable[[], float]
+
+
+def kernel_times(seconds: float, *, clock: Clock = time.perf_counter) -> tuple[float, ...]:
+    """Return the seconds of each run of the kernel, a float32 matrix product, for about so long."""
+    left = numpy.full((KERNEL, KERNEL), 1.0 / KERNEL, dtype=numpy.float32)
+    right, product = left.copy(), numpy.empty_like(left)
+    numpy.matmul(left, right, out=product)  # threads of the library start here
+    times: list[float] = []
+    until = clock() + seconds
+    while len(times) < LEAST_RUNS or clock() < until:
+        began = clock()
+        numpy.matmul(left, right, out=product)
+        times.append(clock() - began)
+    return tuple(times)
+
+
+def copy_rate(seconds: float, *, size: int | None = None, clock: Clock = time.perf_counter) -> float | None:
+    """Return bytes per second, read and written, of a copy larger than the caches; ``None``: no memory.
+
+    Of several copies the median.
+    """
+    size = size or copy_bytes()
+    try:
+        source = numpy.ones(size, dtype=numpy.uint8)
+        target = numpy.zeros(size, dtype=numpy.uint8)  # pages are there only after a write
+    except MemoryError:
+        return None
+    numpy.copyto(target, source)
+    times: list[float] = []
+    until = clock() + seconds
+    while len(times) < 3 or clock() < until:
+        began = clock()
+        numpy.copyto(target, source)
+        times.append(clock() - began)
+    return 2 * size / statistics.median(times)
+
+
+def copy_bytes(root: Path = Path("/")) -> int:
+    """Return four times the largest cache, at least ``COPY_BYTES``, at most a 16th of the free memory."""
+    caches = (root / "sys/devices/system/cpu/cpu0/cache").glob("index*/size")
+    largest = max((_cache_bytes(text(entry)) for entry in caches), default=0)
+    wanted = min(max(COPY_BYTES, 4 * largest), MOST_COPY_BYTES)
+    free = _available(text(root / "proc/meminfo"))
+    return wanted if free is None else max(1024 * 1024, min(wanted, free // 16))
+
+
+def _cache_bytes(word: str) -> int:
+    """``32768K`` → bytes."""
+    scale = {"K": 1024, "M": 1024 * 1024}.get(word[-1:], 1)
+    digits = word.rstrip("KM")
+    return int(digits) * scale if digits.isdigit() else 0
+
+
+def _available(meminfo: str) -> int | None:
+    for line in meminfo.splitlines():
+        if line.startswith("MemAvailable:"):
+            with contextlib.suppress(ValueError, IndexError):
+                return int(line.split()[1]) * 1024
+    return None
+
+
+def gpu_copies(seconds: float, *, devices: int, clock: Clock = time.perf_counter) -> tuple[GpuCopy, ...]:
+    """Return the copies between pinned memory and each GPU that PyTorch sees; ``devices``: GPUs of this host.
+
+    PyTorch is imported only where there is a GPU. Raises ImportError without PyTorch, RuntimeError with
+    CUDA's words where it cannot be used.
+    """
+    if not devices:
+        return ()
+    import torch  # type: ignore[import-not-found, unused-ignore]
+
+    if not torch.cuda.is_available():
+        raise RuntimeError("PyTorch sees no GPU: torch.cuda.is_available() is False")
+    found = []
+    for index in range(torch.cuda.device_count()):
+        host = torch.empty(GPU_BYTES, dtype=torch.uint8, pin_memory=True)
+        device = torch.empty(GPU_BYTES, dtype=torch.uint8, device=f"cuda:{index}")
+        found.append(
+            GpuCopy(
+                device=index,
+                name=torch.cuda.get_device_name(index),
+                to_gpu=_gpu_rate(torch, device, host, index, seconds, clock),
+                from_gpu=_gpu_rate(torch, host, device, index, seconds, clock),
+            )
+        )
+    return tuple(found)
+
+
+def _gpu_rate(torch: Any, target: Any, source: Any, index: int, seconds: float, clock: Clock) -> float:
+    """Bytes per second of ``target.copy_(source)``; of several copies the median."""
+    times: list[float] = []
+    until = float("inf")
+    while len(times) < LEAST_RUNS or clock() < until:
+        torch.cuda.synchronize(index)
+        began = clock()
+        target.copy_(source, non_blocking=True)
+        torch.cuda.synchronize(index)
+        times.append(clock() - began)
+        if len(times) == 1:  # the first one also sets CUDA up
+            until = clock() + seconds
+    return GPU_BYTES / statistics.median(times[1:])

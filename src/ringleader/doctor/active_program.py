@@ -1,0 +1,161 @@
+"""What each rank of an active test runs: argv[1] is its ``ActivePlan`` as JSON, answers go to the launcher.
+
+speed      {"kernel_seconds": …, "kernel_runs": …, "copy_rate": …, "gpus": […], "gpu_note": …}
+host       {"machine": …, "programs": […], "rdma_device": …}
+turn       3                                    a round begins (or a run of a program)
+rate       {"target": 2, "rate": …, "lowest": …, "highest": …, "message_bytes": …}
+latency    {"partner": 2, "seconds": …, "round_trips": …}
+silence    {"partner": 2, "during": "bandwidth", "seconds": …}
+program    a ``PairRate`` or ``PairLatency`` of a program of others, or why there is none
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from dataclasses import asdict
+from typing import Any
+
+from ringleader.bench.fabric_programs import available, run_client, run_server
+from ringleader.bench.peer_messages import PeerMessages
+from ringleader.bench.point_to_point import SilentPartnerError
+from ringleader.bench.rank_speed import copy_rate, gpu_copies, kernel_times
+from ringleader.doctor.active_plan import LATENCY_PART, ActivePlan, ProgramRun
+from ringleader.doctor.rank_answer import send
+from ringleader.fabric.active.measurements import GpuCopy
+from ringleader.fabric.facts import from_document
+from ringleader.ranks import hardware
+from ringleader.ranks.training_progress import machine_of
+
+START_SECONDS = 60.0
+"""Until all ranks have come."""
+
+
+def measure_speed(seconds: float) -> dict[str, Any]:
+    """Return how fast this rank computes and copies."""
+    times = kernel_times(seconds)
+    gpus: tuple[GpuCopy, ...] = ()
+    note = ""
+    try:
+        gpus = gpu_copies(seconds / 4, devices=len(hardware.gpus(os.environ)))
+    except (ImportError, RuntimeError) as error:
+        note = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return {
+        "kernel_seconds": statistics.median(times),
+        "kernel_runs": len(times),
+        "copy_rate": copy_rate(seconds),
+        "gpus": [asdict(one) for one in gpus],
+        "gpu_note": note,
+    }
+
+
+class Rounds:
+    """The rounds of one rank; every measurement is told when it is made."""
+
+    def __init__(self, plan: ActivePlan, messages: PeerMessages, rank: int) -> None:
+        """``rank``: this one's number."""
+        self._plan, self._messages, self._rank = plan, messages, rank
+
+    def run(self, began: float) -> float:
+        """Do all rounds; return when the last of them ends at most, by the monotonic clock.
+
+        A round's end is fixed from the beginning: who waited for a silent partner is not late for the next.
+        """
+        end = began
+        for turn, pairs in enumerate(self._plan.rounds):
+            end += self._plan.round_seconds
+            mine = next((pair for pair in pairs if self._rank in pair), None)
+            if mine is None:
+                continue
+            send("turn", turn + 1)
+            first = mine[0] == self._rank
+            partner = mine[1] if first else mine[0]
+            try:
+                self._pair(partner, turn, first, end)
+            except SilentPartnerError as error:
+                told = {"partner": partner, "during": error.during, "seconds": error.seconds}
+                send("silence", told)
+        return end
+
+    def _pair(self, partner: int, turn: int, first: bool, deadline: float) -> None:
+        self._messages.meet(partner, turn, deadline)
+        if first:
+            self._send(partner, turn, deadline)
+            self._messages.receive(partner, turn, deadline=deadline)
+            seconds = LATENCY_PART * self._plan.seconds
+            found = self._messages.ping(partner, turn, seconds=seconds, deadline=deadline)
+            told = {"partner": partner, "seconds": found.median, "round_trips": found.round_trips}
+            send("latency", told)
+        else:
+            self._messages.receive(partner, turn, deadline=deadline)
+            self._send(partner, turn, deadline)
+            self._messages.pong(partner, turn, deadline=deadline)
+
+    def _send(self, partner: int, turn: int, deadline: float) -> None:
+        found = self._messages.send(partner, turn, seconds=self._plan.seconds, deadline=deadline)
+        send("rate", {"target": partner, **asdict(found)})
+
+
+def run_programs(plan: ActivePlan, messages: PeerMessages, rank: int, began: float) -> float:
+    """Do the runs of programs of others; return when the last of them ends at most."""
+    end = began
+    for number, run in enumerate(plan.runs):
+        end += plan.run_seconds
+        if rank not in (run.server, run.client):
+            continue
+        send("turn", number + 1)
+        try:
+            _run_program(plan, run, messages, number + len(plan.rounds), server=rank == run.server, end=end)
+        except SilentPartnerError as error:
+            told = {"partner": error.partner, "during": run.program, "seconds": error.seconds}
+            send("silence", told)
+    return end
+
+
+def _run_program(
+    plan: ActivePlan, run: ProgramRun, messages: PeerMessages, turn: int, *, server: bool, end: float
+) -> None:
+    """Server: listen, tell the port, wait for the end. Client: connect, and tell what was measured."""
+    seconds = plan.program_seconds
+    if server:
+        with run_server(run.program, seconds=seconds) as started:
+            messages.exchange(run.client, turn, started.port, end)
+            messages.exchange(run.client, turn, 0, end, again=True)  # the client has ended
+            if started.error:
+                send("program", {"program": run.program, "client": run.client, "error": started.error})
+        return
+    port = messages.exchange(run.server, turn, 0, end)
+    if port:
+        left = max(1.0, end - 1.0 - time.monotonic())
+        found = run_client(run.program, address=run.address, port=port, seconds=seconds, deadline=left)
+        send("program", {"program": run.program, "server": run.server, **found})
+    messages.exchange(run.server, turn, 0, end, again=True)
+
+
+def main() -> None:
+    """Measure what the plan says."""
+    plan = from_document(ActivePlan, json.loads(sys.argv[1]))
+    send("host", {"machine": machine_of(), **available()})
+    from mpi4py import MPI
+
+    messages = PeerMessages(MPI.COMM_WORLD)
+    rank = MPI.COMM_WORLD.rank
+    if not messages.barrier(time.monotonic() + START_SECONDS):
+        sys.exit(f"rank {rank}: not all ranks came within {START_SECONDS:.0f} s")
+    if plan.speed_seconds:
+        send("speed", measure_speed(plan.speed_seconds))
+        messages.barrier(time.monotonic() + START_SECONDS)
+    end = Rounds(plan, messages, rank).run(time.monotonic())
+    end = run_programs(plan, messages, rank, max(end, time.monotonic()) if plan.runs else end)
+    came = messages.barrier(end + START_SECONDS)
+    if messages.abandoned or not came:
+        # MPI would wait for what nobody completes.
+        sys.stdout.flush()
+        os._exit(0 if came else 1)
+
+
+if __name__ == "__main__":
+    main()
