@@ -14,7 +14,7 @@ def read(text: str) -> UcxLog:
 
 
 @pytest.mark.parametrize(
-    ("line", "place", "lanes"),
+    ("line", "place", "transports"),
     [
         (
             "[1.2] [n1:7:0] ucp_worker.c:1720 UCX  INFO    ep_cfg[0]: tag(tcp/br0 tcp/lo)",
@@ -37,10 +37,10 @@ def read(text: str) -> UcxLog:
         ("UCX  INFO  0x55c9 inter-node cfg#3 am(srd/rdmap0s6:1)", "inter-node", ["srd/rdmap0s6:1"]),
     ],
 )
-def test_connections(line: str, place: str, lanes: list[str]) -> None:
+def test_connections(line: str, place: str, transports: list[str]) -> None:
     (found,) = read(line + "\n").connections
     assert found.place == place
-    assert [f"{one.transport}/{one.device}" for one in found.lanes] == lanes
+    assert [f"{one.name}/{one.device}" for one in found.transports] == transports
 
 
 TABLE = """\

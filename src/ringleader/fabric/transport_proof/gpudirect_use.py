@@ -55,12 +55,12 @@ def _by_ucx(host: HostEvidence) -> GpuDirectUse | None:
         for row in log.rows
         if row.memory.startswith(("cuda", "rocm")) and row.last is None
     ]
-    network = [row for row in rows if any(lane in row.lanes for lane in ("rc_", "dc_", "ud_", "srd"))]
+    network = [row for row in rows if any(one in row.transports for one in ("rc_", "dc_", "ud_", "srd"))]
     if not network:
         return None
     direct = [row for row in network if "zero-copy" in row.protocol and "cuda_copy" not in row.protocol]
     row = (direct or network)[0]
-    words = f"UCX moves large messages from {row.memory} by {row.protocol} on {row.lanes}"
+    words = f"UCX moves large messages from {row.memory} by {row.protocol} on {row.transports}"
     return GpuDirectUse(used=len(direct) == len(network), evidence=(words,))
 
 

@@ -11,10 +11,10 @@ from ringleader.fabric.transport_proof.counter_difference import port_wire
 from ringleader.fabric.transport_proof.evidence import HostEvidence
 from ringleader.fabric.wires import RDMA, Wire
 
-SHARED_MEMORY_LANES = frozenset({"sysv", "posix", "cma", "knem", "xpmem", "self", "sm", "mm"})
-GPU_LANES = frozenset({"cuda_ipc", "rocm_ipc", "ze_ipc"})
-STAGING_LANES = frozenset({"cuda_copy", "gdr_copy", "rocm_copy", "ze_copy", "gaudi_gdr"})
-VERBS_LANES = ("rc", "dc", "ud", "gga")
+SHARED_MEMORY_TRANSPORTS = frozenset({"sysv", "posix", "cma", "knem", "xpmem", "self", "sm", "mm"})
+GPU_TRANSPORTS = frozenset({"cuda_ipc", "rocm_ipc", "ze_ipc"})
+STAGING_TRANSPORTS = frozenset({"cuda_copy", "gdr_copy", "rocm_copy", "ze_copy", "gaudi_gdr"})
+VERBS_TRANSPORTS = ("rc", "dc", "ud", "gga")
 SOCKET_NETWORKS = ("socket", "fastsocket", "fastrak", "tcpx")
 """Beginnings of names of NCCL's networks that speak TCP, in lower case; Google's FasTrak does so from GPU
 memory."""
@@ -115,15 +115,15 @@ def _nccl_within(host: HostEvidence) -> LibraryWord:
 
 def _mpi(host: HostEvidence, places: tuple[str, ...], *, within: bool) -> LibraryWord:
     logs = [ucx_log.parsed(log) for log in host.ucx]
-    lanes = [
-        lane
+    transports = [
+        one
         for log in logs
         for connection in log.connections
         if connection.place in places or (within and connection.place == "")
-        for lane in connection.lanes
-        if lane.transport not in STAGING_LANES
+        for one in connection.transports
+        if one.name not in STAGING_TRANSPORTS
     ]
-    wires = [(f"{lane.transport}/{lane.device}", _lane_wire(host, lane)) for lane in lanes]
+    wires = [(f"{one.name}/{one.device}", _transport_wire(host, one)) for one in transports]
     wanted = [
         (name, wire)
         for name, wire in wires
@@ -164,17 +164,17 @@ def _mpi_by_components(host: HostEvidence, logs: Iterable[ucx_log.UcxLog], *, wi
     return LibraryWord()
 
 
-def _lane_wire(host: HostEvidence, lane: ucx_log.Lane) -> Wire:
-    if lane.transport in SHARED_MEMORY_LANES:
+def _transport_wire(host: HostEvidence, one: ucx_log.UcxTransport) -> Wire:
+    if one.name in SHARED_MEMORY_TRANSPORTS:
         return Wire.SHM
-    if lane.transport in GPU_LANES:
+    if one.name in GPU_TRANSPORTS:
         return Wire.P2P
-    if lane.transport == "tcp":
-        return _socket_wire(host, (lane.device,))
-    if lane.transport == "srd":
+    if one.name == "tcp":
+        return _socket_wire(host, (one.device,))
+    if one.name == "srd":
         return Wire.EFA
-    if lane.transport.startswith(VERBS_LANES):
-        return device_wire(host, lane.device.partition(":")[0])
+    if one.name.startswith(VERBS_TRANSPORTS):
+        return device_wire(host, one.device.partition(":")[0])
     return Wire.UNKNOWN
 
 

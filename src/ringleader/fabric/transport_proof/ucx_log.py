@@ -21,10 +21,10 @@ LONGEST_LINE = 2000
 
 _CONNECTION = re.compile(
     r"(?:(?P<place>self|intra-node|inter-node) )?(?:ep_cfg\[(\d{1,6})\]|cfg#(\d{1,6}))\s?:?\s{1,4}"
-    r"(?P<lanes>(?:tag|am|rma|amo|stream|put|get)\w{0,16}\(.{1,2000})"
+    r"(?P<transports>(?:tag|am|rma|amo|stream|put|get)\w{0,16}\(.{1,2000})"
 )
 _FEATURE = re.compile(r"(\w{1,16})\(([^()]{0,1000})\)?")
-_LANE = re.compile(r"([a-z]\w{0,31})/([\w.@:-]{1,80})")
+_TRANSPORT = re.compile(r"([a-z]\w{0,31})/([\w.@:-]{1,80})")
 _TABLE_HEAD = re.compile(r"\b(?:by|ucp_)\S{0,64}.{0,80}? from ([\w/]{1,32}(?: memory)?)")
 _TABLE_ROW = re.compile(r"\|\s{1,20}(\d{1,20})\.\.(\d{1,20}|inf)\s{0,40}\|(.{1,200}?)\|([^|]{1,200})\|")
 _PML = re.compile(r"select: component (\w{1,32}) selected")
@@ -37,10 +37,10 @@ _REFUSED = re.compile(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lane:
+class UcxTransport:
     """One transport on one device."""
 
-    transport: str
+    name: str
     """``rc_mlx5``, ``tcp``, ``sysv``, ``cma``, ``cuda_ipc``."""
     device: str
     """``mlx5_0:1``, ``eth0``, ``memory``."""
@@ -52,7 +52,7 @@ class Connection:
 
     place: str
     """``self``, ``intra-node``, ``inter-node``; empty: UCX before 1.14 does not say."""
-    lanes: tuple[Lane, ...]
+    transports: tuple[UcxTransport, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ class ProtocolRow:
     """Largest size; ``None``: no end."""
     protocol: str
     """``rendezvous zero-copy read from remote``."""
-    lanes: str
+    transports: str
     """``rc_mlx5/mlx5_0:1``."""
 
 
@@ -153,11 +153,12 @@ def _connection(line: str) -> Connection | None:
     found = _CONNECTION.search(line)
     if found is None:
         return None
-    features = {one[1]: one[2] for one in _FEATURE.finditer(found["lanes"])}
+    features = {one[1]: one[2] for one in _FEATURE.finditer(found["transports"])}
     # Messages of the MPI go by tags; one-sided features only where there are none.
     chosen = features.get("tag") or next(iter(features.values()), "")
-    lanes = tuple(dict.fromkeys(Lane(transport=one[1], device=one[2]) for one in _LANE.finditer(chosen)))
-    return Connection(place=found["place"] or "", lanes=lanes) if lanes else None
+    named = (UcxTransport(name=one[1], device=one[2]) for one in _TRANSPORT.finditer(chosen))
+    transports = tuple(dict.fromkeys(named))
+    return Connection(place=found["place"] or "", transports=transports) if transports else None
 
 
 def _protocol_row(row: re.Match[str], memory: str) -> ProtocolRow:
@@ -166,7 +167,7 @@ def _protocol_row(row: re.Match[str], memory: str) -> ProtocolRow:
         first=int(row[1]),
         last=None if row[2] == "inf" else int(row[2]),
         protocol=row[3].replace("(?)", "").strip(),
-        lanes=row[4].strip(),
+        transports=row[4].strip(),
     )
 
 
