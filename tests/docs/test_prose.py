@@ -34,6 +34,8 @@ INSTEAD = {
     r"\bwished\b": "requested",
     r"\btwins?\b": "duplicate",
 }
+EXCEPT = {r"\blanes?\b": "src/ringleader/fabric/"}
+"""Where a word is the field's: PCI links have lanes."""
 
 
 def files() -> list[Path]:
@@ -48,6 +50,8 @@ def files() -> list[Path]:
 def test_private_words_do_not_come_back(pattern: str) -> None:
     wrong = []
     for path in files():
+        if str(path.relative_to(TOP)).startswith(EXCEPT.get(pattern, "nowhere")):
+            continue
         for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
             if re.search(pattern, line, re.IGNORECASE):
                 wrong.append(f"{path.relative_to(TOP)}:{number}: {line.strip()[:100]}")
