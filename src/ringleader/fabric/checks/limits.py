@@ -11,12 +11,11 @@ from ringleader.fabric.checks.check import Check, check, failed, passed, skipped
 from ringleader.fabric.checks.conditions import EFA_DEVICE, NVIDIA, RDMA_DEVICE
 from ringleader.fabric.checks.versions import nccl_version
 from ringleader.fabric.facts import UNLIMITED, HostFacts
+from ringleader.fabric.port_selection import CAP_IPC_LOCK, CAP_SYS_NICE, LEAST_LOCKED_MEMORY
 
 _check = partial(check, group="Limits")
 
 GIB = 1024 * MIB
-CAP_IPC_LOCK, CAP_SYS_NICE = 14, 23
-"""Bits of capabilities (linux/capability.h)."""
 
 
 def _has(capabilities: int, bit: int) -> bool:
@@ -48,7 +47,7 @@ def memlock(facts: HostFacts) -> Iterator[CheckResult]:
     elif limit.soft == UNLIMITED or limit.soft >= GIB:
         yield passed("unlimited" if limit.soft == UNLIMITED else byte_size(limit.soft))
     else:
-        told = warned if limit.soft >= 64 * MIB else failed
+        told = warned if limit.soft >= LEAST_LOCKED_MEMORY else failed
         yield told(byte_size(limit.soft), expected="unlimited", remedy=_memlock_remedy(facts))
 
 

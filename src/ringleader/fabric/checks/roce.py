@@ -11,6 +11,7 @@ from ringleader.fabric.checks.conditions import ROCE, active_ports, port_name
 from ringleader.fabric.checks.nccl_variables import nccl_variable
 from ringleader.fabric.checks.versions import nccl_version
 from ringleader.fabric.facts import Gid, HostFacts, NetDevice, RdmaDevice, RdmaPort
+from ringleader.fabric.port_selection import is_ipv4, is_link_local, roce_gids
 from ringleader.fabric.wires import Wire
 
 _check = partial(check, group="RoCE", needs=ROCE)
@@ -21,12 +22,7 @@ ROCE_MTU = 4200
 
 def is_routable(gid: Gid) -> bool:
     """Tell whether a GID is RoCE v2, not link-local, and of an interface in this network namespace."""
-    return gid.kind == "RoCE v2" and bool(gid.netdev) and not gid.address.startswith("fe80:")
-
-
-def is_ipv4(gid: Gid) -> bool:
-    """Tell whether a GID is an IPv4 address (``::ffff:a.b.c.d``)."""
-    return gid.address.startswith("0000:0000:0000:0000:0000:ffff:")
+    return gid.kind == "RoCE v2" and bool(gid.netdev) and not is_link_local(gid)
 
 
 def preferred_gid(port: RdmaPort) -> Gid | None:
@@ -34,8 +30,7 @@ def preferred_gid(port: RdmaPort) -> Gid | None:
 
     As NCCL chooses since 2.21 (NCCL_IB_ADDR_FAMILY=AF_INET, NCCL_IB_ROCE_VERSION_NUM=2).
     """
-    found = [one for one in port.gids if is_routable(one)]
-    return next((one for one in found if is_ipv4(one)), found[0] if found else None)
+    return next((one for one in roce_gids(port) if is_routable(one)), None)
 
 
 def _interfaces(facts: HostFacts, device: RdmaDevice, port: RdmaPort) -> list[NetDevice]:
