@@ -10,9 +10,9 @@ from ringleader.fabric.byte_size import byte_size
 from ringleader.fabric.check_result import CheckResult, Verdict
 from ringleader.fabric.checks.conditions import active_ports, hardware_interfaces
 from ringleader.fabric.checks.limits import GIB
-from ringleader.fabric.checks.rdma_ports import gigabits
-from ringleader.fabric.checks.versions import nccl_version, numbers
 from ringleader.fabric.facts import UNLIMITED, HostFacts
+from ringleader.fabric.rate_text import bit_rate
+from ringleader.fabric.versions import nccl_version, shown, version_of
 from ringleader.fabric.wires import wire_of_port
 
 
@@ -109,8 +109,8 @@ def _version(name: str, read: Callable[[HostFacts], str]) -> Judge:
 
     def judge(facts: HostFacts, expectation: Expectation) -> Iterator[CheckResult]:
         wanted = getattr(expectation, name)
-        value, least = read(facts), numbers(wanted)
-        seen = numbers(value)
+        value, least = read(facts), version_of(wanted)
+        seen = version_of(value)
         good = None if seen is None or least is None else seen >= least
         yield _result(name, good, value or "not known", f"{wanted} or newer")
 
@@ -134,7 +134,7 @@ def _limit(name: str) -> Callable[[HostFacts], float | None]:
 
 
 def _nccl(facts: HostFacts) -> str:
-    return ".".join(str(one) for one in nccl_version(facts) or ())
+    return shown(nccl_version(facts) or ())
 
 
 def _mpi_version(facts: HostFacts) -> str:
@@ -142,8 +142,8 @@ def _mpi_version(facts: HostFacts) -> str:
 
 
 def _oldest_firmware(facts: HostFacts) -> str:
-    versions = [one.firmware for one in facts.rdma_devices if numbers(one.firmware)]
-    return min(versions, key=lambda one: numbers(one) or (), default="")
+    versions = [one.firmware for one in facts.rdma_devices if version_of(one.firmware)]
+    return min(versions, key=lambda one: version_of(one) or (), default="")
 
 
 def _gpu_memory(facts: HostFacts) -> float | None:
@@ -165,8 +165,8 @@ def _rates(facts: HostFacts, expectation: Expectation) -> Iterator[CheckResult]:
     judged = rates[: expectation.rdma_ports or None]
     wanted = expectation.rdma_rate or 0.0
     good = judged[-1] >= wanted if judged else None
-    seen = gigabits(judged[-1]) if judged else "not known"
-    yield _result("rdma_rate", good, seen, f"{gigabits(wanted)} or more")
+    seen = bit_rate(judged[-1]) if judged else "not known"
+    yield _result("rdma_rate", good, seen, f"{bit_rate(wanted)} or more")
 
 
 def _wire(facts: HostFacts, expectation: Expectation) -> Iterator[CheckResult]:
@@ -229,7 +229,7 @@ JUDGES: dict[str, Judge] = {
     "gpu_driver": _version("gpu_driver", lambda facts: facts.nvidia.version),
     "pci_width": _pci_width,
     "network_mtu": _number("network_mtu", _network_mtu, _plain),
-    "network_speed": _number("network_speed", _network_speed, gigabits),
+    "network_speed": _number("network_speed", _network_speed, bit_rate),
     "memlock": _number("memlock", _limit("memlock"), _bytes),
     "nofile": _number("nofile", _limit("nofile"), _plain),
     "shm": _number("shm", lambda facts: facts.shm_size, _bytes),
@@ -285,4 +285,4 @@ def _about(size: int | None) -> int | None:
 
 
 def _known(version: str) -> str:
-    return version if numbers(version) else ""
+    return version if version_of(version) else ""

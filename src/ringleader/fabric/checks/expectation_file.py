@@ -10,8 +10,8 @@ from typing import Any
 
 from ringleader.errors import Fault, RequestError
 from ringleader.fabric.checks.expectation import Expectation
-from ringleader.fabric.checks.versions import numbers
 from ringleader.fabric.facts import UNLIMITED
+from ringleader.fabric.versions import version_of
 from ringleader.fabric.wires import RDMA
 
 SIZES = {"": 1, "bytes": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
@@ -67,7 +67,7 @@ def _text(value: Any) -> str:
 
 
 def _version(value: Any) -> str:
-    if not isinstance(value, str) or numbers(value) is None or not value.isprintable():
+    if not isinstance(value, str) or version_of(value) is None or not value.isprintable():
         raise _WrongValueError('a version as text: "2.21.5"')
     return value
 

@@ -9,9 +9,9 @@ from ringleader.fabric.byte_size import byte_size
 from ringleader.fabric.check_result import CheckResult, Verdict
 from ringleader.fabric.checks.comparison import Comparison, Hosts, odd_hosts, same
 from ringleader.fabric.checks.conditions import active_ports, usable_devices
-from ringleader.fabric.checks.rdma_ports import gigabits
 from ringleader.fabric.checks.roce import preferred_gid
 from ringleader.fabric.facts import HostFacts
+from ringleader.fabric.rate_text import bit_rate
 from ringleader.fabric.wires import Wire, wire_of_port
 
 
@@ -20,7 +20,7 @@ def _hcas(facts: HostFacts) -> dict[str, str | None]:
 
 
 def _rates(facts: HostFacts) -> dict[str, str | None]:
-    counts = Counter(gigabits(port.rate) for _, port in active_ports(facts) if port.rate)
+    counts = Counter(bit_rate(port.rate) for _, port in active_ports(facts) if port.rate)
     shown = ", ".join(f"{count} × {rate}" for rate, count in sorted(counts.items()))
     return {"": shown or None}
 

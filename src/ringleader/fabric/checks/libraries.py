@@ -8,8 +8,8 @@ from functools import partial
 from ringleader.fabric.check_result import CheckResult
 from ringleader.fabric.checks.check import Check, check, failed, passed, skipped, warned
 from ringleader.fabric.checks.conditions import EFA_DEVICE, NVIDIA, RDMA_DEVICE, ROCE, usable_devices
-from ringleader.fabric.checks.versions import nccl_version, numbers
 from ringleader.fabric.facts import HostFacts
+from ringleader.fabric.versions import nccl_version, shown, version_of
 
 _check = partial(check, group="Libraries")
 
@@ -158,15 +158,15 @@ def nccl_duplicates(facts: HostFacts) -> Iterator[CheckResult]:
 )
 def nccl_known(facts: HostFacts) -> Iterator[CheckResult]:
     version = nccl_version(facts)
-    shown = ".".join(str(one) for one in version or ())
+    name = f"NCCL {shown(version or ())}"
     if version is None:
         yield skipped("no NCCL is known here")
     elif version < (2, 21) and ROCE.unmet(facts) is None and "NCCL_IB_GID_INDEX" not in facts.environment:
-        yield failed(f"NCCL {shown} takes GID 0, mostly RoCE v1", expected="2.21, or NCCL_IB_GID_INDEX")
+        yield failed(f"{name} takes GID 0, mostly RoCE v1", expected="2.21, or NCCL_IB_GID_INDEX")
     elif version < (2, 12):
-        yield warned(f"NCCL {shown}", expected="2.12 or newer")
+        yield warned(name, expected="2.12 or newer")
     else:
-        yield passed(f"NCCL {shown}")
+        yield passed(name)
 
 
 @_check(
@@ -182,7 +182,7 @@ def nccl_known(facts: HostFacts) -> Iterator[CheckResult]:
     needs=NVIDIA,
 )
 def cuda_driver(facts: HostFacts) -> Iterator[CheckResult]:
-    driver = numbers(facts.nvidia.version)
+    driver = version_of(facts.nvidia.version)
     majors = [
         major
         for major in CUDA_DRIVERS
@@ -192,9 +192,9 @@ def cuda_driver(facts: HostFacts) -> Iterator[CheckResult]:
         yield skipped("no driver or no package of CUDA is known here")
         return
     oldest = CUDA_DRIVERS[majors[0]]
-    shown = ".".join(str(one) for one in oldest)
     if driver < oldest:
-        yield failed(f"driver {facts.nvidia.version} for CUDA {majors[0]}", expected=f"{shown} or newer")
+        expected = f"{shown(oldest)} or newer"
+        yield failed(f"driver {facts.nvidia.version} for CUDA {majors[0]}", expected=expected)
     else:
         yield passed(f"driver {facts.nvidia.version} for CUDA {majors[0]}")
 

@@ -9,9 +9,9 @@ from ringleader.fabric.byte_size import MIB, byte_size
 from ringleader.fabric.check_result import CheckResult
 from ringleader.fabric.checks.check import Check, check, failed, passed, skipped, warned
 from ringleader.fabric.checks.conditions import EFA_DEVICE, NVIDIA, RDMA_DEVICE
-from ringleader.fabric.checks.versions import nccl_version
 from ringleader.fabric.facts import UNLIMITED, HostFacts
 from ringleader.fabric.port_selection import CAP_IPC_LOCK, CAP_SYS_NICE, LEAST_LOCKED_MEMORY
+from ringleader.fabric.versions import nccl_version, shown
 
 _check = partial(check, group="Limits")
 
@@ -219,13 +219,13 @@ def numa_calls(facts: HostFacts) -> Iterator[CheckResult]:
     if version is None:
         yield skipped("no NCCL is known here")
     elif not (2, 24) <= version < (2, 26, 5):
-        yield passed(f"NCCL {'.'.join(str(one) for one in version)} does without")
+        yield passed(f"NCCL {shown(version)} does without")
     elif facts.environment.get("NCCL_CUMEM_HOST_ENABLE") == "0":
         yield passed("switched off: NCCL_CUMEM_HOST_ENABLE=0")
     elif facts.process.seccomp != 2 or _has(facts.process.capabilities, CAP_SYS_NICE):
         yield passed("no filter, or CAP_SYS_NICE")
     else:
-        yield warned(f"NCCL {'.'.join(str(one) for one in version)} behind a filter, without CAP_SYS_NICE")
+        yield warned(f"NCCL {shown(version)} behind a filter, without CAP_SYS_NICE")
 
 
 CHECKS: tuple[Check, ...] = (

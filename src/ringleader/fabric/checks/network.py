@@ -9,8 +9,8 @@ from functools import partial
 from ringleader.fabric.check_result import CheckResult
 from ringleader.fabric.checks.check import Check, Condition, check, failed, passed, skipped, warned
 from ringleader.fabric.checks.conditions import hardware_interfaces
-from ringleader.fabric.checks.rdma_ports import gigabits
 from ringleader.fabric.facts import HostFacts, NetDevice
+from ringleader.fabric.rate_text import bit_rate
 
 _check = partial(check, group="Network interfaces")
 
@@ -184,11 +184,11 @@ def speed(facts: HostFacts) -> Iterator[CheckResult]:
         best[one.driver] = max(value, best.get(one.driver, 0.0))
     slow = [(one, value) for one, value in known if value < best[one.driver]]
     for one, value in slow:
-        yield warned(gigabits(value), expected=gigabits(best[one.driver]), subject=one.name)
+        yield warned(bit_rate(value), expected=bit_rate(best[one.driver]), subject=one.name)
     if not known:
         yield skipped("unknown, as of most virtual interfaces")
     elif not slow:
-        yield passed(", ".join(f"{one.name} {gigabits(value)}" for one, value in known[:4]))
+        yield passed(", ".join(f"{one.name} {bit_rate(value)}" for one, value in known[:4]))
 
 
 @_check(
@@ -209,7 +209,7 @@ def fast(facts: HostFacts) -> Iterator[CheckResult]:
     elif not speeds:
         yield skipped("unknown, as of most virtual interfaces")
     else:
-        yield (warned if max(speeds) < 10e9 else passed)(gigabits(max(speeds)), expected="10 Gbit/s or more")
+        yield (warned if max(speeds) < 10e9 else passed)(bit_rate(max(speeds)), expected="10 Gbit/s or more")
 
 
 @_check(

@@ -16,14 +16,10 @@ from ringleader.fabric.checks.conditions import (
     usable_devices,
 )
 from ringleader.fabric.facts import HostFacts, RdmaDevice, RdmaPort
+from ringleader.fabric.rate_text import bit_rate
 from ringleader.fabric.wires import Wire
 
 _check = partial(check, group="RDMA ports")
-
-
-def gigabits(rate: float) -> str:
-    """Return a rate for people: ``400 Gbit/s``."""
-    return f"{rate / 1e9:g} Gbit/s"
 
 
 @_check(
@@ -113,12 +109,12 @@ def rate(facts: HostFacts) -> Iterator[CheckResult]:
     for device, port, bits in slow:
         best = fastest[_model(device, port)]
         yield warned(
-            gigabits(bits), expected=f"{gigabits(best)}, as its peers", subject=port_name(device, port)
+            bit_rate(bits), expected=f"{bit_rate(best)}, as its peers", subject=port_name(device, port)
         )
     if not known:
         yield skipped("no active port tells its rate")
     elif not slow:
-        rates = sorted({gigabits(bits) for _, _, bits in known})
+        rates = sorted({bit_rate(bits) for _, _, bits in known})
         yield passed(f"{len(known)} ports, {' and '.join(rates)}")
 
 

@@ -9,9 +9,9 @@ from ringleader.fabric.check_result import CheckResult
 from ringleader.fabric.checks.check import Check, check, failed, passed, skipped, warned
 from ringleader.fabric.checks.conditions import ROCE, active_ports, port_name
 from ringleader.fabric.checks.nccl_variables import nccl_variable
-from ringleader.fabric.checks.versions import nccl_version
 from ringleader.fabric.facts import Gid, HostFacts, NetDevice, RdmaDevice, RdmaPort
 from ringleader.fabric.port_selection import is_ipv4, is_link_local, roce_gids
+from ringleader.fabric.versions import nccl_version, shown
 from ringleader.fabric.wires import Wire
 
 _check = partial(check, group="RoCE", needs=ROCE)
@@ -111,9 +111,9 @@ def _without_index(facts: HostFacts, version: tuple[int, ...] | None) -> Iterato
     if version is None:
         yield skipped("not set, and no NCCL is known here")
     elif version >= (2, 21):
-        yield passed(f"not set: NCCL {_dotted(version)} chooses")
+        yield passed(f"not set: NCCL {shown(version)} chooses")
     else:
-        yield from _with_default_index(facts, f"not set: NCCL {_dotted(version)} takes index 0")
+        yield from _with_default_index(facts, f"not set: NCCL {shown(version)} takes index 0")
 
 
 def _with_default_index(facts: HostFacts, seen: str) -> Iterator[CheckResult]:
@@ -144,15 +144,9 @@ def _with_index(facts: HostFacts, version: tuple[int, ...] | None, chosen: int) 
     if bad:
         return
     if version and version >= (2, 21):
-        yield warned(
-            f"NCCL_IB_GID_INDEX={chosen}, although NCCL {_dotted(version)} chooses", expected="unset"
-        )
+        yield warned(f"NCCL_IB_GID_INDEX={chosen}, although NCCL {shown(version)} chooses", expected="unset")
     else:
         yield passed(f"index {chosen} is a routable RoCE v2 GID on each port")
-
-
-def _dotted(version: tuple[int, ...]) -> str:
-    return ".".join(str(one) for one in version)
 
 
 @_check(

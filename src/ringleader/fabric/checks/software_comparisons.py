@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from ringleader.fabric.check_result import Verdict
 from ringleader.fabric.checks.comparison import Comparison, present, same, text
-from ringleader.fabric.checks.versions import nccl_version, numbers
 from ringleader.fabric.facts import HostFacts
+from ringleader.fabric.versions import nccl_version, shown, version_of
 
 
 def _nccl(facts: HostFacts) -> str:
-    return ".".join(str(one) for one in nccl_version(facts) or ())
+    return shown(nccl_version(facts) or ())
 
 
 def _mpi(facts: HostFacts) -> str:
@@ -35,7 +35,7 @@ def _packages(facts: HostFacts) -> dict[str, str | None]:
 
 def _python(usual: str, value: str) -> Verdict:
     """Judge two Pythons: functions and states are sent as pickles, which versions 3.x do not share."""
-    return Verdict.WARN if (numbers(usual) or ())[:2] == (numbers(value) or ())[:2] else Verdict.FAIL
+    return Verdict.WARN if (version_of(usual) or ())[:2] == (version_of(value) or ())[:2] else Verdict.FAIL
 
 
 def _mpi_severity(usual: str, value: str) -> Verdict:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ringleader.fabric.settings.interfaces import misleading_interfaces, only_interface
 from ringleader.fabric.settings.setting import Setting, SettingInputs, Settings, UnsetVariable
-from ringleader.fabric.settings.versions import first_mpi, kernel_is_older
+from ringleader.fabric.versions import first_mpi, kernel_is_older
 from ringleader.fabric.wires import Wire
 
 FORK_SAFE_KERNEL = (5, 15)

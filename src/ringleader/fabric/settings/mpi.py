@@ -5,7 +5,7 @@ from __future__ import annotations
 from ringleader.fabric.facts import MpiFacts
 from ringleader.fabric.settings.interfaces import misleading_interfaces
 from ringleader.fabric.settings.setting import Setting, SettingInputs, Settings, UnsetVariable
-from ringleader.fabric.settings.versions import Version, first_mpi, version_of
+from ringleader.fabric.versions import Version, first_mpi, version_of
 from ringleader.fabric.wires import Wire
 
 KNOWN_TO_OPEN_MPI = ("mlx", "hns")

@@ -11,7 +11,7 @@ from ringleader.fabric.settings.interfaces import (
     routable_interfaces,
 )
 from ringleader.fabric.settings.setting import Setting, SettingInputs, Settings, UnsetVariable
-from ringleader.fabric.settings.versions import Version, nccl_version, shown
+from ringleader.fabric.versions import Version, nccl_version, shown
 from ringleader.fabric.wires import Wire
 
 FINDS_GID = (2, 21)

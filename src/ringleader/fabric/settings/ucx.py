@@ -7,9 +7,9 @@ which of its devices reach the other hosts, and the GPU that a rank is going to 
 from __future__ import annotations
 
 from ringleader.fabric.settings.setting import Setting, SettingInputs, Settings, UnsetVariable
-from ringleader.fabric.settings.versions import has_ucx
 from ringleader.fabric.topology.nic_assignment import gpu_distance
 from ringleader.fabric.topology.pci_distance import PciDistance
+from ringleader.fabric.versions import has_ucx
 from ringleader.fabric.wires import Wire
 
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 from ringleader.fabric.facts import HostFacts
 from ringleader.fabric.settings.setting import Setting, Settings, UnsetVariable
-from ringleader.fabric.settings.versions import first_mpi, nccl_version, shown
 from ringleader.fabric.transport_proof.requirement import TCP, Requirement
+from ringleader.fabric.versions import first_mpi, nccl_version, shown
 from ringleader.fabric.wires import Wire
 
 NAMES_NETWORK = (2, 10)
