@@ -10,6 +10,7 @@ from ringleader.common.reductions import Average
 from ringleader.keras.compression import Compression
 from ringleader.keras.generation import check_optimizer, is_keras2
 from ringleader.keras.optimizer.exchange_options import ExchangeOptions, checked_options
+from ringleader.keras.optimizer.exchanging_optimizer import base_class, distributed_class
 
 
 def DistributedOptimizer(  # noqa: N802 (Horovod's name)
@@ -124,12 +125,7 @@ def distribute_in_place(optimizer: Any, compression: Any) -> None:
         scale_local_gradients=True,
     )
     _generation().prepare_keras()
-    exchanging.__class__ = _generation().distributed_class(_base_class(exchanging), options)
-
-
-def is_distributed(optimizer: Any) -> bool:
-    """Return whether an optimizer exchanges gradients."""
-    return bool(_generation().is_distributed(optimizer))
+    exchanging.__class__ = _distributed_class(exchanging, options)
 
 
 def _generation() -> Any:
@@ -145,7 +141,6 @@ def _wrapped(optimizer: Any, options: ExchangeOptions) -> Any:
             if hasattr(optimizer, word)
         }
         return type(optimizer)(inner, **words)
-    base = _base_class(optimizer)
     config = dict(optimizer.get_config())
     rate = getattr(optimizer, "_learning_rate", None)
     if callable(rate):  # a schedule, perhaps of a class that only the script knows
@@ -158,23 +153,22 @@ def _wrapped(optimizer: Any, options: ExchangeOptions) -> Any:
                 f"gradient_accumulation_steps={steps}"
             )
         config["gradient_accumulation_steps"] = options.passes
-    distributed = _generation().distributed_class(base, options)
+    distributed: Any = _distributed_class(optimizer, options)
     try:
         made = distributed.from_config(config)
     except Exception as error:
+        kind = distributed.__name__
         raise ValueError(
-            f"DistributedOptimizer makes a {base.__name__} anew from its get_config(), and could not: {error}"
+            f"DistributedOptimizer makes a {kind} anew from its get_config(), and could not: {error}"
         ) from error
     _carry_state(optimizer, made)
     return made
 
 
-def _base_class(optimizer: Any) -> type:
-    """Return the optimizer's class as the script knows it: one that is wrapped again gets new options."""
-    base = type(optimizer)
-    while hasattr(base, "exchange_options"):
-        base = base.__mro__[2]
-    return base
+def _distributed_class(optimizer: Any, options: ExchangeOptions) -> type:
+    """Return the class of an optimizer of the script's Keras that exchanges gradients."""
+    exchanging = getattr(_generation(), f"DistributedKeras{2 if is_keras2() else 3}Optimizer")
+    return distributed_class(exchanging, base_class(optimizer), options)
 
 
 def _carry_state(optimizer: Any, made: Any) -> None:

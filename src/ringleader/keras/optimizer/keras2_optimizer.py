@@ -12,25 +12,14 @@ from typing import Any
 import tensorflow as tf
 
 from ringleader.keras.generation import keras
-from ringleader.keras.optimizer.exchange_options import ExchangeOptions
-from ringleader.keras.optimizer.gradient_exchange import GradientExchange
+from ringleader.keras.optimizer.exchanging_optimizer import ExchangingOptimizer
 from ringleader.tensorflow.gradient_aggregation import LocalGradientAggregationHelper
 
 
-class DistributedKeras2Optimizer:
+class DistributedKeras2Optimizer(ExchangingOptimizer):
     """What stands in front of the class of the wrapped optimizer."""
 
-    exchange_options: ExchangeOptions
-
     _HAS_AGGREGATE_GRAD = True
-
-    @property
-    def gradient_exchange(self) -> GradientExchange:
-        """Return what reduces this optimizer's gradients."""
-        exchange = self.__dict__.get("_gradient_exchange")
-        if exchange is None:
-            exchange = self.__dict__["_gradient_exchange"] = GradientExchange(self.exchange_options)
-        return exchange
 
     @property
     def _agg_helper(self) -> LocalGradientAggregationHelper | None:
@@ -47,10 +36,6 @@ class DistributedKeras2Optimizer:
                 name=options.name,
             )
         return self.__dict__.get("_aggregation")
-
-    def register_local_var(self, var: Any) -> None:
-        """Have a variable keep this rank's gradients, divided by the number of ranks unless turned off."""
-        self.gradient_exchange.register_local(var)
 
     def aggregate_gradients(self, grads_and_vars: Any) -> list[tuple[Any, Any]]:
         """Return the pairs with the gradients of all ranks. Collective.
@@ -122,22 +107,6 @@ class DistributedKeras2Optimizer:
             self,
             pairs,
         )
-
-
-def distributed_class(base: type, options: ExchangeOptions) -> type:
-    """Return a subclass of an optimizer's class, of the same name, so that a model is saved as with that."""
-    namespace: dict[str, Any] = {
-        "exchange_options": options,
-        "__module__": base.__module__,
-        "__qualname__": base.__qualname__,
-        "__doc__": base.__doc__,
-    }
-    return type(base.__name__, (DistributedKeras2Optimizer, base), namespace)
-
-
-def is_distributed(optimizer: Any) -> bool:
-    """Return whether an optimizer, or the one that it scales the loss for, exchanges gradients."""
-    return isinstance(getattr(optimizer, "inner_optimizer", optimizer), DistributedKeras2Optimizer)
 
 
 def prepare_keras() -> None:

@@ -14,26 +14,11 @@ import keras
 
 from ringleader.keras.generation import backend
 from ringleader.keras.optimizer.callable_list import CallableList
-from ringleader.keras.optimizer.exchange_options import ExchangeOptions
-from ringleader.keras.optimizer.gradient_exchange import GradientExchange
+from ringleader.keras.optimizer.exchanging_optimizer import ExchangingOptimizer, is_distributed
 
 
-class DistributedKeras3Optimizer:
+class DistributedKeras3Optimizer(ExchangingOptimizer):
     """What stands in front of the class of the wrapped optimizer."""
-
-    exchange_options: ExchangeOptions
-
-    @property
-    def gradient_exchange(self) -> GradientExchange:
-        """Return what reduces this optimizer's gradients."""
-        exchange = self.__dict__.get("_gradient_exchange")
-        if exchange is None:
-            exchange = self.__dict__["_gradient_exchange"] = GradientExchange(self.exchange_options)
-        return exchange
-
-    def register_local_var(self, var: Any) -> None:
-        """Have a variable keep this rank's gradients, divided by the number of ranks unless turned off."""
-        self.gradient_exchange.register_local(var)
 
     @property
     def variables(self) -> list[Any]:
@@ -75,22 +60,6 @@ class DistributedKeras3Optimizer:
 
         due = (self._iterations.value + 1) % steps == 0  # type: ignore[attr-defined]
         return list(lax.cond(due, exchanged, lambda: grads))
-
-
-def distributed_class(base: type, options: ExchangeOptions) -> type:
-    """Return a subclass of an optimizer's class, of the same name, so that a model is saved as with that."""
-    namespace = {
-        "exchange_options": options,
-        "__module__": base.__module__,
-        "__qualname__": base.__qualname__,
-        "__doc__": base.__doc__,
-    }
-    return type(base.__name__, (DistributedKeras3Optimizer, base), namespace)
-
-
-def is_distributed(optimizer: Any) -> bool:
-    """Return whether an optimizer, or the one that it scales the loss for, exchanges gradients."""
-    return isinstance(getattr(optimizer, "inner_optimizer", optimizer), DistributedKeras3Optimizer)
 
 
 def prepare_keras() -> None:
