@@ -150,6 +150,8 @@ class Job:
     """Start the ranks as usual but let them exchange nothing: the baseline of ``ringleader scale``."""
     as_horovod: bool = False
     """In the ranks' Python ``horovod`` stands for ``ringleader``, also where a real Horovod is installed."""
+    require: tuple[str, ...] = ()
+    """Wires that must have carried the ranks' bytes (``rdma``, ``shm``, …); empty: any may."""
     extra_mpirun_args: tuple[str, ...] = ()
     """Added to mpirun's own arguments as they are."""
     faults: tuple[Fault, ...] = field(default=(), repr=False)

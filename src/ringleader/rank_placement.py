@@ -28,8 +28,12 @@ class RdmaPort:
     node_type: int | None = None
     """1: channel adapter; 4: RNIC (iWARP); 7: unspecified (EFA)."""
     driver: str = ""
+    netdev: str = ""
+    """A network interface of its addresses that the ranks' network namespace has; RoCE needs one."""
+    file: str = ""
+    """``/dev/infiniband/uverbs0``; empty: its device file is not there."""
     unusable: str = ""
-    """Why a process there cannot use it, though it is there; empty: it can."""
+    """Why that file cannot be opened; empty: it can."""
 
 
 @dataclass(frozen=True, kw_only=True)

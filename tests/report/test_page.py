@@ -17,6 +17,8 @@ from ringleader.fabric.transport_proof.proof import HostProof, TransportProof, W
 from ringleader.fabric.wires import Wire
 from ringleader.metrics import Sample, Spread
 from ringleader.report.page import _against_tile, render, render_comparison
+from ringleader.report.table import as_text
+from ringleader.report.transport import lines
 from ringleader.scaling import Point, Run
 
 VOID = {"meta", "link", "br", "hr", "img", "input", "use", "path", "rect", "line", "circle"}
@@ -197,3 +199,16 @@ def test_the_wires_are_a_table(run: Run) -> None:
     assert "h<1>" in text and "RDMA over Ethernet (RoCE) 90%, TCP 10% of 1 GiB" in text
     assert "10% went by TCP" in text and "h2" not in re.findall(r'data-name="host">([^<]*)<', page)
     assert 'id="transport"' not in render(run)
+
+
+def test_the_wires_of_the_largest_size_are_told(run: Run) -> None:
+    between = WireShares(exchanged=1 << 30, shares={Wire.TCP: 1.0})
+    small = TransportProof(hosts=(HostProof(host="h1", between=between, warnings=("odd",)),))
+    large = TransportProof(hosts=(HostProof(host="h1", between=between, warnings=("odder",)),))
+    points = (
+        *run.points[:2],
+        *(replace(run.points[at], transport=one) for at, one in ((2, small), (3, large))),
+    )
+    told = lines(replace(run, points=points))
+    assert told == ["4×2: h1 to other hosts: TCP 100% of 1 GiB", "! 4×2: h1: odder", "! 2×2: h1: odd"]
+    assert all(line in as_text(replace(run, points=points)) for line in told)

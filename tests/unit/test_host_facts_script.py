@@ -361,6 +361,8 @@ class TestRdmaPorts:
                 f"{self.AT}/node_type": "1: CA",
                 f"{self.AT}/ports/1/state": "4: ACTIVE",
                 f"{self.AT}/ports/1/link_layer": "InfiniBand",
+                f"{self.AT}/ports/1/gid_attrs/ndevs/0": "",
+                f"{self.AT}/ports/1/gid_attrs/ndevs/1": "ib0",
                 "sys/class/infiniband_verbs/uverbs0/ibdev": "mlx5_0",
                 "dev/infiniband/uverbs0": "",
             },
@@ -375,6 +377,8 @@ class TestRdmaPorts:
                 "link_layer": "InfiniBand",
                 "node_type": 1,
                 "driver": "mlx5_core",
+                "netdev": "ib0",
+                "file": str(tmp_path / "dev/infiniband/uverbs0"),
                 "unusable": "",
             }
         ]
@@ -382,4 +386,4 @@ class TestRdmaPorts:
     def test_one_whose_device_file_was_not_given_to_this_container(self, tmp_path):
         write(tmp_path, {f"{self.AT}/ports/1/state": "4: ACTIVE"})
         (found,) = hardware.rdma_ports(tmp_path)
-        assert found["unusable"] == "there is no /dev/infiniband/uverbs* here"
+        assert (found["file"], found["unusable"]) == ("", "")

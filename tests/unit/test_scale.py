@@ -13,7 +13,7 @@ import pytest
 from ringleader.bench import run_file
 from ringleader.bench.grid import parse_grid
 from ringleader.bench.meter import Meter, Track
-from ringleader.bench.scale import Scale, job_of, scale, turns
+from ringleader.bench.scale import Scale, faults_of, job_of, scale, turns
 from ringleader.cli.scale.scale_options import script_name, threads_for
 from ringleader.errors import LaunchError, RankError, RequestError
 from ringleader.fabric.transport_proof.proof import HostProof, TransportProof, WireShares
@@ -293,6 +293,29 @@ def test_messages_are_thinned_evenly(count: int) -> None:
     assert len(times) <= 101
     assert max((b - a for a, b in pairwise(times)), default=0) <= max(1, count / 25)
     assert Track().kept() == []
+
+
+@pytest.mark.parametrize(
+    ("words", "needed"),
+    [
+        (("rdma",), {"2x2 coupled": ("rdma",)}),
+        (("rdma", "shm"), {"1x2 coupled": ("shm",), "2x2 coupled": ("rdma", "shm")}),
+        (("gdr",), {"2x2 coupled": ("gdr",)}),
+        ((), {}),
+    ],
+)
+def test_a_wire_is_required_of_the_sizes_that_can_have_it(
+    words: tuple[str, ...], needed: dict[str, tuple[str, ...]]
+) -> None:
+    asked = replace(ASKED, job=replace(ASKED.job, require=words))
+    jobs = {str(turn).partition(",")[0]: job_of(turn, asked) for turn in turns(GRID, 1, uncoupled=True)}
+    assert {name: job.require for name, job in jobs.items() if job.require} == needed
+
+
+def test_a_wire_that_no_size_can_have_is_a_mistake() -> None:
+    asked = replace(ASKED, grid=parse_grid("1x1,1x2"), job=replace(ASKED.job, require=("rdma", "shm")))
+    (fault,) = faults_of(asked)
+    assert (fault.where, fault.what) == ("--require", "rdma says nothing of any of these sizes")
 
 
 def proof(part: float, *warnings: str) -> TransportProof:

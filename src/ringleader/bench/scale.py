@@ -15,6 +15,7 @@ from ringleader.bench.grid import Size, hosts_for
 from ringleader.bench.meter import Meter
 from ringleader.errors import Fault, RankError, RequestError, RingleaderError
 from ringleader.fabric.transport_proof.proof import TransportProof
+from ringleader.fabric.transport_proof.requirement import WITHIN
 from ringleader.job import Job, Mpi
 from ringleader.metrics import Sample
 from ringleader.rank_placement import Plan
@@ -111,7 +112,13 @@ def job_of(turn: Turn, asked: Scale) -> Job:
     hosts = hosts_for(turn.size, asked.job.hosts, oversubscribe=asked.job.oversubscribe)
     if hosts is None:
         raise RequestError(Fault(where="--grid", what=f"{turn.size} does not fit on the hosts there"))
-    return replace(asked.job, hosts=hosts, np=turn.size.ranks, uncoupled=turn.uncoupled)
+    require = () if turn.uncoupled else applicable(asked.job.require, turn.size)
+    return replace(asked.job, hosts=hosts, np=turn.size.ranks, uncoupled=turn.uncoupled, require=require)
+
+
+def applicable(words: Sequence[str], size: Size) -> tuple[str, ...]:
+    """Return the words of ``--require`` that say something of a size: one rank exchanges nothing."""
+    return tuple(word for word in words if (size.slots > 1 if word in WITHIN else size.hosts > 1))
 
 
 def faults_of(asked: Scale) -> tuple[Fault, ...]:
@@ -125,6 +132,11 @@ def faults_of(asked: Scale) -> tuple[Fault, ...]:
     if not 0 <= asked.warmup < 1:
         hint = "use a part from 0 up to, not including, 1"
         found.append(Fault(where="--warmup", what=f"{asked.warmup} of the time", hint=hint))
+    found += [
+        Fault(where="--require", what=f"{word} says nothing of any of these sizes", hint="see --grid")
+        for word in asked.job.require
+        if not any(applicable([word], size) for size in asked.grid)
+    ]
     if asked.name in (".", "..") or not asked.name or "/" in asked.name or "\0" in asked.name:
         hint = "use a plain name; --output is the directory it is put in"
         found.append(Fault(where="--name", what=f"{asked.name!r} is not a directory name", hint=hint))

@@ -8,10 +8,9 @@ import selectors
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ringleader.errors import RefusedError, RequestError
-from ringleader.fabric.transport_proof.judged_transport import judged_transport
-from ringleader.fabric.transport_proof.proof import TransportProof
 from ringleader.job import Job
 from ringleader.launch import open_files_limit, signals
 from ringleader.launch.exit_reason import job_exit
@@ -24,8 +23,10 @@ from ringleader.launch.supervision.agent_connections import AgentServer
 from ringleader.launch.supervision.rank_state import RankState
 from ringleader.launch.supervision.running_job import RunContext
 from ringleader.launch.supervision.supervisor import Supervisor
-from ringleader.launch.transport_evidence import host_evidence
 from ringleader.ranks import job_directory
+
+if TYPE_CHECKING:
+    from ringleader.fabric.transport_proof.proof import TransportProof
 
 EARLY_SECONDS = 10.0
 
@@ -74,6 +75,10 @@ def launch(
         aborts=run.aborts(),
         root_cause=supervisor.losses.root_cause(),
     )
+    if job.require:
+        from ringleader.launch.transport_requirement import judged_exit
+
+        ended = judged_exit(job.require, ended, proof)
     return Outcome(
         **vars(ended),
         ends=ends,
@@ -90,6 +95,10 @@ def _proof(prepared: Prepared, ranks: Sequence[RankState], listener: Listener) -
     if not any(state.traffic for state in ranks):
         return None
     try:
+        # Only now, as no job should start later for it.
+        from ringleader.fabric.transport_proof.judged_transport import judged_transport
+        from ringleader.launch.transport_evidence import host_evidence
+
         evidence = host_evidence(
             prepared.plan,
             prepared.mpi,

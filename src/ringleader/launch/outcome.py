@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ringleader.fabric.transport_proof.proof import TransportProof
 from ringleader.job import Mpi
 from ringleader.rank_placement import Plan
+
+if TYPE_CHECKING:
+    from ringleader.fabric.transport_proof.proof import TransportProof
 
 
 class Listener(Protocol):

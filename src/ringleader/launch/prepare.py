@@ -166,6 +166,8 @@ def prepare(
         for name, first in duplicate_names(probed.facts):
             listener.warning(f"{name} is the same machine as {first}: their slots are added up on {first}")
         plan = place(job, probed.facts)
+        if job.require:
+            _check_wires(job, plan)
         if full := why_unusable(environ.get("TMPDIR", "")):
             listener.warning(f"TMPDIR: {full}; the job's own files go to /tmp")
         if any(host.is_local for host in plan.hosts) and not os.access(leftovers.SHM, os.W_OK):
@@ -201,6 +203,14 @@ def prepare(
         addresses=addresses,
         command=command,
     )
+
+
+def _check_wires(job: Job, plan: Plan) -> None:
+    """Raise RefusedError where it is known now that the plan cannot meet ``--require``."""
+    from ringleader.launch.transport_requirement import faults_at_start  # few jobs need it
+
+    if faults := faults_at_start(job.require, plan):
+        raise RefusedError(faults)
 
 
 def agent_command(job: Job, plan: Plan) -> tuple[str, ...]:

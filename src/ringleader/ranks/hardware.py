@@ -157,7 +157,7 @@ def gpus(environ: Any, root: Path = Path("/"), listing: Callable[[], str] = nvid
 
 
 def rdma_ports(root: Path = Path("/")) -> list[dict[str, Any]]:
-    """Every port of every RDMA device: what it is, its state, and why a process here cannot use it."""
+    """Every port of every RDMA device: what it is, its state, and whether a process here can use it."""
     base = root / "sys/class/infiniband"
     files = {
         text(entry / "ibdev"): root / "dev/infiniband" / entry.name
@@ -177,17 +177,28 @@ def rdma_ports(root: Path = Path("/")) -> list[dict[str, Any]]:
                 "link_layer": text(port / "link_layer"),
                 "node_type": int(node_type) if node_type.isdigit() else None,
                 "driver": driver,
-                "unusable": _why_unusable(files.get(device.name)),
+                "netdev": _gid_interface(port),
+                **_device_file(files.get(device.name)),
             }
         )
     return found
 
 
-def _why_unusable(file: Path | None) -> str:
-    """Why verbs cannot be called here, by the device's file; empty: they can."""
+def _gid_interface(port: Path) -> str:
+    """Name of the first network interface in a port's table of addresses; empty: none is in our namespace."""
+    for entry in sorted((port / "gid_attrs/ndevs").glob("*"))[:256]:
+        name = text(entry)  # unreadable where there is no address at this index
+        if name:
+            return name
+    return ""
+
+
+def _device_file(file: Path | None) -> dict[str, str]:
+    """Path of the file by which verbs are called, empty where it is not here, and why it cannot be opened."""
     if file is None or not file.exists():
-        return f"there is no {file or '/dev/infiniband/uverbs*'} here"
-    return "" if os.access(file, os.R_OK | os.W_OK) else f"{file} cannot be opened"
+        return {"file": "", "unusable": ""}
+    openable = os.access(file, os.R_OK | os.W_OK)
+    return {"file": str(file), "unusable": "" if openable else "Permission denied"}
 
 
 def limits(root: Path = Path("/")) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def as_text(run: Run) -> str:
     parts = [_table(run, "simple"), "", said.headline, *(f"• {text}" for text in said.limits)]
     parts += [f"! {text}" for text in said.cautions]
     parts += [f"Transport: {run.context.transport}"] if run.context.transport else []
-    parts += [f"! {text}" for text in transport.warnings(run)]
+    parts += transport.lines(run)
     return "\n".join(parts) + "\n"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ringleader.fabric.byte_size import byte_size
 from ringleader.fabric.transport_proof.judged_transport import summary
+from ringleader.fabric.transport_proof.lines import lines as proof_lines
 from ringleader.fabric.transport_proof.proof import HostProof, WireShares
 from ringleader.scaling import Run
 
@@ -23,14 +24,17 @@ def rows(run: Run) -> list[tuple[str, ...]]:
     ]
 
 
-def warnings(run: Run) -> list[str]:
-    """Return what is wrong with what carried the bytes, each once, with the first size that shows it."""
+def lines(run: Run) -> list[str]:
+    """Return what is worth saying of the largest size, and what is wrong at the others, each once."""
+    judged = [point for point in run.points if point.transport is not None]
     found: dict[str, str] = {}
-    for point in run.points:
-        for host in point.transport.hosts if point.transport is not None else ():
-            for text in host.warnings:
-                found.setdefault(f"{host.host}: {text}", f"{point.hosts}×{point.slots}")
-    return [f"{text} (at {size})" for text, size in found.items()]
+    for point in sorted(judged, key=lambda one: -one.ranks):
+        assert point.transport is not None
+        warnings = [f"{host.host}: {text}" for host in point.transport.hosts for text in host.warnings]
+        largest = point is max(judged, key=lambda one: one.ranks)
+        for text in proof_lines(point.transport) if largest else warnings:
+            found.setdefault(text, f"{'! ' * (text in warnings)}{point.hosts}×{point.slots}: {text}")
+    return list(found.values())
 
 
 def _cells(host: HostProof) -> Iterator[str]:

@@ -15,6 +15,7 @@ from ringleader.cli.options.host_options import Chosen, HostOptions
 from ringleader.cli.options.option_checks import Faults, ReadText
 from ringleader.cli.options.rank_variables import Variables, parse_assignments, parse_env_file
 from ringleader.cli.typed_command import Option, complete_files
+from ringleader.errors import collected
 from ringleader.job import Job, Placement
 
 
@@ -43,6 +44,7 @@ class RunOptions(CommandOptions):
     all_gpus: bool = False
     bind: str = "auto"
     as_horovod: bool = False
+    require: tuple[str, ...] = ()
     timeline: str | None = None
     output: str | None = None
     quiet: bool = False
@@ -105,6 +107,14 @@ RUN_OPTIONS: tuple[click.Parameter, ...] = (
         ["--as-horovod"],
         is_flag=True,
         help="For scripts written for Horovod: 'import horovod.torch' gives ringleader.torch.",
+    ),
+    Option(
+        ["--require"],
+        multiple=True,
+        metavar="WIRE[,WIRE]",
+        help="What must carry the ranks' bytes: rdma, infiniband, roce, iwarp, efa or tcp between hosts, shm "
+        "or p2p within a host, gdr (GPUDirect RDMA). Exit code 3 where it does not, or cannot be shown to; "
+        "before the start where that is known then.",
     ),
     Option(
         ["--timeline"],
@@ -200,6 +210,7 @@ def make_job(
         master_port=faults.whole("--master-port", options.master_port),
         env=tuple(variables.items()),
         as_horovod=options.as_horovod,
+        require=_required(options, faults),
         output_dir=options.output,
         quiet=options.quiet,
         prefix_output=not options.no_prefix,
@@ -228,6 +239,16 @@ def _placement(options: RunOptions, faults: Faults) -> Placement:
         return Placement(options.map_by)
     faults.add("--map-by", f"{options.map_by!r} is unknown", "use slot or node")
     return Placement.SLOT
+
+
+def _required(options: RunOptions, faults: Faults) -> tuple[str, ...]:
+    """Return the words of ``--require``, once each."""
+    if options.require:
+        from ringleader.fabric.transport_proof.requirement import parse_requirement  # few need it
+
+        with collected(faults.found):
+            return parse_requirement(options.require).words
+    return ()
 
 
 def variables_of(

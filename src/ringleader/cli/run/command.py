@@ -163,6 +163,8 @@ def misplaced_options(ctx: click.Context, on: str | None) -> list[Fault]:
     for option in given(ctx):
         if on in PLACES and means_nothing(option):
             hint = "leave it out: the cluster places the ranks"
+            if option.name == "require":
+                hint = "leave it out: nothing counts the bytes of Pods yet"
             found.append(Fault(where=spelling(option), what=f"means nothing with --on {on}", hint=hint))
         elif on not in PLACES and is_for_clusters(option.name or ""):
             hint = "add --on kubernetes, or leave it out"

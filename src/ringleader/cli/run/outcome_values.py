@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ringleader import __version__
-from ringleader.fabric.facts import document
 
 if TYPE_CHECKING:
     from ringleader.errors import RingleaderError
@@ -18,6 +17,8 @@ FORMAT = 1
 
 def outcome_json(outcome: Outcome, job: Job) -> dict[str, Any]:
     """Return the outcome as JSON values. Seconds are seconds; ``null`` is what does not apply."""
+    from ringleader.fabric.facts import document  # once the job has ended, as it takes its time
+
     plan = outcome.plan
     failure = outcome.first_failure
     return {

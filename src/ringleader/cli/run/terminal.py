@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from ringleader.cli.terminal_progress import ProgressLine
-from ringleader.fabric.transport_proof.lines import lines
 from ringleader.launch.outcome import Outcome
 from ringleader.launch.rank_output.lines import Label, PrefixedLines
 from ringleader.launch.rank_output.output_streams import Outlet, StandardStreams
@@ -86,6 +85,8 @@ class Terminal:
         if outcome is not None and outcome.exit_code and not self._is_unread(outcome):
             self._write(last_words(outcome) + "\n")
         elif outcome is not None and outcome.proof is not None and self._transport:
+            from ringleader.fabric.transport_proof.lines import lines
+
             for text in lines(outcome.proof):
                 self.warning(text)
         if self._outlets is not None:

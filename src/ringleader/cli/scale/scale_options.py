@@ -35,6 +35,7 @@ class SharedOptions:
     x: tuple[str, ...] = ()
     env_file: tuple[str, ...] = ()
     as_horovod: bool = False
+    require: tuple[str, ...] = ()
     timeout: str | None = None
     grace: str | None = None
     lost_after: str | None = None

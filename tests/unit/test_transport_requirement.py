@@ -1,0 +1,105 @@
+"""``--require`` against the plan of a job and against its end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ringleader.fabric.transport_proof.proof import HostProof, TransportProof, WireShares
+from ringleader.fabric.wires import Wire
+from ringleader.job import Host, Job
+from ringleader.launch.outcome import JobExit
+from ringleader.launch.transport_requirement import NOTHING_TOLD, faults_at_start, judged_exit
+from ringleader.rank_placement import HostFacts, Plan, RdmaPort, place
+
+GOOD = JobExit(exit_code=0, whose="", reason="", first_failure=None)
+PORT = RdmaPort(
+    device="mlx5_0",
+    port=1,
+    state="ACTIVE",
+    link_layer="InfiniBand",
+    node_type=1,
+    driver="mlx5_core",
+    file="/dev/infiniband/uverbs0",
+)
+
+
+def plan(**ports: tuple[RdmaPort, ...]) -> Plan:
+    facts = [
+        HostFacts(
+            host=Host(name=name, slots=1),
+            hostname=name,
+            identity=name,
+            is_local=False,
+            cpus=(0,),
+            rdma=found,
+        )
+        for name, found in ports.items()
+    ]
+    return place(Job(command=("x",), hosts=tuple(one.host for one in facts)), facts)
+
+
+def with_port(**fields: Any) -> tuple[RdmaPort, ...]:
+    return (RdmaPort(**(vars(PORT) | fields)),)
+
+
+@pytest.mark.parametrize("word", ["rdma", "infiniband"])
+def test_ports_that_can_be_used(word: str) -> None:
+    assert faults_at_start((word,), plan(h1=(PORT,), h2=(PORT,))) == ()
+
+
+def test_nothing_is_required() -> None:
+    assert faults_at_start((), plan(h1=())) == ()
+
+
+def test_every_host_without_rdma_is_named() -> None:
+    found = faults_at_start(("rdma",), plan(h1=(), h2=(PORT,), h3=()))
+    assert [fault.where for fault in found] == ["h1", "h3"]
+    assert all("no RDMA device" in fault.what for fault in found)
+
+
+@pytest.mark.parametrize(
+    ("ports", "why"),
+    [
+        (with_port(state="DOWN"), "its state is DOWN"),
+        (with_port(file=""), "uverbs"),
+        (with_port(unusable="Permission denied"), "Permission denied"),
+        (with_port(link_layer="Ethernet"), "network interface is not in this network namespace"),
+        (with_port(link_layer="Ethernet", netdev="eth0"), "RoCE"),
+    ],
+)
+def test_a_port_that_cannot_be_used(ports: tuple[RdmaPort, ...], why: str) -> None:
+    (fault,) = faults_at_start(("infiniband",), plan(h1=ports, h2=(PORT,)))
+    assert fault.where == "h1" and why in fault.what
+
+
+def test_one_host_has_nobody_to_speak_to() -> None:
+    (fault,) = faults_at_start(("rdma",), plan(h1=(PORT,)))
+    assert "this job has one" in fault.what
+
+
+def proof(wire: Wire) -> TransportProof:
+    between = WireShares(exchanged=100, shares={wire: 1.0}, evidence=("counters say so",))
+    return TransportProof(hosts=tuple(HostProof(host=f"h{n}", ranks=(n,), between=between) for n in range(6)))
+
+
+def test_the_end_is_as_required() -> None:
+    assert judged_exit(("tcp",), GOOD, proof(Wire.TCP)) == GOOD
+    assert judged_exit((), GOOD, None) == GOOD
+
+
+def test_another_wire_is_a_refusal() -> None:
+    ended = judged_exit(("rdma",), GOOD, proof(Wire.TCP))
+    assert (ended.exit_code, ended.whose) == (3, "ringleader")
+    assert ended.reason.startswith("--require rdma: h0: to other hosts TCP 100% instead of rdma")
+    assert ended.reason.endswith("and 2 more hosts")
+
+
+def test_a_failed_job_keeps_its_own_exit_code() -> None:
+    failed = JobExit(exit_code=7, whose="rank 1", reason="it broke", first_failure=None)
+    assert judged_exit(("rdma",), failed, None) == failed
+
+
+def test_what_nobody_told_is_not_shown() -> None:
+    assert judged_exit(("rdma",), GOOD, None).reason == f"--require rdma: {NOTHING_TOLD}"
