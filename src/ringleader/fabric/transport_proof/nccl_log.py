@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ringleader.fabric.transport_proof import nccl_log_patterns as patterns
 from ringleader.fabric.transport_proof.evidence import LogLines
@@ -81,13 +82,9 @@ def relevant_lines(chunks: Iterable[bytes], *, rank: int = 0) -> LogLines:
     kept: dict[str, str] = {}
     left_out = 0
     for text in bounded_lines(chunks):
-        if "NCCL" not in text:
-            continue
         for message in _messages(text):
-            if not _matters(message):
-                continue
-            key = _channel_key(message)
-            if key in kept:
+            key = _key(message)
+            if key in kept or not _matters(message):
                 continue
             if len(kept) >= MOST_LINES:
                 left_out += 1
@@ -96,9 +93,14 @@ def relevant_lines(chunks: Iterable[bytes], *, rank: int = 0) -> LogLines:
     return LogLines(rank=rank, lines=tuple(kept.values()), left_out=left_out)
 
 
+@lru_cache(maxsize=64)
 def parsed(log: LogLines) -> NcclLog:
-    """Return what the lines of one rank say."""
-    messages = [message for line in log.lines for message in _messages(line)]
+    """Return what the lines of one rank say. Kept: several rules look at the same ranks of a host."""
+    unique: dict[str, str] = {}
+    for line in log.lines:
+        for message in _messages(line):
+            unique.setdefault(_key(message), message)
+    messages = list(unique.values())
     devices = tuple(dict.fromkeys(one for message in messages for one in _devices(message)))
     interfaces = tuple(dict.fromkeys(one for message in messages for one in _interfaces(message)))
     rings = [found for message in messages if (found := patterns.ALL_RINGS.search(message))]
@@ -129,7 +131,11 @@ def parsed(log: LogLines) -> NcclLog:
 
 def _messages(text: str) -> Iterator[str]:
     """Yield each message of a line, from ``NCCL`` on: ranks that share a file write into each other's."""
-    text = patterns.PREFIX.sub("\n", patterns.GLUED.sub(r"\1 ", text))
+    found = text.find("NCCL ")
+    if found < 0:
+        return
+    if text.find("NCCL ", found + 1) >= 0:
+        text = patterns.PREFIX.sub("\n", patterns.GLUED.sub(r"\1 ", text))
     for part in text.split("\n"):
         found = part.find("NCCL ")
         if found >= 0 and patterns.MESSAGE.match(part, found):
@@ -140,12 +146,9 @@ def _matters(message: str) -> bool:
     return any(pattern.search(message) for pattern in patterns.RELEVANT)
 
 
-def _channel_key(message: str) -> str:
+def _key(message: str) -> str:
     """Return a message without its channel's number: of 64 channels on the same path one line is enough."""
-    found = patterns.CHANNEL.search(message)
-    if found is None:
-        return message
-    return f"{found['source']}>{found['target']} {found['direction']} {found['path']}"
+    return message.partition(" : ")[2] if " via " in message else message
 
 
 def _channel(message: str) -> Channel | None:

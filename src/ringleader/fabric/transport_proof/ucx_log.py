@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ringleader.fabric.transport_proof.evidence import LogLines
 from ringleader.fabric.transport_proof.log_lines import bounded_lines
@@ -116,8 +117,9 @@ def relevant_lines(chunks: Iterable[bytes], *, rank: int = 0) -> LogLines:
     return LogLines(rank=rank, lines=tuple(kept), left_out=left_out)
 
 
+@lru_cache(maxsize=64)
 def parsed(log: LogLines) -> UcxLog:
-    """Return what the lines of one rank say."""
+    """Return what the lines of one rank say. Kept: several rules look at the same ranks of a host."""
     connections: dict[Connection, None] = {}
     rows: dict[ProtocolRow, None] = {}
     memory = ""
