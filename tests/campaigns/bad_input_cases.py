@@ -73,6 +73,9 @@ SUBJECTS: dict[str, Subject] = {
     "lab shell": Subject(good=(("h1",),), after=("h1",)),
     "lab exec": Subject(good=(("h1", "--", "true"),), after=("h1", "--", "true")),
     "lab cut": Subject(good=(("h1",),), after=("h1",)),
+    "lab slow": Subject(
+        good=(("h1", "--into", "1gbit"), ("h1", "--off")), values=("--dry-run",), after=("h1",)
+    ),
     "lab heal": Subject(good=(("h1",),), after=("h1",)),
     "lab kill": Subject(good=(("h1",),), after=("h1",)),
     "submit": Subject(

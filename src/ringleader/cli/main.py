@@ -26,8 +26,8 @@ COMMANDS: Table = {
     "scale": ("ringleader.cli.scale.command", "Run one job at several sizes; speed-up, efficiency, report."),
     "report": ("ringleader.cli.report", "Render stored runs again, or compare two."),
     "lab": (
-        "ringleader.cli.lab",
-        "A cluster on one machine: up, down, status, shell, exec, cut, heal, kill.",
+        "ringleader.cli.lab.command",
+        "A cluster on one machine: up, down, status, shell, exec, cut, slow, heal, kill.",
     ),
     "submit": (
         "ringleader.cli.kubernetes.submit",

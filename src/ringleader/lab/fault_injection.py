@@ -1,4 +1,4 @@
-"""Faults of one host, on request: cut its link, kill everything on it, and heal it again."""
+"""Faults of one host, on request: cut or slow its link, kill everything on it, and heal it again."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from ringleader.lab import kernel_state, saved_state
 from ringleader.lab.down import end_processes
 from ringleader.lab.saved_state import Lab, LabHost
 from ringleader.lab.setup_plan import boot_step
+from ringleader.lab.slow_link import SlowLink, slow_steps
 from ringleader.lab.sshd_check import wait_for_host
 from ringleader.lab.steps import carry_out
-from ringleader.lab.virtual_network import cut_steps, shaping_steps
+from ringleader.lab.virtual_network import cut_steps
 
 
 def find_host(lab: Lab, name: str) -> LabHost:
@@ -30,6 +31,12 @@ def cut(lab: Lab, host: LabHost) -> None:
         carry_out(step, lock=None)
 
 
+def slow(lab: Lab, host: LabHost, limit: SlowLink | None) -> None:
+    """Limit the host's link; ``None`` lifts all limits. On a link that was cut this mends it, too."""
+    for step in slow_steps(lab.spec, lab.number(host), limit):
+        carry_out(step, lock=None)
+
+
 def kill(lab: Lab, host: LabHost, *, timeout: float = 20.0) -> None:
     """Kill every process on the host, its sshd included; returns when none is left."""
     end_processes((host.namespace,), timeout=timeout)
@@ -38,7 +45,7 @@ def kill(lab: Lab, host: LabHost, *, timeout: float = 20.0) -> None:
 def heal(lab: Lab, host: LabHost, *, root: Path = saved_state.ROOT, timeout: float = 20.0) -> None:
     """Mend the link, and start the host again where it is dead; returns when the head can log in."""
     with saved_state.locked(lab.name, root, timeout=timeout) as lock:
-        for step in shaping_steps(lab.spec, lab.number(host)):
+        for step in slow_steps(lab.spec, lab.number(host), None):
             carry_out(step, lock=lock)
         if kernel_state.first_process(host.namespace) is None:
             end_processes((host.namespace,), timeout=timeout)

@@ -19,9 +19,14 @@ class HostStatus:
     state: str
     """``up``, ``cut`` (its link carries nothing), ``dead`` (nothing runs there) or ``missing``."""
     rate: str
-    """Of its link, each way, as the kernel shapes it now; ``-`` where there is no link."""
+    """Of its link, as the kernel shapes it now; ``in`` and ``out`` where they differ; ``-``: none."""
     sshd: bool
     """True where an sshd answers the head."""
+
+
+def _rates(into: int, out_of: int) -> str:
+    texts = [format_rate(rate) if rate else "-" for rate in (into, out_of)]
+    return texts[0] if texts[0] == texts[1] else f"{texts[0]} in, {texts[1]} out"
 
 
 def status(lab: Lab) -> tuple[HostStatus, ...]:
@@ -35,7 +40,7 @@ def status(lab: Lab) -> tuple[HostStatus, ...]:
             return HostStatus(host=host, state="missing", rate="-", sshd=False)
         alive = any(process.first for process in living[host.namespace])
         word = "dead" if not alive else "cut" if shaper.kind == "blackhole" else "up"
-        rate = format_rate(shaper.rate) if shaper.rate else "-"
+        rate = _rates(shaper.rate, kernel_state.sending_rate(host.namespace))
         return HostStatus(host=host, state=word, rate=rate, sshd=word == "up" and answers(lab, host))
 
     with ThreadPoolExecutor(max_workers=16) as pool:

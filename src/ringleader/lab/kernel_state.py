@@ -151,9 +151,19 @@ class Shaper:
     """bit/s; 0 where nothing is let through."""
 
 
-def shapers() -> dict[str, Shaper]:
-    """Return the root shaper of each of this machine's links, as the kernel has them."""
-    rows = _json("tc", "-j", "qdisc", "show")
+def sending_rate(namespace: str) -> int:
+    """Return the rate that a host's own end of its cable is limited to, bit/s; 0: nothing is let through."""
+    try:
+        shaper = shapers(namespace).get("eth0")
+    except LabError:  # the host has just gone
+        return 0
+    return shaper.rate if shaper else 0
+
+
+def shapers(namespace: str = "") -> dict[str, Shaper]:
+    """Return the root shaper of each link of this machine or of a network namespace, by the kernel."""
+    inside = ("-n", namespace) if namespace else ()
+    rows = _json("tc", "-j", *inside, "qdisc", "show")
     return {
         row["dev"]: Shaper(kind=row["kind"], rate=int(row.get("options", {}).get("rate", 0)) * 8)
         for row in rows

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NoReturn
 
 import click
 
 from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions, show
+from ringleader.cli.lab.faults import FAULT_COMMANDS
+from ringleader.cli.lab.lab_options import DRY_RUN, HOST, NAME, HostOptions
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command, Option
 from ringleader.errors import LabError, RequestError
@@ -31,14 +32,6 @@ from ringleader.lab.spec import (
     spec_of,
 )
 from ringleader.lab.steps import script
-
-_DRY_RUN = Option(["--dry-run"], is_flag=True, help="Print, as a shell script, what would be done.")
-_NAME = Option(
-    ["--name", "--lab-name", "name"],
-    envvar=saved_state.VARIABLE,
-    metavar="NAME",
-    help="Which lab. [default: RINGLEADER_LAB, else `lab`, else the only one there is]",
-)
 
 
 @click.group(name="lab")
@@ -90,7 +83,7 @@ UP_OPTIONS = (
         help="Tells several labs apart.",
     ),
     Option(["--replace"], is_flag=True, help="Take a lab of that name down first."),
-    _DRY_RUN,
+    DRY_RUN,
 )
 
 
@@ -240,14 +233,6 @@ def _status_document(lab: saved_state.Lab, rows: tuple[host_status.HostStatus, .
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class HostOptions:
-    """A host of a lab."""
-
-    host: str
-    name: str | None = None
-
-
 def shell(options: HostOptions) -> None:
     """Open a shell on a host."""
     lab = saved_state.current(options.name)
@@ -296,21 +281,6 @@ def _become(lab: saved_state.Lab, host: str, command: tuple[str, ...]) -> NoRetu
     os.execvpe(argv[0], argv, host_shell.environment(lab, os.environ))
 
 
-def _to_host(
-    change: Callable[[saved_state.Lab, saved_state.LabHost], None],
-) -> Callable[[HostOptions], None]:
-    """Return what a command does that changes one host."""
-
-    def run(options: HostOptions) -> None:
-        requirements.check_machine(os.environ)
-        lab = saved_state.current(options.name)
-        change(lab, fault_injection.find_host(lab, options.host))
-
-    return run
-
-
-_HOST = click.Argument(["host"])
-
 for _command in (
     Command(
         "up",
@@ -323,7 +293,7 @@ for _command in (
         "down",
         options=DownOptions,
         run=down,
-        params=[_NAME, Option(["--all"], is_flag=True, help="All labs of this machine."), _DRY_RUN],
+        params=[NAME, Option(["--all"], is_flag=True, help="All labs of this machine."), DRY_RUN],
         help="Remove a lab, also what a crash left of it; nothing to remove is not an error.",
     ),
     Command(
@@ -331,7 +301,7 @@ for _command in (
         options=StatusOptions,
         run=status,
         params=[
-            _NAME,
+            NAME,
             *JSON_OPTIONS,
             Option(["--hostfile", "only"], flag_value="hostfile", help="Print the hostfile's path only."),
             Option(
@@ -346,7 +316,7 @@ for _command in (
         "shell",
         options=HostOptions,
         run=shell,
-        params=[_NAME, _HOST],
+        params=[NAME, HOST],
         help="Open a shell on a host (works while its link is cut).",
     ),
     Command(
@@ -354,33 +324,13 @@ for _command in (
         options=ExecOptions,
         run=run_on_host,
         params=[
-            _NAME,
+            NAME,
             Option(["--all"], is_flag=True, help="On all hosts side by side, each line with its host."),
             click.Argument(["words"], nargs=-1, type=click.UNPROCESSED, metavar="[HOST] -- COMMAND…"),
         ],
         help="Run a command on a host (works while its link is cut); its exit code passes through.",
         context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
     ),
-    Command(
-        "cut",
-        options=HostOptions,
-        run=_to_host(fault_injection.cut),
-        params=[_NAME, _HOST],
-        help="Cut a host's link: its peers see silence, as with a pulled cable behind a switch.",
-    ),
-    Command(
-        "heal",
-        options=HostOptions,
-        run=_to_host(fault_injection.heal),
-        params=[_NAME, _HOST],
-        help="Mend a host's link, and start the host again where it was killed.",
-    ),
-    Command(
-        "kill",
-        options=HostOptions,
-        run=_to_host(fault_injection.kill),
-        params=[_NAME, _HOST],
-        help="Kill every process on a host, its sshd included.",
-    ),
+    *FAULT_COMMANDS,
 ):
     command.add_command(_command)

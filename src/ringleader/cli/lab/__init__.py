@@ -1,0 +1,1 @@
+"""``ringleader lab``: a cluster on one machine."""
