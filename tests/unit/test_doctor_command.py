@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -38,7 +39,7 @@ SOFTWARE = Software(
 
 def facts(name, **changes):
     found = fabric_hosts.facts(name)
-    return dataclasses.replace(found, software=SOFTWARE, verbs_providers=("mlx5",), **changes)
+    return dataclasses.replace(found, software=SOFTWARE, **changes)
 
 
 @pytest.fixture
@@ -56,6 +57,7 @@ def stored(tmp_path):
 @pytest.mark.parametrize("name", ["hgx_ndr", "broken_ports"])
 def test_what_is_said_of_a_stored_host(call, stored, name):
     code, out, err = call("doctor", "--facts-from", stored(facts(name)))
+    out = re.sub(r"\d+ (passed|not applicable)", r"N \1", out)  # how many checks there are
     golden = GOLDEN / f"{name}.txt"
     if os.environ.get("RINGLEADER_RENEW_GOLDENS") == "1":
         golden.write_text(out)
@@ -83,7 +85,6 @@ def test_two_files_of_one_host_are_told_apart(call, stored):
     assert [host["host"] for host in json.loads(out)["hosts"]] == ["h1", "h1 (2)"]
 
 
-@pytest.mark.process
 def test_this_host_as_json_and_as_facts(call, tmp_path):
     code, out, _ = call("doctor", "--json", "--json-file", str(tmp_path / "file"))
     told = json.loads(out)
@@ -97,7 +98,6 @@ def test_this_host_as_json_and_as_facts(call, tmp_path):
     assert code == 0 and found.hostname == told["host"] and found.software.mpis
 
 
-@pytest.mark.process
 def test_facts_that_were_printed_are_judged_as_this_host(call, tmp_path):
     _, out, _ = call("doctor", "--facts")
     path = tmp_path / "facts.json"

@@ -102,10 +102,11 @@ def test_no_host_at_all_or_a_fault_of_this_machine_is_an_error():
 
 
 def test_a_rank_that_tells_nothing_is_a_fault_with_its_last_words():
-    found = read(Launcher(mute=["h2"], exit_code=1, reason="rank 1 failed"))
-    assert [*found.facts] == ["h1", "h3"]
-    (fault,) = found.faults
-    assert fault.where == "host h2" and "boom" in fault.what
+    found = read(Launcher(mute=["h1", "h2"], exit_code=1, reason="rank 0 failed"))
+    assert [*found.facts] == ["h3"]
+    first, second = found.faults
+    assert first.where == "host h1" and first.what == "rank 0 failed; its last words: boom"
+    assert second.where == "host h2" and "stopped before it told its facts: rank 0 failed" in second.what
 
 
 def test_ranks_that_fail_after_their_facts_are_told():

@@ -33,7 +33,6 @@ def one_rank_each(job: Job, *, seconds: float) -> Job:
         timeout=seconds,
         start_timeout=min(job.start_timeout, seconds),
         workdir="/",
-        quiet=True,
     )
 
 
@@ -95,14 +94,22 @@ def _reading(outcome: Outcome, listener: JobListener, faults: Sequence[Fault]) -
         try:
             found[name] = _with_offset(from_document(HostFacts, told[rank]), clocks, rank)
         except KeyError:
-            problems.append(Fault(where=f"host {name}", what="it told no facts" + _said(listener, rank)))
+            problems.append(Fault(where=f"host {name}", what=_silence(outcome, listener, rank)))
         except ValueError as error:
             problems.append(Fault(where=f"host {name}", what=f"its facts cannot be read: {error}"))
-    if outcome.exit_code and not any(fault not in faults for fault in problems):
+    if outcome.exit_code and len(problems) == len(faults):
         first = outcome.first_failure
-        said = _said(listener, first.rank) if first is not None else ""
+        said = _last_words(listener, first.rank) if first is not None else ""
         problems.append(Fault(where="the ranks", what=f"{outcome.reason}{said}"))
     return HostsReading(facts=found, faults=tuple(problems), warnings=tuple(listener.warnings))
+
+
+def _silence(outcome: Outcome, listener: JobListener, rank: int) -> str:
+    """Return why a rank told no facts."""
+    first = outcome.first_failure
+    if first is not None and first.rank == rank:
+        return f"{outcome.reason}{_last_words(listener, rank)}"
+    return f"it was stopped before it told its facts: {outcome.reason or 'its rank ended'}"
 
 
 def _with_offset(facts: HostFacts, clocks: Any, rank: int) -> HostFacts:
@@ -113,6 +120,6 @@ def _with_offset(facts: HostFacts, clocks: Any, rank: int) -> HostFacts:
     return dataclasses.replace(facts, clock=clock)
 
 
-def _said(listener: JobListener, rank: int) -> str:
+def _last_words(listener: JobListener, rank: int) -> str:
     last = [line for line in listener.tail(rank) if line.strip()][-1:]
     return f"; its last words: {last[0]}" if last else ""

@@ -20,11 +20,10 @@ CLOCK_TAG = 71
 
 def main() -> None:
     """Tell the launcher this host's facts, and in rank 0 the offsets of the other ranks' clocks."""
-    from ringleader.doctor.installed_mpis import with_mpis
     from ringleader.fabric.facts import document
     from ringleader.fabric.readers import read_host
 
-    rank_answer.send(FACTS, document(with_mpis(read_host(), os.environ)))
+    rank_answer.send(FACTS, document(read_host()))
     offsets = compared_clocks(_world(), time.time)
     if offsets is not None:
         rank_answer.send(CLOCKS, offsets)

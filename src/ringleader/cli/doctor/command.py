@@ -76,10 +76,9 @@ def reading(options: DoctorOptions) -> HostsReading:
 
         return read_named_hosts(options.hosts, seconds=options.timeout, environ=os.environ)
     with interrupts.held():
-        from ringleader.doctor.installed_mpis import with_mpis
         from ringleader.fabric.readers import read_host
 
-    facts = with_mpis(read_host(environ=os.environ), os.environ)
+    facts = read_host(environ=os.environ)
     if IMAGE_MANIFEST.exists():
         print("ringleader: this is an image of Ringleader: doctor --image tests it", file=sys.stderr)
     return HostsReading(facts={facts.hostname or "this host": facts})

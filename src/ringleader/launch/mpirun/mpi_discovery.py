@@ -6,7 +6,6 @@ first library it finds), so both are found together here and the ranks are told 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
@@ -142,25 +141,6 @@ def _on_path(word: str | None, environ: Mapping[str, str]) -> Mpi:
     what = f"no {word or 'MPI'} is installed here (looked for {', '.join(names)} on PATH"
     what += f"; {'; '.join(looked)})" if looked else ")"
     raise _missing(word or "embedded", what)
-
-
-def every_mpi(environ: Mapping[str, str], python: str = sys.executable) -> tuple[Mpi, ...]:
-    """Return each MPI that is installed here, the one that is taken without ``--mpi`` first.
-
-    A launcher that does not answer, or is none, is left out.
-    """
-    own = embedded(python)
-    beside = Path(own.mpirun).parent if own is not None else None
-    found = [own] if own is not None else []
-    names = dict.fromkeys(("mpirun", "mpiexec", *(name for some in PROGRAMS.values() for name in some)))
-    for program in _programs(tuple(names), environ):
-        if program.parent != beside:
-            with contextlib.suppress(RefusedError):
-                found.append(described(program, environ))
-    first: dict[tuple[str, ...], Mpi] = {}
-    for one in found:
-        first.setdefault((one.family, one.version, one.library), one)
-    return tuple(first.values())
 
 
 def _programs(names: tuple[str, ...], environ: Mapping[str, str]) -> Iterator[Path]:
