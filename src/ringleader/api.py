@@ -107,6 +107,7 @@ def run(
     python: str | None = None,
     uncoupled: bool = False,
     as_horovod: bool = False,
+    transport_settings: bool = True,
     mpirun_args: Iterable[str] = (),
     listener: Listener | None = None,
 ) -> list[R]:
@@ -150,6 +151,7 @@ def run(
         python=python,
         uncoupled=uncoupled,
         as_horovod=as_horovod,
+        transport_settings=transport_settings,
         extra_mpirun_args=tuple(mpirun_args),
         faults=faults,
     )

@@ -123,6 +123,9 @@ class Job:
     """OMP_NUM_THREADS for each rank; ``None``: its share of cores, unless the user's environment sets it."""
     network_interface: str | None = None
     """Interface (or several, comma separated) for start-up and for MPI's TCP traffic."""
+    transport_settings: bool = True
+    """Give ranks on several hosts the variables that fit each host's NICs (NCCL, UCX, libfabric, MPI, Gloo),
+    but for those that the user has set."""
     master_port: int | None = None
     """MASTER_PORT; ``None``: a free port on the first rank's host."""
     env: tuple[tuple[str, str], ...] = ()

@@ -109,7 +109,7 @@ def test_every_option_arrives() -> None:
         "--threads 3 --mpi mpich -x A=1 --output out --quiet --no-prefix --timeout 90 --grace 0.5 "
         "--lost-after 7 "
         "--start-timeout 5.5 --workdir sub --python /py --mpirun-arg=-v --mpirun-arg x "
-        "--master-port 4000 --as-horovod prog"
+        "--master-port 4000 --as-horovod --no-settings prog"
     )
     assert job_of(words) == Job(
         command=("prog",),
@@ -127,6 +127,7 @@ def test_every_option_arrives() -> None:
         master_port=4000,
         env=(("A", "1"),),
         as_horovod=True,
+        transport_settings=False,
         output_dir="out",
         quiet=True,
         prefix_output=False,

@@ -21,6 +21,7 @@ from ringleader.launch.mpirun.mpi_discovery import find_mpi
 from ringleader.launch.outcome import Listener
 from ringleader.launch.supervision.agent_connections import control_variable, local_address_towards
 from ringleader.launch.supervision.output_flow import window
+from ringleader.launch.transport_settings import JobSettings, job_settings
 from ringleader.rank_placement import Plan, duplicate_names, place
 from ringleader.ranks import agent as agent_program
 from ringleader.ranks import job_directory as leftovers
@@ -64,6 +65,8 @@ class Prepared:
     addresses: tuple[str, ...]
     """Ours, by which the hosts may reach us, the likeliest first."""
     command: MpirunCommand
+    settings: JobSettings
+    """Variables for the transports of each host."""
 
     def close(self) -> None:
         """End the connections to the hosts."""
@@ -120,6 +123,7 @@ class Prepared:
             master=master,
             caller=self._carried,
             python=host.python or self.job.python or sys.executable,
+            settings=self.settings.variables(rank),
         )
         taken = self._withheld if host.is_local else {}
         return {
@@ -168,6 +172,7 @@ def prepare(
         plan = place(job, probed.facts)
         if job.require:
             _check_wires(job, plan)
+        settings = job_settings(job, plan, mpi, probed.facts, environ)
         if full := why_unusable(environ.get("TMPDIR", "")):
             listener.warning(f"TMPDIR: {full}; the job's own files go to /tmp")
         if any(host.is_local for host in plan.hosts) and not os.access(leftovers.SHM, os.W_OK):
@@ -202,6 +207,7 @@ def prepare(
         key=key,
         addresses=addresses,
         command=command,
+        settings=settings,
     )
 
 

@@ -222,6 +222,34 @@ def unreadable(script: Path, *, runs_directories: bool) -> str:
         return f"cannot be read ({error.strerror})"
 
 
+# --- facts for settings of transports -------------------------------------------------------------------
+
+READ_FACTS = """\
+import sys
+sys.path.insert(0, sys.argv[1])
+from ringleader.fabric.readers.settings_facts import main
+main(sys.argv[2])
+"""
+
+
+def settings_facts(agent: str, root: Path = Path("/")) -> Answer | None:
+    """What settings of transports follow from, as the package around the agent reads it in its own process.
+
+    None: it could not be read. This program cannot import the package: it stands for it under its name.
+    """
+    import json
+
+    package = Path(agent).parents[2]
+    for line in output([sys.executable, "-I", "-c", READ_FACTS, str(package), str(root)]).splitlines():
+        if line.startswith("{"):
+            try:
+                found: Answer = json.loads(line)
+            except ValueError:
+                return None
+            return found
+    return None
+
+
 # --- the whole answer -------------------------------------------------------------------------------------
 
 
@@ -229,6 +257,7 @@ def answer(question: Mapping[str, Any], environ: Any, root: Path = Path("/")) ->
     """Everything asked for. ``question`` may leave out any key; what it does not ask for costs nothing.
 
     Keys: ``agent`` (path of the launcher's rank agent), ``mpirun`` and ``embedded``, ``script`` (path),
+    ``facts`` (whether settings of transports will be chosen; answered where there is an RDMA device),
     ``program`` (command word to be found on ``path``, the PATH of the ranks), ``interpreted`` (the script
     that it is given) with ``is_python``, ``workdir``, ``names``, ``interfaces``, ``port`` (on which rank 0
     will listen, if it is here).
@@ -255,6 +284,8 @@ def answer(question: Mapping[str, Any], environ: Any, root: Path = Path("/")) ->
     }
     if "agent" in question:
         known["ringleader"] = ringleader(question["agent"])
+        if question.get("facts") and known["rdma"] and known["ringleader"]["agent"]:
+            known["facts"] = settings_facts(known["ringleader"]["agent"], root)
     if "mpirun" in question:
         known["mpi"] = mpi(question["mpirun"], embedded=question["embedded"], python=sys.executable)
     workdir = Path(question.get("workdir", "."))

@@ -33,8 +33,12 @@ def dry_run_text(
     hostfile: str,
     mpirun: Mpirun,
     environments: Sequence[RankEnvironment],
+    settings: Sequence[str] = (),
 ) -> str:
-    """Return the whole text. ``environments``: one for each rank, by rank.
+    """Return the whole text.
+
+    ``environments``: one for each rank, by rank. ``settings``: lines on the transports of each
+    host.
 
     The values of variables whose names speak of secrets are not shown, as this text ends up in logs.
     """
@@ -46,6 +50,7 @@ def dry_run_text(
         (f"plan: {ranks} on {hosts}, {mpi.family} {mpi.version} ({origin})", plan_table(plan, mpi.family)),
         ("hostfile", hostfile.splitlines()),
         ("mpirun: its environment besides ours, then its argv", _mpirun_lines(mpirun)),
+        ("transports: variables that fit each host, and why", list(settings)),
         ("every rank: command", [f"cd {shlex.quote(job.workdir)}", shlex.join(job.command)]),
         (
             "every rank: environment",

@@ -143,17 +143,20 @@ def rank_environment(
     master: Master,
     caller: Mapping[str, str],
     python: str,
+    settings: Mapping[str, str] | None = None,
     inject: str = "",
 ) -> RankEnvironment:
     """Return the environment of one rank.
 
     ``caller`` is the launcher's whole environment, ``python`` the absolute path of the interpreter whose
-    directory goes in front of PATH, ``inject`` the directory that goes in front of PYTHONPATH (empty: the
+    directory goes in front of PATH, ``settings`` what fits the transports of its host (weaker than all the
+    rest), ``inject`` the directory that goes in front of PYTHONPATH (empty: the
     agent puts its own there, as only it knows where it lies on its host).
     """
     asked = dict(job.env)
     users = {name: value for name, value in caller.items() if is_forwarded(name)} | asked
-    values = _defaults(place, job, mpi) | _jax(plan, place, job, mpi, master) | users
+    ours = _defaults(place, job, mpi) | _jax(plan, place, job, mpi, master)
+    values = dict(settings or {}) | ours | users
     if job.threads is not None:  # the command line counts before the environment
         chosen = thread_variables(job.threads, bound=bool(place.cpus))
         values |= {name: value for name, value in chosen.items() if name not in asked}
@@ -191,6 +194,12 @@ def _defaults(place: RankPlace, job: Job, mpi: Mpi) -> dict[str, str]:
     values = {**threads, "PYTHONUNBUFFERED": "1", **_KEEP_MEMORY}
     if job.as_horovod:
         values |= _HOROVODS_CONTROLLER
+    return values | interface_variables(job, mpi)
+
+
+def interface_variables(job: Job, mpi: Mpi) -> dict[str, str]:
+    """Return what ``--network-interface`` sets for each library."""
+    values: dict[str, str] = {}
     interfaces = ",".join(name.strip() for name in (job.network_interface or "").split(","))
     if interfaces:
         values["GLOO_SOCKET_IFNAME"] = interfaces

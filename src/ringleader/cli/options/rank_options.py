@@ -45,6 +45,7 @@ class RunOptions(CommandOptions):
     bind: str = "auto"
     as_horovod: bool = False
     require: tuple[str, ...] = ()
+    no_settings: bool = False
     timeline: str | None = None
     output: str | None = None
     quiet: bool = False
@@ -115,6 +116,12 @@ RUN_OPTIONS: tuple[click.Parameter, ...] = (
         help="What must carry the ranks' bytes: rdma, infiniband, roce, iwarp, efa or tcp between hosts, shm "
         "or p2p within a host, gdr (GPUDirect RDMA). Exit code 3 where it does not, or cannot be shown to; "
         "before the start where that is known then.",
+    ),
+    Option(
+        ["--no-settings"],
+        is_flag=True,
+        help="Set no variables for the transports of each host (NCCL, UCX, libfabric, MPI); --dry-run shows "
+        "them.",
     ),
     Option(
         ["--timeline"],
@@ -211,6 +218,7 @@ def make_job(
         env=tuple(variables.items()),
         as_horovod=options.as_horovod,
         require=_required(options, faults),
+        transport_settings=not options.no_settings,
         output_dir=options.output,
         quiet=options.quiet,
         prefix_output=not options.no_prefix,

@@ -10,6 +10,7 @@ from ringleader.launch.outcome import Listener
 from ringleader.launch.prepare import Prepared, prepare
 from ringleader.render.dry_run import Mpirun, dry_run_text
 from ringleader.render.rank_environment import FreePorts, RankEnvironment
+from ringleader.render.transport_settings import dry_run_lines
 
 JOB_ID = "JOB"
 """Stands for the random word that names a job."""
@@ -37,6 +38,7 @@ def dry_run(job: Job, *, environ: Mapping[str, str], listener: Listener) -> str:
         hostfile=command.hostfile,
         mpirun=_mpirun(prepared),
         environments=[_environment(prepared, rank) for rank in range(prepared.plan.size)],
+        settings=dry_run_lines(prepared.settings.shown()),
     )
 
 

@@ -36,6 +36,7 @@ class SharedOptions:
     env_file: tuple[str, ...] = ()
     as_horovod: bool = False
     require: tuple[str, ...] = ()
+    no_settings: bool = False
     timeout: str | None = None
     grace: str | None = None
     lost_after: str | None = None

@@ -9,12 +9,15 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ringleader.host_list import is_loopback
 from ringleader.job import Host, Job
 from ringleader.rank_placement import HostFacts, RdmaPort
 from ringleader.render.rank_environment import search_path
+
+if TYPE_CHECKING:  # only jobs on hosts with RDMA devices pay for it
+    from ringleader.fabric.facts import HostFacts as FabricFacts
 
 MOST_NAMES = 32
 """Names of other hosts that each host is asked to resolve."""
@@ -78,6 +81,8 @@ class HostReport(HostFacts):
     """Where the command's program is there, empty where it is missing; ``None``: not asked about."""
     workdir: bool
     """Whether the working directory exists there."""
+    fabric: FabricFacts | None = None
+    """What settings of transports follow from; ``None``: it has no RDMA device, or nobody asked."""
     unstartable: str = ""
     """Why the program there would not start although it is there; empty: it would."""
     unreadable: str = ""
@@ -128,8 +133,21 @@ def report_of(host: Host, answer: Mapping[str, Any], *, local_identity: str) -> 
         workdir=answer["workdir"],
         processes=answer["limits"].get("processes", -1),
         port_taken=answer.get("port_taken", ""),
+        fabric=fabric_facts(answer.get("facts")),
         rdma=tuple(RdmaPort(**port) for port in answer.get("rdma", ())),
     )
+
+
+def fabric_facts(document: object) -> FabricFacts | None:
+    """Read the facts in an answer; ``None`` where there are none, or a host wrote something else."""
+    if document is None:
+        return None
+    from ringleader.fabric.facts import HostFacts, from_document
+
+    try:
+        return from_document(HostFacts, document)
+    except (ValueError, TypeError):
+        return None
 
 
 def cores_granted(

@@ -144,6 +144,8 @@ def remote_question(
     ours = socket.gethostname()
     names = [ours if is_this_machine(host.name, here) else bare_name(host.name) for host in hosts]
     asked = {**question, "agent": str(AGENT), "names": sorted({ours, *some_names(names)})}
+    if job.transport_settings and len(hosts) > 1:
+        asked["facts"] = True
     if (script := script_of(job)) is not None:
         asked["script"] = script
     return asked if mpi is None else {**asked, "mpirun": mpi.mpirun, "embedded": mpi.embedded}

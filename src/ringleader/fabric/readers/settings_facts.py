@@ -1,0 +1,36 @@
+"""What settings of transports follow from, read on a host of a job and printed for its launcher.
+
+``ranks/host_facts_script.py`` runs ``main`` in a process of its own on hosts that have an RDMA device.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from ringleader.fabric.facts import HostFacts, document
+from ringleader.fabric.readers.host import read_host
+
+
+def without_measurements(facts: HostFacts) -> HostFacts:
+    """Return the facts without what no setting follows from: counters, packages, programs, notes."""
+    devices = tuple(
+        replace(one, ports=tuple(replace(port, counters={}) for port in one.ports))
+        for one in facts.rdma_devices
+    )
+    return replace(
+        facts,
+        rdma_devices=devices,
+        net_devices=tuple(replace(one, statistics={}) for one in facts.net_devices),
+        software=replace(facts.software, packages={}, programs={}),
+        sysctls={},
+        modules=(),
+        unreadable=(),
+    )
+
+
+def main(root: str) -> None:
+    """Print the facts of the host below ``root`` as one line of JSON."""
+    sys.stdout.write(json.dumps(document(without_measurements(read_host(Path(root))))) + "\n")

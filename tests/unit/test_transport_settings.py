@@ -1,0 +1,180 @@
+"""Settings of transports of a job: hosts' answers become variables of their ranks, and lines for people."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from tests.unit.fabric.machines import GPU_HOST, changed, gpu_machine, host, port, rdma
+
+from ringleader.fabric.facts import Library, document
+from ringleader.fabric.readers.settings_facts import without_measurements
+from ringleader.job import Family, Host, Job
+from ringleader.launch.host_probe.host_query import HostReport, report_of
+from ringleader.launch.host_probe.probe import remote_question
+from ringleader.launch.transport_settings import JobSettings, job_settings
+from ringleader.rank_placement import place
+from ringleader.ranks import host_facts_script
+from ringleader.render.rank_environment import Master, rank_environment
+from ringleader.render.transport_settings import dry_run_lines
+
+EFA = host(devices=(rdma("rdmap0", port("", gids=()), node_type=7, driver="efa", pci="0000:01:00.0"),))
+
+
+def report(name: str, fabric, gpus: tuple[str, ...] = ()) -> HostReport:
+    return HostReport(
+        host=Host(name=name, slots=2),
+        hostname=name,
+        identity=f"id-{name}",
+        is_local=False,
+        cpus=(0, 1),
+        gpus=gpus,
+        python_version="3.12.3",
+        ringleader_version="1",
+        ringleader_checksum="",
+        mpirun="",
+        mpi_version="",
+        interfaces={},
+        names={},
+        script=None,
+        program=None,
+        workdir=True,
+        fabric=fabric,
+    )
+
+
+@pytest.fixture
+def settings_of(make_mpi):
+    def settings(*reports: HostReport, caller=None, **job) -> JobSettings:
+        asked = Job(command=("x",), hosts=tuple(one.host for one in reports), **job)
+        plan = place(asked, reports)
+        return job_settings(asked, plan, make_mpi(Family.OPENMPI5), reports, caller or {})
+
+    return settings
+
+
+def test_each_host_gets_its_own(settings_of):
+    other = changed(GPU_HOST, rdma_files=(replace(GPU_HOST.rdma_files[0], rdma_device="mlx5_1"),))
+    found = settings_of(report("h1", GPU_HOST), report("h2", other), report("h3", None))
+    assert found.variables(0) == found.variables(1)
+    assert found.variables(0)["NCCL_IB_HCA"] == "=mlx5_0:1"
+    assert found.variables(2)["NCCL_IB_HCA"] == "=mlx5_1:1"
+    assert found.variables(4) == {}
+
+
+def test_lines_of_a_dry_run(settings_of, golden):
+    found = settings_of(report("h1", GPU_HOST), report("h2", None))
+    golden("dry_run.transports", "\n".join([*dry_run_lines(found.shown()), ""]))
+
+
+def test_what_chooses_a_protocol_needs_all_hosts(settings_of):
+    assert settings_of(report("h1", EFA), report("h2", EFA)).variables(3) == {"FI_PROVIDER": "efa"}
+    mixed = settings_of(report("h1", EFA), report("h2", None))
+    assert mixed.variables(0) == {}
+    assert any("does not fit h2" in line for line in dry_run_lines(mixed.shown()))
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        {"caller": {"NCCL_IB_HCA": "mlx5"}},
+        {"env": (("NCCL_IB_HCA", "mlx5"),)},
+        {"extra_mpirun_args": ("-x", "NCCL_IB_HCA=mlx5")},
+    ],
+)
+def test_never_over_what_the_user_set(settings_of, user):
+    found = settings_of(report("h1", GPU_HOST), report("h2", GPU_HOST), **user)
+    assert "NCCL_IB_HCA" not in found.variables(0) and "NCCL_IB_TIMEOUT" in found.variables(0)
+
+
+def test_ranks_get_the_nic_at_their_gpu(settings_of):
+    library = (Library(name="libucp.so.0", path="/usr/lib/libucp.so.0"),)
+    machine = changed(gpu_machine(swapped=True), libraries=library)
+    reports = [report(name, machine, ("0", "1")) for name in ("h1", "h2")]
+    found = settings_of(*reports)
+    assert found.hosts["h1"].settings == ()
+    assert [found.variables(rank)["UCX_NET_DEVICES"] for rank in range(4)] == ["mlx5_7:1", "mlx5_6:1"] * 2
+    shown = dry_run_lines(found.shown())
+    assert any(line.startswith("rank 3: UCX_NET_DEVICES='mlx5_6:1'  # ") for line in shown)
+
+
+@pytest.mark.parametrize("job", [{"transport_settings": False}, {"uncoupled": True}])
+def test_nothing_where_nobody_wants_it(settings_of, job):
+    assert settings_of(report("h1", GPU_HOST), report("h2", GPU_HOST), **job) == JobSettings()
+
+
+def test_nothing_on_one_host(settings_of):
+    assert settings_of(report("h1", GPU_HOST)) == JobSettings()
+
+
+def test_settings_are_weaker_than_all_the_rest(make_mpi):
+    one = report("h1", None)
+    job = Job(command=("x",), hosts=(one.host,), network_interface="eth1")
+    plan = place(job, (one,))
+    found = rank_environment(
+        plan=plan,
+        place=plan.ranks[0],
+        job=job,
+        mpi=make_mpi(Family.OPENMPI5),
+        job_id="J",
+        master=Master(address="a", port="1", jax_port="2"),
+        caller={"UCX_TLS": "tcp"},
+        python="/bin/python",
+        settings={"NCCL_SOCKET_IFNAME": "no", "UCX_TLS": "no", "RANK": "no", "NCCL_IB_TIMEOUT": "20"},
+    ).set
+    assert found["NCCL_SOCKET_IFNAME"] == "=eth1" and found["UCX_TLS"] == "tcp"
+    assert found["RANK"] == "0" and found["NCCL_IB_TIMEOUT"] == "20"
+
+
+# --- what hosts are asked and answer ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("hosts", "wanted", "asked"), [(2, True, True), (2, False, False), (1, True, False)])
+def test_facts_are_asked_of_several_hosts_only(hosts, wanted, asked):
+    names = tuple(Host(name=f"h{at}") for at in range(hosts))
+    job = Job(command=("x",), hosts=names, transport_settings=wanted)
+    assert ("facts" in remote_question({}, job, names, frozenset(), None)) is asked
+
+
+ANSWER = {
+    **{"hostname": "h", "identity": "i", "python": ["/p", "3.12.1"], "cores": [[0]], "cpu_limit": None},
+    **{"gpus": [], "interfaces": {}, "addresses": [], "names": {}, "limits": {}, "workdir": True},
+}
+
+
+@pytest.mark.parametrize("facts", [None, {}, [], "x", {"hostname": 3}])
+def test_answers_without_usable_facts(facts):
+    answer = {**ANSWER, "facts": facts} if facts is not None else ANSWER
+    assert report_of(Host(name="h"), answer, local_identity="").fabric is None
+
+
+def test_facts_arrive():
+    sent = json.loads(json.dumps(document(without_measurements(GPU_HOST))))
+    assert report_of(Host(name="h"), {**ANSWER, "facts": sent}, local_identity="").fabric == GPU_HOST
+
+
+def test_a_host_without_rdma_starts_no_reader(monkeypatch, tmp_path):
+    def never(*arguments):
+        raise AssertionError("read")
+
+    monkeypatch.setattr(host_facts_script, "settings_facts", never)
+    known = host_facts_script.answer({"agent": "", "facts": True}, {}, tmp_path)
+    assert "facts" not in known
+
+
+@pytest.mark.process
+def test_a_host_reads_itself_with_the_package_around_the_agent(tmp_path):
+    port_files = tmp_path / "sys/class/infiniband/mlx5_0/ports/1"
+    port_files.mkdir(parents=True)
+    (port_files / "state").write_text("4: ACTIVE\n")
+    agent = host_facts_script.__file__.replace("host_facts_script", "agent")
+    known = host_facts_script.answer({"agent": agent, "facts": True}, {}, tmp_path)
+    (device,) = known["facts"]["rdma_devices"]
+    assert device["name"] == "mlx5_0" and device["ports"][0]["state"] == "ACTIVE"
+
+
+@pytest.mark.parametrize("said", ["", "Traceback …", "{broken"])
+def test_a_host_whose_reader_fails(monkeypatch, said):
+    monkeypatch.setattr(host_facts_script, "output", lambda argv: said)
+    assert host_facts_script.settings_facts("/a/b/c/agent.py") is None
