@@ -58,7 +58,7 @@ def cpu_list(listing: str) -> list[int]:
     numbers: list[int] = []
     for part in listing.split(","):
         low, dash, high = part.strip().partition("-")
-        if low.isdigit():
+        if low.isdecimal() and (not dash or high.isdecimal()):
             numbers.extend(range(int(low), int(high if dash else low) + 1))
     return numbers
 
@@ -104,7 +104,8 @@ def _quota(place: Path, version: int) -> float | None:
         quota, period = (*text(place / "cpu.max").split(), "", "")[:2]
     else:
         quota, period = text(place / "cpu.cfs_quota_us"), text(place / "cpu.cfs_period_us")
-    return int(quota) / int(period) if quota.isdigit() and period.isdigit() and int(period) else None
+    numbers = [int(word) for word in (quota, period) if re.fullmatch("[0-9]{1,18}", word)]
+    return numbers[0] / numbers[1] if len(numbers) == 2 and numbers[1] else None
 
 
 # --- GPUs -------------------------------------------------------------------------------------------------

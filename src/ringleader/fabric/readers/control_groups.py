@@ -70,7 +70,7 @@ def _rdma(files: Files, memberships: dict[str, str], version: int) -> tuple[Rdma
     objects: dict[str, int] = {}
     for group in _groups(memberships, version, "rdma"):
         for line in files.text(f"{group}/rdma.max", if_applicable=True).splitlines():
-            found = re.fullmatch(r"(\S+) hca_handle=(\d+|max) hca_object=(\d+|max)", line.strip())
+            found = re.fullmatch(r"(\S+) hca_handle=(\d{1,18}|max) hca_object=(\d{1,18}|max)", line.strip())
             if found:
                 handles[found[1]] = _tighter(handles.get(found[1], UNLIMITED), found[2])
                 objects[found[1]] = _tighter(objects.get(found[1], UNLIMITED), found[3])

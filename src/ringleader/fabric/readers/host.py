@@ -10,7 +10,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ringleader.fabric.facts import UNLIMITED, Clock, HostFacts, Process, Software, Unreadable
+from ringleader.fabric.facts import (
+    UNLIMITED,
+    Clock,
+    Gpu,
+    HostFacts,
+    NvidiaDriver,
+    Process,
+    Software,
+    Unreadable,
+)
 from ringleader.fabric.readers import (
     control_groups,
     environment,
@@ -32,6 +41,7 @@ from ringleader.ranks import host_facts_script
 
 SECONDS = 5.0
 """What all reading may take; what is not there by then is left out, and named."""
+NVML_SILENT = "it did not answer in time"
 AREA_FAULT = "a fault in the reader: "
 """How the reason starts where a reader itself failed."""
 
@@ -93,6 +103,7 @@ def _areas(environ: Mapping[str, str], ipv4: Callable[[], list[tuple[str, str]]]
         "network interfaces": lambda files: _net_devices(files, ipv4),
         "PCI devices": lambda files: {"pci_devices": pci_devices.read(files)},
         "GPUs": _gpus,
+        "NVML": _nvml,  # after GPUs, whose fields it replaces
         "software": lambda files: {"software": _software(files, environ)},
         "libraries": lambda files: _libraries(files, environ),
         "variables": lambda files: {
@@ -188,8 +199,16 @@ def _libraries(files: Files, environ: Mapping[str, str]) -> Fields:
 
 def _gpus(files: Files) -> Fields:
     found, driver = gpus.read(files)
-    if files.replaced or not (driver.version or any(one.driver == "nvidia" for one in found)):
-        return {"gpus": found, "nvidia": driver}
+    if _is_nvml_here(files, found, driver):
+        driver = dataclasses.replace(driver, nvml=NVML_SILENT)  # until it answers
+    return {"gpus": found, "nvidia": driver}
+
+
+def _nvml(files: Files) -> Fields:
+    """Return GPUs and driver with what NVML adds; it can take longer than all others together."""
+    found, driver = gpus.read(files)
+    if not _is_nvml_here(files, found, driver):
+        return {}
     from ringleader.fabric.readers import nvml  # ctypes takes a while
 
     told = nvml.read(found)
@@ -200,3 +219,7 @@ def _gpus(files: Files) -> Fields:
         fabric_manager=told.fabric_manager or driver.fabric_manager,
     )
     return {"gpus": told.gpus, "nvidia": driver}
+
+
+def _is_nvml_here(files: Files, found: tuple[Gpu, ...], driver: NvidiaDriver) -> bool:
+    return not files.replaced and bool(driver.version or any(one.driver == "nvidia" for one in found))

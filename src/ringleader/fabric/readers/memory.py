@@ -26,7 +26,7 @@ class Memory:
 
 def read(files: Files) -> Memory:
     """Return all of it."""
-    info = dict(re.findall(r"^(\w+):\s+(\d+) kB$", files.text("proc/meminfo"), re.MULTILINE))
+    info = dict(re.findall(r"^(\w+):\s+(\d{1,15}) kB$", files.text("proc/meminfo"), re.MULTILINE))
     size, free = _shared_memory(files)
     return Memory(
         total=_bytes(info.get("MemTotal")),
@@ -44,7 +44,7 @@ def _bytes(kibibytes: str | None) -> int | None:
 def _huge_pages(files: Files) -> list[HugePages]:
     found = []
     for name in files.names(HUGE_PAGES):
-        size = re.fullmatch(r"hugepages-(\d+)kB", name)
+        size = re.fullmatch(r"hugepages-(\d{1,12})kB", name)
         total = files.number(f"{HUGE_PAGES}/{name}/nr_hugepages")
         free = files.number(f"{HUGE_PAGES}/{name}/free_hugepages")
         if size and total is not None and free is not None:
@@ -56,7 +56,7 @@ def _shared_memory(files: Files) -> tuple[int | None, int | None]:
     """Return size and free bytes; below another root the size that it was mounted with, and nothing free."""
     if files.replaced:
         mounted = re.search(
-            r"^\S+ /dev/shm tmpfs (?:\S*,)?size=(\d+)([kmg]?)\b", files.text("proc/mounts"), re.MULTILINE
+            r"^\S+ /dev/shm tmpfs (?:\S*,)?size=(\d{1,15})([kmg]?)\b", files.text("proc/mounts"), re.MULTILINE
         )
         return (int(mounted[1]) * UNITS[mounted[2]], None) if mounted else (None, None)
     try:

@@ -22,7 +22,7 @@ def read(files: Files, addresses: Mapping[str, Sequence[str]]) -> tuple[NetDevic
     if len(names) > MOST_DEVICES:
         ranked = sorted(names, key=lambda name: _rank(files, name, addresses))
         chosen = set(ranked[:MOST_DEVICES])
-        files.note(CLASS, f"{len(names) - MOST_DEVICES} of {len(names)} interfaces not read")
+        files.note(CLASS, f"{len(names) - MOST_DEVICES} of {len(names)} interfaces not read", summary=True)
         names = [name for name in names if name in chosen]
     return tuple(_device(files, name, addresses.get(name, ())) for name in names)
 

@@ -59,7 +59,7 @@ def _limited(files: Files, paths: dict[str, tuple[str, ...]]) -> dict[str, tuple
     virtual.sort(key=lambda name: name not in used)
     left_out = set(virtual[MOST_VIRTUAL_FUNCTIONS:])
     if left_out:
-        files.note(DEVICES, f"{len(left_out)} of {len(virtual)} virtual functions not read")
+        files.note(DEVICES, f"{len(left_out)} of {len(virtual)} virtual functions not read", summary=True)
     return {name: path for name, path in paths.items() if name not in left_out}
 
 
@@ -96,7 +96,7 @@ def _device(files: Files, name: str, code: int | None, path: tuple[str, ...]) ->
 
 def _speed(files: Files, name: str) -> float | None:
     """Return GT/s of ``32.0 GT/s PCIe``; ``None``: ``Unknown``."""
-    found = re.match(r"(\d+(?:\.\d+)?) GT/s", files.text(name, if_applicable=True))
+    found = re.match(r"(\d{1,4}(?:\.\d{1,3})?) GT/s", files.text(name, if_applicable=True))
     return float(found[1]) if found else None
 
 

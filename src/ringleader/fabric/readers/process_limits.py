@@ -41,7 +41,7 @@ def _bits(text: str) -> int:
 def _limits(text: str) -> dict[str, Limit]:
     found = {}
     for title, name in LIMITS.items():
-        line = re.search(rf"^{title} +(\d+|unlimited) +(\d+|unlimited)\b", text, re.MULTILINE)
+        line = re.search(rf"^{title} +(\d{{1,20}}|unlimited) +(\d{{1,20}}|unlimited)\b", text, re.MULTILINE)
         if line:
             soft, hard = (UNLIMITED if one == "unlimited" else int(one) for one in line.groups())
             found[name] = Limit(soft=soft, hard=hard)

@@ -66,7 +66,7 @@ def _chosen(files: Files, usable: set[str]) -> tuple[str, ...]:
     rest = [name for name in names if name not in usable]
     rest.sort(key=lambda name: files.exists(f"{CLASS}/{name}/device/physfn"))
     chosen = {*first[:MOST_DEVICES], *rest[: max(0, MOST_DEVICES - len(first))]}
-    files.note(CLASS, f"{len(names) - len(chosen)} of {len(names)} devices not read")
+    files.note(CLASS, f"{len(names) - len(chosen)} of {len(names)} devices not read", summary=True)
     return tuple(name for name in names if name in chosen)
 
 
@@ -93,7 +93,7 @@ def _device(files: Files, name: str) -> RdmaDevice:
 
 def _port(files: Files, place: str, port: int, device_counters: dict[str, int]) -> RdmaPort:
     rate = files.text(f"{place}/rate", if_applicable=True)
-    speed = re.match(r"(\d+(?:\.\d+)?) Gb/sec", rate)
+    speed = re.match(r"(\d{1,6}(?:\.\d{1,3})?) Gb/sec", rate)
     link_layer = files.text(f"{place}/link_layer")
     pkeys = (files.number(f"{place}/pkeys/{one}") for one in files.names(f"{place}/pkeys"))
     return RdmaPort(
@@ -123,7 +123,7 @@ def _gids(files: Files, place: str) -> tuple[Gid, ...]:
     found = []
     for index in files.names(f"{place}/gids"):
         address = files.text(f"{place}/gids/{index}", if_applicable=True)
-        if not index.isdecimal() or not address.strip("0:") or address == "fe80:" + ":0000" * 7:
+        if not index.isdecimal() or not address.strip("0:") or address == "fe80" + ":0000" * 7:
             continue
         # The kernel answers EINVAL for an entry whose interface is in another network namespace.
         kind = files.text(f"{place}/gid_attrs/types/{index}", if_applicable=True)

@@ -20,6 +20,8 @@ FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 """Without O_NONBLOCK a FIFO would wait for somebody who writes to it."""
 LONGEST = 1 << 20
 """Bytes of a file that are read at most."""
+LONGEST_NUMBER = 20
+"""Characters of a number of 64 bits."""
 PAGE = 2048
 """A file of /proc that gave this much may have more; those of /sys give all at once."""
 MOST_NOTES = 100
@@ -47,6 +49,7 @@ class Files:
         self._deadline = deadline
         self._clock = clock
         self._notes: list[Unreadable] = []
+        self._summaries: list[Unreadable] = []
         self._more = 0
         self._stopped = False
         self.reads = 0
@@ -64,19 +67,21 @@ class Files:
 
     @property
     def unreadable(self) -> tuple[Unreadable, ...]:
-        """What was there and could not be read, in the order of trying."""
+        """What was there and could not be read; what is said of many things comes first."""
         rest = (Unreadable(path="…", reason=f"{self._more} more"),) if self._more else ()
-        return (*self._notes, *rest)
+        return (*self._summaries, *self._notes, *rest)
 
     def path(self, name: str) -> str:
         """Return the path that ``name`` has on this machine."""
         return f"{self._root}/{name.lstrip('/')}"
 
-    def note(self, name: str, reason: str) -> None:
-        """Remember that something was not read."""
-        shown = _printable(f"/{name.lstrip('/')}")
-        if len(self._notes) < MOST_NOTES:
-            self._notes.append(Unreadable(path=shown, reason=_printable(reason)))
+    def note(self, name: str, reason: str, *, summary: bool = False) -> None:
+        """Remember that something was not read; ``summary``: it is said of many, and always kept."""
+        shown = Unreadable(path=_printable(f"/{name.lstrip('/')}"), reason=_printable(reason))
+        if summary:
+            self._summaries.append(shown)
+        elif len(self._notes) < MOST_NOTES:
+            self._notes.append(shown)
         else:
             self._more += 1
 
@@ -187,7 +192,7 @@ class Files:
             return False
         if not self._stopped:
             self._stopped = True
-            self.note(name, "not read, and nothing after it: it took too long")
+            self.note(name, "not read, and nothing after it: it took too long", summary=True)
         return True
 
     def _failed(self, name: str, error: OSError) -> None:
@@ -214,6 +219,8 @@ def _natural(name: str) -> tuple[tuple[int, str], ...]:
 
 def number(text: str) -> int | None:
     """Return the number that a text is, decimal or ``0x`` hexadecimal; ``None``: it is none."""
+    if len(text) > LONGEST_NUMBER:
+        return None
     try:
         return int(text, 16) if text.startswith("0x") else int(text)
     except ValueError:

@@ -1,0 +1,141 @@
+"""The facts of this very machine, against what the shell's own tools say of it.
+
+Only values that stay the same between two readings are compared, and a tool that is missing is skipped.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import shutil
+import subprocess
+from importlib import metadata
+
+import pytest
+
+from ringleader.fabric.facts import UNLIMITED
+from ringleader.fabric.readers import libraries, read_host, software
+from ringleader.fabric.readers.sysfs_files import Files
+from ringleader.ranks.hardware import cpu_list
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture(scope="module")
+def facts():
+    return read_host(seconds=60.0)
+
+
+def said(*argv: str) -> str:
+    if shutil.which(argv[0]) is None:
+        pytest.skip(f"no {argv[0]} here")
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")} | {
+        "LC_ALL": "C"
+    }
+    done = subprocess.run(argv, capture_output=True, text=True, env=environ, timeout=60)
+    if done.returncode:
+        pytest.skip(f"{' '.join(argv)}: {done.stderr.strip()}")
+    return done.stdout.strip()
+
+
+def test_nothing_failed(facts):
+    assert not [one for one in facts.unreadable if not one.path.startswith("/")]
+
+
+@pytest.mark.parametrize(("option", "field"), [("-r", "kernel"), ("-n", "hostname"), ("-m", "architecture")])
+def test_uname(facts, option, field):
+    assert getattr(facts, field) == said("uname", option)
+
+
+def test_nproc(facts):
+    assert facts.process.cpus == int(said("nproc"))
+
+
+def test_lscpu(facts):
+    nodes = dict(re.findall(r"^NUMA node(\d+) CPU\(s\):\s+(\S+)$", said("lscpu"), re.MULTILINE))
+    found = {one.number: cpu_list(one.cpus) for one in facts.numa_nodes if one.cpus}
+    assert found == {int(node): cpu_list(listing) for node, listing in nodes.items()}
+
+
+def test_sysctl(facts):
+    for name, value in facts.sysctls.items():
+        if name.startswith("net.") or name == "vm.nr_hugepages":
+            continue  # network tests of other processes may change them
+        assert " ".join(said("sysctl", "-n", name).split()) == value, name
+
+
+def test_ip_link(facts):
+    lines = [
+        re.match(r"\d+: ([^:@]+)(?:@\S+)?: <(\S*)> mtu (\d+)", line)
+        for line in said("ip", "-o", "link").splitlines()
+    ]
+    links = {line[1]: (int(line[3]), "UP" in line[2].split(",")) for line in lines if line}
+    # Interfaces may come and go meanwhile; the loopback stays.
+    assert {"lo"} <= links.keys() & {one.name for one in facts.net_devices}
+    for one in facts.net_devices:
+        if one.name in links and not one.name.startswith(("veth", "rl")):
+            mtu, is_up = links[one.name]
+            assert one.mtu == mtu
+            assert is_up or not one.up
+    loopback = facts.net_device("lo")
+    assert (loopback.kind, loopback.is_virtual) == ("loopback", True)
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "option", "unit"),
+    [
+        ("memlock", resource.RLIMIT_MEMLOCK, "l", 1024),
+        ("nofile", resource.RLIMIT_NOFILE, "n", 1),
+        ("stack", resource.RLIMIT_STACK, "s", 1024),
+        ("core", resource.RLIMIT_CORE, None, 1),
+        ("nproc", resource.RLIMIT_NPROC, None, 1),
+        ("as", resource.RLIMIT_AS, None, 1),
+    ],
+)
+def test_ulimit(facts, name, number, option, unit):
+    found = facts.process.limits[name]
+    known = [UNLIMITED if one == resource.RLIM_INFINITY else one for one in resource.getrlimit(number)]
+    assert [found.soft, found.hard] == known
+    if option:
+        told = said("sh", "-c", f"ulimit -S{option}")
+        assert told == ("unlimited" if found.soft == UNLIMITED else str(found.soft // unit))
+
+
+def test_id(facts):
+    assert facts.process.uid == int(said("id", "-u"))
+
+
+def test_shared_memory(facts):
+    lines = said("df", "-B1", "--output=size,target", "/dev/shm").splitlines()
+    size, target = lines[1].split()
+    if target != "/dev/shm":
+        pytest.skip("/dev/shm is not a file system here")
+    assert facts.shm_size == int(size)
+
+
+def test_memory(facts):
+    assert facts.memory == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_loader_cache():
+    lines = said("ldconfig", "-p").splitlines()
+    listed: dict[str, set[str]] = {}
+    for line in lines:
+        entry = re.match(r"\s+(\S+) \(.*?\) => (\S+)$", line)
+        if entry:
+            listed.setdefault(entry[1], set()).add(entry[2])
+    files = Files()
+    found = libraries.cached(files.data(libraries.CACHE, limit=libraries.LARGEST_CACHE), os.uname().machine)
+    assert found
+    assert not {name: path for name, path in found.items() if path not in listed.get(name, ())}
+    for one in libraries.read(files, {}):
+        if one.name in found:
+            assert one.path == found[one.name]
+
+
+def test_packages(facts):
+    assert facts.software.packages["numpy"] == metadata.version("numpy")
+    every = software.installed(Files(), software.package_path(Files()))
+    for name in ("pytest", "hypothesis", "mpi4py"):
+        assert every[name] == metadata.version(name)
