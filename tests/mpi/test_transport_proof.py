@@ -1,0 +1,79 @@
+"""The proof of the transport on one host, and what agents read of NCCL's log."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.mpi
+
+EXCHANGE = """
+import numpy as np
+from ringleader.common.array_operations import ALLREDUCE
+from ringleader.common.basics import begin_session
+from ringleader.common.numpy_adapter import NumpyAdapter
+from ringleader.common.process_sets import global_process_set
+from ringleader.common.reductions import Sum
+
+begin_session(NumpyAdapter, None, None)
+for _ in range(4):
+    ALLREDUCE.run(np.ones(1 << 20, "float32"), None, global_process_set, Sum)
+"""
+LOG = """
+import os, socket
+name = os.environ["NCCL_DEBUG_FILE"].replace("%h", socket.gethostname()).replace("%p", str(os.getpid()))
+with open(name, "w") as log:
+    log.write("h:1:2 [0] NCCL INFO Using network Socket\\n")
+print(os.environ["NCCL_DEBUG"], name, flush=True)
+"""
+
+
+def run(*words: str, script: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "ringleader", "run", "--oversubscribe", *words]
+    return subprocess.run(
+        [*argv, "--", sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environ},
+    )
+
+
+def test_one_host_shares_memory(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    done = run("-n", "2", "--require", "shm", "--json-file", str(out), script=EXCHANGE)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    document: Any = json.loads(out.read_text())
+    (host,) = document["proof"]["hosts"]
+    assert host["within"]["shares"] == {"shm": 1.0}
+    assert host["within"]["exchanged"] == 2 * 4 * (4 << 20)
+    assert host["carried"], "counters were read"
+
+
+def test_a_job_that_tells_nothing_shows_nothing(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    done = run("-n", "2", "--require", "shm", "--json-file", str(out), script="pass")
+    assert done.returncode == 3
+    assert "--require shm: no rank told what it exchanged" in done.stderr
+    assert json.loads(out.read_text())["proof"] is None
+
+
+def test_nccls_log_goes_with_the_jobs_directory() -> None:
+    done = run("-n", "1", "--no-prefix", script=LOG, CUDA_VISIBLE_DEVICES="0")
+    assert done.returncode == 0, done.stderr
+    level, name = done.stdout.split()
+    assert level == "INFO" and "/ringleader-" in name and not Path(name).exists()
+
+
+def test_nccls_log_of_the_user_is_left_alone(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.log"
+    done = run("-n", "1", script=LOG, CUDA_VISIBLE_DEVICES="0", NCCL_DEBUG="WARN", NCCL_DEBUG_FILE=str(mine))
+    assert (done.returncode, done.stdout) == (0, f"[0] WARN {mine}\n"), done.stderr
+    assert mine.read_text().endswith("Using network Socket\n")
