@@ -34,7 +34,7 @@ INSTEAD = {
     r"\bwished\b": "requested",
     r"\btwins?\b": "duplicate",
 }
-EXCEPT = {r"\blanes?\b": "src/ringleader/fabric/"}
+EXCEPT = {r"\blanes?\b": ("src/ringleader/fabric/", "docs/reference/checks.md")}
 """Where a word is the field's: PCI links have lanes."""
 
 
