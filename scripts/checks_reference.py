@@ -14,8 +14,8 @@ from ringleader.fabric.checks.host_checks import HOST_CHECKS
 
 HEAD = """# Checks of hosts
 
-Written from the checks by `scripts/checks_reference.py`. `ringleader doctor` makes them on each host; it reads
-files alone and changes nothing.
+Written from the checks by `scripts/checks_reference.py`. `ringleader doctor` makes them on each host; it
+reads files alone and changes nothing.
 
 Each comes to `PASS`, `WARN` (it may fail, or be slow without a word), `FAIL` (jobs will not work, or not over
 the network they were meant for) or `SKIP` (it cannot be judged here, or there is nothing to judge). Checks
@@ -29,8 +29,8 @@ values are told. What is not known on a host is not compared. `hosts.same` says 
 """
 EXPECTATIONS = """## Expectations
 
-A profile says what each host should have: a TOML file with the tables and keys below, all of which may be left
-out. Rates have a unit (`"400 Gbit/s"`), sizes may have one (`"32 GiB"`), `memlock` and `nofile` may be
+A profile says what each host should have: a TOML file with the tables and keys below, all of which may be
+left out. Rates have a unit (`"400 Gbit/s"`), sizes may have one (`"32 GiB"`), `memlock` and `nofile` may be
 `"unlimited"`. `expect.…` is `PASS` or `FAIL`, or `SKIP` where the host does not tell.
 
 | key | check | means |

@@ -1,0 +1,225 @@
+"""What differs between hosts, and who is the odd one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from tests.fabric_hosts import NAMES, facts
+from tests.unit.fabric.check_cases import SOFTWARE, hgx, pod
+
+from ringleader.fabric.check_result import CheckResult, Verdict
+from ringleader.fabric.checks.between_hosts import COMPARISONS, compare_hosts
+from ringleader.fabric.checks.comparison import odd_hosts
+from ringleader.fabric.facts import Clock, HostFacts, Library, Limit, MpiFacts
+
+replace = dataclasses.replace
+
+
+def own(facts: HostFacts, number: int) -> HostFacts:
+    """Return a host like another, with a name, addresses and NICs of its own."""
+    devices = tuple(replace(one, node_guid=f"{one.node_guid[:-1]}{number:x}") for one in facts.rdma_devices)
+    interfaces = tuple(
+        replace(one, addresses=tuple(f"{address}{number}" for address in one.addresses))
+        for one in facts.net_devices
+    )
+    return replace(facts, hostname=f"node{number}", rdma_devices=devices, net_devices=interfaces)
+
+
+def changed(**fields: Any) -> Callable[[HostFacts], HostFacts]:
+    return lambda host: replace(host, **fields)
+
+
+def software(**fields: Any) -> Callable[[HostFacts], HostFacts]:
+    return changed(software=replace(SOFTWARE, **fields))
+
+
+def ports(**fields: Any) -> Callable[[HostFacts], HostFacts]:
+    def change(host: HostFacts) -> HostFacts:
+        devices = tuple(
+            replace(one, ports=tuple(replace(each, **fields) for each in one.ports))
+            for one in host.rdma_devices
+        )
+        return replace(host, rdma_devices=devices)
+
+    return change
+
+
+def interfaces(**fields: Any) -> Callable[[HostFacts], HostFacts]:
+    return lambda host: replace(host, net_devices=tuple(replace(one, **fields) for one in host.net_devices))
+
+
+def environment(**values: str) -> Callable[[HostFacts], HostFacts]:
+    return lambda host: replace(host, environment={**host.environment, **values})
+
+
+def limits(name: str) -> Callable[[HostFacts], HostFacts]:
+    def change(host: HostFacts) -> HostFacts:
+        found = {**host.process.limits, name: Limit(soft=1024, hard=1024)}
+        return replace(host, process=replace(host.process, limits=found))
+
+    return change
+
+
+ODD: Mapping[str, tuple[str, Callable[[HostFacts], HostFacts]]] = {
+    "hosts.hcas": ("warn", lambda host: replace(host, rdma_devices=host.rdma_devices[1:])),
+    "hosts.rate": ("warn", ports(rate=200e9)),
+    "hosts.link-layer": ("fail", ports(link_layer="Ethernet")),
+    "hosts.firmware": (
+        "warn",
+        lambda host: replace(
+            host, rdma_devices=tuple(replace(one, firmware="28.39.1002") for one in host.rdma_devices)
+        ),
+    ),
+    "hosts.pkey": ("fail", ports(pkeys=(0x8001,))),
+    "hosts.guid": ("warn", lambda host: replace(host, rdma_devices=own(hgx(), 1).rdma_devices)),
+    "hosts.mtu": ("warn", interfaces(mtu=9000)),
+    "hosts.address": (
+        "warn",
+        lambda host: replace(host, net_devices=own(hgx(), 1).net_devices),
+    ),
+    "hosts.gpus": ("warn", lambda host: replace(host, gpus=host.gpus[:7])),
+    "hosts.gpu-model": (
+        "warn",
+        lambda host: replace(host, gpus=tuple(replace(one, name="NVIDIA A100") for one in host.gpus)),
+    ),
+    "hosts.numa": ("warn", lambda host: replace(host, numa_nodes=host.numa_nodes[:1])),
+    "hosts.memory": ("warn", lambda host: replace(host, memory=(host.memory or 0) // 2)),
+    "hosts.architecture": ("fail", changed(architecture="aarch64")),
+    "hosts.kernel": ("warn", changed(kernel="5.15.0-100-generic")),
+    "hosts.system": ("warn", changed(system="Ubuntu 22.04.5 LTS")),
+    "hosts.container": ("warn", changed(container="docker")),
+    "hosts.driver": (
+        "warn",
+        lambda host: replace(host, nvidia=replace(host.nvidia, version="535.129.03")),
+    ),
+    "hosts.nccl": ("fail", software(nccl=(replace(SOFTWARE.nccl[0], version="2.21.5"),))),
+    "hosts.mpi": ("fail", software(mpis=(MpiFacts(family="MPICH", version="4.2.1", mpirun="mpirun"),))),
+    "hosts.ucx": ("warn", changed(libraries=(Library(name="libucp.so.0"),))),
+    "hosts.verbs": ("warn", changed(libraries=(Library(name="libibverbs.so.1"),))),
+    "hosts.python": ("fail", software(python="3.11.9")),
+    "hosts.ringleader": ("fail", software(ringleader="0.9")),
+    "hosts.packages": ("warn", software(packages={**SOFTWARE.packages, "torch": "2.7.1"})),
+    "hosts.memlock": ("warn", limits("memlock")),
+    "hosts.nofile": ("warn", limits("nofile")),
+    "hosts.shm": ("warn", changed(shm_size=64 * 1024**2)),
+    "hosts.cpus": ("warn", lambda host: replace(host, process=replace(host.process, cpus=2))),
+    "hosts.modules": (
+        "warn",
+        lambda host: replace(host, modules=tuple(one for one in host.modules if one != "nvidia_peermem")),
+    ),
+    "hosts.environment": ("warn", environment(NCCL_IB_TC="106")),
+    "hosts.nccl-conf": ("warn", changed(nccl_files={})),
+    "hosts.ifname": ("fail", changed(net_devices=hgx().net_devices[1:2])),
+    "hosts.hostname": ("warn", changed(hostname="node1")),
+    "hosts.clock": ("warn", changed(clock=Clock(read_at=0, offset=-3.2))),
+}
+"""Each comparison → its verdict on the third of three hosts, and how that one differs."""
+OTHER_HOSTS = {"hosts.guid": ("a", "c"), "hosts.address": ("a", "c"), "hosts.hostname": ("a", "c")}
+
+
+def three(host: HostFacts) -> dict[str, HostFacts]:
+    clock = Clock(read_at=0, offset=0.001)
+    return {name: replace(own(host, number), clock=clock) for number, name in enumerate("abc", 1)}
+
+
+def results(hosts: Mapping[str, HostFacts], id: str) -> list[CheckResult]:
+    return [one for one in compare_hosts(hosts) if one.id == id]
+
+
+def test_each_comparison_has_a_case() -> None:
+    ids = [one.id for one in COMPARISONS]
+    assert len(set(ids)) == len(ids) >= 15
+    assert {*ODD, "hosts.roce-mtu"} == set(ids)
+
+
+def test_equal_hosts_differ_in_nothing() -> None:
+    (only,) = compare_hosts(three(hgx()))
+    assert only.verdict is Verdict.PASS and only.id == "hosts.same"
+    assert only.seen.startswith(f"{len(COMPARISONS)} of {len(COMPARISONS)} things are the same on 3 hosts")
+
+
+@pytest.mark.parametrize("id", ODD)
+def test_the_odd_host_is_named(id: str) -> None:
+    verdict, change = ODD[id]
+    hosts = three(hgx())
+    if id == "hosts.ifname":
+        hosts = {name: environment(NCCL_SOCKET_IFNAME="eno1")(host) for name, host in hosts.items()}
+    hosts["c"] = change(hosts["c"])
+    found = results(hosts, id)
+    assert found and {one.verdict for one in found} == {Verdict(verdict)}
+    assert {one.hosts for one in found} == {OTHER_HOSTS.get(id, ("c",))}
+    assert all(one.remedy and one.seen for one in found)
+
+
+def test_mtu_of_roce() -> None:
+    hosts = three(pod())
+    hosts["b"] = interfaces(mtu=1500)(hosts["b"])
+    (result,) = results(hosts, "hosts.roce-mtu")
+    assert (result.verdict, result.hosts, result.seen) == (Verdict.FAIL, ("b",), "1500")
+    assert result.expected == "9000, as on 2 hosts"
+
+
+def test_with_a_tie_nobody_is_odd() -> None:
+    hosts = {name: host for name, host in three(hgx()).items() if name != "c"}
+    hosts["b"] = changed(kernel="5.15.0")(hosts["b"])
+    (result,) = results(hosts, "hosts.kernel")
+    assert result.hosts == ("a", "b") and result.expected == ""
+    assert result.seen == "6.8.0-45-generic on a; 5.15.0 on b"
+
+
+def test_a_host_without_rdma_among_others_fails() -> None:
+    hosts = three(hgx())
+    hosts["b"] = replace(hosts["b"], rdma_devices=())
+    (result,) = results(hosts, "hosts.hcas")
+    assert (result.verdict, result.hosts, result.seen) == (Verdict.FAIL, ("b",), "0")
+
+
+def test_many_addresses_that_two_hosts_share_are_one_result() -> None:
+    hosts = three(hgx())
+    hosts["b"] = replace(hosts["b"], net_devices=hosts["a"].net_devices)
+    (result,) = results(hosts, "hosts.address")
+    assert result.hosts == ("a", "b") and "more are on 2 hosts" in result.seen
+
+
+@pytest.mark.parametrize(
+    ("seconds", "verdict"), [(0.4, None), (1.5, Verdict.WARN), (59.0, Verdict.WARN), (3600.0, Verdict.FAIL)]
+)
+def test_clocks(seconds: float, verdict: Verdict | None) -> None:
+    hosts = three(hgx())
+    hosts["c"] = replace(hosts["c"], clock=Clock(read_at=0, offset=seconds, offset_uncertainty=0.01))
+    found = results(hosts, "hosts.clock")
+    assert [one.verdict for one in found] == ([verdict] if verdict else [])
+    assert all(one.hosts == ("c",) and one.seen.endswith("ahead") for one in found)
+
+
+def test_a_minor_version_of_mpi_or_python_is_a_warning() -> None:
+    hosts = three(hgx())
+    mpi = replace(SOFTWARE.mpis[0], version="5.0.7")
+    hosts["a"] = software(mpis=(mpi,), python="3.12.1")(hosts["a"])
+    for id in ("hosts.mpi", "hosts.python"):
+        (result,) = results(hosts, id)
+        assert result.verdict is Verdict.WARN and result.hosts == ("a",)
+
+
+def test_variables_that_each_host_has_its_own_of_are_not_compared() -> None:
+    hosts = three(hgx())
+    hosts["a"] = environment(PCIDEVICE_X="0000:01:00.1", OMPI_MCA_ess_base_vpid="3")(hosts["a"])
+    assert results(hosts, "hosts.environment") == []
+
+
+def test_three_values_name_both_minorities() -> None:
+    found = list(odd_hosts({"a": "1", "b": "1", "c": "2", "d": ""}, Verdict.WARN))
+    assert [(one.seen, one.hosts) for one in found] == [("2", ("c",)), ("not there", ("d",))]
+
+
+def test_one_host_is_compared_with_nothing() -> None:
+    assert compare_hosts({"a": hgx()}) == ()
+    assert compare_hosts({}) == ()
+
+
+def test_no_comparison_stumbles() -> None:
+    found = compare_hosts({name: facts(name) for name in NAMES})
+    assert not [one for one in found if "could not compare" in one.seen]
