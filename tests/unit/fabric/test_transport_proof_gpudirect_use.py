@@ -13,6 +13,7 @@ RECEIVE, SEND = (
     "Channel 00/0 : 0[0] -> 1[0] [receive] via NET/",
     "Channel 00/0 : 1[0] -> 0[0] [send] via NET/",
 )
+SELF_TABLE = "| 0x1 self cfg#2 | tagged message by ucp_tag_send* from cuda/GPU0 |"
 TABLE = "| 0x1 inter-node cfg#3 | tagged message by ucp_tag_send*() from cuda/GPU0 |"
 
 
@@ -47,6 +48,11 @@ TABLE = "| 0x1 inter-node cfg#3 | tagged message by ucp_tag_send*() from cuda/GP
             "cuda/GPU0",
         ),
         ({"ucx_log": [TABLE, "| 9..inf | pipeline, cuda_copy | rc_mlx5/mlx5_0:1 |"]}, False, "cuda_copy"),
+        (
+            {"ucx_log": [SELF_TABLE, "| 9..inf | zero-copy | rc_mlx5/mlx5_0:1 |"], "nccl": between(9)},
+            None,
+            "no log",
+        ),
         ({"nccl": between(9)}, None, "no log says"),
         ({"mpi": between(9)}, None, "no library that reads"),
     ],

@@ -39,6 +39,12 @@ def read(*messages: str, prefix: str = PREFIX) -> NcclLog:
         ),
         ("NET/IB : Using [0]mlx5_0:1:0:0/IB [RO]; OOB eth0:10.0.0.1<0>", [("mlx5_0", 1, "IB")]),
         ("NET/IB : Using [0]rocep0s5:1/RoCE [RO]; OOB eth0:fe80::1%eth0<0>", [("rocep0s5", 1, "RoCE")]),
+        (
+            "NET/IB : Using [0]mlx5_0:1/IB/SHARP [1]mlx5_1:1/IB/SHARP",
+            [("mlx5_0", 1, "IB"), ("mlx5_1", 1, "IB")],
+        ),
+        ("NET/IB: [2] mlx5_2:uverbs2:1/RoCE provider=Mlx5 speed=400000 ar=0", [("mlx5_2", 1, "RoCE")]),
+        ("NET/IB : Using [RO]; OOB eth0:10.0.4.51<0>", []),
         ("NET/IB : No device found.", []),
     ],
 )
@@ -92,6 +98,7 @@ def test_channels_between_hosts(message: str, expected: dict[str, object]) -> No
         ("Channel 00/0 : 1[1] -> 0[0] via P2P/CUMEM/read", "P2P"),
         ("Channel 00/0 : 1[1] -> 0[0] via P2P/indirect/2[2]", "P2P"),
         ("Channel 00 : 1[1a000] -> 0[1b000] via direct shared memory", "SHM"),
+        ("Channel 00/0 : 1[1] -> 0[0] via P2P/MNNVL", "P2P"),
         ("Channel 00/0 : 1[1] -> 0[0] via SHM/direct/direct", "SHM"),
         ("Channel 00/0 : 1[1] -> 0[0] via SHM/direct/CE", "SHM"),
         ("CollNet 00/0 : 1 -> 0 [send] via COLLNET/SHARP/0/GDRDMA", "COLLNET"),

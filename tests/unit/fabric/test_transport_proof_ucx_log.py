@@ -33,6 +33,12 @@ def read(text: str) -> UcxLog:
             "intra-node",
             ["sysv/memory", "cma/memory"],
         ),
+        (
+            "UCX  INFO    0x2d96740 intra-node cfg#2tag(sysv/memory) rma(sysv/memory)",
+            "intra-node",
+            ["sysv/memory"],
+        ),
+        ("UCX  INFO    perftest inter-node cfg#0 tag(rc_verbs/hns_2:1)", "inter-node", ["rc_verbs/hns_2:1"]),
         ("UCX  INFO  0x55c9 self cfg#0 tag(self/memory cma/memory)", "self", ["self/memory", "cma/memory"]),
         ("UCX  INFO  0x55c9 inter-node cfg#3 am(srd/rdmap0s6:1)", "inter-node", ["srd/rdmap0s6:1"]),
     ],
@@ -44,12 +50,12 @@ def test_connections(line: str, place: str, transports: list[str]) -> None:
 
 
 TABLE = """\
-[n1:7:0] | 0x1 inter-node cfg#3 | tagged message by ucp_tag_send*() from cuda/GPU0 |
+[n1:7:0] | 0x1 inter-node cfg#3 | tagged message by ucp_tag_send*(multi) from cuda/GPU0 |
 [n1:7:0] |        0..8246 | eager short                               | rc_mlx5/mlx5_0:1 |
 [n1:7:0] |     17298..inf | (?) rendezvous zero-copy read from remote | rc_mlx5/mlx5_0:1 |
-[n1:7:0] | 0x1 inter-node cfg#3 | tagged message by ucp_tag_send*() from host memory |
+[n1:7:0] | 0x1 inter-node cfg#3 | tagged message by ucp_tag_send* from host memory |
 [n1:7:0] |     17298..inf | (?) rendezvous zero-copy read from remote | rc_mlx5/mlx5_0:1 |
-[n1:7:0] | 0x1 inter-node cfg#3 | tagged message by ucp_tag_send*() from cuda/GPU0 |
+[n1:7:0] | 0x1 inter-node cfg#3 | tagged message by ucp_tag_send* from cuda/GPU0 |
 [n1:7:0] |       9000..10 | rendezvous pipeline, cuda_copy | rc_mlx5/mlx5_0:1 |
 """
 

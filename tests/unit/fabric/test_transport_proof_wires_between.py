@@ -124,6 +124,12 @@ def test_nccl(moved: dict[str, float] | None, lines: list[str], wire: Wire) -> N
     assert judge(moved, nccl_log=lines, gpus=2, nccl=between(200, 800)).main is wire
 
 
+def test_nvlink_between_hosts_is_not_counted_by_anything() -> None:
+    lines = ["Channel 00/0 : 1[1] -> 2[2] via P2P/MNNVL", "Channel 00/0 : 0[0] -> 1[1] via P2P/MNNVL"]
+    found = judge({"ib": 1, "eth0": 1}, nccl_log=lines, gpus=2, nccl=between(200, 800))
+    assert found.shares == {Wire.P2P: 1.0} and found.by_log_only
+
+
 def test_gloo_is_tcp() -> None:
     assert judge(None, gloo=between(50)).shares == {Wire.TCP: 1.0}
 

@@ -16,6 +16,7 @@ from ringleader.fabric.wires import Wire
 
 SYSV = ["UCX  INFO  0x1 intra-node cfg#1 tag(sysv/memory cma/memory)"]
 LO = ["UCX  INFO  0x1 intra-node cfg#1 tag(tcp/lo)"]
+RAILS = ["UCX  INFO  0x1 intra-node cfg#5 tag(sysv/memory rc_mlx5/mlx5_0:1 cuda_ipc/cuda)"]
 VADER = ["select: component ob1 selected", "mca: bml: Using vader btl for send to [[1,1],1] on node n1"]
 
 
@@ -48,6 +49,7 @@ def judge(*arguments: Any, only_host: bool = True, **keywords: Any) -> WireShare
         # No counters of lo.
         (None, {"mpi": local(100), "ucx_log": SYSV}, {Wire.SHM: 1.0}),
         (None, {"mpi": local(100), "ucx_log": LO}, {Wire.TCP: 1.0}),
+        (None, {"mpi": local(100), "ucx_log": RAILS}, {Wire.SHM: 1.0}),
         (None, {"mpi": local(100)}, {Wire.UNKNOWN: 1.0}),
         ({"eth0": 1}, {"mpi": local(100)}, {Wire.UNKNOWN: 1.0}),
         # Out of the NIC and in again.

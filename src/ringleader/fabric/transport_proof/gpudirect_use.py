@@ -53,7 +53,7 @@ def _by_ucx(host: HostEvidence) -> GpuDirectUse | None:
         row
         for log in map(ucx_log.parsed, host.ucx)
         for row in log.rows
-        if row.memory.startswith(("cuda", "rocm")) and row.last is None
+        if row.place in ("", "inter-node") and row.memory.startswith(("cuda", "rocm")) and row.last is None
     ]
     network = [row for row in rows if any(one in row.transports for one in ("rc_", "dc_", "ud_", "srd"))]
     if not network:

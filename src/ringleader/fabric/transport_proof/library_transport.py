@@ -18,6 +18,8 @@ VERBS_TRANSPORTS = ("rc", "dc", "ud", "gga")
 SOCKET_NETWORKS = ("socket", "fastsocket", "fastrak", "tcpx")
 """Beginnings of names of NCCL's networks that speak TCP, in lower case; Google's FasTrak does so from GPU
 memory."""
+MULTI_NODE_NVLINK = "P2P/MNNVL"
+"""NVLink between hosts; which ranks a channel joins is told as the world's communicator numbers them."""
 VERBS_NETWORKS = ("ib", "gib", "ucx", "sharp", "spectrum")
 OFI_NETWORKS = ("aws libfabric", "libfabric", "ofi", "aws")
 
@@ -90,6 +92,9 @@ def _nccl_between(host: HostEvidence) -> LibraryWord:
             if channel.transport in ("NET", "COLLNET"):
                 count[nccl_network_wire(host, log, channel.network, channel.device)] += 1
                 paths[channel.path] = None
+            elif MULTI_NODE_NVLINK in channel.path and not {channel.source, channel.target} <= {*host.ranks}:
+                count[Wire.P2P] += 1
+                paths[channel.path] = None
     if count:
         return LibraryWord(shares=_shares(count), evidence=f"NCCL's channels go via {_few(paths)}")
     for log in map(nccl_log.parsed, host.nccl):
@@ -130,8 +135,10 @@ def _mpi(host: HostEvidence, places: tuple[str, ...], *, within: bool) -> Librar
         if (wire in (Wire.SHM, Wire.P2P) or name.endswith("/lo")) is within and not name.startswith("self/")
     ]
     if wanted:
-        # UCX moves large messages over RDMA as soon as a connection has it, whatever else is there.
-        fast = [one for one in wanted if one[1] in RDMA] or wanted
+        # UCX moves large messages over RDMA as soon as a connection has it, whatever else is there; within
+        # a host what lies in its memory over shared memory.
+        first = {Wire.SHM} if within else RDMA
+        fast = [one for one in wanted if one[1] in first] or wanted
         names = dict.fromkeys(name for name, _ in fast)
         return LibraryWord(
             shares=_shares(Counter(wire for _, wire in fast)), evidence=f"UCX's log says {_few(names)}"

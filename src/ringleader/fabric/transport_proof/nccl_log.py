@@ -176,7 +176,7 @@ def _channel(message: str) -> Channel | None:
 
 def _devices(message: str) -> Iterator[Device]:
     using = patterns.DEVICES.search(message)
-    found = patterns.DEVICE.finditer(using[1]) if using else patterns.OLD_DEVICE.finditer(message)
+    found = patterns.DEVICE.finditer(using[1]) if using else patterns.ONE_DEVICE.finditer(message)
     for one in found:
         yield Device(name=one[1], port=int(one[2]), link=one[3])
 

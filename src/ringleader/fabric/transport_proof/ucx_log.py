@@ -21,12 +21,15 @@ MOST_LINES = 256
 LONGEST_LINE = 2000
 
 _CONNECTION = re.compile(
-    r"(?:(?P<place>self|intra-node|inter-node) )?(?:ep_cfg\[(\d{1,6})\]|cfg#(\d{1,6}))\s?:?\s{1,4}"
+    r"(?:(?P<place>self|intra-node|inter-node) )?(?:ep_cfg\[(\d{1,6})\]|cfg#(\d{1,6}))\s?:?\s{0,4}"
     r"(?P<transports>(?:tag|am|rma|amo|stream|put|get)\w{0,16}\(.{1,2000})"
 )
 _FEATURE = re.compile(r"(\w{1,16})\(([^()]{0,1000})\)?")
 _TRANSPORT = re.compile(r"([a-z]\w{0,31})/([\w.@:-]{1,80})")
-_TABLE_HEAD = re.compile(r"\b(?:by|ucp_)\S{0,64}.{0,80}? from ([\w/]{1,32}(?: memory)?)")
+_TABLE_HEAD = re.compile(
+    r"(?:(?P<place>self|intra-node|inter-node) cfg#\d{1,6}.{1,80})?"
+    r"ucp_\w{1,32}\S{0,16} from (?P<memory>[\w/]{1,32}(?: memory)?)"
+)
 _TABLE_ROW = re.compile(r"\|\s{1,20}(\d{1,20})\.\.(\d{1,20}|inf)\s{0,40}\|(.{1,200}?)\|([^|]{1,200})\|")
 _PML = re.compile(r"select: component (\w{1,32}) selected")
 _BTL = re.compile(r"mca: bml: Using (\w{1,32}) btl for send to")
@@ -60,6 +63,8 @@ class Connection:
 class ProtocolRow:
     """One row of a table of ``UCX_PROTO_INFO``."""
 
+    place: str
+    """``self``, ``intra-node``, ``inter-node``; empty: not known."""
     memory: str
     """Where the message lies: ``host memory``, ``cuda/GPU0``; empty: the table's head is missing."""
     first: int
@@ -122,16 +127,16 @@ def parsed(log: LogLines) -> UcxLog:
     """Return what the lines of one rank say. Kept: several rules look at the same ranks of a host."""
     connections: dict[Connection, None] = {}
     rows: dict[ProtocolRow, None] = {}
-    memory = ""
+    head: re.Match[str] | None = None
     for line in log.lines:
         connection = _connection(line)
         if connection is not None:
             connections[connection] = None
         row = _TABLE_ROW.search(line)
         if row is not None:
-            rows[_protocol_row(row, memory)] = None
-        elif head := _TABLE_HEAD.search(line):
-            memory = head[1]
+            rows[_protocol_row(row, head)] = None
+        else:
+            head = _TABLE_HEAD.search(line) or head
     return UcxLog(
         rank=log.rank,
         connections=tuple(connections),
@@ -163,9 +168,10 @@ def _connection(line: str) -> Connection | None:
     return Connection(place=found["place"] or "", transports=transports) if transports else None
 
 
-def _protocol_row(row: re.Match[str], memory: str) -> ProtocolRow:
+def _protocol_row(row: re.Match[str], head: re.Match[str] | None) -> ProtocolRow:
     return ProtocolRow(
-        memory=memory,
+        place=(head["place"] or "") if head else "",
+        memory=head["memory"] if head else "",
         first=int(row[1]),
         last=None if row[2] == "inf" else int(row[2]),
         protocol=row[3].replace("(?)", "").strip(),

@@ -111,6 +111,8 @@ def _judged(exchange: Exchange, moved: BytesMoved, said: _Said) -> _Judged:
     if moved.missing:
         return _by_log(said, (moved.missing,))
     main = max(said.shares, key=lambda wire: said.shares[wire]) if said.shares else None
+    if main is Wire.P2P:
+        return _by_log(said, ("no counter shows what goes over NVLink between hosts",))
     if main in moved.soft and main is not None:
         return _by_log(said, (f"{WIRE_WORDS[main]} is of a soft device here, whose bytes no port counts",))
     candidates = {wire: n for wire, n in moved.by_wire.items() if n >= NEGLIGIBLE * exchange.least and n}
