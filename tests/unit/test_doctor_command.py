@@ -14,7 +14,11 @@ import pytest
 from tests import fabric_hosts
 
 from ringleader.cli.doctor import command
+from ringleader.cli.doctor.judged_hosts import judgement_document, judgement_text
 from ringleader.cli.doctor.stored_facts import facts_text
+from ringleader.doctor.hosts_reading import HostsReading
+from ringleader.doctor.judgement import judge
+from ringleader.fabric.active.measurements import ActiveResults, PairRate, RankSpeed
 from ringleader.fabric.facts import HostFacts, MpiFacts, Software, from_document
 from ringleader.images.image_record import PLACE
 
@@ -114,6 +118,9 @@ def test_facts_that_were_printed_are_judged_as_this_host(call, tmp_path):
         (["--image", "-H", "h1"], "says what is judged"),
         (["--facts-from", "x", "--lab"], "says what is judged"),
         (["--force"], "--write-expect"),
+        (["--active", "--facts-from", "x"], "nothing is measured"),
+        (["--expect", "/nonexistent"], "cannot be read"),
+        (["--write-expect", "/nonexistent/x"], "there is no directory"),
         (["--facts-from", "/nonexistent"], "cannot be read"),
         (["-H", "h1:x"], "h1:x"),
     ],
@@ -147,3 +154,47 @@ def test_no_framework_and_no_table_library_is_loaded():
 
 def test_an_image_is_known_by_its_record():
     assert str(command.IMAGE_MANIFEST) == PLACE
+
+
+def test_a_profile_of_a_host_and_others_held_against_it(call, stored, tmp_path):
+    profile, good = tmp_path / "profile.toml", facts("hgx_ndr")
+    code, out, err = call("doctor", "--facts-from", stored(good), "--write-expect", str(profile))
+    assert (code, out, err) == (0, "", "")
+    code, out, err = call("doctor", "--facts-from", stored(good), "--write-expect", str(profile))
+    assert (code, out) == (2, "") and "--force" in err
+    assert call("doctor", "--facts-from", stored(good), "--write-expect", str(profile), "--force")[0] == 0
+    code, out, _ = call("doctor", "--facts-from", stored(good), "--expect", str(profile))
+    assert code == 0, out
+    poor = dataclasses.replace(good, rdma_devices=good.rdma_devices[:7])
+    code, out, _ = call("doctor", "--facts-from", stored(poor), "--expect", str(profile))
+    assert code == 3 and "Against the profile" in out and "expect.rdma-ports  7 (expected: 8 or more)" in out
+    profile.write_text("[rdma]\nports = 'many'\n[x]\n")
+    code, out, err = call("doctor", "--facts-from", stored(good), "--expect", str(profile))
+    assert (code, out) == (2, "") and "rdma.ports" in err and "[x]" in err
+
+
+def test_what_was_measured_is_shown_whatever_its_verdict():
+    slow = [("h1", "h2"), ("h2", "h1"), ("h1", "h3"), ("h3", "h1")]
+    every = [*slow, ("h2", "h3"), ("h3", "h2")]
+    rates = tuple(
+        PairRate(
+            source=source,
+            target=target,
+            rate=1e9 if (source, target) in slow else 1e10,
+            lowest=1e9,
+            highest=1e10,
+            message_bytes=1 << 20,
+        )
+        for source, target in every
+    )
+    ranks = tuple(
+        RankSpeed(rank=rank, host=f"h{rank + 1}", kernel_seconds=1e-3, kernel_runs=9) for rank in range(3)
+    )
+    measured = ActiveResults(hosts=("h1", "h2", "h3"), pair_rates=rates, ranks=ranks)
+    by_host = {f"h{number}": facts("laptop") for number in (1, 2, 3)}
+    judged = judge(by_host, measured=measured)
+    text = judgement_text(judged, HostsReading(facts=by_host), verbose=False, width=100)
+    assert "FAIL  active.host" in text and "[h1]" in text
+    assert "active.compute  " in text and "from \\ to" in text
+    assert judgement_document(judged)["active"]["pair_rates"][0]["source"] == "h1"
+    assert not judged.ok

@@ -17,6 +17,7 @@ from ringleader.errors import RequestError
 from ringleader.text_files import read_text
 
 if TYPE_CHECKING:
+    from ringleader.cli.json_output import JsonFile
     from ringleader.doctor.hosts_reading import HostsReading
 
 HELP = """Say what is wrong with a host, or with several, and what to do about it.
@@ -24,6 +25,7 @@ HELP = """Say what is wrong with a host, or with several, and what to do about i
 \b
   ringleader doctor
   ringleader doctor -H node1,node2
+  ringleader doctor --hostfile hosts.txt --expect profile.toml --active
   ringleader doctor --facts > node1.json
   ringleader doctor --image
 
@@ -52,15 +54,36 @@ def doctor(options: DoctorOptions) -> int:
 
         return check_image(options.timeout, options.json)
     with opened(options.json.json_file) as file:
-        read = reading(options)
-        for text in read.warnings:
-            print(f"ringleader: {text}", file=sys.stderr)
-        if options.facts:
-            return print_facts(read)
-        with interrupts.held():
-            from ringleader.cli.doctor.judged_hosts import show_judgement
+        return check_hosts(options, file)
 
-        return show_judgement(options, read, file)
+
+def check_hosts(options: DoctorOptions, file: JsonFile | None) -> int:
+    """Read hosts, and do with their facts what was asked for; return the exit code."""
+    with interrupts.held():
+        from ringleader.cli.doctor import profile_files
+    if options.write_expect is not None:
+        profile_files.check_new(options.write_expect, force=options.force)
+    profile = profile_files.read_profile(options.expect, read_text) if options.expect is not None else None
+    read = reading(options)
+    for text in read.warnings:
+        print(f"ringleader: {text}", file=sys.stderr)
+    if options.facts:
+        return print_facts(read)
+    if options.write_expect is not None:
+        profile_files.write_profile(options.write_expect, next(iter(read.facts.values())))
+        return 0
+    measured = None
+    if options.active:
+        from ringleader.cli.doctor.named_hosts import measure_hosts
+
+        seconds = min(options.active_seconds, options.timeout)
+        measured = measure_hosts(options.hosts, read, seconds=seconds, environ=os.environ)
+    with interrupts.held():
+        from ringleader.cli.doctor.judged_hosts import show_judgement
+        from ringleader.doctor.judgement import judge
+
+    judged = judge(read.facts, faults=read.faults, profile=profile, measured=measured)
+    return show_judgement(options, read, judged, file)
 
 
 def reading(options: DoctorOptions) -> HostsReading:

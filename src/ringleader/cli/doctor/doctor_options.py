@@ -25,6 +25,8 @@ class DoctorOptions:
     expect: str | None = None
     write_expect: str | None = None
     force: bool = False
+    active: bool = False
+    active_seconds: float = 30
     timeout: float = 300
     json: JsonOptions = field(default_factory=JsonOptions)
     hosts: HostOptions = field(default_factory=HostOptions)
@@ -50,9 +52,23 @@ class DoctorOptions:
             found.append(Fault(where=" and ".join(given), what=what, hint="leave one of them out"))
         if self.image:
             rest = {"--facts": self.facts, "--expect": self.expect, "--write-expect": self.write_expect}
+            rest["--active"] = self.active
             found += [
                 Fault(where=f"{word} with --image", what="--image tests an image, and reads no facts")
                 for word, value in rest.items()
+                if value
+            ]
+        if self.active:
+            others = {
+                "--facts-from": self.facts_from,
+                "--facts": self.facts,
+                "--write-expect": self.write_expect,
+            }
+            found += [
+                Fault(
+                    where=f"--active and {word}", what="with that nothing is measured", hint="leave one out"
+                )
+                for word, value in others.items()
                 if value
             ]
         if self.sbom == "-" and self.image:
@@ -83,6 +99,19 @@ _OWN = (
     ),
     Option(["--force"], is_flag=True, help="Let --write-expect replace a file."),
     Option(
+        ["--active"],
+        is_flag=True,
+        help="Measure, too: rates and latencies between the hosts, and how fast their ranks compute.",
+    ),
+    Option(
+        ["--active-seconds"],
+        type=FiniteRange(min=0, min_open=True),
+        default=30,
+        show_default=True,
+        metavar="SECONDS",
+        help="What the measurements of --active may take together.",
+    ),
+    Option(
         ["--image"],
         is_flag=True,
         help="Test the image that this container was made of, or this machine: load and start things.",
@@ -104,7 +133,18 @@ _OWN = (
 )
 DOCTOR_OPTIONS: tuple[click.Parameter, ...] = (*_OWN, *HOST_OPTIONS)
 EVERYDAY = (
-    *("verbose", "facts", "facts_from", "expect", "write_expect", "force", "image", "sbom", "timeout"),
+    *(
+        "verbose",
+        "facts",
+        "facts_from",
+        "expect",
+        "write_expect",
+        "force",
+        "active",
+        "image",
+        "sbom",
+        "timeout",
+    ),
     *("json", "json_file", "hosts", "hostfile", "lab", "lab_name"),
 )
 """Options of the short help."""

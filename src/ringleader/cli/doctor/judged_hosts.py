@@ -1,4 +1,4 @@
-"""Hosts are judged, and what came of it is shown: as lines, or as JSON."""
+"""What is said of hosts, shown as lines or as JSON."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from ringleader.cli.doctor.results_document import documents_of
 from ringleader.cli.doctor.results_text import WIDTH, results_text
 from ringleader.cli.json_output import JsonFile, dumped
 from ringleader.doctor.hosts_reading import HostsReading
-from ringleader.doctor.judgement import Judgement, judge
+from ringleader.doctor.judgement import Judgement
+from ringleader.fabric.active.pair_matrix import pair_matrix
+from ringleader.fabric.facts import document
 
 NARROWEST, WIDEST = 60, 140
 
 
-def show_judgement(options: DoctorOptions, read: HostsReading, file: JsonFile | None) -> int:
-    """Judge the hosts that were read and show the results; return the exit code."""
-    judged = judge(read.facts, faults=read.faults)
+def show_judgement(
+    options: DoctorOptions, read: HostsReading, judged: Judgement, file: JsonFile | None
+) -> int:
+    """Show what is said of the hosts that were read; return the exit code."""
     values = judgement_document(judged)
     if file is not None:
         file.write(values)
@@ -33,8 +36,15 @@ def judgement_text(judged: Judgement, read: HostsReading, verbose: bool, width: 
     columns = width or (shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH)
     columns = min(max(columns, NARROWEST), WIDEST)
     head = "".join(f"{line}\n" for line in host_lines(read.facts))
+    if judged.measured is not None and (matrix := pair_matrix(judged.measured)):
+        head += f"\n{matrix}"
     results = results_text(
-        judged.results(), groups=judged.groups(), hosts=judged.hosts, verbose=verbose, width=columns
+        judged.results(),
+        groups=judged.groups(),
+        hosts=judged.hosts,
+        verbose=verbose,
+        always=judged.answers(),
+        width=columns,
     )
     return f"{head}\n{results}"
 
@@ -43,6 +53,8 @@ def judgement_document(judged: Judgement) -> dict[str, Any]:
     """Return the result for programs. Of several hosts: also each host's own results."""
     names = judged.groups()
     values: dict[str, Any] = {"ok": judged.ok, "checks": documents_of(judged.results(), names)}
+    if judged.measured is not None:
+        values["active"] = document(judged.measured)
     if len(judged.hosts) == 1 and not judged.unread:
         return {"host": judged.hosts[0], **values}
     return {

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from ringleader.cli import interrupts
 from ringleader.cli.options.host_options import HostOptions, choose_hosts
@@ -12,6 +14,9 @@ from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.doctor.hosts_reading import HostsReading
 from ringleader.job import Job, check
 from ringleader.text_files import read_text
+
+if TYPE_CHECKING:
+    from ringleader.fabric.active.measurements import ActiveResults
 
 
 def job_on_hosts(where: HostOptions, *, environ: Mapping[str, str]) -> Job:
@@ -37,3 +42,32 @@ def read_named_hosts(where: HostOptions, *, seconds: float, environ: Mapping[str
         return read_hosts(job, environ=environ, seconds=seconds, progress=line.show)
     finally:
         line.clear()
+
+
+def measure_hosts(
+    where: HostOptions, read: HostsReading, *, seconds: float, environ: Mapping[str, str]
+) -> ActiveResults:
+    """Measure between the hosts that were read, or on this machine, for about ``seconds``."""
+    names_hosts = len(read.facts) > 1 or bool(where.hosts or where.hostfile or where.wants_lab)
+    job = job_on_hosts(where if names_hosts else dataclasses.replace(where, on="local"), environ=environ)
+    job = dataclasses.replace(job, hosts=tuple(host for host in job.hosts if host.name in read.facts))
+    with interrupts.held():
+        from ringleader.doctor.active_job import measure
+    line = ProgressLine()
+    try:
+        return measure(
+            job, environ=environ, seconds=seconds, progress=line.show, ranks_per_host=ranks_at_once(read)
+        )
+    finally:
+        line.clear()
+
+
+def ranks_at_once(read: HostsReading) -> int:
+    """Return how many ranks of a host compute at once: of one host all that it takes, else one.
+
+    Several hosts may share a machine, as in a lab, and would measure each other.
+    """
+    if len(read.facts) != 1:
+        return 1
+    (facts,) = read.facts.values()
+    return len(facts.gpus) or max(1, facts.process.cpus)

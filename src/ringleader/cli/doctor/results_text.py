@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ringleader.doctor.merged_results import hosts_named
 from ringleader.fabric.check_result import CheckResult, Verdict
@@ -22,14 +22,17 @@ def results_text(
     groups: Mapping[str, str],
     hosts: Sequence[str],
     verbose: bool = False,
+    always: Collection[str] = (),
     width: int = WIDTH,
 ) -> str:
     """Return the text.
 
     ``groups``: id of each check that there is → its heading, in order. ``hosts``: all that were judged.
-    ``verbose``: also what passed or could not be judged, line by line.
+    ``verbose``: also what passed or could not be judged, line by line; without it that is so for the ids
+    ``always``.
     """
-    shown = [one for one in results if verbose or one.verdict in (Verdict.FAIL, Verdict.WARN)]
+    bad = (Verdict.FAIL, Verdict.WARN)
+    shown = [one for one in results if verbose or one.verdict in bad or one.id in always]
     lines = [line for group in _grouped(shown, groups) for line in (*_group_lines(group, hosts, width), "")]
     lines += _wrapped("", summary(results, groups, verbose=verbose), width, indent=2)
     return "\n".join(lines) + "\n"
