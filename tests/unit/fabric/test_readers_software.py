@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import struct
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from tests.fabric_hosts.tree import Tree
 
+from ringleader.fabric import readers
 from ringleader.fabric.readers import libraries, mpi_installations, nccl_installations, software
 from ringleader.fabric.readers.sysfs_files import Files
 
@@ -223,3 +226,18 @@ class TestPackages:
         )
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
         assert done.stdout.split("\n")[0] == "[] True True", done.stderr
+
+
+def test_readers_need_only_the_standard_library():
+    """Their text may be sent to a host on which nothing of ours is installed."""
+    allowed = {*sys.stdlib_module_names, "ringleader"}
+    ours = ("ringleader.fabric.facts", "ringleader.fabric.readers", "ringleader.ranks")
+    for path in Path(readers.__file__).parent.glob("*.py"):
+        text = path.read_text()
+        assert "__file__" not in text, path.name
+        for node in ast.walk(ast.parse(text)):
+            names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            for name in names:
+                assert name.partition(".")[0] in allowed, (path.name, name)
+                assert not name.startswith("ringleader") or name.startswith(ours), (path.name, name)

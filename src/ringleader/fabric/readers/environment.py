@@ -10,7 +10,7 @@ from ringleader.fabric.readers.sysfs_files import Files
 PREFIXES = (
     "NCCL_", "UCX_", "FI_", "OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "OPAL_PREFIX", "I_MPI_", "MPICH_",
     "MV2_", "HYDRA_", "GLOO_", "TORCH_", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_",
-    "LD_LIBRARY_PATH", "LD_PRELOAD", "OMP_NUM_THREADS", "PCIDEVICE_", "HOROVOD_", "RINGLEADER_",
+    "LD_LIBRARY_PATH", "LD_PRELOAD", "OMP_NUM_THREADS", "PCIDEVICE_", "HOROVOD_",
     "RDMAV_", "IBV_", "MLX4_", "MLX5_", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "RCCL_",
     "SHARP_", "HCOLL_",
 )  # fmt: skip

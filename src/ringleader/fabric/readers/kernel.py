@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 import time
@@ -78,11 +77,10 @@ class System:
 
 def read(files: Files, environ: Mapping[str, str]) -> System:
     """Return all but the clock."""
-    machine = "" if files.replaced else os.uname().machine
     return System(
         hostname=files.text("proc/sys/kernel/hostname") or ("" if files.replaced else socket.gethostname()),
         kernel=files.text("proc/sys/kernel/osrelease"),
-        architecture=files.text("proc/sys/kernel/arch") or machine,
+        architecture=files.architecture,
         system=_system(files),
         container=_container(files, environ),
         hypervisor=_hypervisor(files),

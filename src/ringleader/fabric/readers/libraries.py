@@ -42,7 +42,7 @@ VERBS_CONFIGURATION = "etc/libibverbs.d"
 
 def read(files: Files, environ: Mapping[str, str]) -> tuple[Library, ...]:
     """Return each library of NAMES; those that are not found without a path."""
-    cache = cached(files.data(CACHE, limit=LARGEST_CACHE), files.text("proc/sys/kernel/arch"))
+    cache = cached(files.data(CACHE, limit=LARGEST_CACHE), files.architecture)
     return tuple(find(files, name, environ, cache) for name in NAMES)
 
 
@@ -63,9 +63,10 @@ def find(files: Files, name: str, environ: Mapping[str, str], cache: Mapping[str
 
 
 def default_directories(files: Files) -> Iterator[str]:
-    """Yield where the loader looks at last; Debian's directories by architecture come first."""
+    """Yield where the loader looks at last; Debian's directories of the architecture come first."""
+    ending = f"{files.architecture}-linux-gnu"
     for base in ("lib", "usr/lib"):
-        yield from (f"{base}/{one}" for one in files.names(base) if one.endswith("-linux-gnu"))
+        yield from (f"{base}/{one}" for one in files.names(base) if one.endswith(ending))
     yield from DEFAULT_DIRECTORIES
 
 

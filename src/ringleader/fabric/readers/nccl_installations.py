@@ -49,7 +49,7 @@ def _wheels(files: Files) -> Iterator[Library]:
 
 
 def _system(files: Files, environ: Mapping[str, str]) -> Iterator[Library]:
-    cache = cached(files.data(CACHE, limit=LARGEST_CACHE), files.text("proc/sys/kernel/arch"))
+    cache = cached(files.data(CACHE, limit=LARGEST_CACHE), files.architecture)
     first = find(files, NAME, environ, cache)
     if first.path:
         yield first

@@ -71,6 +71,11 @@ class Files:
         rest = (Unreadable(path="…", reason=f"{self._more} more"),) if self._more else ()
         return (*self._summaries, *self._notes, *rest)
 
+    @property
+    def architecture(self) -> str:
+        """``x86_64``; empty: another root's kernel that does not tell (before 6.1)."""
+        return self.text("proc/sys/kernel/arch") or ("" if self.replaced else os.uname().machine)
+
     def path(self, name: str) -> str:
         """Return the path that ``name`` has on this machine."""
         return f"{self._root}/{name.lstrip('/')}"
