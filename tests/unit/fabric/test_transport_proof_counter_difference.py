@@ -124,7 +124,7 @@ def test_a_port_that_tells_no_number_says_what_it_tells() -> None:
         (PortCounters(link_layer="InfiniBand", node_type=1), Wire.INFINIBAND),
         (PortCounters(link_layer="Ethernet", node_type=1), Wire.ROCE),
         (PortCounters(link_layer="Ethernet", node_type=4), Wire.IWARP),
-        (PortCounters(link_layer="Ethernet", driver="erdma"), Wire.IWARP),
+        (PortCounters(link_layer="Ethernet", node_type=1, driver="erdma"), Wire.ROCE),
         (PortCounters(node_type=7), Wire.EFA),
         (PortCounters(), Wire.UNKNOWN),
     ],

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.unit.fabric.transport_evidence import between, host, local
 
 from ringleader.errors import RequestError
-from ringleader.fabric.facts import Clock, Gpu, HostFacts, Process, RdmaDevice, RdmaPort, Software
+from ringleader.fabric.facts import (
+    Clock,
+    DeviceFile,
+    Gid,
+    Gpu,
+    HostFacts,
+    Process,
+    RdmaDevice,
+    RdmaPort,
+    Software,
+)
 from ringleader.fabric.transport_proof.judged_transport import judged_transport
 from ringleader.fabric.transport_proof.requirement import (
     Requirement,
@@ -91,6 +102,23 @@ def test_known_at_start(
     found = known_at_start(parse_requirement([word]), hosts, ranks)
     assert len(found) == len(expected)
     assert all(words in fault.what for words, fault in zip(expected, found, strict=True))
+
+
+def test_a_slower_wire_that_is_usable_may_be_required() -> None:
+    def device(name: str, link_layer: str, rate: float) -> RdmaDevice:
+        gids = (Gid(index=3, address="", kind="RoCE v2", netdev="eth1"),)
+        port = RdmaPort(
+            number=1, state="ACTIVE", physical_state="LinkUp", rate=rate, link_layer=link_layer, gids=gids
+        )
+        return RdmaDevice(name=name, node_type=1, driver="mlx5_core", ports=(port,))
+
+    both = replace(
+        facts(),
+        rdma_devices=(device("mlx5_0", "InfiniBand", 4e11), device("mlx5_1", "Ethernet", 1e11)),
+        rdma_files=(DeviceFile(path="/dev/infiniband/uverbs0"),),
+    )
+    for word, count in (("infiniband", 0), ("roce", 0), ("rdma", 0), ("efa", 1)):
+        assert len(known_at_start(parse_requirement([word]), {"a": both}, {"a": 1, "b": 1})) == count, word
 
 
 IB = {"ib": 260, "eth0": 1, "lo": 1}

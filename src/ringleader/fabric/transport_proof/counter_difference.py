@@ -107,10 +107,10 @@ def loopback_carried(before: CounterSnapshot, after: CounterSnapshot) -> Carried
 
 
 def port_wire(port: PortCounters) -> Wire:
-    """Return what verbs on a port are."""
+    """Return what verbs on a port are, by the rules of ``wires.wire_of_port``."""
     if port.driver == "efa" or port.node_type == 7:
         return Wire.EFA
-    if port.node_type == 4 or port.driver == "erdma":
+    if port.node_type == 4:
         return Wire.IWARP
     return {"InfiniBand": Wire.INFINIBAND, "Ethernet": Wire.ROCE}.get(port.link_layer, Wire.UNKNOWN)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ringleader.errors import Fault, RequestError
 from ringleader.fabric.facts import HostFacts
 from ringleader.fabric.port_selection import select_ports
 from ringleader.fabric.transport_proof.proof import HostProof, TransportProof, WireShares
 from ringleader.fabric.transport_proof.wire_words import WIRE_WORDS, part_words
-from ringleader.fabric.wires import RDMA, Wire
+from ringleader.fabric.wires import RDMA, Wire, wire_of_port
 
 OPTION = "--require"
 LEAST = 0.99
@@ -145,9 +145,9 @@ def _start_faults(
 
 
 def _rdma_faults(requirement: Requirement, name: str, facts: HostFacts) -> Iterator[Fault]:
-    selection = select_ports(facts)
-    if any(one.wire in requirement.between for one in selection.ports):
+    if select_ports(_with_ports_of(facts, requirement.between)).ports:
         return
+    selection = select_ports(facts)
     words = ", ".join(word for word in requirement.words if word in BETWEEN) or GPUDIRECT
     if not facts.rdma_devices:
         yield Fault(where=name, what=f"{words} is required, and it has no RDMA device", hint=_HINT)
@@ -156,6 +156,15 @@ def _rdma_faults(requirement: Requirement, name: str, facts: HostFacts) -> Itera
     left_out = [f"{one.name}: {one.reason}" for one in selection.left_out]
     reasons = "; ".join([*others, *left_out]) or "its RDMA devices have no port"
     yield Fault(where=name, what=f"{words} is required, and no port can be used: {reasons}", hint=_HINT)
+
+
+def _with_ports_of(facts: HostFacts, wires: frozenset[Wire]) -> HostFacts:
+    """Return the facts without ports of other wires: of two that are usable the faster would be taken."""
+    devices = [
+        replace(device, ports=tuple(port for port in device.ports if wire_of_port(device, port) in wires))
+        for device in facts.rdma_devices
+    ]
+    return replace(facts, rdma_devices=tuple(devices))
 
 
 _HINT = "`ringleader doctor` says what the host lacks"
