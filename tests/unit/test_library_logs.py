@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from ringleader.ranks.library_logs import MOST_LINES, LibraryLogs
+from ringleader.job import Family, Host, Job, Mpi
+from ringleader.rank_placement import HostFacts, RdmaPort, place
+from ringleader.ranks.library_logs import FILE_VARIABLES, LEVEL_VARIABLES, MOST_LINES, LibraryLogs
 from ringleader.ranks.rank_evidence import RankEvidence
+from ringleader.render.library_log_variables import library_log_variables
 
 NCCL = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": "{directory}/nccl.0.%h.%p.log"}
 UCX = {"UCX_LOG_LEVEL": "info", "UCX_LOG_FILE": "{directory}/ucx.0.%h.%p.log"}
@@ -109,3 +112,42 @@ def test_nothing_wanted_nothing_told() -> None:
     evidence = RankEvidence()
     evidence.begin({}, {}, "/nowhere")
     assert evidence.end() == ({}, b"")
+
+
+@pytest.mark.parametrize(
+    ("hosts", "gpus", "rdma", "family", "libraries"),
+    [
+        (1, (), (), Family.OPENMPI5, []),
+        (1, ("0",), (), Family.OPENMPI5, ["nccl"]),
+        (2, (), (RdmaPort(device="mlx5_0", port=1),), Family.OPENMPI5, ["ucx"]),
+        (2, (), (RdmaPort(device="mlx5_0", port=1),), Family.INTEL, []),
+        (1, (), (RdmaPort(device="mlx5_0", port=1),), Family.OPENMPI5, []),
+        (2, ("0",), (), Family.MPICH, ["nccl"]),
+    ],
+)
+def test_which_libraries_are_asked(
+    hosts: int,
+    gpus: tuple[str, ...],
+    rdma: tuple[RdmaPort, ...],
+    family: Family,
+    libraries: list[str],
+) -> None:
+    facts = [
+        HostFacts(
+            host=Host(name=f"h{number}", slots=1),
+            hostname=f"h{number}",
+            identity=f"h{number}",
+            is_local=False,
+            cpus=(0,),
+            gpus=gpus,
+            rdma=rdma,
+        )
+        for number in range(hosts)
+    ]
+    plan = place(Job(command=("x",), hosts=tuple(one.host for one in facts)), facts)
+    mpi = Mpi(family=family, version="1", mpirun="/m", library="")
+    found = library_log_variables(plan, plan.ranks[-1], mpi)
+    assert list(found) == libraries
+    for library, variables in found.items():
+        assert {FILE_VARIABLES[library], LEVEL_VARIABLES[library]} <= set(variables)
+        assert f".{hosts - 1}.%h.%p." in variables[FILE_VARIABLES[library]]

@@ -14,6 +14,7 @@ from ringleader.fabric.transport_proof.requirement import (
     known_at_start,
     parse_requirement,
 )
+from ringleader.launch.host_probe.host_query import HostReport
 from ringleader.launch.outcome import JobExit
 from ringleader.rank_placement import HostFacts, Plan
 
@@ -28,7 +29,7 @@ def faults_at_start(words: Sequence[str], plan: Plan) -> tuple[Fault, ...]:
     """Return why the plan cannot meet the requirement; an empty requirement is always met."""
     if not words:
         return ()
-    hosts = {host.host.name: fabric_facts(host) for host in plan.hosts}
+    hosts = {host.host.name: known_facts(host) or fabric_facts(host) for host in plan.hosts}
     ranks = {host.host.name: count for host, count in zip(plan.hosts, plan.counts(), strict=True)}
     return known_at_start(parse_requirement(words), hosts, ranks)
 
@@ -51,6 +52,11 @@ def _unmet(requirement: Requirement, proof: TransportProof | None) -> str:
     told = [f"{fault.where}: {fault.what}" if fault.where != "--require" else fault.what for fault in faults]
     more = [f"and {len(told) - MOST_TOLD} more hosts"] if len(told) > MOST_TOLD else []
     return "\n    ".join([*told[:MOST_TOLD], *more])
+
+
+def known_facts(host: HostFacts) -> fabric.HostFacts | None:
+    """Return the facts that a host told of itself; ``None``: it has no RDMA device, or was not asked."""
+    return host.fabric if isinstance(host, HostReport) else None
 
 
 def fabric_facts(host: HostFacts) -> fabric.HostFacts:

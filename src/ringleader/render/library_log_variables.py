@@ -13,15 +13,16 @@ from ringleader.ranks.library_logs import DIRECTORY
 
 
 def library_log_variables(plan: Plan, place: RankPlace, mpi: Mpi) -> dict[str, Mapping[str, str]]:
-    """Return library → its variables, for one rank: NCCL's where it has GPUs, UCX's between hosts."""
+    """Return library → its variables for one rank: NCCL's where it has GPUs, UCX's between hosts with RDMA."""
     found: dict[str, Mapping[str, str]] = {}
-    if plan.hosts[place.host_index].gpus and place.gpu != "":
+    host = plan.hosts[place.host_index]
+    if host.gpus and place.gpu != "":
         found["nccl"] = {
             "NCCL_DEBUG": "INFO",
             "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH,ENV",
             "NCCL_DEBUG_FILE": f"{DIRECTORY}/nccl.{place.rank}.%h.%p.log",
         }
-    if len(plan.hosts) > 1 and mpi.family is not Family.INTEL:
+    if len(plan.hosts) > 1 and host.rdma and mpi.family is not Family.INTEL:
         found["ucx"] = {
             "UCX_LOG_LEVEL": "info",
             "UCX_LOG_FILE": f"{DIRECTORY}/ucx.{place.rank}.%h.%p.log",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from ringleader.job import Job
 from ringleader.launch import signals
 from ringleader.launch.outcome import Listener
 from ringleader.launch.prepare import Prepared, prepare
+from ringleader.ranks.library_logs import DIRECTORY
 from ringleader.render.dry_run import Mpirun, dry_run_text
 from ringleader.render.rank_environment import FreePorts, RankEnvironment
 from ringleader.render.transport_settings import dry_run_lines
@@ -17,6 +19,7 @@ JOB_ID = "JOB"
 FREE_PORT = "(a free port of the first rank's host)"
 OUR_PORT = "PORT"
 """Stands for the port on which the launcher would listen."""
+OUR_DIRECTORY = "(the job's directory)"
 TOKEN = "SECRET"
 """Stands for the job's secret, which is not shown."""
 
@@ -58,4 +61,14 @@ def _environment(prepared: Prepared, rank: int) -> RankEnvironment:
     """Return what a rank's agent would change in the environment that it finds."""
     ports = FreePorts(master=FREE_PORT, jax=FREE_PORT)
     message = prepared.start_message(rank, ports, reads=False)
-    return RankEnvironment(set=dict(sorted(message["env"].items())), unset=message["unset"])
+    values = _log_variables(message, prepared.environ) | message["env"]
+    return RankEnvironment(set=dict(sorted(values.items())), unset=message["unset"])
+
+
+def _log_variables(message: Mapping[str, Any], caller: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of libraries' logs that an agent adds where the rank has none of a library's."""
+    found: dict[str, str] = {}
+    for variables in message["evidence"]["logs"].values():
+        if not any(name in message["env"] or name in caller for name in variables):
+            found |= {name: value.replace(DIRECTORY, OUR_DIRECTORY) for name, value in variables.items()}
+    return found
