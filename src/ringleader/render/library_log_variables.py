@@ -13,7 +13,7 @@ from ringleader.ranks.library_logs import DIRECTORY
 
 
 def library_log_variables(plan: Plan, place: RankPlace, mpi: Mpi) -> dict[str, Mapping[str, str]]:
-    """Return library → its variables for one rank: NCCL's where it has GPUs, UCX's between hosts with RDMA."""
+    """Return library → its variables for a rank: NCCL's where it has GPUs, UCX's between hosts with RDMA."""
     found: dict[str, Mapping[str, str]] = {}
     host = plan.hosts[place.host_index]
     if host.gpus and place.gpu != "":
