@@ -10,7 +10,7 @@ from ringleader.fabric.wires import Wire, wire_of_port
 
 LEAST_LOCKED_MEMORY = 64 << 20
 """Bytes that a process has to be allowed to lock: queues and the buffers of one NCCL channel."""
-CAP_IPC_LOCK, CAP_SYS_NICE = 14, 23
+CAP_IPC_LOCK, CAP_SYS_PTRACE, CAP_SYS_NICE = 14, 19, 23
 """Numbers of capabilities; from linux/capability.h."""
 
 

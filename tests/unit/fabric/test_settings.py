@@ -37,6 +37,8 @@ DOCKER, BRIDGE = interface("docker0", "172.17.0.1"), interface("br-0a1b", "172.1
 BMC = interface("enx0", "169.254.3.1")
 OPEN_MPI_4 = MpiFacts(family="Open MPI", version="4.1.6", mpirun="/m", built_with={"ucx": True})
 OPEN_MPI_5 = replace(OPEN_MPI_4, version="5.0.8")
+OLD_CONTAINER = host(mpi=OPEN_MPI_4, container="docker", kernel="3.10.0-1160.el7.x86_64")
+OLD_CONTAINER = changed(OLD_CONTAINER, process=replace(OLD_CONTAINER.process, seccomp=2))
 INTEL = MpiFacts(family="Intel MPI", version="2021.13", mpirun="/m")
 SIX = (
     Gid(index=0, address=LINK_LOCAL, kind="IB/RoCE v1", netdev="eth1"),
@@ -187,6 +189,20 @@ def gpu_host(*devices, **values):
             "OMPI_MCA_btl_tcp_if_exclude",
             None,
         ),
+        # Shared memory: copies between processes of a container.
+        (OLD_CONTAINER, "OMPI_MCA_btl_vader_single_copy_mechanism", "none"),
+        (changed(OLD_CONTAINER, kernel="5.4.0"), "OMPI_MCA_btl_vader_single_copy_mechanism", None),
+        (changed(OLD_CONTAINER, container=""), "OMPI_MCA_btl_vader_single_copy_mechanism", None),
+        (
+            changed(OLD_CONTAINER, process=replace(OLD_CONTAINER.process, seccomp=0)),
+            "OMPI_MCA_btl_vader_single_copy_mechanism",
+            None,
+        ),
+        (
+            changed(OLD_CONTAINER, process=replace(OLD_CONTAINER.process, capabilities=1 << 19)),
+            "OMPI_MCA_btl_vader_single_copy_mechanism",
+            None,
+        ),
         # Gloo.
         (host(net_devices=(*WIRED, DOCKER)), "GLOO_SOCKET_IFNAME", "eth0"),
         (host(net_devices=WIRED), "GLOO_SOCKET_IFNAME", None),
@@ -203,6 +219,13 @@ def test_a_rule(facts, variable, value):
 def test_a_host_without_anything_gets_nothing():
     assert recommend(host(nccl="")) == Settings()
     assert recommend(host(mpi=OPEN_MPI_5, net_devices=WIRED)) == Settings()
+
+
+def test_why_no_port_is_used():
+    found = recommend(host(devices=(IB, STORAGE), without_files=("mlx5_0", "mlx5_bond_0")))
+    assert found.settings == () and found.not_set[0].variable == ""
+    assert found.not_set[0].reason.startswith("no port can be used: mlx5_0:1: there is no /dev/infiniband")
+    assert found.not_set[0].reason.endswith("; and 1 more")
 
 
 def test_without_locked_memory_nothing_steers_to_rdma():
@@ -268,7 +291,11 @@ def test_what_chooses_a_protocol_is_alike_on_all_hosts():
     [
         ("hgx_ndr", {}),
         ("hgx_ndr_swapped", {}),
+        ("soft_rxe", {}),
+        ("efa", {}),
+        ("erdma", {}),
         ("laptop", {}),
+        ("cloud_vm", {}),
         ("connectx_pod", {"NCCL_IB_HCA": "=mlx5_4:1", "NCCL_SOCKET_IFNAME": "=eth0"}),
     ],
 )

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from ringleader.fabric.facts import MpiFacts
+from ringleader.fabric.port_selection import CAP_SYS_PTRACE
 from ringleader.fabric.settings.interfaces import misleading_interfaces
 from ringleader.fabric.settings.setting import Setting, SettingInputs, Settings, UnsetVariable
-from ringleader.fabric.versions import Version, first_mpi, version_of
+from ringleader.fabric.versions import Version, first_mpi, kernel_is_older, version_of
 from ringleader.fabric.wires import Wire
 
 KNOWN_TO_OPEN_MPI = ("mlx", "hns")
 """Prefixes of devices on which Open MPI takes UCX by itself (``opal_common_ucx_devices``)."""
+COPY_ALLOWED_KERNEL = (4, 8)
+"""From here on a container's seccomp filter lets processes of one user copy from each other."""
+SECCOMP_FILTER = 2
 DEFAULT_EXCLUDE = ("127.0.0.1/8", "sppp")
 """What ``btl_tcp_if_exclude`` is by default: a value of ours replaces it."""
 
@@ -36,7 +40,11 @@ def mpi_settings(inputs: SettingInputs) -> Settings:
 
 
 def _open_mpi(inputs: SettingInputs, mpi: MpiFacts, version: Version) -> Settings:
-    found = list(_openib(inputs, mpi, version)) + list(_ucx_devices(inputs, mpi, version))
+    found = [
+        *_openib(inputs, mpi, version),
+        *_ucx_devices(inputs, mpi, version),
+        *_single_copy(inputs, version),
+    ]
     if misleading := [one.name for one in misleading_interfaces(inputs.facts)]:
         found.append(
             Setting(
@@ -66,6 +74,24 @@ def _openib(inputs: SettingInputs, mpi: MpiFacts, version: Version) -> tuple[Set
             variable="OMPI_MCA_btl",
             value="^openib",
             reason="UCX serves these devices; openib of Open MPI 4 only warns about them",
+            library="Open MPI",
+        ),
+    )
+
+
+def _single_copy(inputs: SettingInputs, version: Version) -> tuple[Setting, ...]:
+    """Open MPI 4 copies from one process to another, which old kernels refuse in a container."""
+    facts = inputs.facts
+    may = facts.process.capabilities >> CAP_SYS_PTRACE & 1
+    is_filtered = bool(facts.container) and facts.process.seccomp == SECCOMP_FILTER
+    if version[:1] != (4,) or not is_filtered or may or not kernel_is_older(facts, COPY_ALLOWED_KERNEL):
+        return ()
+    return (
+        Setting(
+            variable="OMPI_MCA_btl_vader_single_copy_mechanism",
+            value="none",
+            reason=f"Linux {facts.kernel} refuses copies between processes of a container without "
+            "CAP_SYS_PTRACE; ranks then copy through shared memory",
             library="Open MPI",
         ),
     )

@@ -38,7 +38,8 @@ def nccl_settings(inputs: SettingInputs) -> Settings:
     ports = [one for one in inputs.ports.ports if one.wire in takes]
     if ports and all(one.wire is Wire.IWARP and one.device.driver != "erdma" for one in ports):
         why = "NCCL connects without the RDMA connection manager, and iWARP does not work without it"
-        return found + _one("NCCL_IB_DISABLE", "1", why)
+        setting = Setting(variable="NCCL_IB_DISABLE", value="1", reason=why, library="NCCL", job_wide=True)
+        return found + Settings(settings=(setting,))
     if inputs.ports.has(Wire.EFA):
         why = "NCCL reaches EFA only through the plugin aws-ofi-nccl, which has to be on LD_LIBRARY_PATH"
         found += Settings(left_to_the_user=(UnsetVariable(variable="NCCL_NET_PLUGIN", reason=why),))

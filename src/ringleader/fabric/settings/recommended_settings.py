@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ringleader.errors import RequestError
 from ringleader.fabric.facts import HostFacts
-from ringleader.fabric.port_selection import may_lock_memory, select_ports
+from ringleader.fabric.port_selection import PortSelection, may_lock_memory, select_ports
 from ringleader.fabric.settings.gloo import gloo_settings
 from ringleader.fabric.settings.libfabric import libfabric_settings
 from ringleader.fabric.settings.mpi import mpi_settings
@@ -85,9 +85,21 @@ def _without_users(found: Settings, places: Mapping[str, tuple[str, str]]) -> Se
     return Settings(settings=tuple(kept), left_to_the_user=left, not_set=(*silent, *dropped))
 
 
+def _no_port(ports: PortSelection) -> Settings:
+    """Say why none of the RDMA ports that are there can be used."""
+    if not ports.left_out:
+        return Settings()
+    first, *others = ports.left_out
+    more = f"; and {len(others)} more" if others else ""
+    why = f"no port can be used: {first.name}: {first.reason}{more}"
+    return Settings(not_set=(UnsetVariable(variable="", reason=why),))
+
+
 def _without_rdma(found: Settings, inputs: SettingInputs) -> Settings:
-    """Leave out what steers to RDMA where a process may not lock the memory that it needs."""
-    if not inputs.ports.ports or may_lock_memory(inputs.facts):
+    """Leave out what steers to RDMA where a process may not lock enough memory; say where no port can."""
+    if not inputs.ports.ports:
+        return found + _no_port(inputs.ports)
+    if may_lock_memory(inputs.facts):
         return found
     limit = inputs.facts.process.limits["memlock"].soft
     why = f"RDMA cannot work: a process may lock {limit >> 10} KiB here, and has no CAP_IPC_LOCK"
