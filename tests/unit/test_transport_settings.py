@@ -99,6 +99,16 @@ def test_ranks_get_the_nic_at_their_gpu(settings_of):
     assert any(line.startswith("rank 3: UCX_NET_DEVICES='mlx5_6:1'  # ") for line in shown)
 
 
+def test_a_required_wire_keeps_libraries_from_another(settings_of):
+    hosts = (report("h1", GPU_HOST), report("h2", GPU_HOST))
+    assert settings_of(*hosts, require=("rdma",)).variables(0)["NCCL_NET"] == "IB"
+    assert settings_of(*hosts, require=("tcp",)).variables(2)["NCCL_NET"] == "Socket"
+    assert "NCCL_NET" not in settings_of(*hosts, require=("shm",)).variables(0)
+    mine = settings_of(*hosts, require=("rdma",), caller={"NCCL_NET": "Socket"})
+    assert "NCCL_NET" not in mine.variables(0)
+    assert any("the user has set NCCL_NET" in line for line in dry_run_lines(mine.shown()))
+
+
 @pytest.mark.parametrize("job", [{"transport_settings": False}, {"uncoupled": True}])
 def test_nothing_where_nobody_wants_it(settings_of, job):
     assert settings_of(report("h1", GPU_HOST), report("h2", GPU_HOST), **job) == JobSettings()

@@ -49,7 +49,6 @@ def job_settings(
     if not job.transport_settings or job.uncoupled or len(plan.hosts) < 2 or not facts:
         return JobSettings()
     from ringleader.fabric.settings.host_agreement import agreed
-    from ringleader.fabric.settings.recommended_settings import recommend
     from ringleader.fabric.settings.setting import Settings
 
     user = _user_variables(job, mpi, caller)
@@ -57,7 +56,7 @@ def job_settings(
         host.host.name: _with_mpi(facts[host.identity], mpi) for host in plan.hosts if host.identity in facts
     }
     found = {
-        host.host.name: recommend(known[host.host.name], user=user) if host.host.name in known else Settings()
+        host.host.name: _of_host(job, known[host.host.name], user) if host.host.name in known else Settings()
         for host in plan.hosts
     }
     host_of = {place.rank: plan.hosts[place.host_index].host.name for place in plan.ranks}
@@ -73,6 +72,15 @@ def job_settings(
     )
 
 
+def _of_host(job: Job, facts: FabricFacts, user: Mapping[str, str]) -> Settings:
+    """Return what fits a host, and before it what keeps libraries to the wire that is required."""
+    from ringleader.fabric.settings.recommended_settings import recommend
+
+    required, fitting = _required(job, facts, user), recommend(facts, user=user)
+    others = tuple(one for one in fitting.settings if one.variable not in required.variables)
+    return required + replace(fitting, settings=others)
+
+
 def _of_rank(place: RankPlace, facts: FabricFacts, user: Mapping[str, str], host: Settings) -> Settings:
     """Return what a rank has besides its host's settings: what follows from its GPU."""
     from ringleader.fabric.settings.recommended_settings import recommend
@@ -83,6 +91,18 @@ def _of_rank(place: RankPlace, facts: FabricFacts, user: Mapping[str, str], host
         return Settings()
     mine = recommend(facts, local_rank=int(gpu), user=user)
     return Settings(settings=tuple(one for one in mine.settings if one not in host.settings))
+
+
+def _required(job: Job, facts: FabricFacts, user: Mapping[str, str]) -> Settings:
+    """Return what keeps libraries from another wire than the one that is required."""
+    from ringleader.fabric.settings.setting import Settings
+
+    if not job.require:
+        return Settings()
+    from ringleader.fabric.transport_proof.enforcing_settings import enforcing_settings
+    from ringleader.fabric.transport_proof.requirement import parse_requirement
+
+    return enforcing_settings(parse_requirement(job.require), facts, {**facts.environment, **user})
 
 
 def _user_variables(job: Job, mpi: Mpi, caller: Mapping[str, str]) -> dict[str, str]:

@@ -39,12 +39,9 @@ def facts(*, gpus: int = 0, nccl: str = "", mpi: str = "", ucx: bool | None = No
         ("rdma", {"gpus": 1, "nccl": "2.27.7"}, {"NCCL_NET": "Socket"}, {}),
         ("rdma", {"gpus": 1, "nccl": "2.27.7"}, {"NCCL_IB_DISABLE": "1"}, {}),
         ("rdma", {"mpi": "Open MPI", "ucx": True}, {}, {"OMPI_MCA_pml": "ucx", "UCX_TLS": "ib,sm,self"}),
-        (
-            "rdma",
-            {"mpi": "Open MPI", "ucx": None, "gpus": 1},
-            {},
-            {"OMPI_MCA_pml": "ucx", "UCX_TLS": "ib,sm,self,cuda"},
-        ),
+        ("rdma", {"mpi": "Open MPI", "ucx": None}, {}, {}),
+        # What GPUs exchange goes by NCCL.
+        ("rdma", {"mpi": "Open MPI", "ucx": True, "gpus": 1}, {}, {}),
         ("rdma", {"mpi": "Open MPI", "ucx": False}, {}, {}),
         ("tcp", {"mpi": "Open MPI", "ucx": True}, {}, {"OMPI_MCA_pml": "ob1"}),
         ("efa", {"mpi": "Open MPI"}, {}, {}),

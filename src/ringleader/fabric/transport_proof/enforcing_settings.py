@@ -22,7 +22,8 @@ def enforcing_settings(requirement: Requirement, facts: HostFacts, user: Mapping
     """Return what makes libraries on a host keep to a requirement; ``user``: what the user has set."""
     if not requirement.between:
         return Settings()
-    found = _nccl(requirement, facts) + _mpi(requirement, facts)
+    # GPUs exchange by NCCL: what the MPI carries for them is no payload.
+    found = _nccl(requirement, facts) if facts.gpus else _mpi(requirement, facts)
     kept = tuple(one for one in found.settings if not {one.variable, *one.rivals} & set(user))
     taken = tuple(
         UnsetVariable(variable=one.variable, reason=f"the user has set {name}")
@@ -35,7 +36,7 @@ def enforcing_settings(requirement: Requirement, facts: HostFacts, user: Mapping
 
 def _nccl(requirement: Requirement, facts: HostFacts) -> Settings:
     version = nccl_version(facts)
-    if not facts.gpus or version is None:
+    if version is None:
         return Settings()
     if version < NAMES_NETWORK:
         why = f"NCCL {shown(version)} falls back to TCP; from 2.10 on it can be told not to"
@@ -54,7 +55,7 @@ def _mpi(requirement: Requirement, facts: HostFacts) -> Settings:
     if mpi is None:
         return Settings()
     if mpi.family == "Open MPI":
-        return _open_mpi(requirement, facts, mpi.built_with.get("ucx"))
+        return _open_mpi(requirement, mpi.built_with.get("ucx"))
     if requirement.between == {Wire.EFA}:
         name = "I_MPI_OFI_PROVIDER" if mpi.family == "Intel MPI" else "FI_PROVIDER"
         why = "efa is required: libfabric fails instead of taking TCP"
@@ -63,18 +64,18 @@ def _mpi(requirement: Requirement, facts: HostFacts) -> Settings:
     return Settings(not_set=(UnsetVariable(variable="FI_PROVIDER", reason=why),))
 
 
-def _open_mpi(requirement: Requirement, facts: HostFacts, has_ucx: bool | None) -> Settings:
+def _open_mpi(requirement: Requirement, has_ucx: bool | None) -> Settings:
     if requirement.between == TCP:
         return _one("OMPI_MCA_pml", "ob1", "tcp is required, and UCX would take RDMA", "Open MPI")
     if not requirement.between & VERBS:
         return Settings()
-    if has_ucx is False:
-        why = "this Open MPI has no UCX, without which it does not speak RDMA"
+    if not has_ucx:
+        why = "without UCX Open MPI does not speak RDMA, and this one "
+        why += "has none" if has_ucx is False else "may have none"
         return Settings(not_set=(UnsetVariable(variable="OMPI_MCA_pml", reason=why),))
     why = f"{requirement} is required: else Open MPI takes ob1, and so TCP, where UCX does not work"
-    transports = "ib,sm,self,cuda" if facts.gpus else "ib,sm,self"
     return _one("OMPI_MCA_pml", "ucx", why, "Open MPI", rdma=True) + _one(
-        "UCX_TLS", transports, f"{requirement} is required: UCX may not take TCP", "UCX", rdma=True
+        "UCX_TLS", "ib,sm,self", f"{requirement} is required: UCX may not take TCP", "UCX", rdma=True
     )
 
 
