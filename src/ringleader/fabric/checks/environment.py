@@ -48,7 +48,7 @@ def cuda_devices(facts: HostFacts) -> Iterator[CheckResult]:
 
 
 def _is_gpu(name: str, count: int, uuids: list[str]) -> bool:
-    if name.isdigit():
+    if name.isdecimal():
         return int(name) < count
     # Of UUIDs, and of parts of GPUs (MIG), the driver alone knows where NVML was not read.
     return name.startswith("MIG-") or not uuids or any(one.startswith(name) for one in uuids)

@@ -145,7 +145,7 @@ def overcommit(facts: HostFacts) -> Iterator[CheckResult]:
 )
 def maps(facts: HostFacts) -> Iterator[CheckResult]:
     value = facts.sysctls.get("vm.max_map_count", "")
-    if not value.isdigit():
+    if not value.isdecimal():
         yield skipped("not readable")
     else:
         yield (warned if int(value) < 65530 else passed)(value, expected="65530 or more")

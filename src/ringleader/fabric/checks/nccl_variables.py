@@ -130,7 +130,7 @@ def conf_file(facts: HostFacts) -> Iterator[CheckResult]:
     if not facts.nccl_files:
         yield skipped("no nccl.conf here")
     elif not odd:
-        yield passed(", ".join(sorted(facts.nccl_files)))
+        yield passed(f"{', '.join(sorted(facts.nccl_files))}: no other values than in the environment")
 
 
 @_check(
@@ -250,7 +250,7 @@ def gdr_level(facts: HostFacts) -> Iterator[CheckResult]:
 def sockets(facts: HostFacts) -> Iterator[CheckResult]:
     names = ("NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD")
     texts = {name: nccl_variable(facts, name).strip() for name in names}
-    odd = [name for name, text in texts.items() if text and not text.isdigit()]
+    odd = [name for name, text in texts.items() if text and not text.isdecimal()]
     if odd:
         yield failed(", ".join(f"{name}={texts[name]}" for name in odd), expected="a number")
         return
@@ -280,7 +280,7 @@ def timeout(facts: HostFacts) -> Iterator[CheckResult]:
     text = nccl_variable(facts, "NCCL_IB_TIMEOUT").strip()
     if not text:
         yield passed("not set")
-    elif not text.isdigit() or not 1 <= int(text) <= 31:
+    elif not text.isdecimal() or not 1 <= int(text) <= 31:
         yield failed(f"NCCL_IB_TIMEOUT={text}", expected="1 to 31")
     elif not 14 <= int(text) <= 24:
         yield warned(f"NCCL_IB_TIMEOUT={text}", expected="14 to 24")

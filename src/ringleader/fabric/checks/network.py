@@ -247,7 +247,7 @@ def buffers(facts: HostFacts) -> Iterator[CheckResult]:
     largest = {}
     for name in ("net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"):
         numbers = facts.sysctls.get(name, "").split()
-        if len(numbers) == 3 and numbers[2].isdigit():
+        if len(numbers) == 3 and numbers[2].isdecimal():
             largest[name] = int(numbers[2])
     small = {name: value for name, value in largest.items() if value < 4 * 1024**2}
     for name, value in small.items():

@@ -25,6 +25,9 @@ SATURATED = {
     "port_rcv_errors": 0xFFFF,
     "port_rcv_remote_physical_errors": 0xFFFF,
     "port_xmit_discards": 0xFFFF,
+    "port_rcv_switch_relay_errors": 0xFFFF,
+    "port_xmit_constraint_errors": 0xFF,
+    "port_rcv_constraint_errors": 0xFF,
     "VL15_dropped": 0xFFFF,
 }
 """Largest value of the counters of PortCounters (InfiniBand Architecture, 16.1.3.5), where they stop."""

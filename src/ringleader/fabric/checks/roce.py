@@ -101,7 +101,7 @@ def index(facts: HostFacts) -> Iterator[CheckResult]:
     text = nccl_variable(facts, "NCCL_IB_GID_INDEX")
     if not text or text.strip() == "-1":
         yield from _without_index(facts, version)
-    elif not text.strip().isdigit():
+    elif not text.strip().isdecimal():
         yield failed(f"NCCL_IB_GID_INDEX={text}", expected="a number")
     else:
         yield from _with_index(facts, version, int(text))
@@ -246,7 +246,7 @@ def traffic_class(facts: HostFacts) -> Iterator[CheckResult]:
     text = nccl_variable(facts, "NCCL_IB_TC").strip()
     if not text or text in ("0", "-1"):
         yield warned("NCCL_IB_TC is not set: packets go in the default class")
-    elif not text.isdigit() or int(text) > 255:
+    elif not text.isdecimal() or int(text) > 255:
         yield failed(f"NCCL_IB_TC={text}", expected="0 to 255")
     else:
         yield passed(f"NCCL_IB_TC={text}")
