@@ -24,7 +24,7 @@ export OMP_NUM_THREADS ?= 1
 .PHONY: help setup system demo needs test test-all test-quick test-images lint types imports unit mpi collectives lab \
 	mxnet \
 	line-checks line-unit line-ranks line-hosts line-long-ranks line-long-hosts line-campaigns \
-	bench bench-controller campaign-inputs campaign-faults clean
+	bench bench-controller campaign-inputs campaign-faults campaign-weights clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -172,6 +172,9 @@ campaign-inputs: setup  ## every command with bad input and in hostile surroundi
 
 campaign-faults: setup system  ## break running jobs at random, here and in a lab, and judge how they end; as root. WORDS='--trials 200'
 	@$(BIN)/python tests/campaigns/faults.py $(WORDS)
+
+campaign-weights: needs mxnet  ## 200 steps with each framework on 1-4 ranks and in a lab: equal weights. As root
+	@$(BIN)/python tests/campaigns/equal_weights.py $(WORDS)
 
 clean:  ## remove what was built here
 	rm -rf $(VENV) $(MXNET) .mpi .tools build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

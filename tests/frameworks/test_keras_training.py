@@ -24,14 +24,10 @@ def test_ranks_train_together(train: Train, which: str) -> None:
 @pytest.mark.parametrize(
     ("which", "ranks"),
     [
-        ("keras2", 2),
         ("keras2", 4),
-        ("tensorflow", 2),
         ("tensorflow", 3),
         ("torch", 2),
-        ("torch", 4),
         ("jax", 1),
-        ("jax", 3),
     ],
 )
 def test_any_number_of_ranks_has_equal_weights(train: Train, which: str, ranks: int) -> None:
