@@ -93,6 +93,27 @@ def test_warnings_of_ucx_reach_the_user(tmp_path: Path) -> None:
     assert list(own.for_the_user(found)) == [warning]
 
 
+@pytest.mark.parametrize(
+    ("pattern", "name", "is_ours"),
+    [
+        ("log.%h.%p.txt", "log.{short}.5.txt", True),
+        ("log.%h.%p.txt", "log.{full}.5.txt", True),
+        ("log.%h.%p.txt", "log.elsewhere.5.txt", False),
+        ("log.%p", "log.5", True),
+        ("%p.log", "5.log", True),
+        ("log", "log", True),
+        ("log", "log.5", False),
+    ],
+)
+def test_names_of_files(tmp_path: Path, pattern: str, name: str, is_ours: bool) -> None:
+    full = socket.gethostname()
+    written = tmp_path / name.format(full=full, short=full.partition(".")[0])
+    own = logs(tmp_path, {"nccl": NCCL})
+    own.add_to({"NCCL_DEBUG_FILE": str(tmp_path / pattern)}, 0.0)
+    written.write_text("NCCL INFO Using network IB\n")
+    assert bool(own.read()) == is_ours
+
+
 def test_a_long_log_is_cut(tmp_path: Path) -> None:
     own = logs(tmp_path, {"nccl": NCCL})
     own.add_to({}, 0.0)

@@ -30,7 +30,7 @@ _TELLING = {
         *("NET/", " via ", "sing network", "NCCL version", "GPU Direct", "Connected all", "Init COMPLETE"),
         *("NCCL WARN", "set by environment", "plugin", "P2P", "Bootstrap"),
     ),
-    "ucx": ("cfg#", "ep_cfg[", " WARN ", " ERROR ", " FATAL ", "UCX version"),
+    "ucx": ("cfg#", "ep_cfg[", " WARN ", " ERROR ", " FATAL ", "INFO  Version"),
 }
 """What a line must have one of."""
 _FOR_THE_USER = (" WARN ", " ERROR ", " FATAL ")
@@ -95,16 +95,20 @@ class LibraryLogs:
             yield from (line for line in lines if any(word in line for word in _FOR_THE_USER))
 
     def _files(self, pattern: str) -> list[str]:
-        """Return regular files that a name with ``%h`` and ``%p`` stands for, written since the start."""
+        """Return regular files that a name with ``%h`` and ``%p`` stands for, written since the start.
+
+        Where the name has the host's, NCCL takes it up to its first dot, UCX the whole.
+        """
         directory, _, name = f"{self._root}{pattern}".rpartition("/")
-        before, wildcard, after = name.replace("%h", socket.gethostname()).partition("%")
-        after = after.rpartition("%")[2][1:] if wildcard else ""
+        before, wildcard, after = name.partition("%")
+        after = after.rpartition("%")[2][1:] if "%" in after else after[1:]
+        host = socket.gethostname().partition(".")[0] if "%h" in name else ""
         found = []
         with suppress(OSError):
             for entry in sorted(os.listdir(directory)):  # noqa: PTH208
                 path = f"{directory}/{entry}"
                 fits = entry.startswith(before) and entry.endswith(after) if wildcard else entry == before
-                if fits and self._is_new(path):
+                if fits and host in entry and self._is_new(path):
                     found.append(path)
         return found[:MOST_FILES]
 
