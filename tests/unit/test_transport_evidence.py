@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from ringleader.fabric.transport_proof.evidence import LibraryTraffic, LogLines
+from ringleader.fabric.transport_proof.evidence import LibraryTraffic, LogLines, MpiTransport
 from ringleader.job import Family, Host, Job, Mpi
-from ringleader.launch.transport_evidence import engine_traffic, host_evidence
+from ringleader.launch.transport_evidence import engine_traffic, host_evidence, mpi_transport
 from ringleader.rank_placement import HostFacts, place
 
-MPI = Mpi(family=Family.OPENMPI5, version="5.0.8", mpirun="/m", library="")
+OPENMPI = Mpi(family=Family.OPENMPI5, version="5.0.8", mpirun="/m", library="")
+MPICH = Mpi(family=Family.MPICH, version="4.2.0", mpirun="/m", library="")
+MPI = mpi_transport(OPENMPI, {})
 
 
 def two_hosts() -> Any:
@@ -83,3 +85,28 @@ def test_a_library_is_summed_over_ranks_and_lives() -> None:
     found = engine_traffic([[report(local=1), report(local=2)], [report(local=4)], []])
     assert found is not None and found.ranks_counted == 2
     assert found.libraries["mpi"].local == 7
+
+
+@pytest.mark.parametrize(
+    ("mpi", "variables", "known"),
+    [
+        (OPENMPI, {}, {}),
+        (OPENMPI, {"OMPI_MCA_pml": "ucx"}, {"pml": "ucx"}),
+        (OPENMPI, {"OMPI_MCA_pml": "^cm", "OMPI_MCA_btl": "^openib"}, {}),
+        (
+            OPENMPI,
+            {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,tcp"},
+            {"pml": "ob1", "btls": ("self", "tcp")},
+        ),
+        (OPENMPI, {"OMPI_MCA_pml": "ob1,ucx"}, {}),
+        (
+            MPICH,
+            {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"},
+            {"netmod": "ch4:ofi", "provider": "tcp"},
+        ),
+        (MPICH, {"OMPI_MCA_pml": "ucx", "FI_PROVIDER": "^shm"}, {}),
+    ],
+)
+def test_what_variables_make_an_mpi_use(mpi: Mpi, variables: dict[str, str], known: dict[str, Any]) -> None:
+    family = "MPICH" if mpi is MPICH else "Open MPI"
+    assert mpi_transport(mpi, variables) == MpiTransport(family=family, version=mpi.version, **known)

@@ -24,6 +24,7 @@ from ringleader.launch.supervision.rank_state import RankState
 from ringleader.launch.supervision.running_job import RunContext
 from ringleader.launch.supervision.supervisor import Supervisor
 from ringleader.ranks import job_directory
+from ringleader.render.rank_environment import FreePorts
 
 if TYPE_CHECKING:
     from ringleader.fabric.transport_proof.proof import TransportProof
@@ -97,11 +98,12 @@ def _proof(prepared: Prepared, ranks: Sequence[RankState], listener: Listener) -
     try:
         # Only now, as no job should start later for it.
         from ringleader.fabric.transport_proof.judged_transport import judged_transport
-        from ringleader.launch.transport_evidence import host_evidence
+        from ringleader.launch.transport_evidence import host_evidence, mpi_transport
 
+        message = prepared.start_message(0, FreePorts(master=0, jax=0), reads=False)
         evidence = host_evidence(
             prepared.plan,
-            prepared.mpi,
+            mpi_transport(prepared.mpi, {**prepared.environ, **message["env"]}),
             [state.traffic for state in ranks],
             [state.evidence for state in ranks],
         )

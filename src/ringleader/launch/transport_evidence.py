@@ -6,7 +6,7 @@ Ranks write their reports themselves, so nothing in them is taken for granted.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from ringleader.fabric.facts import from_document
@@ -18,7 +18,7 @@ from ringleader.fabric.transport_proof.evidence import (
     LogLines,
     MpiTransport,
 )
-from ringleader.job import Mpi
+from ringleader.job import Family, Mpi
 from ringleader.rank_placement import Plan
 
 Value = TypeVar("Value")
@@ -26,11 +26,11 @@ Value = TypeVar("Value")
 
 def host_evidence(
     plan: Plan,
-    mpi: Mpi,
+    mpi: MpiTransport,
     reports: Sequence[Sequence[Mapping[str, Any]]],
     gathered: Sequence[Mapping[str, Any] | None],
 ) -> tuple[HostEvidence, ...]:
-    """Return the evidence of each host of the plan.
+    """Return the evidence of each host of the plan. ``mpi``: see ``mpi_transport``.
 
     ``reports``: by rank, its engine's reports of its bytes. ``gathered``: by rank, what its agent sent.
     """
@@ -51,11 +51,31 @@ def host_evidence(
                 traffic=engine_traffic([reports[place.rank] for place in places]),
                 nccl=_logs("nccl", [(place.rank, gathered[place.rank]) for place in places]),
                 ucx=_logs("ucx", [(place.rank, gathered[place.rank]) for place in places]),
-                mpi=MpiTransport(family=mpi.name.rpartition(" ")[0], version=mpi.version),
+                mpi=mpi,
                 shared_with_others=_is_shared(after),
             )
         )
     return tuple(found)
+
+
+def mpi_transport(mpi: Mpi, variables: Mapping[str, str]) -> MpiTransport:
+    """Return what is known of how an MPI moves messages: what ``variables`` of its ranks make it use."""
+    found = MpiTransport(family=mpi.name.rpartition(" ")[0], version=mpi.version)
+    provider = _named(variables.get("I_MPI_OFI_PROVIDER") or variables.get("FI_PROVIDER", ""))
+    if mpi.family in (Family.OPENMPI4, Family.OPENMPI5):
+        pml, btls = _named(variables.get("OMPI_MCA_pml", "")), _named(variables.get("OMPI_MCA_btl", ""))
+        return replace(found, pml=pml[0] if len(pml) == 1 else "", btls=btls)
+    netmod = variables.get("MPIR_CVAR_CH4_NETMOD", "")
+    return replace(
+        found,
+        netmod=f"ch4:{netmod}" if netmod else "",
+        provider=provider[0] if len(provider) == 1 else "",
+    )
+
+
+def _named(value: str) -> tuple[str, ...]:
+    """Return the components of a list, none where it only names those that are left out."""
+    return () if value.startswith("^") else tuple(part for part in value.split(",") if part)
 
 
 def engine_traffic(reports: Sequence[Sequence[Mapping[str, Any]]]) -> EngineTraffic | None:
