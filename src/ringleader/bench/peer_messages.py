@@ -53,14 +53,6 @@ class PeerMessages:
         """Requests are still open that nobody will complete: MPI must not be finalized."""
         return bool(self._abandoned)
 
-    def barrier(self, deadline: float) -> bool:
-        """Wait for all ranks; False where they did not all come by ``deadline``."""
-        try:
-            self._wait([self._world.Ibarrier()], deadline, -1, "start")
-        except SilentPartnerError:
-            return False
-        return True
-
     def meet(self, partner: int, turn: int, deadline: float) -> None:
         """Wait until the partner has come to the same turn. Raises SilentPartnerError, as all that follow."""
         self.exchange(partner, turn, 0, deadline)

@@ -13,6 +13,7 @@ known to be good. Programs of others (perftest) run in a job of their own, where
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,6 +36,8 @@ from ringleader.launch.outcome import Outcome
 FIRST_PART, SECOND_PART, SPEED_PART = 0.6, 0.25, 0.03
 """Parts of the time: the first pass, the second, each measurement of a rank's own speed."""
 MOST_SPEED_SECONDS = 1.0
+LAST_LINES = 6
+"""Of a rank that failed: as long as Open MPI's words on a peer that it cannot reach."""
 MOST_PROGRAM_PAIRS = 32
 """Pairs that programs of others measure: each host with its neighbour, of many hosts the first ones."""
 
@@ -103,8 +106,12 @@ class _Session:
         self._passes += bool(plan.rounds)
         self._answers.begin(self._hosts, slots, self._passes)
 
+        furthest = 0
+
         def answered(rank: int, name: str, value: Any) -> None:
-            if name == "turn" and total:
+            nonlocal furthest
+            if name == "turn" and total and value > furthest:
+                furthest = value
                 self._progress(f"{title}: {value} of {total}")
             self._answers.take(rank, name, value)
 
@@ -121,9 +128,9 @@ class _Session:
         self._mpi = outcome.mpi.name
         self._addresses = {one.host.name: (*one.addresses, one.host.name)[0] for one in outcome.plan.hosts}
         if outcome.exit_code:
-            said = listener.tail(outcome.first_failure.rank)[-1:] if outcome.first_failure else ()
+            said = listener.tail(outcome.first_failure.rank) if outcome.first_failure else ()
             why = outcome.reason or f"{outcome.whose} ended with {outcome.exit_code}"
-            self.failure = f"{title}: {'; '.join([why, *said])}"
+            self.failure = f"{title}: {'; '.join([why, *last_words(said)])}"
 
     def _of(self, plan: ActivePlan, slots: int) -> Job:
         """Return the job: so many ranks on each host, which roam and print nothing."""
@@ -142,6 +149,7 @@ class _Session:
             timeout=plan.most_seconds + 120.0,
             output_dir=None,
             uncoupled=False,
+            require=(),
         )
 
     def second_pass(self, seconds: float) -> None:
@@ -170,6 +178,12 @@ class _Session:
         return self._answers.results(
             self._hosts, notes=tuple(self._notes), passes=self._passes, mpi=self._mpi, failure=self.failure
         )
+
+
+def last_words(lines: Iterable[str]) -> list[str]:
+    """Return the last lines of a rank that say something: an MPI's message stands between rules."""
+    told = [line.strip() for line in lines if re.search(r"\w", line)]
+    return told[-LAST_LINES:]
 
 
 def program_runs(

@@ -55,7 +55,7 @@ class ActivePlan:
     @property
     def most_seconds(self) -> float:
         """What everything may take at most, starts aside."""
-        own = 6 * self.speed_seconds + SLACK_SECONDS
+        own = 6 * self.speed_seconds + 30.0
         return own + len(self.rounds) * self.round_seconds + len(self.runs) * self.run_seconds
 
 

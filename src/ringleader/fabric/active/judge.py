@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from ringleader.fabric.active.latency_results import latency_results
 from ringleader.fabric.active.link_results import link_results
-from ringleader.fabric.active.measurements import MESSAGES, ActiveResults
+from ringleader.fabric.active.measurements import MESSAGES, ActiveResults, Silence
 from ringleader.fabric.active.program_results import program_results
 from ringleader.fabric.active.rank_results import rank_results
 from ringleader.fabric.check_result import CheckResult, Verdict
@@ -33,24 +33,29 @@ def judge(results: ActiveResults, *, expected_rate: float | None = None) -> tupl
 def _answers(results: ActiveResults) -> Iterable[CheckResult]:
     """Who did not answer, and a job that did not end well."""
     check = "active.answer"
+    pairs: dict[frozenset[str], list[Silence]] = {}
     for one in results.silences:
-        seen = f"{one.host} waited {one.seconds:.1f} s for {one.partner} ({one.during})"
+        pairs.setdefault(frozenset((one.host, one.partner)), []).append(one)
+    for waits in pairs.values():
+        host, partner = waits[0].host, waits[0].partner
         yield CheckResult(
             id=check,
             verdict=Verdict.FAIL,
-            seen=seen,
-            remedy=f"see whether a firewall between {one.host} and {one.partner} lets all ports pass, and "
-            "name the interface that MPI is to use (--network-interface)",
-            subject=f"{one.host} ↔ {one.partner}",
-            hosts=(one.host, one.partner),
+            seen="; ".join(
+                f"{one.host} waited {one.seconds:.1f} s for {one.partner} ({one.during})" for one in waits
+            ),
+            remedy=f"see whether a firewall between {host} and {partner} lets all ports pass, and name the "
+            "interface that MPI is to use (--network-interface)",
+            subject=f"{host} ↔ {partner}",
+            hosts=(host, partner),
         )
     if results.failure:
         seen = f"the measurement did not end well: {results.failure}"
         yield CheckResult(id=check, verdict=Verdict.FAIL, seen=seen, remedy="mend that first")
     if not results.silences and not results.failure:
-        pairs = len({frozenset((one.source, one.target)) for one in results.pair_rates})
-        if pairs:
-            seen = f"both hosts of each of {pairs} pairs answered" if pairs > 1 else "both hosts answered"
+        count = len({frozenset((one.source, one.target)) for one in results.pair_rates})
+        if count:
+            seen = f"both hosts of each of {count} pairs answered" if count > 1 else "both hosts answered"
             yield CheckResult(id=check, verdict=Verdict.PASS, seen=seen)
         else:
             yield CheckResult(id=check, verdict=Verdict.SKIP, seen="one host has nobody to talk to")
