@@ -12,14 +12,21 @@ from ringleader.fabric.facts import Library, document
 from ringleader.fabric.readers.settings_facts import without_measurements
 from ringleader.job import Family, Host, Job
 from ringleader.launch.host_probe.host_query import HostReport, report_of
-from ringleader.launch.host_probe.probe import remote_question
+from ringleader.launch.host_probe.probe import Probe, remote_question
+from ringleader.launch.outcome import Listener
+from ringleader.launch.prepare import prepare
 from ringleader.launch.transport_settings import JobSettings, job_settings
 from ringleader.rank_placement import place
 from ringleader.ranks import host_facts_script
-from ringleader.render.rank_environment import Master, rank_environment
+from ringleader.render.rank_environment import FreePorts, Master, rank_environment
 from ringleader.render.transport_settings import dry_run_lines
 
+AGENT = host_facts_script.__file__.replace("host_facts_script", "agent")
 EFA = host(devices=(rdma("rdmap0", port("", gids=()), node_type=7, driver="efa", pci="0000:01:00.0"),))
+
+
+class Quiet(Listener):
+    """Hears all and says nothing."""
 
 
 def report(name: str, fabric, gpus: tuple[str, ...] = ()) -> HostReport:
@@ -164,13 +171,9 @@ def test_facts_arrive():
     assert report_of(Host(name="h"), {**ANSWER, "facts": sent}, local_identity="").fabric == GPU_HOST
 
 
-def test_a_host_without_rdma_starts_no_reader(monkeypatch, tmp_path):
-    def never(*arguments):
-        raise AssertionError("read")
-
-    monkeypatch.setattr(host_facts_script, "settings_facts", never)
-    known = host_facts_script.answer({"agent": "", "facts": True}, {}, tmp_path)
-    assert "facts" not in known
+def test_a_host_without_rdma_starts_no_reader(tmp_path):
+    known = host_facts_script.answer({"agent": AGENT, "facts": True}, {}, tmp_path)
+    assert "facts" not in known  # a test that is not marked must not start a process
 
 
 @pytest.mark.process
@@ -178,13 +181,32 @@ def test_a_host_reads_itself_with_the_package_around_the_agent(tmp_path):
     port_files = tmp_path / "sys/class/infiniband/mlx5_0/ports/1"
     port_files.mkdir(parents=True)
     (port_files / "state").write_text("4: ACTIVE\n")
-    agent = host_facts_script.__file__.replace("host_facts_script", "agent")
-    known = host_facts_script.answer({"agent": agent, "facts": True}, {}, tmp_path)
+    known = host_facts_script.answer({"agent": AGENT, "facts": True}, {}, tmp_path)
     (device,) = known["facts"]["rdma_devices"]
     assert device["name"] == "mlx5_0" and device["ports"][0]["state"] == "ACTIVE"
 
 
-@pytest.mark.parametrize("said", ["", "Traceback …", "{broken"])
-def test_a_host_whose_reader_fails(monkeypatch, said):
-    monkeypatch.setattr(host_facts_script, "output", lambda argv: said)
-    assert host_facts_script.settings_facts("/a/b/c/agent.py") is None
+@pytest.mark.process
+def test_a_host_whose_package_has_no_reader(tmp_path):
+    package = tmp_path / "ringleader"
+    package.mkdir()
+    (package / "__init__.py").write_text("print('{broken')\n")
+    assert host_facts_script.settings_facts(str(package / "ranks/agent.py")) is None
+
+
+def test_agents_are_told(tmp_path):
+    """From the probe's answers to the message that starts a rank; and the dry run's text."""
+    reports = tuple(report(name, GPU_HOST) for name in ("h1", "h2"))
+    prepared = prepare(
+        Job(command=("true",), hosts=tuple(one.host for one in reports), mpi="embedded"),
+        environ={"PATH": "/bin", "HOME": str(tmp_path), "NCCL_IB_TIMEOUT": "22"},
+        listener=Quiet(),
+        job_id="JOB",
+        prober=lambda *_, **__: Probe(facts=reports, ssh=None),
+    )
+    environment = prepared.start_message(3, FreePorts(master=1, jax=2), reads=False)["env"]
+    assert environment["NCCL_IB_HCA"] == "=mlx5_0:1" and environment["NCCL_IB_TIMEOUT"] == "22"
+    shown = "\n".join(dry_run_lines(prepared.settings.shown()))
+    assert (
+        "h2: NCCL_IB_TIMEOUT not set: the user's environment sets NCCL_IB_TIMEOUT=22; 20 would fit" in shown
+    )
