@@ -197,6 +197,7 @@ def test_lists_of_devices(names: str, lost: list[str], chosen: list[str]) -> Non
         ("nccl.sockets", {"NCCL_SOCKET_NTHREADS": "many"}, "fail"),
         ("nccl.timeout", {"NCCL_IB_TIMEOUT": "22"}, "pass"),
         ("nccl.timeout", {"NCCL_IB_TIMEOUT": "40"}, "fail"),
+        ("nccl.timeout", {"NCCL_IB_TIMEOUT": "0"}, "warn"),
         ("nccl.timeout", {"NCCL_IB_TIMEOUT": "²"}, "fail"),
         ("nccl.log", {"NCCL_DEBUG": "INFO"}, "pass"),
         ("nccl.log", {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,COLL"}, "warn"),

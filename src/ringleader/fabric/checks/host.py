@@ -159,7 +159,7 @@ def maps(facts: HostFacts) -> Iterator[CheckResult]:
     remedy="sysctl -w kernel.numa_balancing=0",
     passes="0",
     warns="it is on, with several NUMA nodes",
-    source="AMD's ROCm and NVIDIA's tuning guides for GPU servers switch it off",
+    source="AMD's ROCm documentation asks to switch it off on GPU servers",
     needs=SEVERAL_NODES,
 )
 def numa_balancing(facts: HostFacts) -> Iterator[CheckResult]:

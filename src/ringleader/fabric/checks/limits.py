@@ -9,9 +9,10 @@ from ringleader.fabric.byte_size import MIB, byte_size
 from ringleader.fabric.check_result import CheckResult
 from ringleader.fabric.checks.check import Check, check, failed, passed, skipped, warned
 from ringleader.fabric.checks.conditions import EFA_DEVICE, NVIDIA, RDMA_DEVICE
+from ringleader.fabric.checks.nccl_variables import nccl_variable
 from ringleader.fabric.facts import UNLIMITED, HostFacts
 from ringleader.fabric.port_selection import CAP_IPC_LOCK, CAP_SYS_NICE, LEAST_LOCKED_MEMORY
-from ringleader.fabric.versions import nccl_version, shown
+from ringleader.fabric.versions import nccl_version, shown, version_of
 
 _check = partial(check, group="Limits")
 
@@ -34,7 +35,7 @@ def _has(capabilities: int, bit: int) -> bool:
     passes="no limit, or CAP_IPC_LOCK is effective, or at least 1 GiB",
     warns="less than 1 GiB",
     fails="less than 64 MiB",
-    source="NCCL's troubleshooting page asks for no limit; the two sizes are ours",
+    source="NCCL's documentation, Networking troubleshooting, asks for no limit; the two sizes are ours",
     needs=RDMA_DEVICE,
 )
 def memlock(facts: HostFacts) -> Iterator[CheckResult]:
@@ -134,7 +135,7 @@ def _at_least(facts: HostFacts, name: str, enough: int, few: int) -> Iterator[Ch
     passes="65536 or more",
     warns="less",
     fails="less than 1024, and the hard limit forbids more",
-    source="NCCL: 144 ranks can need more than 32 thousand; 65536 is ours",
+    source="NCCL's documentation: 144 ranks may need more than 32 thousand, so 131072; 65536 is ours",
 )
 def nofile(facts: HostFacts) -> Iterator[CheckResult]:
     yield from _at_least(facts, "nofile", 65536, 1024)
@@ -167,7 +168,7 @@ def nproc(facts: HostFacts) -> Iterator[CheckResult]:
     remedy="ulimit -s 8192",
     passes="it has one",
     warns="it has none",
-    source="NCCL's troubleshooting page",
+    source="NCCL's documentation, Runtime and MPI issues: stack size",
 )
 def stack(facts: HostFacts) -> Iterator[CheckResult]:
     limit = facts.process.limits.get("stack")
@@ -209,9 +210,10 @@ def huge_pages(facts: HostFacts) -> Iterator[CheckResult]:
     why="NCCL 2.24 to 2.26.4 places host buffers with calls that containers' filters forbid; its start then"
     " fails",
     remedy="add the capability SYS_NICE, set NCCL_CUMEM_HOST_ENABLE=0, or use NCCL 2.26.5 or newer",
-    passes="another NCCL, no filter, CAP_SYS_NICE, or NCCL_CUMEM_HOST_ENABLE=0",
+    passes="another NCCL, a driver before 560 (CUDA 12.6), no filter, CAP_SYS_NICE, or"
+    " NCCL_CUMEM_HOST_ENABLE=0",
     warns="NCCL 2.24 to 2.26.4 behind a filter",
-    source="NCCL's documentation of NCCL_CUMEM_HOST_ENABLE",
+    source="NCCL's documentation, Runtime and MPI issues: cuMem host allocations",
     needs=NVIDIA,
 )
 def numa_calls(facts: HostFacts) -> Iterator[CheckResult]:
@@ -220,7 +222,9 @@ def numa_calls(facts: HostFacts) -> Iterator[CheckResult]:
         yield skipped("no NCCL is known here")
     elif not (2, 24) <= version < (2, 26, 5):
         yield passed(f"NCCL {shown(version)} does without")
-    elif facts.environment.get("NCCL_CUMEM_HOST_ENABLE") == "0":
+    elif (version_of(facts.nvidia.version) or (560,)) < (560,):
+        yield passed(f"driver {facts.nvidia.version}: NCCL {shown(version)} does without")
+    elif nccl_variable(facts, "NCCL_CUMEM_HOST_ENABLE") == "0":
         yield passed("switched off: NCCL_CUMEM_HOST_ENABLE=0")
     elif facts.process.seccomp != 2 or _has(facts.process.capabilities, CAP_SYS_NICE):
         yield passed("no filter, or CAP_SYS_NICE")

@@ -154,7 +154,7 @@ def bandwidth(facts: HostFacts) -> Iterator[CheckResult]:
     passes="no bridge redirects",
     fails="one does",
     skips="in a virtual machine, where it must stay on; or not readable, since only root may",
-    source="NCCL's troubleshooting page, PCI Access Control Services",
+    source="NCCL's documentation, GPU troubleshooting: PCI Access Control Services",
     needs=NVIDIA,
 )
 def access_control(facts: HostFacts) -> Iterator[CheckResult]:
@@ -181,7 +181,7 @@ def access_control(facts: HostFacts) -> Iterator[CheckResult]:
     passes="there is none, or iommu=pt",
     warns="it is on without iommu=pt",
     skips="in a virtual machine",
-    source="NCCL's troubleshooting page",
+    source="NCCL's documentation, GPU troubleshooting",
     needs=NVIDIA,
 )
 def iommu(facts: HostFacts) -> Iterator[CheckResult]:

@@ -191,11 +191,11 @@ COMPARISONS: tuple[Comparison, ...] = (
         id="hosts.hostname",
         title="Names of the hosts",
         reads="gethostname",
-        why="NCCL and MPI take ranks of one hostname for ranks of one host, and try shared memory between"
-        " them",
+        why="MPI takes ranks of one hostname for ranks of one host; NCCL too, where two containers of one"
+        " machine have the same name. They then try shared memory that they do not share",
         remedy="give each host a name of its own, or set NCCL_HOSTID",
         warns="several call themselves the same",
-        source="NCCL: the hash of a host is of its name and its boot's id",
+        source="NCCL, src/misc/utils.cc: a host is its name and its kernel's boot id",
         judge=_hostnames,
     ),
     Comparison(
