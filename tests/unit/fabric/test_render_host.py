@@ -60,7 +60,10 @@ def test_a_file_without_facts(call, tmp_path, text):
     for name in ("env", "topology"):
         code, out, err = call("render", name, "--facts-from", str(path))
         assert (code, out) == (2, "")
-        assert err.startswith("ringleader: --facts-from: ") and "doctor --facts" in err
+        assert err.startswith("ringleader: --facts-from: ") and str(path) in err
+    path.write_text(json.dumps([document(GPU_HOST), document(host())]))
+    code, _, err = call("render", "env", "--facts-from", str(path))
+    assert code == 2 and "holds 2 hosts, and one is wanted" in err
     code, _, err = call("render", "env", "--facts-from", str(tmp_path / "none.json"))
     assert code == 2 and "cannot be read" in err
 

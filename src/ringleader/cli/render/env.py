@@ -6,8 +6,8 @@ import os
 import sys
 from dataclasses import dataclass
 
-from ringleader.cli.options.host_facts_option import FACTS_FROM, host_facts
 from ringleader.cli.options.option_checks import Faults
+from ringleader.cli.render.facts_option import FACTS_FROM, host_facts
 from ringleader.cli.typed_command import Command, Option
 from ringleader.errors import RequestError
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ringleader.cli.options.host_facts_option import FACTS_FROM, host_facts
 from ringleader.cli.options.option_checks import Faults, unwritable, write_text
+from ringleader.cli.render.facts_option import FACTS_FROM, host_facts
 from ringleader.cli.typed_command import Command, Option
 from ringleader.errors import RequestError
 

@@ -1,0 +1,42 @@
+"""``--facts-from FILE``: a host as ``ringleader doctor --facts`` wrote it, in place of this one."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from ringleader import text_files
+from ringleader.cli.typed_command import Option
+from ringleader.errors import RequestError
+
+if TYPE_CHECKING:
+    from ringleader.fabric.facts import HostFacts
+
+OPTION_NAME = "--facts-from"
+FACTS_FROM = Option(
+    [OPTION_NAME],
+    metavar="FILE",
+    help="A host that ringleader doctor --facts wrote; - reads standard input. [default: this host]",
+)
+
+
+def host_facts(path: str | None) -> HostFacts:
+    """Return the facts of a file, or of this host. Raises RequestError for a file that has none."""
+    if path is None:
+        from ringleader.fabric.readers import read_host
+
+        return read_host(environ=os.environ)
+    from ringleader.cli.doctor.stored_facts import read_facts
+
+    found = read_facts([path], _standard_input_or_file)
+    if len(found) > 1:
+        hint = f"it holds {', '.join(list(found)[:5])}; doctor -H HOST --facts writes one"
+        raise RequestError(
+            f"{path} holds {len(found)} hosts, and one is wanted", where=OPTION_NAME, hint=hint
+        )
+    return next(iter(found.values()))
+
+
+def _standard_input_or_file(path: str) -> str:
+    return sys.stdin.read(text_files.LARGEST) if path == "-" else text_files.read_text(path)
