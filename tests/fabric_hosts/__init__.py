@@ -34,6 +34,7 @@ def tree(name: str) -> Tree:
     """Return a host's files, variables and addresses as values."""
     found = Tree(hostname=name.replace("_", "-"))
     HOSTS[name](found)
+    found.software(gpus="sys/module/nvidia/version" in found.files)
     return found
 
 

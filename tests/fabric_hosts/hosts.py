@@ -110,8 +110,6 @@ def hgx_ndr(tree: Tree, *, hca_of_switch: tuple[int, ...] = (0, 1, 2, 3, 4, 5, 6
     tree.file("sys/module/ib_core/parameters/netns_mode", "Y")
     tree.verbs("mlx5")
     tree.library("libmlx5.so.1", "24.50.0")
-    tree.library("libcuda.so.1", "")
-    tree.library("libnvidia-ml.so.1", "")
 
 
 def _ndr_hca(tree: Tree, number: int, place: str) -> None:

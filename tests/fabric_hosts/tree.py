@@ -7,6 +7,8 @@ import struct
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+LIBRARIES = "usr/lib/x86_64-linux-gnu"
+SITE_PACKAGES = "usr/lib/python3/dist-packages"
 UNREADABLE = None
 """Content of a file on which the kernel answers EINVAL: a directory stands for it."""
 
@@ -75,6 +77,8 @@ class Tree:
                 place.write_bytes(content)
             else:
                 place.write_text(f"{content}\n")
+                if content.startswith("#!"):
+                    place.chmod(0o755)
         for path, target in self.links.items():
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             (root / path).symlink_to(target)
@@ -374,7 +378,7 @@ class Tree:
         if device_file:
             self.file(f"dev/nvidia{number}", "")
 
-    def library(self, name: str, version: str = "", place: str = "usr/lib/x86_64-linux-gnu") -> None:
+    def library(self, name: str, version: str = "", place: str = LIBRARIES) -> None:
         """Add a shared library and, where it has a version, the link that programs load."""
         real = f"{name}.{version}" if version else name
         self.file(f"{place}/{real}", b"\x7fELF")
@@ -387,12 +391,38 @@ class Tree:
         self.library("librdmacm.so.1", f"3.{release}")
         for one in providers:
             self.file(f"etc/libibverbs.d/{one}.driver", f"driver {one}")
-            self.library(f"lib{one}-rdmav34.so", place="usr/lib/x86_64-linux-gnu/libibverbs")
+            self.library(f"lib{one}-rdmav34.so", place=f"{LIBRARIES}/libibverbs")
 
     def program(self, *paths: str) -> None:
-        """Add executable files: written as scripts, made executable by their first bytes when read."""
+        """Add executable files, as scripts."""
         for path in paths:
             self.file(path.lstrip("/"), "#!/bin/sh")
+
+    def package(self, name: str, version: str) -> None:
+        """Add the record of a Python package."""
+        self.file(f"{SITE_PACKAGES}/{name.replace('-', '_')}-{version}.dist-info/METADATA", f"Name: {name}")
+
+    def software(self, *, gpus: bool) -> None:
+        """Add what a host needs that can train: Python's packages, an MPI, ssh, and NVIDIA's libraries."""
+        self.program("usr/bin/python3.12", "usr/bin/mpirun", "usr/bin/ssh", "usr/sbin/sshd")
+        self.link("usr/bin/python3", "usr/bin/python3.12")
+        packages = {"ringleader": "0.1.0", "numpy": "2.1.3", "mpi4py": "4.1.0", "torch": "2.6.0"}
+        for name, version in packages.items():
+            self.package(name, version)
+        self.file(
+            f"{LIBRARIES}/libmpi.so.40", b"\x7fELF\0v5.0.8\0 mca_pml_ucx_component mca_mtl_ofi_component"
+        )
+        self.library("libucp.so.0", "0.0")
+        self.file(
+            "var/lib/dpkg/status", "Package: libucx0\nStatus: install ok installed\nVersion: 1.16.0-1\n"
+        )
+        if gpus:
+            self.package("nvidia-nccl-cu12", "2.27.5")
+            self.file(f"{SITE_PACKAGES}/nvidia/nccl/lib/libnccl.so.2", b"\x7fELF")
+            driver = self.files["sys/module/nvidia/version"]
+            for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+                self.file(f"{LIBRARIES}/{name.removesuffix('1')}{driver}", b"\x7fELF")
+                self.link(f"{LIBRARIES}/{name}", f"{LIBRARIES}/{name.removesuffix('1')}{driver}")
 
 
 def config_space(*, acs_redirects: bool) -> bytes:

@@ -65,8 +65,8 @@ class RdmaPort:
     """Partition keys that are not 0, by index; the highest bit says full member."""
     gids: tuple[Gid, ...] = ()
     counters: Mapping[str, int] = field(default_factory=dict)
-    """``counters/`` and ``hw_counters/`` by file name, as written there (``port_xmit_data`` is in 4
-    bytes)."""
+    """``counters/`` and ``hw_counters/`` by file name, as written there (``port_xmit_data`` is in 4 bytes).
+    Those of which the kernel has no number (``N/A (no PMA)``, on virtual functions) are not there."""
 
 
 @dataclass(frozen=True, kw_only=True)

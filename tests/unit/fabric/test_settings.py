@@ -286,6 +286,9 @@ def test_what_chooses_a_protocol_is_alike_on_all_hosts():
     assert found["h1"].not_set[0].variable == "FI_PROVIDER" and "h2, h3" in found["h1"].not_set[0].reason
 
 
+POD = {"NCCL_IB_HCA": "=mlx5_4:1", "NCCL_SOCKET_IFNAME": "=eth0", "UCX_NET_DEVICES": "mlx5_4:1"}
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -296,7 +299,7 @@ def test_what_chooses_a_protocol_is_alike_on_all_hosts():
         ("erdma", {}),
         ("laptop", {}),
         ("cloud_vm", {}),
-        ("connectx_pod", {"NCCL_IB_HCA": "=mlx5_4:1", "NCCL_SOCKET_IFNAME": "=eth0"}),
+        ("connectx_pod", POD),
     ],
 )
 def test_whole_hosts(name, expected):

@@ -145,11 +145,10 @@ def read_clock(files: Files) -> Clock:
 def _synchronized() -> bool | None:
     import ctypes
 
-    modes_and_all = ctypes.create_string_buffer(
-        512
-    )  # struct timex; its first member, modes = 0, changes nothing
+    # struct timex, and more; its first member, modes, is 0: nothing is to be changed.
+    buffer = ctypes.create_string_buffer(512)
     try:
-        state: int = ctypes.CDLL(None).adjtimex(modes_and_all)
+        state: int = ctypes.CDLL(None).adjtimex(buffer)
     except (OSError, AttributeError):
         return None
     return None if state < 0 else state != 5  # TIME_ERROR: the clock is not synchronised

@@ -133,20 +133,10 @@ def _gids(files: Files, place: str) -> tuple[Gid, ...]:
 
 
 def _counters(files: Files, place: str) -> dict[str, int]:
-    """Return counters by name; those that are not a number (``N/A (no PMA)``) are noted once."""
-    found, odd = {}, ""
-    for name in files.names(place):
-        if name == "lifespan":  # how long the driver keeps the others, in ms
-            continue
-        text = files.text(f"{place}/{name}", if_applicable=True)
-        value = number(text)
-        if value is None:
-            odd = odd or text
-        else:
-            found[name] = value
-    if odd:
-        files.note(place, odd.partition("\n")[0][:80])
-    return found
+    """Return counters by name; those that are not a number (``N/A (no PMA)``) are left out."""
+    every = {name: files.number(f"{place}/{name}", if_applicable=True) for name in files.names(place)}
+    # lifespan is how long the driver keeps the others, in ms.
+    return {name: value for name, value in every.items() if value is not None and name != "lifespan"}
 
 
 def _opening_error(files: Files, name: str) -> str:

@@ -33,6 +33,7 @@ PROGRAMS = (
 )  # fmt: skip
 SYSTEM_PATH = ("/usr/sbin", "/sbin", "/usr/local/sbin")
 """Where daemons and the tools of root are, which a user's PATH may leave out."""
+SYSTEM_PYTHON = "usr/bin/python3"
 SITE_PACKAGES = ("usr/lib/python3/dist-packages", "usr/local/lib/python3/dist-packages")
 """Where packages are below another root than this machine's."""
 
@@ -43,9 +44,10 @@ def read(files: Files, environ: Mapping[str, str]) -> Software:
     home = environ.get("HOME", "").rstrip("/")
     config = f"{home}/.ssh/config" if home.startswith("/") else ""
     here = not files.replaced
+    python = files.link_name(SYSTEM_PYTHON).removeprefix("python")
     return Software(
-        python=".".join(str(part) for part in sys.version_info[:3]) if here else "",
-        executable=sys.executable if here else "",
+        python=".".join(str(part) for part in sys.version_info[:3]) if here else python,
+        executable=sys.executable if here else f"/{SYSTEM_PYTHON}" if python else "",
         ringleader=_our_version() if here else packages.get("ringleader", ""),
         packages={name: version for name, version in packages.items() if is_wanted(name)},
         ssh=program(files, environ, "ssh"),
