@@ -15,12 +15,15 @@ from ringleader.fabric.checks.between_hosts import compare_hosts
 from ringleader.fabric.checks.check import judge_all
 from ringleader.fabric.checks.expectation import Expectation, judge_expectation
 from ringleader.fabric.checks.host_checks import HOST_CHECKS
+from ringleader.fabric.checks.kubernetes import judge_cluster
+from ringleader.fabric.cluster_facts import ClusterFacts, NicNeeds
 from ringleader.fabric.facts import HostFacts
 
 UNREAD, READING = "host.read", "Hosts that could not be read"
 BETWEEN = "Between hosts"
 EXPECTED = "Against the profile"
 ACTIVE = "Active tests"
+CLUSTER = "Kubernetes"
 """Headings of results that are no check of one host's facts."""
 
 
@@ -41,6 +44,10 @@ class Judgement:
     """What was said of ``measured``."""
     measured: ActiveResults | None = None
     """``None``: nothing was measured."""
+    advertised: tuple[CheckResult, ...] = ()
+    """What was said of ``cluster``."""
+    cluster: tuple[ClusterFacts, NicNeeds] | None = None
+    """``None``: the hosts are no nodes of a cluster."""
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -49,12 +56,14 @@ class Judgement:
 
     def results(self) -> tuple[CheckResult, ...]:
         """Return all results; what is said of every host, once."""
-        return (*self.unread, *self.measurements, *merged(self.by_host), *self.comparisons)
+        return (*self.unread, *self.advertised, *self.measurements, *merged(self.by_host), *self.comparisons)
 
     def groups(self) -> dict[str, str]:
         """Return the id of each check that was made → the heading under which it is shown."""
-        found = {one.id: one.group for one in (*HOST_CHECKS, *SOFTWARE_CHECKS)}
-        for heading, results in ((BETWEEN, self.comparisons), (ACTIVE, self.measurements)):
+        checks = (*HOST_CHECKS, *SOFTWARE_CHECKS) if self.by_host else ()
+        found = {one.id: one.group for one in checks}
+        told = {BETWEEN: self.comparisons, ACTIVE: self.measurements, CLUSTER: self.advertised}
+        for heading, results in told.items():
             found |= {one.id: heading for one in results}
         every = [one.id for results in self.by_host.values() for one in results]
         found |= {id: EXPECTED for id in every if id.startswith("expect.")}
@@ -77,8 +86,12 @@ def judge(
     faults: Sequence[Fault] = (),
     profile: Expectation | None = None,
     measured: ActiveResults | None = None,
+    cluster: tuple[ClusterFacts, NicNeeds] | None = None,
 ) -> Judgement:
-    """Judge hosts. ``faults``: hosts that could not be read; ``profile``: what every host must have."""
+    """Judge hosts. ``faults``: hosts that could not be read; ``profile``: what every host must have.
+
+    ``measured``: what active tests came to; ``cluster``: what the cluster says of its nodes, what Pods need.
+    """
     rate = (profile.rdma_rate or profile.network_speed) if profile is not None else None
     return Judgement(
         by_host={host: host_results(facts, profile) for host, facts in by_host.items()},
@@ -86,6 +99,8 @@ def judge(
         unread=tuple(_unread(fault) for fault in faults),
         measurements=active.judge(measured, expected_rate=rate) if measured is not None else (),
         measured=measured,
+        advertised=judge_cluster(*cluster) if cluster is not None else (),
+        cluster=cluster,
     )
 
 

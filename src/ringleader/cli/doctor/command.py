@@ -26,13 +26,15 @@ HELP = """Say what is wrong with a host, or with several, and what to do about i
   ringleader doctor
   ringleader doctor -H node1,node2
   ringleader doctor --hostfile hosts.txt --expect profile.toml --active
+  ringleader doctor --on kubernetes --nodes pool=gpu --rdma shared
   ringleader doctor --facts > node1.json
   ringleader doctor --image
 
 Alone it reads what a rank on this host would find: NICs, RDMA, GPUs, limits, MPI, frameworks, ssh. Nothing
-is started or loaded. With hosts it starts one rank on each, and compares them. --image tests an image: it
-loads libraries, starts sshd on a free loopback port with throw-away keys, and two ranks from there. The
-exit code is 3 where a check failed.
+is started or loaded. With hosts it starts one rank on each, and compares them; on Kubernetes it looks at the
+nodes, and starts a Pod on each where --pod-image is given. --image tests an image: it loads libraries, starts
+sshd on a free loopback port with throw-away keys, and two ranks from there. The exit code is 3 where a check
+failed.
 """
 IMAGE_MANIFEST = Path("/usr/share/ringleader/image.json")
 """Where an image says what it has (``images.image_record.PLACE``)."""
@@ -54,6 +56,10 @@ def doctor(options: DoctorOptions) -> int:
 
         return check_image(options.timeout, options.json)
     with opened(options.json.json_file) as file:
+        if options.on_kubernetes:
+            from ringleader.cli.doctor.cluster_nodes import check_nodes
+
+            return check_nodes(options, file)
         return check_hosts(options, file)
 
 

@@ -8,9 +8,24 @@ import click
 
 from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions
 from ringleader.cli.options.host_options import HOST_OPTIONS, HostOptions
+from ringleader.cli.options.kubernetes_options import CLUSTER_OPTIONS, ClusterOptions
 from ringleader.cli.options.option_checks import FiniteRange
+from ringleader.cli.options.rdma_options import RDMA_OPTIONS
 from ringleader.cli.typed_command import Option
 from ringleader.errors import Fault
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeOptions:
+    """Options of ``--on kubernetes``."""
+
+    nodes: str | None = None
+    pod_image: str | None = None
+    rdma: str | None = None
+    rdma_resource: str | None = None
+    rdma_count: str | None = None
+    rdma_network: tuple[str, ...] = ()
+    dry_run: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +45,13 @@ class DoctorOptions:
     timeout: float = 300
     json: JsonOptions = field(default_factory=JsonOptions)
     hosts: HostOptions = field(default_factory=HostOptions)
+    nodes: NodeOptions = field(default_factory=NodeOptions)
+    cluster: ClusterOptions = field(default_factory=ClusterOptions)
+
+    @property
+    def on_kubernetes(self) -> bool:
+        """Whether nodes of a cluster are meant."""
+        return self.hosts.on == "kubernetes"
 
     @property
     def names_hosts(self) -> bool:
@@ -44,6 +66,7 @@ class DoctorOptions:
             "--image": self.image,
             "--facts-from": bool(self.facts_from),
             "-H, --hostfile, --lab": self.names_hosts,
+            "--on kubernetes": self.on_kubernetes,
         }
         given = [word for word, is_given in sources.items() if is_given]
         found = []
@@ -71,13 +94,47 @@ class DoctorOptions:
                 for word, value in others.items()
                 if value
             ]
+        found += self._misplaced()
         if self.sbom == "-" and self.image:
             found.append(Fault(where="--sbom -", what="with --image both would be standard output"))
         if self.force and self.write_expect is None:
             found.append(Fault(where="--force", what="means nothing without --write-expect"))
         return found
 
+    def _misplaced(self) -> list[Fault]:
+        """Return options that mean nothing on a cluster, or only there."""
+        if self.on_kubernetes:
+            here = {"--facts": self.facts, "--active": self.active, "--write-expect": self.write_expect}
+            what, hint, given = "means nothing with --on kubernetes", "leave it out", here
+        else:
+            own = {option.name: option for option in NODE_OPTIONS}
+            there = {**vars(self.nodes), **vars(self.cluster)}
+            given = {max(own[name].opts, key=len): value for name, value in there.items() if name in own}
+            what, hint = "is for nodes of a cluster", "add --on kubernetes, or leave it out"
+        return [Fault(where=word, what=what, hint=hint) for word, value in given.items() if value]
 
+
+_RDMA = ("rdma", "rdma_resource", "rdma_count", "rdma_network")
+NODE_OPTIONS: tuple[Option, ...] = (
+    Option(
+        ["--nodes"],
+        metavar="LABEL[=VALUE]",
+        help="With --on kubernetes: nodes that have this label. [default: all nodes]",
+    ),
+    Option(
+        ["--pod-image"],
+        metavar="IMAGE",
+        help="With --on kubernetes: read facts on each node by a Pod of this image, which has Ringleader.",
+    ),
+    *(option for option in RDMA_OPTIONS if option.name in _RDMA),
+    Option(["--dry-run"], is_flag=True, help="With --on kubernetes: print the Pods as YAML, and stop."),
+    *CLUSTER_OPTIONS,
+)
+_ON = Option(
+    ["--on"],
+    metavar="local|ssh|lab|kubernetes",
+    help="Where; local, ssh and lab follow from the other options. kubernetes: the nodes of a cluster.",
+)
 _OWN = (
     Option(["-v", "--verbose"], is_flag=True, help="Show also what passed and what could not be judged."),
     Option(["--facts"], is_flag=True, help="Print what was read, as JSON, and judge nothing."),
@@ -131,7 +188,11 @@ _OWN = (
     ),
     *JSON_OPTIONS,
 )
-DOCTOR_OPTIONS: tuple[click.Parameter, ...] = (*_OWN, *HOST_OPTIONS)
+DOCTOR_OPTIONS: tuple[click.Parameter, ...] = (
+    *_OWN,
+    *(_ON if option.name == "on" else option for option in HOST_OPTIONS),
+    *NODE_OPTIONS,
+)
 EVERYDAY = (
     *(
         "verbose",
@@ -145,6 +206,7 @@ EVERYDAY = (
         "sbom",
         "timeout",
     ),
-    *("json", "json_file", "hosts", "hostfile", "lab", "lab_name"),
+    *("json", "json_file", "hosts", "hostfile", "lab", "lab_name", "on"),
+    *("nodes", "pod_image", "rdma", "dry_run", "namespace"),
 )
 """Options of the short help."""

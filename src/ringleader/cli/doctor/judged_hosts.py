@@ -8,6 +8,7 @@ from typing import Any
 
 from ringleader.cli.doctor.doctor_options import DoctorOptions
 from ringleader.cli.doctor.host_lines import host_lines
+from ringleader.cli.doctor.node_table import node_table
 from ringleader.cli.doctor.results_document import documents_of
 from ringleader.cli.doctor.results_text import WIDTH, results_text
 from ringleader.cli.json_output import JsonFile, dumped
@@ -36,6 +37,8 @@ def judgement_text(judged: Judgement, read: HostsReading, verbose: bool, width: 
     columns = width or (shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH)
     columns = min(max(columns, NARROWEST), WIDEST)
     head = "".join(f"{line}\n" for line in host_lines(read.facts))
+    if judged.cluster is not None:
+        head += f"\n{node_table(*judged.cluster)}" if head else node_table(*judged.cluster)
     if judged.measured is not None and (matrix := pair_matrix(judged.measured)):
         head += f"\n{matrix}"
     results = results_text(
@@ -53,6 +56,8 @@ def judgement_document(judged: Judgement) -> dict[str, Any]:
     """Return the result for programs. Of several hosts: also each host's own results."""
     names = judged.groups()
     values: dict[str, Any] = {"ok": judged.ok, "checks": documents_of(judged.results(), names)}
+    if judged.cluster is not None:
+        values["nodes"] = document(judged.cluster[0].nodes)
     if judged.measured is not None:
         values["active"] = document(judged.measured)
     if len(judged.hosts) == 1 and not judged.unread:

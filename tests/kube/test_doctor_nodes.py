@@ -1,0 +1,172 @@
+"""``ringleader doctor --on kubernetes``: what nodes advertise, and facts that Pods read on them."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests import fabric_hosts
+from tests.kube.fake import FakeCluster, StandInOptions
+from tests.kube.user_session import Command, until
+
+from ringleader.cli.doctor.stored_facts import facts_text
+
+Start = Callable[..., Command]
+RDMA = "rdma/hca_shared_devices_a"
+RBAC = "rbac.authorization.k8s.io"
+RULES = [
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "list", "delete"]},
+    {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
+]
+"""What the guide says that it takes, besides reading nodes and the namespace."""
+NODES = ("doctor", "--on", "kubernetes", "--nodes", "pool=gpu", "--rdma", "shared")
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    """Two nodes with NICs and one without the label; Pods do what the test says."""
+    with FakeCluster(stand_in=StandInOptions(kubelet="driven")) as cluster:
+        for name, label in (("n1", "gpu"), ("n2", "gpu"), ("n3", "web")):
+            add_node(cluster, name, label)
+        yield cluster
+
+
+def add_node(cluster: FakeCluster, name: str, label: str) -> None:
+    """Add a node that is ready and has a slot at its NICs."""
+    taint = {"key": "nvidia.com/gpu", "effect": "NoSchedule"}
+    metadata = {"name": name, "labels": {"pool": label}}
+    cluster.create({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {"taints": [taint]}})
+
+    def status(document: dict[str, Any]) -> None:
+        document["status"] = {
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "allocatable": {RDMA: "63", "cpu": "96", "memory": "1056000Mi"},
+            "nodeInfo": {"kubeletVersion": "v1.34.1", "osImage": "Ubuntu 24.04.1 LTS"},
+        }
+
+    cluster.change("nodes", name, status)
+
+
+@pytest.fixture
+def start(cluster: FakeCluster, tmp_path: Path) -> Iterator[Start]:
+    """Start ``ringleader`` as somebody with no more rights than it takes."""
+    token = cluster.add_user("eve")
+    subject = {"kind": "User", "name": "eve", "apiGroup": RBAC}
+    nodes = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}]
+    nodes += [{"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]}]
+    for kind, rules in (("Role", RULES), ("ClusterRole", nodes)):
+        meta = {"name": "eve"}
+        cluster.create({"apiVersion": f"{RBAC}/v1", "kind": kind, "metadata": meta, "rules": rules})
+        reference = {"apiGroup": RBAC, "kind": kind, "name": "eve"}
+        binding = {"apiVersion": f"{RBAC}/v1", "kind": f"{kind}Binding", "metadata": meta}
+        cluster.create({**binding, "roleRef": reference, "subjects": [subject]})
+    kubeconfig = cluster.write_kubeconfig(tmp_path / "kubeconfig", token=token)
+    started: list[Command] = []
+
+    def begin(*words: str, **options: Any) -> Command:
+        command = Command(words, kubeconfig=kubeconfig, **options)
+        started.append(command)
+        return command
+
+    yield begin
+    for command in started:
+        command.kill()
+
+
+def pods(cluster: FakeCluster) -> list[dict[str, Any]]:
+    return [one for one in cluster.list("pods") if one["metadata"]["name"].startswith("ringleader-doctor-")]
+
+
+def results(command: Command) -> dict[str, list[dict[str, Any]]]:
+    """Return the results of a command that has ended, by id."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for one in json.loads(command.out)["checks"]:
+        found.setdefault(one["id"], []).append(one)
+    return found
+
+
+def test_what_nodes_advertise(cluster: FakeCluster, start: Start) -> None:
+    cluster.change("nodes", "n2", lambda one: one["status"]["allocatable"].pop(RDMA))
+    cluster.change("nodes", "n2", lambda one: one["status"]["allocatable"].update({"rdma/ib": "8"}))
+    cluster.change(
+        "namespaces",
+        "default",
+        lambda one: (
+            one["metadata"]
+            .setdefault("labels", {})
+            .update({"pod-security.kubernetes.io/enforce": "baseline"})
+        ),
+    )
+    command = start(*NODES, "--json")
+    assert command.ends() == 3
+    found = results(command)
+    (nics,) = found["kubernetes.nics"]
+    assert (
+        nics["verdict"] == "fail" and nics["hosts"] == ["n2"] and "--rdma-resource rdma/ib" in nics["remedy"]
+    )
+    assert found["kubernetes.pod-security"][0]["verdict"] == "fail"
+    assert found["kubernetes.taints"][0]["verdict"] == "pass"
+    assert [one["name"] for one in json.loads(command.out)["nodes"]] == ["n1", "n2"]
+    assert "--pod-image" in command.err and not pods(cluster)
+
+
+def test_pods_read_facts_and_are_removed(cluster: FakeCluster, start: Start) -> None:
+    command = start(*NODES, "--pod-image", "example.org/train:1", "--json")
+    made = until("two Pods", lambda: len(pods(cluster)) == 2 and pods(cluster))
+    for pod in made:
+        spec = pod["spec"]
+        assert spec["automountServiceAccountToken"] is False and spec["restartPolicy"] == "Never"
+        assert spec["containers"][0]["resources"]["limits"][RDMA] == "1"
+        assert spec["tolerations"][0]["key"] == "nvidia.com/gpu"
+        name = pod["metadata"]["name"]
+        cluster.kubelet.run(name)
+        words = facts_text({"host": fabric_hosts.facts("hgx_ndr")})
+        cluster.write_log(name, f"a word of the image\n{words}another one\n")
+        cluster.kubelet.finish(name, 0)
+    command.ends()
+    told = json.loads(command.out)
+    assert [host["host"] for host in told["hosts"]] == ["n1", "n2"]
+    assert {check["id"] for check in told["hosts"][0]["checks"]} >= {"port.state", "limit.shm"}
+    assert not pods(cluster)
+
+
+def test_nodes_that_cannot_be_read_are_named_and_why(cluster: FakeCluster, start: Start) -> None:
+    command = start(*NODES, "--pod-image", "example.org/nothing:1", "--json")
+    first, second = until("two Pods", lambda: len(pods(cluster)) == 2 and pods(cluster))
+    cluster.kubelet.wait(first["metadata"]["name"], "ImagePullBackOff", "no such image")
+    cluster.kubelet.run(second["metadata"]["name"])
+    cluster.write_log(second["metadata"]["name"], "No module named ringleader\n")
+    cluster.kubelet.finish(second["metadata"]["name"], 1)
+    assert command.ends() == 3
+    seen = " ".join(one["seen"] for one in results(command)["host.read"])
+    assert "ImagePullBackOff" in seen and "No module named ringleader" in seen
+    assert not pods(cluster)
+
+
+def test_a_signal_removes_the_pods(cluster: FakeCluster, start: Start) -> None:
+    command = start(*NODES, "--pod-image", "example.org/train:1")
+    until("two Pods", lambda: len(pods(cluster)) == 2)
+    command.press(signal.SIGTERM)
+    assert command.ends() == 143
+    until("the Pods are gone", lambda: not pods(cluster))
+    assert "Traceback" not in command.err
+
+
+def test_the_time_is_over(cluster: FakeCluster, start: Start) -> None:
+    command = start(*NODES, "--pod-image", "example.org/train:1", "--json", "--timeout", "3")
+    assert command.ends() == 3
+    assert all("not read within" in one["seen"] for one in results(command)["host.read"])
+    assert not pods(cluster)
+
+
+def test_a_dry_run_prints_the_pods(cluster: FakeCluster, start: Start) -> None:
+    command = start(*NODES, "--pod-image", "example.org/train:1", "--dry-run")
+    assert command.ends() == 0
+    assert (
+        command.out.count("kind: Pod\n") == 2 and "metadata.name" in command.out and "IPC_LOCK" in command.out
+    )
+    assert not pods(cluster)
