@@ -284,6 +284,7 @@ FAILING: Mapping[str, tuple[str, Case]] = {
     "cgroup.memory": ("warn", lambda: group(memory=hgx().shm_size)),
     "cgroup.cpu": ("warn", lambda: facts("connectx_pod")),
     "cgroup.pids": ("warn", lambda: group(processes=512)),
+    "gpu.given": ("warn", lambda: gpus(device_file="")),
     "gpu.driver": ("warn", lambda: gpu(driver="vfio-pci")),
     "gpu.nvml": ("warn", lambda: replace(hgx(), nvidia=NvidiaDriver(nvml="Driver/library version mismatch"))),
     "gpu.model": ("warn", lambda: gpu(name="NVIDIA A100-SXM4-80GB")),

@@ -311,3 +311,13 @@ def test_checks_that_lack_the_same_thing_are_one_result() -> None:
     ids = [one.id for one in results if one.verdict == "skip"]
     assert ids.count("rdma") == 1
     assert len([one for one in ids if one.startswith(("dev.", "port.", "roce.", "gid."))]) == 0
+
+
+def test_gpus_that_this_container_was_not_given_are_not_judged() -> None:
+    some = tuple(replace(one, device_file="") if one.index > 1 else one for one in hgx().gpus)
+    host = replace(environment(CUDA_VISIBLE_DEVICES="0,2"), gpus=some, container="docker")
+    assert worst("env.cuda-devices", host).verdict == "fail"
+    assert worst("port.count", host).seen == "8 active for 2 GPUs"
+    none = replace(host, gpus=tuple(replace(one, device_file="") for one in some))
+    ids = [one.id for one in judge_host(none)]
+    assert "gpu.given" in ids and "nvidia" in ids and "lib.cuda" not in ids

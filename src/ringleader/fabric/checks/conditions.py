@@ -51,9 +51,22 @@ def port_name(device: RdmaDevice, port: RdmaPort) -> str:
     return f"{device.name} port {port.number}"
 
 
+def usable_gpus(facts: HostFacts) -> tuple[Gpu, ...]:
+    """Return the GPUs that a process here may use: those with a device file.
+
+    All of them where none has one: sysfs of a container lists the whole host's, and AMD's have no files each.
+    """
+    return tuple(one for one in facts.gpus if one.device_file) or facts.gpus
+
+
 def nvidia_gpus(facts: HostFacts) -> tuple[Gpu, ...]:
-    """Return NVIDIA's GPUs."""
-    return tuple(one for one in facts.gpus if one.vendor in (None, NVIDIA_VENDOR))
+    """Return NVIDIA's among the usable GPUs."""
+    return tuple(one for one in usable_gpus(facts) if one.vendor in (None, NVIDIA_VENDOR))
+
+
+def gpu_name(gpu: Gpu) -> str:
+    """Return the name of a GPU for people: ``GPU 0``."""
+    return f"GPU {gpu.index}"
 
 
 def hardware_interfaces(facts: HostFacts) -> list[NetDevice]:
@@ -100,8 +113,8 @@ EFA_DEVICE = Condition(
 GPU = Condition(id="gpu", holds=lambda facts: bool(facts.gpus), otherwise="no GPU here")
 NVIDIA = Condition(
     id="nvidia",
-    holds=lambda facts: bool(nvidia_gpus(facts)),
-    otherwise="no NVIDIA GPU here",
+    holds=lambda facts: any(one.device_file or not facts.container for one in nvidia_gpus(facts)),
+    otherwise="no NVIDIA GPU here, or none was given to this container",
     within=GPU,
 )
 SEVERAL_GPUS = Condition(

@@ -8,7 +8,7 @@ from functools import partial
 
 from ringleader.fabric.check_result import CheckResult
 from ringleader.fabric.checks.check import Check, check, failed, passed, skipped, warned
-from ringleader.fabric.checks.conditions import GPU, NVIDIA
+from ringleader.fabric.checks.conditions import GPU, NVIDIA, usable_gpus
 from ringleader.fabric.checks.ucx_mpi_variables import words
 from ringleader.fabric.facts import HostFacts
 
@@ -33,13 +33,15 @@ def cuda_devices(facts: HostFacts) -> Iterator[CheckResult]:
         yield passed("not set: all are visible")
         return
     names = words(value)
-    uuids = [one.uuid for one in facts.gpus if one.uuid]
-    lost = [one for one in names if not _is_gpu(one, len(facts.gpus), uuids)]
+    here = usable_gpus(facts)
+    uuids = [one.uuid for one in here if one.uuid]
+    lost = [one for one in names if not _is_gpu(one, len(here), uuids)]
     if not names or names == ["-1"]:
         yield warned(f"CUDA_VISIBLE_DEVICES={value}: no GPU is visible")
     elif lost:
         yield failed(
-            f"CUDA_VISIBLE_DEVICES={value}: {lost[0]} is not here", expected=f"0 to {len(facts.gpus) - 1}"
+            f"CUDA_VISIBLE_DEVICES={value}: {lost[0]} is not here",
+            expected=f"0 to {len(here) - 1}",
         )
     elif len(set(names)) < len(names):
         yield failed(f"CUDA_VISIBLE_DEVICES={value}: one is there twice")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ringleader.fabric.byte_size import byte_size
 from ringleader.fabric.check_result import CheckResult, Verdict
-from ringleader.fabric.checks.conditions import active_ports, hardware_interfaces
+from ringleader.fabric.checks.conditions import active_ports, hardware_interfaces, usable_gpus
 from ringleader.fabric.checks.limits import GIB
 from ringleader.fabric.facts import UNLIMITED, HostFacts
 from ringleader.fabric.rate_text import bit_rate
@@ -147,7 +147,7 @@ def _oldest_firmware(facts: HostFacts) -> str:
 
 
 def _gpu_memory(facts: HostFacts) -> float | None:
-    known = [one.memory for one in facts.gpus if one.memory]
+    known = [one.memory for one in usable_gpus(facts) if one.memory]
     return min(known) if known else None
 
 
@@ -178,7 +178,7 @@ def _wire(facts: HostFacts, expectation: Expectation) -> Iterator[CheckResult]:
 
 def _gpu_name(facts: HostFacts, expectation: Expectation) -> Iterator[CheckResult]:
     wanted = expectation.gpu_name
-    names = sorted({one.name for one in facts.gpus})
+    names = sorted({one.name for one in usable_gpus(facts)})
     good = None if names == [""] else bool(names) and all(wanted in one for one in names)
     yield _result("gpu_name", good, ", ".join(filter(None, names)) or "not known", wanted)
 
@@ -196,7 +196,10 @@ def _pci_width(facts: HostFacts, expectation: Expectation) -> Iterator[CheckResu
 
 def _widths(facts: HostFacts) -> dict[str, int]:
     """Return the lanes of each GPU and RDMA NIC that tells them, by PCI address."""
-    addresses = [*(one.pci_address for one in facts.gpus), *(one.pci_address for one in facts.rdma_devices)]
+    addresses = [
+        *(one.pci_address for one in usable_gpus(facts)),
+        *(one.pci_address for one in facts.rdma_devices),
+    ]
     found = {address: facts.pci_device(address) for address in addresses}
     return {address: one.link_width for address, one in found.items() if one and one.link_width}
 
@@ -223,7 +226,7 @@ JUDGES: dict[str, Judge] = {
     "rdma_rate": _rates,
     "rdma_wire": _wire,
     "rdma_firmware": _version("rdma_firmware", _oldest_firmware),
-    "gpu_count": _number("gpu_count", lambda facts: len(facts.gpus), _plain),
+    "gpu_count": _number("gpu_count", lambda facts: len(usable_gpus(facts)), _plain),
     "gpu_name": _gpu_name,
     "gpu_memory": _number("gpu_memory", _gpu_memory, _bytes),
     "gpu_driver": _version("gpu_driver", lambda facts: facts.nvidia.version),
@@ -251,7 +254,7 @@ def expectation_of(facts: HostFacts) -> Expectation:
     Of memory and /dev/shm 95 %, in whole GiB: equal hosts differ by what their firmware keeps.
     """
     wires = {wire_of_port(device, port).value for device, port in active_ports(facts)}
-    names = {one.name for one in facts.gpus}
+    names = {one.name for one in usable_gpus(facts)}
     mpi = next(iter(facts.software.mpis), None)
     memlock, nofile = (facts.process.limits.get(name) for name in ("memlock", "nofile"))
     return Expectation(
@@ -259,9 +262,9 @@ def expectation_of(facts: HostFacts) -> Expectation:
         rdma_rate=min((port.rate for _, port in active_ports(facts) if port.rate), default=None),
         rdma_wire=wires.pop() if len(wires) == 1 else "",
         rdma_firmware=_oldest_firmware(facts),
-        gpu_count=len(facts.gpus) or None,
+        gpu_count=len(usable_gpus(facts)) or None,
         gpu_name=names.pop() if len(names) == 1 else "",
-        gpu_memory=min((one.memory for one in facts.gpus if one.memory), default=None),
+        gpu_memory=min((one.memory for one in usable_gpus(facts) if one.memory), default=None),
         gpu_driver=_known(facts.nvidia.version),
         pci_width=min(_widths(facts).values(), default=None),
         network_mtu=min((one.mtu for one in hardware_interfaces(facts) if one.mtu), default=None),

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ringleader.fabric.byte_size import byte_size
 from ringleader.fabric.check_result import CheckResult, Verdict
 from ringleader.fabric.checks.comparison import Comparison, Hosts, odd_hosts, same
-from ringleader.fabric.checks.conditions import active_ports, usable_devices
+from ringleader.fabric.checks.conditions import active_ports, usable_devices, usable_gpus
 from ringleader.fabric.checks.roce import preferred_gid
 from ringleader.fabric.facts import HostFacts
 from ringleader.fabric.rate_text import bit_rate
@@ -39,12 +39,14 @@ def _firmware(facts: HostFacts) -> dict[str, str | None]:
 
 
 def _gpus(facts: HostFacts) -> dict[str, str | None]:
-    return {"": str(len(facts.gpus))}
+    return {"": str(len(usable_gpus(facts)))}
 
 
 def _gpu_models(facts: HostFacts) -> dict[str, str | None]:
-    kinds = sorted({f"{one.name} {byte_size(one.memory)}" if one.memory else one.name for one in facts.gpus})
-    return {"": ", ".join(kinds) if all(one.name for one in facts.gpus) and kinds else None}
+    kinds = sorted(
+        {f"{one.name} {byte_size(one.memory)}" if one.memory else one.name for one in usable_gpus(facts)}
+    )
+    return {"": ", ".join(kinds) if all(one.name for one in usable_gpus(facts)) and kinds else None}
 
 
 def _roce_mtu(facts: HostFacts) -> dict[str, str | None]:

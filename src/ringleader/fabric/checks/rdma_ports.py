@@ -14,6 +14,7 @@ from ringleader.fabric.checks.conditions import (
     port_name,
     ports,
     usable_devices,
+    usable_gpus,
 )
 from ringleader.fabric.facts import HostFacts, RdmaDevice, RdmaPort
 from ringleader.fabric.rate_text import bit_rate
@@ -166,7 +167,7 @@ def link_layer(facts: HostFacts) -> Iterator[CheckResult]:
     needs=RDMA_DEVICE,
 )
 def count(facts: HostFacts) -> Iterator[CheckResult]:
-    active, gpus = len(active_ports(facts)), len(facts.gpus)
+    active, gpus = len(active_ports(facts)), len(usable_gpus(facts))
     if active == 0:
         yield failed("no port is ACTIVE", expected="at least one")
     elif gpus > active and gpus % active:
