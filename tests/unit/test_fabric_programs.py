@@ -125,7 +125,7 @@ def test_what_a_host_can_run_depends_on_its_device_and_its_programs(tmp_path: Pa
 def test_commands_of_server_and_client():
     roce = RdmaPort(device="mlx5_1", port=1, gid_index=3)
     server = argv_of("ib_write_bw", 4711, 2.0, roce)
-    assert " ".join(server) == "ib_write_bw -d mlx5_1 -i 1 -x 3 -p 4711 -F -s 1048576 -D 2 --report_gbits"
+    assert " ".join(server) == "ib_write_bw -d mlx5_1 -i 1 -x 3 -p 4711 -F -s 1048576 -D 5 --report_gbits"
     assert argv_of("ib_write_bw", 4711, 2.0, roce, "h2") == (*server, "h2")
     assert argv_of("ib_send_lat", 9, 2.0, None, "h2") == ("ib_send_lat", "-p", "9", "-F", "-n", "1000", "h2")
     assert argv_of("ucx_perftest tag_bw", 9, 2.0, roce) == ("ucx_perftest", "-p", "9")

@@ -40,7 +40,7 @@ class ActivePlan:
     """Of each measurement of a rank's own speed; 0: none."""
     runs: tuple[ProgramRun, ...] = ()
     """Programs of others, in this order."""
-    program_seconds: float = 2.0
+    program_seconds: float = 5.0
 
     @property
     def round_seconds(self) -> float:
