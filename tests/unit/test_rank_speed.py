@@ -46,12 +46,13 @@ def test_the_buffer_is_larger_than_the_caches_and_small_beside_the_memory(tmp_pa
     (place / "size").write_text(f"{cache}\n")
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/meminfo").write_text(f"MemTotal: 1 kB\nMemAvailable: {free} kB\n")
-    assert copy_bytes(tmp_path) == size
+    assert copy_bytes(root=tmp_path) == size
+    assert copy_bytes(4, root=tmp_path) == max(1 << 20, min(size, free * 1024 // 64))
 
 
 def test_where_nothing_is_known_the_usual_buffer_is_taken(tmp_path: Path):
-    assert copy_bytes(tmp_path) == COPY_BYTES
+    assert copy_bytes(root=tmp_path) == COPY_BYTES
 
 
 def test_without_a_gpu_nothing_is_imported():
-    assert gpu_copies(0.1, devices=0) == ()
+    assert gpu_copies(0.1, devices=[]) == ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +40,11 @@ def kernel_times(seconds: float, *, clock: Clock = time.perf_counter) -> tuple[f
     return tuple(times)
 
 
-def copy_rate(seconds: float, *, size: int | None = None, clock: Clock = time.perf_counter) -> float | None:
-    """Return bytes per second, read and written, of a copy larger than the caches; ``None``: no memory.
+def copy_rate(seconds: float, *, size: int, clock: Clock = time.perf_counter) -> float | None:
+    """Return bytes per second, read and written, of a copy of ``size`` bytes; ``None``: no memory for it.
 
     Of several copies the median.
     """
-    size = size or copy_bytes()
     try:
         source = numpy.ones(size, dtype=numpy.uint8)
         target = numpy.zeros(size, dtype=numpy.uint8)  # pages are there only after a write
@@ -61,13 +60,16 @@ def copy_rate(seconds: float, *, size: int | None = None, clock: Clock = time.pe
     return 2 * size / statistics.median(times)
 
 
-def copy_bytes(root: Path = Path("/")) -> int:
-    """Return four times the largest cache, at least ``COPY_BYTES``, at most a 16th of the free memory."""
+def copy_bytes(ranks: int = 1, root: Path = Path("/")) -> int:
+    """Return four times the largest cache, at least ``COPY_BYTES``, at most a 16th of the free memory.
+
+    ``ranks``: so many copy at once and share the memory.
+    """
     caches = (root / "sys/devices/system/cpu/cpu0/cache").glob("index*/size")
     largest = max((_cache_bytes(text(entry)) for entry in caches), default=0)
     wanted = min(max(COPY_BYTES, 4 * largest), MOST_COPY_BYTES)
     free = _available(text(root / "proc/meminfo"))
-    return wanted if free is None else max(1024 * 1024, min(wanted, free // 16))
+    return wanted if free is None else max(1024 * 1024, min(wanted, free // 16 // ranks))
 
 
 def _cache_bytes(word: str) -> int:
@@ -85,8 +87,12 @@ def _available(meminfo: str) -> int | None:
     return None
 
 
-def gpu_copies(seconds: float, *, devices: int, clock: Clock = time.perf_counter) -> tuple[GpuCopy, ...]:
-    """Return the copies between pinned memory and each GPU that PyTorch sees; ``devices``: GPUs of this host.
+def gpu_copies(
+    seconds: float, *, devices: Sequence[str], clock: Clock = time.perf_counter
+) -> tuple[GpuCopy, ...]:
+    """Return the copies between pinned memory and each GPU that PyTorch sees.
+
+    ``devices``: ids of the GPUs that this rank may use, as CUDA_VISIBLE_DEVICES has them.
 
     PyTorch is imported only where there is a GPU. Raises ImportError without PyTorch, RuntimeError with
     CUDA's words where it cannot be used.
@@ -103,13 +109,19 @@ def gpu_copies(seconds: float, *, devices: int, clock: Clock = time.perf_counter
         device = torch.empty(GPU_BYTES, dtype=torch.uint8, device=f"cuda:{index}")
         found.append(
             GpuCopy(
-                device=index,
+                device=_number(devices, index),
                 name=torch.cuda.get_device_name(index),
                 to_gpu=_gpu_rate(torch, device, host, index, seconds, clock),
                 from_gpu=_gpu_rate(torch, host, device, index, seconds, clock),
             )
         )
     return tuple(found)
+
+
+def _number(devices: Sequence[str], index: int) -> int:
+    """A rank may see only its own GPU, as device 0."""
+    name = devices[index] if index < len(devices) else ""
+    return int(name) if name.isdigit() else index
 
 
 def _gpu_rate(torch: Any, target: Any, source: Any, index: int, seconds: float, clock: Clock) -> float:

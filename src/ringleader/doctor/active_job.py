@@ -76,11 +76,13 @@ def measure(
         seconds=direction_seconds(rounds, FIRST_PART * seconds),
         speed_seconds=speed if ranks_per_host == 1 else 0.0,
     )
-    session.run(first, "measuring pairs")
+    if rounds or first.speed_seconds:
+        session.run(first, "measuring pairs" if rounds else "measuring ranks")
     if not session.failure:
         session.second_pass(SECOND_PART * seconds)
     if ranks_per_host > 1 and not session.failure:
-        session.run(ActivePlan(speed_seconds=speed), "measuring ranks", slots=ranks_per_host)
+        plan = ActivePlan(speed_seconds=speed, ranks_per_host=ranks_per_host)
+        session.run(plan, "measuring ranks", slots=ranks_per_host)
     if not session.failure:
         session.run_programs()
     return replace(session.results(), seconds=time.monotonic() - began)

@@ -38,6 +38,8 @@ class ActivePlan:
     """Of one direction of one pair."""
     speed_seconds: float = 0.0
     """Of each measurement of a rank's own speed; 0: none."""
+    ranks_per_host: int = 1
+    """So many share a host's memory."""
     runs: tuple[ProgramRun, ...] = ()
     """Programs of others, in this order."""
     program_seconds: float = 5.0

@@ -23,7 +23,7 @@ from typing import Any
 from ringleader.bench.fabric_programs import available, run_client, run_server
 from ringleader.bench.peer_messages import PeerMessages
 from ringleader.bench.point_to_point import SilentPartnerError
-from ringleader.bench.rank_speed import copy_rate, gpu_copies, kernel_times
+from ringleader.bench.rank_speed import copy_bytes, copy_rate, gpu_copies, kernel_times
 from ringleader.doctor.active_plan import LATENCY_PART, ActivePlan, ProgramRun
 from ringleader.doctor.rank_answer import send
 from ringleader.fabric.active.measurements import GpuCopy
@@ -39,19 +39,19 @@ END_SECONDS = 5.0
 """For MPI's own end, in which the last messages leave."""
 
 
-def measure_speed(seconds: float) -> dict[str, Any]:
-    """Return how fast this rank computes and copies."""
+def measure_speed(seconds: float, ranks: int) -> dict[str, Any]:
+    """Return how fast this rank computes and copies; ``ranks``: on this host, all at once."""
     times = kernel_times(seconds)
     gpus: tuple[GpuCopy, ...] = ()
     note = ""
     try:
-        gpus = gpu_copies(seconds / 4, devices=len(hardware.gpus(os.environ)))
+        gpus = gpu_copies(seconds / 4, devices=hardware.gpus(os.environ))
     except (ImportError, RuntimeError) as error:
         note = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return {
         "kernel_seconds": statistics.median(times),
         "kernel_runs": len(times),
-        "copy_rate": copy_rate(seconds),
+        "copy_rate": copy_rate(seconds, size=copy_bytes(ranks)),
         "gpus": [asdict(one) for one in gpus],
         "gpu_note": note,
     }
@@ -161,7 +161,7 @@ def main() -> None:
     messages = PeerMessages(MPI.COMM_WORLD)
     rank = MPI.COMM_WORLD.rank
     if plan.speed_seconds:
-        send("speed", measure_speed(plan.speed_seconds))
+        send("speed", measure_speed(plan.speed_seconds, plan.ranks_per_host))
     end = Rounds(plan, messages, rank).run(time.monotonic() + START_SECONDS)
     run_programs(plan, messages, rank, end)
     end_mpi()

@@ -60,10 +60,11 @@ ACTIVE_CHECKS: tuple[Check, ...] = tuple(
             reads=f"{_MESSAGES}; suspects a second time, with hosts that are known to be good",
             why="One slow host slows every collective operation of the job down.",
             remedy="look at that side of the host: port, cable, PCIe link, limits, other traffic",
-            passes=f"each host reaches {_percent(SLOW)} of the median of the hosts' best rates",
-            warns=f"a host does not, with any known-good partner (one that reaches {_percent(GOOD)} with "
-            "somebody else); or half of the hosts are slow, and nobody knows which half",
-            fails=f"a host does not reach {_percent(FAR)}",
+            passes=f"each host reaches {_percent(GOOD)} of the median of the hosts' best rates "
+            f"with somebody, or {_percent(SLOW)} with the median of its known-good partners (those that "
+            f"reach {_percent(GOOD)} with somebody else)",
+            warns="a host does not; or half of the hosts are slow, and nobody knows which half",
+            fails=f"a host's median with known-good partners is below {_percent(FAR)}",
             skips="fewer than 3 hosts",
             source="ours",
         ),
