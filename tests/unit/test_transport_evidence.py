@@ -49,6 +49,10 @@ def test_each_host_has_its_own() -> None:
     assert first.before is not None and set(first.before.net_devices) == {"eth0"}
     assert first.nccl == (LogLines(rank=1, lines=("NCCL INFO Using network IB",), left_out=3),)
     assert (second.before, second.after, second.nccl) == (None, None, ())
+    assert (first.missing, second.missing) == (
+        "",
+        "the agent of rank 2 told nothing: it, or its host, was ended",
+    )
     assert (first.mpi.family, first.mpi.version) == ("Open MPI", "5.0.8")
     assert (first.shared_with_others, second.shared_with_others) == (False, True)
 

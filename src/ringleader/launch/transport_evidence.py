@@ -48,6 +48,7 @@ def host_evidence(
                 gpus=len(gpus),
                 before=before,
                 after=after,
+                missing=_missing(places[0].rank, gathered),
                 traffic=engine_traffic([reports[place.rank] for place in places]),
                 nccl=_logs("nccl", [(place.rank, gathered[place.rank]) for place in places]),
                 ucx=_logs("ucx", [(place.rank, gathered[place.rank]) for place in places]),
@@ -112,6 +113,14 @@ def _snapshot(document: Any) -> CounterSnapshot | None:
         return from_document(CounterSnapshot, document)
     except (ValueError, TypeError):
         return None
+
+
+def _missing(first: int, gathered: Sequence[Mapping[str, Any] | None]) -> str:
+    """Say why a host's counters may not be here: they are its first rank's agent's to read."""
+    words = gathered[first]
+    if words is None:
+        return f"the agent of rank {first} told nothing: it, or its host, was ended"
+    return str(words.get("missing", ""))
 
 
 def _is_shared(after: CounterSnapshot | None) -> bool:

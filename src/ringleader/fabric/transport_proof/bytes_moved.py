@@ -47,7 +47,8 @@ def bytes_moved(host: HostEvidence) -> BytesMoved:
     """Return what a host moved between the two snapshots."""
     if host.before is None or host.after is None:
         when = "before" if host.before is None else "after"
-        return BytesMoved(missing=f"its counters were not read {when} the job")
+        why = f" ({host.missing})" if host.missing else ""
+        return BytesMoved(missing=f"its counters were not read {when} the job{why}")
     ports = ports_carried(host.before, host.after)
     interfaces = interfaces_carried(host.before, host.after)
     by_wire: dict[Wire, int] = {}

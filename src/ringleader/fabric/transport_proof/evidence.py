@@ -166,6 +166,8 @@ class HostEvidence:
     """Before the first rank was started; ``None``: not read."""
     after: CounterSnapshot | None = None
     """After the last rank had ended; ``None``: not read."""
+    missing: str = ""
+    """Why something was not gathered, a sentence without a full stop; empty: nothing is known to lack."""
     traffic: EngineTraffic | None = None
     """``None``: the ranks told nothing (they do not use our engine, or were killed)."""
     nccl: tuple[LogLines, ...] = ()
