@@ -123,6 +123,7 @@ def _ports(reader: _Reader) -> dict[str, Any]:
             here = f"{path}/ports/{port}"
             known: dict[str, Any] = {"values": {}, "unreadable": {}, **about}
             known["link_layer"] = reader.text(f"{here}/link_layer")
+            known["state"] = reader.text(f"{here}/state").partition(":")[2].strip()
             for name in STANDARD:
                 reader.counter(f"{here}/counters", name, known)
             for name in HARDWARE:

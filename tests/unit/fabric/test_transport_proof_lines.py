@@ -6,16 +6,70 @@ import json
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.unit.fabric.transport_evidence import between, host, local
 
 from ringleader.fabric.facts import document, from_document
-from ringleader.fabric.transport_proof.evidence import Exchanged
+from ringleader.fabric.transport_proof.evidence import (
+    CounterSnapshot,
+    EngineTraffic,
+    Exchanged,
+    HostEvidence,
+    LibraryTraffic,
+    LogLines,
+    NetDeviceCounters,
+    PortCounters,
+)
 from ringleader.fabric.transport_proof.judged_transport import judged_transport
 from ringleader.fabric.transport_proof.lines import lines
 from ringleader.fabric.transport_proof.proof import TransportProof
+from ringleader.fabric.transport_proof.requirement import judge_requirement, parse_requirement
 from ringleader.fabric.transport_proof.wire_words import names_words, part_words
 from ringleader.fabric.wires import Wire
 
+NAMES = st.sampled_from(["tx_bytes", "rx_bytes", "port_xmit_data", "port_rcv_data"])
+VALUES = st.dictionaries(NAMES, st.integers(-1, 1 << 65))
+SNAPSHOT = st.builds(
+    CounterSnapshot,
+    at=st.just(0.0),
+    rdma_ports=st.dictionaries(
+        st.sampled_from(["mlx5_0/1", "odd"]),
+        st.builds(
+            PortCounters,
+            values=VALUES,
+            link_layer=st.sampled_from(["InfiniBand", "Ethernet", ""]),
+            node_type=st.sampled_from([1, 4, 7, None]),
+            driver=st.sampled_from(["mlx5_core", ""]),
+            netdevs=st.sampled_from([(), ("eth0",)]),
+        ),
+    ),
+    net_devices=st.dictionaries(
+        st.sampled_from(["eth0", "ib0", "lo"]),
+        st.builds(
+            NetDeviceCounters,
+            values=VALUES,
+            kind=st.sampled_from(["ethernet", "infiniband", "loopback", "other"]),
+            is_virtual=st.booleans(),
+            lower=st.sampled_from([(), ("eth0",), ("lo",)]),
+        ),
+    ),
+)
+LOG = st.builds(
+    LogLines,
+    rank=st.integers(0, 3),
+    lines=st.lists(
+        st.sampled_from(
+            [
+                "NCCL INFO Channel 00/0 : 0[0] -> 1[0] [receive] via NET/IB/0/GDRDMA",
+                "NCCL INFO Using network Socket",
+                "NCCL INFO Channel 00/0 : 0[0] -> 1[0] via P2P/MNNVL",
+                "UCX  INFO  0x1 inter-node cfg#3 tag(rc_mlx5/mlx5_0:1)",
+                "junk",
+            ]
+        )
+    ).map(tuple),
+)
 GDR = "Channel 00/0 : 0[0] -> 1[0] [receive] via NET/IB/0/GDRDMA"
 
 
@@ -61,7 +115,13 @@ def test_rdma_that_is_there_and_was_not_used() -> None:
     )
     found = lines(proof)
     assert len(found) == 3
-    assert found[1] == "n1: 100% went by TCP although there is mlx5_0 port 1"
+    assert found[1] == "n1: 100% went by TCP although there is mlx5_0 port 1, which carried nothing"
+
+
+@pytest.mark.parametrize(("state", "moved"), [("DOWN", 0), ("ACTIVE", 3)])
+def test_a_port_that_is_down_or_at_work_is_not_idle(state: str, moved: float) -> None:
+    one = host({"ib": moved, "eth0": 260}, state=state, mpi=between(256))
+    assert not any("although" in line for line in lines(judged_transport([one, host(name="n2")])))
 
 
 def test_gpudirect_stands_in_the_line() -> None:
@@ -80,6 +140,51 @@ def test_pairs_of_hosts() -> None:
     one = replace(one, traffic=replace(one.traffic, peers={"n2": Exchanged(sent=5, received=6)}))
     (pair,) = judged_transport([one, host({"eth0": 257}, name="n2", mpi=between(256))]).pairs
     assert (pair.host, pair.peer, pair.exchanged.total, pair.wire) == ("n1", "n2", 11, Wire.TCP)
+
+
+COUNT = st.integers(0, 1 << 70)
+EVIDENCE = st.builds(
+    HostEvidence,
+    host=st.just("n1"),
+    ranks=st.lists(st.integers(0, 9), max_size=4).map(tuple),
+    gpus=st.integers(0, 8),
+    before=st.none() | SNAPSHOT,
+    after=st.none() | SNAPSHOT,
+    traffic=st.none()
+    | st.builds(
+        EngineTraffic,
+        shared_memory=COUNT,
+        libraries=st.dictionaries(
+            st.sampled_from(["mpi", "nccl", "gloo", "other"]),
+            st.builds(
+                LibraryTraffic,
+                local=COUNT,
+                handed=COUNT,
+                sent_least=COUNT,
+                sent_most=COUNT,
+                received_least=COUNT,
+                received_most=COUNT,
+            ),
+        ),
+        peers=st.dictionaries(st.just("n2"), st.builds(Exchanged, sent=COUNT, received=COUNT)),
+        ranks_counted=st.integers(0, 9),
+    ),
+    nccl=st.lists(LOG, max_size=2).map(tuple),
+    ucx=st.lists(LOG, max_size=2).map(tuple),
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(EVIDENCE, max_size=3))
+def test_no_evidence_breaks_the_proof(evidence: list[HostEvidence]) -> None:
+    proof = judged_transport(evidence)
+    assert len(lines(proof, verbose=True)) >= len(lines(proof))
+    judge_requirement(parse_requirement(["rdma,gdr,shm"]), proof)
+    for one in [wires for judged in proof.hosts for wires in (judged.between, judged.within)]:
+        assert bool(one.shares) != bool(one.unjudged)
+        assert all(part >= 0 for part in one.shares.values())
+        assert not one.shares or sum(one.shares.values()) == pytest.approx(1.0)
+    assert from_document(TransportProof, json.loads(json.dumps(document(proof)))) == proof
 
 
 def test_a_job_without_evidence() -> None:

@@ -130,6 +130,20 @@ def test_nvlink_between_hosts_is_not_counted_by_anything() -> None:
     assert found.shares == {Wire.P2P: 1.0} and found.by_log_only
 
 
+@pytest.mark.parametrize(
+    ("mib", "tcp", "logs", "wire"),
+    [
+        (2, 2, {}, Wire.INFINIBAND),
+        (2, 2, {"ucx_log": UCX_TCP}, Wire.TCP),
+        (20, 20, {}, Wire.UNKNOWN),
+    ],
+)
+def test_a_jobs_own_tcp_is_not_taken_for_its_bytes(
+    mib: float, tcp: float, logs: dict[str, Any], wire: Wire
+) -> None:
+    assert judge({"ib": mib, "eth0": tcp}, mpi=between(mib), **logs).main is wire
+
+
 def test_gloo_is_tcp() -> None:
     assert judge(None, gloo=between(50)).shares == {Wire.TCP: 1.0}
 

@@ -54,6 +54,7 @@ def host(
     nccl_log: Sequence[str] = (),
     ucx_log: Sequence[str] = (),
     gpus: int = 0,
+    state: str = "ACTIVE",
     **libraries: LibraryTraffic,
 ) -> HostEvidence:
     """Return a host whose ports and interfaces moved so many MiB, half in each direction (``lo``: each way).
@@ -71,21 +72,22 @@ def host(
         host=name,
         ranks=tuple(range(ranks)),
         gpus=gpus,
-        before=None if moved is None else _snapshot(dict.fromkeys(moved, 0)),
-        after=None if moved is None else _snapshot(moved),
+        before=None if moved is None else _snapshot(dict.fromkeys(moved, 0), state),
+        after=None if moved is None else _snapshot(moved, state),
         traffic=traffic if counted != 0 else None,
         nccl=(LogLines(rank=0, lines=tuple(prefix + line for line in nccl_log)),) if nccl_log else (),
         ucx=(LogLines(rank=0, lines=tuple(ucx_log)),) if ucx_log else (),
     )
 
 
-def _snapshot(moved: Mapping[str, float | str]) -> CounterSnapshot:
+def _snapshot(moved: Mapping[str, float | str], state: str = "ACTIVE") -> CounterSnapshot:
     ports, devices = {}, {}
     for name, mib in moved.items():
         if name in PORTS:
             names = ("tx_bytes", "rx_bytes") if name == "efa" else ("port_xmit_data", "port_rcv_data")
             size = 1 if name == "efa" else 4
-            ports[NAMES[name]] = PortCounters(**_counters(names, mib, 2 * size), **PORTS[name])
+            counters = _counters(names, mib, 2 * size)
+            ports[NAMES[name]] = PortCounters(**counters, state=state, **PORTS[name])
         else:
             count = 1 if name == "lo" else 2
             devices[name] = NetDeviceCounters(

@@ -34,6 +34,8 @@ class BytesMoved:
     loopback: Carried | None = None
     soft: frozenset[Wire] = frozenset()
     """Wires of soft devices only (rxe, siw): their packets are counted on a network interface."""
+    idle_ports: tuple[str, ...] = ()
+    """RDMA ports that could have moved something and did not."""
     missing: str = ""
     """Why nothing is known; empty: counters were read."""
 
@@ -62,6 +64,11 @@ def bytes_moved(host: HostEvidence) -> BytesMoved:
         if one.moved.total:
             devices[one.wire] = (*devices.get(one.wire, ()), one.name)
     _without_ipoib(by_wire, largest)
+    able = {
+        name.replace("/", " port ")
+        for name, port in host.after.rdma_ports.items()
+        if port.state in ("ACTIVE", "") and port.driver
+    }
     known = {port_wire(port) for port in host.after.rdma_ports.values() if port.driver}
     every = {port_wire(port) for port in host.after.rdma_ports.values()}
     return BytesMoved(
@@ -70,6 +77,7 @@ def bytes_moved(host: HostEvidence) -> BytesMoved:
         largest=largest,
         carried=(*ports, *interfaces),
         loopback=loopback_carried(host.before, host.after),
+        idle_ports=tuple(one.name for one in ports if one.name in able and not one.moved.total),
         soft=frozenset((every - known) & RDMA),
     )
 

@@ -18,6 +18,8 @@ class PortCounters:
     in 4 bytes)."""
     unreadable: Mapping[str, str] = field(default_factory=dict)
     """Counter → what stood there instead of a number (``N/A (no PMA)``), or the system's error."""
+    state: str = ""
+    """``ACTIVE``, ``DOWN``, ``INIT``, ``ARMED``; empty: not read."""
     link_layer: str = ""
     """``InfiniBand`` or ``Ethernet``; empty: neither (EFA)."""
     node_type: int | None = None

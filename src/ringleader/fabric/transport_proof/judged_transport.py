@@ -17,7 +17,7 @@ from ringleader.fabric.transport_proof.proof import (
 from ringleader.fabric.transport_proof.wire_words import WIRE_WORDS, names_words, part_words
 from ringleader.fabric.transport_proof.wires_between import wires_between
 from ringleader.fabric.transport_proof.wires_within import wires_within
-from ringleader.fabric.wires import RDMA, Wire
+from ringleader.fabric.wires import Wire
 
 LEAST_LOCAL = 8 * MIB
 """Bytes handed to the MPI within a host: ranks that print as much look the same on the loopback interface."""
@@ -60,9 +60,9 @@ def _warnings(
     if slow > SLOW_PART and local is not None and local.local >= LEAST_LOCAL:
         yield f"{part_words(slow)} of the bytes within this host went by TCP on lo, not by shared memory"
     sockets = sum(between.shares.get(wire, 0.0) for wire in (Wire.TCP, Wire.IPOIB))
-    ports = [one.name for one in moved.carried if one.wire in RDMA]
-    if sockets > SLOW_PART and ports:
-        yield f"{part_words(sockets)} went by TCP although there is {names_words(ports)}"
+    if sockets > SLOW_PART and moved.idle_ports:
+        names = names_words(moved.idle_ports)
+        yield f"{part_words(sockets)} went by TCP although there is {names}, which carried nothing"
     yield from between.contradictions
     yield from within.contradictions
 

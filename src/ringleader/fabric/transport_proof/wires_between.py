@@ -24,6 +24,8 @@ LEAST_JUDGED = MIB
 LOW, HIGH = 0.97, 1.3
 """A wire matches that moved between 0.97 of the least and 1.3 times the most that was exchanged: headers are
 1 to 10 % (RoCE with an MTU of 1024), and counters are read a little before and after."""
+OWN_TRAFFIC = 4 * MIB
+"""What the start of a job itself, its ranks' output and other programs may well move by TCP meanwhile."""
 NEGLIGIBLE = 0.02
 """A wire that moved less than this part of the bytes has not carried them."""
 
@@ -115,7 +117,11 @@ def _judged(exchange: Exchange, moved: BytesMoved, said: _Said) -> _Judged:
         return _by_log(said, ("no counter shows what goes over NVLink between hosts",))
     if main in moved.soft and main is not None:
         return _by_log(said, (f"{WIRE_WORDS[main]} is of a soft device here, whose bytes no port counts",))
-    candidates = {wire: n for wire, n in moved.by_wire.items() if n >= NEGLIGIBLE * exchange.least and n}
+    candidates = {
+        wire: n
+        for wire, n in moved.by_wire.items()
+        if wire is not Wire.UNKNOWN and n and n >= NEGLIGIBLE * exchange.least
+    }
     shares = _shares(exchange, moved, candidates, said)
     reasons = _reasons(exchange, moved, candidates, shares)
     unknown = shares.get(Wire.UNKNOWN, 0.0)
@@ -143,6 +149,9 @@ def _shares(
         # Others used it as well.
         return {enough[0]: 1.0}
     if len(matches) > 1 or len(enough) > 1:
+        rdma = [wire for wire in matches if wire in RDMA]
+        if not said.shares and len(rdma) == 1 and candidates.get(Wire.TCP, 0) <= OWN_TRAFFIC:
+            return {rdma[0]: 1.0}
         return _one_said(matches or enough, said)
     total = sum(candidates.values())
     if enough and total > HIGH * exchange.most:
