@@ -117,7 +117,7 @@ def _judged(exchange: Exchange, moved: BytesMoved, said: _Said) -> _Judged:
         return _by_log(said, ("no counter shows what goes over NVLink between hosts",))
     if main in moved.soft and main is not None:
         return _by_log(said, (f"{WIRE_WORDS[main]} is of a soft device here, whose bytes no port counts",))
-    candidates = {
+    candidates: dict[Wire, int] = {
         wire: n
         for wire, n in moved.by_wire.items()
         if wire is not Wire.UNKNOWN and n and n >= NEGLIGIBLE * exchange.least
