@@ -108,6 +108,7 @@ def run(
     uncoupled: bool = False,
     as_horovod: bool = False,
     transport_settings: bool = True,
+    require: str | Iterable[str] = (),
     mpirun_args: Iterable[str] = (),
     listener: Listener | None = None,
 ) -> list[R]:
@@ -120,8 +121,9 @@ def run(
 
     The exception of the rank that failed first is raised here again, with the rank's traceback as its cause.
     Raises RankError where a rank ended otherwise (a signal, ``sys.exit``, a time-out, a result that cannot
-    be pickled), RequestError for a wrong request, RefusedError and its family where hosts or MPI refuse. A
-    signal that arrives meanwhile stops the ranks and then does to the caller what it always does.
+    be pickled) or another wire than ``require`` names carried the bytes, RequestError for a wrong request,
+    RefusedError and its family where hosts or MPI refuse. A signal that arrives meanwhile stops the ranks
+    and then does to the caller what it always does.
     """
     parsed, faults = _hosts(hosts)
     payload = _package(function, tuple(args), dict(kwargs or {}))
@@ -152,6 +154,7 @@ def run(
         uncoupled=uncoupled,
         as_horovod=as_horovod,
         transport_settings=transport_settings,
+        require=(require,) if isinstance(require, str) else tuple(require),
         extra_mpirun_args=tuple(mpirun_args),
         faults=faults,
     )
