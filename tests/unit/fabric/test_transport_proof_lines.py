@@ -109,6 +109,13 @@ def test_a_job_on_one_host_whose_messages_go_by_tcp_says_so() -> None:
     assert lines(proof) == ("n1: 100% of the bytes within this host went by TCP on lo, not by shared memory",)
 
 
+def test_bounds_are_told_as_bounds() -> None:
+    (line,) = lines(judged_transport([host({"eth0": 300}, mpi=between(256, 512)), host(name="n2")]))
+    assert (
+        "TCP on eth0 100% of at least 256 MiB; eth0 carried 300 MiB, the engine exchanged 256 MiB to" in line
+    )
+
+
 def test_rdma_that_is_there_and_was_not_used() -> None:
     proof = judged_transport(
         [host({"ib": 0, "eth0": 260}, mpi=between(256)), host({"eth0": 260}, mpi=between(256))]

@@ -34,7 +34,8 @@ def _text(wires: WireShares) -> str:
         " ".join(filter(None, [WIRE_WORDS[wire], _on(wires, wire), part_words(part)]))
         for wire, part in wires.shares.items()
     ]
-    carried = ", ".join(parts) + f" of {byte_size(wires.exchanged)}"
+    least = "at least " if wires.exchanged_most > wires.exchanged else ""
+    carried = ", ".join(parts) + f" of {least}{byte_size(wires.exchanged)}"
     if wires.by_log_only:
         carried += " (by logs, not by counters)"
     return "; ".join([carried, *wires.evidence])
