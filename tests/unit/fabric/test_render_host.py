@@ -11,6 +11,8 @@ from tests.unit.fabric.machines import GPU_HOST, changed, gpu_machine, host, por
 
 from ringleader.fabric.facts import document
 from ringleader.fabric.settings.setting import Setting, Settings
+from ringleader.fabric.topology.matrix import topology_matrix
+from ringleader.render.host_topology import topology_text, topology_values
 from ringleader.render.transport_settings import FORMATS, dry_run_lines
 
 
@@ -105,3 +107,12 @@ def test_nothing_gets_out_of_its_line():
     assert len(FORMATS["docker-env"]("h", found).splitlines()) == 3
     assert json.loads(FORMATS["json"]("h", found))["settings"][0]["value"] == evil
     assert len(dry_run_lines({"h1": found})) == 1
+
+
+def test_what_nvidia_smi_says_otherwise():
+    facts = gpu_machine(gpus=1, nics=1)
+    matrix = topology_matrix(facts)
+    assert "nvidia-smi says otherwise: GPU0–mlx5_0: PIX here, SYS there\n" in topology_text(
+        facts, matrix, ("GPU0–mlx5_0: PIX here, SYS there",)
+    )
+    assert topology_values(facts, matrix, ("x",))["nvidia_smi_says_otherwise"] == ["x"]

@@ -8,12 +8,11 @@ import pytest
 from tests.unit.fabric.machines import gpu_machine, host
 
 from ringleader.fabric.topology.matrix import (
-    differences,
     matrix_text,
     matrix_values,
-    parse_nvidia_smi,
     topology_matrix,
 )
+from ringleader.fabric.topology.nvidia_smi_matrix import differences, parse_nvidia_smi, with_nvlinks
 
 NEW = (
     "\t\x1b[4mGPU0\tGPU1\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m\n"
@@ -69,6 +68,8 @@ def test_what_nvidia_smi_prints():
     ]
     ours = topology_matrix(gpu_machine(gpus=2, nics=2))
     assert differences(ours, new) == ()
+    linked = with_nvlinks(ours, new)
+    assert linked.distances["GPU1", "GPU0"] == "NV18" and linked.distances["GPU0", "NIC0"] == "PIX"
     assert differences(ours, parse_nvidia_smi(OLD)) == ("GPU0–mlx5_1: NODE here, SYS there",)
     assert parse_nvidia_smi(matrix_text(ours)).distances == ours.distances
 

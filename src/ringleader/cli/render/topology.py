@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ringleader.cli.options.option_checks import Faults, unwritable, write_text
 from ringleader.cli.render.facts_option import FACTS_FROM, host_facts
@@ -12,6 +12,7 @@ from ringleader.errors import RequestError
 
 if TYPE_CHECKING:
     from ringleader.fabric.facts import HostFacts
+    from ringleader.fabric.topology.matrix import TopologyMatrix
 
 HELP = """Print how far the GPUs and NICs of a host are apart, and which NIC each GPU should use.
 
@@ -48,12 +49,15 @@ TOPOLOGY_OPTIONS = (
 
 def topology(options: TopologyOptions) -> None:
     """Print or write the topology."""
+    from ringleader.render.host_topology import topology_text, topology_values
+
     faults = Faults(found=unwritable("--output", options.output))
     if options.format not in FORMATS:
         faults.add("--format", f"{options.format!r} is unknown", f"use one of: {', '.join(FORMATS)}")
     if faults.found:
         raise RequestError(faults.found)
     facts = host_facts(options.facts_from)
+    matrix, otherwise = matrix_of(facts, is_here=options.facts_from is None)
     if options.format == "svg":
         from ringleader.fabric.topology.drawing import machine_drawing
 
@@ -61,75 +65,25 @@ def topology(options: TopologyOptions) -> None:
     elif options.format == "json":
         from ringleader.cli.json_output import dumped
 
-        write_text(options.output, dumped(topology_values(facts)))
+        write_text(options.output, dumped(topology_values(facts, matrix, otherwise)))
     else:
-        write_text(options.output, topology_text(facts))
+        write_text(options.output, topology_text(facts, matrix, otherwise))
 
 
-def topology_text(facts: HostFacts) -> str:
-    """Return the table, and the NIC of each local rank with the verdict on GPUDirect RDMA."""
-    from ringleader.fabric.topology.matrix import matrix_text, topology_matrix
-    from ringleader.report.number_format import plural
+def matrix_of(facts: HostFacts, *, is_here: bool) -> tuple[TopologyMatrix, tuple[str, ...]]:
+    """Return the matrix, and where nvidia-smi says something else; it is asked about this host alone."""
+    from ringleader.fabric.topology.matrix import topology_matrix
+    from ringleader.fabric.topology.nvidia_smi_matrix import differences, parse_nvidia_smi, with_nvlinks
+    from ringleader.ranks.hardware import output
 
-    if not facts.gpus and not facts.rdma_devices:
-        return f"{facts.hostname} has no GPU and no RDMA device\n"
-    counts = [plural(len(facts.gpus), "GPU"), plural(len(facts.rdma_devices), "RDMA device")]
-    lines = [f"{facts.hostname}: {', '.join(counts)}", "", matrix_text(topology_matrix(facts))]
-    values = topology_values(facts)
-    if values["nics"]:
-        lines.append("NIC of each local rank:\n")
-    for one in values["nics"]:
-        whose = f"{one['local_rank']} ({one['gpu']})" if one["gpu"] else f"{one['local_rank']}"
-        direct = f"; GPUDirect RDMA: {one['gpudirect']}, {one['reason']}" if one["gpudirect"] else ""
-        again = ", shared" if one["shared"] else ""
-        distance = f" {one['distance']}" if one["distance"] else ""
-        lines.append(f"  {whose}: {one['nic']}{distance}{again}{direct}")
-    for one in values["left_out"]:
-        lines.append(f"  not used: {one['port']}: {one['reason']}")
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def topology_values(facts: HostFacts) -> dict[str, Any]:
-    """Return the same as plain values for JSON."""
-    from ringleader.fabric.port_selection import select_ports
-    from ringleader.fabric.topology.gpudirect import p2p_verdicts, rdma_verdicts
-    from ringleader.fabric.topology.matrix import matrix_values, topology_matrix
-    from ringleader.fabric.topology.nic_assignment import assign_nics
-
-    ports = select_ports(facts)
-    verdicts = {(one.one, one.other): one for one in rdma_verdicts(facts)}
-    nics = []
-    for one in assign_nics(facts, ports):
-        gpu = f"GPU{one.gpu.index}" if one.gpu else ""
-        verdict = verdicts.get((gpu, one.nic.device.name))
-        nics.append(
-            {
-                "local_rank": one.local_rank,
-                "gpu": gpu,
-                "nic": one.nic.name,
-                "distance": one.distance.name if one.distance else "",
-                "shared": one.shared,
-                "gpudirect": str(verdict.verdict) if verdict else "",
-                "reason": verdict.reason if verdict else "",
-            }
-        )
-    pairs = [*verdicts.values(), *p2p_verdicts(facts)]
-    return {
-        "host": facts.hostname,
-        **matrix_values(topology_matrix(facts)),
-        "nics": nics,
-        "left_out": [{"port": one.name, "reason": one.reason} for one in ports.left_out],
-        "gpudirect": [
-            {
-                "one": one.one,
-                "other": one.other,
-                "verdict": str(one.verdict),
-                "reason": one.reason,
-                "distance": one.distance.name if one.distance else "",
-            }
-            for one in pairs
-        ],
-    }
+    ours = topology_matrix(facts)
+    if not is_here or not facts.gpus:
+        return ours, ()
+    try:
+        theirs = parse_nvidia_smi(output(["nvidia-smi", "topo", "-m"]))
+    except ValueError:
+        return ours, ()
+    return with_nvlinks(ours, theirs), differences(ours, theirs)
 
 
 command = Command("topology", options=TopologyOptions, run=topology, params=list(TOPOLOGY_OPTIONS), help=HELP)
