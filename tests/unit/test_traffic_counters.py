@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ringleader.fabric.facts import from_document
 from ringleader.fabric.transport_proof.evidence import CounterSnapshot
-from ringleader.ranks import traffic_counters
+from ringleader.ranks import ethtool_statistics, traffic_counters
 
 PROC = """Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
@@ -110,3 +112,55 @@ def test_when_the_time_is_over_the_rest_is_left_out(tmp_path: Path, monkeypatch:
 
 def test_this_machine() -> None:
     assert "lo" in from_document(CounterSnapshot, traffic_counters.snapshot()).net_devices
+
+
+class TestDriverStatistics:
+    def answering(self, names: list[str], values: list[int], *, told: int | None = None) -> Any:
+        """Stand for the kernel: the statistics of one driver; ``told``: how many there are at the end."""
+
+        def ask(interface: str, request: Any) -> bool:
+            (command,) = struct.unpack_from("=I", request)
+            if interface != "eth0":
+                return False
+            if command == 0x37:  # the mask of sets that there are, and their sizes
+                struct.pack_into("=QI", request, 8, 1 << 1 if names else 0, len(names))
+            elif command == 0x1B:
+                for index, name in enumerate(names):
+                    struct.pack_into("=32s", request, 12 + 32 * index, name.encode())
+            else:
+                struct.pack_into("=I", request, 4, len(values) if told is None else told)
+                struct.pack_into(f"={len(values)}Q", request, 8, *values)
+            return True
+
+        return ask
+
+    def test_names_and_values(self) -> None:
+        ask = self.answering(["rx_packets", "tx_vport_rdma_unicast_bytes"], [7, 2**63])
+        found = ethtool_statistics.read("eth0", ask)
+        assert found == {"rx_packets": 7, "tx_vport_rdma_unicast_bytes": 2**63}
+        assert ethtool_statistics.read("eth1", ask) == {}
+
+    def test_none_and_what_changed_meanwhile(self) -> None:
+        assert ethtool_statistics.read("eth0", self.answering([], [])) == {}
+        assert ethtool_statistics.read("eth0", self.answering(["a"], [1, 2], told=2)) == {}
+
+    def test_of_the_kernel_itself(self) -> None:
+        # The loopback has none, and what is not there has none either.
+        assert ethtool_statistics.read("lo") == ethtool_statistics.read("no-such-0") == {}
+        assert ethtool_statistics.read("a name that is too long") == {}
+
+    def test_interfaces_of_silent_ports_are_asked(self) -> None:
+        ports = {
+            "mlx5_0/1": {"values": {"port_xmit_data": 5, "port_rcv_data": 0}},
+            "mlx5_1/1": {"values": {"port_xmit_data": 0}},
+            "mlx5_2/1": {"values": {}},
+        }
+        interfaces = {
+            name: {"values": {"rx_bytes": 1}, "rdma_device": device}
+            for name, device in (("a", "mlx5_0"), ("b", "mlx5_1"), ("c", "mlx5_2"), ("d", ""))
+        }
+        told = {"tx_vport_rdma_unicast_bytes": 9, "rx_vport_rdma_unicast_bytes": 8, "rx_bytes": 99}
+        late = iter((False, True))
+        traffic_counters.add_driver_statistics(ports, interfaces, lambda: next(late), lambda name: told)
+        assert [len(one["values"]) for one in interfaces.values()] == [1, 3, 1, 1]
+        assert interfaces["b"]["values"]["tx_vport_rdma_unicast_bytes"] == 9

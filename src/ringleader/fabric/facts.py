@@ -126,7 +126,8 @@ class NetDevice:
     addresses: tuple[str, ...] = ()
     """IPv4 before IPv6."""
     statistics: Mapping[str, int] = field(default_factory=dict)
-    """``rx_bytes``, ``tx_bytes``, ``rx_errors``, ``tx_dropped`` …, by file name."""
+    """``rx_bytes``, ``tx_bytes``, ``rx_errors``, ``tx_dropped`` …, by file name; of interfaces with an RDMA
+    device also some of the driver's own: ``rx_vport_rdma_unicast_bytes``, ``rx_prio3_pause`` …"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,10 +16,12 @@ import time
 from array import array
 from struct import pack, unpack
 
+from ringleader.ranks import ethtool_statistics
 from ringleader.ranks.fast_stdlib import socket
 
 TYPE_CHECKING = False  # see fast_stdlib.py
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 MOST_DEVICES = 256
@@ -39,6 +41,8 @@ HARDWARE = (
     "rdma_write_bytes",
 )
 """Counters of EFA and of eRDMA in ``hw_counters``, of bytes."""
+DRIVER = ("tx_vport_rdma_unicast_bytes", "rx_vport_rdma_unicast_bytes")
+"""Statistics of mlx5's driver: bytes of verbs of one function of a card."""
 
 
 class _Reader:
@@ -104,7 +108,31 @@ def snapshot(root: str = "/") -> dict[str, Any]:
     Where there was no time for all, the rest is not there: no difference will be taken of it.
     """
     reader = _Reader(root)
-    return {"at": time.time(), "rdma_ports": _ports(reader), "net_devices": _interfaces(reader)}
+    ports, interfaces = _ports(reader), _interfaces(reader)
+    if not reader.root:
+        add_driver_statistics(ports, interfaces, lambda: reader.late)
+    return {"at": time.time(), "rdma_ports": ports, "net_devices": interfaces}
+
+
+def add_driver_statistics(
+    ports: dict[str, Any],
+    interfaces: dict[str, Any],
+    is_late: Callable[[], bool],
+    read: Callable[[str], dict[str, int]] = ethtool_statistics.read,
+) -> None:
+    """Add what drivers count of verbs to interfaces of which the RDMA device's ports count nothing.
+
+    So it is with virtual functions. The others are spared: some drivers ask their card for every statistic.
+    """
+    silent = {
+        name.partition("/")[0]
+        for name, port in ports.items()
+        if not any(port["values"].get(one) for one in STANDARD)
+    }
+    for name, interface in interfaces.items():
+        if interface["rdma_device"] in silent and not is_late():
+            told = read(name)
+            interface["values"].update((one, told[one]) for one in DRIVER if one in told)
 
 
 def _ports(reader: _Reader) -> dict[str, Any]:

@@ -326,3 +326,16 @@ def test_files_of_nccl(tree, files):
     assert environment.nccl_files(files, {"HOME": "/root"}) == home
     own = {"/own.conf": {"NCCL_IB_TC": "41"}, "/etc/nccl.conf": system}
     assert environment.nccl_files(files, {"HOME": "/root", "NCCL_CONF_FILE": "/own.conf"}) == own
+
+
+def test_statistics_of_the_driver_of_interfaces_with_an_rdma_device(tree, files):
+    nic = tree.pci("pci0000:00", "0000:00:05.0", vendor=1, device=2, code=0x020000)
+    tree.netdev("eth0", device=nic, statistics={"rx_bytes": 7})
+    tree.rdma("mlx5_0", device=nic)
+    told = {"rx_vport_rdma_unicast_bytes": 5, "rx_prio3_pause": 2, "rx_bytes": 99, "ch0_poll": 1}
+    found = {one.name: one.statistics for one in net_devices.read(files, {}, lambda name: told)}
+    assert (
+        found["eth0"].items()
+        >= {"rx_bytes": 7, "rx_vport_rdma_unicast_bytes": 5, "rx_prio3_pause": 2}.items()
+    )
+    assert "ch0_poll" not in found["eth0"] and "rx_prio3_pause" not in found["lo"]

@@ -37,7 +37,7 @@ from ringleader.fabric.readers import (
     software,
 )
 from ringleader.fabric.readers.sysfs_files import Files
-from ringleader.ranks import host_facts_script
+from ringleader.ranks import ethtool_statistics, host_facts_script
 
 SECONDS = 5.0
 """What all reading may take; what is not there by then is left out, and named."""
@@ -181,7 +181,9 @@ def _rdma(files: Files) -> Fields:
 
 def _net_devices(files: Files, ipv4: Callable[[], list[tuple[str, str]]]) -> Fields:
     addresses = host_facts_script.interfaces(files.root, ipv4)
-    return {"net_devices": net_devices.read(files, addresses)}
+    if files.replaced:
+        return {"net_devices": net_devices.read(files, addresses)}
+    return {"net_devices": net_devices.read(files, addresses, ethtool_statistics.read)}
 
 
 def _software(files: Files, environ: Mapping[str, str]) -> Software:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 
 from ringleader.fabric.facts import NetDevice
 from ringleader.fabric.readers.sysfs_files import Files, pci_address
@@ -13,10 +14,24 @@ MOST_DEVICES = 512
 KINDS = {1: "ethernet", 32: "infiniband", 772: "loopback"}
 """ARPHRD numbers (linux/if_arp.h)."""
 UNKNOWN_SPEED = 0xFFFFFFFF
+OF_DRIVER = re.compile(
+    r"[rt]x_(?:vport_rdma_(?:uni|multi)cast_(?:bytes|packets)|(?:discards|symbol_err|crc_errors)_phy"
+    r"|(?:global|prio[0-7])_pause|prio[0-7]_discards|out_of_buffer)"
+)
+"""Statistics of drivers that matter to RDMA: bytes of verbs, pauses, discards."""
+
+Statistics = Mapping[str, int]
 
 
-def read(files: Files, addresses: Mapping[str, Sequence[str]]) -> tuple[NetDevice, ...]:
-    """Return the interfaces; ``addresses`` by name, IPv4 before IPv6."""
+def read(
+    files: Files,
+    addresses: Mapping[str, Sequence[str]],
+    of_driver: Callable[[str], Statistics] = lambda name: {},
+) -> tuple[NetDevice, ...]:
+    """Return the interfaces; ``addresses`` by name, IPv4 before IPv6.
+
+    ``of_driver`` returns what ``ethtool -S`` prints; those with an RDMA device are asked.
+    """
     # bonding_masters is a file beside them.
     names = [name for name in files.names(CLASS) if name != "bonding_masters"]
     if len(names) > MOST_DEVICES:
@@ -24,19 +39,22 @@ def read(files: Files, addresses: Mapping[str, Sequence[str]]) -> tuple[NetDevic
         chosen = set(ranked[:MOST_DEVICES])
         files.note(CLASS, f"{len(names) - MOST_DEVICES} of {len(names)} interfaces not read", summary=True)
         names = [name for name in names if name in chosen]
-    return tuple(_device(files, name, addresses.get(name, ())) for name in names)
+    return tuple(_device(files, name, addresses.get(name, ()), of_driver) for name in names)
 
 
 def _rank(files: Files, name: str, addresses: Mapping[str, Sequence[str]]) -> int:
     return 0 if addresses.get(name) else 2 if files.exists(f"{CLASS}/{name}/device/physfn") else 1
 
 
-def _device(files: Files, name: str, addresses: Sequence[str]) -> NetDevice:
+def _device(
+    files: Files, name: str, addresses: Sequence[str], of_driver: Callable[[str], Statistics]
+) -> NetDevice:
     place = f"{CLASS}/{name}"
     device_path = files.device_path(place)
     state = files.text(f"{place}/operstate")
     speed = files.number(f"{place}/speed", if_applicable=True)
     known = speed is not None and 0 < speed < UNKNOWN_SPEED
+    has_rdma = files.exists(f"{place}/device/infiniband")
     return NetDevice(
         name=name,
         up=state == "up"
@@ -48,9 +66,15 @@ def _device(files: Files, name: str, addresses: Sequence[str]) -> NetDevice:
         kind=KINDS.get(files.number(f"{place}/type") or 0, "other"),
         is_virtual=device_path.startswith("virtual/"),
         addresses=tuple(addresses),
-        statistics={
-            one: value
-            for one in files.names(f"{place}/statistics")
-            if (value := files.number(f"{place}/statistics/{one}")) is not None
-        },
+        statistics=_statistics(files, place)
+        | (
+            {}
+            if not has_rdma
+            else {one: value for one, value in of_driver(name).items() if OF_DRIVER.fullmatch(one)}
+        ),
     )
+
+
+def _statistics(files: Files, place: str) -> dict[str, int]:
+    every = {one: files.number(f"{place}/statistics/{one}") for one in files.names(f"{place}/statistics")}
+    return {one: value for one, value in every.items() if value is not None}
