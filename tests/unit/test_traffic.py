@@ -100,3 +100,16 @@ def test_the_report_sums_over_groups() -> None:
     libraries = report["libraries"]
     assert isinstance(libraries, dict)
     assert libraries["mpi"]["local"] == 3 and libraries["gloo"]["handed"] == 4
+
+
+def test_peers_are_told_unless_they_are_very_many() -> None:
+    group = GroupTraffic()
+    peers = [group.peers.setdefault(number, [0, 0]) for number in (0, 1, 4, 5)]
+    traffic = CommunicatorTraffic(
+        group.of_library("mpi"), rank=0, size=4, host_ranks=(0, 1), hosts=2, peers=peers
+    )
+    traffic.messages([(1, None, 10), (2, None, 20)], [(1, None, 1), (3, None, 300)])
+    assert as_report([group, group])["peers"] == {"4": [0, 40], "5": [600, 0]}
+    crowd = GroupTraffic()
+    crowd.peers.update({number: [1, 1] for number in range(100)})
+    assert as_report([crowd])["peers"] == {}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ringleader.fabric.transport_proof.evidence import LibraryTraffic, LogLines, MpiTransport
+from ringleader.fabric.transport_proof.evidence import Exchanged, LibraryTraffic, LogLines, MpiTransport
 from ringleader.job import Family, Host, Job, Mpi
 from ringleader.launch.transport_evidence import engine_traffic, host_evidence, mpi_transport
 from ringleader.rank_placement import HostFacts, place
@@ -67,12 +67,12 @@ def test_hardware_is_shared_with_others() -> None:
     [
         {},
         {"shared": "much", "libraries": ["mpi"]},
-        {"shared": -5, "libraries": {"mpi": 3}},
+        {"shared": -5, "libraries": {"mpi": 3}, "peers": {"x": [1, 2], "0": [1], "1": 5, "7": [1, 1]}},
         {"shared": True, "libraries": {"mpi": {"sent_least": "x", "sent_most": None, "local": -1}}},
     ],
 )
 def test_a_report_that_makes_no_sense_counts_nothing(report: dict[str, Any]) -> None:
-    found = engine_traffic([[report]])
+    found = engine_traffic([[report]], {})
     assert found is not None
     assert (found.shared_memory, sum(one.most for one in found.libraries.values())) == (0, 0)
 
@@ -86,7 +86,7 @@ def test_counters_that_make_no_sense_were_not_read(document: Any) -> None:
 
 
 def test_a_library_is_summed_over_ranks_and_lives() -> None:
-    found = engine_traffic([[report(local=1), report(local=2)], [report(local=4)], []])
+    found = engine_traffic([[report(local=1), report(local=2)], [report(local=4)], []], {})
     assert found is not None and found.ranks_counted == 2
     assert found.libraries["mpi"].local == 7
 
@@ -114,3 +114,10 @@ def test_a_library_is_summed_over_ranks_and_lives() -> None:
 def test_what_variables_make_an_mpi_use(mpi: Mpi, variables: dict[str, str], known: dict[str, Any]) -> None:
     family = "MPICH" if mpi is MPICH else "Open MPI"
     assert mpi_transport(mpi, variables) == MpiTransport(family=family, version=mpi.version, **known)
+
+
+def test_peers_are_hosts() -> None:
+    told = {"kind": "traffic", "peers": {"2": [1, 10], "3": [2, 20], "9": [5, 5]}}
+    found = engine_traffic([[told], [told]], {0: "h1", 1: "h1", 2: "h2", 3: "h2"})
+    assert found is not None
+    assert found.peers == {"h2": Exchanged(sent=6, received=60)}

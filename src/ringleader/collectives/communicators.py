@@ -46,14 +46,20 @@ class RankLayout:
     """Whether a host has more ranks than processors that they may use."""
 
 
-def count_over(ranks: RankLayout, traffic: GroupTraffic, library: str) -> CommunicatorTraffic:
-    """Return what counts the bytes that a library carries between all ranks of a group."""
+def count_over(
+    ranks: RankLayout, traffic: GroupTraffic, library: str, job_ranks: Sequence[int] = ()
+) -> CommunicatorTraffic:
+    """Return what counts the bytes that a library carries between all ranks of a group.
+
+    ``job_ranks``: the numbers of the ranks in the job; empty: which of them it is does not count.
+    """
     return CommunicatorTraffic(
         traffic.of_library(library),
         rank=ranks.rank,
         size=ranks.size,
         host_ranks=ranks.host_ranks,
         hosts=ranks.hosts,
+        peers=[traffic.peers.setdefault(number, [0, 0]) for number in job_ranks],
     )
 
 
@@ -73,12 +79,16 @@ class Communicators:
     """Everything in shared memory that was allocated and not given back."""
     traffic: GroupTraffic = field(default_factory=GroupTraffic)
     """What the group's operations exchange."""
+    job_ranks: Sequence[int] = ()
+    """By rank of ``comm``, its number in the job."""
+    cross_job_ranks: Sequence[int] = ()
+    """By rank of ``cross``, its number in the job."""
     _allocated: int = 0
 
     def mpi_calls(self, peer_wait: PeerWait) -> MpiCalls:
         """Return MPI's calls over the whole group."""
         polling = self.ranks.hosts > 1 or self.ranks.oversubscribed
-        traffic = count_over(self.ranks, self.traffic, "mpi")
+        traffic = count_over(self.ranks, self.traffic, "mpi", self.job_ranks)
         return MpiCalls(self.mpi, self.comm, peer_wait, polling=polling, traffic=traffic)
 
     def cross_calls(self, peer_wait: PeerWait) -> MpiCalls:
@@ -89,6 +99,7 @@ class Communicators:
             size=self.ranks.cross_size,
             host_ranks=(self.ranks.cross_rank,),
             hosts=self.ranks.cross_size,
+            peers=[self.traffic.peers.setdefault(number, [0, 0]) for number in self.cross_job_ranks],
         )
         return MpiCalls(self.mpi, self.cross, peer_wait, polling=True, traffic=traffic)
 
@@ -164,7 +175,15 @@ def open_communicators(
         most_local=max(size for _, size, _ in facts),
         oversubscribed=oversubscribed,
     )
-    return Communicators(mpi=mpi, comm=comm, host=host, cross=cross, ranks=ranks)
+    return Communicators(
+        mpi=mpi,
+        comm=comm,
+        host=host,
+        cross=cross,
+        ranks=ranks,
+        job_ranks=numbers_in(comm, mpi.COMM_WORLD),
+        cross_job_ranks=numbers_in(cross, mpi.COMM_WORLD),
+    )
 
 
 def open_shared_flags(

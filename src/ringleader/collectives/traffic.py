@@ -21,6 +21,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+MOST_PEERS = 64
+"""Peers that a report names."""
+
 
 class LibraryBytes:
     """What one library carried for this rank."""
@@ -44,7 +47,7 @@ class LibraryBytes:
 class GroupTraffic:
     """What one group's operations made this rank exchange."""
 
-    __slots__ = ("libraries", "shared")
+    __slots__ = ("libraries", "peers", "shared")
 
     def __init__(self) -> None:
         """Begin with nothing."""
@@ -52,6 +55,8 @@ class GroupTraffic:
         """Bytes of arrays that went through memory which the ranks of the host share."""
         self.libraries: dict[str, LibraryBytes] = {}
         """``mpi``, ``nccl``, ``gloo`` → what it carried."""
+        self.peers: dict[int, list[int]] = {}
+        """Number in the job of a rank on another host → bytes of messages sent to it and received from it."""
 
     def of_library(self, name: str) -> LibraryBytes:
         """Return the counts of one library."""
@@ -61,18 +66,29 @@ class GroupTraffic:
 class CommunicatorTraffic:
     """Adds up what one library carries over one communicator."""
 
-    __slots__ = ("_here", "_hosts", "_rank", "_remote", "_rounds", "_size", "total")
+    __slots__ = ("_here", "_hosts", "_peers", "_rank", "_remote", "_rounds", "_size", "total")
 
     def __init__(
-        self, total: LibraryBytes, *, rank: int, size: int, host_ranks: Sequence[int], hosts: int
+        self,
+        total: LibraryBytes,
+        *,
+        rank: int,
+        size: int,
+        host_ranks: Sequence[int],
+        hosts: int,
+        peers: Sequence[list[int]] = (),
     ) -> None:
-        """Add to ``total``. ``host_ranks``: the communicator's ranks on this host, ``rank`` among them."""
+        """Add to ``total``. ``host_ranks``: the communicator's ranks on this host, ``rank`` among them.
+
+        ``peers``: by rank of the communicator, what was sent to it and received from it; empty: not counted.
+        """
         self.total = total
         self._rank, self._size, self._hosts = rank, size, hosts
         here = frozenset(host_ranks)
         self._remote = tuple(one not in here for one in range(size))
         self._here = len(here)
         self._rounds = max(2, (size - 1).bit_length())
+        self._peers = peers or [[0, 0] for _ in range(size)]
 
     def messages(
         self, receives: Iterable[tuple[int, Any, int]], sends: Iterable[tuple[int, Any, int]]
@@ -83,11 +99,13 @@ class CommunicatorTraffic:
             if remote[peer]:
                 total.received_least += nbytes
                 total.received_most += nbytes
+                self._peers[peer][1] += nbytes
         for peer, _, nbytes in sends:
             if remote[peer]:
                 total.handed += nbytes
                 total.sent_least += nbytes
                 total.sent_most += nbytes
+                self._peers[peer][0] += nbytes
             else:
                 total.local += nbytes
 
@@ -159,12 +177,24 @@ def uncounted(size: int) -> CommunicatorTraffic:
 
 
 def as_report(groups: Iterable[GroupTraffic]) -> dict[str, object]:
-    """Return what a rank reports: the sums over its groups, ``{"kind": "traffic", "shared": …, …}``."""
-    shared, libraries = 0, dict[str, dict[str, int]]()
+    """Return what a rank reports: the sums over its groups, ``{"kind": "traffic", "shared": …, …}``.
+
+    A line of the report pipe is written at once up to 4 KiB, so of very many peers none is named.
+    """
+    shared, libraries, peers = 0, dict[str, dict[str, int]](), dict[str, list[int]]()
     for group in groups:
         shared += group.shared
         for name, counted in group.libraries.items():
             sums = libraries.setdefault(name, dict.fromkeys(LibraryBytes.__slots__, 0))
             for field in LibraryBytes.__slots__:
                 sums[field] += getattr(counted, field)
-    return {"kind": "traffic", "shared": shared, "libraries": libraries}
+        for number, (sent, received) in group.peers.items():
+            known = peers.get(str(number), [0, 0])
+            if sent or received:
+                peers[str(number)] = [known[0] + sent, known[1] + received]
+    return {
+        "kind": "traffic",
+        "shared": shared,
+        "libraries": libraries,
+        "peers": peers if len(peers) <= MOST_PEERS else {},
+    }

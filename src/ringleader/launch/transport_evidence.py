@@ -5,7 +5,7 @@ Ranks write their reports themselves, so nothing in them is taken for granted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
@@ -13,6 +13,7 @@ from ringleader.fabric.facts import from_document
 from ringleader.fabric.transport_proof.evidence import (
     CounterSnapshot,
     EngineTraffic,
+    Exchanged,
     HostEvidence,
     LibraryTraffic,
     LogLines,
@@ -35,6 +36,7 @@ def host_evidence(
     ``reports``: by rank, its engine's reports of its bytes. ``gathered``: by rank, what its agent sent.
     """
     found = []
+    host_of = {place.rank: plan.hosts[place.host_index].host.name for place in plan.ranks}
     for index, host in enumerate(plan.hosts):
         places = plan.on_host(index)
         told = [words for place in places if (words := gathered[place.rank]) is not None]
@@ -49,7 +51,7 @@ def host_evidence(
                 before=before,
                 after=after,
                 missing=_missing(places[0].rank, gathered),
-                traffic=engine_traffic([reports[place.rank] for place in places]),
+                traffic=engine_traffic([reports[place.rank] for place in places], host_of),
                 nccl=_logs("nccl", [(place.rank, gathered[place.rank]) for place in places]),
                 ucx=_logs("ucx", [(place.rank, gathered[place.rank]) for place in places]),
                 mpi=mpi,
@@ -79,20 +81,35 @@ def _named(value: str) -> tuple[str, ...]:
     return () if value.startswith("^") else tuple(part for part in value.split(",") if part)
 
 
-def engine_traffic(reports: Sequence[Sequence[Mapping[str, Any]]]) -> EngineTraffic | None:
+def engine_traffic(
+    reports: Sequence[Sequence[Mapping[str, Any]]], host_of: Mapping[int, str]
+) -> EngineTraffic | None:
     """Return the sums of what ranks reported, one sequence for each rank; ``None``: none of them did."""
     if not any(reports):
         return None
-    shared, libraries = 0, dict[str, LibraryTraffic]()
+    shared, libraries, peers = 0, dict[str, LibraryTraffic](), dict[str, Exchanged]()
     for report in (one for of_rank in reports for one in of_rank):
         shared += _count(report, "shared")
         told = report.get("libraries")
         for name, counted in told.items() if isinstance(told, Mapping) else ():
             if isinstance(counted, Mapping):
                 libraries[name] = _added(libraries.get(name, LibraryTraffic()), counted)
+        for host, exchanged in _peers(report.get("peers"), host_of):
+            peers[host] = peers.get(host, Exchanged()) + exchanged
     return EngineTraffic(
-        shared_memory=shared, libraries=libraries, ranks_counted=sum(bool(of_rank) for of_rank in reports)
+        shared_memory=shared,
+        libraries=libraries,
+        peers=peers,
+        ranks_counted=sum(bool(of_rank) for of_rank in reports),
     )
+
+
+def _peers(told: Any, host_of: Mapping[int, str]) -> Iterator[tuple[str, Exchanged]]:
+    for number, both in told.items() if isinstance(told, Mapping) else ():
+        host = host_of.get(int(number)) if str(number).isdecimal() else None
+        if host is not None and isinstance(both, list) and len(both) == 2:
+            sent, received = (_count({"bytes": value}, "bytes") for value in both)
+            yield host, Exchanged(sent=sent, received=received)
 
 
 def _added(total: LibraryTraffic, counted: Mapping[str, Any]) -> LibraryTraffic:
