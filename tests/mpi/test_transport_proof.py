@@ -57,6 +57,14 @@ def test_one_host_shares_memory(tmp_path: Path) -> None:
     assert host["carried"], "counters were read"
 
 
+def test_messages_over_the_loopback_interface_are_told() -> None:
+    words = ("--mca", "btl", "tcp,self", "--mca", "pml", "ob1", "--mca", "btl_tcp_if_include", "lo")
+    over_tcp = [f"--mpirun-arg={word}" for word in words]
+    done = run("-n", "2", "-x", "RINGLEADER_TRANSPORT=mpi", "--require", "shm", *over_tcp, script=EXCHANGE)
+    assert done.returncode == 3, done.stderr
+    assert "--require shm: " in done.stderr and "lo carried" in done.stderr  # others may use lo too
+
+
 def test_a_job_that_tells_nothing_shows_nothing(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     done = run("-n", "2", "--require", "shm", "--json-file", str(out), script="pass")

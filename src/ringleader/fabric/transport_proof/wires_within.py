@@ -18,7 +18,7 @@ from ringleader.fabric.wires import RDMA, Wire
 
 LEAST_JUDGED = MIB
 """Bytes of one library; of less, the loopback interface's other users hide them."""
-DID_NOT_CROSS, CROSSED, OTHERS = 0.2, 0.8, 1.5
+DID_NOT_CROSS, CROSSED, OTHERS = 0.2, 0.95, 1.25
 """Parts of what was handed over. The loopback interface carried less than the first: not these bytes; from
 the second to the third: these; more: other programs' too, among them what ranks print."""
 
