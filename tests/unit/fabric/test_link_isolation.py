@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from itertools import permutations
+from itertools import chain, permutations
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ringleader.bench.pair_rounds import first_rounds, second_rounds
 from ringleader.fabric.active.link_isolation import Direction, isolate, suspects_of
 from ringleader.fabric.active.link_results import link_results
 from ringleader.fabric.check_result import Verdict
@@ -194,3 +195,30 @@ def test_the_second_pass_measures_slow_pairs_and_their_hosts_with_good_ones():
 
 def test_nothing_measured_is_a_skip():
     assert {one.verdict for one in link_results({})} == {Verdict.SKIP}
+
+
+@settings(max_examples=30)
+@given(hosts=st.integers(17, 60), seed=st.integers(0, 99), data=st.data())
+def test_of_many_hosts_the_bad_one_is_found_with_two_random_partners_and_two_good_ones(hosts, seed, data):
+    bad = data.draw(st.integers(0, hosts - 1))
+    direction = data.draw(st.sampled_from(list(Direction)))
+    draw = random.Random(seed)
+    rates = {}
+
+    def measure(rounds):
+        for source, target in chain.from_iterable((pair, pair[::-1]) for one in rounds for pair in one):
+            slow = (target if direction is Direction.INTO else source) == bad
+            rates[f"h{source}", f"h{target}"] = (QUARTER if slow else FULL) * draw.uniform(0.85, 1.15)
+
+    measure(first_rounds(hosts, seed=seed))
+    found = suspects_of(rates)
+    number = {f"h{index}": index for index in range(hosts)}
+    measure(
+        second_rounds(
+            [(number[a], number[b]) for a, b in found.pairs],
+            [number[name] for name in found.hosts],
+            [number[name] for name in found.good],
+        )
+    )
+    assert named(rates) == {(f"h{bad}", str(direction))}
+    assert not isolate(rates).pairs

@@ -131,7 +131,8 @@ def _no_slow_pair(rates: Rates, found: Isolation) -> CheckResult:
     fast = [rate for rate in rates.values() if rate >= SLOW * found.reference]
     seen = f"{len(rates)} directed pairs: {bit_rate(*rates.values())}"
     if len(fast) < len(rates):
-        seen = f"{len(fast)} of {len(rates)} directed pairs: {bit_rate(*fast)}; the others are told elsewhere"
+        where = " and ".join([HOST] * bool(found.hosts or found.split) + [TRUNK] * bool(found.trunks))
+        seen = f"{len(fast)} of {len(rates)} directed pairs: {bit_rate(*fast)}; for the others see {where}"
     elif len(rates) == 2:
         seen += "; two hosts have only each other to compare with"
     return CheckResult(id=PAIR, verdict=Verdict.PASS, seen=seen)
