@@ -69,6 +69,22 @@ def test_tables_of_protocols() -> None:
     ]
 
 
+BY_UCX_1_20 = """\
+[vm:7:0] +--------------------------------+------------------------------------------------------------+
+[vm:7:0] | ucp_context_0 intra-node cfg#1 | tagged message by ucp_tag_send*(fast-completion) from host memory|
+[vm:7:0] +--------------------------------+-----------------------------------+------------------------+
+[vm:7:0] |                        0..8184 | eager short                       | sysv/memory            |
+[vm:7:0] |                      256K..inf | (?) rendezvous zero-copy flushed  | cma/memory             |
+"""
+
+
+def test_sizes_with_units() -> None:
+    assert [(one.place, one.first, one.last, one.transports) for one in read(BY_UCX_1_20).rows] == [
+        ("intra-node", 0, 8184, "sysv/memory"),
+        ("intra-node", 256 << 10, None, "cma/memory"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("line", "field", "value"),
     [

@@ -28,9 +28,11 @@ _FEATURE = re.compile(r"(\w{1,16})\(([^()]{0,1000})\)?")
 _TRANSPORT = re.compile(r"([a-z]\w{0,31})/([\w.@:-]{1,80})")
 _TABLE_HEAD = re.compile(
     r"(?:(?P<place>self|intra-node|inter-node) cfg#\d{1,6}.{1,80})?"
-    r"ucp_\w{1,32}\S{0,16} from (?P<memory>[\w/]{1,32}(?: memory)?)"
+    r"ucp_\w{1,32}\S{0,64} from (?P<memory>[\w/]{1,32}(?: memory)?)"
 )
-_TABLE_ROW = re.compile(r"\|\s{1,20}(\d{1,20})\.\.(\d{1,20}|inf)\s{0,40}\|(.{1,200}?)\|([^|]{1,200})\|")
+_TABLE_ROW = re.compile(
+    r"\|\s{1,40}(\d{1,20}[KMGT]?)\.\.(\d{1,20}[KMGT]?|inf)\s{0,40}\|(.{1,200}?)\|([^|]{1,200})\|"
+)
 _PML = re.compile(r"select: component (\w{1,32}) selected")
 _BTL = re.compile(r"mca: bml: Using (\w{1,32}) btl for send to")
 _PROVIDER = re.compile(r"libfabric provider: ([\w;]{1,64})")
@@ -172,11 +174,17 @@ def _protocol_row(row: re.Match[str], head: re.Match[str] | None) -> ProtocolRow
     return ProtocolRow(
         place=(head["place"] or "") if head else "",
         memory=head["memory"] if head else "",
-        first=int(row[1]),
-        last=None if row[2] == "inf" else int(row[2]),
+        first=_size(row[1]),
+        last=None if row[2] == "inf" else _size(row[2]),
         protocol=row[3].replace("(?)", "").strip(),
         transports=row[4].strip(),
     )
+
+
+def _size(text: str) -> int:
+    """Return the bytes of ``8249`` or ``256K``."""
+    power = "KMGT".find(text[-1]) + 1
+    return int(text[:-1]) << 10 * power if power else int(text)
 
 
 def _last(pattern: re.Pattern[str], lines: Iterable[str]) -> str:
