@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ringleader.job import Job, Mpi
 from ringleader.launch.host_probe.host_query import HostReport
@@ -15,6 +15,10 @@ from ringleader.render.rank_environment import interface_variables, is_forwarded
 if TYPE_CHECKING:  # only jobs on hosts with RDMA devices pay for it
     from ringleader.fabric.facts import HostFacts as FabricFacts
     from ringleader.fabric.settings.setting import Settings
+
+Key = TypeVar("Key")
+SHOWN = 3
+"""Hosts or ranks of one kind that a dry run names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +38,10 @@ class JobSettings:
         return {name: value for part in parts if part for name, value in part.variables.items()}
 
     def shown(self) -> dict[str, Settings]:
-        """Return the same by what a dry run calls it: ``node1``, ``rank 3``."""
-        return {**self.hosts, **{f"rank {rank}": found for rank, found in self.ranks.items()}}
+        """Return the same by what a dry run calls it: ``h1, h2``, ``rank 3``; equal ones once."""
+        hosts = {_listed("", names): found for found, names in _alike(self.hosts).items()}
+        ranks = {_listed("rank", numbers): found for found, numbers in _alike(self.ranks).items()}
+        return hosts | ranks
 
 
 def job_settings(
@@ -79,6 +85,20 @@ def _of_host(job: Job, facts: FabricFacts, user: Mapping[str, str]) -> Settings:
     required, fitting = _required(job, facts, user), recommend(facts, user=user)
     others = tuple(one for one in fitting.settings if one.variable not in required.variables)
     return required + replace(fitting, settings=others)
+
+
+def _alike(found: Mapping[Key, Settings]) -> dict[Settings, list[Key]]:
+    groups: dict[Settings, list[Key]] = {}
+    for key, settings in found.items():
+        groups.setdefault(settings, []).append(key)
+    return groups
+
+
+def _listed(word: str, keys: Sequence[object]) -> str:
+    """Return ``ranks 0, 8, 16 and 5 more``."""
+    shown = ", ".join(map(str, keys[:SHOWN]))
+    more = f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
+    return f"{word}{'s' if word and len(keys) > 1 else ''} {shown}{more}".strip()
 
 
 def _of_rank(place: RankPlace, facts: FabricFacts, user: Mapping[str, str], host: Settings) -> Settings:
