@@ -91,6 +91,8 @@ SUBJECTS: dict[str, Subject] = {
         good=(("--image", "a:1", "-n", "2"), ("--image", "a:1", "-n", "2", "-o", "application")),
         values=("--image", "a:1", "-n", "2"),
     ),
+    "render env": Subject(good=((), ("--format", "json"))),
+    "render topology": Subject(good=((), ("--format", "svg", "-o", "machine.svg"))),
     "image list": Subject(good=((),)),
     "image render": Subject(
         good=(("recipe.toml",), ("recipe.toml", "-o", "context")), after=("recipe.toml",)
@@ -105,7 +107,9 @@ SUBJECTS: dict[str, Subject] = {
         values=("--dry-run",),
         after=("recipe.toml",),
     ),
-    "doctor": Subject(good=((), ("--sbom", "sbom.json")), values=("--sbom", "sbom.json")),
+    "doctor": Subject(
+        good=((), ("--facts",), ("--sbom", "sbom.json")),
+    ),
     "config": Subject(good=((), ("--json",))),
     "operator crd": Subject(good=((), ("--json",))),
     "operator manifests": Subject(good=((),)),
@@ -172,6 +176,13 @@ BROKEN: dict[str, tuple[bytes, ...]] = {
         b"h1 slots=9" + b"9" * 5000, b"h1:2:3 =\n", b"-oProxyCommand=x\n",
     ),
     "variables": (b"", b"\0", b"\xff\xfe", b"A", b"=x\n", b"A B=c\n", b"A='\n", b"1=2\n"),
+    "facts.json": (
+        b"", b"\0", b"\xff", b"{", b"[]", b"null", b'{"hostname": 7}', b'{"hostname": "a"}', _DEEP,
+        b"1" * 5000,
+    ),
+    "profile.toml": (
+        b"\0", b"\xff\xfe", b"a = ", b"nics = 'many'\n", b"[nic]\ncount = -1\n", b"a = " + _DEEP,
+    ),
 }  # fmt: skip
 """Contents that are no good, or empty, by file."""
 
@@ -185,6 +196,11 @@ _READERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "kept/run.json": (("report", "kept"), ("report", "kept", "kept")),
     "hosts.txt": (("run", "--dry-run", "--hostfile", "hosts.txt", *_TRAIN),),
     "variables": (("run", "--dry-run", "--env-file", "variables", *_TRAIN),),
+    "facts.json": (
+        ("doctor", "--facts-from", "facts.json"), ("render", "env", "--facts-from", "facts.json"),
+        ("render", "topology", "--facts-from", "facts.json"),
+    ),
+    "profile.toml": (("doctor", "--expect", "profile.toml"),),
 }  # fmt: skip
 _MAY_BE_EMPTY = {"kubeconfig", "variables"}
 
