@@ -118,6 +118,7 @@ def test_facts_that_were_printed_are_judged_as_this_host(call, tmp_path):
         (["--image", "-H", "h1"], "says what is judged"),
         (["--facts-from", "x", "--lab"], "says what is judged"),
         (["--force"], "--write-expect"),
+        (["--start-timeout", "5"], "--start-timeout: means nothing where no rank is started"),
         (["--active", "--facts-from", "x"], "nothing is measured"),
         (["--expect", "/nonexistent"], "cannot be read"),
         (["--write-expect", "/nonexistent/x"], "there is no directory"),

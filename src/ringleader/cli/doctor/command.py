@@ -7,13 +7,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from ringleader.cli import interrupts
 from ringleader.cli.doctor.doctor_options import DOCTOR_OPTIONS, EVERYDAY, DoctorOptions
 from ringleader.cli.json_output import opened
-from ringleader.cli.options.host_options import overridden
+from ringleader.cli.options.host_options import HOST_OPTIONS, overridden
 from ringleader.cli.options.option_checks import unwritable, write_text
-from ringleader.cli.typed_command import Command
-from ringleader.errors import RequestError
+from ringleader.cli.typed_command import Command, given, spelling
+from ringleader.errors import Fault, RequestError
 from ringleader.text_files import read_text
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ IMAGE_MANIFEST = Path("/usr/share/ringleader/image.json")
 
 def doctor(options: DoctorOptions) -> int:
     """Do what was asked for; return the exit code."""
-    faults = [*options.faults(), *unwritable("--sbom", options.sbom)]
+    faults = [*options.faults(), *without_hosts(options), *unwritable("--sbom", options.sbom)]
     if faults:
         raise RequestError(faults)
     if options.sbom:
@@ -61,6 +63,20 @@ def doctor(options: DoctorOptions) -> int:
 
             return check_nodes(options, file)
         return check_hosts(options, file)
+
+
+def without_hosts(options: DoctorOptions) -> list[Fault]:
+    """Return the options about starting ranks that were given although none is started."""
+    if options.names_hosts or options.active:
+        return []
+    naming = {"hosts", "hostfile", "lab", "lab_name", "on"}
+    rest = [one for one in HOST_OPTIONS if one.name not in naming]
+    hint = "name hosts (-H, --hostfile, --lab), or leave it out"
+    return [
+        Fault(where=spelling(one), what="means nothing where no rank is started", hint=hint)
+        for one in given(click.get_current_context())
+        if one in rest
+    ]
 
 
 def check_hosts(options: DoctorOptions, file: JsonFile | None) -> int:
