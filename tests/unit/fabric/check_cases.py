@@ -228,7 +228,7 @@ PASSING: Mapping[str, Case] = {
         ),
         pod,
     ),
-    **dict.fromkeys(("efa.hugepages", "efa.libfabric"), efa),
+    **dict.fromkeys(("efa.hugepages", "efa.libfabric", "efa.fork"), efa),
 }
 """Checks that the sound host ``hgx`` cannot pass, since it has nothing for them to judge."""
 
@@ -346,7 +346,7 @@ FAILING: Mapping[str, tuple[str, Case]] = {
     "env.mpi-interfaces": ("fail", lambda: environment(OMPI_MCA_btl_tcp_if_include="eth7")),
     "env.gloo-interface": ("fail", lambda: environment(GLOO_SOCKET_IFNAME="eth7")),
     "env.fi-provider": ("warn", lambda: environment(FI_PROVIDER="tcp")),
-    "env.fork": ("warn", lambda: replace(hgx(), kernel="5.4.0-150-generic")),
+    "efa.fork": ("warn", lambda: replace(efa(), kernel="5.10.230-223.amzn2")),
     "env.cuda-devices": ("fail", lambda: environment(CUDA_VISIBLE_DEVICES="0,8")),
     "env.cuda-blocking": ("warn", lambda: environment(CUDA_LAUNCH_BLOCKING="1")),
     "env.nvidia-devices": ("warn", lambda: environment(NVIDIA_VISIBLE_DEVICES="void")),
@@ -381,7 +381,7 @@ FAILING: Mapping[str, tuple[str, Case]] = {
     ),
     "host.ptrace": (
         "warn",
-        lambda: replace(sysctl("kernel.yama.ptrace_scope", "1"), process=process().process),
+        lambda: replace(sysctl("kernel.yama.ptrace_scope", "2"), process=process().process),
     ),
     "host.sysfs": (
         "warn",
@@ -389,7 +389,7 @@ FAILING: Mapping[str, tuple[str, Case]] = {
             hgx(), unreadable=(Unreadable(path="/sys/class/infiniband", reason="Permission denied"),)
         ),
     ),
-    "host.kernel": ("warn", lambda: replace(hgx(), kernel="4.18.0-372.el8")),
+    "host.kernel": ("warn", lambda: replace(hgx(), kernel="3.10.0-1160.el7")),
     "host.processors": ("warn", lambda: process(cpus=8)),
     "host.virtual": (
         "warn",

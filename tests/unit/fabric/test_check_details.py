@@ -182,7 +182,6 @@ def test_lists_of_devices(names: str, lost: list[str], chosen: list[str]) -> Non
         ("env.cuda-devices", {"CUDA_VISIBLE_DEVICES": "GPU-0000"}, "pass"),
         ("env.cuda-devices", {"CUDA_VISIBLE_DEVICES": "GPU-ffff"}, "fail"),
         ("env.cuda-devices", {"CUDA_VISIBLE_DEVICES": "MIG-1234"}, "pass"),
-        ("env.fork", {"RDMAV_FORK_SAFE": "1"}, "pass"),
         ("env.preload", {"LD_PRELOAD": "/usr/lib/libtcmalloc.so"}, "pass"),
         ("nccl.ib-disable", {"NCCL_IB_DISABLE": "0"}, "pass"),
         ("nccl.ib-disable", {"NCCL_NET": "Socket"}, "fail"),
@@ -321,3 +320,12 @@ def test_gpus_that_this_container_was_not_given_are_not_judged() -> None:
     none = replace(host, gpus=tuple(replace(one, device_file="") for one in some))
     ids = [one.id for one in judge_host(none)]
     assert "gpu.given" in ids and "nvidia" in ids and "lib.cuda" not in ids
+
+
+def test_ipoib_and_ethernet_of_one_driver_are_not_compared() -> None:
+    cards = tuple(
+        replace(one, kind="ethernet", mtu=1500, speed=25e9) if one.name == "ibp0s0" else one
+        for one in hgx().net_devices
+    )
+    host = replace(hgx(), net_devices=cards)
+    assert {worst(id, host).verdict for id in ("net.mtu", "net.speed")} == {"pass"}

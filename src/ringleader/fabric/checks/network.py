@@ -31,6 +31,12 @@ def _outside(facts: HostFacts) -> list[NetDevice]:
     ]
 
 
+def _model(facts: HostFacts, card: NetDevice) -> tuple[str, str, int | None]:
+    """Return what cards must share to be compared: driver, kind, PCI device."""
+    pci = facts.pci_device(card.pci_address) if card.pci_address else None
+    return card.driver, card.kind, pci.device if pci else None
+
+
 @_check(
     "net.up",
     "There is a network",
@@ -77,15 +83,15 @@ def address(facts: HostFacts) -> Iterator[CheckResult]:
     "net.down",
     "No network card is down",
     reads="/sys/class/net/*/operstate",
-    why="a card that is down, beside others of the same driver that are up, is a cable or a switch port",
+    why="a card that is down, beside others of the same model that are up, is a cable or a switch port",
     remedy="look at the cable, ip link set DEV up, dmesg; leave it where it is a spare",
-    passes="each is up, or all of its driver are down",
-    warns="one is down although others of its driver are up",
+    passes="each is up, or all of its model are down",
+    warns="one is down although others of its model are up",
 )
 def down(facts: HostFacts) -> Iterator[CheckResult]:
     cards = [one for one in facts.net_devices if not one.is_virtual and one.pci_address and one.driver]
-    working = {one.driver for one in cards if one.up}
-    lost = [one for one in cards if not one.up and one.driver in working]
+    working = {_model(facts, one) for one in cards if one.up}
+    lost = [one for one in cards if not one.up and _model(facts, one) in working]
     for one in lost:
         yield warned("down", expected=f"up, as others of {one.driver}", subject=one.name)
     if not lost:
@@ -98,7 +104,7 @@ def down(facts: HostFacts) -> Iterator[CheckResult]:
     reads="/sys/class/net/*/mtu",
     why="an interface with a smaller MTU than its peers drops their large packets: connections hang",
     remedy="ip link set DEV mtu …, and in the network's configuration",
-    passes="the same on all interfaces of a driver that are up",
+    passes="the same on all cards of one model that are up",
     warns="they differ",
     fails="below 1280, where IPv6 does not work and TCP is slow",
     source="1280: RFC 8200, section 5",
@@ -109,8 +115,11 @@ def mtu(facts: HostFacts) -> Iterator[CheckResult]:
     for one in (one for one in known if (one.mtu or 0) < 1280):
         odd = True
         yield failed(f"MTU {one.mtu}", expected="1500 or more", subject=one.name)
-    for driver in sorted({one.driver for one in known if one.driver and not one.is_virtual}):
-        values = {one.name: one.mtu for one in known if one.driver == driver and not one.is_virtual}
+    models: dict[tuple[str, str, int | None], dict[str, int]] = {}
+    for one in known:
+        if one.driver and not one.is_virtual:
+            models.setdefault(_model(facts, one), {})[one.name] = one.mtu or 0
+    for (driver, _, _), values in models.items():
         if len(set(values.values())) > 1:
             odd = True
             usual = Counter(values.values()).most_common(1)[0][0]
@@ -173,18 +182,19 @@ def drops(facts: HostFacts) -> Iterator[CheckResult]:
     reads="/sys/class/net/*/speed",
     why="a card that agreed on less than its peers (1 instead of 25 Gbit/s) slows every step down",
     remedy="cable, transceiver, the switch port's speed: ethtool DEV",
-    passes="the same on all of a driver that are up",
+    passes="the same on all of one model that are up",
     warns="one is slower than its fastest peer",
     skips="unknown, as of most virtual interfaces",
 )
 def speed(facts: HostFacts) -> Iterator[CheckResult]:
     known = [(one, one.speed) for one in hardware_interfaces(facts) if one.speed]
-    best: dict[str, float] = {}
+    best: dict[tuple[str, str, int | None], float] = {}
     for one, value in known:
-        best[one.driver] = max(value, best.get(one.driver, 0.0))
-    slow = [(one, value) for one, value in known if value < best[one.driver]]
+        model = _model(facts, one)
+        best[model] = max(value, best.get(model, 0.0))
+    slow = [(one, value) for one, value in known if value < best[_model(facts, one)]]
     for one, value in slow:
-        yield warned(bit_rate(value), expected=bit_rate(best[one.driver]), subject=one.name)
+        yield warned(bit_rate(value), expected=bit_rate(best[_model(facts, one)]), subject=one.name)
     if not known:
         yield skipped("unknown, as of most virtual interfaces")
     elif not slow:

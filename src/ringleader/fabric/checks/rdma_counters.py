@@ -13,6 +13,7 @@ from ringleader.fabric.check_result import CheckResult
 from ringleader.fabric.checks.check import Check, check, passed, skipped, warned
 from ringleader.fabric.checks.conditions import RDMA_DEVICE, active_ports, port_name, ports
 from ringleader.fabric.facts import HostFacts
+from ringleader.fabric.transport_proof.counter_difference import PORT_BYTES
 
 _check = partial(check, group="RDMA counters", needs=RDMA_DEVICE)
 
@@ -63,11 +64,10 @@ def _judge(facts: HostFacts, names: Sequence[str], limit: int = 0) -> Iterator[C
 )
 def readable(facts: HostFacts) -> Iterator[CheckResult]:
     found = active_ports(facts)
-    bytes_names = (("port_xmit_data", "port_rcv_data"), ("tx_bytes", "rx_bytes"))
     lost = [
         (device, port)
         for device, port in found
-        if not any(all(name in port.counters for name in names) for names in bytes_names)
+        if not any(sent in port.counters and received in port.counters for sent, received, _ in PORT_BYTES)
     ]
     for device, port in lost:
         yield warned("its byte counters cannot be read", subject=port_name(device, port))

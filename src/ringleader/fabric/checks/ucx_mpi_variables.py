@@ -8,9 +8,10 @@ from functools import partial
 
 from ringleader.fabric.check_result import CheckResult
 from ringleader.fabric.checks.check import Check, check, failed, passed, skipped, warned
-from ringleader.fabric.checks.conditions import NVIDIA, RDMA_DEVICE, usable_devices
+from ringleader.fabric.checks.conditions import EFA_DEVICE, NVIDIA, RDMA_DEVICE, usable_devices
 from ringleader.fabric.checks.nccl_variables import judge_interfaces
 from ringleader.fabric.facts import HostFacts
+from ringleader.fabric.versions import version_of
 
 _check = partial(check, group="Variables of UCX and MPI")
 
@@ -248,28 +249,28 @@ def fi_provider(facts: HostFacts) -> Iterator[CheckResult]:
 
 
 @_check(
-    "env.fork",
-    "RDMA survives a fork",
-    reads="IBV_FORK_SAFE, RDMAV_FORK_SAFE, RDMAV_HUGEPAGES_SAFE; the kernel's release",
-    why="before Linux 5.15 a program that forks (data loaders do) loses registered memory unless libibverbs"
-    " was told so",
-    remedy="set RDMAV_FORK_SAFE=1, or let data loaders start by spawn",
+    "efa.fork",
+    "EFA survives a fork",
+    reads="FI_EFA_FORK_SAFE, RDMAV_FORK_SAFE; the kernel's release",
+    why="before Linux 5.15 a program that forks (data loaders do) may lose registered memory; NCCL and UCX"
+    " tell"
+    " libibverbs of it, libfabric waits to be told",
+    remedy="set FI_EFA_FORK_SAFE=1, or let data loaders start by spawn",
     passes="Linux 5.15 or newer, or the variable is set",
     warns="an older kernel, and it is not set",
-    source="libfabric's efa page and rdma-core, ibv_fork_init(3); 5.15: AWS's documentation of"
-    " FI_EFA_FORK_SAFE",
-    needs=RDMA_DEVICE,
+    source="AWS's documentation of FI_EFA_FORK_SAFE",
+    needs=EFA_DEVICE,
 )
 def fork(facts: HostFacts) -> Iterator[CheckResult]:
-    match = re.match(r"(\d+)\.(\d+)", facts.kernel)
-    named = ("IBV_FORK_SAFE", "RDMAV_FORK_SAFE", "FI_EFA_FORK_SAFE")
-    if any(facts.environment.get(name, "0") not in ("", "0") for name in named):
-        yield passed("the libraries were told")
-    elif match is None:
+    version = version_of(facts.kernel)
+    told = any(facts.environment.get(name, "0") != "0" for name in ("FI_EFA_FORK_SAFE", "RDMAV_FORK_SAFE"))
+    if told:
+        yield passed("libfabric was told")
+    elif version is None:
         yield skipped("the kernel's release is not known")
-    elif (int(match[1]), int(match[2])) < (5, 15):
+    elif version < (5, 15):
         yield warned(
-            f"Linux {facts.kernel}, and RDMAV_FORK_SAFE is not set", expected="5.15, or RDMAV_FORK_SAFE=1"
+            f"Linux {facts.kernel}, FI_EFA_FORK_SAFE is not set", expected="5.15, or FI_EFA_FORK_SAFE=1"
         )
     else:
         yield passed(f"Linux {facts.kernel}")
