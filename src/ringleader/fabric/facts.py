@@ -291,7 +291,7 @@ class Library:
     version: str = ""
     """From its file name, its package's record or its text; empty: unknown."""
     source: str = ""
-    """``system``, ``wheel``, ``LD_LIBRARY_PATH``."""
+    """``system``, ``wheel``, ``LD_LIBRARY_PATH``, ``LD_PRELOAD``."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -268,12 +268,15 @@ def test_system(tree, files):
         (("run/.containerenv",), {}, "podman"),
         ((".dockerenv",), {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "kubernetes"),
         ((), {"APPTAINER_CONTAINER": "/x.sif"}, "apptainer"),
+        (("etc/hosts", ".dockerenv"), {}, "kubernetes"),
+        (("proc/mounts",), {}, "container"),
         ((), {}, ""),
     ],
 )
 def test_containers(tree, files, places, environ, name):
+    texts = {"etc/hosts": "# Kubernetes-managed hosts file.", "proc/mounts": "overlay / overlay rw 0 0"}
     for place in places:
-        tree.file(place, "")
+        tree.file(place, texts.get(place, ""))
     assert kernel.read(files, environ).container == name
 
 
@@ -282,7 +285,7 @@ def test_containers(tree, files, places, environ, name):
     [
         ("QEMU", "Standard PC", True, "KVM"),
         ("Amazon EC2", "p5.48xlarge", True, "Amazon EC2"),
-        ("Amazon EC2", "m5.metal", False, ""),
+        ("Amazon EC2", "m7i.metal-24xl", False, ""),
         ("Google", "Google Compute Engine", False, ""),
         ("", "", True, "virtual machine"),
         ("Dell Inc.", "PowerEdge XE9680", False, ""),

@@ -107,7 +107,14 @@ def _modules(files: Files) -> tuple[str, ...]:
 
 
 def _container(files: Files, environ: Mapping[str, str]) -> str:
-    if "KUBERNETES_SERVICE_HOST" in environ or files.exists("var/run/secrets/kubernetes.io"):
+    groups = files.text("proc/self/cgroup")
+    # A session of sshd in a Pod has no variables of Kubernetes, but the kubelet also writes /etc/hosts.
+    if (
+        "KUBERNETES_SERVICE_HOST" in environ
+        or files.exists("var/run/secrets/kubernetes.io")
+        or "kubepods" in groups
+        or files.text("etc/hosts").startswith("# Kubernetes-managed hosts file")
+    ):
         return "kubernetes"
     if files.exists("run/.containerenv"):
         return "podman"
@@ -115,8 +122,10 @@ def _container(files: Files, environ: Mapping[str, str]) -> str:
         return "docker"
     if "APPTAINER_CONTAINER" in environ or "SINGULARITY_CONTAINER" in environ:
         return "apptainer"
-    groups = files.text("proc/self/cgroup")
-    return "container" if re.search(r"kubepods|docker|containerd|libpod|lxc", groups) else ""
+    if re.search(r"docker|containerd|libpod|lxc", groups):
+        return "container"
+    # Version 2 of control groups hides the path; the root of a container is layers.
+    return "container" if re.search(r"^\S+ / overlay ", files.text("proc/mounts"), re.MULTILINE) else ""
 
 
 def _hypervisor(files: Files) -> str:
@@ -127,7 +136,7 @@ def _hypervisor(files: Files) -> str:
         return ""
     words = [files.text(f"sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name", "bios_vendor")]
     words.append(files.text("sys/class/dmi/id/chassis_asset_tag"))
-    if words[1].endswith(".metal"):
+    if ".metal" in words[1]:
         return ""
     named = " ".join(words).lower()
     found = next((name for word, name in MACHINES.items() if word in named), "")
