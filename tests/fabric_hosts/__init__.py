@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 import tempfile
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from ringleader.fabric.readers import read_host
 
 NAMES = tuple(HOSTS)
 """All hosts."""
-MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """Where thousands of small files cost little."""
 READ_AT = 1_800_000_000.0
 """When ``facts`` says that it was read."""
