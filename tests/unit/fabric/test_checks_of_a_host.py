@@ -47,6 +47,35 @@ def test_each_check_says_what_it_is(check: Check) -> None:
     assert not any(text.endswith(".") or "  " in text for text in texts)
 
 
+WRONG = {
+    "hgx_ndr": set(),
+    "hgx_ndr_swapped": set(),
+    "efa": set(),
+    "erdma": set(),
+    "connectx_pod": {"dev.match", "roce.tc", "limit.shm", "cgroup.cpu"},
+    "soft_rxe": {"dev.soft", "port.counters", "roce.mtu", "roce.tc"},
+    "laptop": {"limit.nofile"},
+    "cloud_vm": {"limit.shm", "limit.nofile"},
+    "broken_ports": {"port.state", "port.phys", "port.rate", "port.fw", "port.pkey"},
+    "saturated_counters": {
+        "port.saturated",
+        "port.errors",
+        "port.flaps",
+        "port.discards",
+        "port.timeouts",
+    },
+    "no_pma": {"port.counters"},
+    "half_width": {"pci.width", "pci.speed", "pci.bandwidth"},
+}
+"""What is wrong with each host of the trees, and nothing else."""
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_with_each_host(name: str) -> None:
+    results = judge_host(facts(name))
+    assert {one.id for one in results if one.verdict in (Verdict.FAIL, Verdict.WARN)} == WRONG[name]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_no_check_stumbles_over_a_host(name: str) -> None:
     results = judge_host(facts(name))
