@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from itertools import chain
 
@@ -11,7 +12,7 @@ from ringleader.bench.pair_rounds import first_rounds
 from ringleader.doctor.active_job import last_words, measure, neighbours, program_runs
 from ringleader.doctor.active_plan import ActivePlan, direction_seconds
 from ringleader.doctor.rank_answer import parts_of
-from ringleader.errors import Fault, LaunchError, ProbeError
+from ringleader.errors import Fault, LaunchError, ProbeError, StoppedError
 from ringleader.fabric.active.judge import judge
 from ringleader.fabric.check_result import Verdict
 from ringleader.fabric.facts import from_document
@@ -182,6 +183,18 @@ def test_what_cannot_start_is_the_callers_and_what_fails_later_is_told():
 
     results, _ = measured(once)
     assert results.failure == "measuring suspects again: is gone" and len(results.best_rates()) == 12
+
+
+def test_a_signal_ends_the_measurement():
+    cluster = Cluster()
+
+    def stopped(job, *, environ, listener):
+        outcome = cluster(job, environ=environ, listener=listener)
+        return dataclasses.replace(outcome, exit_code=130, whose="ringleader", reason="stopped by SIGINT")
+
+    with pytest.raises(StoppedError) as raised:
+        measured(stopped)
+    assert raised.value.exit_code == 130
 
 
 def test_answers_that_cannot_be_read_are_left_out():

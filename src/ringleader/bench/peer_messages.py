@@ -45,7 +45,8 @@ class PeerMessages:
         from mpi4py import MPI
 
         self._mpi, self._world, self._clock = MPI, world, clock
-        self._buffer = numpy.zeros((WINDOW, LARGEST), dtype=numpy.uint8)
+        # Not zeros: pages that nobody wrote to are all one page, and come out of the cache.
+        self._buffer = numpy.ones((WINDOW, LARGEST), dtype=numpy.uint8)
         self._abandoned: list[Any] = []
 
     @property
@@ -204,7 +205,7 @@ class PeerMessages:
     ) -> None:
         # Requests and buffers live on: MPI may still write to them.
         self._abandoned.append((requests, kept, self._buffer))
-        self._buffer = numpy.zeros_like(self._buffer)
+        self._buffer = numpy.ones_like(self._buffer)
         raise SilentPartnerError(partner, during, idle.waited)
 
 

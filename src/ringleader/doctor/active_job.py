@@ -25,11 +25,11 @@ from ringleader.bench.pair_rounds import Round, first_rounds, packed, second_rou
 from ringleader.doctor.active_answers import Answers
 from ringleader.doctor.active_plan import ActivePlan, ProgramRun, direction_seconds
 from ringleader.doctor.job_listener import JobListener
-from ringleader.errors import RingleaderError
+from ringleader.errors import RingleaderError, StoppedError
 from ringleader.fabric.active.link_isolation import suspects_of
 from ringleader.fabric.active.measurements import ActiveResults, ProgramNote
 from ringleader.fabric.facts import document
-from ringleader.job import Job
+from ringleader.job import Job, Placement
 from ringleader.launch.launch_job import launch as launch_job
 from ringleader.launch.outcome import Outcome
 
@@ -64,7 +64,7 @@ def measure(
     ``job``: its hosts, ssh and MPI count; its command and number of ranks do not. ``seconds``: what all
     measurements may take together, starts of jobs aside. ``progress`` is given a line now and then.
     ``ranks_per_host``: how many ranks compute at once. Raises what ``launch`` raises where nothing can be
-    started; a job that ends badly later is told in ``ActiveResults.failure``.
+    started, and StoppedError for a signal; a job that ends badly later is told in ``ActiveResults.failure``.
     """
     began = time.monotonic()
     session = _Session(job, environ, progress, launch)
@@ -122,11 +122,15 @@ class _Session:
         )
         try:
             outcome = self._launch(self._of(plan, slots), environ=self._environ, listener=listener)
+        except StoppedError:
+            raise
         except RingleaderError as error:
             if not self._answers.heard:
                 raise
             self.failure = f"{title}: {error.faults[0].what if error.faults else error}"
             return
+        if outcome.whose == "ringleader" and outcome.exit_code > 128:
+            raise StoppedError(outcome.exit_code - 128, "the measurement had ended")
         self._mpi = outcome.mpi.name
         self._addresses = {one.host.name: (*one.addresses, one.host.name)[0] for one in outcome.plan.hosts}
         if outcome.exit_code:
@@ -135,7 +139,7 @@ class _Session:
             self.failure = f"{title}: {'; '.join([why, *last_words(said)])}"
 
     def _of(self, plan: ActivePlan, slots: int) -> Job:
-        """Return the job: so many ranks on each host, which roam and print nothing."""
+        """Return the job: so many ranks on each host, counted host by host, with one thread each."""
         hosts = tuple(replace(host, slots=slots, max_slots=None) for host in self._job.hosts)
         python = self._job.python or sys.executable
         words = json.dumps(document(plan), separators=(",", ":"))
@@ -147,6 +151,8 @@ class _Session:
             oversubscribe=True,
             share_gpus=True,
             all_gpus=slots == 1,
+            placement=Placement.SLOT,
+            threads=1,
             bind="none" if slots == 1 else self._job.bind,
             timeout=plan.most_seconds + 120.0,
             output_dir=None,

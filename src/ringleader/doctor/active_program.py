@@ -1,6 +1,6 @@
 """What each rank of an active test runs: argv[1] is its ``ActivePlan`` as JSON, answers go to the launcher.
 
-speed      {"kernel_seconds": …, "kernel_runs": …, "copy_rate": …, "gpus": […], "gpu_note": …}
+speed      {"kernel_seconds": …, "kernel_runs": …, "copy_rate": …}; again with "gpus", "gpu_note"
 host       {"machine": …, "programs": […], "rdma_device": …}
 turn       3                                    a round begins (or a run of a program)
 rate       {"target": 2, "rate": …, "lowest": …, "highest": …, "message_bytes": …}
@@ -42,19 +42,22 @@ END_SECONDS = 5.0
 def measure_speed(seconds: float, ranks: int) -> dict[str, Any]:
     """Return how fast this rank computes and copies; ``ranks``: on this host, all at once."""
     times = kernel_times(seconds)
+    return {
+        "kernel_seconds": statistics.median(times),
+        "kernel_runs": len(times),
+        "copy_rate": copy_rate(seconds, size=copy_bytes(ranks)),
+    }
+
+
+def measure_gpus(seconds: float) -> dict[str, Any]:
+    """Return how fast this rank copies to and from its GPUs, or why that is not known."""
     gpus: tuple[GpuCopy, ...] = ()
     note = ""
     try:
         gpus = gpu_copies(seconds / 4, devices=hardware.gpus(os.environ))
     except (ImportError, RuntimeError) as error:
         note = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return {
-        "kernel_seconds": statistics.median(times),
-        "kernel_runs": len(times),
-        "copy_rate": copy_rate(seconds, size=copy_bytes(ranks)),
-        "gpus": [asdict(one) for one in gpus],
-        "gpu_note": note,
-    }
+    return {"gpus": [asdict(one) for one in gpus], "gpu_note": note}
 
 
 class Rounds:
@@ -160,10 +163,14 @@ def main() -> None:
 
     messages = PeerMessages(MPI.COMM_WORLD)
     rank = MPI.COMM_WORLD.rank
+    speed: dict[str, Any] = {}
     if plan.speed_seconds:
-        send("speed", measure_speed(plan.speed_seconds, plan.ranks_per_host))
+        speed = measure_speed(plan.speed_seconds, plan.ranks_per_host)
+        send("speed", speed)
     end = Rounds(plan, messages, rank).run(time.monotonic() + START_SECONDS)
     run_programs(plan, messages, rank, end)
+    if speed:  # last: no partner waits while PyTorch is imported
+        send("speed", {**speed, **measure_gpus(plan.speed_seconds)})
     end_mpi()
 
 
