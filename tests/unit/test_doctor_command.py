@@ -97,7 +97,8 @@ def test_this_host_as_json_and_as_facts(call, tmp_path):
     ids = {check["id"] for check in told["checks"]}
     assert {"mpi.found", "python.version", "limit.shm", "host.memory"} <= ids
     assert {"id", "verdict", "group", "subject", "seen", "expected", "remedy"} == set(told["checks"][0])
-    code, out, _ = call("doctor", "--facts")
+    code, out, _ = call("doctor", "--facts", "--json-file", str(tmp_path / "file"))
+    assert json.loads(out).keys() == json.loads((tmp_path / "file").read_text()).keys()
     found = from_document(HostFacts, json.loads(out))
     assert code == 0 and found.hostname == told["host"] and found.software.mpis
 
@@ -199,3 +200,8 @@ def test_what_was_measured_is_shown_whatever_its_verdict():
     assert "active.compute  " in text and "from \\ to" in text
     assert judgement_document(judged)["active"]["pair_rates"][0]["source"] == "h1"
     assert not judged.ok
+
+
+def test_names_of_other_hosts_do_not_steer_the_terminal(call, stored):
+    _, out, _ = call("doctor", "--facts-from", stored(facts("laptop", hostname="h1", system="\x1b[31mred")))
+    assert "\x1b" not in out and "?[31mred" in out

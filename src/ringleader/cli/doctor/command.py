@@ -15,7 +15,7 @@ from ringleader.cli.json_output import opened
 from ringleader.cli.options.host_options import HOST_OPTIONS, overridden
 from ringleader.cli.options.option_checks import unwritable, write_text
 from ringleader.cli.typed_command import Command, given, spelling
-from ringleader.errors import Fault, RequestError
+from ringleader.errors import Fault, RefusedError, RequestError
 from ringleader.text_files import read_text
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ nodes, and starts a Pod on each where --pod-image is given. --image tests an ima
 sshd on a free loopback port with throw-away keys, and two ranks from there. The exit code is 3 where a check
 failed.
 """
+READ_SECONDS = 5.0
+"""What reading this host may take; what is not there by then is left out, and named."""
 IMAGE_MANIFEST = Path("/usr/share/ringleader/image.json")
 """Where an image says what it has (``images.image_record.PLACE``)."""
 
@@ -90,7 +92,9 @@ def check_hosts(options: DoctorOptions, file: JsonFile | None) -> int:
     for text in read.warnings:
         print(f"ringleader: {text}", file=sys.stderr)
     if options.facts:
-        return print_facts(read)
+        return print_facts(read, file)
+    if not read.facts and (options.write_expect is not None or options.active):
+        raise RefusedError(read.faults)
     if options.write_expect is not None:
         profile_files.write_profile(options.write_expect, next(iter(read.facts.values())))
         return 0
@@ -123,16 +127,18 @@ def reading(options: DoctorOptions) -> HostsReading:
     with interrupts.held():
         from ringleader.fabric.readers import read_host
 
-    facts = read_host(environ=os.environ)
+    facts = read_host(environ=os.environ, seconds=min(READ_SECONDS, options.timeout))
     if IMAGE_MANIFEST.exists():
         print("ringleader: this is an image of Ringleader: doctor --image tests it", file=sys.stderr)
     return HostsReading(facts={facts.hostname or "this host": facts})
 
 
-def print_facts(read: HostsReading) -> int:
+def print_facts(read: HostsReading, file: JsonFile | None) -> int:
     """Print facts as JSON; hosts that could not be read are told on standard error."""
-    from ringleader.cli.doctor.stored_facts import facts_text
+    from ringleader.cli.doctor.stored_facts import facts_document, facts_text
 
+    if file is not None:
+        file.write(facts_document(read.facts))
     sys.stdout.write(facts_text(read.facts))
     for fault in read.faults:
         print(f"ringleader: {fault}", file=sys.stderr)

@@ -49,7 +49,12 @@ def judgement_text(judged: Judgement, read: HostsReading, verbose: bool, width: 
         always=judged.answers(),
         width=columns,
     )
-    return f"{head}\n{results}"
+    return printable(f"{head}\n{results}" if head else results)
+
+
+def printable(text: str) -> str:
+    """Return a text without letters that steer a terminal: names come from other hosts and files."""
+    return "".join(one if one.isprintable() or one == "\n" else "?" for one in text)
 
 
 def judgement_document(judged: Judgement) -> dict[str, Any]:

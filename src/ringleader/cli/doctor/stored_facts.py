@@ -13,10 +13,15 @@ from ringleader.fabric.facts import HostFacts, document, from_document
 OPTION = "--facts-from"
 
 
-def facts_text(by_host: Mapping[str, HostFacts]) -> str:
-    """Return facts as JSON: one host as an object, several as a list."""
+def facts_document(by_host: Mapping[str, HostFacts]) -> Any:
+    """Return facts as plain values: one host as an object, several as a list."""
     documents = [document(facts) for facts in by_host.values()]
-    return json.dumps(documents[0] if len(documents) == 1 else documents, indent=1, ensure_ascii=False) + "\n"
+    return documents[0] if len(documents) == 1 else documents
+
+
+def facts_text(by_host: Mapping[str, HostFacts]) -> str:
+    """Return facts as JSON, as they are printed."""
+    return json.dumps(facts_document(by_host), indent=1, ensure_ascii=False) + "\n"
 
 
 def read_facts(paths: Sequence[str], read: ReadText) -> dict[str, HostFacts]:
