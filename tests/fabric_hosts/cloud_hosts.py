@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from tests.fabric_hosts.tree import (
-    CAPABILITIES_OF_A_CONTAINER,
-    IPC_LOCK,
-    UNREADABLE,
-    Tree,
-    link_local_gid,
-    roce_gids,
-)
+from tests.fabric_hosts.device_tree import link_local_gid, roce_gids
+from tests.fabric_hosts.file_tree import UNREADABLE
+from tests.fabric_hosts.tree import CAPABILITIES_OF_A_CONTAINER, IPC_LOCK, Tree
 
 MELLANOX, NVIDIA, AMAZON, ALIBABA, VIRTIO = 0x15B3, 0x10DE, 0x1D0F, 0x1DED, 0x1AF4
 CONNECTX6DX, CONNECTX_VF = 0x101D, 0x101E

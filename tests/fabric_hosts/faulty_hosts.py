@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.fabric_hosts.tree import COUNTERS, UNREADABLE, Tree, link_local_gid
+from tests.fabric_hosts.device_tree import COUNTERS, link_local_gid
+from tests.fabric_hosts.file_tree import UNREADABLE
+from tests.fabric_hosts.tree import Tree
 
 MELLANOX, CONNECTX7 = 0x15B3, 0x1021
 MIB = 1 << 20

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.fabric_hosts.tree import UNREADABLE, Tree, link_local_gid
+from tests.fabric_hosts.device_tree import link_local_gid
+from tests.fabric_hosts.file_tree import UNREADABLE
+from tests.fabric_hosts.tree import Tree
 
 MELLANOX, NVIDIA, INTEL = 0x15B3, 0x10DE, 0x8086
 CONNECTX7 = 0x1021

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.fabric_hosts.cloud_hosts import cloud_vm, connectx_pod, efa, erdma
+from tests.fabric_hosts.device_tree import ipv4_gid, link_local_gid
 from tests.fabric_hosts.faulty_hosts import broken_ports, half_width, no_pma, saturated_counters
 from tests.fabric_hosts.hgx_hosts import hgx_ndr, hgx_ndr_swapped
-from tests.fabric_hosts.tree import Tree, ipv4_gid, link_local_gid
+from tests.fabric_hosts.tree import Tree
 
 INTEL = 0x8086
 MIB = 1 << 20

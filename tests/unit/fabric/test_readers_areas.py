@@ -5,7 +5,9 @@ from __future__ import annotations
 import struct
 
 import pytest
-from tests.fabric_hosts.tree import UNREADABLE, Tree, config_space
+from tests.fabric_hosts.device_tree import config_space
+from tests.fabric_hosts.file_tree import UNREADABLE
+from tests.fabric_hosts.tree import Tree
 
 from ringleader.fabric.facts import Limit
 from ringleader.fabric.readers import (
