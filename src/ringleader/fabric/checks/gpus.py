@@ -23,7 +23,7 @@ PEER_MODULES = ("nvidia_peermem", "nv_peer_mem", "nv_mem_nc")
     "gpu.given",
     "This process was given the GPUs",
     reads="/dev/nvidia*, PCI devices",
-    why="sysfs of a container lists all GPUs of its host; CUDA sees those alone whose device file is there",
+    why="in a container sysfs lists all GPUs of its host; CUDA sees only those whose device file is there",
     remedy="Kubernetes: request nvidia.com/gpu; Docker: --gpus all",
     passes="a GPU's device file is here",
     warns="none is here, although the host has GPUs",

@@ -177,8 +177,8 @@ COMPARISONS: tuple[Comparison, ...] = (
         id="hosts.guid",
         title="Each host has NICs of its own",
         reads="/sys/class/infiniband/*/node_guid",
-        why="two ports of one GUID are one to the subnet manager: a cloned virtual machine, or one host"
-        " named twice",
+        why="these hosts share NICs, and so their rate: Pods on one machine, or one host under two names;"
+        " or they are clones of one virtual machine, whose ports the subnet manager takes for one",
         remedy="spread the Pods over machines; look whether two names lead to one host; give each virtual"
         " function"
         " a GUID of its own",
@@ -209,7 +209,8 @@ COMPARISONS: tuple[Comparison, ...] = (
         id="hosts.address",
         title="No address is on several hosts",
         reads="addresses of the interfaces",
-        why="MPI takes such an address (Docker's 172.17.0.1) for a way to the other host, and ends at itself",
+        why="MPI takes such an address (Docker's 172.17.0.1) for a way to the other host, and connects to"
+        " itself",
         remedy="leave the interface out: NCCL_SOCKET_IFNAME=^docker0, OMPI_MCA_btl_tcp_if_exclude=docker0,lo",
         warns="one is",
         source="Open MPI, FAQ on TCP: several hosts with the same address",

@@ -107,7 +107,7 @@ def ptrace(facts: HostFacts) -> Iterator[CheckResult]:
 @_check(
     "host.sysfs",
     "What the checks read can be read",
-    reads="all of the above",
+    reads="all files and programs that facts come from",
     why="a container without /sys, or with much of it hidden, lets NCCL choose NICs blindly, and these"
     " checks too",
     remedy="mount /sys and /proc; give the container the devices it should see",
@@ -117,7 +117,7 @@ def ptrace(facts: HostFacts) -> Iterator[CheckResult]:
 def readable(facts: HostFacts) -> Iterator[CheckResult]:
     lost = facts.unreadable
     if not lost:
-        yield passed("everything")
+        yield passed("everything that is there")
     else:
         first = "; ".join(f"{one.path}: {one.reason}" for one in lost[:3])
         more = f"; and {len(lost) - 3} more" if len(lost) > 3 else ""
@@ -156,12 +156,10 @@ def kernel(facts: HostFacts) -> Iterator[CheckResult]:
     source="ours",
 )
 def processors(facts: HostFacts) -> Iterator[CheckResult]:
-    wanted = 2 * max(1, len(usable_gpus(facts)))
-    told = warned if facts.process.cpus < wanted else passed
-    yield told(
-        f"{facts.process.cpus}" + (f" for {len(usable_gpus(facts))} GPUs" if usable_gpus(facts) else ""),
-        expected=f"{wanted} or more",
-    )
+    gpus, cpus = len(usable_gpus(facts)), facts.process.cpus
+    wanted = 2 * max(1, gpus)
+    seen = f"{cpus} {'processor' if cpus == 1 else 'processors'}" + (f" for {gpus} GPUs" if gpus else "")
+    yield (warned if cpus < wanted else passed)(seen, expected=f"{wanted} or more")
 
 
 @_check(

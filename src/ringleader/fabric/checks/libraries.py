@@ -146,7 +146,7 @@ def nccl_duplicates(facts: HostFacts) -> Iterator[CheckResult]:
 
 @_check(
     "lib.nccl-version",
-    "NCCL's version is not known for trouble here",
+    "NCCL's version has no known trouble here",
     reads="wheels' records, the file's name",
     why="some versions have defaults that do not work on this kind of network",
     remedy="use NCCL 2.21 or newer on RoCE, 2.26.5 or newer in containers",

@@ -164,7 +164,7 @@ def nproc(facts: HostFacts) -> Iterator[CheckResult]:
     "The stack has a limit",
     reads="RLIMIT_STACK",
     why="with no limit glibc gives each thread 2 MiB, less than with one: NCCL's graph search has crashed"
-    " of it",
+    " because of it",
     remedy="ulimit -s 8192",
     passes="it has one",
     warns="it has none",

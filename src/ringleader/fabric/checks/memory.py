@@ -87,7 +87,7 @@ def maps(facts: HostFacts) -> Iterator[CheckResult]:
     "host.numa-balancing",
     "The kernel does not move memory between NUMA nodes",
     reads="kernel.numa_balancing",
-    why="it takes pages away for a moment to see who uses them: ranks that are bound stumble for nothing",
+    why="it takes pages away for a moment to see who uses them: ranks that are bound pay for nothing",
     remedy="sysctl -w kernel.numa_balancing=0",
     passes="0",
     warns="it is on, with several NUMA nodes",

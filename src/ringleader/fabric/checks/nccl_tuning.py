@@ -45,7 +45,7 @@ Left out: those with a check of their own, and those that clusters' vendors ask 
     "nccl.debugging",
     "No variable of NCCL's is set that is for debugging",
     reads=f"{', '.join(DEBUGGING[:5])} …; /etc/nccl.conf",
-    why="they switch off transports or fix what NCCL tunes; left over from a search for a fault they cost"
+    why="such variables switch off transports or fix what NCCL tunes; left over from debugging they cost"
     " speed",
     remedy="unset it, unless a measurement on these machines says otherwise",
     passes="none is set",

@@ -52,7 +52,7 @@ def matches(names: str, candidates: list[str]) -> tuple[list[str], list[str]]:
     "nccl.ib-disable",
     "NCCL may use RDMA",
     reads="NCCL_IB_DISABLE, NCCL_NET, NCCL_NET_PLUGIN; /etc/nccl.conf",
-    why="each of them switches RDMA off, although the NICs are here",
+    why="each of these variables can switch RDMA off, although the NICs are here",
     remedy="unset it, where it was not meant",
     passes="RDMA is not switched off",
     fails="NCCL_IB_DISABLE is 1, or NCCL_NET is Socket",

@@ -129,7 +129,7 @@ def errors(facts: HostFacts) -> Iterator[CheckResult]:
     "port.flaps",
     "The links did not go down",
     reads="counters/link_downed",
-    why="a link that goes down for a moment ends every connection over it: the job dies of a timeout",
+    why="a link that goes down for a moment ends every connection over it: the job dies with a timeout",
     remedy="replace cable or transceiver if it grows; a few may be from maintenance",
     passes="fewer than 5 times",
     warns="5 times or more",

@@ -145,7 +145,8 @@ def driver(facts: HostFacts) -> Iterator[CheckResult]:
     "dev.soft",
     "The devices are hardware",
     reads="/sys/class/infiniband/*/{device,parent}",
-    why="rxe and siw are RDMA in software: they work, but the CPU moves the bytes, slower than TCP does",
+    why="the drivers rxe and siw do RDMA in software: they work, but the CPU moves the bytes, slower than"
+    " TCP does",
     remedy="leave them to tests: name the hardware's devices in NCCL_IB_HCA and UCX_NET_DEVICES",
     passes="each RDMA device is a PCI device",
     warns="one is made in software",
@@ -164,9 +165,8 @@ def soft(facts: HostFacts) -> Iterator[CheckResult]:
     "dev.guid",
     "Each device has a GUID of its own",
     reads="/sys/class/infiniband/*/node_guid",
-    why="the subnet manager gives no LID to a virtual function whose GUID is zero, and two devices of one"
-    " GUID"
-    " are one to it",
+    why="the subnet manager gives no LID to a virtual function whose GUID is zero, and takes two devices of"
+    " one GUID for one",
     remedy="set the virtual function's GUID on the host (ip link set DEV vf N node_guid …), then rebind it",
     passes="no GUID is zero, and each is there once",
     warns="two devices have the same",

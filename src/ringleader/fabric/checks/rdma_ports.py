@@ -158,7 +158,7 @@ def link_layer(facts: HostFacts) -> Iterator[CheckResult]:
     "port.count",
     "The GPUs share the ports evenly",
     reads="/sys/class/infiniband, GPUs by PCI class",
-    why="seven NICs for eight GPUs mostly means that one NIC is gone, and two GPUs share what is left",
+    why="seven NICs for eight GPUs usually means that one NIC is gone, and two GPUs share what is left",
     remedy="look which NIC is missing: lspci, dmesg, ibdev2netdev",
     passes="there are as many active ports as GPUs, more, or a number that divides theirs",
     warns="the ports cannot be shared evenly",

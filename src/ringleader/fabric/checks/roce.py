@@ -205,8 +205,7 @@ def interface_up(facts: HostFacts) -> Iterator[CheckResult]:
     "roce.address",
     "The RoCE ports' interfaces have addresses",
     reads="addresses of the ports' interfaces",
-    why="the GID table is made of the interface's addresses; without an address of its own subnet a rail"
-    " has no way",
+    why="the GID table is made of the interface's addresses; without an address a rail has no route",
     remedy="ip address add …, or let the cluster's IPAM do so",
     passes="each has one that is not link-local",
     warns="one has none",
