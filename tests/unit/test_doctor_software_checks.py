@@ -138,3 +138,9 @@ def test_ids_are_unique_and_every_check_is_described():
     for one in SOFTWARE_CHECKS:
         assert one.title and one.reads and one.why.endswith(".") and one.passes and one.group
         assert one.remedy or not (one.warns or one.fails), one.id
+
+
+def test_what_was_not_read_is_not_called_missing():
+    unread = replace(BASE, software=Software(python="", executable="", ringleader=""))
+    verdicts, _ = told(unread)
+    assert "fail" not in verdicts.values() and verdicts["software"] == "skip"

