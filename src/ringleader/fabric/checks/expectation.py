@@ -73,9 +73,30 @@ def judge_expectation(facts: HostFacts, expectation: Expectation) -> tuple[Check
     return tuple(found)
 
 
+REMEDIES = {
+    "rdma_ports": "look which port is missing or not ACTIVE: port.state, dev.driver",
+    "rdma_rate": "the link was trained down, or is another kind: reseat or replace the cable; look at the switch",
+    "rdma_wire": "use hosts of one kind, or name the common devices in NCCL_IB_HCA",
+    "gpu_count": "look whether a GPU is gone (dmesg: Xid 79), or was not given to this container: gpu.given",
+    "gpu_name": "this is another kind of host: take it out of the job, or give it a profile of its own",
+    "gpu_memory": "this is another kind of host: take it out of the job, or give it a profile of its own",
+    "pci_width": "reseat the card or riser; look into the BIOS for bifurcation of the slot",
+    "network_mtu": "ip link set DEV mtu …, and in the network's configuration",
+    "network_speed": "look at the cable, the transceiver and the speed of the switch's port: ethtool DEV",
+    "memlock": "raise it in limits.conf, sshd's unit or the container runtime: limit.memlock",
+    "nofile": "raise it in limits.conf or the container runtime: limit.nofile",
+    "shm": "Docker: --shm-size; Kubernetes: the sizeLimit of the emptyDir at /dev/shm",
+    "processors": "ask the batch system or the cluster for more processors",
+    "memory": "look whether a memory module has failed: dmidecode -t memory",
+    "modules": "load them on the host: modprobe …, and in /etc/modules-load.d",
+    "mpi": "install that MPI, or choose it: --mpi",
+}
+"""Field of ``Expectation`` → what to do where a host has less; of versions: update."""
+
+
 def _result(name: str, good: bool | None, seen: str, expected: str, subject: str = "") -> CheckResult:
     verdict = Verdict.SKIP if good is None else Verdict.PASS if good else Verdict.FAIL
-    remedy = "" if good or good is None else "mend the host, or the profile where it asks for too much"
+    remedy = REMEDIES.get(name, f"update it, or lower {name} in the profile") if good is False else ""
     return CheckResult(
         id=f"expect.{name.replace('_', '-')}",
         verdict=verdict,

@@ -25,7 +25,7 @@ class _WrongValueError(ValueError):
 
 def _count(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise _WrongValueError("a number, 0 or more")
+        raise _WrongValueError("a whole number, 0 or more")
     return value
 
 
