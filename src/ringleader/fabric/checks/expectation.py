@@ -75,7 +75,7 @@ def judge_expectation(facts: HostFacts, expectation: Expectation) -> tuple[Check
 
 REMEDIES = {
     "rdma_ports": "look which port is missing or not ACTIVE: port.state, dev.driver",
-    "rdma_rate": "the link was trained down, or is another kind: reseat or replace the cable; look at the switch",
+    "rdma_rate": "the link was trained down, or is another kind: look at the cable and at the switch",
     "rdma_wire": "use hosts of one kind, or name the common devices in NCCL_IB_HCA",
     "gpu_count": "look whether a GPU is gone (dmesg: Xid 79), or was not given to this container: gpu.given",
     "gpu_name": "this is another kind of host: take it out of the job, or give it a profile of its own",
@@ -96,7 +96,7 @@ REMEDIES = {
 
 def _result(name: str, good: bool | None, seen: str, expected: str, subject: str = "") -> CheckResult:
     verdict = Verdict.SKIP if good is None else Verdict.PASS if good else Verdict.FAIL
-    remedy = REMEDIES.get(name, f"update it, or lower {name} in the profile") if good is False else ""
+    remedy = REMEDIES.get(name, "update it, or ask for less in the profile") if good is False else ""
     return CheckResult(
         id=f"expect.{name.replace('_', '-')}",
         verdict=verdict,
