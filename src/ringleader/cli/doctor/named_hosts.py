@@ -12,6 +12,7 @@ from ringleader.cli.options.rank_options import RunOptions, make_job
 from ringleader.cli.run.command import check_ssh_files, find_lab
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.doctor.hosts_reading import HostsReading
+from ringleader.errors import ProbeError
 from ringleader.job import Job, check
 from ringleader.text_files import read_text
 
@@ -33,13 +34,18 @@ def job_on_hosts(where: HostOptions, *, environ: Mapping[str, str]) -> Job:
 
 
 def read_named_hosts(where: HostOptions, *, seconds: float, environ: Mapping[str, str]) -> HostsReading:
-    """Read the facts of all hosts within ``seconds``; a line shows how far that has come."""
+    """Read the facts of all hosts within ``seconds``; a line shows how far that has come.
+
+    Where no host can be reached, there are faults alone.
+    """
     job = job_on_hosts(where, environ=environ)
     with interrupts.held():
         from ringleader.doctor.facts_job import read_hosts
     line = ProgressLine()
     try:
         return read_hosts(job, environ=environ, seconds=seconds, progress=line.show)
+    except ProbeError as error:
+        return HostsReading(facts={}, faults=error.faults)
     finally:
         line.clear()
 
