@@ -164,6 +164,16 @@ def test_programs_of_others_are_judged_like_messages_or_skipped_with_the_reason(
     assert {(one.verdict, one.seen) for one in skips} == {(Verdict.SKIP, note.reason)}
 
 
+def test_a_program_that_fails_between_two_hosts_is_a_failure_beside_the_others():
+    note = ProgramNote(program="ib_write_bw", reason="it ended with 1; Unable to init", hosts=("h2", "h3"))
+    rates = [rate(*pair, 390e9, program="ib_write_bw") for pair in permutations(("h1", "h2", "h4"), 2)]
+    results = measured(pair_rates=(*measured().pair_rates, *rates), notes=(note,))
+    (one,) = (one for one in judge(results) if one.verdict is Verdict.FAIL)
+    assert (one.id, one.hosts) == ("active.rdma_rate", ("h2", "h3")) and "Unable to init" in one.seen
+    found = verdicts(measured(notes=(note,)))
+    assert (found["active.rdma_rate"], found["active.rdma_latency"]) == ({Verdict.FAIL}, {Verdict.SKIP})
+
+
 def test_results_survive_json():
     results = measured(slow_into="h2", silences=(Silence(host="h1", partner="h2", during="x", seconds=1.0),))
     assert from_document(ActiveResults, document(results)) == results

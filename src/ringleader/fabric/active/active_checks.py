@@ -153,7 +153,7 @@ ACTIVE_CHECKS: tuple[Check, ...] = tuple(
             remedy="as for active.host and active.pair",
             passes="as for active.host, active.pair and active.trunk",
             warns="as there",
-            fails="as there",
+            fails="as there, or a program measures nothing between two hosts that both have it",
             skips="no active RDMA port, or the programs are not installed",
             source="ours",
         ),
