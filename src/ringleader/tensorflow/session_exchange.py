@@ -33,7 +33,7 @@ _TICKETS = itertools.count()
 class Request:
     """What one operation of a session handed over: works that are done together, and their results."""
 
-    __slots__ = ("_done", "_results", "engine", "error", "name", "nbytes", "outcome", "ticket", "works")
+    __slots__ = ("_pending", "_results", "engine", "error", "name", "nbytes", "outcome", "ticket", "works")
 
     def __init__(
         self,
@@ -53,7 +53,9 @@ class Request:
         self.error: BaseException | None = None
         self.outcome: tuple[Any, ...] = ()
         self._results = results
-        self._done = threading.Event()
+        # Held until the results are there: an Event would cost ten times as much, for each gradient.
+        self._pending = threading.Lock()
+        self._pending.acquire()
 
     def finish(self, error: BaseException | None = None) -> None:
         """Let who waits go on: with the results, or the error of a work or this one."""
@@ -64,14 +66,16 @@ class Request:
             except Exception as failed:
                 self.error = failed
         self.works = []  # they hold the tensors' memory
-        self._done.set()
+        if self._pending.locked():
+            self._pending.release()
 
     def wait(self) -> tuple[Any, ...]:
         """Return the results when they are there; `HorovodInternalError` where there are none.
 
         Of that class whatever went wrong: TensorFlow keeps nothing but its name in the message.
         """
-        self._done.wait()
+        with self._pending:
+            pass
         if self.error is not None:
             raise HorovodInternalError(str(self.error)) from self.error
         return self.outcome
