@@ -24,7 +24,7 @@ def host_lines(by_host: Mapping[str, HostFacts]) -> list[str]:
 
 def described(facts: HostFacts) -> str:
     """Return system, processors, memory, GPUs and RDMA devices: ``Ubuntu 24.04, 96 CPUs, 8 GPUs (…)``."""
-    memory = f"{facts.memory / 2**30:.0f} GiB" if facts.memory else ""
+    memory = f"{(facts.memory + (1 << 29)) >> 30} GiB" if facts.memory else ""
     place = " in ".join(one for one in (facts.container, facts.hypervisor) if one)
     words = [
         facts.system or "Linux",

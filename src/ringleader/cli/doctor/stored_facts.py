@@ -11,6 +11,7 @@ from ringleader.errors import Fault, RequestError
 from ringleader.fabric.facts import HostFacts, document, from_document
 
 OPTION = "--facts-from"
+MOST_DIGITS = 30
 
 
 def facts_document(by_host: Mapping[str, HostFacts]) -> Any:
@@ -48,9 +49,16 @@ def read_facts(paths: Sequence[str], read: ReadText) -> dict[str, HostFacts]:
     return by_host
 
 
+def _whole(text: str) -> int:
+    """Return a number; the kernel's have at most 20 digits."""
+    if len(text) > MOST_DIGITS:
+        raise ValueError(f"{text[:MOST_DIGITS]}… is too large for any counter")
+    return int(text)
+
+
 def _facts_of(path: str, text: str, faults: list[Fault]) -> list[HostFacts]:
     try:
-        values: Any = json.loads(text)
+        values: Any = json.loads(text, parse_int=_whole)
         documents = values if isinstance(values, list) else [values]
         return [from_document(HostFacts, one) for one in documents]
     except (ValueError, RecursionError) as error:
