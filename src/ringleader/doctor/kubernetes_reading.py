@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ringleader.doctor.hosts_reading import HostsReading
+from ringleader.doctor.hosts_reading import HostsReading, whole_number
 from ringleader.doctor.kubernetes_pods import CONTAINER, END_GRACE, RUN
 from ringleader.errors import Fault
 from ringleader.fabric.facts import HostFacts, from_document
@@ -158,7 +158,7 @@ def facts_in(text: str) -> HostFacts:
     starts = [number for number, line in enumerate(lines) if line.strip() == "{"]
     for start in starts:
         try:
-            found: Any = json.JSONDecoder().raw_decode("\n".join(lines[start:]))[0]
+            found: Any = json.JSONDecoder(parse_int=whole_number).raw_decode("\n".join(lines[start:]))[0]
             return from_document(HostFacts, found)
         except (ValueError, RecursionError):
             continue

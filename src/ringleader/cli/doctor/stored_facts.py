@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ringleader.cli.options.option_checks import Faults, ReadText
+from ringleader.doctor.hosts_reading import whole_number
 from ringleader.errors import Fault, RequestError
 from ringleader.fabric.facts import HostFacts, document, from_document
 
 OPTION = "--facts-from"
-MOST_DIGITS = 30
 
 
 def facts_document(by_host: Mapping[str, HostFacts]) -> Any:
@@ -49,16 +49,9 @@ def read_facts(paths: Sequence[str], read: ReadText) -> dict[str, HostFacts]:
     return by_host
 
 
-def _whole(text: str) -> int:
-    """Return a number; the kernel's have at most 20 digits."""
-    if len(text) > MOST_DIGITS:
-        raise ValueError(f"{text[:MOST_DIGITS]}… is too large for any counter")
-    return int(text)
-
-
 def _facts_of(path: str, text: str, faults: list[Fault]) -> list[HostFacts]:
     try:
-        values: Any = json.loads(text, parse_int=_whole)
+        values: Any = json.loads(text, parse_int=whole_number)
         documents = values if isinstance(values, list) else [values]
         return [from_document(HostFacts, one) for one in documents]
     except (ValueError, RecursionError) as error:
