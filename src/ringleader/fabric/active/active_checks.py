@@ -9,9 +9,10 @@ from collections.abc import Iterable
 
 from ringleader.fabric.active.judge import EXPECTED_PART
 from ringleader.fabric.active.latency_results import LATENCY_RATIO, LATENCY_SECONDS
-from ringleader.fabric.active.link_isolation import GOOD, MEASURED, SCATTER, SLOW, WHOLE_CUT
+from ringleader.fabric.active.link_isolation import CLEARED, FAR_SLOWER, GOOD, SCATTER, SLOW
 from ringleader.fabric.active.link_results import FAR
 from ringleader.fabric.active.slow_ranks import FAR_RATIO, RATIO, SCORE
+from ringleader.fabric.active.slow_trunks import MEASURED, WHOLE_CUT
 from ringleader.fabric.check_result import CheckResult
 from ringleader.fabric.checks.check import Check, check, skipped
 from ringleader.fabric.facts import HostFacts
@@ -64,7 +65,8 @@ ACTIVE_CHECKS: tuple[Check, ...] = tuple(
             f"with somebody, or {_percent(SLOW)} with the median of its known-good partners (those that "
             f"reach {_percent(GOOD)} with somebody else)",
             warns="a host does not; or half of the hosts are slow, and nobody knows which half",
-            fails=f"a host's median with known-good partners is below {_percent(FAR)}",
+            fails=f"a host's median with known-good partners is below {_percent(FAR)}; or all of its rates "
+            f"are below {_percent(FAR_SLOWER)}, and its partners all reach {_percent(CLEARED)} with others",
             skips="fewer than 3 hosts",
             source="ours",
         ),

@@ -10,10 +10,13 @@ host reaches with its best partner is what its own link can do at least, and one
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+
+from ringleader.fabric.active.slow_trunks import SlowTrunk, ordered_pairs, slow_trunks
 
 Rates = Mapping[tuple[str, str], float]
 """(source, target) → bits per second; pairs that were not measured are left out."""
@@ -24,10 +27,10 @@ SLOW = 0.7
 GOOD = 0.8
 """A host whose best rate in a direction is this part of what most hosts reach is known to be good in it.
 Ours."""
-WHOLE_CUT = 0.9
-"""Part of the pairs from one group to another that must be slow for the trunk to be named. Ours."""
-MEASURED = 0.5
-"""Part of the pairs between two groups that must have been measured to speak of their trunk. Ours."""
+FAR_SLOWER = 0.2
+"""Below this part of what most hosts reach a rate is so slow that noise elsewhere cannot explain it. Ours."""
+CLEARED = 0.5
+"""A partner that reaches this part of what most hosts reach is not why a rate is ``FAR_SLOWER``. Ours."""
 SCATTER = 0.25
 """More slow pairs than this part of all, without a pattern, are told as scatter, not one by one. Ours."""
 
@@ -71,19 +74,6 @@ class SlowPair:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SlowTrunk:
-    """What lies between two groups of hosts is slow; inside the groups all is well."""
-
-    groups: tuple[tuple[str, ...], tuple[str, ...]]
-    rates: tuple[float, ...]
-    """From the first group to the second, ascending."""
-    inside: tuple[float, ...]
-    """Inside both groups, ascending."""
-    slow: int
-    """How many of ``rates`` are slow."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Isolation:
     """What the rates say."""
 
@@ -110,16 +100,22 @@ def isolate(rates: Rates) -> Isolation:
     if not rates:
         return Isolation(reference=0.0)
     table = _Table(rates)
-    hosts, split = _slow_hosts(table)
-    named = {(one.host, one.direction) for one in hosts} | set(split)
-    free = {
-        (source, target): rate
-        for (source, target), rate in rates.items()
-        if (source, Direction.OUT_OF) not in named and (target, Direction.INTO) not in named
-    }
+    far = _far_slower_hosts(table)
+    if not far:
+        return _isolate(table)
+    named = {(one.host, one.direction) for one in far}
+    found = _isolate(_Table(_unexplained(rates, named), reference=table.reference), partners=2)
+    return dataclasses.replace(found, hosts=table.ordered((*far, *found.hosts)))
+
+
+def _isolate(table: _Table, *, partners: int = 1) -> Isolation:
+    """``partners``: with how many that are known to be good a host has to be slow, to be named."""
+    rates = table.rates
+    hosts, split = _slow_hosts(table, partners)
+    free = _unexplained(rates, {(one.host, one.direction) for one in hosts} | set(split))
     left = {pair: rate for pair, rate in free.items() if rate < SLOW * table.reference}
-    trunks = _trunks(table.names, free, left)
-    across = {pair for one in trunks for pair in _ordered(*one.groups)}
+    trunks = slow_trunks(table.names, free, left)
+    across = {pair for one in trunks for pair in ordered_pairs(*one.groups)}
     pairs = tuple(table.slow_pair(pair) for pair in sorted(left, key=left.__getitem__) if pair not in across)
     scattered = len(pairs) > max(3, SCATTER * len(rates)) and common_host(pairs) is None
     return Isolation(
@@ -130,6 +126,15 @@ def isolate(rates: Rates) -> Isolation:
         scattered=scattered,
         split=split,
     )
+
+
+def _unexplained(rates: Rates, named: Collection[tuple[str, Direction]]) -> dict[tuple[str, str], float]:
+    """Return the rates of pairs of which neither side is named."""
+    return {
+        (source, target): rate
+        for (source, target), rate in rates.items()
+        if (source, Direction.OUT_OF) not in named and (target, Direction.INTO) not in named
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,14 +163,15 @@ def suspects_of(rates: Rates) -> Suspects:
 class _Table:
     """The rates by host and direction."""
 
-    def __init__(self, rates: Rates) -> None:
+    def __init__(self, rates: Rates, *, reference: float | None = None) -> None:
+        """``reference``: of all rates, where these are a part of them."""
         self.rates = rates
         self.names = tuple(dict.fromkeys(host for pair in rates for host in pair))
         self._best: dict[tuple[str, Direction], float] = {}
         for (source, target), rate in rates.items():
             for key in ((source, Direction.OUT_OF), (target, Direction.INTO)):
                 self._best[key] = max(self._best.get(key, 0.0), rate)
-        self.reference = statistics.median_high(self._best.values())
+        self.reference = statistics.median_high(self._best.values()) if reference is None else reference
 
     def best(self, host: str, direction: Direction) -> float | None:
         return self._best.get((host, direction))
@@ -182,6 +188,10 @@ class _Table:
 
     def directions(self) -> Iterable[tuple[str, Direction]]:
         return self._best
+
+    def ordered(self, found: Iterable[SlowHost]) -> tuple[SlowHost, ...]:
+        """Return hosts in the order of their names here."""
+        return tuple(sorted(found, key=lambda one: (self.names.index(one.host), one.direction)))
 
     def slow_pair(self, pair: tuple[str, str]) -> SlowPair:
         source, target = pair
@@ -201,29 +211,51 @@ def _highest(rates: Mapping[str, float], without: str) -> float | None:
 _OPPOSITE = {Direction.INTO: Direction.OUT_OF, Direction.OUT_OF: Direction.INTO}
 
 
-def _slow_hosts(table: _Table) -> tuple[tuple[SlowHost, ...], tuple[tuple[str, Direction], ...]]:
+def _far_slower_hosts(table: _Table) -> tuple[SlowHost, ...]:
+    """Return hosts far slower with everybody than all of their partners are with others.
+
+    They are told first: beside them a partner that is a little slow, by noise or by a fault of its own, would
+    not count as known to be good, and be blamed for the rate between the two.
+    """
+    found = []
+    for host, direction in table.directions():
+        rates = table.with_partners(host, direction)
+        reached = [table.best(partner, _OPPOSITE[direction]) or 0.0 for partner in rates]
+        is_far = max(rates.values()) < FAR_SLOWER * table.reference
+        if len(rates) > 1 and is_far and min(reached) >= CLEARED * table.reference:
+            found.append(_made_slow_host(table, host, direction, rates))
+    return tuple(found)
+
+
+def _slow_hosts(
+    table: _Table, partners: int
+) -> tuple[tuple[SlowHost, ...], tuple[tuple[str, Direction], ...]]:
     """Return the hosts to be named; or, where half of all directions are slow, those as a split."""
-    found = [one for host, way in table.directions() if (one := _slow_host(table, host, way)) is not None]
-    found.sort(key=lambda one: (table.names.index(one.host), one.direction))
+    slow = (_slow_host(table, host, way, partners) for host, way in table.directions())
+    found = table.ordered(one for one in slow if one is not None)
     if 2 * len(found) >= len(list(table.directions())):
         return (), tuple((one.host, one.direction) for one in found)
-    return tuple(found), ()
+    return found, ()
 
 
-def _slow_host(table: _Table, host: str, direction: Direction) -> SlowHost | None:
-    """Return the host where it is slow with all of its known-good partners, and has one; else ``None``."""
+def _slow_host(table: _Table, host: str, direction: Direction, partners: int) -> SlowHost | None:
+    """Return the host where it is slow with all known-good partners, and has enough; else ``None``."""
     best = table.best(host, direction)
-    other = _OPPOSITE[direction]
     rates = {
         partner: rate
         for partner, rate in table.with_partners(host, direction).items()
-        if table.is_good(partner, other)
+        if table.is_good(partner, _OPPOSITE[direction])
     }
-    if best is None or table.is_good(host, direction) or not rates:
+    if best is None or table.is_good(host, direction) or len(rates) < partners:
         return None
     if statistics.median(rates.values()) >= SLOW * table.reference:
         return None
-    reached = [table.best(partner, other) or 0.0 for partner in rates]
+    return _made_slow_host(table, host, direction, rates)
+
+
+def _made_slow_host(table: _Table, host: str, direction: Direction, rates: Mapping[str, float]) -> SlowHost:
+    """``rates``: partner → rate with it."""
+    reached = [table.best(partner, _OPPOSITE[direction]) or 0.0 for partner in rates]
     return SlowHost(
         host=host,
         direction=direction,
@@ -231,57 +263,6 @@ def _slow_host(table: _Table, host: str, direction: Direction) -> SlowHost | Non
         partners=tuple(rates),
         partner_rates=tuple(sorted(reached)),
     )
-
-
-def _trunks(hosts: tuple[str, ...], rates: Rates, slow: Rates) -> tuple[SlowTrunk, ...]:
-    """Return the cuts between groups whose hosts are fast among themselves.
-
-    ``rates``: those that no slow host explains, ``slow``: those of them that are slow. Groups are the
-    connected parts of the graph of fast pairs. A single host is no group: that would be its own link, or
-    single pairs.
-    """
-    fast = {frozenset(pair) for pair in rates} - {frozenset(pair) for pair in slow}
-    groups = [group for group in _components(hosts, fast) if len(group) > 1]
-    found = []
-    for one in groups:
-        for other in groups:
-            if one is other:
-                continue
-            across = [pair for pair in _ordered(one, other) if pair in rates]
-            count = sum(pair in slow for pair in across)
-            if len(across) >= MEASURED * len(one) * len(other) and count >= WHOLE_CUT * len(across):
-                found.append(
-                    SlowTrunk(
-                        groups=(one, other),
-                        rates=tuple(sorted(rates[pair] for pair in across)),
-                        inside=tuple(sorted(rate for pair, rate in rates.items() if _same(pair, one, other))),
-                        slow=count,
-                    )
-                )
-    return tuple(found)
-
-
-def _same(pair: tuple[str, str], *groups: tuple[str, ...]) -> bool:
-    return any(pair[0] in group and pair[1] in group for group in groups)
-
-
-def _ordered(one: tuple[str, ...], other: tuple[str, ...]) -> list[tuple[str, str]]:
-    return [(source, target) for source in one for target in other]
-
-
-def _components(hosts: tuple[str, ...], edges: set[frozenset[str]]) -> list[tuple[str, ...]]:
-    """Return the connected parts, each in the hosts' order."""
-    left, found = list(hosts), []
-    while left:
-        part, front = {left[0]}, [left[0]]
-        while front:
-            host = front.pop()
-            near = {other for other in left if frozenset((host, other)) in edges} - part
-            part |= near
-            front += near
-        found.append(tuple(host for host in hosts if host in part))
-        left = [host for host in left if host not in part]
-    return found
 
 
 def common_host(pairs: Iterable[SlowPair]) -> str | None:

@@ -13,10 +13,10 @@ from ringleader.fabric.active.link_isolation import (
     Rates,
     SlowHost,
     SlowPair,
-    SlowTrunk,
     common_host,
     isolate,
 )
+from ringleader.fabric.active.slow_trunks import SlowTrunk
 from ringleader.fabric.check_result import CheckResult, Verdict
 from ringleader.fabric.rate_text import bit_rate
 
@@ -59,9 +59,11 @@ def _slow_host(one: SlowHost, rates: Rates, found: Isolation) -> CheckResult:
     into = one.direction is Direction.INTO
     partners, reached = listed(one.partners), bit_rate(*one.partner_rates)
     if into:
-        seen = f"{one.host} receives {bit_rate(*one.rates)} from {partners}, which send {reached} to others"
+        do = "send" if len(one.partners) > 1 else "sends"
+        seen = f"{one.host} receives {bit_rate(*one.rates)} from {partners}, which {do} {reached} to others"
     else:
-        seen = f"{one.host} sends {bit_rate(*one.rates)} to {partners}, which receive {reached} from others"
+        do = "receive" if len(one.partners) > 1 else "receives"
+        seen = f"{one.host} sends {bit_rate(*one.rates)} to {partners}, which {do} {reached} from others"
     other = Direction.OUT_OF if into else Direction.INTO
     best = _bests(rates, other).get(one.host)
     named = {(slow.host, slow.direction) for slow in found.hosts}
