@@ -12,9 +12,9 @@ from tests.unit.fabric.check_cases import efa, environment, gpu, hgx, limit, ncc
 from ringleader.fabric.byte_size import MIB
 from ringleader.fabric.check_result import CheckResult
 from ringleader.fabric.checks.host_checks import HOST_CHECKS, judge_host
-from ringleader.fabric.checks.nccl_variables import matches
 from ringleader.fabric.checks.rdma_counters import SATURATED
 from ringleader.fabric.facts import UNLIMITED, DeviceFile, Gid, HostFacts, Limit
+from ringleader.fabric.nccl_name_list import matches
 
 replace = dataclasses.replace
 BY_ID = {one.id: one for one in HOST_CHECKS}
@@ -189,6 +189,9 @@ def test_lists_of_devices(names: str, lost: list[str], chosen: list[str]) -> Non
         ("nccl.contradiction", {"NCCL_IB_HCA": "mlx5", "NCCL_IB_DISABLE": "1"}, "warn"),
         ("nccl.hca", {"NCCL_IB_HCA": "mlx5_0,mlx4_0"}, "warn"),
         ("nccl.hca", {"NCCL_IB_HCA": "^mlx5"}, "fail"),
+        ("nccl.hca", {"NCCL_IB_HCA": "=mlx5_0:2"}, "fail"),
+        ("nccl.hca", {"NCCL_IB_HCA": "mlx5:1"}, "pass"),
+        ("nccl.hca", {"NCCL_IB_HCA": "mlx5_0"}, "warn"),
         ("nccl.ifname", {"NCCL_SOCKET_IFNAME": "eno"}, "pass"),
         ("nccl.ifname", {"NCCL_SOCKET_IFNAME": "lo"}, "warn"),
         ("nccl.ifname", {"NCCL_SOCKET_IFNAME": "^docker0,lo"}, "pass"),
@@ -204,6 +207,23 @@ def test_lists_of_devices(names: str, lost: list[str], chosen: list[str]) -> Non
 )
 def test_variables(id: str, variables: dict[str, str], verdict: str) -> None:
     assert worst(id, environment(**variables)).verdict == verdict
+
+
+def test_a_port_that_is_down_is_no_choice_for_nccl() -> None:
+    down = environment(port(state="DOWN"), NCCL_IB_HCA="=mlx5_0")
+    assert "none is ACTIVE" in worst("nccl.hca", down).seen
+
+
+def test_the_second_connector_of_a_card_may_be_without_a_cable() -> None:
+    """ConnectX cards have an RDMA device for each connector, as two functions of one PCI device."""
+    first = hgx().rdma_devices[0]
+    (other,) = (replace(one, number=1, state="DOWN", physical_state="Disabled") for one in first.ports)
+    place = first.pci_address[:-1] + "1"
+    second = replace(first, name="mlx5_8", node_guid="1:2:3:4", pci_address=place, ports=(other,))
+    file = DeviceFile(path="/dev/infiniband/uverbs8", rdma_device="mlx5_8")
+    host = replace(hgx(), rdma_devices=(*hgx().rdma_devices, second), rdma_files=(*hgx().rdma_files, file))
+    for id in ("port.state", "port.phys"):
+        assert worst(id, host).verdict == "warn"
 
 
 def test_the_environment_wins_over_nccl_conf() -> None:

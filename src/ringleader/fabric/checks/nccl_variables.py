@@ -5,13 +5,20 @@ Sources: NCCL's documentation, page "Environment Variables" (docs/userguide/sour
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from ringleader.fabric.check_result import CheckResult
 from ringleader.fabric.checks.check import Check, check, failed, passed, skipped, warned
-from ringleader.fabric.checks.conditions import RDMA_DEVICE, usable_devices
-from ringleader.fabric.facts import HostFacts, NetDevice
+from ringleader.fabric.checks.conditions import (
+    RDMA_DEVICE,
+    active_ports,
+    ports,
+    usable_devices,
+    usable_gpus,
+)
+from ringleader.fabric.facts import HostFacts, NetDevice, RdmaDevice, RdmaPort
+from ringleader.fabric.nccl_name_list import matches
 
 _check = partial(check, group="NCCL's variables")
 
@@ -27,25 +34,6 @@ def nccl_variable(facts: HostFacts, name: str) -> str:
 
 def _is_set(facts: HostFacts, name: str) -> bool:
     return nccl_variable(facts, name).strip().lower() not in FALSE
-
-
-def matches(names: str, candidates: list[str]) -> tuple[list[str], list[str]]:
-    """Return the entries of a list of NCCL's that fit no candidate, and the candidates that are chosen.
-
-    ``mlx5_0:1,mlx5_1`` are prefixes; ``=`` before the list: whole names; ``^``: all others (``^=`` is both).
-    Ports behind a colon are not looked at.
-    """
-    exclude, rest = names.startswith("^"), names.lstrip("^")
-    exact, rest = rest.startswith("="), rest.lstrip("=")
-    wanted = [one.strip().split(":")[0] for one in rest.split(",") if one.strip()]
-
-    def fits(name: str, entry: str) -> bool:
-        return name == entry if exact else name.startswith(entry)
-
-    lost = [one for one in wanted if not any(fits(name, one) for name in candidates)]
-    named = [name for name in candidates if any(fits(name, one) for one in wanted)]
-    chosen = [name for name in candidates if name not in named] if exclude else named
-    return ([] if exclude else lost), chosen
 
 
 @_check(
@@ -125,8 +113,9 @@ def conf_file(facts: HostFacts) -> Iterator[CheckResult]:
     why="a name that fits no device leaves NCCL without RDMA, and it goes on with sockets",
     remedy="name devices of this host; = before the list asks for whole names, otherwise they are prefixes",
     passes="it is not set, or fits devices",
-    warns="a part of the list fits none",
-    fails="no device is left",
+    warns="a part of the list fits none; or it leaves out half or more of equal ports, and more GPUs than"
+    " ports are left",
+    fails="no port is left that is ACTIVE",
     source="NCCL's documentation of NCCL_IB_HCA",
     needs=RDMA_DEVICE,
 )
@@ -135,14 +124,41 @@ def hca(facts: HostFacts) -> Iterator[CheckResult]:
     if not names:
         yield passed("not set: NCCL takes all that are ACTIVE")
         return
-    here = [one.name for one in usable_devices(facts)]
-    lost, chosen = matches(names, here)
+    active = {_nccl_name(device, port): (device, port) for device, port in active_ports(facts)}
+    lost, chosen = matches(names, [_nccl_name(device, port) for device, port in ports(facts)])
+    used = [one for one in chosen if one in active]
+    here = ", ".join(one.name for one in usable_devices(facts))
     if not chosen:
-        yield failed(f"NCCL_IB_HCA={names} leaves no device", expected=", ".join(here))
+        yield failed(f"NCCL_IB_HCA={names} leaves no port", expected=here)
+    elif active and not used:
+        seen = f"NCCL_IB_HCA={names} leaves {', '.join(chosen)}, of which none is ACTIVE"
+        yield failed(seen, expected=", ".join(active))
     elif lost:
-        yield warned(f"NCCL_IB_HCA={names}: {', '.join(lost)} is not here", expected=", ".join(here))
+        yield warned(f"NCCL_IB_HCA={names}: {', '.join(lost)} is not here", expected=here)
+    elif idle := _equal_but_left_out(facts, active, used):
+        seen = f"NCCL_IB_HCA={names}: {len(used)} of {len(used) + len(idle)} equal ports"
+        yield warned(seen, expected=f"all of them, for {len(usable_gpus(facts))} GPUs")
     else:
         yield passed(f"{names}: {', '.join(chosen)}")
+
+
+def _nccl_name(device: RdmaDevice, port: RdmaPort) -> str:
+    return f"{device.name}:{port.number}"
+
+
+def _equal_but_left_out(
+    facts: HostFacts, active: Mapping[str, tuple[RdmaDevice, RdmaPort]], used: Sequence[str]
+) -> list[str]:
+    """Return active ports like those used that are left out, where half of them or more are.
+
+    Empty where there is a used port for each GPU: then the others may be for storage.
+    """
+    if not used or len(used) >= len(usable_gpus(facts)):
+        return []
+    sorts = {name: (device.board_id, port.link_layer, port.rate) for name, (device, port) in active.items()}
+    kinds = {sorts[one] for one in used}
+    idle = [name for name, kind in sorts.items() if name not in used and kind in kinds]
+    return idle if len(idle) >= len(used) else []
 
 
 @_check(

@@ -30,7 +30,7 @@ _check = partial(check, group="RDMA ports")
     why="NCCL and UCX take ports whose state is ACTIVE; the others are left out without a word",
     remedy="DOWN: look at cable, transceiver and the switch's port",
     passes="every port is ACTIVE",
-    warns="a port is ARMED, or DOWN on a device with another that is ACTIVE",
+    warns="a port is ARMED, or DOWN on a card with another that is ACTIVE",
     fails="a port is DOWN, or INIT (InfiniBand: no subnet manager has set it up)",
     source="Linux, Documentation/ABI/stable/sysfs-class-infiniband",
     needs=RDMA_DEVICE,
@@ -40,17 +40,26 @@ def state(facts: HostFacts) -> Iterator[CheckResult]:
     well = [(device, port) for device, port in found if port.state in ("ACTIVE", "ACTIVE_DEFER")]
     for device, port in found:
         if (device, port) not in well:
-            yield _state(device, port)
+            yield _state(facts, device, port)
     if found and len(well) == len(found):
         yield passed(f"{len(found)} ACTIVE")
 
 
-def _state(device: RdmaDevice, port: RdmaPort) -> CheckResult:
+def _beside(facts: HostFacts, device: RdmaDevice) -> list[RdmaPort]:
+    """Return all ports of a device's card, whose connectors are functions of it; of a virtual one its own."""
+    found = facts.pci_device(device.pci_address)
+    card = device.pci_address.rpartition(".")[0]
+    if not card or (found is not None and found.is_virtual_function):
+        return list(device.ports)
+    return [port for other, port in ports(facts) if other.pci_address.rpartition(".")[0] == card]
+
+
+def _state(facts: HostFacts, device: RdmaDevice, port: RdmaPort) -> CheckResult:
     subject = port_name(device, port)
     if not port.state:
         return skipped("its state is not readable", subject=subject)
-    if port.state == "DOWN" and any(one.state == "ACTIVE" for one in device.ports):
-        return warned("DOWN; the device's other port is ACTIVE", expected="ACTIVE", subject=subject)
+    if port.state == "DOWN" and any(one.state == "ACTIVE" for one in _beside(facts, device)):
+        return warned("DOWN; another port of the card is ACTIVE", expected="ACTIVE", subject=subject)
     if port.state == "INIT" and port.link_layer == "InfiniBand":
         remedy = "no subnet manager has set the port up: start opensm, or look at the switch's"
         return failed("INIT", expected="ACTIVE", subject=subject, remedy=remedy)
@@ -67,7 +76,7 @@ def _state(device: RdmaDevice, port: RdmaPort) -> CheckResult:
     why="below LinkUp there is no signal: cable, transceiver, or a port that was switched off",
     remedy="Polling: no partner is heard; reseat or replace the cable, look at the switch's port",
     passes="every link is LinkUp",
-    warns="a link is not up on a device with another that is",
+    warns="a link is not up on a card with another that is",
     fails="a link is not up",
     source="Linux, Documentation/ABI/stable/sysfs-class-infiniband",
     needs=RDMA_DEVICE,
@@ -81,7 +90,7 @@ def physical_state(facts: HostFacts) -> Iterator[CheckResult]:
             if "Dis" in port.physical_state
             else ""
         )
-        told = warned if any(one.physical_state == "LinkUp" for one in device.ports) else failed
+        told = warned if any(one.physical_state == "LinkUp" for one in _beside(facts, device)) else failed
         yield told(port.physical_state, expected="LinkUp", subject=port_name(device, port), remedy=remedy)
     if not found:
         yield skipped("no physical state is readable")

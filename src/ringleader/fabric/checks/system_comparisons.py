@@ -8,8 +8,9 @@ from statistics import median
 from ringleader.fabric.byte_size import byte_size
 from ringleader.fabric.check_result import CheckResult, Verdict
 from ringleader.fabric.checks.comparison import Comparison, Hosts, present, same, text
-from ringleader.fabric.checks.nccl_variables import matches, nccl_variable
+from ringleader.fabric.checks.nccl_variables import nccl_variable
 from ringleader.fabric.facts import UNLIMITED, HostFacts
+from ringleader.fabric.nccl_name_list import matches
 
 MODULES = ("ib_uverbs", "rdma_ucm", "nvidia_peermem", "gdrdrv", "xpmem")
 """Kernel modules of which it matters that all hosts have them, or none."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ringleader.fabric.nccl_name_list import matches
 from ringleader.fabric.port_selection import CAP_SYS_NICE, UsablePort, is_ipv4, roce_gids
 from ringleader.fabric.settings.interfaces import (
     ipoib_interfaces,
@@ -62,19 +63,9 @@ def _is_switched_off(inputs: SettingInputs) -> bool:
 
 
 def _is_chosen(port: UsablePort, inputs: SettingInputs) -> bool:
-    """Tell whether the user's NCCL_IB_HCA, if any, takes a port: by prefixes; ``=`` exact, ``^`` not."""
+    """Tell whether the user's NCCL_IB_HCA, if any, takes a port."""
     wanted = inputs.user.get("NCCL_IB_HCA", "")
-    negative, exact = wanted.startswith("^"), wanted.lstrip("^").startswith("=")
-    entries = [one.split(":") for one in wanted.lstrip("^=").split(",") if one]
-    if not entries:
-        return True
-
-    def fits(entry: Sequence[str]) -> bool:
-        name, number = port.device.name, str(port.port.number)
-        named = name == entry[0] if exact else name.startswith(entry[0])
-        return named and (len(entry) < 2 or entry[1] == number)
-
-    return any(map(fits, entries)) is not negative
+    return not wanted.strip("^=, ") or port.name in matches(wanted, [port.name])[1]
 
 
 def _devices(inputs: SettingInputs, ports: Sequence[UsablePort]) -> Settings:
