@@ -7,12 +7,14 @@ from pathlib import Path
 
 import click
 import pytest
+from tests import fabric_hosts
 
 from ringleader.cli.help_pages import full_help
 from ringleader.cli.json_output import JobJsonOptions, JsonOptions
 from ringleader.cli.main import main, ringleader
 from ringleader.cli.typed_command import Option
 from ringleader.errors import RequestError
+from ringleader.fabric.facts import document
 
 OLD = [
     ("run", ("--output-dir", "d"), "output", "d"),
@@ -111,7 +113,7 @@ JSON = [
     ("image", "render", "pytorch-cpu"),
     ("operator", "crd"),
     ("operator", "manifests"),
-    ("doctor",),
+    ("doctor", "--facts-from", "facts.json"),
     ("config",),
     ("render", "compose", "--image", "x", "-n", "2"),
     ("render", "mpijob", "--image", "x", "--", "a"),
@@ -126,6 +128,7 @@ def test_json_on_standard_output_and_in_a_file_are_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "facts.json").write_text(json.dumps(document(fabric_hosts.facts("laptop"))))
     before, after = (words[: words.index("--")], words[words.index("--") :]) if "--" in words else (words, ())
     file = tmp_path / "result.json"
     with pytest.raises(SystemExit):
