@@ -136,6 +136,11 @@ def test_an_area_that_hangs_does_not_stop_the_others(tmp_path, monkeypatch):
     }
 
 
+def test_packages_read_in_part_do_not_look_as_if_the_others_were_not_installed():
+    found = read_host(environ={}, seconds=0.0)
+    assert found.software.packages == {} and found.software.mpis == ()
+
+
 @pytest.mark.parametrize("name", ["no such", "file"])
 def test_a_root_that_is_none(tmp_path, name):
     (tmp_path / "file").touch()

@@ -39,6 +39,7 @@ OPEN_MPI_4 = MpiFacts(family="Open MPI", version="4.1.6", mpirun="/m", built_wit
 OPEN_MPI_5 = replace(OPEN_MPI_4, version="5.0.8")
 OLD_CONTAINER = host(mpi=OPEN_MPI_4, container="docker", kernel="3.10.0-1160.el7.x86_64")
 OLD_CONTAINER = changed(OLD_CONTAINER, process=replace(OLD_CONTAINER.process, seccomp=2))
+MPICH_WHEEL = MpiFacts(family="MPICH", version="4.3.1", mpirun="/m", embedded=True)
 INTEL = MpiFacts(family="Intel MPI", version="2021.13", mpirun="/m")
 SIX = (
     Gid(index=0, address=LINK_LOCAL, kind="IB/RoCE v1", netdev="eth1"),
@@ -149,6 +150,8 @@ def gpu_host(*devices, **values):
         (host(devices=(EFA, STORAGE), without_files=("mlx5_bond_0",)), "UCX_NET_DEVICES", None),
         # libfabric.
         (host(devices=(EFA,)), "FI_PROVIDER", "efa"),
+        (host(devices=(EFA,), mpi=MPICH_WHEEL), "FI_PROVIDER", None),
+        (host(devices=(EFA,), mpi=replace(MPICH_WHEEL, embedded=False)), "FI_PROVIDER", "efa"),
         (host(devices=(IB,)), "FI_PROVIDER", None),
         (host(devices=(EFA,), kernel="5.10.0-28"), "FI_EFA_FORK_SAFE", "1"),
         (host(devices=(EFA,), kernel="5.15.0"), "FI_EFA_FORK_SAFE", None),

@@ -187,11 +187,14 @@ def _net_devices(files: Files, ipv4: Callable[[], list[tuple[str, str]]]) -> Fie
 
 
 def _software(files: Files, environ: Mapping[str, str]) -> Software:
-    return dataclasses.replace(
+    found = dataclasses.replace(
         software.read(files, environ),
         mpis=mpi_installations.read(files, environ),
         nccl=nccl_installations.read(files, environ),
     )
+    if files.is_cut_short:  # a part of the packages would look as if the others were not installed
+        return dataclasses.replace(found, packages={}, mpis=(), nccl=())
+    return found
 
 
 def _libraries(files: Files, environ: Mapping[str, str]) -> Fields:

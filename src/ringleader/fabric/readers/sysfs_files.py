@@ -191,6 +191,11 @@ class Files:
         """Whether there is a directory of that name, or a link to one."""
         return "\0" not in name and os.path.isdir(self.path(name))  # noqa: PTH112
 
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether the deadline came before all was read."""
+        return self._stopped
+
     def _is_late(self, name: str) -> bool:
         self.reads += 1
         if self._clock() <= self._deadline:

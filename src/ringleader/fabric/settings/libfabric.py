@@ -19,16 +19,24 @@ def libfabric_settings(inputs: SettingInputs) -> Settings:
 
 
 def _efa(inputs: SettingInputs) -> Settings:
-    found = [
-        Setting(
-            variable="FI_PROVIDER",
-            value="efa",
-            reason="without it libfabric falls back to TCP without a word where EFA does not open",
-            library="libfabric",
-            steers_to_rdma=True,
-            job_wide=True,
+    found: list[Setting] = []
+    silent: tuple[UnsetVariable, ...] = ()
+    mpi = first_mpi(inputs.facts)
+    if mpi is not None and mpi.embedded and mpi.family == "MPICH":
+        why = "MPICH's wheel has a libfabric of its own; without EFA's provider in it no rank would start"
+        silent = (UnsetVariable(variable="FI_PROVIDER", reason=why),)
+    else:
+        why = "without it libfabric falls back to TCP without a word where EFA does not open"
+        found.append(
+            Setting(
+                variable="FI_PROVIDER",
+                value="efa",
+                reason=why,
+                library="libfabric",
+                steers_to_rdma=True,
+                job_wide=True,
+            )
         )
-    ]
     if kernel_is_older(inputs.facts, FORK_SAFE_KERNEL):
         found.append(
             Setting(
@@ -41,7 +49,7 @@ def _efa(inputs: SettingInputs) -> Settings:
         )
     why = "0 helps where fork() fails for want of memory; it costs some speed"
     left = (UnsetVariable(variable="FI_EFA_USE_HUGE_PAGE", reason=why),)
-    return Settings(settings=tuple(found), left_to_the_user=left)
+    return Settings(settings=tuple(found), left_to_the_user=left, not_set=silent)
 
 
 def _tcp(inputs: SettingInputs) -> Settings:
