@@ -87,6 +87,14 @@ def may_lock_memory(facts: HostFacts) -> bool:
     return limit.soft == UNLIMITED or limit.soft >= LEAST_LOCKED_MEMORY
 
 
+def locked_memory_obstacle(facts: HostFacts) -> str:
+    """Return why no RDMA can work where too little memory may be locked; empty where it can."""
+    if may_lock_memory(facts):
+        return ""
+    limit = facts.process.limits["memlock"].soft
+    return f"RDMA cannot work: a process may lock {limit >> 10} KiB here, and has no CAP_IPC_LOCK"
+
+
 def roce_gids(port: RdmaPort) -> tuple[Gid, ...]:
     """Return the GIDs of a port whose interface is in this network namespace, those for RoCE v2 first.
 
@@ -118,8 +126,15 @@ def _obstacle(facts: HostFacts, found: UsablePort) -> str:
         return "there is no /dev/infiniband/uverbs file for it here"
     if all(one.error for one in files):
         return f"{files[0].path} cannot be opened: {files[0].error}"
-    if found.wire is Wire.ROCE and not any(one.netdev or one.kind for one in port.gids):
+    return _address_obstacle(port) if found.wire is Wire.ROCE else ""
+
+
+def _address_obstacle(port: RdmaPort) -> str:
+    """Return why a RoCE port has no address that other hosts reach; empty where it has one."""
+    if not any(one.netdev or one.kind for one in port.gids):
         return "its network interface is not in this network namespace, so it has no address for RoCE"
+    if not roce_gids(port):
+        return "its addresses for RoCE are all link-local: no connection to other hosts comes about"
     return ""
 
 

@@ -15,6 +15,8 @@ from ringleader.fabric.checks.host_checks import HOST_CHECKS, judge_host
 from ringleader.fabric.checks.rdma_counters import SATURATED
 from ringleader.fabric.facts import UNLIMITED, DeviceFile, Gid, HostFacts, Limit
 from ringleader.fabric.nccl_name_list import matches
+from ringleader.fabric.port_selection import select_ports
+from ringleader.fabric.settings.recommended_settings import recommend
 
 replace = dataclasses.replace
 BY_ID = {one.id: one for one in HOST_CHECKS}
@@ -74,6 +76,21 @@ def test_gid_index_in_nccl_conf_counts() -> None:
 def test_why_there_is_no_gid(gids: tuple[Gid, ...], seen: str) -> None:
     result = worst("gid.v2", port(pod(), gids=gids))
     assert (result.verdict, result.seen) == ("fail", seen)
+
+
+def test_an_address_of_roce_v1_alone_is_a_warning_for_it_works_in_one_subnet() -> None:
+    gid = Gid(index=0, address=f"{'0000:' * 5}ffff:c0a8:0114", kind="IB/RoCE v1", netdev="net1")
+    host = port(pod(), gids=(gid,))
+    assert worst("gid.v2", host).verdict == "warn" and select_ports(host).ports
+
+
+def test_settings_do_not_steer_to_a_port_without_an_address() -> None:
+    gids = next(one for one in pod().rdma_devices if one.name == "mlx5_4").ports[0].gids
+    host = port(pod(), gids=tuple(one for one in gids if one.address.startswith("fe80")))
+    assert worst("gid.v2", host).verdict == "fail"
+    found = recommend(host)
+    assert not {"UCX_NET_DEVICES", "NCCL_IB_HCA"} & set(found.variables)
+    assert "mlx5_4:1: its addresses for RoCE are all link-local" in found.not_set[-1].reason
 
 
 def test_ipv6_alone_is_a_warning_with_its_own_remedy() -> None:

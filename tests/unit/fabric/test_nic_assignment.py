@@ -110,6 +110,8 @@ def test_no_gpus_and_no_nics():
             [],
             {"mlx5_0:1": "not in this network namespace"},
         ),
+        # RoCE without an IP address.
+        ([rdma("mlx5_0", port("Ethernet", gids=ROCE_GIDS[:2]))], (), [], {"mlx5_0:1": "all link-local"}),
         (
             [rdma("mlx5_0", port("Ethernet"), pci="0000:01:00.0"), rdma("rxe0", port("Ethernet"), driver="")],
             (),

@@ -23,6 +23,7 @@ from ringleader.fabric.facts import Gid, Gpu, Library, MpiFacts
 from ringleader.fabric.settings.host_agreement import agreed
 from ringleader.fabric.settings.recommended_settings import recommend
 from ringleader.fabric.settings.setting import Setting, Settings
+from ringleader.fabric.topology.gpudirect import rdma_verdicts
 
 GPUS = (Gpu(index=0, pci_address="0000:18:00.0"),)
 IB = rdma("mlx5_0", port(), pci="0000:01:00.0")
@@ -82,10 +83,18 @@ def gpu_host(*devices, **values):
         ),
         (
             gpu_host(
-                ROCE, rdma("mlx5_1", port("Ethernet", gids=ROCE_GIDS[:2]), pci="0000:03:00.0"), nccl="2.18.1"
+                ROCE, rdma("mlx5_1", port("Ethernet", gids=ONE_BY_ONE), pci="0000:03:00.0"), nccl="2.18.1"
             ),
             "NCCL_IB_GID_INDEX",
             None,
+        ),
+        # A port without an IP address is none to use.
+        (
+            gpu_host(
+                ROCE, rdma("mlx5_1", port("Ethernet", gids=ROCE_GIDS[:2]), pci="0000:03:00.0"), nccl="2.18.1"
+            ),
+            "NCCL_IB_HCA",
+            "=mlx5_0:1",
         ),
         # Only the ports of the user's own filter count.
         (
@@ -242,6 +251,15 @@ def test_without_locked_memory_nothing_steers_to_rdma():
     assert "NCCL_IB_HCA" in recommend(changed(facts, process=gpu_host(IB).process)).variables
 
 
+def test_no_sentence_contradicts_that_rdma_cannot_work():
+    for one in (gpu_host(IB, libraries=UCX, mpi=OPEN_MPI_5), gpu_host(ROCE, libraries=UCX, mpi=OPEN_MPI_5)):
+        found = recommend(changed(one, process=gpu_host(memlock=64 << 10).process))
+        assert [one.variable for one in found.not_set] == [""] and found.left_to_the_user == ()
+    low = changed(facts("hgx_ndr"), process=gpu_host(memlock=64 << 10).process)
+    assert {str(one.verdict) for one in rdma_verdicts(low)} == {"no"}
+    assert all("may lock 64 KiB" in one.reason for one in rdma_verdicts(low))
+
+
 @pytest.mark.parametrize(
     ("where", "said"),
     [
@@ -260,6 +278,7 @@ def test_never_over_what_the_user_set(where, said):
 
 def test_what_only_the_user_knows():
     assert [one.variable for one in recommend(gpu_host(ROCE)).left_to_the_user] == ["NCCL_IB_TC"]
+    assert recommend(gpu_host(ERDMA)).left_to_the_user == ()  # no RoCE: its cloud decides
     assert recommend(gpu_host(ROCE), user={"NCCL_IB_TC": "106"}).left_to_the_user == ()
     assert "NCCL_NET_PLUGIN" in [one.variable for one in recommend(gpu_host(EFA)).left_to_the_user]
 

@@ -48,7 +48,7 @@ def _interfaces(facts: HostFacts, device: RdmaDevice, port: RdmaPort) -> list[Ne
     remedy="give the RDMA interface an IP address; in a Pod: a second network (Multus), an SR-IOV function or"
     " hostNetwork",
     passes="each active port has a RoCE v2 GID with an IPv4 address and an interface in this namespace",
-    warns="the only such GID is IPv6",
+    warns="the only such GID is IPv6, or of RoCE v1, which reaches hosts of the same subnet alone",
     fails="there is none",
     source="NCCL_IB_ADDR_FAMILY and NCCL_IB_ROCE_VERSION_NUM in NCCL's documentation",
 )
@@ -57,7 +57,10 @@ def routable(facts: HostFacts) -> Iterator[CheckResult]:
     bad = 0
     for device, port in found:
         gid = preferred_gid(port)
-        if gid is None:
+        if gid is None and _has_version_1_alone(port):
+            bad += 1
+            yield warned(_why_none(port), expected="a RoCE v2 GID", subject=port_name(device, port))
+        elif gid is None:
             bad += 1
             yield failed(
                 _why_none(port),
@@ -72,6 +75,12 @@ def routable(facts: HostFacts) -> Iterator[CheckResult]:
         yield skipped("no RoCE port is ACTIVE")
     elif not bad:
         yield passed(f"{len(found)} ports have one")
+
+
+def _has_version_1_alone(port: RdmaPort) -> bool:
+    """Tell whether a port has an IP address here, but only for RoCE v1."""
+    found = [one for one in roce_gids(port) if one.netdev]
+    return bool(found) and all(one.kind == "IB/RoCE v1" for one in found)
 
 
 def _why_none(port: RdmaPort) -> str:

@@ -24,7 +24,7 @@ def _efa(inputs: SettingInputs) -> Settings:
     mpi = first_mpi(inputs.facts)
     if mpi is not None and mpi.embedded and mpi.family == "MPICH":
         why = "MPICH's wheel has a libfabric of its own; without EFA's provider in it no rank would start"
-        silent = (UnsetVariable(variable="FI_PROVIDER", reason=why),)
+        silent = (UnsetVariable(variable="FI_PROVIDER", reason=why, steers_to_rdma=True),)
     else:
         why = "without it libfabric falls back to TCP without a word where EFA does not open"
         found.append(
@@ -48,7 +48,7 @@ def _efa(inputs: SettingInputs) -> Settings:
             )
         )
     why = "0 helps where fork() fails for want of memory; it costs some speed"
-    left = (UnsetVariable(variable="FI_EFA_USE_HUGE_PAGE", reason=why),)
+    left = (UnsetVariable(variable="FI_EFA_USE_HUGE_PAGE", reason=why, steers_to_rdma=True),)
     return Settings(settings=tuple(found), left_to_the_user=left, not_set=silent)
 
 

@@ -58,7 +58,7 @@ def _open_mpi(inputs: SettingInputs, mpi: MpiFacts, version: Version) -> Setting
     left: tuple[UnsetVariable, ...] = ()
     if mpi.built_with.get("ucx") is False and inputs.ports.has(Wire.INFINIBAND) and version[:1] == (4,):
         why = "this Open MPI has no UCX: 1 lets it use InfiniBand through openib, which is no longer kept up"
-        left = (UnsetVariable(variable="OMPI_MCA_btl_openib_allow_ib", reason=why),)
+        left = (UnsetVariable(variable="OMPI_MCA_btl_openib_allow_ib", reason=why, steers_to_rdma=True),)
     return Settings(settings=tuple(found), left_to_the_user=left)
 
 

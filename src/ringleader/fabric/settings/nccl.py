@@ -43,7 +43,8 @@ def nccl_settings(inputs: SettingInputs) -> Settings:
         return found + Settings(settings=(setting,))
     if inputs.ports.has(Wire.EFA):
         why = "NCCL reaches EFA only through the plugin aws-ofi-nccl, which has to be on LD_LIBRARY_PATH"
-        found += Settings(left_to_the_user=(UnsetVariable(variable="NCCL_NET_PLUGIN", reason=why),))
+        plugin = UnsetVariable(variable="NCCL_NET_PLUGIN", reason=why, steers_to_rdma=True)
+        found += Settings(left_to_the_user=(plugin,))
     chosen = [one for one in ports if _is_chosen(one, inputs)]
     return found + _devices(inputs, ports) + _gid(chosen, version) + _timeout(chosen, version)
 
@@ -53,8 +54,8 @@ def _one(variable: str, value: str, reason: str, *, steers: bool = False) -> Set
     return Settings(settings=(setting,))
 
 
-def _not(variable: str, reason: str) -> Settings:
-    return Settings(not_set=(UnsetVariable(variable=variable, reason=reason),))
+def _not(variable: str, reason: str, *, steers: bool = True) -> Settings:
+    return Settings(not_set=(UnsetVariable(variable=variable, reason=reason, steers_to_rdma=steers),))
 
 
 def _is_switched_off(inputs: SettingInputs) -> bool:
@@ -89,7 +90,7 @@ def _gid(ports: Sequence[UsablePort], version: Version | None) -> Settings:
     if not roce:
         return Settings()
     variable = "NCCL_IB_GID_INDEX"
-    found = _traffic_class()
+    found = _traffic_class() if any(one.wire is Wire.ROCE for one in roce) else Settings()
     if version is None:
         return found + _not(variable, "the version of NCCL is not known; from 2.21 on it must not be set")
     if version >= FINDS_GID:
@@ -122,7 +123,7 @@ def _address_family(ports: Sequence[UsablePort]) -> Settings:
 
 def _traffic_class() -> Settings:
     why = "on RoCE it is 4 times the DSCP of the network's lossless class, which the switches decide"
-    return Settings(left_to_the_user=(UnsetVariable(variable="NCCL_IB_TC", reason=why),))
+    return Settings(left_to_the_user=(UnsetVariable(variable="NCCL_IB_TC", reason=why, steers_to_rdma=True),))
 
 
 def _timeout(ports: Sequence[UsablePort], version: Version | None) -> Settings:
@@ -151,7 +152,7 @@ def _sockets(inputs: SettingInputs) -> Settings:
     facts = inputs.facts
     if ipoib := ipoib_interfaces(facts):
         why = f"NCCL takes {ipoib[0].name} by itself (TCP over InfiniBand) where it needs sockets"
-        return _not("NCCL_SOCKET_IFNAME", why)
+        return _not("NCCL_SOCKET_IFNAME", why, steers=False)
     names = [one.name for one in routable_interfaces(facts)]
     if facts.container == "kubernetes" and inputs.ports.ports and "eth0" in names and len(names) > 1:
         why = "eth0 is the Pod network, on which all Pods meet; the others are for RDMA"

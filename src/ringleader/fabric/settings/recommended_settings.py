@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ringleader.errors import RequestError
 from ringleader.fabric.facts import HostFacts
-from ringleader.fabric.port_selection import PortSelection, may_lock_memory, select_ports
+from ringleader.fabric.port_selection import PortSelection, locked_memory_obstacle, select_ports
 from ringleader.fabric.settings.gloo import gloo_settings
 from ringleader.fabric.settings.libfabric import libfabric_settings
 from ringleader.fabric.settings.mpi import mpi_settings
@@ -89,23 +89,26 @@ def _no_port(ports: PortSelection) -> Settings:
     """Say why none of the RDMA ports that are there can be used."""
     if not ports.left_out:
         return Settings()
-    first, *others = ports.left_out
-    more = f"; and {len(others)} more" if others else ""
-    why = f"no port can be used: {first.name}: {first.reason}{more}"
+    first_of = {one.reason: one.name for one in reversed(ports.left_out)}
+    reasons = "; ".join(f"{name}: {reason}" for reason, name in reversed(first_of.items()))
+    others = len(ports.left_out) - len(first_of)
+    why = f"no port can be used: {reasons}" + (f"; and {others} more" if others else "")
     return Settings(not_set=(UnsetVariable(variable="", reason=why),))
 
 
 def _without_rdma(found: Settings, inputs: SettingInputs) -> Settings:
-    """Leave out what steers to RDMA where a process may not lock enough memory; say where no port can."""
+    """Leave out what is about RDMA where a process may not lock enough memory; say where no port can."""
     if not inputs.ports.ports:
         return found + _no_port(inputs.ports)
-    if may_lock_memory(inputs.facts):
+    why = locked_memory_obstacle(inputs.facts)
+    if not why:
         return found
-    limit = inputs.facts.process.limits["memlock"].soft
-    why = f"RDMA cannot work: a process may lock {limit >> 10} KiB here, and has no CAP_IPC_LOCK"
     names = [one.variable for one in found.settings if one.steers_to_rdma] or [""]
     return Settings(
         settings=tuple(one for one in found.settings if not one.steers_to_rdma),
-        left_to_the_user=found.left_to_the_user,
-        not_set=(*found.not_set, *(UnsetVariable(variable=name, reason=why) for name in names)),
+        left_to_the_user=tuple(one for one in found.left_to_the_user if not one.steers_to_rdma),
+        not_set=(
+            *(one for one in found.not_set if not one.steers_to_rdma),
+            *(UnsetVariable(variable=name, reason=why) for name in names),
+        ),
     )

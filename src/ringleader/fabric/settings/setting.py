@@ -35,6 +35,8 @@ class UnsetVariable:
     variable: str
     """Empty: all that steer to RDMA."""
     reason: str
+    steers_to_rdma: bool = False
+    """It is of use only where RDMA works, and so is the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)

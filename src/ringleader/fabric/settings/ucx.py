@@ -22,12 +22,14 @@ def ucx_settings(inputs: SettingInputs) -> Settings:
     if ports[0].wire is Wire.ROCE:
         why = "on RoCE it is 4 times the DSCP of the network's lossless class, which the switches decide"
         found += Settings(
-            left_to_the_user=(UnsetVariable(variable="UCX_IB_TRAFFIC_CLASS", reason=why),),
-            not_set=(
-                UnsetVariable(variable="UCX_IB_GID_INDEX", reason="UCX finds the GID of RoCE v2 by itself"),
-            ),
+            left_to_the_user=(_unset("UCX_IB_TRAFFIC_CLASS", why),),
+            not_set=(_unset("UCX_IB_GID_INDEX", "UCX finds the GID of RoCE v2 by itself"),),
         )
     return found + _devices(inputs, [one.name for one in ports])
+
+
+def _unset(variable: str, reason: str) -> UnsetVariable:
+    return UnsetVariable(variable=variable, reason=reason, steers_to_rdma=True)
 
 
 def _devices(inputs: SettingInputs, names: list[str]) -> Settings:
@@ -37,8 +39,7 @@ def _devices(inputs: SettingInputs, names: list[str]) -> Settings:
         value = ",".join(names)
         why = f"UCX would use {', '.join(inputs.misleading_ports)} too, which may not reach the other hosts"
     else:
-        why = "UCX takes the right ports by itself"
-        return Settings(not_set=(UnsetVariable(variable="UCX_NET_DEVICES", reason=why),))
+        return Settings(not_set=(_unset("UCX_NET_DEVICES", "UCX takes the right ports by itself"),))
     setting = Setting(variable="UCX_NET_DEVICES", value=value, reason=why, library="UCX", steers_to_rdma=True)
     return Settings(settings=(setting,))
 

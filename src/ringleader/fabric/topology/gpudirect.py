@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ringleader.fabric.facts import Gpu, HostFacts, PciDevice
-from ringleader.fabric.port_selection import UsablePort, select_ports
+from ringleader.fabric.port_selection import UsablePort, locked_memory_obstacle, select_ports
 from ringleader.fabric.topology.nic_assignment import gpu_distance
 from ringleader.fabric.topology.pci_distance import PciDistance, distance_between
 
@@ -106,6 +106,8 @@ def _rdma_verdict(
         return Direct.NO, f"{nic.device.name} is a soft device: the CPU copies"
     if gpu.driver in ("", "vfio-pci"):
         return Direct.NO, f"the GPU has no NVIDIA driver here ({gpu.driver or 'none'})"
+    if obstacle := locked_memory_obstacle(facts):
+        return Direct.NO, obstacle
     verdict, reason = memory_registration(facts)
     if verdict is not Direct.YES:
         return verdict, reason
