@@ -261,7 +261,7 @@ FAILING: Mapping[str, tuple[str, Case]] = {
     "port.icrc": ("warn", lambda: counters(rx_icrc_encapsulated=1)),
     "gid.v2": ("fail", lambda: port(pod(), gids=())),
     "gid.index": ("fail", lambda: environment(pod(), NCCL_IB_GID_INDEX="0")),
-    "roce.mtu": ("warn", lambda: facts("soft_rxe")),
+    "roce.mtu": ("warn", lambda: interface("net1", pod(), mtu=1500)),
     "roce.netdev": ("fail", lambda: interface("net1", pod(), up=False)),
     "roce.address": ("warn", lambda: interface("net1", pod(), addresses=("fe80::1",))),
     "roce.tc": ("warn", lambda: facts("connectx_pod")),

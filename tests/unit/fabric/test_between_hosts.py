@@ -184,6 +184,21 @@ def test_many_addresses_that_two_hosts_share_are_one_result() -> None:
     assert result.hosts == ("a", "b") and "more are on 2 hosts" in result.seen
 
 
+def test_the_remedy_for_a_shared_address_goes_by_the_interface() -> None:
+    hosts = three(hgx())
+    bridge = replace(hgx().net_devices[0], name="docker0", addresses=("172.17.0.1",), up=True)
+    bridged = {
+        name: replace(one, net_devices=(*one.net_devices, bridge))
+        for name, one in hosts.items()
+        if name < "c"
+    }
+    (result,) = results(bridged, "hosts.address")
+    assert "^docker0," in result.remedy and "172.17.0.1" in result.seen
+    hosts["b"] = replace(hosts["b"], net_devices=hosts["a"].net_devices)
+    (result,) = results(hosts, "hosts.address")
+    assert "docker0" not in result.remedy and "clone" in result.remedy
+
+
 @pytest.mark.parametrize(
     ("seconds", "verdict"), [(0.4, None), (1.5, Verdict.WARN), (59.0, Verdict.WARN), (3600.0, Verdict.FAIL)]
 )

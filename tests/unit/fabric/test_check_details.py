@@ -145,6 +145,33 @@ def test_open_files(soft: int, hard: int, verdict: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "size", "verdict"),
+    [
+        ("laptop", 64 * MIB, "warn"),
+        ("laptop", 8 * MIB, "fail"),
+        ("laptop", None, "fail"),
+        ("hgx_ndr", 64 * MIB, "fail"),
+        ("efa", 64 * MIB, "fail"),
+    ],
+)
+def test_shared_memory(name: str, size: int | None, verdict: str) -> None:
+    assert worst("limit.shm", replace(facts(name), shm_size=size)).verdict == verdict
+
+
+@pytest.mark.parametrize(("soft", "verdict"), [(65536, "pass"), (8192, "pass"), (2048, "warn")])
+def test_open_files_without_gpus_and_rdma(soft: int, verdict: str) -> None:
+    host = replace(limit("nofile", soft, 1 << 20), gpus=(), rdma_devices=())
+    assert worst("limit.nofile", host).verdict == verdict
+
+
+def test_a_clock_is_judged_alone_only_beside_rdma() -> None:
+    host = replace(hgx(), clock=replace(hgx().clock, synchronized=False))
+    assert worst("host.clock", host).verdict == "warn"
+    alone = worst("host.clock", replace(host, rdma_devices=()))
+    assert alone.verdict == "skip" and "hosts.clock" in alone.seen
+
+
+@pytest.mark.parametrize(
     ("version", "seccomp", "verdict"),
     [
         ("2.23.4", 2, "pass"),

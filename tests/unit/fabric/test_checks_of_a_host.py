@@ -53,7 +53,7 @@ WRONG = {
     "efa": set(),
     "erdma": set(),
     "connectx_pod": {"dev.match", "roce.tc", "limit.shm", "cgroup.cpu"},
-    "soft_rxe": {"dev.soft", "port.counters", "roce.mtu", "roce.tc"},
+    "soft_rxe": {"dev.soft"},
     "laptop": {"limit.nofile"},
     "cloud_vm": {"limit.shm", "limit.nofile"},
     "broken_ports": {"port.state", "port.phys", "port.rate", "port.fw", "port.pkey"},

@@ -46,6 +46,11 @@ def active_ports(facts: HostFacts, *wires: Wire) -> list[tuple[RdmaDevice, RdmaP
     return [(device, port) for device, port in ports(facts, *wires) if port.state == "ACTIVE"]
 
 
+def active_hardware_ports(facts: HostFacts, *wires: Wire) -> list[tuple[RdmaDevice, RdmaPort]]:
+    """Return the active ports of devices that are no software (rxe, siw): ``dev.soft`` says all of those."""
+    return [(device, port) for device, port in active_ports(facts, *wires) if device.pci_address]
+
+
 def port_name(device: RdmaDevice, port: RdmaPort) -> str:
     """Return the name of a port for people: ``mlx5_0 port 1``."""
     return f"{device.name} port {port.number}"

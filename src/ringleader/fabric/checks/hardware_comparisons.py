@@ -13,6 +13,9 @@ from ringleader.fabric.checks.roce import preferred_gid
 from ringleader.fabric.facts import HostFacts
 from ringleader.fabric.rate_text import bit_rate
 from ringleader.fabric.wires import Wire, wire_of_port
+from ringleader.ranks.host_facts_script import BRIDGES
+
+OWN_ADDRESS = "give each host an address of its own; look whether one is a clone of the other"
 
 
 def _hcas(facts: HostFacts) -> dict[str, str | None]:
@@ -92,13 +95,23 @@ def _partitions(hosts: Hosts) -> Iterator[CheckResult]:
 
 def _addresses(hosts: Hosts) -> Iterator[CheckResult]:
     """Yield addresses that several hosts have: a bridge of Docker's, or a mistake."""
-    owners: dict[str, list[str]] = {}
+    owners: dict[str, dict[str, str]] = {}
     for host, facts in hosts.items():
-        every = [one for interface in facts.net_devices if interface.up for one in interface.addresses]
-        for address in dict.fromkeys(every):
-            if not address.startswith(("127.", "::1", "fe80:", "169.254.")):
-                owners.setdefault(address, []).append(host)
-    yield from _on_several(owners)
+        for interface in facts.net_devices:
+            for address in interface.addresses if interface.up else ():
+                if not address.startswith(("127.", "::1", "fe80:", "169.254.")):
+                    owners.setdefault(address, {}).setdefault(host, interface.name)
+    bridges = {
+        address: sorted(set(names.values()))
+        for address, names in owners.items()
+        if all(BRIDGES.match(name) for name in names.values())
+    }
+    shared = [name for address, names in bridges.items() if len(owners[address]) > 1 for name in names]
+    lists = ",".join(dict.fromkeys(shared))
+    leave_out = f"leave the bridge out: NCCL_SOCKET_IFNAME=^{lists}, OMPI_MCA_btl_tcp_if_exclude={lists},lo"
+    own = {one: list(names) for one, names in owners.items() if one not in bridges}
+    yield from _on_several(own, f"{OWN_ADDRESS}, or two names lead to one host")
+    yield from _on_several({one: list(owners[one]) for one in bridges}, leave_out)
 
 
 def _guids(hosts: Hosts) -> Iterator[CheckResult]:
@@ -112,7 +125,7 @@ def _guids(hosts: Hosts) -> Iterator[CheckResult]:
     yield from _on_several(owners)
 
 
-def _on_several(owners: dict[str, list[str]]) -> Iterator[CheckResult]:
+def _on_several(owners: dict[str, list[str]], remedy: str = "") -> Iterator[CheckResult]:
     """Yield a warning for each group of hosts that share something: address or GUID → its hosts."""
     shared: dict[tuple[str, ...], list[str]] = {}
     for thing, found in owners.items():
@@ -122,7 +135,7 @@ def _on_several(owners: dict[str, list[str]]) -> Iterator[CheckResult]:
         more = f" and {len(things) - 4} more" if len(things) > 4 else ""
         verb = "is" if len(things) == 1 else "are"
         seen = f"{', '.join(things[:4])}{more} {verb} on {len(named)} hosts"
-        yield CheckResult(id="", verdict=Verdict.WARN, seen=seen, hosts=named)
+        yield CheckResult(id="", verdict=Verdict.WARN, seen=seen, hosts=named, remedy=remedy)
 
 
 COMPARISONS: tuple[Comparison, ...] = (
@@ -211,7 +224,8 @@ COMPARISONS: tuple[Comparison, ...] = (
         reads="addresses of the interfaces",
         why="MPI takes such an address (Docker's 172.17.0.1) for a way to the other host, and connects to"
         " itself",
-        remedy="leave the interface out: NCCL_SOCKET_IFNAME=^docker0, OMPI_MCA_btl_tcp_if_exclude=docker0,lo",
+        remedy=f"{OWN_ADDRESS}, or two names lead to one host; a container's bridge: leave it out"
+        " (NCCL_SOCKET_IFNAME=^docker0, OMPI_MCA_btl_tcp_if_exclude=docker0,lo)",
         warns="one is",
         source="Open MPI, FAQ on TCP: several hosts with the same address",
         judge=_addresses,

@@ -17,6 +17,12 @@ from ringleader.fabric.versions import nccl_version, shown, version_of
 _check = partial(check, group="Limits")
 
 GIB = 1024 * MIB
+LEAST_SHM = 16 * MIB
+"""Bytes of /dev/shm with which a few ranks without GPUs start at all; ours."""
+
+
+def _has_fast_hardware(facts: HostFacts) -> bool:
+    return bool(facts.gpus or facts.rdma_devices)
 
 
 def _has(capabilities: int, bit: int) -> bool:
@@ -74,13 +80,14 @@ def _memlock_remedy(facts: HostFacts) -> str:
     remedy="Docker: --shm-size=8g, or --ipc=host; Kubernetes: an emptyDir of medium Memory at /dev/shm",
     passes="1 GiB or more",
     warns="less than 1 GiB",
-    fails="64 MiB or less, or it is not there",
-    source="1 GiB: NCCL's documentation for Docker; 64 MiB: the default of Docker and Kubernetes",
+    fails="64 MiB or less beside GPUs or RDMA devices, less than 16 MiB anywhere, or it is not there",
+    source="1 GiB: NCCL's documentation for Docker; 64 MiB: the default of Docker and Kubernetes; 16 MiB:"
+    " ours",
 )
 def shm(facts: HostFacts) -> Iterator[CheckResult]:
     if facts.shm_size is None:
         yield failed("no /dev/shm", expected="1 GiB or more")
-    elif facts.shm_size <= 64 * MIB:
+    elif facts.shm_size < LEAST_SHM or (facts.shm_size <= 64 * MIB and _has_fast_hardware(facts)):
         yield failed(byte_size(facts.shm_size), expected="1 GiB or more")
     elif facts.shm_size < GIB:
         yield warned(byte_size(facts.shm_size), expected="1 GiB or more")
@@ -132,13 +139,14 @@ def _at_least(facts: HostFacts, name: str, enough: int, few: int) -> Iterator[Ch
     why="each connection is a file or more: with many ranks 'Too many open files' in the middle of"
     " connecting",
     remedy="ulimit -n 65536; for good in /etc/security/limits.conf (nofile) or the container runtime",
-    passes="65536 or more",
+    passes="65536 or more; without GPUs and RDMA devices 4096",
     warns="less",
     fails="less than 1024, and the hard limit forbids more",
-    source="NCCL's documentation: 144 ranks may need more than 32 thousand, so 131072; 65536 is ours",
+    source="NCCL's documentation: 144 ranks may need more than 32 thousand, so 131072; 65536 and 4096 are"
+    " ours",
 )
 def nofile(facts: HostFacts) -> Iterator[CheckResult]:
-    yield from _at_least(facts, "nofile", 65536, 1024)
+    yield from _at_least(facts, "nofile", 65536 if _has_fast_hardware(facts) else 4096, 1024)
 
 
 @_check(

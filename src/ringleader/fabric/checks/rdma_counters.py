@@ -11,7 +11,13 @@ from functools import partial
 
 from ringleader.fabric.check_result import CheckResult
 from ringleader.fabric.checks.check import Check, check, passed, skipped, warned
-from ringleader.fabric.checks.conditions import RDMA_DEVICE, active_ports, port_name, ports
+from ringleader.fabric.checks.conditions import (
+    RDMA_DEVICE,
+    active_hardware_ports,
+    active_ports,
+    port_name,
+    ports,
+)
 from ringleader.fabric.facts import HostFacts
 from ringleader.fabric.transport_proof.counter_difference import PORT_BYTES
 
@@ -63,7 +69,7 @@ def _judge(facts: HostFacts, names: Sequence[str], limit: int = 0) -> Iterator[C
     warns="a port does not",
 )
 def readable(facts: HostFacts) -> Iterator[CheckResult]:
-    found = active_ports(facts)
+    found = active_hardware_ports(facts)
     lost = [
         (device, port)
         for device, port in found
@@ -72,7 +78,7 @@ def readable(facts: HostFacts) -> Iterator[CheckResult]:
     for device, port in lost:
         yield warned("its byte counters cannot be read", subject=port_name(device, port))
     if not found:
-        yield skipped("no port is ACTIVE")
+        yield skipped("no port of a hardware device is ACTIVE")
     elif not lost:
         yield passed(f"{len(found)} count their bytes")
 

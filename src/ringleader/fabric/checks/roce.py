@@ -7,7 +7,7 @@ from functools import partial
 
 from ringleader.fabric.check_result import CheckResult
 from ringleader.fabric.checks.check import Check, check, failed, passed, skipped, warned
-from ringleader.fabric.checks.conditions import ROCE, active_ports, port_name
+from ringleader.fabric.checks.conditions import ROCE, active_hardware_ports, active_ports, port_name, ports
 from ringleader.fabric.checks.nccl_variables import nccl_variable
 from ringleader.fabric.facts import Gid, HostFacts, NetDevice, RdmaDevice, RdmaPort
 from ringleader.fabric.port_selection import is_ipv4, is_link_local, roce_gids
@@ -173,7 +173,7 @@ def _with_index(facts: HostFacts, version: tuple[int, ...] | None, chosen: int) 
 def mtu(facts: HostFacts) -> Iterator[CheckResult]:
     known = {
         one.name: one.mtu
-        for device, port in active_ports(facts, Wire.ROCE)
+        for device, port in active_hardware_ports(facts, Wire.ROCE)
         for one in _interfaces(facts, device, port)
         if one.mtu is not None
     }
@@ -181,7 +181,7 @@ def mtu(facts: HostFacts) -> Iterator[CheckResult]:
     for name, value in small.items():
         yield warned(f"MTU {value}", expected=f"{ROCE_MTU} or more", subject=name)
     if not known:
-        yield skipped("no interface of a RoCE port is in this network namespace")
+        yield skipped("no interface of a hardware RoCE port is in this network namespace")
     elif not small:
         yield passed(", ".join(sorted({str(value) for value in known.values()})))
 
@@ -252,7 +252,9 @@ def _global(interface: NetDevice) -> list[str]:
 )
 def traffic_class(facts: HostFacts) -> Iterator[CheckResult]:
     text = nccl_variable(facts, "NCCL_IB_TC").strip()
-    if not text or text in ("0", "-1"):
+    if not text and not any(device.pci_address for device, _ in ports(facts, Wire.ROCE)):
+        yield skipped("RoCE is made in software here")
+    elif not text or text in ("0", "-1"):
         yield warned("NCCL_IB_TC is not set: packets go in the default class")
     elif not text.isdecimal() or int(text) > 255:
         yield failed(f"NCCL_IB_TC={text}", expected="0 to 255")
