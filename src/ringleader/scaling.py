@@ -20,6 +20,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from ringleader.fabric.facts import HostFacts
 from ringleader.fabric.transport_proof.proof import TransportProof
 from ringleader.metrics import Sample, Spread, efficiency, speedup
 
@@ -41,6 +42,8 @@ class HostContext:
     """CPUs that ranks may use there."""
     machine: str = ""
     """Equal for hosts that one kernel plays (containers, a lab), where ranks told it."""
+    devices: HostFacts | None = None
+    """Its GPUs and NICs and what they hang on; ``None``: they were not read, as on hosts without RDMA."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from base64 import b64decode
 from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from tests import fabric_hosts
 
 from ringleader.bench import run_file
 from ringleader.fabric.transport_proof.proof import HostProof, TransportProof, WireShares
@@ -212,3 +214,17 @@ def test_the_wires_of_the_largest_size_are_told(run: Run) -> None:
     told = lines(replace(run, points=points))
     assert told == ["4×2: h1 to other hosts: TCP 100% of 1 GiB", "! 4×2: h1: odder", "! 2×2: h1: odd"]
     assert all(line in as_text(replace(run, points=points)) for line in told)
+
+
+def test_hosts_with_equal_devices_are_drawn_once(run: Run) -> None:
+    assert 'id="machines"' not in render(run)
+    facts = [fabric_hosts.facts(name) for name in ("hgx_ndr", "hgx_ndr", "hgx_ndr_swapped")]
+    facts[1] = replace(facts[1], hostname="<b>")
+    hosts = tuple(replace(host, devices=one) for host, one in zip(run.context.hosts[:3], facts, strict=True))
+    page = render(replace(run, context=replace(run.context, hosts=hosts)))
+    drawings = re.findall(
+        r'<img src="data:image/svg\+xml;base64,([^"]+)" alt="GPUs and NICs of ([^:]+):', page
+    )
+    assert [names for _, names in drawings] == ["h1, h2", "h3"]
+    first = b64decode(drawings[0][0]).decode()
+    assert "GPU7" in first and "<b>" not in first

@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from tests import fabric_hosts
 
 from ringleader.bench import run_file
 from ringleader.bench.grid import parse_grid
@@ -16,6 +17,7 @@ from ringleader.bench.meter import Meter, Track
 from ringleader.bench.scale import Scale, faults_of, job_of, scale, turns
 from ringleader.cli.scale.scale_options import script_name, threads_for
 from ringleader.errors import LaunchError, RankError, RequestError
+from ringleader.fabric import facts as fabric_facts
 from ringleader.fabric.transport_proof.proof import HostProof, TransportProof, WireShares
 from ringleader.fabric.wires import Wire
 from ringleader.job import Family, Host, Job, Mpi
@@ -40,6 +42,7 @@ class Ended:
     plan: Plan
     mpi: Mpi = MPI
     proof: TransportProof | None = None
+    devices: dict[str, fabric_facts.HostFacts] = field(default_factory=dict)
 
 
 class Clock:
@@ -76,6 +79,7 @@ class Scripted:
             reason="it broke" if code else "",
             plan=plan,
             proof=self.proofs.get(len(self.jobs)),
+            devices={"h1": fabric_hosts.facts("hgx_ndr")} if len(self.jobs) == 1 else {},
         )
 
     def train(self, job: Job, listener: Meter) -> int:
@@ -322,6 +326,13 @@ def proof(part: float, *warnings: str) -> TransportProof:
     shares = WireShares(exchanged=100, shares={Wire.TCP: part, Wire.ROCE: 1 - part})
     host = HostProof(host="h1", ranks=(0,), between=shares, warnings=warnings)
     return TransportProof(hosts=(host,), between={Wire.TCP: part})
+
+
+def test_devices_of_hosts_are_kept_and_come_back_from_the_file(tmp_path: Path) -> None:
+    run, *_ = measure(Scripted())
+    run_file.write(run, tmp_path)
+    kept = [host.devices for host in run_file.read(tmp_path).context.hosts]
+    assert kept[0] == fabric_hosts.facts("hgx_ndr") and not any(kept[1:])
 
 
 def test_a_size_keeps_the_proof_that_has_a_warning(tmp_path: Path) -> None:

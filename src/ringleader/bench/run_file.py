@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ringleader.errors import Fault, RequestError
+from ringleader.fabric.facts import HostFacts
 from ringleader.fabric.facts import from_document as from_facts_document
 from ringleader.fabric.transport_proof.proof import TransportProof
 from ringleader.scaling import SCHEMA, Run
@@ -106,9 +107,9 @@ _PLAIN = {str: "text", int: "a whole number", float: "a number", bool: "true or 
 
 def _decode(kind: Any, value: Any, place: str, source: str, faults: list[Fault]) -> Any:
     """Return ``value`` as ``kind`` (a dataclass, a tuple, an optional or a plain type), noting faults."""
-    if kind is TransportProof:
+    if kind in (TransportProof, HostFacts):
         try:
-            return from_facts_document(TransportProof, value)
+            return from_facts_document(kind, value)
         except ValueError as error:
             faults.append(Fault(where=f"{source}: {place}", what=str(error)))
             return None

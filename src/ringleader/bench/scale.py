@@ -14,6 +14,7 @@ from ringleader import __version__
 from ringleader.bench.grid import Size, hosts_for
 from ringleader.bench.meter import Meter
 from ringleader.errors import Fault, RankError, RequestError, RingleaderError
+from ringleader.fabric.facts import HostFacts
 from ringleader.fabric.transport_proof.proof import TransportProof
 from ringleader.fabric.transport_proof.requirement import WITHIN
 from ringleader.job import Job, Mpi
@@ -37,6 +38,8 @@ class Outcome(Protocol):
     def mpi(self) -> Mpi | None: ...
     @property
     def proof(self) -> TransportProof | None: ...
+    @property
+    def devices(self) -> Mapping[str, HostFacts]: ...
 
 
 class Launcher(Protocol):
@@ -278,6 +281,7 @@ def with_facts(
                 cpu=str(said.get("cpu", "")) or known.cpu or ours,
                 cores=len(facts.cpus) or None,
                 machine=str(said.get("machine", "")) or known.machine,
+                devices=outcome.devices.get(facts.host.name, known.devices),
             )
     mpi = f"{outcome.mpi.family.value} {outcome.mpi.version}" if outcome.mpi else ""
     return replace(

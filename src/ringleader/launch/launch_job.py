@@ -88,6 +88,7 @@ def launch(
         seconds=time.monotonic() - began,
         results=tuple(bytes(state.result) or None for state in run.ranks) if payload is not None else (),
         proof=proof,
+        devices=prepared.settings.facts,
     )
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ringleader.job import Mpi
 from ringleader.rank_placement import Plan
 
 if TYPE_CHECKING:
+    from ringleader.fabric.facts import HostFacts
     from ringleader.fabric.transport_proof.proof import TransportProof
 
 
@@ -105,3 +107,5 @@ class Outcome(JobExit):
     """What each rank of ``ringleader.run`` sent back, pickled; empty for commands."""
     proof: TransportProof | None = None
     """Which wires carried the bytes that the ranks exchanged; ``None``: no rank told of any."""
+    devices: Mapping[str, HostFacts] = field(default_factory=dict)
+    """Host → its GPUs and NICs, for hosts of a job on several that have RDMA devices."""

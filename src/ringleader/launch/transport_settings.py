@@ -31,6 +31,8 @@ class JobSettings:
     """By rank: what it has besides, or otherwise."""
     host_of: Mapping[int, str] = field(default_factory=dict)
     """Rank → its host in ``hosts``."""
+    facts: Mapping[str, FabricFacts] = field(default_factory=dict)
+    """By host: what it told of its devices; only hosts with RDMA devices do."""
 
     def variables(self, rank: int) -> dict[str, str]:
         """Return the variables of a rank."""
@@ -75,6 +77,7 @@ def job_settings(
         hosts=agreed(found),
         ranks={rank: own for rank, own in ranks.items() if own.settings},
         host_of=host_of,
+        facts=known,
     )
 
 

@@ -5,10 +5,13 @@ Needs jinja2 and matplotlib: the extra ``ringleader[report]``.
 
 from __future__ import annotations
 
+from base64 import b64encode
+from dataclasses import replace
 from typing import Any
 
 from ringleader import __version__
 from ringleader.errors import RefusedError
+from ringleader.fabric.topology.drawing import machine_drawing
 from ringleader.metrics import Spread
 from ringleader.report import compare as side_by_side
 from ringleader.report import table, transport
@@ -110,10 +113,27 @@ def render(run: Run) -> str:
         facts=table.facts(run),
         samples=_samples(run),
         wires=(transport.HEADER, transport.rows(run)),
+        machines=machines(run),
         date=table.day(run.context.date),
         version=__version__,
     )
     return text
+
+
+def machines(run: Run) -> list[tuple[str, str]]:
+    """Return (names of hosts, data URL of the drawing of their GPUs and NICs), hosts that are alike together.
+
+    A data URL keeps the drawing's style from the page's, and whatever a stored run says from being markup.
+    """
+    alike: dict[str, list[str]] = {}
+    for host in run.context.hosts:
+        if host.devices is not None:
+            drawing = machine_drawing(replace(host.devices, hostname="each host"))
+            alike.setdefault(drawing, []).append(host.name)
+    return [
+        (", ".join(names), f"data:image/svg+xml;base64,{b64encode(drawing.encode()).decode()}")
+        for drawing, names in alike.items()
+    ]
 
 
 def _samples(run: Run) -> list[tuple[str, str, str]]:
