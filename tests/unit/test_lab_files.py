@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringleader.errors import LabError, RefusedError
+from ringleader.errors import LabError, RefusedError, RequestError
 from ringleader.lab import etc_hosts, requirements, saved_state
 from ringleader.lab.spec import LabSpec, to_json
 
@@ -60,6 +60,22 @@ def test_any_text_around_a_block_is_kept(text):
 def _make(root, name):
     (root / name).mkdir(parents=True)
     (root / name / "lab.json").write_text(to_json(LabSpec(name=name, hosts=2)))
+
+
+@pytest.mark.parametrize(
+    ("name", "environ", "where"),
+    [
+        ("nolab", {}, "--lab-name"),
+        ("No Lab", {}, "--lab-name"),
+        ("nolab", {"RINGLEADER_LAB": "other"}, "--lab-name"),
+        (None, {"RINGLEADER_LAB": "nolab"}, "RINGLEADER_LAB"),
+        (None, {}, "--lab"),
+    ],
+)
+def test_a_lab_that_is_not_there_is_told_of_the_word_that_named_it(tmp_path, name, environ, where):
+    with pytest.raises((LabError, RequestError)) as caught:
+        saved_state.to_launch_on(name=name, environ=environ, root=tmp_path)
+    assert [one.where for one in caught.value.faults] == [where]
 
 
 def test_the_lab_that_is_meant_is_the_default_one_or_the_only_one(tmp_path):

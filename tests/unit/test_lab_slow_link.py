@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ringleader.cli.lab import faults
 from ringleader.errors import RequestError
+from ringleader.lab import saved_state
 from ringleader.lab.slow_link import SlowLink, slow_link_of, slow_steps
 from ringleader.lab.spec import LabSpec
 from ringleader.lab.steps import shell_line
@@ -44,6 +46,14 @@ def test_lifting_all_limits_gives_both_ends_what_the_lab_was_made_with():
         " handle 1: tbf rate 8000000000bit burst 2000000 limit 16000000",
     ] * 2
     assert sum("delay 200us" in line for line in lines(None, latency=0.0002)) == 2
+
+
+def test_an_unknown_host_is_told_with_what_else_is_wrong(monkeypatch):
+    lab = saved_state.lab_of(LabSpec(hosts=2))
+    monkeypatch.setattr(saved_state, "current", lambda name: lab)
+    with pytest.raises(RequestError) as caught:
+        faults.slow(faults.SlowOptions(host="nohost"))
+    assert [one.where for one in caught.value.faults] == ["ringleader lab slow", "HOST"]
 
 
 def test_words_become_a_limit():

@@ -88,9 +88,12 @@ def subnets(wanted: Iterable[str], root: Path = ROOT) -> tuple[str, ...]:
     return tuple(found)
 
 
-def load(name: str, root: Path = ROOT) -> Lab:
-    """Return the lab called ``name``; LabError where there is none or its state can't be read."""
-    check_name(name)
+def load(name: str, root: Path = ROOT, *, where: str = "--name") -> Lab:
+    """Return the lab called ``name``; LabError where there is none or its state can't be read.
+
+    ``where``: the option that named it.
+    """
+    check_name(name, where)
     path = Path(directory_of(name, str(root)), "lab.json")
     try:
         return lab_of(from_json(path.read_text()), root)
@@ -98,7 +101,7 @@ def load(name: str, root: Path = ROOT) -> Lab:
         others = ", ".join(names(root)) or "none"
         raise LabError(
             f"there is no lab {name!r}",
-            where="--name",
+            where=where,
             hint=f"ringleader lab up{'' if name == DEFAULT_NAME else f' --name {name}'}; labs here: {others}",
         )
     except PermissionError:
@@ -111,16 +114,16 @@ def load(name: str, root: Path = ROOT) -> Lab:
         )
 
 
-def current(name: str | None = None, *, root: Path = ROOT) -> Lab:
+def current(name: str | None = None, *, root: Path = ROOT, where: str = "--name") -> Lab:
     """Return the lab that ``--lab`` means: ``name``, else the default one, else the only one.
 
-    LabError where there is none, or where several would do.
+    ``where``: the option that named it. LabError where there is none, or where several would do.
     """
     if name:
-        return load(name, root)
+        return load(name, root, where=where)
     present = names(root)
     if DEFAULT_NAME in present or not present:
-        return load(DEFAULT_NAME, root)
+        return load(DEFAULT_NAME, root, where=where)
     if len(present) > 1:
         raise LabError(
             f"several labs are up: {', '.join(present)}",
@@ -130,15 +133,19 @@ def current(name: str | None = None, *, root: Path = ROOT) -> Lab:
     return load(present[0], root)
 
 
-def to_launch_on(*, environ: Mapping[str, str], root: Path = ROOT, here: str = "") -> Lab:
+def to_launch_on(
+    *, name: str | None = None, environ: Mapping[str, str], root: Path = ROOT, here: str = ""
+) -> Lab:
     """Return the lab whose hosts a job started here may run on; ``here``: this host's name.
 
-    ``environ``: RINGLEADER_LAB in it names the lab.
+    ``name``: of ``--lab-name``; without it RINGLEADER_LAB in ``environ`` names the lab.
 
     LabError where there is none, or where its hosts have a root of their own: a job that begins on the
     machine would look for the machine's Python and MPI there.
     """
-    lab = current(environ.get(VARIABLE), root=root)
+    named = environ.get(VARIABLE)
+    where = "--lab-name" if name is not None else VARIABLE if named else "--lab"
+    lab = current(named if name is None else name, root=root, where=where)
     names = [host.name for host in lab.hosts]
     if lab.spec.tree and (here or socket.gethostname()) not in names:
         raise LabError(

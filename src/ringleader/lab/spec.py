@@ -109,9 +109,12 @@ def parse_latency(text: str) -> float:
     return float(match[1]) * _SECONDS[match[2].lower()]
 
 
-def check_name(name: str) -> None:
-    """Raise RequestError unless ``name`` can be a lab's; every command that takes one calls this."""
-    if faults := _name_faults(name):
+def check_name(name: str, where: str = "--name") -> None:
+    """Raise RequestError unless ``name`` can be a lab's; every command that takes one calls this.
+
+    ``where``: the option that gave it.
+    """
+    if faults := _name_faults(name, where):
         raise RequestError(faults)
 
 
@@ -162,11 +165,11 @@ def spec_of(
     )
 
 
-def _name_faults(name: str) -> list[Fault]:
+def _name_faults(name: str, where: str = "--name") -> list[Fault]:
     if re.fullmatch(rf"[a-z][a-z0-9]{{0,{MAX_NAME - 1}}}", name):
         return []
     hint = f"use 1 to {MAX_NAME} lower-case letters and digits, a letter first"
-    return [Fault(where="--name", what=f"{name!r} is not a name for a lab", hint=hint)]
+    return [Fault(where=where, what=f"{name!r} is not a name for a lab", hint=hint)]
 
 
 def _count_faults(*, hosts: int, slots: int, ssh_port: int) -> list[Fault]:

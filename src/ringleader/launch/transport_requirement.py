@@ -22,7 +22,11 @@ REFUSED = 3
 """Exit code of a job that went well, but not by the wire that was required."""
 MOST_TOLD = 4
 """Hosts whose failure is told; of a hundred hosts the others fail alike."""
-NOTHING_TOLD = "no rank told what it exchanged: none uses Ringleader's engine, or none came to its end"
+NOTHING_TOLD = (
+    "no rank told what it exchanged: none uses Ringleader's engine, or none came to its end"
+    "\n    what a script sends by torch.distributed or MPI itself is not counted: let Ringleader's optimizer"
+    " exchange the gradients, or leave --require out"
+)
 
 
 def faults_at_start(words: Sequence[str], plan: Plan) -> tuple[Fault, ...]:

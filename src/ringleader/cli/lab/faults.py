@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ringleader.cli.lab.lab_options import DRY_RUN, HOST, NAME, HostOptions
 from ringleader.cli.typed_command import Command, Option
+from ringleader.errors import Fault, RequestError, RingleaderError, collected
 from ringleader.lab import fault_injection, requirements, saved_state
 from ringleader.lab.slow_link import slow_link_of, slow_steps
 from ringleader.lab.steps import Phase, script
@@ -41,9 +42,18 @@ class SlowOptions:
 
 def slow(options: SlowOptions) -> None:
     """Limit a host's link, or lift the limit."""
-    limit = slow_link_of(into=options.into, out_of=options.out_of, delay=options.delay, off=options.off)
-    lab = saved_state.current(options.name)
-    host = fault_injection.find_host(lab, options.host)
+    faults: list[Fault] = []
+    with collected(faults):
+        limit = slow_link_of(into=options.into, out_of=options.out_of, delay=options.delay, off=options.off)
+    try:
+        lab = saved_state.current(options.name)
+        host = fault_injection.find_host(lab, options.host)
+    except RingleaderError as error:
+        if not faults:
+            raise
+        faults += error.faults
+    if faults:
+        raise RequestError(faults)
     if options.dry_run:
         steps = slow_steps(lab.spec, lab.number(host), limit)
         print(script((Phase(title=f"the link of {host.name}", steps=tuple(steps)),)), end="")

@@ -248,9 +248,9 @@ def run_job(
 
 def find_lab(name: str | None) -> LabFiles:
     """Return the lab of a name, or the one that runs on this machine; raises LabError where there is none."""
-    from ringleader.lab.saved_state import VARIABLE, to_launch_on
+    from ringleader.lab.saved_state import to_launch_on
 
-    return to_launch_on(environ=os.environ if name is None else {VARIABLE: name})
+    return to_launch_on(name=name, environ=os.environ)
 
 
 def check_ssh_files(job: Job) -> None:
