@@ -27,6 +27,10 @@ class Unreadable:
     """In the system's words: ``Permission denied``."""
 
 
+TOO_LATE = "it took too long"
+"""Reason why an area of facts (``network interfaces``) is incomplete; its name stands for the path."""
+
+
 # --- RDMA -------------------------------------------------------------------------------------------------
 
 
@@ -409,6 +413,11 @@ class HostFacts:
     unreadable: tuple[Unreadable, ...] = ()
     seconds: float = 0.0
     """What reading took."""
+
+    @property
+    def late_areas(self) -> frozenset[str]:
+        """Names of the areas that were not, or not wholly, read in time: ``network interfaces``."""
+        return frozenset(one.path for one in self.unreadable if one.reason == TOO_LATE)
 
     def pci_device(self, address: str) -> PciDevice | None:
         """Return the PCI device of an address; ``None`` where it is not known."""

@@ -28,7 +28,7 @@ def described(facts: HostFacts) -> str:
     place = " in ".join(one for one in (facts.container, facts.hypervisor) if one)
     words = [
         facts.system or "Linux",
-        plural(facts.process.cpus, "CPU"),
+        "" if "the process" in facts.late_areas else plural(facts.process.cpus, "CPU"),
         memory,
         place,
         _gpus(facts),
@@ -39,7 +39,7 @@ def described(facts: HostFacts) -> str:
 
 def _gpus(facts: HostFacts) -> str:
     if not facts.gpus:
-        return "no GPU"
+        return "GPUs not read" if "GPUs" in facts.late_areas else "no GPU"
     names = Counter(one.name for one in facts.gpus if one.name)
     kinds = f" ({', '.join(names)})" if names else ""
     return plural(len(facts.gpus), "GPU") + kinds
@@ -48,7 +48,7 @@ def _gpus(facts: HostFacts) -> str:
 def _rdma(facts: HostFacts) -> str:
     ports = [port for device in facts.rdma_devices for port in device.ports]
     if not facts.rdma_devices:
-        return "no RDMA device"
+        return "RDMA devices not read" if "RDMA devices" in facts.late_areas else "no RDMA device"
     rates = Counter(port.rate_text for port in ports if port.rate_text)
     layers = Counter(port.link_layer for port in ports if port.link_layer)
     kinds = ", ".join([*layers, *rates][:3])

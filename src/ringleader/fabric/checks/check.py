@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from ringleader.fabric.check_result import CheckResult, Verdict
+from ringleader.fabric.checks.late_areas import unread_for
 from ringleader.fabric.facts import HostFacts
 
 Judge = Callable[[HostFacts], Iterable[CheckResult]]
@@ -63,7 +64,8 @@ class Check:
         """Return the verdicts, at least one. A defect of the check itself becomes a skip."""
         try:
             unmet = self.needs.unmet(facts) if self.needs else None
-            found = [skipped(unmet.otherwise)] if unmet else list(self.judge(facts))
+            why = unread_for(self.id, self.group, facts) or (unmet.otherwise if unmet else "")
+            found = [skipped(why)] if why else list(self.judge(facts))
         except Exception as error:
             found = [skipped(f"the check could not judge these facts: {type(error).__name__}: {error}")]
         return tuple(self._complete(one) for one in found or [skipped("nothing to judge here")])
@@ -128,6 +130,8 @@ def judge_all(checks: Iterable[Check], facts: HostFacts) -> Iterator[CheckResult
 
 
 def _unmet(check: Check, facts: HostFacts) -> Condition | None:
+    if unread_for(check.id, check.group, facts):
+        return None  # its own results say so
     try:
         return check.needs.unmet(facts) if check.needs else None
     except Exception:

@@ -9,7 +9,7 @@ from functools import partial
 from ringleader.fabric.check_result import CheckResult
 from ringleader.fabric.checks.check import Check, check, failed, passed, skipped, warned
 from ringleader.fabric.checks.conditions import NVIDIA, RDMA, RDMA_DEVICE, usable_gpus
-from ringleader.fabric.facts import HostFacts
+from ringleader.fabric.facts import TOO_LATE, HostFacts
 
 _check = partial(check, group="Host")
 
@@ -124,7 +124,9 @@ def readable(facts: HostFacts) -> Iterator[CheckResult]:
     else:
         first = "; ".join(f"{one.path}: {one.reason}" for one in lost[:3])
         more = f"; and {len(lost) - 3} more" if len(lost) > 3 else ""
-        yield warned(first + more)
+        in_time = [one for one in lost if not one.reason.endswith(TOO_LATE) and one.path != "…"]
+        remedy = "" if in_time else "give it more time (--timeout), or look why the host answers so slowly"
+        yield warned(first + more, remedy=remedy)
 
 
 @_check(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ringleader.fabric.facts import (
+    TOO_LATE,
     UNLIMITED,
     Clock,
     Gpu,
@@ -136,10 +137,11 @@ class _Reading:
     def outcome(self) -> tuple[Fields, tuple[Unreadable, ...]]:
         """Return what was found by now, and what was not readable."""
         fields, notes = self._fields, self._files.unreadable
+        late = Unreadable(path=self._name, reason=TOO_LATE)
         if fields is not None:
-            return fields, notes
-        reason = self._fault or "it took too long"
-        return {}, (*notes, Unreadable(path=self._name, reason=reason))
+            return fields, (late, *notes) if self._files.is_cut_short else notes
+        fault = Unreadable(path=self._name, reason=self._fault)
+        return {}, (*notes, fault) if self._fault else (late, *notes)
 
 
 def _system(files: Files, environ: Mapping[str, str]) -> Fields:
