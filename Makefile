@@ -24,7 +24,7 @@ export OMP_NUM_THREADS ?= 1
 .PHONY: help setup system demo needs test test-all test-quick test-images lint types imports unit mpi collectives lab \
 	mxnet \
 	line-checks line-unit line-ranks line-hosts line-long-ranks line-long-hosts line-campaigns \
-	bench bench-controller campaign-inputs campaign-faults campaign-weights clean
+	bench bench-controller bench-predict campaign-inputs campaign-faults campaign-weights clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -163,6 +163,9 @@ test-images: setup system  ## a real image, built without any registry, and rank
 
 bench: setup $(VENV)/.frameworks system  ## every benchmark: ratios against peers in the same run
 	@benchmarks/all.sh
+
+bench-predict: setup  ## predictions held against published tables: every other point is held out
+	@$(BIN)/python benchmarks/predict.py
 
 bench-controller: setup  ## the MPIJob operator: speed and memory; WORDS='--kubeconfig FILE' for a server of yours
 	@$(BIN)/python benchmarks/controller.py $(WORDS)

@@ -67,6 +67,14 @@ SUBJECTS: dict[str, Subject] = {
     ),
     "scale": Subject(good=((*_SCALE, *_TRAIN),), values=("--dry-run", "--no-page"), after=_TRAIN),
     "report": Subject(good=(("kept",), ("kept", "--format", "json", "-o", "out.json")), after=("kept",)),
+    "predict": Subject(
+        good=(
+            ("--model", "resnet-50", "--rate", "219", "--batch", "64"),
+            ("kept", "--gradients", "1e8", "--batch", "64"),
+            ("job-profile.toml", "--json"),
+        ),
+        values=("--model", "resnet-50", "--rate", "219", "--batch", "64", "--ranks", "1,8"),
+    ),
     "lab up": Subject(good=(("--dry-run",),), values=("--dry-run",)),
     "lab down": Subject(good=((), ("--dry-run",)), values=("--dry-run",)),
     "lab status": Subject(good=((), ("--json",))),
@@ -180,6 +188,11 @@ BROKEN: dict[str, tuple[bytes, ...]] = {
         b"", b"\0", b"\xff", b"{", b"[]", b"null", b'{"hostname": 7}', b'{"hostname": "a"}', _DEEP,
         b"1" * 5000,
     ),
+    "job-profile.toml": (
+        b"", b"\0", b"\xff\xfe", b"a = ", b"batch = 'many'\n", b"batch = -1\nstep_seconds = 0\n",
+        b"a = " + _DEEP, b"batch = nan\nstep_seconds = 1\ngradient_bytes = 9" + b"9" * 400 + b"\n",
+        b"batch = 1\nstep_seconds = 1\ngradient_bytes = 1\nlayers = 7\npoints = [[]]\nparts = 3\n",
+    ),
     "profile.toml": (
         b"\0", b"\xff\xfe", b"a = ", b"nics = 'many'\n", b"[nic]\ncount = -1\n", b"a = " + _DEEP,
     ),
@@ -193,13 +206,16 @@ _READERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("image", "build", "--dry-run", "recipe.toml"), ("image", "lock", "--dry-run", "recipe.toml"),
     ),
     "kubeconfig": (("status", *_KUBE), ("run", "--on", "pods", "--dry-run", *_MADE, *_KUBE, *_TRAIN)),
-    "kept/run.json": (("report", "kept"), ("report", "kept", "kept")),
+    "kept/run.json": (
+        ("report", "kept"), ("report", "kept", "kept"), ("predict", "kept", "--gradients", "8"),
+    ),
     "hosts.txt": (("run", "--dry-run", "--hostfile", "hosts.txt", *_TRAIN),),
     "variables": (("run", "--dry-run", "--env-file", "variables", *_TRAIN),),
     "facts.json": (
         ("doctor", "--facts-from", "facts.json"), ("render", "env", "--facts-from", "facts.json"),
         ("render", "topology", "--facts-from", "facts.json"),
     ),
+    "job-profile.toml": (("predict", "job-profile.toml"),),
     "profile.toml": (("doctor", "--expect", "profile.toml"),),
 }  # fmt: skip
 _MAY_BE_EMPTY = {"kubeconfig", "variables"}

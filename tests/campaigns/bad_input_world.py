@@ -497,6 +497,7 @@ base = "debian:12"
 version = "2.13.0"
 variant = "cpu"
 """,
+    "job-profile.toml": "batch = 64\nstep_seconds = 0.3\ngradient_bytes = 100000000\n",
     "hosts.txt": "localhost slots=1\n",
     "variables": "A=1\n",
     "bad-interpreter": "#!/nowhere/python\nprint(1)\n",

@@ -25,6 +25,10 @@ COMMANDS: Table = {
     ),
     "scale": ("ringleader.cli.scale.command", "Run one job at several sizes; speed-up, efficiency, report."),
     "report": ("ringleader.cli.report", "Render stored runs again, or compare two."),
+    "predict": (
+        "ringleader.cli.predict.command",
+        "What more ranks, or another network, would do, and what limits the job.",
+    ),
     "lab": (
         "ringleader.cli.lab.command",
         "A cluster on one machine: up, down, status, shell, exec, cut, slow, heal, kill.",

@@ -1,0 +1,1 @@
+"""``ringleader predict``: what more ranks, or another network, would do."""

@@ -1,0 +1,1 @@
+"""What N ranks would do on a network: a cost model of data-parallel training. Pure; seconds and bytes."""

@@ -1,0 +1,141 @@
+"""Seconds that one all-reduce of S bytes takes on H hosts × g ranks: closed formulas. Pure.
+
+α: latency, B: bytes per second of one link; _i within a host, _n of all ports of a host; n = H · g.
+
+    ring            2(n−1)/n·S/B of the slowest link, and the latency of 2(n−1) hops, of which 2·H go between
+                    hosts (as NCCL's own model, tuning.cc, adds them)
+    tree            2·⌈log2 H⌉·(α + c/B) + 2·S/(0.85·B): double binary tree between hosts in pieces of
+                    c bytes (Sanders et al. 2009); 0.85: what NCCL's own model takes off (tuning.cc); a chain
+                    within a host
+    hierarchical    2(g−1)·(α_i + S/(g·B_i)) + ring over H hosts, in which a host's ports carry S
+    servers         g ranks sum over one bus, 2(g−1)·S/B_i, and a host's sum is pushed and pulled:
+                    2·(α_n + max(S_host, S·W/p)/B_n), W hosts of workers, p servers
+    engine          g ranks sum in a shared window: g·S read and g·S written, at the memory's rate B_i,
+                    between two barriers; then each exchanges its slice S/g between hosts (ring over H)
+
+A simulation, message by message, guards these in the tests (event_simulation.py).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ringleader.predict.networks import Link, Network
+
+ALGORITHMS = ("ring", "tree", "hierarchical", "servers", "engine")
+TREE_PIECE = 512 * 1024
+"""Bytes of a piece in a tree's pipeline (NCCL's buffers: 4 MiB in eight steps)."""
+TREE_EFFICIENCY = 0.85
+"""Part of the bandwidth that two trees over the same ports reach (NCCL, tuning.cc)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """Where the ranks are."""
+
+    hosts: int
+    per_host: int
+    servers: int = 0
+    """Parameter servers; 0: one on each host."""
+    servers_apart: bool = False
+    """True where servers have hosts of their own, with ports like those of the workers'."""
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks."""
+        return self.hosts * self.per_host
+
+
+def all_reduce_seconds(algorithm: str, size: float, shape: Shape, network: Network) -> float:
+    """Return the seconds of one all-reduce of ``size`` bytes; 0 for one rank. KeyError: no such algorithm."""
+    if shape.ranks == 1:
+        return 0.0
+    return _FORMULAS[algorithm](size, shape, network)
+
+
+def _message(link: Link, size: float, ports: int = 1) -> float:
+    """A message that is spread over all ports."""
+    return link.seconds(size / ports)
+
+
+def ring_over(count: int, size: float, link: Link, ports: int = 1) -> float:
+    """Ring of ``count`` equal members: 2(n−1) steps, each with a message of S/n."""
+    return 2 * (count - 1) * _message(link, size / count, ports) if count > 1 else 0.0
+
+
+def _ring(size: float, shape: Shape, network: Network) -> float:
+    count, chunk = shape.ranks, size / shape.ranks
+    if shape.hosts == 1:
+        return ring_over(count, size, network.within)
+    hops = 2 * (count - 1)
+    between = min(2 * shape.hosts, hops)
+    latency = between * network.between.latency + (hops - between) * network.within.latency
+    occupied = _occupied(network.between, chunk, network.ports)
+    if shape.per_host > 1:
+        occupied = max(occupied, _occupied(network.within, chunk))
+    return latency + hops * occupied
+
+
+def _occupied(link: Link, size: float, ports: int = 1) -> float:
+    """Seconds until a link takes the next message: without the latency."""
+    return max(0.0, _message(link, size, ports) - link.latency)
+
+
+def _tree(size: float, shape: Shape, network: Network) -> float:
+    """Trees follow hosts (NCCL): a chain within each host, a double binary tree between them."""
+    piece = min(size / 2, TREE_PIECE)
+    latency, carried = 0.0, 0.0
+    if shape.hosts > 1:
+        # Of two hosts each only sends its half up and the other's down; among more, an inner one sends 2·S.
+        between = (2 if shape.hosts > 2 else 1) * _occupied(network.between, size, network.ports)
+        hops = math.ceil(math.log2(shape.hosts))
+        latency += 2 * hops * _message(network.between, piece, network.ports)
+        carried = between / TREE_EFFICIENCY
+    if shape.per_host > 1:
+        within = 2 * (shape.per_host - 1) / shape.per_host * _occupied(network.within, size)
+        latency += 2 * (shape.per_host - 1) * network.within.seconds(piece)
+        carried = max(carried, within)
+    return latency + carried
+
+
+def _hierarchical(size: float, shape: Shape, network: Network) -> float:
+    within = ring_over(shape.per_host, size, network.within)
+    return within + ring_over(shape.hosts, size, network.between, network.ports)
+
+
+def _servers(size: float, shape: Shape, network: Network) -> float:
+    bus = network.within
+    local = 2 * (shape.per_host - 1) * bus.seconds(size) if shape.per_host > 1 else 0.0
+    if shape.hosts == 1 and not shape.servers_apart:
+        return local
+    return local + 2 * _message(network.between, server_traffic(size, shape), network.ports)
+
+
+def server_traffic(size: float, shape: Shape) -> float:
+    """Return the bytes through the busiest host, one way, of one push."""
+    servers = shape.servers or shape.hosts
+    if shape.servers_apart:
+        return max(size, size * shape.hosts / servers)
+    # A server needs no network for the worker beside it. Several servers on a host share its ports.
+    beside = math.ceil(servers / shape.hosts)
+    served = size * beside / servers * (shape.hosts - 1)
+    least = servers // shape.hosts
+    return max(served, size * (1 - least / servers))
+
+
+def _engine(size: float, shape: Shape, network: Network) -> float:
+    within = 0.0
+    if shape.per_host > 1:
+        traffic = 2 * shape.per_host * size
+        within = 2 * network.within.latency + traffic / network.within.rate
+    return within + ring_over(shape.hosts, size, network.between, network.ports)
+
+
+_FORMULAS = {
+    "ring": _ring,
+    "tree": _tree,
+    "hierarchical": _hierarchical,
+    "servers": _servers,
+    "engine": _engine,
+}

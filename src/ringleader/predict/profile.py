@@ -1,0 +1,114 @@
+"""What one rank does in a step, and the buckets in which its gradients become ready. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ringleader.predict.models import Model
+
+FLOAT32 = 4
+"""Bytes of a gradient's number as backward writes it."""
+FUSION_BYTES = 25 * 1024 * 1024
+"""Bytes after which a bucket is sent (PyTorch's default of 25 MiB)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segment:
+    """A layer, or several: its gradients and the time of its backward pass."""
+
+    size: int
+    """Bytes of its gradients."""
+    backward: float
+    """Seconds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """One step of one rank that exchanges nothing."""
+
+    name: str
+    batch: float
+    """Samples of a step."""
+    before: float
+    """Seconds before backward: input and forward."""
+    segments: tuple[Segment, ...]
+    """In the order of the forward pass; backward goes through them from the last."""
+    after: float = 0.0
+    """Seconds after all gradients are there: the optimizer."""
+    unit: str = "samples"
+    source: str = ""
+
+    @property
+    def backward(self) -> float:
+        """Seconds of the backward pass."""
+        return sum(segment.backward for segment in self.segments)
+
+    @property
+    def step_seconds(self) -> float:
+        """Seconds of a step."""
+        return self.before + self.backward + self.after
+
+    @property
+    def size(self) -> int:
+        """Bytes of all gradients."""
+        return sum(segment.size for segment in self.segments)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bucket:
+    """Gradients that are sent together."""
+
+    size: int
+    """Bytes."""
+    ready: float
+    """Seconds from the step's beginning."""
+
+
+def profile_of_model(model: Model, *, rate: float, batch: float, unit: str = "images") -> Profile:
+    """Return the profile of a model that trains ``rate`` samples per second on one rank.
+
+    Forward is a third of the step, for backward computes two products where forward computes one; input
+    and optimizer are not told apart.
+    """
+    step = batch / rate
+    segments = tuple(
+        Segment(size=FLOAT32 * layer.parameters, backward=2 / 3 * step * layer.work) for layer in model.layers
+    )
+    return Profile(
+        name=model.name,
+        batch=batch,
+        before=step / 3,
+        segments=segments,
+        unit=unit,
+        source=f"{model.source}; rate of one rank given",
+    )
+
+
+def even_segments(size: int, backward: float, count: int = 20) -> tuple[Segment, ...]:
+    """Return segments that share bytes and time evenly, where nothing is known of the layers."""
+    parts = [size * (i + 1) // count - size * i // count for i in range(count)]
+    return tuple(Segment(size=part, backward=backward / count) for part in parts)
+
+
+def buckets_of(profile: Profile, fusion_bytes: int = FUSION_BYTES) -> tuple[Bucket, ...]:
+    """Return the buckets in the order in which they become ready. A gradient is never split."""
+    found: list[Bucket] = []
+    clock, held = profile.before, 0
+    for segment in reversed(profile.segments):
+        clock += segment.backward
+        held += segment.size
+        if held >= fusion_bytes:
+            found.append(Bucket(size=held, ready=clock))
+            held = 0
+    if held:
+        found.append(Bucket(size=held, ready=clock))
+    return tuple(found)
+
+
+def finished_at(buckets: Sequence[Bucket], seconds: Sequence[float]) -> float:
+    """Return when the last exchange ends: one after the other, each when its bucket is ready."""
+    end = 0.0
+    for bucket, duration in zip(buckets, seconds, strict=True):
+        end = max(bucket.ready, end) + duration
+    return end

@@ -1,0 +1,162 @@
+"""A training step of N ranks: computing, exchange that computing does not hide, waiting, fixed cost. Pure.
+
+    T(N) = (a−1) · t_micro + max(end of backward, end of the last exchange) + optimizer + wait(N) + u
+    wait(N) = σ · t_micro · √a · E[max of N normals]
+
+a: micro-steps of an update, of which only the last exchanges; u: what each update costs once there is more
+than one rank. Efficiency is weak scaling's, as everywhere: E(N) = X(N) / (N · X(1)), see ``metrics``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from statistics import NormalDist
+
+from ringleader.metrics import efficiency
+from ringleader.predict.exchange_cost import Shape, all_reduce_seconds
+from ringleader.predict.networks import Network
+from ringleader.predict.profile import FLOAT32, FUSION_BYTES, Bucket, Profile, buckets_of, finished_at
+
+WIRE_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
+"""Bytes of a number on the wire."""
+STRAGGLER = 0.02
+"""Standard deviation of a rank's step in parts of the step, where nothing is measured: 1 to 3 % is usual."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """How a job trains: everything but the number of ranks."""
+
+    network: Network
+    per_host: int = 1
+    """Ranks on each host, at most."""
+    algorithm: str = "hierarchical"
+    wire: str = "fp32"
+    """Type of the gradients' numbers on the wire: a name of ``WIRE_BYTES``."""
+    straggler: float = STRAGGLER
+    """Standard deviation of a rank's step time, in parts of it."""
+    fixed: float = 0.0
+    """Seconds that each update costs once there is more than one rank: agreement, launches."""
+    micro_steps: int = 1
+    """Backward passes of an update."""
+    overlap: bool = True
+    """False where the exchange begins only after backward."""
+    fusion_bytes: int = FUSION_BYTES
+    sharing: float = 1.0
+    """Rate of a rank on a full host in parts of its rate alone there, without any exchange."""
+    servers: int = 0
+    """Parameter servers; 0: one on each host."""
+    servers_apart: bool = False
+    """True where parameter servers have hosts of their own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """One size. Parts of a step add up to ``step``."""
+
+    ranks: int
+    hosts: int
+    per_host: int
+    step: float
+    """Seconds of an update."""
+    compute: float
+    """Seconds in which a rank computes."""
+    exposed: float
+    """Seconds of the exchange that no computing hides."""
+    waiting: float
+    """Seconds until the slowest rank is there."""
+    fixed: float
+    """Seconds that each update costs once there is more than one rank."""
+    exchange: float
+    """Seconds of the whole exchange, hidden or not."""
+    rate: float
+    """Samples per second over all ranks."""
+    efficiency: float
+    """Against one rank."""
+
+
+@lru_cache(maxsize=4096)
+def expected_largest(count: int) -> float:
+    """Return the mean of the largest of ``count`` standard normals (Blom 1958; within 2 % of the exact)."""
+    return NormalDist().inv_cdf((count - 0.375) / (count + 0.25)) if count > 1 else 0.0
+
+
+def shape_of(ranks: int, setup: Setup) -> Shape:
+    """Return where ``ranks`` ranks are: full hosts. ValueError where they do not fill them."""
+    per_host = min(ranks, setup.per_host)
+    if ranks < 1 or ranks % per_host:
+        raise ValueError(f"{ranks} ranks do not fill hosts of {per_host}")
+    return Shape(
+        hosts=ranks // per_host,
+        per_host=per_host,
+        servers=setup.servers,
+        servers_apart=setup.servers_apart,
+    )
+
+
+@lru_cache(maxsize=256)
+def _buckets(profile: Profile, fusion_bytes: int) -> tuple[Bucket, ...]:
+    return buckets_of(profile, fusion_bytes)
+
+
+def predict(profile: Profile, setup: Setup, ranks: int) -> Prediction:
+    """Return what ``ranks`` ranks would do. ValueError where they do not fill their hosts."""
+    shape = shape_of(ranks, setup)
+    slower = 1.0 if ranks == 1 else _slower(shape.per_host, setup)
+    buckets = tuple(
+        replace(bucket, ready=bucket.ready * slower) for bucket in _buckets(profile, setup.fusion_bytes)
+    )
+    part = WIRE_BYTES[setup.wire] / FLOAT32
+    costs = [all_reduce_seconds(setup.algorithm, part * b.size, shape, setup.network) for b in buckets]
+    backward_end = slower * (profile.before + profile.backward)
+    exchange = sum(costs)
+    last = finished_at(buckets, costs) if setup.overlap else backward_end + exchange
+    exposed = max(0.0, last - backward_end) if ranks > 1 else 0.0
+    compute = setup.micro_steps * backward_end + slower * profile.after
+    waiting = setup.straggler * backward_end * setup.micro_steps**0.5 * expected_largest(ranks)
+    fixed = setup.fixed if ranks > 1 else 0.0
+    step = compute + exposed + waiting + fixed
+    samples = profile.batch * setup.micro_steps
+    alone = samples / (setup.micro_steps * (profile.before + profile.backward) + profile.after)
+    rate = ranks * samples / step
+    return Prediction(
+        ranks=ranks,
+        hosts=shape.hosts,
+        per_host=shape.per_host,
+        step=step,
+        compute=compute,
+        exposed=exposed,
+        waiting=waiting,
+        fixed=fixed,
+        exchange=exchange,
+        rate=rate,
+        efficiency=efficiency(rate, ranks, alone),
+    )
+
+
+def _slower(per_host: int, setup: Setup) -> float:
+    """How much longer computing takes beside others: in a straight line up to a full host."""
+    if setup.per_host == 1:
+        return 1 / setup.sharing
+    return 1 + (1 / setup.sharing - 1) * (per_host - 1) / (setup.per_host - 1)
+
+
+def size_below(profile: Profile, setup: Setup, bound: float, largest: int = 1 << 20) -> int | None:
+    """Return the smallest size (full hosts) whose efficiency is under ``bound``, else ``None``.
+
+    Doubles the size until one is, then halves the interval: right where efficiency falls with the size.
+    """
+    low = 0
+    hosts = 1
+    while predict(profile, setup, hosts * setup.per_host).efficiency >= bound:
+        if hosts * setup.per_host >= largest:
+            return None
+        low, hosts = hosts, 2 * hosts
+    while hosts - low > 1:
+        middle = (low + hosts) // 2
+        if predict(profile, setup, middle * setup.per_host).efficiency < bound:
+            hosts = middle
+        else:
+            low = middle
+    return hosts * setup.per_host

@@ -1,0 +1,136 @@
+"""``ringleader predict``: what it prints, and everything that can be wrong at once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ringleader.bench import run_file
+from ringleader.cli.main import ringleader
+from ringleader.errors import RequestError
+from ringleader.metrics import Sample
+from ringleader.scaling import Context, Point, Run
+
+MODEL = ("--model", "vgg-16", "--rate", "154", "--batch", "64")
+
+
+def call(*words: str) -> None:
+    ringleader.main(args=["predict", *words], standalone_mode=False)
+
+
+def refused(*words: str) -> str:
+    with pytest.raises(RequestError) as error:
+        call(*words)
+    return str(error.value)
+
+
+def kept(directory: Path, **change: object) -> Path:
+    def samples(rate: float) -> tuple[Sample, ...]:
+        return (Sample(rate=rate, step_seconds=64 / 100, source="progress"),)
+
+    run = Run(
+        name="mine",
+        context=Context(command=("a",)),
+        points=(
+            Point(hosts=1, slots=1, samples=samples(100)),
+            Point(hosts=1, slots=2, samples=samples(180), uncoupled=samples(190)),
+            Point(hosts=2, slots=2, samples=samples(340), uncoupled=samples(380)),
+        ),
+        repeats=1,
+        warmup=0.2,
+    )
+    document = {**run_file.to_document(run), **change}
+    directory.mkdir(exist_ok=True)
+    (directory / "run.json").write_text(json.dumps(document))
+    return directory
+
+
+def test_a_model_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    call(*MODEL, "--ranks", "1,8,64", "--until", "0.9", "--what-if", "100gbe-roce")
+    shown = capsys.readouterr().out
+    assert "from specifications" in shown and "Efficiency falls under 90 % at" in shown
+    assert "100gbe-roce" in shown and "At 64 ranks most is lost to" in shown
+
+
+def test_json_has_what_the_table_has(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    call(*MODEL, "--ranks", "8,1", "--json", "--json-file", str(tmp_path / "out.json"))
+    document = json.loads(capsys.readouterr().out)
+    assert [size["ranks"] for size in document["sizes"]] == [1, 8]
+    assert [size["from"] for size in document["sizes"]] == ["given", "from specifications"]
+    assert document == json.loads((tmp_path / "out.json").read_text())
+    call(*MODEL, "--ranks", "8,1", "--format", "json")
+    assert json.loads(capsys.readouterr().out) == document
+
+
+def test_a_stored_run_is_fitted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    call(
+        str(kept(tmp_path / "run")),
+        "--gradients",
+        "25e6",
+        "--within",
+        "shared-memory",
+        "--algorithm",
+        "engine",
+    )
+    shown = capsys.readouterr().out
+    assert "measured: 85.0 %" in shown and "Residuals of the measured points" in shown
+
+
+def test_a_stored_run_that_lacks_something(tmp_path: Path) -> None:
+    assert "--gradients" in refused(str(kept(tmp_path / "run")))
+    assert "schema 99" in refused(str(kept(tmp_path / "new", schema=99)), "--gradients", "8")
+    assert "no sample of one rank" in refused(str(kept(tmp_path / "none", points=[])), "--gradients", "8")
+    whole = (tmp_path / "run" / "run.json").read_text()
+    (tmp_path / "cut.json").write_text(whole[: len(whole) // 2])
+    assert "is not JSON" in refused(str(tmp_path / "cut.json"))
+
+
+def test_a_profile_with_layers_and_points(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    profile = tmp_path / "job.toml"
+    profile.write_text(
+        'name = "mine"\nbatch = 32\nunit = "images"\n[parts]\ninput = 0.01\nforward = 0.1\nbackward = 0.2\n'
+        "optimizer = 0.02\n[[layers]]\nname = 'a'\nbytes = 4000000\nbackward_seconds = 0.15\n[[layers]]\n"
+        "bytes = 90000000\nbackward_seconds = 0.05\n[[points]]\nranks = 4\nstep_seconds = 0.36\n"
+    )
+    call(str(profile), "--per-host", "4", "--format", "markdown")
+    shown = capsys.readouterr().out
+    assert "mine: 330 ms a step on one rank, 89.6 MiB" in shown and "| " in shown
+    assert "more than 4 times 4" in refused(str(profile), "--per-host", "4", "--ranks", "64")
+    call(str(profile), "--per-host", "4", "--ranks", "64", "--from-specifications")
+    assert "from specifications" in capsys.readouterr().out
+
+
+def test_a_measured_curve_takes_the_place_of_a_name(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    curve = tmp_path / "curve.txt"
+    curve.write_text("# bytes seconds\n8, 2e-5\n1000000 3e-4\n10000000 3e-3\n")
+    call(*MODEL, "--curve", str(curve), "--ranks", "64")
+    assert "3.33 GB/s" in capsys.readouterr().out
+    curve.write_text("8 x\n1 2 3\n")
+    said = refused(*MODEL, "--curve", str(curve))
+    assert ":1:" in said and ":2:" in said
+
+
+def test_all_that_is_wrong_at_once(tmp_path: Path) -> None:
+    wrong = "--model lenet --rate -1 --network token-ring --within x --ranks 0,a --per-host 0 --until 7"
+    said = refused(*wrong.split(), "--what-if", "none")
+    words = "lenet --rate --batch token-ring --within --ranks --per-host --until none"
+    for word in words.split():
+        assert word in said, word
+    assert "do not fill hosts of 8" in refused(*MODEL, "--ranks", "9,12")
+    assert "nothing says what is trained" in refused()
+    profile = tmp_path / "job.json"
+    profile.write_text('{"batch": 0, "step_seconds": -1, "gradient_bytes": "x", "colour": 1, "points": [{}]}')
+    said = refused(str(profile))
+    for word in ("batch", "step_seconds", "gradient_bytes", "colour", "points[0].ranks", "points[0].rate"):
+        assert f"{profile}: {word}" in said, word
+
+
+@pytest.mark.parametrize("text", ["", "[", "[]", "nul", "7", '{"batch": 1e999}', "[" * 100_000, "9" * 5000])
+def test_files_that_are_no_profile(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "job.json"
+    file.write_text(text)
+    assert str(file) in refused(str(file))

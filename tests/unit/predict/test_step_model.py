@@ -1,0 +1,118 @@
+"""A step: parts that add up, bounds, and what would help."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ringleader.predict.exchange_cost import ALGORITHMS
+from ringleader.predict.models import NAMES, model
+from ringleader.predict.networks import BETWEEN, WITHIN, Network
+from ringleader.predict.profile import Profile, Segment, buckets_of, finished_at, profile_of_model
+from ringleader.predict.step_model import Setup, expected_largest, predict, size_below
+from ringleader.predict.what_if import limit_sentence, what_ifs
+
+SLOW = Network(name="10gbe-tcp", between=BETWEEN["10gbe-tcp"], within=WITHIN["pcie"])
+VGG = profile_of_model(model("vgg-16"), rate=154, batch=64)
+RESNET = profile_of_model(model("resnet-50"), rate=219, batch=64)
+
+
+@pytest.mark.parametrize(
+    ("name", "millions"),
+    [("alexnet", 61.0), ("bert-large", 336), ("inception-v3", 23.8), ("resnet-50", 25.5),
+     ("resnet-101", 44.4), ("resnet-152", 60.0), ("vgg-16", 138.36)],
+)  # fmt: skip
+def test_models_have_the_parameters_that_they_are_known_for(name: str, millions: float) -> None:
+    assert name in NAMES
+    assert model(name).parameters / 1e6 == pytest.approx(millions, rel=0.005)
+    assert sum(layer.work for layer in model(name).layers) == pytest.approx(1)
+
+
+def test_buckets_are_whole_layers_from_the_last() -> None:
+    segments = (
+        Segment(size=10, backward=1.0),
+        Segment(size=20, backward=2.0),
+        Segment(size=30, backward=3.0),
+    )
+    buckets = buckets_of(Profile(name="p", batch=1, before=1.0, segments=segments), fusion_bytes=40)
+    assert [(b.size, b.ready) for b in buckets] == [(50, 6.0), (10, 7.0)]
+    assert finished_at(buckets, (0.5, 0.5)) == 7.5  # hidden but for the last
+    assert finished_at(buckets, (4.0, 1.0)) == 11.0  # the second waits for the first
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    algorithm=st.sampled_from(ALGORITHMS),
+    name=st.sampled_from(NAMES),
+    between=st.sampled_from(sorted(BETWEEN)),
+    hosts=st.integers(1, 500),
+    per_host=st.sampled_from((1, 2, 8)),
+    micro=st.integers(1, 4),
+    overlap=st.booleans(),
+)
+def test_parts_add_up_and_nothing_is_better_than_linear(
+    algorithm: str, name: str, between: str, hosts: int, per_host: int, micro: int, overlap: bool
+) -> None:
+    network = Network(name=between, between=BETWEEN[between], within=WITHIN["pcie"])
+    profile = profile_of_model(model(name), rate=100, batch=32)
+    setup = Setup(network=network, per_host=per_host, algorithm=algorithm, micro_steps=micro, overlap=overlap)
+    found = predict(profile, setup, hosts * per_host)
+    assert found.step == pytest.approx(found.compute + found.exposed + found.waiting + found.fixed)
+    assert 0 < found.efficiency <= 1 + 1e-9
+    assert 0 <= found.exposed <= found.exchange + 1e-9
+    faster = replace(network, between=replace(network.between, bandwidth=2 * network.between.bandwidth))
+    assert (
+        predict(profile, replace(setup, network=faster), hosts * per_host).efficiency
+        >= found.efficiency - 1e-9
+    )
+
+
+def test_one_rank_loses_nothing() -> None:
+    found = predict(VGG, Setup(network=SLOW, fixed=1.0, sharing=0.5), 1)
+    assert found.efficiency == pytest.approx(1) and found.rate == pytest.approx(154)
+
+
+def test_the_slowest_of_many_is_as_late_as_theory_has_it() -> None:
+    # Exact means of the largest of N standard normals (tables of order statistics).
+    for count, mean in ((1, 0.0), (2, 0.5642), (10, 1.5388), (100, 2.5076), (1000, 3.2414)):
+        assert expected_largest(count) == pytest.approx(mean, rel=0.05, abs=1e-12)
+
+
+def test_a_full_host_is_as_slow_as_measured() -> None:
+    setup = Setup(network=SLOW, per_host=8, sharing=0.8, straggler=0.0, algorithm="hierarchical")
+    assert predict(RESNET, setup, 8).compute == pytest.approx(RESNET.step_seconds / 0.8)
+
+
+def test_the_size_that_falls_under_a_bound_is_the_first() -> None:
+    setup = Setup(network=SLOW, per_host=4)
+    size = size_below(VGG, setup, 0.6)
+    assert size is not None and size > 4
+    assert predict(VGG, setup, size).efficiency < 0.6 <= predict(VGG, setup, size - 4).efficiency
+    assert (
+        size_below(RESNET, replace(setup, straggler=0.0, network=replace(SLOW, ports=64)), 0.1, 4096) is None
+    )
+
+
+def test_what_helps_most_is_what_the_numbers_say() -> None:
+    setup = Setup(network=SLOW, per_host=4)
+    now, tried = predict(VGG, setup, 64), what_ifs(VGG, setup, 64)
+    assert [one.gain for one in tried] == sorted((one.gain for one in tried), reverse=True)
+    text = limit_sentence(VGG, setup, now, tried)
+    assert "gradients that travel" in text and tried[0].change in text
+    fast = Network(name="x", between=BETWEEN["ndr-infiniband"], within=WITHIN["nvlink"])
+    setup = Setup(network=fast, per_host=4, straggler=0.03)
+    text = limit_sentence(RESNET, setup, predict(RESNET, setup, 64), what_ifs(RESNET, setup, 64))
+    assert "waiting for the slowest" in text and "vary half as much" in text
+    setup = replace(setup, straggler=0.0)
+    text = limit_sentence(RESNET, setup, predict(RESNET, setup, 8), what_ifs(RESNET, setup, 8))
+    assert "nothing takes" in text and "None of the changes" in text
+
+
+def test_a_hundred_thousand_ranks_are_one_formula() -> None:
+    setup = Setup(network=SLOW, per_host=8)
+    found = [predict(VGG, setup, size) for size in range(8, 100_001, 4000 * 8 - 8)]
+    assert all(one.efficiency > 0 for one in found)
+    assert predict(VGG, setup, 100_000).ranks == 100_000
