@@ -72,3 +72,46 @@ def test_a_change_of_sets_against_an_operation(jobs: Any, ranks: int, per_host: 
         RINGLEADER_MISMATCH_PATIENCE="0.3",
         RINGLEADER_RANKS_PER_HOST=per_host,
     ).passed(ranks)
+
+
+def across_sets(jobs: Any, how: str, per_host: str = "") -> Any:
+    return jobs(
+        "waiting_across_sets.py",
+        how,
+        ranks=3,
+        timeout=60,
+        HOROVOD_DYNAMIC_PROCESS_SETS="1",
+        RINGLEADER_MISMATCH_PATIENCE="0.3",
+        RINGLEADER_RANKS_PER_HOST=per_host,
+    )
+
+
+@pytest.mark.mpi
+@pytest.mark.torch
+@pytest.mark.parametrize("per_host", ["", "2", pytest.param("1", marks=pytest.mark.long)])
+def test_ranks_that_wait_for_each_other_in_different_sets(jobs: Any, per_host: str) -> None:
+    """No set has all of its members, so that none of them could tell."""
+    job = across_sets(jobs, "for ever", per_host)
+    job.passed(3)
+    words = "Mismatched operations across process sets, and every rank waits: "
+    assert job.out.count(words) == 3, job.out
+    assert "rank 0 in allreduce 'allreduce.all' of all ranks for rank 2" in job.out
+    assert "rank 1 in hvd.remove_process_set([0, 2]) of all ranks for rank 2" in job.out
+    assert "rank 2 in allreduce 'allreduce.pair' of process set 1 for rank 0" in job.out
+
+
+@pytest.mark.mpi
+@pytest.mark.torch
+@pytest.mark.parametrize("per_host", ["", pytest.param("1", marks=pytest.mark.long)])
+def test_a_circle_of_three_sets(jobs: Any, per_host: str) -> None:
+    job = across_sets(jobs, "in three sets", per_host)
+    job.passed(3)
+    assert job.out.count("rank 2 in allreduce 'allreduce.other' of process set 2 for rank 1") == 3, job.out
+
+
+@pytest.mark.mpi
+@pytest.mark.torch
+@pytest.mark.parametrize("how", ["slow", "another thread"])
+@pytest.mark.parametrize("per_host", ["", pytest.param("2", marks=pytest.mark.long)])
+def test_a_rank_that_is_only_late_to_a_set(jobs: Any, how: str, per_host: str) -> None:
+    across_sets(jobs, how, per_host).passed(3)

@@ -32,6 +32,10 @@ _WORDS = 4 * _LINE
 class DigestBarrier(Protocol):
     """Where ranks meet with what each of them is about to do."""
 
+    @property
+    def meetings(self) -> int:
+        """Return how many meetings this rank has come to."""
+
     def agree(self, digest: int) -> bool:
         """Wait until all ranks have arrived; return whether all brought the same digest."""
 
@@ -41,6 +45,8 @@ class DigestBarrier(Protocol):
 
 class SingleRankBarrier:
     """The barrier of a rank that is alone."""
+
+    meetings = 0
 
     def agree(self, digest: int) -> bool:
         """Agree with oneself."""
@@ -107,6 +113,11 @@ class SharedFlags:
                 agreed = False
         return agreed
 
+    @property
+    def meetings(self) -> int:
+        """Return how many meetings this rank has come to."""
+        return self._round
+
     def attach(self, word: int) -> None:
         """Bring a word to the next `agree`; without one it is 0."""
         self._word = word
@@ -145,6 +156,7 @@ class SharedFlags:
         self._peer_wait.until(
             lambda: line[at] >= turn,
             lambda: [rank for other, rank in self._others if other[at] < turn],
+            agreeing=at != _BARRIER,
         )
 
     def exchange(self, message: bytes) -> list[bytes]:
@@ -194,16 +206,19 @@ class HostsBarrier:
         self._peer_wait = peer_wait
         self._send = array("Q", [0, 0, 0])
         self._receive = array("Q", [0, 0, 0])
+        self.meetings = 0
+        """How many meetings this rank has come to."""
 
     def agree(self, digest: int) -> bool:
         """Wait for all ranks; return whether all brought the same digest."""
+        self.meetings += 1
         agreed = self._host.agree(digest) if self._host else True
         send, receive = self._send, self._receive
         # The largest digest equals the smallest exactly when the largest complement is its complement.
         send[0], send[1], send[2] = digest, MASK - digest, int(not agreed)
         word = self._mpi.UINT64_T
         request = self._cross.Iallreduce([send, 3, word], [receive, 3, word], op=self._mpi.MAX)
-        self._peer_wait.until_done(request)
+        self._peer_wait.until_done(request, agreeing=True)
         return receive[0] == MASK - receive[1] and not receive[2]
 
     def exchange(self, message: bytes) -> list[bytes]:

@@ -141,6 +141,11 @@ class Engine:
             queue.lock.release()
         self.wait(work)
 
+    @property
+    def meetings(self) -> int:
+        """Return how often this rank has come to meet the others for operations."""
+        return self._barrier.meetings
+
     def join(self, serial: int) -> tuple[int, int]:
         """Take part in the others' reductions with zeros until all ranks join.
 

@@ -51,6 +51,9 @@ class PeerWait:
         self._say = say
         self.subject: object = ""
         """What is being waited for, in words; the engine sets it before an operation."""
+        self.deadlock: Callable[[float, object], str] | None = None
+        """Says why a wait in which ranks agree is in vain, empty as long as none is known to be; it is given
+        the time at which the wait began, and its subject."""
         self.cancelled = ""
         """Why every wait is to end with an error, empty as long as none is."""
         self.abandoned: list[object] = []
@@ -65,8 +68,17 @@ class PeerWait:
         gone.pop(self._rank, None)
         return gone
 
-    def until(self, ready: Callable[[], bool], missing: Callable[[], Sequence[int] | None]) -> None:
-        """Wait until ``ready``. ``missing`` tells which ranks are waited for, None where that is unknown."""
+    def until(
+        self,
+        ready: Callable[[], bool],
+        missing: Callable[[], Sequence[int] | None],
+        *,
+        agreeing: bool = False,
+    ) -> None:
+        """Wait until ``ready``. ``missing`` tells which ranks are waited for, None where that is unknown.
+
+        ``agreeing``: for ranks that have still to come, with nothing of the operation under way.
+        """
         start = self._clock()
         look, warn, grace_end = start + LOOK_SECONDS, start + self._warn_seconds, None
         while not ready():
@@ -77,6 +89,10 @@ class PeerWait:
             look = now + LOOK_SECONDS
             if self.cancelled:
                 raise known_to_peers(self.cancelled)
+            if agreeing and self.deadlock is not None:
+                words = self.deadlock(start, self.subject)
+                if words:
+                    raise HorovodInternalError(words)
             grace_end = self._look_for_ended(ready, missing, now, grace_end)
             if now - start > self._deadline_seconds:
                 raise HorovodInternalError(
@@ -89,10 +105,10 @@ class PeerWait:
                     f"for {_ranks(missing())}"
                 )
 
-    def until_done(self, request: Any) -> None:
+    def until_done(self, request: Any, *, agreeing: bool = False) -> None:
         """Wait for a request of MPI's, which does not tell whom it waits for."""
         try:
-            self.until(request.Test, lambda: None)
+            self.until(request.Test, lambda: None, agreeing=agreeing)
         except BaseException:
             self.abandoned.append(request)
             raise

@@ -34,6 +34,8 @@ def close_session(session: Session, how: End) -> tuple[bool, list[Segment]]:
     together, give_back = session.shutdown_barrier.meet(how, session.group.flags, clean=clean)
     left = session.registry.free(together=give_back)
     if give_back:
+        if session.deadlock_check is not None:
+            session.deadlock_check.drain()
         session.shutdown_barrier.free()
     return together, left
 

@@ -40,6 +40,10 @@ class ProcessSetRegistry:
         """Return the group of a set, None where this rank is not in it, or the set is not registered."""
         return self._groups.get(number)
 
+    def groups(self) -> dict[int, Group]:
+        """Return number → group of the sets that this rank is in."""
+        return dict(self._groups)
+
     def begin(self, asked: Sequence[Sequence[int]]) -> None:
         """Register the sets that the script gave to ``init``. Collective; every rank brings as many.
 

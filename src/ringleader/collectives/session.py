@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,15 +13,18 @@ from typing import Any
 
 from ringleader.collectives import mpi_library
 from ringleader.collectives.communicators import RankLayout, checked_ranks, numbers_in, sub_communicator
+from ringleader.collectives.deadlock_check import DeadlockCheck, script_stands_still
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.engine_settings import EngineSettings, read_settings
 from ringleader.collectives.framework_adapter import FrameworkAdapter
 from ringleader.collectives.liveness import EndMessages, LivenessSource, StatusFile
 from ringleader.collectives.mpi_calls import MpiCalls
+from ringleader.collectives.operations import Work
 from ringleader.collectives.peer_wait import peer_wait_for
 from ringleader.collectives.process_set_registry import ProcessSetRegistry
 from ringleader.collectives.rank_group import Group, lone_group, open_group
 from ringleader.collectives.shutdown import ShutdownBarrier
+from ringleader.collectives.stall_check import GroupWait
 from ringleader.collectives.timeline.recording import Timelines, read_timeline_options
 from ringleader.collectives.traffic import GroupTraffic
 
@@ -78,6 +82,8 @@ class Session:
     """What the operations of each group exchange, also of those that are gone; empty for a rank alone."""
     registry: ProcessSetRegistry = field(init=False)
     """The process sets."""
+    deadlock_check: DeadlockCheck | None = field(init=False, default=None)
+    """Tells of ranks that wait for each other in different groups, None for a rank that is alone."""
     timelines: Timelines = field(init=False)
     """What operations go through is written there, where that is asked for; it watches all engines."""
 
@@ -87,6 +93,35 @@ class Session:
             read_timeline_options(os.environ), rank=self.ranks.rank, host=socket.gethostname()
         )
         self.timelines.attach(self.engine.queue)
+        # Uncoupled ranks meet for broadcasts alone.
+        if self.end_messages is not None and self.group.comms is not None and not self.settings.uncoupled:
+            self.deadlock_check = DeadlockCheck(
+                self.group.comms.mpi,
+                self.base,
+                patience=self.settings.limits.mismatch,
+                sets=lambda: self.registry.table.all(),
+            )
+            self._tell_deadlocks(self.deadlock_check, self.group, 0)
+
+    def _tell_deadlocks(self, check: DeadlockCheck, group: Group, number: int) -> None:
+        """Have waits in a group look for ranks that wait for each other in different groups."""
+        where = f"process set {number}" if number else "all ranks"
+
+        def deadlock(since: float, subject: object) -> str:
+            if time.monotonic() - since < check.patience:
+                return ""
+            if not script_stands_still(group.engine.queue.waiting_threads):
+                return ""
+            engines = {known: one.engine for known, one in self.registry.groups().items()}
+            came = {known: (one.meetings, bool(one.queue.works)) for known, one in engines.items()}
+            if number not in came:
+                return ""
+            asked = subject
+            if isinstance(subject, Work) and subject.signature.kind == "process_set":
+                asked = subject.signature.note
+            return check.look(GroupWait(group=number, since=since, words=f"{asked} of {where}", groups=came))
+
+        group.peer_wait.deadlock = deadlock
 
     @property
     def engine(self) -> Engine:
@@ -129,6 +164,8 @@ class Session:
                 oversubscribed=self.ranks.oversubscribed,
                 traffic=self.traffic[-1],
             )
+        if self.deadlock_check is not None:
+            self._tell_deadlocks(self.deadlock_check, group, number)
         self.timelines.attach(group.engine.queue, group=f"set {number}")
         return group
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ringleader.collectives.operations import JOIN, Signature
 from ringleader.collectives.pending_operations import Pending, numbered, quoted
@@ -30,6 +31,59 @@ def deadlock(ranks: Sequence[Pending], asked: Sequence[Mapping[str, Signature]],
         return ""
     return "Mismatched operations, and every rank waits: " + "; ".join(
         f"rank {rank} for {', '.join(quoted(one))}{_change(one)}" for rank, one in enumerate(asked)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupWait:
+    """Where a rank stands still, and what it has asked for elsewhere."""
+
+    group: int
+    """Number of the process set, 0 for all ranks."""
+    since: float
+    """Since when, by the rank's own clock: tells one wait from another."""
+    words: str
+    """The operation."""
+    groups: Mapping[int, tuple[int, bool]]
+    """By number, of each group that the rank is in: how many of its meetings the rank has come to, and
+    whether it has anything pending there, so that it may come to another one."""
+
+    def as_list(self) -> list[Any]:
+        """Return it as JSON's values."""
+        return [self.group, self.since, self.words, [[number, *came] for number, came in self.groups.items()]]
+
+    @classmethod
+    def from_list(cls, fields: Sequence[Any]) -> GroupWait:
+        """Return what `as_list` told."""
+        group, since, words, groups = fields
+        return cls(
+            group=group,
+            since=since,
+            words=words,
+            groups={number: (met, busy) for number, met, busy in groups},
+        )
+
+
+def deadlock_across_groups(waits: Sequence[GroupWait], sets: Mapping[int, Sequence[int]]) -> str:
+    """Return who waits for whom where no rank can go on; empty where one can, or it cannot be told.
+
+    ``waits`` are those of all ranks at one moment, in rank order; ``sets`` the ranks of each group. A rank
+    waits in vain if a member of its group has not come to this meeting and has nothing pending there: that
+    member stands still in another group, so it is not going to.
+    """
+    said: dict[tuple[str, tuple[int, ...]], list[int]] = {}
+    for rank, wait in enumerate(waits):
+        meeting = wait.groups[wait.group][0]
+        absent = []
+        for member in sets.get(wait.group, ()):
+            met, busy = waits[member].groups.get(wait.group, (meeting, True))
+            if met < meeting and not busy:
+                absent.append(member)
+        if not absent:
+            return ""
+        said.setdefault((wait.words, tuple(absent)), []).append(rank)
+    return "Mismatched operations across process sets, and every rank waits: " + "; ".join(
+        f"{numbered(ranks)} in {words} for {numbered(absent)}" for (words, absent), ranks in said.items()
     )
 
 

@@ -50,7 +50,9 @@ class SubmissionQueue:
         self.devices = devices
         """Carries arrays that are not in host memory."""
         self._clock = clock
-        self._waiters: list[Work] = []
+        self.waiting_threads: list[int] = []
+        """Numbers of the threads of the script that wait for operations."""
+        self._helpers = 0
         self._newest = 0.0
         self._run_round: RunRound
         self._progress: ProgressThread | None = None
@@ -113,7 +115,8 @@ class SubmissionQueue:
     def wait(self, work: Work) -> None:
         """Run rounds until this operation is done; raises what went wrong with it."""
         if not work.done:
-            self._waiters.append(work)
+            thread = threading.get_ident()
+            self.waiting_threads.append(thread)
             try:
                 while not work.done:
                     with self.lock:
@@ -122,7 +125,7 @@ class SubmissionQueue:
                         if not work.done:
                             self._run_round(blocked=True)
             finally:
-                self._waiters.pop()
+                self.waiting_threads.remove(thread)
         if work.error is not None:
             raise work.error
         if work.signature.device != "cpu":
@@ -135,13 +138,13 @@ class SubmissionQueue:
         ``blocked`` says that nothing more will be. Raises what ends the engine; `Work.error` says what went
         wrong with the operation.
         """
-        self._waiters.append(work)
+        self._helpers += 1
         try:
             with self.lock:
                 if not work.done and self.works.get(work.name) is work:
                     self._run_round(blocked=blocked)
         finally:
-            self._waiters.pop()
+            self._helpers -= 1
 
     def finish(self, work: Work, error: Exception | None) -> None:
         """Mark a work as done, or ended with an error."""
@@ -163,7 +166,7 @@ class SubmissionQueue:
         pending = list(self.works.values())
         if not pending:
             return 0.0
-        if self._waiters:
+        if self.waiting_threads or self._helpers:
             return OUT_OF_THE_WAY_SECONDS
         now = self._clock()
         quiet = now - self._newest >= GRACE_SECONDS or now - pending[0].since >= LONGEST_GRACE_SECONDS
@@ -183,7 +186,8 @@ class SubmissionQueue:
         """
         self.lock = threading.Lock()
         self.work_on(self._run_round, threads=self._progress is not None)
-        self._waiters.clear()
+        self.waiting_threads.clear()
+        self._helpers = 0
         if why:
             self.broken = why
 
