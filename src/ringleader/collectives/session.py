@@ -99,20 +99,21 @@ class Session:
                 self.group.comms.mpi,
                 self.base,
                 patience=self.settings.limits.mismatch,
-                sets=lambda: self.registry.table.all(),
+                sets=self.registry.table.all,
             )
             self._tell_deadlocks(self.deadlock_check, self.group, 0)
 
     def _tell_deadlocks(self, check: DeadlockCheck, group: Group, number: int) -> None:
         """Have waits in a group look for ranks that wait for each other in different groups."""
         where = f"process set {number}" if number else "all ranks"
+        registry = self.registry  # which lets go of its groups at the end, so that no circle keeps them
 
         def deadlock(since: float, subject: object) -> str:
             if time.monotonic() - since < check.patience:
                 return ""
             if not script_stands_still(group.engine.queue.waiting_threads):
                 return ""
-            engines = {known: one.engine for known, one in self.registry.groups().items()}
+            engines = {known: one.engine for known, one in registry.groups().items()}
             came = {known: (one.meetings, bool(one.queue.works)) for known, one in engines.items()}
             if number not in came:
                 return ""
