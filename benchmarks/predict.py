@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ringleader.predict.fitting import Fit, Observation, efficiencies, fit
+from ringleader.predict.fitting import Fit, Observation, efficiencies, fit, interval
 from ringleader.predict.models import model
 from ringleader.predict.networks import BETWEEN, WITHIN, Network
 from ringleader.predict.profile import Profile, profile_of_model
-from ringleader.predict.step_model import Setup
+from ringleader.predict.step_model import Setup, predict
 
 TABLES = Path(__file__).parent / "published_scaling" / "tables.toml"
 
@@ -32,8 +32,13 @@ class Comparison:
     published: float
     """Efficiency against the row's first point."""
     predicted: float
+    low: float
+    """95 % interval of the prediction."""
+    high: float
     fitted: int
     """Points behind the baseline that the fit had."""
+    hosts: bool
+    """True where the ranks are on several hosts."""
 
     @property
     def error(self) -> float:
@@ -65,16 +70,24 @@ def _profile(row: dict[str, Any]) -> Profile:
 def _held_out(table: str, row: dict[str, Any], fitted: Fit) -> Iterator[Comparison]:
     points = _points(row)
     per_rank = points[0].rate / points[0].ranks
-    modelled = efficiencies(_profile(row), fitted.setup, points)
+    profile = _profile(row)
+    modelled = efficiencies(profile, fitted.setup, points)
     label = f"{row['model']}, {row['label']}" if "label" in row else f"{row['model']}, batch {row['batch']}"
     for point, predicted in list(zip(points, modelled, strict=True))[1::2]:
+        # Intervals are against one rank; the row's first point may be a host.
+        there = replace(fitted.setup, micro_steps=point.micro_steps)
+        scale = predicted / predict(profile, there, point.ranks).efficiency
+        low, high = interval(profile, fitted, point.ranks, point.micro_steps)
         yield Comparison(
             table=table,
             row=label,
             ranks=point.ranks,
             published=point.rate / point.ranks / per_rank,
             predicted=predicted,
+            low=scale * low,
+            high=scale * high,
             fitted=(len(points) + 1) // 2 - 1,
+            hosts=point.ranks > row["per_host"],
         )
 
 
@@ -128,6 +141,11 @@ def main() -> None:
     stated = [one for one in found if not one.fitted]
     print(f"root mean square, {len(found)} held-out points: {root_mean_square(found):.1f} points")
     print(f"  of {len(fitted)} after a fit: {root_mean_square(fitted):.1f}")
+    for words, several in (("several hosts", True), ("one host", False)):
+        some = [one for one in fitted if one.hosts is several]
+        print(f"    of {len(some)} on {words}: {root_mean_square(some):.1f}")
+    inside = sum(one.low <= one.published <= one.high for one in fitted)
+    print(f"    inside their 95 % intervals: {inside} of {len(fitted)}")
     print(f"  of {len(stated)} from specifications alone: {root_mean_square(stated):.1f}")
 
 

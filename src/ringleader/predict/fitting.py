@@ -181,7 +181,7 @@ def _measured(points: Sequence[Observation]) -> list[float]:
 
 
 def interval(profile: Profile, fitted: Fit, ranks: int, micro_steps: int = 1) -> tuple[float, float]:
-    """Return the 95 % interval of the efficiency at ``ranks``, from the parameters' alone."""
+    """Return the 95 % interval of what would be measured: the parameters' and ``POINT_ERROR``."""
 
     def value(setup: Setup) -> float:
         return predict(profile, replace(setup, micro_steps=micro_steps), ranks).efficiency
@@ -194,8 +194,10 @@ def interval(profile: Profile, fitted: Fit, ranks: int, micro_steps: int = 1) ->
         higher = knob.changed(fitted.setup, knob.value(fitted.setup) * math.exp(step))
         slopes.append((value(higher) - middle) / step)
     rows = fitted.directions
-    variance = sum(a * b * rows[i][j] for i, a in enumerate(slopes) for j, b in enumerate(slopes))
-    reach = _NORMAL_95 * math.sqrt(max(0.0, variance))
+    variance = POINT_ERROR**2 + sum(
+        a * b * rows[i][j] for i, a in enumerate(slopes) for j, b in enumerate(slopes)
+    )
+    reach = _NORMAL_95 * math.sqrt(max(POINT_ERROR**2, variance))
     return max(0.0, middle - reach), min(1.0, middle + reach)
 
 

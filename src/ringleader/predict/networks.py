@@ -9,11 +9,11 @@ those of TCP are assumed. A number that is assumed says so in ``source``.
 from __future__ import annotations
 
 import bisect
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 _GIGABIT = 1e9 / 8
+_MOST, _SHORTEST = 1e15, 1e-12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +49,10 @@ def from_curve(name: str, points: Sequence[tuple[float, float]]) -> Link:
     curve = tuple(sorted((float(size), float(seconds)) for size, seconds in points))
     if len(curve) < 2:
         raise ValueError("a curve needs at least two sizes")
-    if any(not math.isfinite(size + seconds) or size < 0 or seconds <= 0 for size, seconds in curve):
-        raise ValueError("sizes must not be negative, and seconds must be above 0")
+    if not all(0 <= size <= _MOST and _SHORTEST <= seconds <= _MOST for size, seconds in curve):
+        raise ValueError(
+            f"sizes must not be negative, seconds at least {_SHORTEST:g}, both at most {_MOST:g}"
+        )
     if len({size for size, _ in curve}) < len(curve):
         raise ValueError("a size is there twice")
     (size, seconds), (largest, longest) = curve[-2:]

@@ -19,8 +19,8 @@ from ringleader.predict.profile import FLOAT32, Profile, Segment, even_segments
 
 _PARTS = ("input", "forward", "backward", "optimizer")
 _KEYS = ("name", "batch", "unit", "step_seconds", "parts", "gradient_bytes", "layers", "points")
-_LARGEST = 1e15
-"""Nothing that is measured in seconds, bytes or samples here is larger."""
+MOST, SMALLEST = 1e15, 1e-12
+"""No number of seconds, bytes or samples is larger; none but 0 is smaller."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,17 +57,18 @@ def from_document(document: object, source: str, layers_of: Model | None = None)
         hint = "gradient_bytes, or a table of layers, or --model NAME"
         reader.fault("gradient_bytes", "is missing: nothing says how many bytes are exchanged", hint=hint)
     points = _points(reader, document.get("points"))
+    name, unit = reader.word(document, "name", source), reader.word(document, "unit", "samples")
     if reader.faults:
         raise RequestError(reader.faults)
     assert batch is not None
     before, backward, after = times
     profile = Profile(
-        name=str(document.get("name", source)),
+        name=name,
         batch=batch,
         before=before,
         segments=segments(layers, size, backward, layers_of),
         after=after,
-        unit=str(document.get("unit", "samples")),
+        unit=unit,
         source=source,
     )
     measured = [Observation(ranks=1, rate=batch / profile.step_seconds)] if points else []
@@ -125,12 +126,20 @@ class _Reader:
         if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
             self.fault(where, f"{value!r:.40} is not a {'whole ' if whole else ''}number")
             return None
-        is_right = 0 <= value <= _LARGEST and (value > 0 or zero)  # false for nan, too
+        is_right = SMALLEST <= value <= MOST or (zero and value == 0)  # false for nan, too
         if not is_right:
-            least = "0 or more" if zero else "above 0"
-            self.fault(where, f"{value!r:.40} cannot be: it must be {least}, and at most {_LARGEST:g}")
+            least = f"0, or from {SMALLEST:g}" if zero else f"from {SMALLEST:g}"
+            self.fault(where, f"{value!r:.40} is not {least} to {MOST:g}")
             return None
         return value if whole else float(value)
+
+    def word(self, table: Mapping[str, Any], key: str, otherwise: str) -> str:
+        """Return a text as it can be printed on one line."""
+        value = table.get(key, otherwise)
+        if not isinstance(value, str):
+            self.fault(key, f"{value!r:.40} is not text")
+            return otherwise
+        return "".join(letter if letter.isprintable() else "?" for letter in value)[:200]
 
     def tables(self, value: object, name: str) -> list[Mapping[str, Any]]:
         """Return a list of tables; what is not one is a fault."""

@@ -102,8 +102,9 @@ def test_a_curve_is_read_between_its_points_and_carried_on_behind_them() -> None
         ([(1, 1)], "at least two"),
         ([(1, 1), (1, 2)], "twice"),
         ([(1, 2), (2, 1)], "no longer"),
-        ([(1, -1), (2, 1)], "above 0"),
-        ([(1, float("nan")), (2, 1)], "above 0"),
+        ([(1, -1), (2, 1)], "at least"),
+        ([(1, float("nan")), (2, 1)], "at least"),
+        ([(1, 1e308), (2, 2e308)], "at most"),
     ],
 )
 def test_a_curve_that_cannot_be_is_refused(points: list[tuple[float, float]], said: str) -> None:

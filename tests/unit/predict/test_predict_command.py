@@ -123,9 +123,19 @@ def test_all_that_is_wrong_at_once(tmp_path: Path) -> None:
     assert "do not fill hosts of 8" in refused(*MODEL, "--ranks", "9,12")
     assert "nothing says what is trained" in refused()
     profile = tmp_path / "job.json"
-    profile.write_text('{"batch": 0, "step_seconds": -1, "gradient_bytes": "x", "colour": 1, "points": [{}]}')
+    profile.write_text(
+        '{"batch": 0, "step_seconds": -1, "gradient_bytes": "x", "colour": 1, "points": [{}], "unit": 7}'
+    )
     said = refused(str(profile))
-    for word in ("batch", "step_seconds", "gradient_bytes", "colour", "points[0].ranks", "points[0].rate"):
+    for word in (
+        "batch",
+        "step_seconds",
+        "gradient_bytes",
+        "colour",
+        "points[0].ranks",
+        "points[0].rate",
+        "unit",
+    ):
         assert f"{profile}: {word}" in said, word
 
 
@@ -134,3 +144,12 @@ def test_files_that_are_no_profile(tmp_path: Path, text: str) -> None:
     file = tmp_path / "job.json"
     file.write_text(text)
     assert str(file) in refused(str(file))
+
+
+def test_a_name_that_no_terminal_should_get(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "job.json"
+    file.write_text(
+        '{"name": "a\\u001b[31m\\ud800", "batch": 1, "step_seconds": 1e-12, "gradient_bytes": 1e15}'
+    )
+    call(str(file), "--ranks", "1,8,100000")
+    assert capsys.readouterr().out.startswith("a?[31m?: ")

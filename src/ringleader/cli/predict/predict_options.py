@@ -10,7 +10,7 @@ from ringleader.errors import Fault, RequestError, collected
 from ringleader.predict import models
 from ringleader.predict.networks import BETWEEN, WITHIN, Network
 from ringleader.predict.profile import Profile, even_segments, profile_of_model
-from ringleader.predict.profile_document import MeasuredJob
+from ringleader.predict.profile_document import MOST, SMALLEST, MeasuredJob
 from ringleader.predict.step_model import STRAGGLER, Setup
 
 LARGEST = 10_000_000
@@ -105,8 +105,8 @@ def _job(options: PredictOptions) -> MeasuredJob:
             faults.append(Fault(where="--model", what=f"no model is called {options.model!r}", hint=hint))
     for name in ("rate", "batch", "gradients"):
         value = getattr(options, name)
-        if value is not None and not 0 < value < 1e15:
-            faults.append(Fault(where=f"--{name}", what=f"{value:g} cannot be: it must be above 0"))
+        if value is not None and not SMALLEST <= value <= MOST:
+            faults.append(Fault(where=f"--{name}", what=f"{value:g} is not from {SMALLEST:g} to {MOST:g}"))
     if options.source is not None:
         with collected(faults):
             job = read_job(options.source, size=options.gradients, batch=options.batch, layers_of=known)
