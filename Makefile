@@ -14,7 +14,7 @@ PYTEST := $(BIN)/pytest -q
 # What starts processes, hosts and servers is run once more where it fails, and listed at the end (--reruns): a
 # busy machine can end any deadline. What fails twice has failed. Pure tests get no second chance.
 SHORT := -m "not long"
-LONG := --reruns 1 -m long
+LONG := --reruns 1 -m "long and not exhaustive"
 SYSTEM := --reruns 1 $(SHORT)
 # Lines of stages run beside each other, two of them: what counts on the processors, and what mostly waits.
 BESIDE := $(MAKE) --no-print-directory --jobs 2 --output-sync=line
@@ -24,7 +24,7 @@ export OMP_NUM_THREADS ?= 1
 .PHONY: help setup system demo needs test test-all test-quick test-images lint types imports unit mpi collectives lab \
 	mxnet \
 	line-checks line-unit line-ranks line-hosts line-long-ranks line-long-hosts line-campaigns \
-	bench bench-controller bench-predict campaign-inputs campaign-faults campaign-weights clean
+	bench bench-controller test-frameworks bench-predict campaign-inputs campaign-faults campaign-weights clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -175,6 +175,9 @@ campaign-inputs: setup  ## every command with bad input and in hostile surroundi
 
 campaign-faults: setup system  ## break running jobs at random, here and in a lab, and judge how they end; as root. WORDS='--trials 200'
 	@$(BIN)/python tests/campaigns/faults.py $(WORDS)
+
+test-frameworks: needs mxnet  ## every test of TensorFlow, Keras, JAX and MXNet: about an hour
+	@$(PYTEST) tests/frameworks
 
 campaign-weights: needs mxnet  ## 200 steps with each framework on 1-4 ranks and in a lab: equal weights. As root
 	@$(BIN)/python tests/campaigns/equal_weights.py $(WORDS)

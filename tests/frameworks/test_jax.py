@@ -20,6 +20,7 @@ def test_collectives_of_jax_itself(train: Train) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_operations_on_other_numbers_of_ranks(train: Train, ranks: int) -> None:
     train("jax_operations.py", ranks=ranks, RINGLEADER_MISMATCH_PATIENCE="1").passed(ranks)
@@ -28,7 +29,7 @@ def test_operations_on_other_numbers_of_ranks(train: Train, ranks: int) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("ranks", [4])
 def test_any_number_of_ranks_has_equal_weights(train: Train, ranks: int) -> None:
-    train("jax_training.py", "200", ranks=ranks, timeout=300).passed(ranks)
+    train("jax_training.py", "60", ranks=ranks, timeout=300).passed(ranks)
 
 
 @pytest.mark.long
@@ -53,6 +54,8 @@ def test_ranks_with_fewer_steps_are_an_error_and_not_a_hang(train: Train) -> Non
 
 @pytest.mark.long
 @pytest.mark.lab
-@pytest.mark.parametrize("program", ["jax_distributed.py", "jax_training.py"])
+@pytest.mark.parametrize(
+    "program", ["jax_distributed.py", pytest.param("jax_training.py", marks=pytest.mark.exhaustive)]
+)
 def test_between_hosts(train: Train, lab: tuple[str, ...], program: str) -> None:
     train(program, ranks=4, timeout=300, options=lab).passed(4)

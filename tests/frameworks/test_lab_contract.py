@@ -35,7 +35,7 @@ def lab() -> Iterator[saved_state.Lab]:
         subprocess.run([*RINGLEADER, "lab", "down", "--name", name], check=True, timeout=120)
 
 
-BRIDGES = ["tensorflow_eager", "tensorflow_session", "jax"]
+BRIDGES = ["tensorflow_eager", pytest.param("tensorflow_session", marks=pytest.mark.exhaustive), "jax"]
 MXNET = Path(__file__).parents[2] / ".venv-mxnet"
 with_mxnet = pytest.mark.skipif(not (MXNET / ".ready").exists(), reason="`make mxnet` has not been run")
 
@@ -50,16 +50,19 @@ def test_operations_of_mxnet_between_hosts(lab: saved_state.Lab) -> None:
     check(lab, str(MXNET / "bin" / "python"), "contract.py", "mxnet_ndarray")
 
 
+@pytest.mark.exhaustive
 @with_mxnet
 def test_mxnet_trains_alike_on_hosts(lab: saved_state.Lab) -> None:
     check(lab, str(MXNET / "bin" / "python"), "mxnet_training.py", "gluon")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("variable", ["KERAS_BACKEND=jax", "TF_USE_LEGACY_KERAS=1"])
 def test_keras_trains_alike_on_hosts(lab: saved_state.Lab, variable: str) -> None:
     check(lab, sys.executable, "keras_training.py", "200", variable=variable)
 
 
+@pytest.mark.exhaustive
 def test_tapes_train_alike_on_hosts(lab: saved_state.Lab) -> None:
     check(lab, sys.executable, "tensorflow_training.py", "function")
 

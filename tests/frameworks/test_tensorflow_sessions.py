@@ -13,6 +13,7 @@ def test_operations_in_sessions(train: Train) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.exhaustive
 def test_operations_in_sessions_of_more_ranks(train: Train) -> None:
     train("tensorflow_sessions.py", ranks=3).passed(3)
 
@@ -23,7 +24,9 @@ def test_training_in_sessions(train: Train) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("version", "ranks"), [("v2", 2), ("v1", 4)])
+@pytest.mark.parametrize(
+    ("version", "ranks"), [("v2", 2), pytest.param("v1", 4, marks=pytest.mark.exhaustive)]
+)
 def test_training_in_sessions_of_other_kinds(train: Train, version: str, ranks: int) -> None:
     train("tensorflow_session_training.py", version, "all", ranks=ranks, timeout=400).passed(ranks)
 

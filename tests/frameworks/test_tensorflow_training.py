@@ -26,12 +26,15 @@ def test_any_number_of_ranks_trains_alike(train: Train, ranks: int, mode: str) -
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.exhaustive), 3])
 def test_tapes_give_the_gradients_of_all_ranks(train: Train, ranks: int) -> None:
     train("tensorflow_tape.py", ranks=ranks).passed(ranks)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("ranks", "legacy"), [(1, "0"), (2, "0"), (2, "1"), (3, "1")])
+@pytest.mark.parametrize(
+    ("ranks", "legacy"),
+    [(2, "0"), (3, "1"), *(pytest.param(*one, marks=pytest.mark.exhaustive) for one in ((1, "0"), (2, "1")))],
+)
 def test_batch_normalisation_over_all_ranks(train: Train, ranks: int, legacy: str) -> None:
     train("tensorflow_batch_norm.py", ranks=ranks, TF_USE_LEGACY_KERAS=legacy).passed(ranks)
