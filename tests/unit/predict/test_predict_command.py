@@ -153,3 +153,8 @@ def test_a_name_that_no_terminal_should_get(capsys: pytest.CaptureFixture[str], 
     )
     call(str(file), "--ranks", "1,8,100000")
     assert capsys.readouterr().out.startswith("a?[31m?: ")
+
+
+def test_a_file_that_has_no_name_is_told_by_its_option() -> None:
+    assert "--curve: cannot be read" in refused(*MODEL, "--curve", "")
+    assert "PROFILE nowhere.json: cannot be read" in refused("nowhere.json")

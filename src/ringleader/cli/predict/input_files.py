@@ -20,7 +20,7 @@ def read_job(path: str, *, size: float | None, batch: float | None, layers_of: M
     """Return what a profile (TOML or JSON) or a stored run tells. RequestError names the place."""
     if not path.endswith(".toml") and Path(path).is_dir():
         return from_run(run_file.read(Path(path)), path, size=size, batch=batch, layers_of=layers_of)
-    text = _text(path)
+    text = _text(path, "PROFILE")
     try:
         document = tomllib.loads(text) if path.endswith(".toml") else json.loads(text)
     except (tomllib.TOMLDecodeError, json.JSONDecodeError) as error:
@@ -43,7 +43,7 @@ def read_curve(path: str) -> Link:
     """
     points: list[tuple[float, float]] = []
     faults: list[Fault] = []
-    for number, line in enumerate(_text(path).splitlines(), 1):
+    for number, line in enumerate(_text(path, "--curve").splitlines(), 1):
         words = line.partition("#")[0].replace(",", " ").split()
         if not words:
             continue
@@ -62,10 +62,10 @@ def read_curve(path: str) -> Link:
     raise RequestError(faults)
 
 
-def _text(path: str) -> str:
+def _text(path: str, named_by: str) -> str:
     try:
         return read_text(path)
     except (OSError, ValueError) as error:
         said = "is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
         what = f"cannot be read: {error.strerror or error}" if isinstance(error, OSError) else said
-        raise RequestError(Fault(where=path, what=what)) from None
+        raise RequestError(Fault(where=f"{named_by} {path}".rstrip(), what=what)) from None
