@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ringleader.cli.doctor.results_document import documents_of, has_failure
 from ringleader.cli.doctor.results_text import results_text
-from ringleader.doctor.merged_results import hosts_named, merged
-from ringleader.fabric.check_result import CheckResult, Verdict
+from ringleader.doctor.merged_results import merged
+from ringleader.fabric.check_result import CheckResult, Verdict, listed
 
 GROUPS = {"port.state": "Ports", "port.rate": "Ports", "memlock": "Limits", "shm": "Limits", "gid": "RoCE"}
 
@@ -76,7 +76,7 @@ def test_all_hosts_or_some_are_named():
     assert "gid  v1 [all 6 hosts]" in text
     assert "port.rate  0 of 400 on h1, and similar on 5 more [all 6 hosts]" in text
     assert len([one for one in found if one.id == "shm"]) == 1
-    assert hosts_named(["h1", "h2"]) == "h1, h2"
+    assert listed(["h1", "h2"]) == "h1, h2"
 
 
 def test_as_json():

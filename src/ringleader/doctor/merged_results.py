@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 
 from ringleader.fabric.check_result import CheckResult
 
-MOST_SHOWN = 4
-"""Hosts that are named; of more only the number is told."""
 MOST_VARIANTS = 3
 """What different hosts say in different words is told host by host up to this number of wordings."""
 
@@ -42,9 +40,3 @@ def merged(by_host: Mapping[str, Sequence[CheckResult]]) -> tuple[CheckResult, .
 def _said_of(result: CheckResult, hosts: Sequence[str], every: Sequence[str]) -> CheckResult:
     named = [host for host in every if host in hosts]
     return dataclasses.replace(result, hosts=() if len(named) == len(every) else tuple(named))
-
-
-def hosts_named(hosts: Sequence[str], most: int = MOST_SHOWN) -> str:
-    """Return ``h1, h2, h3, h4 and 3 more``."""
-    more = f" and {len(hosts) - most} more" if len(hosts) > most else ""
-    return ", ".join(hosts[:most]) + more

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -35,3 +36,10 @@ class CheckResult:
     """The device, interface or variable that was judged: ``mlx5_0 port 1``; empty: the whole host."""
     hosts: tuple[str, ...] = ()
     """Hosts of which this is said; empty: the only one, or all."""
+
+
+def listed(words: Iterable[object], most: int = 4) -> str:
+    """Return ``h1, h2, h3, h4 and 3 more``: words with commas, and the number of those left out."""
+    texts = [str(word) for word in words]
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + more

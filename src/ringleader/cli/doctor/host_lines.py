@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from ringleader.doctor.merged_results import hosts_named
+from ringleader.fabric.check_result import listed
 from ringleader.fabric.facts import HostFacts
 from ringleader.report.number_format import plural
 
@@ -18,7 +18,7 @@ def host_lines(by_host: Mapping[str, HostFacts]) -> list[str]:
     for host, facts in by_host.items():
         kinds.setdefault(described(facts), []).append(host)
     ordered = sorted(kinds.items(), key=lambda kind: -len(kind[1]))
-    lines = [f"{hosts_named(hosts)}: {kind}" for kind, hosts in ordered[:MOST_KINDS]]
+    lines = [f"{listed(hosts)}: {kind}" for kind, hosts in ordered[:MOST_KINDS]]
     return lines + ([f"… and {len(ordered) - MOST_KINDS} other kinds"] if len(ordered) > MOST_KINDS else [])
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from ringleader.doctor.merged_results import hosts_named
-from ringleader.fabric.check_result import CheckResult, Verdict
+from ringleader.fabric.check_result import CheckResult, Verdict, listed
 from ringleader.report.number_format import plural
 
 WORST_FIRST = tuple(Verdict)
@@ -73,7 +72,7 @@ def _sentence(one: CheckResult, hosts: Sequence[str]) -> str:
         text += f" (expected: {one.expected})"
     if len(hosts) > 1 or one.hosts:
         is_some = one.hosts and set(one.hosts) != set(hosts)
-        named = hosts_named(one.hosts) if is_some else f"all {len(hosts)} hosts"
+        named = listed(one.hosts) if is_some else f"all {len(hosts)} hosts"
         text += f" [{named}]"
     return text
 

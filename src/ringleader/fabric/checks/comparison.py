@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ringleader.fabric.check_result import CheckResult, Verdict
+from ringleader.fabric.check_result import CheckResult, Verdict, listed
 from ringleader.fabric.facts import HostFacts
 
 Hosts = Mapping[str, HostFacts]
@@ -89,7 +89,7 @@ def odd_hosts(
     ranked = sorted(groups.items(), key=lambda pair: -len(pair[1]))
     usual, usual_hosts = ranked[0]
     if len(ranked[1][1]) == len(usual_hosts):
-        each = "; ".join(f"{_shown(value)} on {_names(hosts)}" for value, hosts in ranked)
+        each = "; ".join(f"{_shown(value)} on {listed(hosts)}" for value, hosts in ranked)
         worst = min((_verdict(verdict, usual, value) for value, _ in ranked[1:]), key=list(Verdict).index)
         yield CheckResult(id="", verdict=worst, seen=each, subject=subject, hosts=tuple(values))
         return
@@ -110,10 +110,6 @@ def _verdict(verdict: Verdict | Severity, usual: str, value: str) -> Verdict:
 
 def _shown(value: str) -> str:
     return value or "not there"
-
-
-def _names(hosts: list[str]) -> str:
-    return ", ".join(hosts[:4]) + (f" and {len(hosts) - 4} more" if len(hosts) > 4 else "")
 
 
 def _count(hosts: list[str]) -> str:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ringleader.fabric.byte_size import byte_size
-from ringleader.fabric.check_result import CheckResult, Verdict
+from ringleader.fabric.check_result import CheckResult, Verdict, listed
 from ringleader.fabric.checks.comparison import Comparison, Hosts, odd_hosts, same
 from ringleader.fabric.checks.conditions import active_ports, usable_devices, usable_gpus
 from ringleader.fabric.checks.roce import preferred_gid
@@ -132,9 +132,8 @@ def _on_several(owners: dict[str, list[str]], remedy: str = "") -> Iterator[Chec
         if len(found) > 1:
             shared.setdefault(tuple(found), []).append(thing)
     for named, things in shared.items():
-        more = f" and {len(things) - 4} more" if len(things) > 4 else ""
         verb = "is" if len(things) == 1 else "are"
-        seen = f"{', '.join(things[:4])}{more} {verb} on {len(named)} hosts"
+        seen = f"{listed(things)} {verb} on {len(named)} hosts"
         yield CheckResult(id="", verdict=Verdict.WARN, seen=seen, hosts=named, remedy=remedy)
 
 

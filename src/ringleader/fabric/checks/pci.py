@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from ringleader.fabric.byte_size import byte_size
-from ringleader.fabric.check_result import CheckResult
+from ringleader.fabric.check_result import CheckResult, listed
 from ringleader.fabric.checks.check import Check, check, failed, passed, skipped, warned
 from ringleader.fabric.checks.conditions import (
     GPU_AND_RDMA,
@@ -163,9 +163,7 @@ def access_control(facts: HostFacts) -> Iterator[CheckResult]:
     if facts.hypervisor:
         yield skipped(f"a virtual machine ({facts.hypervisor}): ACS belongs to the host")
     elif redirecting:
-        names = ", ".join(one.address for one in redirecting[:4])
-        more = f" and {len(redirecting) - 4} more" if len(redirecting) > 4 else ""
-        yield failed(f"on {names}{more}", expected="off")
+        yield failed(f"on {listed(one.address for one in redirecting)}", expected="off")
     elif not known:
         yield skipped("not readable: only root may read PCI configuration")
     else:
