@@ -10,7 +10,8 @@ import pytest
 
 from ringleader.bench import run_file
 from ringleader.errors import RequestError
-from ringleader.scaling import Run
+from ringleader.measurements.collective import CollectiveResult, CollectiveRun, CollectiveSeries, Timing
+from ringleader.scaling import Context, Run
 
 
 def faults(path: Path) -> list[str]:
@@ -24,8 +25,8 @@ def faults(path: Path) -> list[str]:
     [
         ('{\n  "schema": 1,\n  "name": oops\n}', "FILE:3:11: is not JSON: Expecting value"),
         ("", "FILE:1:1: is not JSON: Expecting value"),
-        ("[]", "FILE: is no stored scaling run: it has no schema number"),
-        ('{"schema": true}', "FILE: is no stored scaling run: it has no schema number"),
+        ("[]", "FILE: is no stored run: it has no schema number"),
+        ('{"schema": true}', "FILE: is no stored run: it has no schema number"),
         ('{"schema": 99}', "FILE: has schema 99; this version of Ringleader reads schema 1"),
         ("[" * 100_000, "FILE: is nested too deep for a stored run"),
     ],
@@ -88,3 +89,34 @@ def test_the_old_file_stays_until_the_new_one_is_whole(tmp_path: Path, run: Run)
         run_file.write(broken, tmp_path)
     assert run_file.read(tmp_path) == run
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+
+
+def test_other_kinds_come_back_and_are_no_scaling_runs(tmp_path: Path) -> None:
+    run = CollectiveRun(
+        name="a",
+        context=Context(command=("x",)),
+        operation="allreduce",
+        ranks=2,
+        per_host=2,
+        dtype="float32",
+        redop="sum",
+        series=(
+            CollectiveSeries(
+                implementation="mpi",
+                results=(
+                    CollectiveResult(size=8, count=2, out_of_place=Timing(seconds=1.0, wrong=3)),
+                    CollectiveResult(size=16, count=4, in_place=Timing(seconds=1.0)),
+                ),
+            ),
+        ),
+    )
+    run_file.write(run, tmp_path)
+    assert run_file.read_any(tmp_path) == run
+    assert run.wrong == 3
+    with pytest.raises(RequestError, match="holds a collective measurement, not a scaling run"):
+        run_file.read(tmp_path)
+
+
+def test_a_kind_that_is_not_known_is_told() -> None:
+    with pytest.raises(RequestError, match="has the kind 'x'"):
+        run_file.from_document({"schema": 1, "kind": "x"}, "FILE")

@@ -1,7 +1,8 @@
-"""A scaling run on disk: ``runs/<name>/run.json``, rewritten whole after every single run of the job.
+"""What was measured, on disk: ``runs/<name>/run.json``, rewritten whole whenever there is more.
 
 The file is always complete and readable: it is written beside and renamed. An interrupted run is read
-like any other, with what was measured until then.
+like any other, with what was measured until then. Its ``kind`` tells what it holds: ``scaling`` (also where
+it is missing), ``point-to-point``, ``collective`` or ``training``.
 """
 
 from __future__ import annotations
@@ -19,18 +20,27 @@ from ringleader.errors import Fault, RequestError
 from ringleader.fabric.facts import HostFacts
 from ringleader.fabric.facts import from_document as from_facts_document
 from ringleader.fabric.transport_proof.proof import TransportProof
+from ringleader.measurements import collective, point_to_point, training
 from ringleader.scaling import SCHEMA, Run
 from ringleader.text_files import read_text
 
 FILE = "run.json"
+StoredRun = Run | point_to_point.PointToPointRun | collective.CollectiveRun | training.TrainingRun
+KINDS: dict[str, tuple[type[StoredRun], int]] = {
+    "scaling": (Run, SCHEMA),
+    point_to_point.KIND: (point_to_point.PointToPointRun, point_to_point.SCHEMA),
+    collective.KIND: (collective.CollectiveRun, collective.SCHEMA),
+    training.KIND: (training.TrainingRun, training.SCHEMA),
+}
+"""``kind`` of a document → what it becomes, and the schema that is read."""
 
 
-def to_document(run: Run) -> dict[str, Any]:
+def to_document(run: StoredRun) -> dict[str, Any]:
     """Return the run as JSON has it: field names are the dataclasses' own."""
-    return dataclasses.asdict(run)
+    return {"kind": kind_of(run), **dataclasses.asdict(run)}
 
 
-def write(run: Run, directory: Path) -> Path:
+def write(run: StoredRun, directory: Path) -> Path:
     """Write the run into ``directory`` (made if needed); the old file stays until the new one is whole."""
     directory.mkdir(parents=True, exist_ok=True)
     target = directory / FILE
@@ -48,7 +58,25 @@ def write(run: Run, directory: Path) -> Path:
 
 
 def read(path: Path) -> Run:
-    """Return the run stored in a directory or a file; RequestError names the file and the place in it."""
+    """Return the scaling run stored in a directory or a file; RequestError where there is none."""
+    return as_scaling(read_any(path), str(path))
+
+
+def as_scaling(run: StoredRun, source: str) -> Run:
+    """Return the run if it is a scaling run; RequestError names ``source`` where it is another kind."""
+    if not isinstance(run, Run):
+        what = f"holds a {kind_of(run)} measurement, not a scaling run"
+        raise RequestError(Fault(where=source, what=what))
+    return run
+
+
+def kind_of(run: StoredRun) -> str:
+    """Return the word for what a run holds."""
+    return next(name for name, (of, _schema) in KINDS.items() if isinstance(run, of))
+
+
+def read_any(path: Path) -> StoredRun:
+    """Return what is stored in a directory or a file; RequestError names the file and the place in it."""
     file = path / FILE if path.is_dir() else path
     try:
         document = json.loads(read_text(file))
@@ -69,27 +97,36 @@ def read(path: Path) -> Run:
     return from_document(document, str(file))
 
 
-def from_document(document: object, source: str) -> Run:
+def from_document(document: object, source: str) -> StoredRun:
     """Return the run a JSON document holds; RequestError names ``source`` and every wrong field."""
     schema = document.get("schema") if isinstance(document, dict) else None
-    if not isinstance(schema, int) or isinstance(schema, bool):
-        what = "is no stored scaling run: it has no schema number"
+    if not isinstance(schema, int) or isinstance(schema, bool) or not isinstance(document, dict):
+        what = "is no stored run: it has no schema number"
         raise RequestError(Fault(where=source, what=what))
-    if schema != SCHEMA:
-        what = f"has schema {schema}; this version of Ringleader reads schema {SCHEMA}"
+    kind = document.get("kind", "scaling")
+    if not isinstance(kind, str) or kind not in KINDS:
+        what = f"has the kind {kind!r:.40}; this version of Ringleader reads {', '.join(KINDS)}"
+        raise RequestError(Fault(where=source, what=what, hint="use the version of Ringleader that wrote it"))
+    becomes, known = KINDS[kind]
+    if schema != known:
+        what = f"has schema {schema}; this version of Ringleader reads schema {known}"
         raise RequestError(Fault(where=source, what=what, hint="use the version of Ringleader that wrote it"))
     faults: list[Fault] = []
-    run = _decode(Run, document, "", source, faults)
+    run = _decode(becomes, document, "", source, faults)
     if not faults:
         faults += _senseless(run, source)
     if faults:
         raise RequestError(faults)
-    assert isinstance(run, Run)
+    assert isinstance(run, becomes)
     return run
 
 
-def _senseless(run: Run, source: str) -> list[Fault]:
+def _senseless(run: StoredRun, source: str) -> list[Fault]:
     """Return faults of values that have the right type and still cannot be."""
+    return _senseless_points(run, source) if isinstance(run, Run) else []
+
+
+def _senseless_points(run: Run, source: str) -> list[Fault]:
     faults = []
     for index, point in enumerate(run.points):
         if point.hosts < 1 or point.slots < 1:

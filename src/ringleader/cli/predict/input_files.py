@@ -31,7 +31,7 @@ def read_job(path: str, *, size: float | None, batch: float | None, layers_of: M
     except RecursionError:
         raise RequestError(Fault(where=path, what="is nested too deep for a profile")) from None
     if isinstance(document, dict) and "schema" in document:
-        run = run_file.from_document(document, path)
+        run = run_file.as_scaling(run_file.from_document(document, path), path)
         return from_run(run, path, size=size, batch=batch, layers_of=layers_of)
     return from_profile(document, path, layers_of)
 

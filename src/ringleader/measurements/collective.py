@@ -1,0 +1,99 @@
+"""What collectives of one kind took, by size and implementation. Values and nccl-tests' formulas only.
+
+With S bytes, n ranks and t seconds, from nccl-tests' doc/PERFORMANCE.md:
+
+    algbw = S / t
+    busbw = algbw · f      f: allreduce 2(n−1)/n; allgather, reducescatter, alltoall (n−1)/n; others 1
+
+S is the size of the array that all ranks end up with (allgather) or begin with (reducescatter, alltoall):
+of those, each rank's part is S / n.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ringleader.scaling import Context
+
+KIND = "collective"
+SCHEMA = 1
+OPERATIONS = ("allreduce", "allgather", "reducescatter", "broadcast", "alltoall", "sendrecv")
+
+
+def bus_factor(operation: str, ranks: int) -> float:
+    """Return busbw / algbw of an operation on so many ranks."""
+    if operation == "allreduce":
+        return 2 * (ranks - 1) / ranks
+    if operation in ("allgather", "reducescatter", "alltoall"):
+        return (ranks - 1) / ranks
+    return 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """One size, in place or out of place."""
+
+    seconds: float
+    """Of one operation: the mean over the iterations, and over the ranks."""
+    low: float | None = None
+    """Of the batches of iterations the fastest and the slowest; ``None``: there was one."""
+    high: float | None = None
+    wrong: int | None = None
+    """Elements that were not what they must be, over all ranks; ``None``: not checked."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectiveResult:
+    """One size."""
+
+    size: int
+    """S in bytes."""
+    count: int
+    """Elements as nccl-tests counts them: of allgather, reducescatter, alltoall those of one rank's part."""
+    out_of_place: Timing | None = None
+    in_place: Timing | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectiveSeries:
+    """One implementation."""
+
+    implementation: str
+    """``ringleader``, ``mpi``, ``gloo``, ``nccl``; or what another program's output was of."""
+    results: tuple[CollectiveResult, ...]
+    note: str = ""
+    """Why it is missing or incomplete; empty: it is not."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectiveRun:
+    """One sweep over sizes, complete or not; all series were measured in turns in the same job."""
+
+    name: str
+    context: Context
+    operation: str
+    """One of ``OPERATIONS``."""
+    ranks: int
+    per_host: int
+    """Ranks on each host; 0: not the same on all."""
+    dtype: str
+    """``float32``, …"""
+    redop: str
+    """``sum``, …; ``none`` where nothing is reduced."""
+    root: int = -1
+    series: tuple[CollectiveSeries, ...] = ()
+    line_rate: float | None = None
+    """Bytes per second that the ports of one host are said to carry; ``None``: not known, or one host."""
+    failure: str = ""
+    schema: int = SCHEMA
+
+    @property
+    def wrong(self) -> int:
+        """Elements that were not what they must be, in all series."""
+        timings = [
+            timing
+            for series in self.series
+            for result in series.results
+            for timing in (result.out_of_place, result.in_place)
+        ]
+        return sum(timing.wrong or 0 for timing in timings if timing is not None)

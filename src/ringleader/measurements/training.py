@@ -1,0 +1,89 @@
+"""What steps of one model took, coupled in several ways and uncoupled. Values only; times in seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ringleader.scaling import Context
+
+KIND = "training"
+SCHEMA = 1
+UNCOUPLED, IN_STEP = "uncoupled", "in step"
+"""Arms: ranks that exchange nothing; ranks that only meet at a barrier once per step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepSplit:
+    """Where the time of one step goes, means over steps and ranks; the parts add up to the step."""
+
+    input: float
+    """Until the batch is there."""
+    forward: float
+    backward: float
+    """Computing gradients; what is exchanged meanwhile costs nothing here unless it slows the computation."""
+    exchange: float
+    """Exposed communication: bytes move and nothing is computed."""
+    waiting: float
+    """For the slowest rank."""
+    optimizer: float
+    other: float = 0.0
+    """The rest of the loop."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """One way to couple the ranks. Repetitions of all arms take turns."""
+
+    name: str
+    """``ringleader``, ``ringleader-sharded``, ``ddp-gloo``, ``ddp-nccl``, ``uncoupled``, ``in step``."""
+    rates: tuple[float, ...]
+    """Samples per second over all ranks, one of each repetition."""
+    step_seconds: tuple[float, ...] = ()
+    """Mean step of the slowest rank, one of each repetition."""
+    split: StepSplit | None = None
+    note: str = ""
+    """Why it is missing; empty: it is not."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerTime:
+    """A part of the model, in the order of forward."""
+
+    name: str
+    parameters: int
+    bytes: int
+    """Of its gradients as they are exchanged."""
+    backward_seconds: float
+    """Of its share of backward, on one rank alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRun:
+    """One measurement of training, complete or not."""
+
+    name: str
+    context: Context
+    model: str
+    parameters: int
+    gradient_bytes: int
+    batch: int
+    """Samples of one rank's step."""
+    unit: str
+    """``images``, ``tokens`` or ``samples``."""
+    precision: str
+    """``float32``, ``bfloat16``, ``float16``."""
+    optimizer: str
+    data: str
+    """``synthetic``, or the directory."""
+    ranks: int
+    per_host: int
+    """Ranks on each host; 0: not the same on all."""
+    arms: tuple[Arm, ...] = ()
+    layers: tuple[LayerTime, ...] = ()
+    """Of one rank; empty: they were not timed."""
+    failure: str = ""
+    schema: int = SCHEMA
+
+    def arm(self, name: str) -> Arm | None:
+        """Return an arm by its name."""
+        return next((arm for arm in self.arms if arm.name == name), None)
