@@ -11,13 +11,13 @@ import pytest
 from ringleader.bench.pair_rounds import first_rounds
 from ringleader.doctor.active_job import last_words, measure, neighbours, program_runs
 from ringleader.doctor.active_plan import ActivePlan, direction_seconds
-from ringleader.doctor.rank_answer import parts_of
 from ringleader.errors import Fault, LaunchError, ProbeError, StoppedError
 from ringleader.fabric.active.judge import judge
 from ringleader.fabric.check_result import Verdict
 from ringleader.fabric.facts import from_document
 from ringleader.job import Family, Host, Job, Mpi
 from ringleader.launch.outcome import Outcome
+from ringleader.launch.rank_answer import parts_of
 from ringleader.rank_placement import HostFacts, Plan
 
 HOSTS = ("h1", "h2", "h3", "h4")

@@ -24,12 +24,12 @@ from ringleader.bench.fabric_programs import UCX_BANDWIDTH, UCX_LATENCY
 from ringleader.bench.pair_rounds import Round, first_rounds, packed, second_rounds
 from ringleader.doctor.active_answers import Answers
 from ringleader.doctor.active_plan import ActivePlan, ProgramRun, direction_seconds
-from ringleader.doctor.job_listener import JobListener
 from ringleader.errors import RingleaderError, StoppedError
 from ringleader.fabric.active.link_isolation import suspects_of
 from ringleader.fabric.active.measurements import ActiveResults, ProgramNote
 from ringleader.fabric.facts import document
 from ringleader.job import Job, Placement
+from ringleader.launch.job_listener import JobListener
 from ringleader.launch.launch_job import launch as launch_job
 from ringleader.launch.outcome import Outcome
 

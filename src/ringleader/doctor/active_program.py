@@ -25,9 +25,9 @@ from ringleader.bench.peer_messages import PeerMessages
 from ringleader.bench.point_to_point import SilentPartnerError
 from ringleader.bench.rank_speed import copy_bytes, copy_rate, gpu_copies, kernel_times
 from ringleader.doctor.active_plan import LATENCY_PART, ActivePlan, ProgramRun
-from ringleader.doctor.rank_answer import send
 from ringleader.fabric.active.measurements import GpuCopy
 from ringleader.fabric.facts import from_document
+from ringleader.launch.rank_answer import send
 from ringleader.ranks import hardware
 from ringleader.ranks.training_progress import machine_of
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from ringleader.doctor.facts_program import CLOCKS, FACTS
 from ringleader.doctor.hosts_reading import HostsReading
-from ringleader.doctor.job_listener import JobListener
 from ringleader.errors import Fault, ProbeError, StoppedError
 from ringleader.fabric.facts import HostFacts, from_document
 from ringleader.job import Host, Job
+from ringleader.launch.job_listener import JobListener
 from ringleader.launch.outcome import Outcome
 
 PROGRAM = "ringleader.doctor.facts_program"

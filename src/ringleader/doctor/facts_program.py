@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ringleader.doctor import rank_answer
+from ringleader.launch import rank_answer
 
 FACTS, CLOCKS = "facts", "clocks"
 ROUNDS = 12

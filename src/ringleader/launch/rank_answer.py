@@ -1,4 +1,4 @@
-"""What a rank of one of doctor's jobs tells the launcher: one JSON value, over its report pipe.
+"""What a rank of one of Ringleader's own jobs tells the launcher: one JSON value, over its report pipe.
 
 A line of the report pipe may have 1 MiB, and facts of a host with many devices may be longer: a value goes
 in parts, each a report of its own: ``{"kind": "answer", "name": "facts", "text": …, "last": false}``.
@@ -22,7 +22,7 @@ def send(name: str, value: Any, *, environ: Mapping[str, str] | None = None) -> 
     """Tell the launcher a value, in a rank. Raises RuntimeError where no launcher listens."""
     fd = report_fd(os.environ if environ is None else environ)
     if fd is None:
-        raise RuntimeError("no launcher listens: this program is started by ringleader doctor")
+        raise RuntimeError("no launcher listens: this program is started by ringleader doctor or bench")
     for part in parts_of(name, value):
         line = json.dumps(part).encode() + b"\n"
         while line:

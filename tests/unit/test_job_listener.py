@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from ringleader.doctor.job_listener import JobListener
-from ringleader.doctor.rank_answer import parts_of, send
+from ringleader.launch.job_listener import JobListener
+from ringleader.launch.rank_answer import parts_of, send
 
 
 def test_answers_of_any_length_come_whole_and_by_rank():

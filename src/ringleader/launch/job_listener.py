@@ -1,4 +1,4 @@
-"""Listens to one of doctor's jobs: keeps what its ranks answer, the end of what they print, and warnings."""
+"""Listens to a job of Ringleader's own: keeps what its ranks answer, the last lines they print, warnings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from ringleader.doctor.rank_answer import AnswerParts
+from ringleader.launch.rank_answer import AnswerParts
 
 TAIL = 20
 """Lines of a rank that are kept: enough for a traceback's end."""
