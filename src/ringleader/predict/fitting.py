@@ -13,7 +13,7 @@ interval is hardly narrower than before is called stated, not fitted.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ringleader.predict.profile import Profile
@@ -107,16 +107,28 @@ FIXED_STATED = 0.002
 """Fixed cost in parts of a step from which a fit starts, where none is stated."""
 
 
-def fit(profile: Profile, setup: Setup, points: Sequence[Observation]) -> Fit:
+def fit(
+    profile: Profile,
+    setup: Setup,
+    points: Sequence[Observation],
+    *,
+    uncertainty: Mapping[str, float] | None = None,
+) -> Fit:
     """Return what ``points`` tell; efficiencies are against the first of them. ValueError: none at all.
 
-    Every point must fill its hosts (``Setup.per_host``).
+    Every point must fill its hosts (``Setup.per_host``). ``uncertainty``: by name of a parameter, the
+    standard deviation of its logarithm before anything is measured, where it is not the usual one.
     """
     if not points:
         raise ValueError("no point to fit")
     if setup.fixed == 0:
         setup = replace(setup, fixed=FIXED_STATED * profile.step_seconds)
-    knobs = [knob for knob in _KNOBS if _matters(knob, setup, points)]
+    said = uncertainty or {}
+    knobs = [
+        replace(knob, uncertainty=said.get(knob.name, knob.uncertainty))
+        for knob in _KNOBS
+        if _matters(knob, setup, points)
+    ]
     stated = [knob.value(setup) for knob in knobs]
 
     def changed(logarithms: Sequence[float]) -> Setup:
