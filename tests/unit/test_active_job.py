@@ -8,8 +8,9 @@ from itertools import chain
 
 import pytest
 
+from ringleader.bench.measurement_job import last_words
 from ringleader.bench.pair_rounds import first_rounds
-from ringleader.doctor.active_job import last_words, measure, neighbours, program_runs
+from ringleader.doctor.active_job import measure, neighbours, program_runs
 from ringleader.doctor.active_plan import ActivePlan, direction_seconds
 from ringleader.errors import Fault, LaunchError, ProbeError, StoppedError
 from ringleader.fabric.active.judge import judge

@@ -57,6 +57,25 @@ def write(run: StoredRun, directory: Path) -> Path:
     return target
 
 
+def faults_of_name(name: str) -> list[Fault]:
+    """Return what is wrong with the name of a run, which becomes that of its directory."""
+    if name not in ("", ".", "..") and not {"/", "\0"} & set(name):
+        return []
+    hint = "use a plain name; --output is the directory it is put in"
+    return [Fault(where="--name", what=f"{name!r} is not a directory name", hint=hint)]
+
+
+def measured_anything(run: StoredRun) -> bool:
+    """Tell whether there is a result in it, and not only the beginning of a run."""
+    if isinstance(run, Run):
+        return any(point.samples for point in run.points)
+    if isinstance(run, point_to_point.PointToPointRun):
+        return bool(run.transfers)
+    if isinstance(run, collective.CollectiveRun):
+        return any(series.results for series in run.series)
+    return any(arm.rates for arm in run.arms)
+
+
 def read(path: Path) -> Run:
     """Return the scaling run stored in a directory or a file; RequestError where there is none."""
     return as_scaling(read_any(path), str(path))
@@ -81,7 +100,7 @@ def read_any(path: Path) -> StoredRun:
     try:
         document = json.loads(read_text(file))
     except FileNotFoundError:
-        hint = "give the directory that `ringleader scale` wrote, for example runs/NAME"
+        hint = "give the directory that `ringleader scale` or `bench` wrote, for example runs/NAME"
         raise RequestError(Fault(where=str(path), what="there is no stored run here", hint=hint)) from None
     except OSError as error:
         raise RequestError(Fault(where=str(file), what=f"cannot be read: {error.strerror}")) from None

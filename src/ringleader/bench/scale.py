@@ -8,22 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from ringleader import __version__
+from ringleader.bench import run_file
 from ringleader.bench.grid import Size, hosts_for
 from ringleader.bench.meter import Meter
 from ringleader.errors import Fault, RankError, RequestError, RingleaderError
-from ringleader.fabric.facts import HostFacts
 from ringleader.fabric.transport_proof.proof import TransportProof
 from ringleader.fabric.transport_proof.requirement import WITHIN
-from ringleader.job import Job, Mpi
+from ringleader.job import Job
+from ringleader.measurements import run_context
+from ringleader.measurements.run_context import with_facts
 from ringleader.metrics import Sample
-from ringleader.rank_placement import Plan
-from ringleader.scaling import Context, HostContext, Point, Run
+from ringleader.scaling import Context, Point, Run
 
 
-class Outcome(Protocol):
+class Outcome(run_context.Outcome, Protocol):
     """What a run of a job left: the part of the launcher's Outcome that is needed here."""
 
     @property
@@ -33,13 +34,7 @@ class Outcome(Protocol):
     @property
     def reason(self) -> str: ...
     @property
-    def plan(self) -> Plan | None: ...
-    @property
-    def mpi(self) -> Mpi | None: ...
-    @property
     def proof(self) -> TransportProof | None: ...
-    @property
-    def devices(self) -> Mapping[str, HostFacts]: ...
 
 
 class Launcher(Protocol):
@@ -140,10 +135,7 @@ def faults_of(asked: Scale) -> tuple[Fault, ...]:
         for word in asked.job.require
         if not any(applicable([word], size) for size in asked.grid)
     ]
-    if asked.name in (".", "..") or not asked.name or "/" in asked.name or "\0" in asked.name:
-        hint = "use a plain name; --output is the directory it is put in"
-        found.append(Fault(where="--name", what=f"{asked.name!r} is not a directory name", hint=hint))
-    return tuple(found)
+    return (*found, *run_file.faults_of_name(asked.name))
 
 
 def scale(
@@ -258,42 +250,3 @@ def _run(
         warmup=asked.warmup,
         failure=failure,
     )
-
-
-def with_facts(
-    context: Context, outcome: Outcome, told: Mapping[int, Mapping[str, Any]], *, cpu: str = ""
-) -> Context:
-    """Return the context with what this run showed of its hosts, its MPI and its ranks' versions."""
-
-    def first(name: str) -> str:
-        return next((str(said[name]) for _, said in sorted(told.items()) if said.get(name)), "")
-
-    hosts = {host.name: host for host in context.hosts}
-    if outcome.plan is not None:
-        for index, facts in enumerate(outcome.plan.hosts):
-            ranks = [place.rank for place in outcome.plan.on_host(index)]
-            said = next((told[rank] for rank in ranks if told.get(rank, {}).get("hostname")), {})
-            ours = cpu if facts.is_local or context.lab else ""
-            known = hosts.get(facts.host.name) or HostContext(name=facts.host.name)
-            hosts[facts.host.name] = HostContext(
-                name=facts.host.name,
-                hostname=facts.hostname,
-                cpu=str(said.get("cpu", "")) or known.cpu or ours,
-                cores=len(facts.cpus) or None,
-                machine=str(said.get("machine", "")) or known.machine,
-                devices=outcome.devices.get(facts.host.name, known.devices),
-            )
-    mpi = f"{outcome.mpi.family.value} {outcome.mpi.version}" if outcome.mpi else ""
-    return replace(
-        context,
-        hosts=tuple(hosts.values()),
-        mpi=mpi or context.mpi,
-        python=first("python") or context.python,
-        torch=first("torch") or context.torch,
-        transport=_joined(context.transport, first("transport")),
-    )
-
-
-def _joined(known: str, said: str) -> str:
-    """Return the ways in which bytes went so far: sizes differ in them."""
-    return "; ".join(dict.fromkeys(part for text in (known, said) for part in text.split("; ") if part))

@@ -24,6 +24,10 @@ COMMANDS: Table = {
         "Start a command on many ranks: here, on hosts over ssh, on Kubernetes.",
     ),
     "scale": ("ringleader.cli.scale.command", "Run one job at several sizes; speed-up, efficiency, report."),
+    "bench": (
+        "ringleader.cli.bench.command",
+        "Measure between ranks: pairs, collectives, training.",
+    ),
     "report": ("ringleader.cli.report", "Render stored runs again, or compare two."),
     "predict": (
         "ringleader.cli.predict.command",

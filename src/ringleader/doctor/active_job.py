@@ -12,42 +12,27 @@ known to be good. Programs of others (perftest) run in a job of their own, where
 
 from __future__ import annotations
 
-import json
-import re
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from ringleader.bench.fabric_programs import UCX_BANDWIDTH, UCX_LATENCY
+from ringleader.bench.measurement_job import Launcher, measuring, on_each_host
+from ringleader.bench.measurement_job import run as run_job
 from ringleader.bench.pair_rounds import Round, first_rounds, packed, second_rounds
 from ringleader.doctor.active_answers import Answers
 from ringleader.doctor.active_plan import ActivePlan, ProgramRun, direction_seconds
-from ringleader.errors import RingleaderError, StoppedError
 from ringleader.fabric.active.link_isolation import suspects_of
 from ringleader.fabric.active.measurements import ActiveResults, ProgramNote
-from ringleader.fabric.facts import document
-from ringleader.job import Job, Placement
-from ringleader.launch.job_listener import JobListener
+from ringleader.job import Job
 from ringleader.launch.launch_job import launch as launch_job
-from ringleader.launch.outcome import Outcome
 
 FIRST_PART, SECOND_PART, SPEED_PART = 0.6, 0.25, 0.03
 """Parts of the time: the first pass, the second, each measurement of a rank's own speed."""
 MOST_SPEED_SECONDS = 1.0
-LAST_LINES = 6
-"""Of a rank that failed: as long as Open MPI's words on a peer that it cannot reach."""
 MOST_PROGRAM_PAIRS = 32
 """Pairs that programs of others measure: each host with its neighbour, of many hosts the first ones."""
-
-
-class Launcher(Protocol):
-    """``ringleader.launch.launch_job.launch``, or a scripted one in tests."""
-
-    def __call__(self, job: Job, *, environ: Mapping[str, str], listener: JobListener) -> Outcome:
-        """Run the job to its end."""
-        ...
 
 
 def measure(
@@ -117,48 +102,25 @@ class _Session:
                 self._progress(f"{title}: {value} of {total}")
             self._answers.take(rank, name, value)
 
-        listener = JobListener(
-            progress=lambda text: self._progress(f"{title}: {text}" if text else title), answered=answered
+        finished = run_job(
+            measuring(
+                on_each_host(self._job, slots),
+                "ringleader.doctor.active_program",
+                plan,
+                seconds=plan.most_seconds,
+            ),
+            title=title,
+            environ=self._environ,
+            progress=self._progress,
+            answered=answered,
+            heard=lambda: self._answers.heard,
+            launch=self._launch,
         )
-        try:
-            outcome = self._launch(self._of(plan, slots), environ=self._environ, listener=listener)
-        except StoppedError:
-            raise
-        except RingleaderError as error:
-            if not self._answers.heard:
-                raise
-            self.failure = f"{title}: {error.faults[0].what if error.faults else error}"
-            return
-        if outcome.whose == "ringleader" and outcome.exit_code > 128:
-            raise StoppedError(outcome.exit_code - 128, "the measurement had ended")
-        self._mpi = outcome.mpi.name
-        self._addresses = {one.host.name: (*one.addresses, one.host.name)[0] for one in outcome.plan.hosts}
-        if outcome.exit_code:
-            said = listener.tail(outcome.first_failure.rank) if outcome.first_failure else ()
-            why = outcome.reason or f"{outcome.whose} ended with {outcome.exit_code}"
-            self.failure = f"{title}: {'; '.join([why, *last_words(said)])}"
-
-    def _of(self, plan: ActivePlan, slots: int) -> Job:
-        """Return the job: so many ranks on each host, counted host by host, with one thread each."""
-        hosts = tuple(replace(host, slots=slots, max_slots=None) for host in self._job.hosts)
-        python = self._job.python or sys.executable
-        words = json.dumps(document(plan), separators=(",", ":"))
-        return replace(
-            self._job,
-            command=(python, "-m", "ringleader.doctor.active_program", words),
-            hosts=hosts,
-            np=slots * max(1, len(hosts)),
-            oversubscribe=True,
-            share_gpus=True,
-            all_gpus=slots == 1,
-            placement=Placement.SLOT,
-            threads=1,
-            bind="none" if slots == 1 else self._job.bind,
-            timeout=plan.most_seconds + 120.0,
-            output_dir=None,
-            uncoupled=False,
-            require=(),
-        )
+        self.failure = finished.failure
+        if finished.outcome is not None:
+            self._mpi = finished.outcome.mpi.name
+            hosts = finished.outcome.plan.hosts
+            self._addresses = {one.host.name: (*one.addresses, one.host.name)[0] for one in hosts}
 
     def second_pass(self, seconds: float) -> None:
         """Measure suspects again, where there are any."""
@@ -186,12 +148,6 @@ class _Session:
         return self._answers.results(
             self._hosts, notes=tuple(self._notes), passes=self._passes, mpi=self._mpi, failure=self.failure
         )
-
-
-def last_words(lines: Iterable[str]) -> list[str]:
-    """Return the last lines of a rank that say something: an MPI's message stands between rules."""
-    told = [line.strip() for line in lines if re.search(r"\w", line)]
-    return told[-LAST_LINES:]
 
 
 def program_runs(

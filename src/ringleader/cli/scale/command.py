@@ -19,6 +19,7 @@ from ringleader.cli.json_output import JsonFile, opened
 from ringleader.cli.options.host_options import allocation_text, choose_hosts, overridden
 from ringleader.cli.options.rank_options import make_job
 from ringleader.cli.run.command import check_ssh_files, find_lab
+from ringleader.cli.run_directory import make_directory
 from ringleader.cli.scale.scale_options import (
     EVERYDAY,
     ScaleOptions,
@@ -29,7 +30,6 @@ from ringleader.cli.scale.scale_options import (
 )
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command
-from ringleader.errors import RefusedError, RequestError
 from ringleader.ranks.training_progress import cpu_model
 from ringleader.report.number_format import plural
 from ringleader.scaling import Run
@@ -81,34 +81,6 @@ def _with_threads(wanted: Scale, line: ProgressLine) -> Scale:
     return replace(wanted, job=replace(wanted.job, threads=threads))
 
 
-def _directory(wanted: Scale, options: ScaleOptions) -> Path:
-    """Make the run's own directory now: better than after an hour's work."""
-    directory = Path(options.output) / wanted.name
-    if not options.replace and _is_taken(directory):
-        raise RequestError(
-            "a run of this name is there already",
-            where=str(directory),
-            hint="give another --name, or add --replace to write over it",
-        )
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RefusedError(f"cannot be made: {error.strerror or error}", where=str(directory)) from None
-    if not os.access(directory, os.W_OK):
-        raise RefusedError("cannot be written to", where=str(directory))
-    return directory
-
-
-def _is_taken(directory: Path) -> bool:
-    """Tell whether something is there that would be lost; a run that measured nothing is not."""
-    if not (directory / run_file.FILE).exists():
-        return False
-    try:
-        return any(point.samples for point in run_file.read(directory).points)
-    except RequestError:
-        return True
-
-
 def write_reports(run: Run, directory: Path, *, page: bool) -> None:
     """Write report.md, report.json and, with ``page``, report.html."""
     from ringleader.report.table import as_json, as_markdown
@@ -154,7 +126,9 @@ def measure(options: ScaleOptions) -> None:
         _print_plan(wanted)
         return
     with opened(options.json.json_file) as file:
-        _measure(wanted, options, _directory(wanted, options), line, file)
+        _measure(
+            wanted, options, make_directory(options.output, wanted.name, replace=options.replace), line, file
+        )
 
 
 command = Command(

@@ -1,0 +1,14 @@
+"""``ringleader bench``: between pairs of ranks, of collectives, of training; one module for each."""
+
+from __future__ import annotations
+
+from ringleader.cli.lazy_group import LazyGroup, Table
+
+COMMANDS: Table = {}
+
+
+command = LazyGroup(
+    "bench",
+    table=COMMANDS,
+    help="Measure between ranks. Results are kept in runs/NAME, for `ringleader report` and `predict`.",
+)
