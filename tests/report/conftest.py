@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ringleader.measurements.collective import CollectiveResult, CollectiveRun, CollectiveSeries, Timing
+from ringleader.measurements.point_to_point import Place, PointToPointRun, Transfer
+from ringleader.measurements.training import Arm, LayerTime, StepSplit, TrainingRun
 from ringleader.metrics import Sample
 from ringleader.scaling import Context, HostContext, Point, Run
 
@@ -77,3 +80,131 @@ def run() -> Run:
         repeats=3,
         warmup=0.2,
     )
+
+
+def context(*hosts: str, **values: object) -> Context:
+    """What three of the kinds have in common: hosts with cores, versions, one command."""
+    known: dict[str, object] = {
+        "command": ("ringleader", "bench", "p2p", "-H", ",".join(hosts)),
+        "date": "2026-01-02T03:04:05+00:00",
+        "hosts": tuple(HostContext(name=h, hostname=h, cpu="Example CPU", cores=8) for h in hosts),
+        "python": "3.11.7",
+        "mpi": "openmpi5 5.0.11",
+        "ringleader": "0.1.0",
+        "binding": "auto",
+    }
+    return Context(**(known | values))  # type: ignore[arg-type]
+
+
+def pairs_of(
+    count: int, *, slow: tuple[int, int] | None = None, sizes: tuple[int, ...] = (8, 1 << 20)
+) -> PointToPointRun:
+    """``count`` hosts, every ordered pair: 2 µs and 10 GB/s, the slow one 6 µs and 4 GB/s; line 12.5 GB/s."""
+    names = [f"h{n + 1}" for n in range(count)]
+    transfers = []
+    for source in range(count):
+        for target in range(count):
+            for size in sizes if source != target else ():
+                worse = (source, target) == slow
+                rate = (4e9 if worse else 10e9) * size / (size + 4096)
+                transfers.append(
+                    Transfer(
+                        source=source,
+                        target=target,
+                        size=size,
+                        latency=(6e-6 if worse else 2e-6) + size / 1e10,
+                        latency_low=(5e-6 if worse else 1.9e-6) + size / 1e10,
+                        latency_p99=(9e-6 if worse else 2.5e-6) + size / 1e10,
+                        rate=rate,
+                        rate_low=rate * 0.98,
+                        rate_high=rate * 1.01,
+                        both_ways_rate=rate * 1.8,
+                    )
+                )
+    return PointToPointRun(
+        name=f"pairs-{count}",
+        context=context(*names),
+        places=tuple(Place(rank=n, host=name) for n, name in enumerate(names)),
+        transfers=tuple(transfers),
+        line_rate=12.5e9,
+    )
+
+
+@pytest.fixture
+def pairs() -> PointToPointRun:
+    """Four hosts, one direction of one pair slow."""
+    return pairs_of(4, slow=(1, 3))
+
+
+def timing(seconds: float, wrong: int | None = 0) -> Timing:
+    return Timing(seconds=seconds, low=seconds * 0.97, high=seconds * 1.05, wrong=wrong)
+
+
+def series_of(name: str, rate: float, start: float, sizes: tuple[int, ...]) -> CollectiveSeries:
+    """Each size takes ``start`` and what ``rate`` bytes per second need."""
+    return CollectiveSeries(
+        implementation=name,
+        results=tuple(
+            CollectiveResult(
+                size=size,
+                count=size // 4,
+                out_of_place=timing(start + size / rate),
+                in_place=timing(start + 1.02 * size / rate),
+            )
+            for size in sizes
+        ),
+    )
+
+
+@pytest.fixture
+def collective() -> CollectiveRun:
+    """allreduce on 4 hosts with one rank each, two implementations and one that is missing."""
+    sizes = tuple(1 << n for n in range(10, 27, 2))
+    return CollectiveRun(
+        name="allreduce-4x1",
+        context=context("h1", "h2", "h3", "h4", command=("ringleader", "bench", "allreduce", "-H", "h1,h2,h3,h4")),
+        operation="allreduce",
+        ranks=4,
+        per_host=1,
+        dtype="float32",
+        redop="sum",
+        series=(
+            series_of("ringleader", 6e9, 20e-6, sizes),
+            series_of("mpi", 3e9, 30e-6, sizes),
+            CollectiveSeries(implementation="nccl", results=(), note="there is no GPU"),
+        ),
+        line_rate=12.5e9,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def training() -> TrainingRun:
+    """Five arms on 4 ranks, three repetitions; uncoupled 400 images/s."""
+    split = StepSplit(
+        input=0.001, forward=0.03, backward=0.05, exchange=0.006, waiting=0.004, optimizer=0.003, other=0.001
+    )
+    return TrainingRun(
+        name="resnet-2x2",
+        context=context("h1", "h2", command=("ringleader", "bench", "train", "--model", "resnet-50"), lab=True),
+        model="resnet-50",
+        parameters=25_557_032,
+        gradient_bytes=102_228_128,
+        batch=8,
+        unit="images",
+        precision="float32",
+        optimizer="sgd",
+        data="synthetic",
+        ranks=4,
+        per_host=2,
+        arms=(
+            Arm(name="ringleader", rates=(336.0, 338.0, 337.0), step_seconds=(0.095, 0.0948, 0.095), split=split),
+            Arm(name="ddp-gloo", rates=(300.0, 302.0, 296.0), step_seconds=(0.107, 0.106, 0.108)),
+            Arm(name="ddp-nccl", rates=(), note="there is no GPU"),
+            Arm(name="uncoupled", rates=(400.0, 401.0, 399.0), step_seconds=(0.08, 0.08, 0.08)),
+            Arm(name="in step", rates=(380.0, 383.0, 379.0), step_seconds=(0.084, 0.084, 0.085)),
+        ),
+        layers=(
+            LayerTime(name="conv1", parameters=9408, bytes=37632, backward_seconds=0.002),
+            LayerTime(name="fc", parameters=2_049_000, bytes=8_196_000, backward_seconds=0.004),
+        ),
+    )  # fmt: skip

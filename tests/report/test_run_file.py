@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ringleader.bench import run_file
+from ringleader.bench.impossible_values import impossible_values
 from ringleader.errors import RequestError
-from ringleader.measurements.collective import CollectiveResult, CollectiveRun, CollectiveSeries, Timing
+from ringleader.measurements.collective import (
+    CollectiveResult,
+    CollectiveRun,
+    CollectiveSeries,
+    Timing,
+    bus_limit,
+)
+from ringleader.measurements.point_to_point import PointToPointRun
+from ringleader.measurements.run_kinds import AnyRun
+from ringleader.measurements.training import TrainingRun
 from ringleader.scaling import Context, Run
 
 
@@ -81,8 +92,6 @@ def test_values_that_cannot_be(tmp_path: Path, run: Run) -> None:
 
 
 def test_the_old_file_stays_until_the_new_one_is_whole(tmp_path: Path, run: Run) -> None:
-    from dataclasses import replace
-
     run_file.write(run, tmp_path)
     broken = replace(run, warmup=float("nan"))
     with pytest.raises(ValueError, match="JSON"):
@@ -120,3 +129,39 @@ def test_other_kinds_come_back_and_are_no_scaling_runs(tmp_path: Path) -> None:
 def test_a_kind_that_is_not_known_is_told() -> None:
     with pytest.raises(RequestError, match="has the kind 'x'"):
         run_file.from_document({"schema": 1, "kind": "x"}, "FILE")
+
+
+def test_values_of_the_other_kinds_that_cannot_be(
+    pairs: PointToPointRun, collective: CollectiveRun, training: TrainingRun
+) -> None:
+    def told(run: AnyRun) -> list[str]:
+        return [str(fault) for fault in impossible_values(run, "F")]
+
+    assert told(pairs) == told(collective) == told(training) == []
+    bad = replace(pairs.transfers[0], target=4, rate=0.0, latency=-1.0)
+    assert told(replace(pairs, transfers=(bad,))) == [
+        "F: transfers[0].target: 4 is not the number of one of 4 places",
+        "F: transfers[0].latency: -1.0 is no time: it must be above 0",
+        "F: transfers[0].rate: 0.0 is no rate: it must be above 0",
+    ]
+    wrong = replace(
+        collective.series[0], results=(CollectiveResult(size=8, count=2, in_place=Timing(seconds=0)),)
+    )
+    assert told(replace(collective, operation="sum", series=(wrong,))) == [
+        "F: operation: 'sum' is not one of allreduce, allgather, reducescatter, broadcast, alltoall, sendrecv",
+        "F: series[0].results[0].in_place.seconds: 0 is no time: it must be above 0",
+    ]
+    assert told(replace(training, ranks=0, arms=(replace(training.arms[0], rates=(1.0, -2.0)),))) == [
+        "F: ranks: 0 ranks cannot be",
+        "F: arms[0].rates[1]: -2.0 is no rate: it must be above 0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("operation", "ranks", "per_host", "times"),
+    [("allreduce", 4, 1, 1.0), ("allreduce", 4, 2, 1.5), ("allgather", 4, 2, 1.5), ("alltoall", 4, 2, 0.75),
+     ("broadcast", 4, 2, 1.0), ("allreduce", 4, 4, None), ("allreduce", 4, 0, None), ("allreduce", 5, 2, None)],
+)  # fmt: skip
+def test_busbw_that_the_ports_allow(operation: str, ranks: int, per_host: int, times: float | None) -> None:
+    limit = bus_limit(operation, ranks, per_host, 10.0)
+    assert limit == (None if times is None else pytest.approx(10 * times))

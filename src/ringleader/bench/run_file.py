@@ -16,31 +16,24 @@ import typing
 from pathlib import Path
 from typing import Any
 
+from ringleader.bench.impossible_values import impossible_values
 from ringleader.errors import Fault, RequestError
 from ringleader.fabric.facts import HostFacts
 from ringleader.fabric.facts import from_document as from_facts_document
 from ringleader.fabric.transport_proof.proof import TransportProof
-from ringleader.measurements import collective, point_to_point, training
-from ringleader.scaling import SCHEMA, Run
+from ringleader.measurements.run_kinds import KINDS, AnyRun, kind_of
+from ringleader.scaling import Run
 from ringleader.text_files import read_text
 
 FILE = "run.json"
-StoredRun = Run | point_to_point.PointToPointRun | collective.CollectiveRun | training.TrainingRun
-KINDS: dict[str, tuple[type[StoredRun], int]] = {
-    "scaling": (Run, SCHEMA),
-    point_to_point.KIND: (point_to_point.PointToPointRun, point_to_point.SCHEMA),
-    collective.KIND: (collective.CollectiveRun, collective.SCHEMA),
-    training.KIND: (training.TrainingRun, training.SCHEMA),
-}
-"""``kind`` of a document → what it becomes, and the schema that is read."""
 
 
-def to_document(run: StoredRun) -> dict[str, Any]:
+def to_document(run: AnyRun) -> dict[str, Any]:
     """Return the run as JSON has it: field names are the dataclasses' own."""
     return {"kind": kind_of(run), **dataclasses.asdict(run)}
 
 
-def write(run: StoredRun, directory: Path) -> Path:
+def write(run: AnyRun, directory: Path) -> Path:
     """Write the run into ``directory`` (made if needed); the old file stays until the new one is whole."""
     directory.mkdir(parents=True, exist_ok=True)
     target = directory / FILE
@@ -81,7 +74,7 @@ def read(path: Path) -> Run:
     return as_scaling(read_any(path), str(path))
 
 
-def as_scaling(run: StoredRun, source: str) -> Run:
+def as_scaling(run: AnyRun, source: str) -> Run:
     """Return the run if it is a scaling run; RequestError names ``source`` where it is another kind."""
     if not isinstance(run, Run):
         what = f"holds a {kind_of(run)} measurement, not a scaling run"
@@ -89,12 +82,7 @@ def as_scaling(run: StoredRun, source: str) -> Run:
     return run
 
 
-def kind_of(run: StoredRun) -> str:
-    """Return the word for what a run holds."""
-    return next(name for name, (of, _schema) in KINDS.items() if isinstance(run, of))
-
-
-def read_any(path: Path) -> StoredRun:
+def read_any(path: Path) -> AnyRun:
     """Return what is stored in a directory or a file; RequestError names the file and the place in it."""
     file = path / FILE if path.is_dir() else path
     try:
@@ -116,7 +104,7 @@ def read_any(path: Path) -> StoredRun:
     return from_document(document, str(file))
 
 
-def from_document(document: object, source: str) -> StoredRun:
+def from_document(document: object, source: str) -> AnyRun:
     """Return the run a JSON document holds; RequestError names ``source`` and every wrong field."""
     schema = document.get("schema") if isinstance(document, dict) else None
     if not isinstance(schema, int) or isinstance(schema, bool) or not isinstance(document, dict):
@@ -133,29 +121,11 @@ def from_document(document: object, source: str) -> StoredRun:
     faults: list[Fault] = []
     run = _decode(becomes, document, "", source, faults)
     if not faults:
-        faults += _senseless(run, source)
+        faults += impossible_values(run, source)
     if faults:
         raise RequestError(faults)
     assert isinstance(run, becomes)
     return run
-
-
-def _senseless(run: StoredRun, source: str) -> list[Fault]:
-    """Return faults of values that have the right type and still cannot be."""
-    return _senseless_points(run, source) if isinstance(run, Run) else []
-
-
-def _senseless_points(run: Run, source: str) -> list[Fault]:
-    faults = []
-    for index, point in enumerate(run.points):
-        if point.hosts < 1 or point.slots < 1:
-            faults.append(Fault(where=f"{source}: points[{index}]", what=f"{point.name} has no rank"))
-        for kind, samples in (("samples", point.samples), ("uncoupled", point.uncoupled)):
-            for number, sample in enumerate(samples):
-                if not sample.rate > 0:
-                    where = f"{source}: points[{index}].{kind}[{number}].rate"
-                    faults.append(Fault(where=where, what=f"{sample.rate} is no rate: it must be above 0"))
-    return faults
 
 
 _PLAIN = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}

@@ -29,6 +29,28 @@ def bus_factor(operation: str, ranks: int) -> float:
     return 1.0
 
 
+def bus_limit(operation: str, ranks: int, per_host: int, line_rate: float) -> float | None:
+    """Return the busbw that the ports of each host allow where ranks on several hosts exchange S bytes.
+
+    The least that some host must send or receive, with k ranks on each of h = n / k hosts:
+
+        allreduce 2 S (h−1)/h; allgather, reducescatter S (h−1)/h; alltoall k S (h−1)/h; others S
+
+    So more ranks than one on a host may well exceed the line rate. ``None``: one host, or unequal ones.
+    A switch that reduces (SHARP) may exceed it, too.
+    """
+    if per_host < 1 or ranks % per_host or ranks == per_host:
+        return None
+    hosts = ranks // per_host
+    parts = {
+        "allreduce": 2 * (hosts - 1) / hosts,
+        "allgather": (hosts - 1) / hosts,
+        "reducescatter": (hosts - 1) / hosts,
+        "alltoall": per_host * (hosts - 1) / hosts,
+    }
+    return bus_factor(operation, ranks) / parts.get(operation, 1.0) * line_rate
+
+
 @dataclass(frozen=True, kw_only=True)
 class Timing:
     """One size, in place or out of place."""

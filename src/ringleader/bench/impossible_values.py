@@ -1,0 +1,87 @@
+"""Values of a stored run that have the right type and still cannot be: no rank, no time. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ringleader.errors import Fault
+from ringleader.measurements.collective import OPERATIONS, CollectiveRun
+from ringleader.measurements.point_to_point import PointToPointRun
+from ringleader.measurements.run_kinds import AnyRun
+from ringleader.measurements.training import StepSplit, TrainingRun
+from ringleader.scaling import Run
+
+
+def impossible_values(run: AnyRun, source: str) -> list[Fault]:
+    """Return a fault for each, with the place in the document."""
+    if isinstance(run, Run):
+        found = _of_scaling(run)
+    elif isinstance(run, CollectiveRun):
+        found = _of_collective(run)
+    elif isinstance(run, PointToPointRun):
+        found = _of_pairs(run)
+    else:
+        found = _of_training(run)
+    return [Fault(where=f"{source}: {place}", what=what) for place, what in found]
+
+
+def _of_scaling(run: Run) -> Iterator[tuple[str, str]]:
+    for index, point in enumerate(run.points):
+        if point.hosts < 1 or point.slots < 1:
+            yield f"points[{index}]", f"{point.name} has no rank"
+        for kind, samples in (("samples", point.samples), ("uncoupled", point.uncoupled)):
+            for number, sample in enumerate(samples):
+                yield from _not_positive(f"points[{index}].{kind}[{number}].rate", sample.rate, "rate")
+
+
+def _of_collective(run: CollectiveRun) -> Iterator[tuple[str, str]]:
+    if run.ranks < 1:
+        yield "ranks", f"{run.ranks} ranks cannot be"
+    if run.operation not in OPERATIONS:
+        yield "operation", f"{run.operation!r:.40} is not one of {', '.join(OPERATIONS)}"
+    yield from _not_positive("line_rate", run.line_rate, "rate")
+    for number, series in enumerate(run.series):
+        for index, result in enumerate(series.results):
+            place = f"series[{number}].results[{index}]"
+            if result.size < 0:
+                yield f"{place}.size", f"{result.size} bytes cannot be"
+            for side, timing in (("out_of_place", result.out_of_place), ("in_place", result.in_place)):
+                if timing is not None:
+                    for name in ("seconds", "low", "high"):
+                        yield from _not_positive(f"{place}.{side}.{name}", getattr(timing, name), "time")
+
+
+def _of_pairs(run: PointToPointRun) -> Iterator[tuple[str, str]]:
+    count = len(run.places)
+    yield from _not_positive("line_rate", run.line_rate, "rate")
+    for name, pairs in (("transfers", run.transfers), ("silences", run.silences)):
+        for index, pair in enumerate(pairs):
+            for end in ("source", "target"):
+                if not 0 <= getattr(pair, end) < count:
+                    what = f"{getattr(pair, end)} is not the number of one of {count} places"
+                    yield f"{name}[{index}].{end}", what
+    for index, transfer in enumerate(run.transfers):
+        if transfer.size < 0:
+            yield f"transfers[{index}].size", f"{transfer.size} bytes cannot be"
+        for field in ("latency", "latency_low", "latency_p99"):
+            yield from _not_positive(f"transfers[{index}].{field}", getattr(transfer, field), "time")
+        for field in ("rate", "rate_low", "rate_high", "both_ways_rate"):
+            yield from _not_positive(f"transfers[{index}].{field}", getattr(transfer, field), "rate")
+
+
+def _of_training(run: TrainingRun) -> Iterator[tuple[str, str]]:
+    if run.ranks < 1:
+        yield "ranks", f"{run.ranks} ranks cannot be"
+    for number, arm in enumerate(run.arms):
+        for name, values, what in (("rates", arm.rates, "rate"), ("step_seconds", arm.step_seconds, "time")):
+            for index, value in enumerate(values):
+                yield from _not_positive(f"arms[{number}].{name}[{index}]", value, what)
+        if arm.split is not None:
+            for part in StepSplit.__dataclass_fields__:
+                if getattr(arm.split, part) < 0:
+                    yield f"arms[{number}].split.{part}", f"{getattr(arm.split, part)} s cannot be"
+
+
+def _not_positive(place: str, value: float | None, noun: str) -> Iterator[tuple[str, str]]:
+    if value is not None and not value > 0:
+        yield place, f"{value} is no {noun}: it must be above 0"
