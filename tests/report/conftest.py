@@ -162,7 +162,7 @@ def collective() -> CollectiveRun:
     sizes = tuple(1 << n for n in range(10, 27, 2))
     return CollectiveRun(
         name="allreduce-4x1",
-        context=context("h1", "h2", "h3", "h4", command=("ringleader", "bench", "allreduce", "-H", "h1,h2,h3,h4")),
+        context=context("h1", "h2", "h3", "h4", command=("ringleader", "bench", "allreduce")),
         operation="allreduce",
         ranks=4,
         per_host=1,
@@ -185,7 +185,7 @@ def training() -> TrainingRun:
     )
     return TrainingRun(
         name="resnet-2x2",
-        context=context("h1", "h2", command=("ringleader", "bench", "train", "--model", "resnet-50"), lab=True),
+        context=context("h1", "h2", command=("ringleader", "bench", "train"), lab=True),
         model="resnet-50",
         parameters=25_557_032,
         gradient_bytes=102_228_128,
@@ -197,7 +197,7 @@ def training() -> TrainingRun:
         ranks=4,
         per_host=2,
         arms=(
-            Arm(name="ringleader", rates=(336.0, 338.0, 337.0), step_seconds=(0.095, 0.0948, 0.095), split=split),
+            Arm(name="ringleader", rates=(336.0, 338.0, 337.0), step_seconds=(0.095, 0.095), split=split),
             Arm(name="ddp-gloo", rates=(300.0, 302.0, 296.0), step_seconds=(0.107, 0.106, 0.108)),
             Arm(name="ddp-nccl", rates=(), note="there is no GPU"),
             Arm(name="uncoupled", rates=(400.0, 401.0, 399.0), step_seconds=(0.08, 0.08, 0.08)),

@@ -21,6 +21,8 @@ from ringleader.errors import Fault, RequestError
 from ringleader.fabric.facts import HostFacts
 from ringleader.fabric.facts import from_document as from_facts_document
 from ringleader.fabric.transport_proof.proof import TransportProof
+from ringleader.measurements.collective import CollectiveRun
+from ringleader.measurements.point_to_point import PointToPointRun
 from ringleader.measurements.run_kinds import KINDS, AnyRun, kind_of
 from ringleader.scaling import Run
 from ringleader.text_files import read_text
@@ -58,13 +60,13 @@ def faults_of_name(name: str) -> list[Fault]:
     return [Fault(where="--name", what=f"{name!r} is not a directory name", hint=hint)]
 
 
-def measured_anything(run: StoredRun) -> bool:
+def measured_anything(run: AnyRun) -> bool:
     """Tell whether there is a result in it, and not only the beginning of a run."""
     if isinstance(run, Run):
         return any(point.samples for point in run.points)
-    if isinstance(run, point_to_point.PointToPointRun):
+    if isinstance(run, PointToPointRun):
         return bool(run.transfers)
-    if isinstance(run, collective.CollectiveRun):
+    if isinstance(run, CollectiveRun):
         return any(series.results for series in run.series)
     return any(arm.rates for arm in run.arms)
 
