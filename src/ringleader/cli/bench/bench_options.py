@@ -26,6 +26,7 @@ from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Option
 from ringleader.errors import RequestError
 from ringleader.job import Job, faults_of
+from ringleader.measurements.run_kinds import AnyRun
 from ringleader.scaling import Context
 from ringleader.text_files import read_text
 
@@ -145,13 +146,13 @@ def starting_context(options: BenchOptions, job: Job, measured: Sequence[str]) -
     )
 
 
-def keep(run: run_file.StoredRun, directory: Path) -> None:
+def keep(run: AnyRun, directory: Path) -> None:
     """Write ``run.json``: to be called whenever there is more, so that nothing is lost."""
     run_file.write(run, directory)
 
 
 def show(
-    run: run_file.StoredRun,
+    run: AnyRun,
     directory: Path,
     options: JsonOptions,
     file: JsonFile | None,
