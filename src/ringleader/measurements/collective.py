@@ -74,6 +74,8 @@ class CollectiveResult:
     """Elements as nccl-tests counts them: of allgather, reducescatter, alltoall those of one rank's part."""
     out_of_place: Timing | None = None
     in_place: Timing | None = None
+    iterations: int | None = None
+    """That were timed, of each of both; ``None``: not told. A large size may have had fewer than were asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +87,46 @@ class CollectiveSeries:
     results: tuple[CollectiveResult, ...]
     note: str = ""
     """Why it is missing or incomplete; empty: it is not."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankProcess:
+    """A rank that took part."""
+
+    rank: int
+    host: str
+    """What the host calls itself."""
+    pid: int = 0
+    device: str = ""
+    """Where its buffers lay: a GPU's name; empty: host memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """What was asked for, as nccl-tests' header tells it; sizes in bytes."""
+
+    minimum: int
+    maximum: int
+    step_factor: int = 1
+    """A size over the one before; 1: ``step_bytes`` counts."""
+    step_bytes: int = 0
+    warmup: int = 0
+    """Iterations that were not timed."""
+    iterations: int = 0
+    checks: int = 0
+    """Times that results were checked; 0: never."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrongResult:
+    """Results of one rank that were not what they must be."""
+
+    implementation: str
+    size: int
+    in_place: bool
+    rank: int
+    wrong: int
+    """Elements."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +148,12 @@ class CollectiveRun:
     series: tuple[CollectiveSeries, ...] = ()
     line_rate: float | None = None
     """Bytes per second that the ports of one host are said to carry; ``None``: not known, or one host."""
+    memory: str = "host"
+    """Where the buffers lay: ``host``, ``registered`` (in memory that the engine shares) or ``cuda``."""
+    sweep: Sweep | None = None
+    processes: tuple[RankProcess, ...] = ()
+    wrong_results: tuple[WrongResult, ...] = ()
+    """Empty also where another program told no ranks."""
     failure: str = ""
     schema: int = SCHEMA
 

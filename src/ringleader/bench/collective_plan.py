@@ -1,0 +1,153 @@
+"""What the ranks of a collective test are told to do: sizes, element types, how often. Pure.
+
+Sizes, counts and option names are those of nccl-tests (src/common.cu, and GetCollByteCount of each operation).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ringleader.errors import Fault
+from ringleader.measurements.collective import OPERATIONS
+
+DTYPES: dict[str, tuple[str, int]] = {
+    "int8": ("int8", 1),
+    "uint8": ("uint8", 1),
+    "int32": ("int32", 4),
+    "int64": ("int64", 8),
+    "float16": ("half", 2),
+    "bfloat16": ("bfloat16", 2),
+    "float32": ("float", 4),
+    "float64": ("double", 8),
+}
+"""Element type → its name in nccl-tests, and its bytes."""
+REDOPS = ("sum", "prod", "max", "min", "avg")
+REDUCING = ("allreduce", "reducescatter")
+PARTED = ("allgather", "reducescatter", "alltoall")
+"""Operations whose count is that of one rank's part."""
+NO_IN_PLACE = ("alltoall", "sendrecv")
+"""nccl-tests does not check these in place ("We don't support in-place alltoall"); here they are not done."""
+PART_ALIGNMENT = 16
+"""Bytes: nccl-tests rounds the part of a rank down to a multiple of this."""
+IMPLEMENTATIONS = ("ringleader", "mpi", "gloo", "nccl")
+MEMORIES = ("host", "registered", "cuda")
+MOST_SIZES = 10_000
+UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+LEAST_RATE = 10e6
+"""Bytes per second of busbw, below which an operation is taken to hang: a tenth of what Fast Ethernet carries."""
+
+
+def dtype_named(word: str) -> str | None:
+    """Return our name of an element type, from that or from nccl-tests' own; ``None``: there is no such."""
+    names = {own: name for name, (own, _bytes) in DTYPES.items()} | {name: name for name in DTYPES}
+    return names.get(word.lower())
+
+
+def size_in_bytes(text: str) -> int | None:
+    """Read ``8``, ``32M``, ``1.5G`` (binary units, as in nccl-tests; also ``32MiB``); ``None``: it is no size."""
+    match = re.fullmatch(r"\s*(\d{1,18}(?:\.\d{1,9})?)\s*([kmgt]?)(?:i?b)?\s*", text.lower())
+    return int(float(match[1]) * UNITS[match[2]]) if match else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectivePlan:
+    """Of one job."""
+
+    operation: str
+    """One of ``measurements.collective.OPERATIONS``."""
+    implementations: tuple[str, ...] = ("ringleader",)
+    """In the order of their turns."""
+    dtype: str = "float32"
+    redop: str = "sum"
+    """``none`` where nothing is reduced."""
+    root: int = -1
+    sizes: tuple[int, ...] = ()
+    """As asked for, in bytes; see ``count_of`` for what becomes of them."""
+    warmup: int = 5
+    iterations: int = 20
+    checks: int = 1
+    seconds: float = 10.0
+    """That the timed iterations of one size may take, of one implementation in one place."""
+    memory: str = "host"
+    framework: str = "auto"
+    """What the engine is given: ``torch``, ``numpy``; ``auto``: PyTorch's tensors where it is installed."""
+    patience: float = 60.0
+    """Seconds after which ranks that wait for another one give up, besides what the bytes may take."""
+
+    @property
+    def places(self) -> tuple[bool, ...]:
+        """Out of place (False) and in place (True), as far as the operation has them."""
+        return (False,) if self.operation in NO_IN_PLACE else (False, True)
+
+    def deadline(self, size: int, iterations: int) -> float:
+        """Return after how many seconds ranks give up that do so many iterations of one size."""
+        return self.patience + iterations * 4 * size / LEAST_RATE
+
+
+def count_of(operation: str, size: int, itemsize: int, ranks: int) -> int:
+    """Return the elements as nccl-tests counts them: of a part, where every rank has one, else of the array."""
+    count = size // itemsize
+    if operation not in PARTED:
+        return count
+    step = max(1, PART_ALIGNMENT // itemsize)
+    return count // ranks // step * step
+
+
+def bytes_of(operation: str, count: int, itemsize: int, ranks: int) -> int:
+    """Return S, the size that is printed, of a count."""
+    return count * itemsize * (ranks if operation in PARTED else 1)
+
+
+def cases(plan: CollectivePlan, ranks: int) -> list[tuple[int, int]]:
+    """Return (S in bytes, count) of every size, each once; those in which no element is left are left out."""
+    itemsize = DTYPES[plan.dtype][1]
+    counts = dict.fromkeys(count_of(plan.operation, size, itemsize, ranks) for size in plan.sizes)
+    return [(bytes_of(plan.operation, count, itemsize, ranks), count) for count in counts if count]
+
+
+def sizes_between(minimum: int, maximum: int, *, factor: int, step: int) -> Iterator[int]:
+    """Yield the sizes of a sweep: times ``factor`` where that is above 1, else ``step`` bytes more each."""
+    size = minimum
+    while size <= maximum:
+        yield size
+        following = size * factor if factor > 1 else size + step
+        if following <= size:
+            return
+        size = following
+
+
+def faults_of(plan: CollectivePlan, ranks: int) -> list[Fault]:
+    """Return everything that is wrong with a plan for so many ranks."""
+    found: list[Fault] = []
+
+    def add(where: str, what: str, hint: str = "") -> None:
+        found.append(Fault(where=where, what=what, hint=hint))
+
+    if plan.operation not in OPERATIONS:
+        add("operation", f"{plan.operation!r} is unknown", f"one of {', '.join(OPERATIONS)}")
+    if ranks < 2:
+        add("-n", "one rank has nobody to exchange with", "add -n 2, or name hosts")
+    if plan.operation == "broadcast" and not 0 <= plan.root < max(1, ranks):
+        add("--root", f"there is no rank {plan.root}", f"ranks count from 0 to {ranks - 1}")
+    if plan.iterations < 1:
+        add("--iters", f"{plan.iterations} iterations measure nothing", "write at least 1")
+    for option, number in (("--warmup_iters", plan.warmup), ("--check", plan.checks)):
+        if number < 0:
+            add(option, f"{number} is less than none")
+    if not 0 < plan.seconds < 1e6:
+        add("--seconds", f"{plan.seconds:g} is no time for a measurement", "write for example 10")
+    if "nccl" in plan.implementations and plan.memory != "cuda":
+        add("--against", "nccl moves memory of GPUs only", "add --memory cuda, on hosts that have GPUs")
+    if plan.memory != "host" and plan.framework == "numpy":
+        add("--memory", f"{plan.memory} memory needs PyTorch's tensors", "leave out --framework numpy")
+    if plan.sizes and plan.dtype in DTYPES and plan.operation in OPERATIONS and ranks > 1:
+        if not cases(plan, ranks):
+            least = (PART_ALIGNMENT if plan.operation in PARTED else 1) * ranks
+            what = f"no size has room for {ranks} parts of {PART_ALIGNMENT} bytes"
+            if plan.operation not in PARTED:
+                least = DTYPES[plan.dtype][1]
+                what = f"no size has room for one element of {plan.dtype}"
+            add("--maxbytes", what, f"ask for {least} or more")
+    return found
