@@ -1,6 +1,6 @@
 """What the ranks of a collective test are told to do: sizes, element types, how often. Pure.
 
-Sizes, counts and option names are those of nccl-tests (src/common.cu, and GetCollByteCount of each operation).
+Sizes, counts and names are those of nccl-tests (src/common.cu, and GetCollByteCount of each operation).
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ringleader.errors import Fault
-from ringleader.measurements.collective import OPERATIONS
 
 DTYPES: dict[str, tuple[str, int]] = {
     "int8": ("int8", 1),
@@ -36,7 +35,7 @@ MEMORIES = ("host", "registered", "cuda")
 MOST_SIZES = 10_000
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 LEAST_RATE = 10e6
-"""Bytes per second of busbw, below which an operation is taken to hang: a tenth of what Fast Ethernet carries."""
+"""Bytes per second, below which an operation is taken to hang: less than what Fast Ethernet carries."""
 
 
 def dtype_named(word: str) -> str | None:
@@ -46,7 +45,7 @@ def dtype_named(word: str) -> str | None:
 
 
 def size_in_bytes(text: str) -> int | None:
-    """Read ``8``, ``32M``, ``1.5G`` (binary units, as in nccl-tests; also ``32MiB``); ``None``: it is no size."""
+    """Read ``8``, ``32M``, ``1.5G``, also ``32MiB``: units are binary, as in nccl-tests. ``None``: no size."""
     match = re.fullmatch(r"\s*(\d{1,18}(?:\.\d{1,9})?)\s*([kmgt]?)(?:i?b)?\s*", text.lower())
     return int(float(match[1]) * UNITS[match[2]]) if match else None
 
@@ -87,7 +86,7 @@ class CollectivePlan:
 
 
 def count_of(operation: str, size: int, itemsize: int, ranks: int) -> int:
-    """Return the elements as nccl-tests counts them: of a part, where every rank has one, else of the array."""
+    """Return the elements as nccl-tests counts them: of one rank's part where there are parts, else of all."""
     count = size // itemsize
     if operation not in PARTED:
         return count
@@ -125,12 +124,10 @@ def faults_of(plan: CollectivePlan, ranks: int) -> list[Fault]:
     def add(where: str, what: str, hint: str = "") -> None:
         found.append(Fault(where=where, what=what, hint=hint))
 
-    if plan.operation not in OPERATIONS:
-        add("operation", f"{plan.operation!r} is unknown", f"one of {', '.join(OPERATIONS)}")
     if ranks < 2:
         add("-n", "one rank has nobody to exchange with", "add -n 2, or name hosts")
     if plan.operation == "broadcast" and not 0 <= plan.root < max(1, ranks):
-        add("--root", f"there is no rank {plan.root}", f"ranks count from 0 to {ranks - 1}")
+        add("--root", f"there is no rank {plan.root}", f"ranks count from 0 to {max(1, ranks) - 1}")
     if plan.iterations < 1:
         add("--iters", f"{plan.iterations} iterations measure nothing", "write at least 1")
     for option, number in (("--warmup_iters", plan.warmup), ("--check", plan.checks)):
@@ -138,16 +135,20 @@ def faults_of(plan: CollectivePlan, ranks: int) -> list[Fault]:
             add(option, f"{number} is less than none")
     if not 0 < plan.seconds < 1e6:
         add("--seconds", f"{plan.seconds:g} is no time for a measurement", "write for example 10")
-    if "nccl" in plan.implementations and plan.memory != "cuda":
-        add("--against", "nccl moves memory of GPUs only", "add --memory cuda, on hosts that have GPUs")
     if plan.memory != "host" and plan.framework == "numpy":
         add("--memory", f"{plan.memory} memory needs PyTorch's tensors", "leave out --framework numpy")
-    if plan.sizes and plan.dtype in DTYPES and plan.operation in OPERATIONS and ranks > 1:
-        if not cases(plan, ranks):
-            least = (PART_ALIGNMENT if plan.operation in PARTED else 1) * ranks
-            what = f"no size has room for {ranks} parts of {PART_ALIGNMENT} bytes"
-            if plan.operation not in PARTED:
-                least = DTYPES[plan.dtype][1]
-                what = f"no size has room for one element of {plan.dtype}"
-            add("--maxbytes", what, f"ask for {least} or more")
+    if "nccl" in plan.implementations and plan.memory != "cuda":
+        add("--against", "nccl moves memory of GPUs only", "add --memory cuda, on hosts that have GPUs")
+    if plan.sizes and ranks > 1 and not cases(plan, ranks):
+        found.append(_too_small(plan, ranks))
     return found
+
+
+def _too_small(plan: CollectivePlan, ranks: int) -> Fault:
+    itemsize = DTYPES[plan.dtype][1]
+    if plan.operation in PARTED:
+        least = max(PART_ALIGNMENT, itemsize) * ranks
+        what = f"no size has room for {ranks} parts of {PART_ALIGNMENT} bytes"
+    else:
+        least, what = itemsize, f"no size has room for one element of {plan.dtype}"
+    return Fault(where="--maxbytes", what=what, hint=f"ask for {least} or more")

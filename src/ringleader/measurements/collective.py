@@ -75,7 +75,7 @@ class CollectiveResult:
     out_of_place: Timing | None = None
     in_place: Timing | None = None
     iterations: int | None = None
-    """That were timed, of each of both; ``None``: not told. A large size may have had fewer than were asked for."""
+    """That were timed, of each; ``None``: not told. A large size may have had fewer than were asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
