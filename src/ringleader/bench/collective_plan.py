@@ -45,7 +45,7 @@ def dtype_named(word: str) -> str | None:
 
 
 def size_in_bytes(text: str) -> int | None:
-    """Read ``8``, ``32M``, ``1.5G``, also ``32MiB``: units are binary, as in nccl-tests. ``None``: no size."""
+    """Read ``8``, ``32M``, ``1.5G``, ``32MiB``: units are binary, as in nccl-tests. ``None``: no size."""
     match = re.fullmatch(r"\s*(\d{1,18}(?:\.\d{1,9})?)\s*([kmgt]?)(?:i?b)?\s*", text.lower())
     return int(float(match[1]) * UNITS[match[2]]) if match else None
 
@@ -86,7 +86,7 @@ class CollectivePlan:
 
 
 def count_of(operation: str, size: int, itemsize: int, ranks: int) -> int:
-    """Return the elements as nccl-tests counts them: of one rank's part where there are parts, else of all."""
+    """Return the elements as nccl-tests counts them: of a rank's part where there are parts, else of all."""
     count = size // itemsize
     if operation not in PARTED:
         return count
