@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
+from ringleader.confidence_interval import RatioComparison, compare_paired
 from ringleader.scaling import Context
 
 KIND = "training"
 SCHEMA = 1
-UNCOUPLED, IN_STEP = "uncoupled", "in step"
-"""Arms: ranks that exchange nothing; ranks that only meet at a barrier once per step."""
+UNCOUPLED, IN_STEP, ALONE = "uncoupled", "in step", "alone"
+"""Arms: ranks that exchange nothing; ranks that only meet at a barrier once per step; rank 0 alone while the
+others stand still."""
+RINGLEADER, SHARDED = "ringleader", "ringleader-sharded"
+DDP_GLOO, DDP_NCCL = "ddp-gloo", "ddp-nccl"
+COUPLED = (RINGLEADER, SHARDED, DDP_GLOO, DDP_NCCL)
+"""Arms whose ranks exchange gradients, and so end with the same weights."""
+ARMS = (*COUPLED, UNCOUPLED, IN_STEP, ALONE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,18 +36,26 @@ class StepSplit:
     other: float = 0.0
     """The rest of the loop."""
 
+    @property
+    def total(self) -> float:
+        """The step."""
+        return sum(getattr(self, part.name) for part in fields(self))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Arm:
     """One way to couple the ranks. Repetitions of all arms take turns."""
 
     name: str
-    """``ringleader``, ``ringleader-sharded``, ``ddp-gloo``, ``ddp-nccl``, ``uncoupled``, ``in step``."""
+    """One of ``ARMS``."""
     rates: tuple[float, ...]
     """Samples per second over all ranks, one of each repetition."""
     step_seconds: tuple[float, ...] = ()
     """Mean step of the slowest rank, one of each repetition."""
     split: StepSplit | None = None
+    """Mean over the repetitions."""
+    splits: tuple[StepSplit, ...] = ()
+    """One of each repetition."""
     note: str = ""
     """Why it is missing; empty: it is not."""
 
@@ -67,9 +82,9 @@ class TrainingRun:
     parameters: int
     gradient_bytes: int
     batch: int
-    """Samples of one rank's step."""
+    """Of one rank's step, in units."""
     unit: str
-    """``images``, ``tokens`` or ``samples``."""
+    """``images``, ``tokens`` or ``samples``: what rates count."""
     precision: str
     """``float32``, ``bfloat16``, ``float16``."""
     optimizer: str
@@ -87,3 +102,10 @@ class TrainingRun:
     def arm(self, name: str) -> Arm | None:
         """Return an arm by its name."""
         return next((arm for arm in self.arms if arm.name == name), None)
+
+    def against(self, name: str, other: str) -> RatioComparison | None:
+        """Return the ratio of two arms' rates, repetition by repetition; ``None`` where one was not measured."""
+        first, second = self.arm(name), self.arm(other)
+        if first is None or second is None or not first.rates or not second.rates:
+            return None
+        return compare_paired(first.rates, second.rates)
