@@ -39,7 +39,7 @@ class StepSplit:
     @property
     def total(self) -> float:
         """The step."""
-        return sum(getattr(self, part.name) for part in fields(self))
+        return float(sum(getattr(self, part.name) for part in fields(self)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +104,7 @@ class TrainingRun:
         return next((arm for arm in self.arms if arm.name == name), None)
 
     def against(self, name: str, other: str) -> RatioComparison | None:
-        """Return the ratio of two arms' rates, repetition by repetition; ``None`` where one was not measured."""
+        """Return the ratio of two arms' rates, repetition by repetition; ``None`` where one is missing."""
         first, second = self.arm(name), self.arm(other)
         if first is None or second is None or not first.rates or not second.rates:
             return None

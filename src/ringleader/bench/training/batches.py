@@ -149,8 +149,15 @@ def read_digits(paths: Sequence[Path]) -> tuple[np.ndarray[Any, Any], np.ndarray
     images, labels = _npz(paths[0]) if len(paths) == 1 else (_idx(paths[0], 3), _idx(paths[1], 1))
     if images.shape[1:] != (28, 28) or images.dtype != np.uint8:
         raise DataError(f"{paths[0]}: {images.dtype} {images.shape}, MNIST's are bytes (n, 28, 28)")
-    if len(images) == 0 or labels.shape != (len(images),) or labels.dtype.kind not in "iu" or labels.min() < 0:
-        raise DataError(f"{paths[-1]}: {labels.dtype} {labels.shape} is no label for each of {len(images)} images")
+    if (
+        len(images) == 0
+        or labels.shape != (len(images),)
+        or labels.dtype.kind not in "iu"
+        or labels.min() < 0
+    ):
+        raise DataError(
+            f"{paths[-1]}: {labels.dtype} {labels.shape} is no label for each of {len(images)} images"
+        )
     return images, labels.astype(np.int64)
 
 
@@ -165,7 +172,7 @@ def _npz(path: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
 
 
 def _idx(path: Path, dimensions: int) -> np.ndarray[Any, Any]:
-    """Read one idx file of bytes: 0, 0, type 8, number of dimensions; their lengths (big endian); the bytes."""
+    """Read one idx file: 0, 0, type 8 (bytes), dimensions; their lengths, big endian; the bytes."""
     try:
         raw = path.read_bytes()
         data = gzip.decompress(raw) if path.suffix == ".gz" else raw

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,7 +38,9 @@ def find_data(path: str, takes: tuple[str, ...]) -> DataFiles:
     except OSError as error:
         raise DataError(f"{error.filename or path} cannot be read: {error.strerror}") from None
     if found is None:
-        what = " or ".join({"pictures": "CLASS/*.jpg", "mnist": "MNIST's idx or npz files"}[kind] for kind in takes)
+        what = " or ".join(
+            {"pictures": "CLASS/*.jpg", "mnist": "MNIST's idx or npz files"}[kind] for kind in takes
+        )
         raise DataError(f"{path} holds no {what}")
     if found.kind not in takes:
         raise DataError(f"{path} holds {found.kind}; the model takes {' or '.join(takes)}")
@@ -65,11 +66,11 @@ def _plain_or_gz(place: Path, name: str) -> Path | None:
 def _pictures(place: Path) -> DataFiles | None:
     """Look for CLASS/*.jpg, in ``train`` where there is such a directory; labels by the order of names."""
     root = place / "train" if (place / "train").is_dir() else place
-    classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith("."))
+    classes = sorted(entry.name for entry in root.iterdir() if entry.is_dir() and entry.name[0] != ".")
     files = [
-        (str(root / name / file), label)
+        (str(file), label)
         for label, name in enumerate(classes)
-        for file in sorted(os.listdir(root / name))
-        if file.lower().endswith(PICTURE_ENDINGS)
+        for file in sorted((root / name).iterdir())
+        if file.suffix.lower() in PICTURE_ENDINGS
     ]
     return DataFiles(kind="pictures", files=tuple(files), classes=tuple(classes)) if files else None

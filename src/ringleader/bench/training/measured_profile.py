@@ -45,7 +45,7 @@ def profile_text(run: TrainingRun) -> str | None:
 
 
 def _parts(split: StepSplit) -> list[str]:
-    """Return the table of parts. A profile has no ``other``: the rest of the loop precedes the forward pass."""
+    """Return the table of parts. A profile has no ``other``: it counts as input."""
     parts = {
         "input": split.input + split.other,
         "forward": split.forward,

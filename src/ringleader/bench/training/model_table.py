@@ -29,7 +29,9 @@ class ModelFacts:
 
 
 MODELS: dict[str, ModelFacts] = {
-    "mlp": ModelFacts(about="seven linear layers 1024 wide, 25 MB of gradients", unit="samples", batch=64, classes=10),
+    "mlp": ModelFacts(
+        about="seven linear layers 1024 wide, 25 MB of gradients", unit="samples", batch=64, classes=10
+    ),
     "mnist": ModelFacts(
         about="the convolutional net of the MNIST example",
         unit="images",

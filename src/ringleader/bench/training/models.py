@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 from torch.nn import functional
@@ -51,9 +53,10 @@ class TransformerBlock(nn.Module):
         n, tokens, width = x.shape
         parts = self.queries_keys_values(self.norm_1(x)).view(n, tokens, 3, self.heads, width // self.heads)
         q, k, v = parts.permute(2, 0, 3, 1, 4)
-        attended = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        attended: torch.Tensor = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.project(attended.transpose(1, 2).reshape(n, tokens, width))
-        return x + self.mlp(self.norm_2(x))
+        out: torch.Tensor = x + self.mlp(self.norm_2(x))
+        return out
 
 
 class Gpt(nn.Module):
@@ -78,7 +81,12 @@ def build(plan: TrainingPlan) -> nn.Module:
     torch.manual_seed(plan.seed)
     if plan.model == "gpt":
         return Gpt(plan.seq_len)
-    known = {"mlp": Mlp, "mnist": MnistNet, "resnet18": resnet18, "resnet50": resnet50}
+    known: dict[str, Callable[[int], nn.Module]] = {
+        "mlp": Mlp,
+        "mnist": MnistNet,
+        "resnet18": resnet18,
+        "resnet50": resnet50,
+    }
     return known[plan.model](plan.num_classes)
 
 

@@ -58,7 +58,9 @@ class Ranks:
         request, until = self._comm.Ibarrier(), time.monotonic() + self._wait
         while not request.Test():
             if time.monotonic() > until:
-                sys.exit(f"rank {self.rank} waited {self._wait:g} s for another to train alone; see --timeout")
+                sys.exit(
+                    f"rank {self.rank} waited {self._wait:g} s for another to train alone; see --timeout"
+                )
             time.sleep(NAP)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import nn
 from torch.nn import functional
@@ -91,11 +93,11 @@ class ResNet(nn.Module):
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
             elif isinstance(module, Basic | Bottleneck):
-                nn.init.zeros_(module.residual[-1].weight)
+                nn.init.zeros_(cast(nn.BatchNorm2d, module.residual[-1]).weight)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(n, 3, h, w) → (n, classes)."""
-        return self.fc(self.blocks(self.stem(x)).mean(dim=(2, 3)))
+        return cast(torch.Tensor, self.fc(self.blocks(self.stem(x)).mean(dim=(2, 3))))
 
 
 def resnet18(classes: int = 1000) -> ResNet:

@@ -48,7 +48,7 @@ class CudaClock:
 
     def mark(self) -> Any:
         """See `StepClock`."""
-        event = torch.cuda.Event(enable_timing=True)
+        event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(self._device))
         return event
 

@@ -55,7 +55,9 @@ def waiting_of(ranks: Sequence[RankTimes]) -> float:
     """Return the part of a step in which a rank waits for a slower one, mean over steps and ranks."""
     if all(one.told for one in ranks):
         return statistics.fmean(
-            min(max(0.0, told), whole) for one in ranks for told, whole in zip(one.told, one.exposed, strict=True)
+            min(max(0.0, told), whole)
+            for one in ranks
+            for told, whole in zip(one.told, one.exposed, strict=True)
         )
     least = [min(step) for step in zip(*(one.exposed for one in ranks), strict=True)]
     return statistics.fmean(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import inspect
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -83,7 +84,7 @@ class TrainingArm:
             self._couple = hvd.barrier
 
     def _wrap_optimizer(self, *, sharded: bool) -> None:
-        more = {"shard": True} if sharded else {}
+        more: Any = {"shard": True} if sharded else {}
         wrapped: Any = hvd.DistributedOptimizer(
             self._optimizer, named_parameters=self.model.named_parameters(), **more
         )
@@ -103,7 +104,7 @@ class TrainingArm:
         end = self._clock.mark()
         self._clock.settle()
         between = self._clock.seconds
-        parts = [[between(a, b) for a, b in zip(marks, marks[1:], strict=False)] for marks in moments]
+        parts = [[between(a, b) for a, b in itertools.pairwise(marks)] for marks in moments]
         begins = [marks[0] for marks in moments]
         taken = tuple(zip(*parts, strict=True))
         return RankTimes(

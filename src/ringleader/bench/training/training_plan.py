@@ -137,7 +137,9 @@ def _shapes(plan: TrainingPlan) -> list[Fault]:
     return found
 
 
-def chosen_arms(plan: TrainingPlan, ranks: int, missing: dict[str, str]) -> tuple[dict[str, str], list[Fault]]:
+def chosen_arms(
+    plan: TrainingPlan, ranks: int, missing: dict[str, str]
+) -> tuple[dict[str, str], list[Fault]]:
     """Return (arm → why it is left out, empty where it is not; faults of arms that were named).
 
     ``missing``: arms that cannot run on these ranks, and why. Of one rank alone ``alone`` and ``in step``
