@@ -21,6 +21,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+_LARGEST_LOG = 700.0
+"""e to this is a float."""
 CONFIDENCE = 0.95
 """Part of such intervals that hold the true value, where repetitions vary by chance alone."""
 
@@ -135,13 +137,18 @@ def t_quantile(probability: float, freedom: float) -> float:
 
 def _around(mean: float, error: float, freedom: float, confidence: float) -> Interval:
     half = t_quantile((1 + confidence) / 2, freedom) * error
-    return Interval(low=mean - half, high=mean + half, confidence=confidence)
+    return Interval(low=_rounded(mean - half), high=_rounded(mean + half), confidence=confidence)
 
 
 def _exp(logs: Interval) -> Interval:
-    """Return the interval of the logarithms as one of ratios; what is beyond a float is infinite."""
-    high = math.exp(logs.high) if logs.high < 700 else math.inf
-    return Interval(low=math.exp(logs.low), high=high, confidence=logs.confidence)
+    """Return the interval of the logarithms as one of ratios; what is beyond a float is cut off."""
+    low, high = (_rounded(math.exp(min(end, _LARGEST_LOG))) for end in (logs.low, logs.high))
+    return Interval(low=low, high=high, confidence=logs.confidence)
+
+
+def _rounded(value: float) -> float:
+    """Return ten digits: further ones differ between mathematical libraries, and equal numbers stay equal."""
+    return float(f"{value:.10g}")
 
 
 def _logs(values: Sequence[float]) -> list[float]:

@@ -1,7 +1,8 @@
 """What was measured, and the formulas over it, once. Pure; time in seconds.
 
-Efficiency is *weak scaling*: the work of each rank stays the same, so E(N) = X(N) / (N · X(1)) with X in
-samples per second over all ranks.
+With X in samples per second over all ranks, E(N) = X(N) / (N · X(1)). In *weak scaling* the work of each
+rank stays the same. In *strong scaling* the global work does: T(1) / (N · T(N)) is the same number, because
+the time for a fixed number of samples is 1 / X. Against a baseline of g ranks (a host), N / g stands for N.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from ringleader.confidence_interval import Interval, interval_of_mean, interval_of_ratio
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +34,8 @@ class Sample:
     """Ranks that told a rate; fewer than all where one rank spoke for the job."""
     seconds: float = 0.0
     """Length of the time the rate was taken over, warm-up left out; 0 where the script took it itself."""
+    sitting: int = 0
+    """Which sitting measured it: 0 the first, 1 after the run was resumed once, and so on."""
     together: bool = True
     """False where the ranks hardly trained at the same time, so that their rates are from different times."""
     tail: tuple[str, ...] = ()
@@ -45,22 +50,32 @@ class Spread:
     low: float
     high: float
     count: int
+    interval: Interval | None = None
+    """Between which numbers the mean lies, 95 % confidence; ``None``: a single number, or not known."""
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """Summarise at least one value."""
+        """Summarise at least one number, which may be negative."""
+        return cls._of(values, interval_of_mean(values))
+
+    @classmethod
+    def of_ratios(cls, values: Sequence[float]) -> Spread:
+        """Summarise at least one positive number that varies in proportion: a rate, or a ratio of rates."""
+        return cls._of(values, interval_of_ratio(values))
+
+    @classmethod
+    def _of(cls, values: Sequence[float], interval: Interval | None) -> Spread:
         if not values:
             raise ValueError("no value to summarise")
-        return cls(median=statistics.median(values), low=min(values), high=max(values), count=len(values))
+        middle, low, high = statistics.median(values), min(values), max(values)
+        return cls(median=middle, low=low, high=high, count=len(values), interval=interval)
 
     def clear_of(self, value: float) -> bool:
-        """Tell whether these numbers differ from ``value`` by more than among themselves.
+        """Tell whether these numbers differ from ``value``: their interval excludes it.
 
-        True where there are at least two, all lie on one side of ``value``, and their extent is smaller
-        than the distance of their median from it. Anything else is no ground for a claim.
+        Without an interval there is no ground for a claim.
         """
-        outside = self.high < value or self.low > value
-        return self.count > 1 and outside and self.high - self.low < abs(self.median - value)
+        return self.interval is not None and self.interval.excludes(value)
 
     def overlaps(self, other: Spread) -> bool:
         """Tell whether the two extents share a number."""
@@ -72,6 +87,6 @@ def speedup(rate: float, rate_of_one: float) -> float:
     return rate / rate_of_one
 
 
-def efficiency(rate: float, ranks: int, rate_of_one: float) -> float:
-    """Weak-scaling efficiency X(N) / (N · X(1)); 1.0 is linear."""
+def efficiency(rate: float, ranks: float, rate_of_one: float) -> float:
+    """X(N) / (N · X(1)); 1.0 is linear. Against g ranks: ``ranks`` is N / g, ``rate_of_one`` X(g)."""
     return rate / (ranks * rate_of_one)

@@ -3,6 +3,9 @@
 Ratios are taken repetition by repetition and then summarised. The runs of one repetition follow each
 other closely, so what drifts slowly (clock rates, other users of the machine) cancels out:
 
+The formulas are told for one rank as the baseline; with a baseline of g ranks, such as a whole host, read
+X(g) for X(1) and N / g for N.
+
     speed-up              S(N) = X(N) / X(1)
     efficiency            E(N) = X(N) / (N · X(1))
     against uncoupled     C(N) = X(N) / U(N)            U: the same ranks, exchanging nothing
@@ -20,6 +23,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from ringleader.confidence_interval import RatioComparison, compare_paired
 from ringleader.fabric.facts import HostFacts
 from ringleader.fabric.transport_proof.proof import TransportProof
 from ringleader.metrics import Sample, Spread, efficiency, speedup
@@ -101,6 +105,21 @@ class Point:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Request:
+    """How a run was asked for, so that it can be resumed."""
+
+    options: tuple[str, ...] = ()
+    """Words after ``ringleader scale``, without the command and without what only names or shows the run.
+    Values of variables whose names sound secret are left out."""
+    workdir: str = ""
+    """Where the ranks ran: paths are relative to it."""
+    script: str = ""
+    """The file among the command's words that was trained, if one was found."""
+    script_digest: str = ""
+    """SHA-256 of its bytes, in hexadecimal."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Run:
     """A scaling run, complete or not."""
 
@@ -114,13 +133,30 @@ class Run:
     """Part of the time in which all ranks trained that was left out at its beginning."""
     failure: str = ""
     """Why it ended early; empty where it did not, or is still going on."""
+    strong: bool = False
+    """The global batch is the same at every size (strong scaling); else each rank's is (weak scaling)."""
+    global_batch: int | None = None
+    """Samples of one step over all ranks, where ``--global-batch`` said it."""
+    baseline: str = "1x1"
+    """The size that speed-up and efficiency are measured against, ``hosts x slots``."""
+    uncoupled: bool = True
+    """Uncoupled ranks are measured too."""
+    request: Request | None = None
+    """What is needed to go on with it; ``None`` in files of older versions."""
+    resumed: tuple[str, ...] = ()
+    """When it was gone on with, ISO 8601: one for each sitting after the first."""
     schema: int = SCHEMA
+
+    @property
+    def base(self) -> Point | None:
+        """The point that speed-up and efficiency are measured against, if the grid has it."""
+        return next((point for point in self.points if point.name == self.baseline), None)
 
     @property
     def unit(self) -> str:
         """What is counted: images or batches where the script printed how many per second, else samples."""
         sources = {sample.source for point in self.points for sample in (*point.samples, *point.uncoupled)}
-        if not sources or "progress" in sources:
+        if not sources or sources & {"progress", "epochs of samples"}:
             return "samples"
         return "batches" if "epochs" in sources else "images"
 
@@ -138,7 +174,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Losses:
-    """Parts of the ideal rate (1.0) that one size loses, each repetition by repetition.
+    """Parts of the ideal rate (1.0: the baseline's, times the ranks) that one size loses, by repetition.
 
     ``sharing`` and ``coupling`` add up to ``total``; the last three, where they are known, to ``coupling``.
     """
@@ -166,12 +202,12 @@ class Scaling:
     """Samples per second over all ranks."""
     speedup: Spread | None = None
     efficiency: Spread | None = None
-    """Against one rank."""
+    """Against the run's baseline: one rank, unless told otherwise."""
     uncoupled_rate: Spread | None = None
     against_uncoupled: Spread | None = None
     """Against as many ranks that exchange nothing."""
     uncoupled_efficiency: Spread | None = None
-    """Those uncoupled ranks against one rank."""
+    """Those uncoupled ranks against the same baseline."""
     step: Step | None = None
     losses: Losses | None = None
 
@@ -186,7 +222,7 @@ def _paired(
 ) -> Spread | None:
     """Summarise the ratio of each repetition that has both."""
     values = [ratio(a.rate, b.rate) for a, b in zip(over, under, strict=False)]
-    return Spread.of(values) if values else None
+    return Spread.of_ratios(values) if values else None
 
 
 def _step(samples: Sequence[Sample]) -> Step | None:
@@ -204,15 +240,16 @@ def _step(samples: Sequence[Sample]) -> Step | None:
     return Step(total=total, compute=max(0.0, total - exchange - waiting), exchange=exchange, waiting=waiting)
 
 
-def losses_of(point: Point, one: Sequence[Sample]) -> Losses | None:
-    """Split what a size loses against the ideal; ``None`` where one rank or uncoupled ones are missing."""
-    repetitions = list(zip(point.samples, point.uncoupled, one, strict=False))
-    if not repetitions:
+def losses_of(point: Point, base: Point | None) -> Losses | None:
+    """Split what a size loses against the ideal; ``None`` without the baseline or uncoupled runs."""
+    if base is None or not point.samples or not point.uncoupled or not base.samples:
         return None
+    repetitions = list(zip(point.samples, point.uncoupled, base.samples, strict=False))
+    many = point.ranks / base.ranks
     total, sharing, inside = list[float](), list[float](), list[tuple[float, float]]()
     for coupled, uncoupled, alone in repetitions:
-        total.append(1 - efficiency(coupled.rate, point.ranks, alone.rate))
-        sharing.append(1 - efficiency(uncoupled.rate, point.ranks, alone.rate))
+        total.append(1 - efficiency(coupled.rate, many, alone.rate))
+        sharing.append(1 - efficiency(uncoupled.rate, many, alone.rate))
         if coupled.step_seconds and coupled.exchange_seconds is not None:
             part = (1 - sharing[-1]) / coupled.step_seconds
             inside.append((part * coupled.exchange_seconds, part * (coupled.waiting_seconds or 0.0)))
@@ -228,25 +265,39 @@ def losses_of(point: Point, one: Sequence[Sample]) -> Losses | None:
     )
 
 
-def scaling_of(point: Point, one: Sequence[Sample]) -> Scaling:
-    """Return what ``point`` (at least one sample) gives against the samples of one rank."""
-    ranks = point.ranks
+def scaling_of(point: Point, base: Point | None) -> Scaling:
+    """Return what ``point`` (at least one sample) gives against the baseline."""
+    one = () if base is None else base.samples
+    many = 1.0 if base is None else point.ranks / base.ranks
     return Scaling(
         hosts=point.hosts,
         slots=point.slots,
-        ranks=ranks,
-        rate=Spread.of([sample.rate for sample in point.samples]),
+        ranks=point.ranks,
+        rate=Spread.of_ratios([sample.rate for sample in point.samples]),
         speedup=_paired(point.samples, one, speedup),
-        efficiency=_paired(point.samples, one, lambda rate, base: efficiency(rate, ranks, base)),
-        uncoupled_rate=Spread.of([s.rate for s in point.uncoupled]) if point.uncoupled else None,
+        efficiency=_paired(point.samples, one, lambda rate, alone: efficiency(rate, many, alone)),
+        uncoupled_rate=Spread.of_ratios([s.rate for s in point.uncoupled]) if point.uncoupled else None,
         against_uncoupled=_paired(point.samples, point.uncoupled, speedup),
-        uncoupled_efficiency=_paired(point.uncoupled, one, lambda rate, base: efficiency(rate, ranks, base)),
+        uncoupled_efficiency=_paired(point.uncoupled, one, lambda rate, alone: efficiency(rate, many, alone)),
         step=_step(point.samples),
-        losses=losses_of(point, one),
+        losses=losses_of(point, base),
     )
 
 
 def scalings(run: Run) -> tuple[Scaling, ...]:
     """Return a Scaling for each size that has at least one sample, in the order of the grid."""
-    one = next((point.samples for point in run.points if point.ranks == 1), ())
-    return tuple(scaling_of(point, one) for point in run.points if point.samples)
+    return tuple(scaling_of(point, run.base) for point in run.points if point.samples)
+
+
+def compare_sizes(
+    run: Run, name: str, other: str, *, by: Callable[[Sample, Point], float] = lambda sample, _: sample.rate
+) -> RatioComparison | None:
+    """Compare the rates of two sizes, or another positive number of theirs, repetition by repetition.
+
+    ``None`` where one has no sample. Of rates per rank it is the ratio of efficiencies: the baseline cancels.
+    """
+    first, second = (
+        [by(sample, point) for point in run.points if point.name == size for sample in point.samples]
+        for size in (name, other)
+    )
+    return compare_paired(first, second) if first and second else None

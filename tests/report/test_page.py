@@ -187,7 +187,7 @@ def test_no_single_number_stands_where_the_repetitions_show_none():
         "71–104 %",
         "of what 8 uncoupled ranks do: the repetitions vary too much for one number",
     )
-    assert _against_tile(8, Spread(median=0.86, low=0.85, high=0.87, count=3))[0] == "86 %"
+    assert _against_tile(8, Spread.of_ratios([0.86, 0.85, 0.87]))[0] == "86 %"
     assert _against_tile(8, Spread(median=0.86, low=0.86, high=0.86, count=1))[1].endswith("measured once")
 
 

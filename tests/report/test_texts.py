@@ -64,7 +64,7 @@ def test_columns_that_nobody_measured_are_left_out(run: Run) -> None:
         for p in run.points
     )
     names, rows = table.cells(replace(run, points=points))
-    assert names == ("hosts×slots", "ranks", "samples/s", "low–high", "speed-up", "efficiency")
+    assert names == ("hosts×slots", "ranks", "samples/s", "95 % interval", "speed-up", "efficiency")
     assert len(rows[0]) == len(names)
 
 

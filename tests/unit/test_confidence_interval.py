@@ -92,8 +92,8 @@ def test_welch_against_scipy() -> None:
         [math.log(v) for v in first], [math.log(v) for v in second], equal_var=False
     ).confidence_interval(0.95)
     assert found.interval is not None
-    assert math.log(found.interval.low) == pytest.approx(float(theirs.low))
-    assert math.log(found.interval.high) == pytest.approx(float(theirs.high))
+    assert math.log(found.interval.low) == pytest.approx(float(theirs.low), abs=1e-8)
+    assert math.log(found.interval.high) == pytest.approx(float(theirs.high), abs=1e-8)
 
 
 @pytest.mark.parametrize("values", [[1.0, 0.0], [1.0, -2.0], [1.0, math.inf], [math.nan, 1.0]])
@@ -111,10 +111,10 @@ def test_nothing_to_compare() -> None:
         compare_independent([], [1.0])
 
 
-def test_an_endless_interval_stays_a_number_or_infinite() -> None:
+def test_an_endless_interval_stays_a_number() -> None:
     found = interval_of_ratio([1e-300, 1e300])
     assert found is not None
-    assert found.low == 0.0 and found.high == math.inf
+    assert found.low == 0.0 and 1e300 < found.high < math.inf
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])

@@ -44,11 +44,11 @@ def test_ratios_are_taken_repetition_by_repetition() -> None:
     one = Point(hosts=1, slots=1, samples=taken(100, 75, 50))
     two = Point(hosts=1, slots=2, samples=taken(180, 135, 90), uncoupled=taken(200, 150, 100))
     _, result = scalings(run_of(one, two))
-    assert result.speedup == Spread(median=1.8, low=1.8, high=1.8, count=3)
-    assert result.efficiency == Spread(median=0.9, low=0.9, high=0.9, count=3)
-    assert result.against_uncoupled == Spread(median=0.9, low=0.9, high=0.9, count=3)
-    assert result.uncoupled_efficiency == Spread(median=1.0, low=1.0, high=1.0, count=3)
-    assert result.rate == Spread(median=135, low=90, high=180, count=3)
+    assert result.speedup == Spread.of_ratios([1.8, 1.8, 1.8])
+    assert result.efficiency == Spread.of_ratios([0.9, 0.9, 0.9])
+    assert result.against_uncoupled == Spread.of_ratios([0.9, 0.9, 0.9])
+    assert result.uncoupled_efficiency == Spread.of_ratios([1.0, 1.0, 1.0])
+    assert result.rate == Spread.of_ratios([180, 135, 90])
 
 
 def test_an_interrupted_run_pairs_what_it_has() -> None:
@@ -131,7 +131,7 @@ def test_a_part_within_the_spread_is_not_named() -> None:
 
 def test_parts_that_are_more_than_the_whole_explain_nothing() -> None:
     def spread(low: float, median: float, high: float) -> Spread:
-        return Spread(low=low, median=median, high=high, count=3)
+        return Spread.of([low, median, high])
 
     one = Point(hosts=1, slots=1, samples=taken(100, 100, 100))
     two = Point(hosts=1, slots=2, samples=taken(150, 151, 149), uncoupled=taken(190, 191, 192))
@@ -160,8 +160,16 @@ def test_headline_splits_what_is_lost() -> None:
 @pytest.mark.parametrize(
     ("coupled", "uncoupled", "said"),
     [
-        (taken(592, 700, 500), taken(600, 601, 599), "no difference shows beyond the spread (83 % to 116 %)"),
-        (taken(200, 300, 590), taken(600, 601, 599), "the repetitions vary too much to tell (33 % to 98 %)"),
+        (
+            taken(592, 600, 604),
+            taken(600, 601, 599),
+            "no difference shows beyond the spread (95 % interval 97 % to 103 %)",
+        ),
+        (
+            taken(200, 300, 590),
+            taken(600, 601, 599),
+            "the repetitions vary too much to tell (95 % interval 14 % to 213 %)",
+        ),
         (taken(592), taken(600), "99 %, from a single repetition"),
         (taken(592, 596, 588), (), "Uncoupled ranks were not measured"),
         (taken(640, 641, 642), taken(600, 601, 602), "communication costs nothing here"),
@@ -176,7 +184,9 @@ def test_headline_claims_no_more_than_is_shown(
 
 def test_a_difference_within_the_spread_is_no_limit() -> None:
     said = explain(run_of(ONE, eight(taken(700, 760, 780), taken(740, 770, 765))))
-    assert any("no difference shows beyond the spread (95 % to 102 %)" in text for text in said.limits)
+    assert any(
+        "no difference shows beyond the spread (95 % interval 90 % to 108 %)" in text for text in said.limits
+    )
 
 
 def test_too_few_cores_are_named_only_where_they_explain_the_loss() -> None:
@@ -318,4 +328,70 @@ def test_an_incomplete_run_is_not_split() -> None:
     two = Point(hosts=1, slots=2, samples=taken(150, 152, 148), uncoupled=taken(190, 191))
     assert explain(run_of(one, two)).headline.endswith(
         "The run is not complete, so what is lost is not split."
+    )
+
+
+def whole(*rates: float, name: str = "1x8", uncoupled: tuple[Sample, ...] = ()) -> Point:
+    hosts, slots = (int(part) for part in name.split("x"))
+    return Point(hosts=hosts, slots=slots, samples=taken(*rates), uncoupled=uncoupled)
+
+
+def test_a_whole_host_as_the_baseline() -> None:
+    """E_node(N) = X(N) / (N/g · X(g)); published tables of large machines are told so."""
+    run = replace(
+        run_of(whole(800, 804, 796), whole(1500, 1508, 1492, name="2x8")), baseline="1x8", uncoupled=False
+    )
+    base, two = scalings(run)
+    assert base.efficiency is not None and base.efficiency.median == pytest.approx(1.0)
+    assert two.speedup is not None and two.speedup.median == pytest.approx(1.875)
+    assert two.efficiency is not None and two.efficiency.median == pytest.approx(0.9375)
+    assert explain(run).headline.startswith(
+        "16 ranks do 1.88× the work of one host of 8 ranks: 94 % efficiency."
+    )
+    alone = replace(run, points=run.points[:1])
+    assert explain(alone).headline == (
+        "One host of 8 ranks does 800.0 samples/s; larger sizes were not measured."
+    )
+    missing = replace(run, baseline="2x4")
+    assert "2 hosts of 4 ranks each were not measured" in explain(missing).headline
+
+
+def test_strong_scaling_is_called_so() -> None:
+    two = Point(hosts=1, slots=2, samples=taken(150, 151, 149), uncoupled=taken(180, 181, 179))
+    run = replace(run_of(ONE, two), strong=True, global_batch=256)
+    said = explain(run)
+    assert said.headline.startswith(
+        "2 ranks do the same work 1.50× as fast as one: 75 % efficiency (strong scaling); against uncoupled "
+        "ranks 83 %: of the 25 points lost, "
+    )
+    assert "sharing this machine and smaller batches" in said.headline
+    assert any("each rank's smaller batch" in text for text in said.limits)
+
+
+def test_sizes_differ_only_if_the_interval_says_so() -> None:
+    two = whole(150, 152, 148, name="1x2")
+    for rates, said in (
+        ((149, 153, 150), "Rate: from 1x2 to 1x4 no gain shows ("),
+        ((120, 121, 119), "Rate: 1x4 is slower than 1x2: "),
+    ):
+        limits = explain(run_of(ONE, two, whole(*rates, name="1x4"))).limits
+        assert any(text.startswith(said) for text in limits), limits
+    assert not any(
+        "Rate:" in text for text in explain(run_of(ONE, two, whole(200, 202, 198, name="1x4"))).limits
+    )
+
+
+def test_the_largest_fall_is_one_that_shows() -> None:
+    shown = run_of(ONE, whole(180, 181, 182, name="1x2"), whole(280, 284, 276, name="1x4"))
+    assert any("from 1x2 to 1x4" in text for text in explain(shown).limits)
+    noisy = run_of(ONE, whole(180, 181, 182, name="1x2"), whole(240, 380, 300, name="1x4"))
+    assert not any("to 1x4, " in text for text in explain(noisy).limits if text.startswith("Where"))
+
+
+def test_sittings_are_told() -> None:
+    later = whole(180, 181, 182, name="1x2")
+    later = replace(later, samples=tuple(replace(sample, sitting=1) for sample in later.samples))
+    run = replace(run_of(ONE, later), resumed=("2026-01-02T03:04:05+00:00",))
+    assert any(
+        text.startswith("1x2 and the baseline were measured in different") for text in explain(run).cautions
     )

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from ringleader.confidence_interval import Interval
 from ringleader.metrics import Spread
+from ringleader.report.baseline import ONE, baseline_text
 from ringleader.report.number_format import percent, plural, seconds, thousands, times
-from ringleader.scaling import Context, Losses, Run, Scaling, scalings
+from ringleader.scaling import Context, Losses, Run, Scaling, compare_sizes, scalings
 
 WIDE = 0.1
 """A spread of more than this part of the median is worth a caution."""
@@ -61,15 +63,24 @@ def _machine(context: Context, hosts: int) -> str:
 
 def headline(run: Run, top: Scaling) -> str:
     """Return one sentence on a size."""
-    who = plural(top.ranks, "rank")
+    who, base = plural(top.ranks, "rank"), baseline_text(run)
     rate = f"{thousands(top.rate.median)} {run.unit}/s"
-    verb = "does" if top.ranks == 1 else "do"
-    if top.ranks == 1:
-        return f"One rank does {rate}; larger sizes were not measured."
+    if top.name == run.baseline:
+        does = "does" if base.startswith("one ") else "do"
+        return f"{base[0].upper()}{base[1:]} {does} {rate}; larger sizes were not measured."
     if top.speedup is None or top.efficiency is None:
-        return f"{who} {verb} {rate}; one rank was not measured, so there is no speed-up to tell."
-    text = f"{who} do {times(top.speedup.median)} the work of one: "
-    text += f"{percent(top.efficiency.median)} efficiency"
+        missing = f"{base} {'was' if base.startswith('one ') else 'were'} not measured"
+        return (
+            f"{who} {'does' if top.ranks == 1 else 'do'} {rate}; {missing}, so there is no speed-up to tell."
+        )
+    faster = times(top.speedup.median)
+    one = "one" if run.baseline == ONE else base
+    text = (
+        f"{who} do the same work {faster} as fast as {one}"
+        if run.strong
+        else f"{who} do {faster} the work of {one}"
+    )
+    text += f": {percent(top.efficiency.median)} efficiency{' (strong scaling)' if run.strong else ''}"
     against, losses = top.against_uncoupled, top.losses
     if against is None or losses is None:
         return f"{text}. Uncoupled ranks were not measured, so what is lost cannot be split."
@@ -81,16 +92,22 @@ def headline(run: Run, top: Scaling) -> str:
         return f"{text}; against uncoupled ranks {_undecided(against)}."
     if against.median > 1.0:
         return f"{text}; against uncoupled ranks {percent(against.median)}: communication costs nothing here."
-    split = _split(losses, _machine(run.context, top.hosts))
+    split = _split(losses, _shared(run, top), base)
     return f"{text}; against uncoupled ranks {percent(against.median)}: {split}."
 
 
-def _split(losses: Losses, machine: str) -> str:
+def _shared(run: Run, top: Scaling) -> str:
+    """Name what uncoupled ranks lose by."""
+    machine = f"sharing {_machine(run.context, top.hosts)}"
+    return f"{machine} and smaller batches" if run.strong else machine
+
+
+def _split(losses: Losses, sharing: str, base: str) -> str:
     """Say where the points lost go: a cause is named only where its part is clear of the spread."""
     if not losses.total.clear_of(0.0):
-        return f"what is lost against one rank lies within the spread ({_extent(losses.total)} points)"
+        return f"what is lost against {base} lies within the spread ({_extent(losses.total)} points)"
     total = round(100 * losses.total.median)
-    causes = _causes(losses, machine)
+    causes = _causes(losses, sharing)
     certain = [(round(100 * part.median), cause) for cause, part in causes if part.clear_of(0.0)]
     certain = sorted(((points, cause) for points, cause in certain if points), reverse=True)
     doubtful = any(not part.clear_of(0.0) for _, part in causes)
@@ -109,9 +126,9 @@ def _split(losses: Losses, machine: str) -> str:
     return said + ("; the rest lies within the spread" if rest > 0 else "")
 
 
-def _causes(losses: Losses, machine: str) -> list[tuple[str, Spread]]:
+def _causes(losses: Losses, sharing: str) -> list[tuple[str, Spread]]:
     """Return what a size can lose by, and how much of the ideal that is."""
-    found = [(f"sharing {machine}", losses.sharing)]
+    found = [(sharing, losses.sharing)]
     if losses.exchange is None or losses.waiting is None or losses.slower_compute is None:
         return [*found, ("coupling the ranks", losses.coupling)]
     return [
@@ -126,35 +143,53 @@ def _listed(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
+def _between(spread: Spread) -> Interval:
+    """Return the interval of the mean, or the extent where there is none."""
+    return spread.interval or Interval(low=spread.low, high=spread.high)
+
+
 def _extent(part: Spread) -> str:
     """0.21 to 0.24 of the ideal → ``21 to 24``."""
-    return f"{100 * part.low:.0f} to {100 * part.high:.0f}"
+    between = _between(part)
+    return f"{100 * between.low:.0f} to {100 * between.high:.0f}"
 
 
 def _undecided(against: Spread) -> str:
     """Say that the repetitions decide nothing, and why."""
-    extent = f"({percent(against.low)} to {percent(against.high)})"
-    if against.low <= 1.0 <= against.high:
+    between = _between(against)
+    extent = f"(95 % interval {percent(between.low)} to {percent(between.high)})"
+    if between.high - between.low <= 2 * WIDE:
         return f"no difference shows beyond the spread {extent}"
     return f"the repetitions vary too much to tell {extent}"
 
 
 def _limits(run: Run, results: Sequence[Scaling], top: Scaling) -> list[str]:
-    if top.ranks == 1 or top.efficiency is None:
+    if top.name == run.baseline or top.efficiency is None:
         return []
     found = []
     if top.losses is not None:
         sharing, coupling = _sharing(run, top, top.losses), _coupling(top, top.losses)
         larger = top.losses.sharing.median >= top.losses.coupling.median
         found += [sharing, coupling] if larger else [coupling, sharing]
-    found += _steepest(results)
+    found += _steepest(run, results)
+    found += _no_gain(run, results, top)
     found += _uneven(run, top)
-    if top.efficiency.low > 1.0:
-        found.append(
-            "Efficiency is above 100 %: the single rank was slower than it could be, most often because its "
-            "working set fits the caches worse or because the input pipeline is shared by several ranks."
-        )
+    if top.efficiency.low > 1.0 and top.efficiency.clear_of(1.0):
+        found.append(_above_ideal(run))
     return [text for text in found if text]
+
+
+def _above_ideal(run: Run) -> str:
+    if run.strong:
+        return (
+            "Efficiency is above 100 %: each rank's smaller batch fits the caches better than the "
+            "baseline's, or the baseline was slower than it could be."
+        )
+    who = "the single rank" if run.baseline == ONE else baseline_text(run)
+    return (
+        f"Efficiency is above 100 %: {who} was slower than it could be, most often because its "
+        "working set fits the caches worse or because the input pipeline is shared by several ranks."
+    )
 
 
 def _sharing(run: Run, top: Scaling, losses: Losses) -> str:
@@ -164,7 +199,8 @@ def _sharing(run: Run, top: Scaling, losses: Losses) -> str:
     if alone.count > 1 and not alone.clear_of(1.0):
         return (
             f"Sharing: no loss shows beyond the spread. {who} that exchange nothing reach "
-            f"{percent(alone.low)} to {percent(alone.high)} of as many times one rank."
+            f"{percent(_between(alone).low)} to {percent(_between(alone).high)} of "
+            + ("as many times one rank." if run.baseline == ONE and not run.strong else "the ideal.")
         )
     if losses.sharing.median <= 0:
         part = percent(alone.median)
@@ -172,6 +208,13 @@ def _sharing(run: Run, top: Scaling, losses: Losses) -> str:
     text = (
         f"Sharing: {who} that exchange nothing reach {percent(alone.median)} of the ideal"
         f"{', measured once' if alone.count == 1 else ''}. "
+    )
+    if run.strong:
+        return (
+            f"{text}{_points(losses.sharing)} to what ranks on {machine} share and to computing each rank's "
+            "smaller batch; the two are not told apart."
+        )
+    text += (
         f"{_points(losses.sharing)} to what ranks on {machine} share: cores, caches, memory, clock rates. "
     )
     cores = _cores(run.context, top.hosts)
@@ -237,13 +280,16 @@ def _inside_step(top: Scaling, losses: Losses) -> str:
     return text
 
 
-def _steepest(results: Sequence[Scaling]) -> list[str]:
+def _steepest(run: Run, results: Sequence[Scaling]) -> list[str]:
     """Name the neighbouring sizes between which efficiency falls most, where it falls for certain."""
     by_ranks = sorted((r for r in results if r.efficiency is not None), key=lambda r: (r.ranks, r.hosts))
     falls = []
     for before, after in pairwise(by_ranks):
         assert before.efficiency is not None and after.efficiency is not None
-        if after.efficiency.count > 1 and before.efficiency.low > after.efficiency.high:
+        found = compare_sizes(
+            run, after.name, before.name, by=lambda sample, point: sample.rate / point.ranks
+        )
+        if found is not None and found.differs and found.ratio < 1:
             falls.append((before.efficiency.median - after.efficiency.median, before, after))
     if len(by_ranks) < 3 or not falls:
         return []
@@ -253,6 +299,21 @@ def _steepest(results: Sequence[Scaling]) -> list[str]:
         f"Where: the largest fall is from {before.name} to {after.name}, "
         f"{percent(before.efficiency.median)} to {percent(after.efficiency.median)}."
     ]
+
+
+def _no_gain(run: Run, results: Sequence[Scaling], top: Scaling) -> list[str]:
+    """Say where the largest size is no faster than the one before it."""
+    smaller = [result for result in results if result.ranks < top.ranks]
+    if not smaller:
+        return []
+    before = largest(smaller)
+    found = compare_sizes(run, top.name, before.name)
+    if found is None or found.interval is None or (found.differs and found.ratio > 1):
+        return []
+    between = f"{percent(found.interval.low)} to {percent(found.interval.high)} of its rate"
+    if found.differs:
+        return [f"Rate: {top.name} is slower than {before.name}: {between}."]
+    return [f"Rate: from {before.name} to {top.name} no gain shows ({between}, 95 % interval)."]
 
 
 def _uneven(run: Run, top: Scaling) -> list[str]:
@@ -282,6 +343,8 @@ def _cautions(run: Run, results: Sequence[Scaling]) -> list[str]:
         found.append(
             "One repetition: how far the numbers vary is unknown, so small differences mean nothing."
         )
+    elif max(result.rate.count for result in results) == 2:
+        found.append("Two repetitions: 95 % intervals are very wide. Three or more show smaller differences.")
     wide = [
         f"{result.name} ({percent((result.rate.high - result.rate.low) / result.rate.median)})"
         for result in results
@@ -301,9 +364,28 @@ def _cautions(run: Run, results: Sequence[Scaling]) -> list[str]:
             f"At {', '.join(apart)} the ranks of a run hardly trained at the same time: they competed less "
             "than they would have, which flatters them. Let the script train longer."
         )
+    found += _sittings(run)
     short = min((sample.seconds for _, sample in samples if sample.seconds), default=None)
     if short is not None and short < 1.0:
         found.append(
             f"The shortest run was measured over {seconds(short)} only; let the script train longer."
         )
     return found
+
+
+def _sittings(run: Run) -> list[str]:
+    """Tell where repetitions that are compared were not made close to each other."""
+    if not run.resumed or run.base is None:
+        return []
+    base = [sample.sitting for sample in run.base.samples]
+    apart = [
+        point.name
+        for point in run.points
+        if any(sample.sitting != sitting for sample, sitting in zip(point.samples, base, strict=False))
+    ]
+    if not apart:
+        return []
+    return [
+        f"{', '.join(apart)} and the baseline were measured in different sittings: what changed on the "
+        "machine in between is in their ratio."
+    ]

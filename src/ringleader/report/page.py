@@ -15,6 +15,7 @@ from ringleader.fabric.topology.drawing import machine_drawing
 from ringleader.metrics import Spread
 from ringleader.report import compare as side_by_side
 from ringleader.report import table, transport
+from ringleader.report.baseline import ONE, baseline_text
 from ringleader.report.explain import explain, largest
 from ringleader.report.number_format import percent, plural, times
 from ringleader.scaling import Run, Scaling, scalings
@@ -65,15 +66,25 @@ def tiles(run: Run, results: tuple[Scaling, ...]) -> list[tuple[str, str]]:
     found = []
     if top.ranks > 1 and top.speedup is not None and top.efficiency is not None:
         found = [
-            (times(top.speedup.median), f"the work of one rank, on {plural(top.ranks, 'rank')}"),
+            (
+                times(top.speedup.median),
+                f"{'as fast as' if run.strong else 'the work of'} {baseline_text(run)}, "
+                f"on {plural(top.ranks, 'rank')}",
+            ),
             (
                 percent(top.efficiency.median),
-                f"efficiency: {top.ranks} ranks against {top.ranks} times one{_extent(top.efficiency)}",
+                f"efficiency: {_against_ideal(run, top.ranks)}{_extent(top.efficiency)}",
             ),
         ]
     if top.against_uncoupled is not None:
         found.append(_against_tile(top.ranks, top.against_uncoupled))
     return found
+
+
+def _against_ideal(run: Run, ranks: int) -> str:
+    if run.baseline == ONE:
+        return f"{ranks} ranks against {ranks} times one"
+    return f"{ranks} ranks against {baseline_text(run)}, in proportion"
 
 
 def _against_tile(ranks: int, against: Spread) -> tuple[str, str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ringleader.metrics import Sample, Spread
+from ringleader.report.baseline import baseline_text
 from ringleader.report.drawing import (
     COUPLED,
     INK,
@@ -56,7 +57,7 @@ def plots(run: Run) -> list[Plot]:
         return [*drawn, step] if step else drawn
 
 
-def _ratios(samples: Sequence[Sample], one: Sequence[Sample], ranks: int) -> list[float]:
+def _ratios(samples: Sequence[Sample], one: Sequence[Sample], ranks: float) -> list[float]:
     return [sample.rate / base.rate / ranks for sample, base in zip(samples, one, strict=False)]
 
 
@@ -64,26 +65,34 @@ def _point(run: Run, result: Scaling) -> Point:
     return next(p for p in run.points if (p.hosts, p.slots) == (result.hosts, result.slots))
 
 
-def _one(run: Run) -> Sequence[Sample]:
-    return next(point.samples for point in run.points if point.ranks == 1)
+def _base(run: Run) -> Point:
+    """Return what speed-up is measured against; only called where a size has a speed-up."""
+    base = run.base
+    assert base is not None
+    return base
 
 
 def _speedup_plot(run: Run, results: Sequence[Scaling], height: float) -> Plot:
     figure, axes = axes_of(height, 0.62)
     by_ranks = sorted(results, key=lambda result: (result.ranks, result.hosts))
     ranks = sorted({result.ranks for result in by_ranks})
-    _speedup_lines(axes, by_ranks)
-    one = _one(run)
+    base = _base(run)
+    one = base.samples
+    _speedup_lines(axes, by_ranks, base.ranks)
     for result in by_ranks:
         point = _point(run, result)
         dots(axes, result.ranks, _ratios(point.uncoupled, one, 1), UNCOUPLED, "s")
         dots(axes, result.ranks, _ratios(point.samples, one, 1), COUPLED, "o")
-    _rank_scale(axes, by_ranks, ranks)
-    axes.set_ylabel("times the work of one rank")
+    _rank_scale(axes, by_ranks, ranks, base.ranks)
+    axes.set_ylabel(f"times the work of {baseline_text(run)}")
     legend(axes)
     said = "; ".join(
         f"{label(r)}, {plural(r.ranks, 'rank')}: {times(r.speedup.median)}"
-        + (f", uncoupled {times(r.uncoupled_efficiency.median * r.ranks)}" if r.uncoupled_efficiency else "")
+        + (
+            f", uncoupled {times(r.uncoupled_efficiency.median * r.ranks / base.ranks)}"
+            if r.uncoupled_efficiency
+            else ""
+        )
         for r in by_ranks
         if r.speedup
     )
@@ -96,17 +105,21 @@ def _speedup_plot(run: Run, results: Sequence[Scaling], height: float) -> Plot:
     )
 
 
-def _speedup_lines(axes: Any, by_ranks: Sequence[Scaling]) -> None:
-    """Draw the ideal and the medians of uncoupled and coupled ranks."""
-    top = by_ranks[-1].ranks
-    axes.plot([1, top], [1, top], color=MUTED, linestyle=(0, (5, 3)), linewidth=1.5, label="ideal")
+def _speedup_lines(axes: Any, by_ranks: Sequence[Scaling], base: int) -> None:
+    """Draw the ideal and the medians of uncoupled and coupled ranks; ``base``: ranks of the baseline."""
+    first, top = min(base, by_ranks[0].ranks), by_ranks[-1].ranks
+    ideal = [first / base, top / base]
+    axes.plot([first, top], ideal, color=MUTED, linestyle=(0, (5, 3)), linewidth=1.5, label="ideal")
     left_alone = [r for r in by_ranks if r.uncoupled_efficiency is not None]
     if left_alone:
-        values = [r.uncoupled_efficiency.median * r.ranks for r in left_alone if r.uncoupled_efficiency]
-        xs = [1.0, *(float(r.ranks) for r in left_alone)]
+        values = [
+            r.uncoupled_efficiency.median * r.ranks / base for r in left_alone if r.uncoupled_efficiency
+        ]
+        start = [1.0] if base == 1 else []
+        xs = [*start, *(float(r.ranks) for r in left_alone)]
         axes.plot(
             xs,
-            [1.0, *values],
+            [*start, *values],
             color=UNCOUPLED,
             linestyle=(0, (1.5, 1.5)),
             marker="s",
@@ -125,7 +138,7 @@ def _speedup_lines(axes: Any, by_ranks: Sequence[Scaling]) -> None:
     )
 
 
-def _rank_scale(axes: Any, results: Sequence[Scaling], ranks: Sequence[int]) -> None:
+def _rank_scale(axes: Any, results: Sequence[Scaling], ranks: Sequence[int], base: int) -> None:
     """Mark the rank counts that were measured; beyond 8 both axes double, so that small ones keep room."""
     top = ranks[-1]
     if top > 8:
@@ -133,10 +146,10 @@ def _rank_scale(axes: Any, results: Sequence[Scaling], ranks: Sequence[int]) -> 
         axes.set_yscale("log", base=2)
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.minorticks_off()
-        axes.set_xlim(0.85, top * 1.18)
+        axes.set_xlim(0.85 * ranks[0], top * 1.18)
     else:
         axes.set_xlim(1 - 0.06 * top, top * 1.06)
-        axes.set_ylim(0, max(top, axes.get_ylim()[1]) * 1.04)
+        axes.set_ylim(0, max(top / base, axes.get_ylim()[1]) * 1.04)
         axes.yaxis.get_major_locator().set_params(integer=True)
     if len(results) == len(ranks) <= 6:
         axes.set_xticks(ranks, [f"{result.ranks}\n{label(result)}" for result in results])
@@ -148,7 +161,8 @@ def _rank_scale(axes: Any, results: Sequence[Scaling], ranks: Sequence[int]) -> 
 
 def _efficiency_plot(run: Run, results: Sequence[Scaling], height: float) -> Plot:
     figure, axes = axes_of(height, 1.0)
-    one = _one(run)
+    base = _base(run)
+    one = base.samples
     thick = 0.36
     both = any(result.against_uncoupled is not None for result in results)
     top = 1.0
@@ -157,7 +171,7 @@ def _efficiency_plot(run: Run, results: Sequence[Scaling], height: float) -> Plo
         point = _point(run, result)
         assert result.efficiency is not None
         bars: list[tuple[Spread, list[float], str, str | None]] = [
-            (result.efficiency, _ratios(point.samples, one, result.ranks), COUPLED, None)
+            (result.efficiency, _ratios(point.samples, one, result.ranks / base.ranks), COUPLED, None)
         ]
         if result.against_uncoupled is not None:
             pairs = _ratios(point.samples, point.uncoupled, 1)
@@ -179,11 +193,12 @@ def _efficiency_plot(run: Run, results: Sequence[Scaling], height: float) -> Plo
     axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
     axes.set_xticks([tick / 4 for tick in range(int(4 * top) + 1)])
     size_names(axes, results)
-    _efficiency_legend(axes, both)
+    _efficiency_legend(axes, both, baseline_text(run))
     return Plot(
         title="Efficiency",
-        caption="Bars are medians, dots are repetitions, the dark line is their spread. Against one rank "
-        "counts everything that is lost; against uncoupled ranks counts communication alone.",
+        caption="Bars are medians, dots are repetitions, the dark line is their spread. Against "
+        f"{baseline_text(run)} counts everything that is lost; against uncoupled ranks counts communication "
+        "alone.",
         svg=svg(figure, "efficiency", "Efficiency at each size", _efficiency_words(results)),
     )
 
@@ -197,10 +212,10 @@ def _efficiency_words(results: Sequence[Scaling]) -> str:
     )
 
 
-def _efficiency_legend(axes: Any, both: bool) -> None:
+def _efficiency_legend(axes: Any, both: bool, baseline: str) -> None:
     from matplotlib.patches import Patch
 
-    handles = [Patch(facecolor=COUPLED, label="against one rank")]
+    handles = [Patch(facecolor=COUPLED, label=f"against {baseline}")]
     if both:
         label = "against uncoupled ranks"
         handles.append(Patch(facecolor=UNCOUPLED, hatch="////", edgecolor=SURFACE, linewidth=0, label=label))

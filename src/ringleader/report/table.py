@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 from tabulate import tabulate
 
+from ringleader.confidence_interval import CONFIDENCE, Interval
 from ringleader.fabric.facts import document as facts_document
 from ringleader.metrics import Spread
 from ringleader.report import transport
+from ringleader.report.baseline import baseline_text, ideal_text, kind_text
 from ringleader.report.explain import explain
 from ringleader.report.number_format import percent, plural, seconds, thousands, times
 from ringleader.scaling import Context, Run, Scaling, scalings
 
 NONE = "–"
 """Shown where a number was not measured."""
+INTERVALS = "95 % confidence, Student's t on the logarithms of the repetitions"
 
 
 def header(run: Run) -> tuple[str, ...]:
@@ -26,7 +30,7 @@ def header(run: Run) -> tuple[str, ...]:
         "hosts×slots",
         "ranks",
         f"{run.unit}/s",
-        "low–high",
+        "95 % interval",
         "speed-up",
         "efficiency",
         "vs uncoupled",
@@ -37,18 +41,34 @@ def header(run: Run) -> tuple[str, ...]:
 
 
 def _ratio(spread: Spread | None) -> str:
-    return NONE if spread is None else percent(spread.median)
+    """0.744, interval 0.731 to 0.752 → ``74 % (73–75)``."""
+    if spread is None:
+        return NONE
+    return percent(spread.median) + _inside(spread.interval, lambda part: f"{100 * part:.0f}")
+
+
+def _speedup(spread: Spread | None) -> str:
+    if spread is None:
+        return NONE
+    return times(spread.median) + _inside(spread.interval, lambda factor: times(factor).removesuffix("×"))
+
+
+def _inside(interval: Interval | None, text: Callable[[float], str]) -> str:
+    """Return an interval in brackets; nothing where there is none, or where it is 1 by definition."""
+    if interval is None or (text(interval.low) == text(interval.high) == text(1.0)):
+        return ""
+    return f" ({text(interval.low)}–{text(interval.high)})"
 
 
 def row(result: Scaling) -> tuple[str, ...]:
     """Return one size's cells, in the order of ``header``."""
-    step = result.step
+    step, between = result.step, result.rate.interval
     return (
         f"{result.hosts}×{result.slots}",
         str(result.ranks),
         thousands(result.rate.median),
-        f"{thousands(result.rate.low)}–{thousands(result.rate.high)}" if result.rate.count > 1 else NONE,
-        NONE if result.speedup is None else times(result.speedup.median),
+        NONE if between is None else f"{thousands(between.low)}–{thousands(between.high)}",
+        _speedup(result.speedup),
         _ratio(result.efficiency),
         _ratio(result.against_uncoupled),
         NONE if step is None else seconds(step.total),
@@ -70,9 +90,18 @@ def as_text(run: Run) -> str:
     said = explain(run)
     parts = [_table(run, "simple"), "", said.headline, *(f"• {text}" for text in said.limits)]
     parts += [f"! {text}" for text in said.cautions]
+    parts += [_reading(run)]
     parts += [f"Transport: {run.context.transport}"] if run.context.transport else []
     parts += transport.lines(run)
     return "\n".join(parts) + "\n"
+
+
+def _reading(run: Run) -> str:
+    """Return how the numbers of the table are to be read."""
+    shown = any(result.rate.interval for result in scalings(run))
+    return f"Scaling: {kind_text(run)}; baseline: {baseline_text(run)}" + (
+        "; in brackets: 95 % intervals" if shown else ""
+    )
 
 
 def _table(run: Run, style: str) -> str:
@@ -105,6 +134,9 @@ def facts(run: Run) -> list[tuple[str, str]]:
     found = [
         ("Command", shlex.join(context.command)),
         ("Grid", ",".join(point.name for point in run.points)),
+        ("Scaling", kind_text(run)),
+        ("Baseline", f"{baseline_text(run)}: efficiency is {ideal_text(run)}"),
+        ("Intervals", INTERVALS if any(result.rate.interval for result in scalings(run)) else ""),
         ("Repetitions", f"{run.repeats}, sizes taken in turn, every second time backwards"),
         ("Warm-up left out", _warmup(run)),
         ("Hosts", _hosts(context)),
@@ -114,6 +146,7 @@ def facts(run: Run) -> list[tuple[str, str]]:
         ("Threads for each rank", "" if context.threads is None else str(context.threads)),
         *versions,
         ("Started", day(context.date)),
+        ("Resumed", ", ".join(map(day, run.resumed))),
     ]
     return [(name, text) for name, text in found if text]
 
@@ -156,6 +189,11 @@ def document(run: Run) -> dict[str, Any]:
         "failure": run.failure,
         "repeats": run.repeats,
         "warmup": run.warmup,
+        "scaling": "strong" if run.strong else "weak",
+        "global_batch": run.global_batch,
+        "baseline": run.baseline,
+        "efficiency": ideal_text(run),
+        "confidence": CONFIDENCE,
         "context": asdict(run.context),
         "results": [asdict(result) for result in scalings(run)],
         "transport": [
