@@ -10,7 +10,7 @@ import torch
 
 from ringleader.collectives.kernels import ITEMSIZE
 from ringleader.collectives.operations import ReduceOp
-from ringleader.common.numpy_adapter import NumpyAdapter, dtype_name, dtype_named
+from ringleader.common.numpy_adapter import NumpyAdapter, aligned_empty, dtype_name, dtype_named, is_aligned
 from ringleader.torch.kernels import TORCH_TYPES, TorchKernels
 
 pytestmark = [pytest.mark.torch]
@@ -94,3 +94,14 @@ def test_many_ranks_divide_a_narrow_type() -> None:
     got = np.array([-128, -127, 0, 127], "int8")
     NUMPY.scale(got, 1 / 128)
     assert got.tolist() == [-1, 0, 0, 0]
+
+
+@pytest.mark.parametrize("dtype", sorted(ITEMSIZE))
+@pytest.mark.parametrize("shape", [(), (0, 3), (5, 7)])
+def test_new_arrays_are_aligned(dtype: str, shape: tuple[int, ...]) -> None:
+    array = aligned_empty(shape, dtype_named(dtype))
+    assert (array.shape, dtype_name(array), array.flags.c_contiguous) == (shape, dtype, True)
+    assert array.__array_interface__["data"][0] % 64 == 0
+    array.fill(1)
+    assert dtype == "bfloat16" or is_aligned(array)
+    assert not is_aligned(aligned_empty((9,), dtype_named("uint8"))[1:])

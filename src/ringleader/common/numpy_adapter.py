@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from ctypes import addressof, c_char
 from functools import lru_cache
 from typing import Any
 
@@ -27,6 +28,7 @@ COMBINE: dict[ReduceOp, Any] = {
 """What reduces two arrays; of bools a sum is "or", a product "and"."""
 ALIGNMENT = 64
 """Bytes to which new arrays are aligned: on less TensorFlow aborts the process, and JAX makes a copy."""
+_NO_BYTES = c_char * 0
 HALF_TYPES = ("float16", "bfloat16")
 FULL_TYPES = ("float32", "float64")
 DOT_COUNT = 1 << 18
@@ -57,12 +59,24 @@ def _carried_name(dtype: numpy.dtype[Any]) -> str:
     return name
 
 
+def _first_byte(array: Any) -> int:
+    """Return the address of a writeable, contiguous array whose type has a buffer, as bfloat16 has none.
+
+    It takes a fifth of the time of NumPy's own ways, which count in every operation.
+    """
+    return addressof(_NO_BYTES.from_buffer(array))
+
+
+def is_aligned(array: Array) -> bool:
+    """Return whether such an array is aligned to `ALIGNMENT` bytes."""
+    return _first_byte(array) % ALIGNMENT == 0
+
+
 def aligned_empty(shape: tuple[int, ...], dtype: numpy.dtype[Any]) -> Array:
     """Return a new array of undefined content, aligned to `ALIGNMENT` bytes."""
     length = math.prod(shape) * dtype.itemsize
     memory = numpy.empty(length + ALIGNMENT, numpy.uint8)
-    start = -memory.__array_interface__["data"][0] % ALIGNMENT
-    return memory[start : start + length].view(dtype).reshape(shape)
+    return numpy.ndarray(shape, dtype, memory, -_first_byte(memory) % ALIGNMENT)
 
 
 def empty_like(array: Array) -> Array:

@@ -19,11 +19,11 @@ import numpy
 import tensorflow as tf
 
 from ringleader.collectives.exceptions import HorovodInternalError, MismatchError
-from ringleader.collectives.kernels import ITEMSIZE
 from ringleader.collectives.process_lifecycle import PROCESS
 from ringleader.common.numpy_adapter import Array
 from ringleader.common.process_sets import ProcessSet
 from ringleader.common.submit_operation import Operation
+from ringleader.tensorflow.eager_operation import check_types
 from ringleader.tensorflow.eager_tensors import array_of, as_tensor, is_recording, tensor_over
 from ringleader.tensorflow.errors import argument_error, tensorflow_error
 from ringleader.tensorflow.jit_compile import refuse_jit_compile
@@ -181,13 +181,6 @@ def in_written_order() -> Iterator[Callable[[Any], None]]:
     latest = _LATEST[graph]() if graph in _LATEST else None
     with tf.control_dependencies([] if latest is None else [latest]):
         yield lambda result: _LATEST.__setitem__(graph, weakref.ref(result.op))
-
-
-def check_types(tensors: Tensors) -> None:
-    """Refuse element types that cannot be carried, such as strings."""
-    for tensor in tensors:
-        if tensor.dtype.base_dtype.name not in ITEMSIZE:
-            raise argument_error(f"Tensor type {tensor.dtype.name} is not supported.")
 
 
 def check_registered(process_set: ProcessSet, title: str) -> None:

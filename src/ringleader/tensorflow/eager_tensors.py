@@ -10,22 +10,22 @@ from typing import Any
 import numpy
 import tensorflow as tf
 
-from ringleader.common.numpy_adapter import ALIGNMENT, Array
+from ringleader.common.numpy_adapter import Array, is_aligned
 
 EagerTensor: type = tf.__internal__.EagerTensor
 _from_dlpack = tf.experimental.dlpack.from_dlpack
 
 try:
-    from tensorflow.python.eager.record import could_possibly_record as _could_record
+    from tensorflow.python.eager.record import could_possibly_record
 except ImportError:  # not public: without it, every operation is made ready for gradients
 
-    def _could_record() -> bool:
+    def could_possibly_record() -> bool:
+        """Return True."""
         return True
 
 
-def is_recording() -> bool:
-    """Return whether a tape may be recording what is done in this thread."""
-    return bool(_could_record())
+is_recording = could_possibly_record
+"""Returns whether a tape may be recording what is done in this thread."""
 
 
 def as_tensor(value: Any) -> Any:
@@ -45,8 +45,6 @@ def tensor_over(array: Array) -> Any:
 
     It is a copy where the memory, of another framework, is not aligned: TensorFlow would end the process.
     """
-    if array.__array_interface__["data"][0] % ALIGNMENT:
-        return tf.constant(array)
-    if array.dtype.name == "bfloat16":  # NumPy does not export it
-        return tf.bitcast(_from_dlpack(array.view(numpy.uint16).__dlpack__()), tf.bfloat16)
-    return _from_dlpack(array.__dlpack__())
+    if array.dtype.kind == "V":  # bfloat16, which NumPy does not export
+        return tf.bitcast(tensor_over(array.view(numpy.uint16)), tf.bfloat16)
+    return _from_dlpack(array.__dlpack__()) if is_aligned(array) else tf.constant(array)

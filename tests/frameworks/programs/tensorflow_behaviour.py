@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from contextlib import nullcontext
 from importlib import import_module
 
 import numpy as np
@@ -130,6 +131,16 @@ for kind, wire in ((hvd.Compression.fp16, tf.float16), (hvd.Compression.bf16, tf
     assert kind.compress(tf.range(3))[0].dtype == tf.int32
     got = hvd.allreduce(ONES, compression=kind, op=hvd.Sum)
     assert got.dtype == tf.float32 and (got.numpy() == SIZE).all()
+
+# a tape on one rank alone: the others go the short way, and meet it
+with tf.GradientTape() if RANK == 0 else nullcontext():
+    assert (hvd.allreduce(ONES, op=hvd.Sum).numpy() == SIZE).all()
+    assert hvd.allgather(tf.fill([RANK + 1], RANK)).numpy().tolist() == [
+        rank for rank in range(SIZE) for _row in range(rank + 1)
+    ]
+    assert hvd.broadcast(tf.fill([2], RANK), root_rank=SIZE - 1).numpy().tolist() == [SIZE - 1] * 2
+    assert hvd.allreduce(tf.cast(ONES, tf.bfloat16), op=hvd.Sum).dtype == tf.bfloat16
+    assert hvd.allreduce(tf.zeros((0, 3))).shape == (0, 3)
 
 # ranks that differ are told, in operations of every form, and go on
 if SIZE > 1:

@@ -7,9 +7,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from ringleader.common.array_operations import ALLGATHER_ROWS
+from ringleader.common.array_operations import ALLGATHER, ALLGATHER_ROWS
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
 from ringleader.tensorflow.differentiable_operation import Call, DifferentiableOperation, Tensors
+from ringleader.tensorflow.eager_operation import is_unrecorded, run_eagerly
 from ringleader.tensorflow.ops.dense_allreduce import reduce_tensors
 from ringleader.tensorflow.util import traced_as_written
 
@@ -63,6 +64,8 @@ def allgather(
 
     The first dimension may differ between ranks, the others and the type are equal.
     """
+    if is_unrecorded(tensor):
+        return run_eagerly(ALLGATHER, tensor, name, process_set)
     return gather_tensors([tensor], process_set, name, grouped=False, ignore_name_scope=ignore_name_scope)[0]
 
 

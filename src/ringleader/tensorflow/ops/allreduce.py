@@ -8,15 +8,17 @@ from typing import Any
 import tensorflow as tf
 
 from ringleader.collectives.operations import ReduceOp
+from ringleader.common.array_operations import ALLREDUCE
 from ringleader.common.process_sets import ProcessSet, global_process_set
 from ringleader.common.reductions import Sum, handle_average_backwards_compatibility
 from ringleader.tensorflow.compression import Compression, Compressor
+from ringleader.tensorflow.eager_operation import is_unrecorded, run_eagerly
 from ringleader.tensorflow.ops.dense_allreduce import reduce_tensors
 from ringleader.tensorflow.ops.sparse_allreduce import reduce_sparse
-from ringleader.tensorflow.util import traced_as_written
+from ringleader.tensorflow.util import called_as_written, traced_as_written
 
 
-@traced_as_written
+@called_as_written
 def allreduce(
     tensor: Any,
     average: bool | None = None,
@@ -41,17 +43,28 @@ def allreduce(
     they differ.
     """
     chosen = handle_average_backwards_compatibility(op, average)
+    if compression is Compression.none and is_unrecorded(tensor):
+        return run_eagerly(ALLREDUCE, tensor, name, process_set, chosen, prescale_factor, postscale_factor)
+    factors = (prescale_factor, postscale_factor)
+    return _reduce_any(tensor, compression, chosen, factors, name, process_set, ignore_name_scope)
+
+
+@traced_as_written
+def _reduce_any(
+    tensor: Any,
+    compression: type[Compressor],
+    op: ReduceOp,
+    factors: tuple[float, float],
+    name: str | None,
+    process_set: ProcessSet,
+    ignore_name_scope: bool,
+) -> Any:
+    """Return the reduction of a tensor of any kind, eagerly or in a graph."""
     if isinstance(tensor, tf.IndexedSlices):
-        factors = (prescale_factor, postscale_factor)
-        return reduce_sparse([tensor], name, chosen, factors, process_set, ignore_name_scope)[0]
+        return reduce_sparse([tensor], name, op, factors, process_set, ignore_name_scope)[0]
     small, context = compression.compress(tensor)
     result = reduce_tensors(
-        [small],
-        process_set,
-        (chosen, prescale_factor, postscale_factor),
-        name,
-        grouped=False,
-        ignore_name_scope=ignore_name_scope,
+        [small], process_set, (op, *factors), name, grouped=False, ignore_name_scope=ignore_name_scope
     )
     return compression.decompress(result[0], context)
 

@@ -13,6 +13,7 @@ from ringleader.common.basics import rank
 from ringleader.common.numpy_adapter import empty_like
 from ringleader.common.process_sets import ProcessSet, global_process_set
 from ringleader.tensorflow.differentiable_operation import Call, DifferentiableOperation, Tensors
+from ringleader.tensorflow.eager_operation import is_unrecorded, run_eagerly
 from ringleader.tensorflow.eager_tensors import array_of, tensor_over
 from ringleader.tensorflow.errors import tensorflow_error
 from ringleader.tensorflow.ops.dense_allreduce import reduce_tensors
@@ -45,6 +46,8 @@ def broadcast(
 
     ``root_rank`` counts among all ranks, whatever the set. Every rank brings the same shape and type.
     """
+    if is_unrecorded(tensor):
+        return run_eagerly(BROADCAST, tensor, name, process_set, root_rank)
     call = Call(
         name=name, process_set=process_set, arguments=(root_rank,), ignore_name_scope=ignore_name_scope
     )
