@@ -19,6 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 from ringleader.errors import Fault, RankError, RequestError
 from ringleader.host_list import parse_hostfile
 from ringleader.job import Ssh
+from ringleader.render.rank_environment import OF_THE_COMMAND_LINE
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -68,6 +69,10 @@ NAMES = frozenset((*IGNORED, *HONOURED))
 
 
 START_TIMEOUT = "HOROVOD_START_TIMEOUT"
+ACCEPT_NEW = f"{OF_THE_COMMAND_LINE}RUN_ACCEPT_NEW_HOST_KEYS"
+"""A default of ``ringleader run`` that counts here too; Horovod itself verifies no host's key."""
+_YES, _NO = ("1", "true", "t", "yes", "y", "on"), ("0", "false", "f", "no", "n", "off")
+"""What ``ringleader run`` takes for a flag in a variable."""
 DETECTED = "Horovod detected that one or more processes exited with non-zero status"
 """What scripts look for where a rank has failed."""
 
@@ -112,7 +117,7 @@ def translate(given: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str,
         native["ssh"] = Ssh(
             port=wanted.get("ssh_port"),
             identity=None if identity is None else str(identity),
-            accept_new=True,  # as Horovod does, but a changed key is refused
+            accept_new=accepts_new_host_keys(environ),
         )
     if "mpi_args" in wanted:
         native["mpirun_args"] = mpirun_words(wanted["mpi_args"])
@@ -138,6 +143,14 @@ def mpirun_words(text: str) -> tuple[str, ...]:
     except ValueError as error:
         hint = "write them as in a shell"
         raise WrongOptionError(f"{text!r}: {error}", where="--mpi-args", hint=hint) from None
+
+
+def accepts_new_host_keys(environ: Mapping[str, str]) -> bool:
+    """Return whether `ACCEPT_NEW` says so. WrongOptionError for a value that is neither yes nor no."""
+    text = environ.get(ACCEPT_NEW, "").strip().lower()
+    if text not in ("", *_YES, *_NO):
+        raise WrongOptionError(f"{text!r} is neither 1 nor 0", where=ACCEPT_NEW)
+    return text in _YES
 
 
 def _number(text: str) -> float:

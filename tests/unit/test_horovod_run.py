@@ -63,11 +63,17 @@ def test_what_is_honoured(tmp_path: Path) -> None:
         "all_gpus": True,
         "share_gpus": True,
         "mpirun_args": ("-x", "A=b c"),
-        "ssh": Ssh(port=22022, identity="key", accept_new=True),
+        "ssh": Ssh(port=22022, identity="key"),
         "output_dir": "out",
         "network_interface": "eth0,eth1",
         "python": "/usr/bin/python3",
     }
+
+
+@pytest.mark.parametrize(("text", "accepts"), [("", False), ("1", True), ("false", False)])
+def test_unknown_hosts_are_refused_unless_the_variable_accepts_them(text: str, accepts: bool) -> None:
+    native = translate({"num_proc": 2}, {"RINGLEADER_OPT_RUN_ACCEPT_NEW_HOST_KEYS": text})
+    assert native["ssh"].accept_new is accepts
 
 
 @pytest.mark.parametrize("name", sorted(IGNORED))

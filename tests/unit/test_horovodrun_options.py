@@ -61,7 +61,7 @@ def variables(line: str) -> dict[str, str]:
 
 def test_every_spelling_is_known() -> None:
     ours = {name for option in OPTIONS.values() for name in (*option.names, *option.off)}
-    assert ours == set(SPELLINGS.split())
+    assert ours == {*SPELLINGS.split(), "--accept-new-host-keys"}
 
 
 def test_the_guide_tells_of_every_option() -> None:
@@ -75,7 +75,7 @@ def test_an_ordinary_command_line() -> None:
     assert job.command == ("python", "train.py", "-np", "3", "--verbose", "--", "x")
     assert (job.np, job.hosts, job.faults) == (4, (Host(name="h1", slots=2), Host(name="h2", slots=2)), ())
     assert job.as_horovod and job.all_gpus and job.share_gpus and not job.oversubscribe
-    assert job.ssh.accept_new
+    assert not job.ssh.accept_new
     assert asked("-np 2 -- python train.py").job.command == ("python", "train.py")
 
 
@@ -110,6 +110,23 @@ def test_options_of_the_job(line: str, field: str, value: object) -> None:
 def test_ssh() -> None:
     job = asked("-np 1 -H h:1 -p 2222 -i key python train.py").job
     assert (job.ssh.port, job.ssh.identity) == (2222, "key")
+
+
+@pytest.mark.parametrize(
+    ("option", "variable", "accepts"),
+    [("", None, False), ("--accept-new-host-keys", None, True), ("", "1", True), ("", "0", False)],
+)
+def test_unknown_hosts_are_refused_unless_asked_for(option: str, variable: str | None, accepts: bool) -> None:
+    environ = {} if variable is None else {"RINGLEADER_OPT_RUN_ACCEPT_NEW_HOST_KEYS": variable}
+    found = asked(f"-np 1 -H h:1 {option} python train.py", environ=environ)
+    assert (found.job.ssh.accept_new, found.job.faults) == (accepts, ())
+    assert ("--accept-new-host-keys" in same_command(found)) is accepts
+
+
+def test_a_variable_that_is_no_flag() -> None:
+    environ = {"RINGLEADER_OPT_RUN_ACCEPT_NEW_HOST_KEYS": "perhaps"}
+    (fault,) = asked("-np 1 -H h:1 python train.py", environ=environ).job.faults
+    assert fault.where == "RINGLEADER_OPT_RUN_ACCEPT_NEW_HOST_KEYS" and "'perhaps'" in fault.what
 
 
 def test_defaults_for_which_horovod_has_no_options() -> None:
@@ -255,7 +272,7 @@ def test_ranks_on_other_hosts_get_the_environment() -> None:
 def test_verbose_names_the_same_command() -> None:
     found = asked("-np 2 -H a:1,b:1 -p 22022 --tcp --fusion-threshold-mb 1 python t.py --lr 1")
     assert same_command(found).startswith(
-        "ringleader run --as-horovod --all-gpus --share-gpus -n 2 -H a:1,b:1 --accept-new-host-keys "
+        "ringleader run --as-horovod --all-gpus --share-gpus -n 2 -H a:1,b:1 "
         "--ssh-port 22022 -x HOROVOD_FUSION_THRESHOLD=1048576 -x NCCL_IB_DISABLE=1 "
     )
     assert same_command(found).endswith(" python t.py --lr 1")

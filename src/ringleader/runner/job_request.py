@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from ringleader.batch_system import find_allocation
 from ringleader.errors import Fault, collected
-from ringleader.horovod_run import START_TIMEOUT, elastic_faults, mpirun_words
+from ringleader.horovod_run import START_TIMEOUT, accepts_new_host_keys, elastic_faults, mpirun_words
 from ringleader.host_list import merge_hosts, parse_host_list, parse_hostfile
 from ringleader.job import Host, Job, Ssh
 from ringleader.render.mpirun_command import KEPT, OUTER_MPI
@@ -87,6 +87,9 @@ def job_request(
     if options.tcp_flag:
         variables |= {name: value for name, value in TCP_ONLY.items() if name not in environ}
     carried = forwarded(environ) if hosts else {}
+    accept_new = bool(options.accept_new_host_keys)
+    with collected(faults):
+        accept_new = accept_new or accepts_new_host_keys(environ)
     job = Job(
         command=options.command,
         np=options.num_proc,
@@ -96,7 +99,7 @@ def job_request(
             port=options.ssh_port,
             identity=options.ssh_identity_file,
             config=environ.get(OUR_SSH_CONFIG) or None,
-            accept_new=True,
+            accept_new=accept_new,
         ),
         oversubscribe=not hosts,
         share_gpus=True,
@@ -137,7 +140,7 @@ def same_command(request: JobRequest) -> str:
     words += ["--oversubscribe"] if job.oversubscribe else []
     if job.hosts:
         words += ["-H", ",".join(f"{host.name}:{host.slots or 1}" for host in job.hosts)]
-        words.append("--accept-new-host-keys")
+    words += ["--accept-new-host-keys"] if job.ssh.accept_new else []
     for option, value in (
         ("--mpi", job.mpi),
         ("--ssh-config", job.ssh.config),

@@ -148,6 +148,11 @@ class HorovodrunOptions:
     ssh_identity_file: str | None = _option(
         "-i", "--ssh-identity-file", group=SSH, kind=str, metavar="FILE", help="Private key for ssh."
     )
+    accept_new_host_keys: bool | None = _option(
+        "--accept-new-host-keys",
+        group=SSH,
+        help="Ringleader's own: take host keys that are not known yet; a changed key is still refused.",
+    )
 
     fusion_threshold_mb: int | None = _option(
         "--fusion-threshold-mb",
