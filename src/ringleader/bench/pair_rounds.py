@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 Pair = tuple[int, int]
 """Numbers of two hosts, the lower one first."""
@@ -60,12 +60,30 @@ def second_rounds(
     return packed(wanted)
 
 
-def packed(pairs: Iterable[Pair]) -> tuple[Round, ...]:
-    """Return pairs in rounds, each pair in the first round where both of its hosts are free."""
+def rank_rounds(hosts: Sequence[int], *, seed: int = 0) -> tuple[Round, ...]:
+    """Return the rounds of ranks: all pairs, or of many ranks two partners for each.
+
+    ``hosts[n]`` is the number of the n-th rank's host. Each host has one pair at a time.
+    """
+    rounds = first_rounds(len(hosts), seed=seed)
+    if len(set(hosts)) == len(hosts):
+        return rounds
+    return packed((pair for one in rounds for pair in one), host_of=hosts)
+
+
+def packed(pairs: Iterable[Pair], *, host_of: Sequence[int] | None = None) -> tuple[Round, ...]:
+    """Return pairs in rounds, each pair in the first round where both of its hosts are free.
+
+    ``host_of``: number of a rank → number of its host, where pairs are of ranks.
+    """
+
+    def hosts(pair: Pair) -> set[int]:
+        return {*pair} if host_of is None else {host_of[one] for one in pair}
+
     rounds: list[list[Pair]] = []
     for pair in sorted(set(pairs)):
         for one in rounds:
-            if not any({*pair} & {*other} for other in one):
+            if not any(hosts(pair) & hosts(other) for other in one):
                 one.append(pair)
                 break
         else:

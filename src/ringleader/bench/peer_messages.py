@@ -32,7 +32,10 @@ WARM_UP = 5
 IDLE_SECONDS = 0.001
 """After so long without an answer the processor is left to others between two looks."""
 
-_MEET, _MEET_AGAIN, _BATCH, _DATA, _DONE, _PING, _PONG, _KINDS = range(8)
+_MEET, _MEET_AGAIN, _BATCH, _DATA, _DONE, _PING, _PONG = range(7)
+_KINDS = 16
+"""Of messages of one turn: these, and from ``MORE_KINDS`` on those of ``pair_sweep``."""
+MORE_KINDS = 8
 
 Clock = Callable[[], float]
 
@@ -61,7 +64,7 @@ class PeerMessages:
     def exchange(self, partner: int, turn: int, number: int, deadline: float, *, again: bool = False) -> int:
         """Tell the partner a number, and return its own. ``again``: the second exchange of a turn."""
         mine, theirs = _words(number), _words(0)
-        tag = _tag(turn, _MEET_AGAIN if again else _MEET)
+        tag = message_tag(turn, _MEET_AGAIN if again else _MEET)
         requests = [
             self._world.Irecv(theirs, source=partner, tag=tag),
             self._world.Isend(mine, dest=partner, tag=tag),
@@ -89,18 +92,18 @@ class PeerMessages:
         """Take what the partner's ``send`` sends."""
         told = _words(0, 0)
         while True:
-            request = self._world.Irecv(told, source=partner, tag=_tag(turn, _BATCH))
+            request = self._world.Irecv(told, source=partner, tag=message_tag(turn, _BATCH))
             self._wait([request], deadline, partner, "bandwidth", kept=(told,))
             size, count = int(told[0]), int(told[1])
             if not count:
                 return
             self._take_batch(partner, turn, size, count, deadline)
             done = _words(count)
-            request = self._world.Isend(done, dest=partner, tag=_tag(turn, _DONE))
+            request = self._world.Isend(done, dest=partner, tag=message_tag(turn, _DONE))
             self._wait([request], deadline, partner, "bandwidth", kept=(done,))
 
     def _take_batch(self, partner: int, turn: int, size: int, count: int, deadline: float) -> None:
-        tag = _tag(turn, _DATA)
+        tag = message_tag(turn, _DATA)
         self._transfer(
             lambda slot: self._world.Irecv(self._buffer[slot, :size], source=partner, tag=tag),
             count,
@@ -111,11 +114,11 @@ class PeerMessages:
     def _batch(self, partner: int, turn: int, size: int, count: int, deadline: float) -> float:
         """Send a batch and wait until the partner has all of it; return bits per second."""
         done = _words(0)
-        answer = self._world.Irecv(done, source=partner, tag=_tag(turn, _DONE))
+        answer = self._world.Irecv(done, source=partner, tag=message_tag(turn, _DONE))
         began = self._clock()
         try:
             self._tell(partner, turn, size, count, deadline)
-            tag = _tag(turn, _DATA)
+            tag = message_tag(turn, _DATA)
             self._transfer(
                 lambda slot: self._world.Isend(self._buffer[slot, :size], dest=partner, tag=tag),
                 count,
@@ -130,13 +133,13 @@ class PeerMessages:
 
     def _tell(self, partner: int, turn: int, size: int, count: int, deadline: float) -> None:
         words = _words(size, count)
-        request = self._world.Isend(words, dest=partner, tag=_tag(turn, _BATCH))
+        request = self._world.Isend(words, dest=partner, tag=message_tag(turn, _BATCH))
         self._wait([request], deadline, partner, "bandwidth", kept=(words,))
 
     def _transfer(self, start: Callable[[int], Any], count: int, deadline: float, partner: int) -> None:
         """Keep ``WINDOW`` messages under way until ``count`` have gone; ``start`` begins one in a slot."""
         requests = [start(slot) for slot in range(min(WINDOW, count))]
-        begun, done, idle = len(requests), 0, _Idle(self._clock, deadline)
+        begun, done, idle = len(requests), 0, Idle(self._clock, deadline)
         while done < count:
             finished = self._mpi.Request.Testsome(requests) or ()
             for slot in finished:
@@ -170,16 +173,16 @@ class PeerMessages:
         """Answer the partner's ``ping``."""
         word = _words(1)
         while word[0]:
-            request = self._world.Irecv(word, source=partner, tag=_tag(turn, _PING))
+            request = self._world.Irecv(word, source=partner, tag=message_tag(turn, _PING))
             self._wait([request], deadline, partner, "latency", kept=(word,))
-            request = self._world.Isend(word, dest=partner, tag=_tag(turn, _PONG))
+            request = self._world.Isend(word, dest=partner, tag=message_tag(turn, _PONG))
             self._wait([request], deadline, partner, "latency", kept=(word,))
 
     def _bounce(self, partner: int, turn: int, word: int, deadline: float) -> None:
         there, back = _words(word), _words(0)
         requests = [
-            self._world.Irecv(back, source=partner, tag=_tag(turn, _PONG)),
-            self._world.Isend(there, dest=partner, tag=_tag(turn, _PING)),
+            self._world.Irecv(back, source=partner, tag=message_tag(turn, _PONG)),
+            self._world.Isend(there, dest=partner, tag=message_tag(turn, _PING)),
         ]
         self._wait(requests, deadline, partner, "latency", kept=(there, back))
 
@@ -195,13 +198,13 @@ class PeerMessages:
         kept: tuple[Any, ...] = (),
     ) -> None:
         """Wait for requests; ``kept``: their buffers, should they have to be given up."""
-        idle = _Idle(self._clock, deadline)
+        idle = Idle(self._clock, deadline)
         while not self._mpi.Request.Testall(requests):
             if not idle.may_go_on():
                 self._give_up(requests, partner, during, idle, kept)
 
     def _give_up(
-        self, requests: Sequence[Any], partner: int, during: str, idle: _Idle, kept: tuple[Any, ...]
+        self, requests: Sequence[Any], partner: int, during: str, idle: Idle, kept: tuple[Any, ...]
     ) -> None:
         # Requests and buffers live on: MPI may still write to them.
         self._abandoned.append((requests, kept, self._buffer))
@@ -209,7 +212,7 @@ class PeerMessages:
         raise SilentPartnerError(partner, during, idle.waited)
 
 
-class _Idle:
+class Idle:
     """Looks at the clock between two looks at MPI, and leaves the processor to others after a while."""
 
     def __init__(self, clock: Clock, deadline: float) -> None:
@@ -248,7 +251,7 @@ def batch_length(rate: float, size: int, seconds: float) -> int:
     return max(1, round(rate * seconds / (8 * size)))
 
 
-def _tag(turn: int, kind: int) -> int:
+def message_tag(turn: int, kind: int) -> int:
     """Each turn has tags of its own: what a partner left over from an earlier one is never taken for news."""
     return turn * _KINDS + kind
 

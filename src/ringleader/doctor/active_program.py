@@ -15,12 +15,12 @@ import json
 import os
 import statistics
 import sys
-import threading
 import time
 from dataclasses import asdict
 from typing import Any
 
 from ringleader.bench.fabric_programs import available, run_client, run_server
+from ringleader.bench.mpi_end import end_mpi
 from ringleader.bench.peer_messages import PeerMessages
 from ringleader.bench.point_to_point import SilentPartnerError
 from ringleader.bench.rank_speed import copy_bytes, copy_rate, gpu_copies, kernel_times
@@ -34,9 +34,6 @@ from ringleader.ranks.training_progress import machine_of
 START_SECONDS = 20.0
 """Between the starts of two ranks, at most: so much longer than a round's own time its end is for a partner
 who comes late. Ranks do not meet in a barrier: a barrier hangs where two of them cannot reach each other."""
-
-END_SECONDS = 5.0
-"""For MPI's own end, in which the last messages leave."""
 
 
 def measure_speed(seconds: float, ranks: int) -> dict[str, Any]:
@@ -141,18 +138,6 @@ def _run_program(
         found = run_client(run.program, address=run.address, port=port, seconds=seconds, deadline=left)
         send("program", {"program": run.program, "server": run.server, **found})
     messages.exchange(run.server, turn, 0, end, again=True)
-
-
-def end_mpi() -> None:
-    """Finalize MPI, but do not wait long: where a partner was silent nobody completes what it left."""
-    from mpi4py import MPI
-
-    sys.stdout.flush()
-    timer = threading.Timer(END_SECONDS, os._exit, (0,))
-    timer.daemon = True
-    timer.start()
-    MPI.Finalize()
-    timer.cancel()
 
 
 def main() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ringleader.fabric.transport_proof.proof import TransportProof
 from ringleader.scaling import Context
 
 KIND = "point-to-point"
@@ -26,9 +28,18 @@ class Place:
         return f"{self.host}#{self.rank}"
 
 
+def names_of(places: Sequence[Place]) -> list[str]:
+    """Return the hosts, with the rank where ranks share a host."""
+    hosts = [place.host for place in places]
+    return hosts if len(set(hosts)) == len(hosts) else [place.name for place in places]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Transfer:
-    """Messages of one size from one rank to another. What was not measured is ``None``."""
+    """Messages of one size from one rank to another. What was not measured is ``None``.
+
+    ``latency…`` and ``both_ways_rate`` are of the pair, and the same in both of its directions.
+    """
 
     source: int
     """Index in ``PointToPointRun.places``."""
@@ -45,6 +56,8 @@ class Transfer:
     rate_high: float | None = None
     both_ways_rate: float | None = None
     """Bytes per second of both directions together, both at once."""
+    window: int | None = None
+    """Messages under way at once for the rates; ``None``: not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,9 +85,13 @@ class PointToPointRun:
     memory: str = "host"
     """Where messages lay: ``host`` or ``cuda``."""
     window: int = 64
-    """Messages under way at once, for rates."""
+    """Messages under way at once for rates, as asked for; of large ones fewer."""
     silences: tuple[Silence, ...] = ()
     line_rate: float | None = None
     """Bytes per second that the slowest link between two hosts is said to carry; ``None``: not known."""
+    notes: tuple[str, ...] = ()
+    """What was not measured, and why."""
+    transport: TransportProof | None = None
+    """Which wires carried the bytes; ``None``: no rank told of any."""
     failure: str = ""
     schema: int = SCHEMA

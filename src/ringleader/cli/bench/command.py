@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from ringleader.cli.lazy_group import LazyGroup, Table
 
-COMMANDS: Table = {}
+COMMANDS: Table = {
+    "p2p": ("ringleader.cli.bench.p2p", "Latency and bandwidth between pairs of hosts or ranks."),
+}
 
 
 command = LazyGroup(

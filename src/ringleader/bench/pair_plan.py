@@ -1,0 +1,89 @@
+"""What the ranks of a point-to-point measurement are told, and how its time is shared out. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+BUFFER_BYTES = 64 * 1024 * 1024
+"""Of messages under way in one direction: each is received into memory of its own, as MPI wants it."""
+SLACK_SECONDS = 5.0
+"""What a pair may take besides its measurements before a partner is given up: a stall of a busy machine is
+shorter, and each pair that cannot talk costs this once."""
+LATE = 2.0
+"""So many times its own time may a pair take: sizes whose time was not foreseen."""
+ROUND_TRIPS = 1000
+BATCHES = 10
+MOST_WINDOWS = 2000
+"""Of one batch."""
+LEAST_STEP = 0.002
+"""Seconds; a step that has less time left than that is made as short as it can be."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairPlan:
+    """Of one job. Ranks count as in the job."""
+
+    rounds: tuple[tuple[tuple[int, ...], ...], ...]
+    """Pairs of ranks, round by round; a host is in one pair of a round at most."""
+    sizes: tuple[int, ...]
+    """Bytes of a message, ascending."""
+    window: int = 64
+    """Messages under way at once, for rates; of large ones fewer (``window_of``)."""
+    both_ways: bool = False
+    """Also measure both directions at once."""
+    pair_seconds: float = 5.0
+    """What one pair may take."""
+    one_at_a_time: bool = False
+    """Ranks share hosts: no round begins before the one before it has ended."""
+    memory: str = "host"
+    """``host`` or ``cuda``."""
+
+    @property
+    def round_seconds(self) -> float:
+        """What a round may take at most."""
+        return LATE * self.pair_seconds + SLACK_SECONDS
+
+    @property
+    def most_seconds(self) -> float:
+        """What everything may take at most, starts aside."""
+        return len(self.rounds) * self.round_seconds + 30.0
+
+    @property
+    def steps(self) -> int:
+        """Measurements of one size: latency, the rate of each direction, that of both together."""
+        return 4 if self.both_ways else 3
+
+
+def window_of(window: int, size: int) -> int:
+    """Return how many messages of a size are under way at once: no more than ``BUFFER_BYTES`` together."""
+    return max(1, min(window, BUFFER_BYTES // size))
+
+
+def repetitions(seconds: float, once: float, most: int) -> int:
+    """Return how often something that takes ``once`` is repeated within ``seconds``; at least 1."""
+    return max(1, min(most, int(seconds / max(once, 1e-9))))
+
+
+def least_seconds(size: int, known_size: int, round_trip: float, steps: int) -> float:
+    """Return what a size takes at least, from the time of a round trip of another size.
+
+    A smaller message is taken to be as slow, a larger one to be slower in proportion: of networks and memory
+    this is the upper limit. Each step is one round trip's worth of messages twice, first to learn its time.
+    """
+    return 2 * steps * round_trip * max(1.0, size / max(1, known_size))
+
+
+def half_of(round_trips: list[float]) -> dict[str, float | None]:
+    """Return latency, its lowest and its 99th percentile (of 100 round trips at least), in seconds."""
+    ordered = sorted(round_trips)
+    middle = ordered[len(ordered) // 2] if len(ordered) % 2 else sum(_middle_two(ordered)) / 2
+    high = ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))] if len(ordered) >= 100 else None
+    return {
+        "latency": middle / 2,
+        "latency_low": ordered[0] / 2,
+        "latency_p99": None if high is None else high / 2,
+    }
+
+
+def _middle_two(ordered: list[float]) -> list[float]:
+    return ordered[len(ordered) // 2 - 1 : len(ordered) // 2 + 1]

@@ -1,0 +1,95 @@
+"""What each rank of a point-to-point measurement runs: argv[1] is its ``PairPlan`` as JSON.
+
+Answers to the launcher:
+
+context    what is known of this rank's host (``ranks.training_progress.context_of``)
+device     "NVIDIA H200"                        of a rank whose messages lie in GPU memory
+refused    "PyTorch finds no GPU"               why this rank cannot measure what was asked for
+turn       3                                    a round begins
+size       {"target": 2, "size": …, "latency": …, "rate": …, "back_rate": …, …}
+left_out   {"target": 2, "sizes": […]}          what would have taken longer than the pair's time
+silence    {"partner": 2, "during": "bandwidth", "seconds": …}
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+from ringleader.bench.mpi_end import end_mpi
+from ringleader.bench.pair_plan import PairPlan
+from ringleader.bench.pair_sweep import PairSweep
+from ringleader.bench.point_to_point import SilentPartnerError
+from ringleader.fabric.facts import from_document
+from ringleader.launch.rank_answer import send
+from ringleader.ranks.training_progress import context_of
+
+START_SECONDS = 20.0
+"""Between the starts of two ranks, at most: the first round is so much longer."""
+LOOK_SECONDS = 0.002
+"""Between two looks of a rank that waits for the round of others."""
+
+
+class Rounds:
+    """The rounds of one rank; every size is told when it is measured."""
+
+    def __init__(self, plan: PairPlan, sweep: PairSweep, world: object, rank: int) -> None:
+        """``rank``: this one's number in ``world``."""
+        self._plan, self._sweep, self._world, self._rank = plan, sweep, world, rank
+        self._in_step = plan.one_at_a_time
+
+    def run(self, began: float) -> None:
+        """Do all rounds, the first from ``began`` (monotonic clock)."""
+        end = began
+        for turn, pairs in enumerate(self._plan.rounds):
+            end += self._plan.round_seconds
+            if self._in_step and not self._all_are_there(end):
+                self._in_step = False  # somebody is stuck: the deadlines of rounds are left
+            mine = next((pair for pair in pairs if self._rank in pair), None)
+            if mine is None:
+                continue
+            send("turn", turn + 1)
+            partner = mine[1] if mine[0] == self._rank else mine[0]
+            try:
+                self._pair(partner, turn, mine[0] == self._rank, end)
+            except SilentPartnerError as error:
+                send("silence", {"partner": partner, "during": error.during, "seconds": error.seconds})
+
+    def _pair(self, partner: int, turn: int, leads: bool, deadline: float) -> None:
+        self._sweep.meet(partner, turn, deadline)
+        if not leads:
+            self._sweep.follow(partner, turn, deadline=deadline)
+            return
+        left = self._sweep.lead(
+            partner,
+            turn,
+            deadline=deadline,
+            tell=lambda found: send("size", {"target": partner, **found}),
+        )
+        if left:
+            send("left_out", {"target": partner, "sizes": list(left)})
+
+    def _all_are_there(self, deadline: float) -> bool:
+        """Wait until every rank has ended the round before, but no longer than a round takes."""
+        request = self._world.Ibarrier()  # type: ignore[attr-defined]
+        while not request.Test():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(LOOK_SECONDS)
+        return True
+
+
+def main() -> None:
+    """Measure what the plan says."""
+    plan = from_document(PairPlan, json.loads(sys.argv[1]))
+    send("context", context_of())
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    Rounds(plan, PairSweep(world, plan), world, world.rank).run(time.monotonic() + START_SECONDS)
+    end_mpi()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,251 @@
+"""What was measured between pairs of ranks, as text: tables as OSU's programs print them, matrices. Pure.
+
+MB are 10⁶ bytes, as OSU counts them. The first two columns of each table are those of osu_latency, osu_bw and
+osu_bibw; the other ones are ours.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from ringleader.fabric.active.latency_results import latency_results
+from ringleader.fabric.active.link_results import link_results
+from ringleader.fabric.active.measurements import MESSAGES, ActiveResults, PairLatency, PairRate
+from ringleader.fabric.active.pair_matrix import MOST_HOSTS, pair_matrix
+from ringleader.fabric.byte_size import byte_size
+from ringleader.fabric.check_result import CheckResult, Verdict
+from ringleader.measurements.point_to_point import PointToPointRun, Transfer, names_of
+
+Column = tuple[str, Callable[[Transfer], float | None]]
+_WIDTH = 18
+
+
+def as_text(run: PointToPointRun) -> str:
+    """Return everything that is to be said: of one pair all sizes, of several the matrices."""
+    names = names_of(run.places)
+    pairs = sorted({(min(one.source, one.target), max(one.source, one.target)) for one in run.transfers})
+    parts = [f"# {line}\n" for line in heading(run)]
+    if len(pairs) == 1:
+        parts.append(pair_tables(run, *pairs[0]))
+    elif pairs:
+        parts += [matrices(run), *(f"! {line}\n" for line in verdicts(run))]
+    for one in run.silences:
+        parts.append(
+            f"! {names[one.source]} waited {one.seconds:.1f} s for {names[one.target]} ({one.during})\n"
+        )
+    parts += [f"! {line}\n" for line in (*run.notes, run.failure) if line]
+    return "".join(parts)
+
+
+def heading(run: PointToPointRun) -> list[str]:
+    """Return what the numbers have to be read with."""
+    names = names_of(run.places)
+    who = ", ".join(names[:8]) + (f", … ({len(names)})" if len(names) > 8 else "")
+    program = {"mpi": "MPI messages", "nccl": "NCCL send and receive"}.get(run.program, run.program)
+    mpi = f" ({run.context.mpi})" if run.context.mpi and run.program == "mpi" else ""
+    lines = [f"Ringleader point to point, {program}{mpi}, {run.memory} memory: {who}"]
+    windows = {one.window for one in run.transfers if one.window}
+    if windows:
+        few, many = min(windows), max(windows)
+        under_way = f"{many}" if few == many else f"{many} messages, of large ones down to {few},"
+        lines.append(f"Rates with {under_way} under way, latency is half a round trip")
+    if run.context.one_machine:
+        lines.append("All hosts share one machine")
+    return lines
+
+
+# --- one pair ---------------------------------------------------------------------------------------------
+
+
+def pair_tables(run: PointToPointRun, first: int, second: int) -> str:
+    """Return the tables of one pair: latency, the rate there and back, both ways."""
+    names = names_of(run.places)
+    there = {one.size: one for one in run.transfers if (one.source, one.target) == (first, second)}
+    back = {one.size: one for one in run.transfers if (one.source, one.target) == (second, first)}
+
+    def of_back(part: Callable[[Transfer], float | None]) -> Callable[[Transfer], float | None]:
+        return lambda one: part(back[one.size]) if one.size in back else None
+
+    latency: list[Column] = [
+        ("Latency (us)", lambda one: _scaled(one.latency, 1e6)),
+        ("Min (us)", lambda one: _scaled(one.latency_low, 1e6)),
+        ("P99 (us)", lambda one: _scaled(one.latency_p99, 1e6)),
+    ]
+    rate: list[Column] = [
+        ("Bandwidth (MB/s)", lambda one: _scaled(one.rate, 1e-6)),
+        ("Min (MB/s)", lambda one: _scaled(one.rate_low, 1e-6)),
+        ("Max (MB/s)", lambda one: _scaled(one.rate_high, 1e-6)),
+        ("Back (MB/s)", of_back(lambda one: _scaled(one.rate, 1e-6))),
+        ("Back Min (MB/s)", of_back(lambda one: _scaled(one.rate_low, 1e-6))),
+        ("Back Max (MB/s)", of_back(lambda one: _scaled(one.rate_high, 1e-6))),
+    ]
+    both: list[Column] = [("Bandwidth (MB/s)", lambda one: _scaled(one.both_ways_rate, 1e-6))]
+    rows = [(there.get(size) or back[size]) for size in sorted({*there, *back})]
+    tables = (
+        (f"Latency between {names[first]} and {names[second]}", latency),
+        (f"Bandwidth from {names[first]} to {names[second]}, and back", rate),
+        (f"Bidirectional bandwidth of {names[first]} and {names[second]}", both),
+    )
+    return "".join(_table(title, columns, rows) for title, columns in tables)
+
+
+def _table(title: str, columns: Sequence[Column], rows: Iterable[Transfer]) -> str:
+    """Return a table; without the columns, and the sizes, that have no number; empty without any."""
+    rows = [row for row in rows if columns[0][1](row) is not None]
+    if not rows:
+        return ""
+    columns = [one for one in columns if any(one[1](row) is not None for row in rows)]
+    lines = [f"# {title}", "# Size".ljust(10) + "".join(name.rjust(_WIDTH) for name, _ in columns)]
+    for row in rows:
+        cells = (value(row) for _, value in columns)
+        texts = ("-" if cell is None else _number(cell) for cell in cells)
+        lines.append(f"{row.size:<10}" + "".join(text.rjust(_WIDTH) for text in texts))
+    return "\n".join(lines) + "\n"
+
+
+def _scaled(value: float | None, scale: float) -> float | None:
+    return None if value is None else value * scale
+
+
+def _number(value: float) -> str:
+    """Two digits behind the point as OSU has them; of slow links and small messages more."""
+    return f"{value:.2f}" if value >= 1 else f"{value:.4f}"
+
+
+# --- several pairs ----------------------------------------------------------------------------------------
+
+
+def matrices(run: PointToPointRun) -> str:
+    """Return the latencies of the smallest messages and the rates of the largest, between all places."""
+    parts = []
+    if small := _size_of_most(run, lambda one: one.latency, smallest=True):
+        parts += [f"# Latency of {byte_size(small)}, µs\n", _latencies(run, small)]
+    if large := _size_of_most(run, lambda one: one.rate, smallest=False):
+        title = f"# Bandwidth, {byte_size(large)}"
+        if _sorts(run) == {True, False}:  # pair_matrix would mark all pairs between hosts as slow
+            parts += [f"{title}, MB/s\n", _rates(run, large)]
+        else:
+            parts += [f"{title}\n", pair_matrix(_active(run, large, run.transfers), _program(run))]
+    return "".join(parts)
+
+
+def verdicts(run: PointToPointRun) -> list[str]:
+    """Return what stands clear of the rest: slow places, pairs and trunks; nothing where all are alike.
+
+    It does where it is told by the medians and by the best of each pair alike. Pairs within a host and
+    between hosts are different things: where there are pairs between hosts, only those are judged. Ranks that
+    have to share a core are not judged at all.
+    """
+    if _share_cores(run):
+        return []
+    best = [
+        replace(one, rate=one.rate_high or one.rate, latency=one.latency_low or one.latency)
+        for one in run.transfers
+    ]
+    clear = {(one.id, one.subject, one.hosts) for one in _results(run, best)}
+    return [one.seen for one in _results(run, run.transfers) if (one.id, one.subject, one.hosts) in clear]
+
+
+def _results(run: PointToPointRun, transfers: Sequence[Transfer]) -> list[CheckResult]:
+    """Return the verdicts that are not good."""
+    judged = [one for one in transfers if _is_between(run, one)] or transfers
+    found: list[CheckResult] = []
+    if large := _size_of_most(run, lambda one: one.rate, smallest=False):
+        found += link_results(_active(run, large, judged).best_rates(_program(run)))
+    if small := _size_of_most(run, lambda one: one.latency, smallest=True):
+        found += latency_results(_active(run, small, judged), _program(run), "latency")
+    return [one for one in found if one.verdict in (Verdict.WARN, Verdict.FAIL)]
+
+
+def _share_cores(run: PointToPointRun) -> bool:
+    """Tell whether a host has more ranks that measure than cores for them."""
+    cores = {host.name: host.cores for host in run.context.hosts}
+    ranks = Counter(place.host for place in run.places)
+    return any(count > (cores.get(host) or count) for host, count in ranks.items())
+
+
+def _active(run: PointToPointRun, size: int, transfers: Iterable[Transfer]) -> ActiveResults:
+    """Return what messages of one size did, as the active tests of `ringleader doctor` have it."""
+    names, program = names_of(run.places), _program(run)
+    chosen = [one for one in transfers if one.size == size]
+    return ActiveResults(
+        hosts=tuple(names),
+        pair_rates=tuple(
+            PairRate(
+                source=names[one.source],
+                target=names[one.target],
+                rate=8 * one.rate,
+                lowest=8 * (one.rate_low or one.rate),
+                highest=8 * (one.rate_high or one.rate),
+                message_bytes=size,
+                program=program,
+            )
+            for one in chosen
+            if one.rate is not None
+        ),
+        latencies=tuple(
+            PairLatency(
+                first=names[one.source],
+                second=names[one.target],
+                seconds=one.latency,
+                round_trips=1,
+                program=program,
+            )
+            for one in chosen
+            if one.latency is not None
+        ),
+        one_machine=run.context.one_machine,
+    )
+
+
+def _program(run: PointToPointRun) -> str:
+    return MESSAGES if run.program == "mpi" else run.program
+
+
+def _is_between(run: PointToPointRun, transfer: Transfer) -> bool:
+    return run.places[transfer.source].host != run.places[transfer.target].host
+
+
+def _sorts(run: PointToPointRun) -> set[bool]:
+    return {_is_between(run, one) for one in run.transfers}
+
+
+def _latencies(run: PointToPointRun, size: int) -> str:
+    found = {(one.source, one.target): one.latency for one in run.transfers if one.size == size}
+    return _matrix(run, {pair: _number(1e6 * value) for pair, value in found.items() if value is not None})
+
+
+def _rates(run: PointToPointRun, size: int) -> str:
+    found = {(one.source, one.target): one.rate for one in run.transfers if one.size == size}
+    return _matrix(run, {pair: _number(1e-6 * value) for pair, value in found.items() if value is not None})
+
+
+def _matrix(run: PointToPointRun, cells: Mapping[tuple[int, int], str]) -> str:
+    """Return a row for each sender, a column for each receiver; of many places the first ones."""
+    names = names_of(run.places)[:MOST_HOSTS]
+    header = ["from \\ to", *names]
+    rows = [
+        [name, *("" if at == to else cells.get((at, to), "-") for to in range(len(names)))]
+        for at, name in enumerate(names)
+    ]
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    lines = [
+        "  ".join([row[0].ljust(widths[0]), *(w.rjust(n) for w, n in zip(row[1:], widths[1:], strict=True))])
+        for row in (header, *rows)
+    ]
+    if more := len(run.places) - len(names):
+        lines.append(f"{more} more places are left out here, not in the JSON")
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def _size_of_most(
+    run: PointToPointRun, value: Callable[[Transfer], float | None], *, smallest: bool
+) -> int | None:
+    """Return the smallest or largest of those sizes that most pairs have a number for."""
+    counts = Counter(one.size for one in run.transfers if value(one) is not None)
+    if not counts:
+        return None
+    most = [size for size, count in counts.items() if count == max(counts.values())]
+    return min(most) if smallest else max(most)

@@ -1,0 +1,222 @@
+"""Pairs of ranks: how their time is shared out, what is asked of the job, what becomes of the answers."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from itertools import chain
+
+import pytest
+
+from ringleader.bench import run_file
+from ringleader.bench.pair_measurement import PairRequest, measure, plan_of
+from ringleader.bench.pair_plan import PairPlan, half_of, least_seconds, repetitions, window_of
+from ringleader.bench.pair_rounds import rank_rounds
+from ringleader.errors import Fault, LaunchError, RefusedError, StoppedError
+from ringleader.fabric.facts import from_document
+from ringleader.job import Family, Host, Job, Mpi
+from ringleader.launch.outcome import Outcome
+from ringleader.launch.rank_answer import parts_of
+from ringleader.rank_placement import HostFacts, Plan, RankPlace
+from ringleader.scaling import Context
+
+SIZES = (1, 1024, 1 << 20)
+
+
+def request(hosts=("h1", "h2", "h3"), *, ranks=None, **options):
+    job = Job(command=("ignored",), hosts=tuple(Host(name=name) for name in dict.fromkeys(hosts)), np=9)
+    fields = {"name": "x", "job": job, "sizes": SIZES, "window": 64, "both_ways": False, "seconds": 10.0}
+    return PairRequest(**{**fields, "hosts": hosts, "ranks": ranks or tuple(range(len(hosts))), **options})
+
+
+class Ranks:
+    """A launcher whose ranks answer at once."""
+
+    def __init__(self, *, silent=(), refuse="", code=0, raises=None, sizes=None):
+        self.silent, self.refuse, self.code, self.raises, self.sizes = silent, refuse, code, raises, sizes
+        self.jobs = []
+
+    def __call__(self, job, *, environ, listener):
+        self.jobs.append(job)
+        plan = from_document(PairPlan, json.loads(job.command[-1]))
+
+        def say(rank, name, value):
+            for part in parts_of(name, value):
+                listener.report(rank, part)
+
+        for rank in sorted({*chain(*chain(*plan.rounds))}):
+            say(rank, "context", {"hostname": f"n{rank}", "cpu": "Z80", "python": "3.11.7"})
+            if self.refuse:
+                say(rank, "refused", self.refuse)
+        for turn, pairs in enumerate(plan.rounds if not self.refuse else ()):
+            for a, b in pairs:
+                self.pair(plan, turn, a, b, say)
+        if self.raises is not None:
+            raise self.raises
+        return outcome(job, self.code)
+
+    def pair(self, plan, turn, a, b, say):
+        say(a, "turn", turn + 1)
+        if {a, b} & {*self.silent}:
+            say(a, "silence", {"partner": b, "during": "meeting", "seconds": 5.0})
+            return
+        for size in self.sizes or plan.sizes:
+            told = {"target": b, "size": size, "window": window_of(plan.window, size)}
+            told |= {"latency": 1e-6, "latency_low": 5e-7, "latency_p99": None}
+            told |= {"rate": 1e9, "rate_low": 9e8, "rate_high": 2e9}
+            told |= {"back_rate": 3e9, "back_rate_low": 2e9, "back_rate_high": 4e9}
+            say(a, "size", told)
+        if self.sizes:
+            say(a, "left_out", {"target": b, "sizes": [one for one in plan.sizes if one not in self.sizes]})
+
+
+def outcome(job, code):
+    facts = tuple(
+        HostFacts(host=host, hostname=f"n-{host.name}", identity=host.name, is_local=False, cpus=(0,))
+        for host in job.hosts
+    )
+    place = {"local_rank": 0, "local_size": 1, "cross_rank": 0, "cross_size": 1, "cpus": (), "threads": 1}
+    ranks = tuple(RankPlace(rank=n, host_index=n, gpu=None, **place) for n in range(len(facts)))
+    return Outcome(
+        exit_code=code,
+        whose="rank 2",
+        reason="rank 2 ended with 7" if code else "",
+        first_failure=None,
+        ends=(),
+        plan=Plan(hosts=facts, ranks=ranks),
+        mpi=Mpi(family=Family.OPENMPI5, version="5.0.11", mpirun="/m", library="/l"),
+        seconds=1.0,
+    )
+
+
+def measured(launch, asked=None, kept=None):
+    kept = [] if kept is None else kept
+    context = Context(command=("ringleader", "bench", "p2p"))
+    options = {"environ": {}, "context": context, "progress": lambda text: None}
+    return measure(asked or request(), launch=launch, keep=kept.append, **options)
+
+
+# --- time and windows -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("window", "size", "under_way"),
+    [(64, 1, 64), (64, 1 << 20, 64), (64, 1 << 21, 32), (64, 1 << 26, 1), (64, 1 << 30, 1), (1, 8, 1)],
+)
+def test_large_messages_are_fewer_at_once(window, size, under_way):
+    assert window_of(window, size) == under_way
+
+
+def test_steps_are_repeated_as_long_as_there_is_time():
+    assert repetitions(1.0, 0.1, 1000) == 10
+    assert repetitions(1.0, 1e-9, 1000) == 1000
+    assert repetitions(0.0, 5.0, 1000) == 1
+
+
+def test_what_a_size_takes_follows_from_a_smaller_one_and_is_never_less():
+    assert least_seconds(4096, 1024, 1e-3, 3) == pytest.approx(24e-3)
+    assert least_seconds(1, 65536, 1e-3, 3) == pytest.approx(6e-3)
+
+
+@pytest.mark.parametrize(
+    ("times", "latency", "low", "p99"),
+    [
+        ([4.0], 2.0, 2.0, None),
+        ([2.0, 4.0], 1.5, 1.0, None),
+        ([float(n) for n in range(100)], 24.75, 0.0, 49.5),
+    ],
+)
+def test_half_of_round_trips(times, latency, low, p99):
+    assert half_of(times) == {"latency": latency, "latency_low": low, "latency_p99": p99}
+
+
+# --- rounds -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("hosts", "rounds"),
+    [((0, 1), 1), ((0, 0), 1), ((0, 1, 2, 3), 3), ((0, 0, 0), 3), ((0, 0, 1, 1), 5), (tuple(range(40)), 2)],
+)
+def test_a_host_is_in_one_pair_of_a_round(hosts, rounds):
+    found = rank_rounds(hosts)
+    assert len(found) == rounds
+    for one in found:
+        used = [host for pair in one for host in {hosts[rank] for rank in pair}]
+        assert len(used) == len(set(used))
+    if len(hosts) <= 16:
+        assert len({*chain(*found)}) == len(hosts) * (len(hosts) - 1) // 2
+
+
+def test_the_plan_shares_the_time_out_and_names_the_jobs_ranks():
+    plan = plan_of(request(hosts=("h1", "h1", "h2"), ranks=(0, 1, 4)))
+    assert {*chain(*plan.rounds)} == {(0, 1), (0, 4), (1, 4)} and plan.one_at_a_time
+    assert plan.pair_seconds * len(plan.rounds) <= 10
+    assert not plan_of(request()).one_at_a_time
+    unknown = plan_of(request(hosts=(), ranks=(2, 3, 5)))
+    assert len(unknown.rounds) == 3 and unknown.one_at_a_time
+
+
+# --- answers ----------------------------------------------------------------------------------------------
+
+
+def test_every_size_of_every_pair_becomes_a_transfer_in_each_direction():
+    kept = []
+    run = measured(Ranks(), kept=kept)
+    assert len(run.transfers) == 3 * 2 * len(SIZES) and not run.failure and not run.notes
+    there, back = run.transfers[:2]
+    assert (there.source, there.target, there.rate, back.rate) == (back.target, back.source, 1e9, 3e9)
+    assert there.latency == back.latency == 1e-6 and there.window == 64
+    assert [place.host for place in run.places] == ["h1", "h2", "h3"]
+    assert run.context.mpi == "openmpi5 5.0.11" and run.context.hosts[0].cpu == "Z80"
+    assert kept[-1] == run and len(kept) == 3  # when rounds begin, and in the end
+
+
+def test_what_is_kept_is_read_again(tmp_path):
+    run = measured(Ranks())
+    run_file.write(run, tmp_path)
+    assert run_file.read_any(tmp_path) == run
+
+
+def test_a_silent_partner_is_named_and_the_others_are_measured():
+    run = measured(Ranks(silent=(2,)))
+    assert len(run.transfers) == 2 * len(SIZES)
+    assert {(one.source, one.target) for one in run.silences} == {(0, 2), (1, 2)}
+
+
+def test_sizes_that_there_was_no_time_for_are_told():
+    (note,) = measured(Ranks(sizes=(1,))).notes
+    assert note.startswith(
+        "messages of 1 KiB to 1 MiB between h2 and h3, and 2 more pairs: there was no time"
+    )
+
+
+def test_a_job_that_ends_badly_keeps_what_was_measured():
+    assert measured(Ranks(code=7)).failure == "measuring pairs: rank 2 ended with 7"
+    lost = measured(Ranks(raises=LaunchError(Fault(where="h3", what="h3 is gone"))))
+    assert lost.failure == "measuring pairs: h3 is gone" and lost.transfers
+
+
+def test_what_cannot_be_measured_is_refused_once_for_each_reason():
+    with pytest.raises(RefusedError) as refused:
+        measured(Ranks(refuse="PyTorch finds no GPU"))
+    (fault,) = refused.value.faults
+    assert fault.what == "PyTorch finds no GPU" and fault.where == "h1, h2, h3"
+
+
+def test_a_signal_is_no_failure_of_the_measurement():
+    def stopped(job, *, environ, listener):
+        return dataclasses.replace(outcome(job, 130), whose="ringleader")
+
+    with pytest.raises(StoppedError):
+        measured(stopped)
+
+
+def test_answers_that_nobody_understands_are_left_out():
+    def odd(job, *, environ, listener):
+        for value in (7, None, {}, {"target": 99, "size": 1, "window": 1}, {"target": 1, "size": "x"}):
+            for name in ("size", "silence", "left_out", "turn"):
+                for part in parts_of(name, value):
+                    listener.report(0, part)
+        return Ranks()(job, environ=environ, listener=listener)
+
+    assert measured(odd).transfers == measured(Ranks()).transfers
