@@ -2,9 +2,11 @@
 
 Answers to the launcher:
 
-host       {"hostname": …, "cpu": …, "cores": …, "python": …, "torch": …, "machine": …, "device": …}
-faults     ["--data: … holds no …"]             why nothing is measured; every rank has ended its part
-model      {"parameters": …, "arms": {"ddp-nccl": "NCCL needs a GPU for each rank", "ringleader": ""}}
+size       {"ranks": 4, "per_host": 2}           0: not the same on all hosts
+faults     ["--data: … holds no …"]             why nothing is measured
+arms       {"ringleader": "", "ddp-nccl": "NCCL needs a GPU for each rank"}       of rank 0
+host       {"hostname": …, "cpu": …, "cores": …, "python": …, "torch": …, "machine": …, "transport": …}
+model      {"parameters": …}
 turn       {"arm": "ringleader", "repetition": 2}   begins; 0: warm-up
 times      {"arm": …, "repetition": …, "times": a ``RankTimes``}
 layers     [a ``LayerTime``, …]                  of rank 0
@@ -28,6 +30,7 @@ from ringleader.bench.training.data_folder import DataError
 from ringleader.bench.training.layer_times import layer_times
 from ringleader.bench.training.training_arms import TrainingArm, missing_arms
 from ringleader.bench.training.training_plan import TrainingPlan, chosen_arms, order_of
+from ringleader.collectives.process_lifecycle import PROCESS
 from ringleader.fabric.facts import from_document
 from ringleader.launch.rank_answer import send
 from ringleader.measurements.training import ALONE, COUPLED, DDP_GLOO, DDP_NCCL, UNCOUPLED
@@ -134,8 +137,11 @@ class Rounds:
         return {name: arm.digest() for name, arm in self.arms.items() if name in COUPLED}
 
 
-def prepare(plan: TrainingPlan, ranks: Ranks) -> tuple[torch.device, Batches] | None:
-    """Return where this rank computes and what it trains on; ``None`` where a rank cannot. Collective."""
+def prepare(plan: TrainingPlan, ranks: Ranks) -> tuple[torch.device, Batches, tuple[str, ...]] | None:
+    """Return where this rank computes, what it trains on, and the arms; ``None`` where a rank cannot.
+
+    Collective.
+    """
     device, fault = device_of(plan, ranks)
     faults, batches = [fault] if fault else [], None
     try:
@@ -147,23 +153,24 @@ def prepare(plan: TrainingPlan, ranks: Ranks) -> tuple[torch.device, Batches] | 
     if ranks.rank == 0:
         faults += [f"{fault.where}: {fault.what}" for fault in wrong]
     send("faults", faults)
-    send("arms", arms)
-    return None if any(ranks.gather(faults)) or batches is None else (device, batches)
+    if any(ranks.gather(faults)) or batches is None:
+        return None
+    if ranks.rank == 0:
+        send("arms", arms)
+    return device, batches, tuple(name for name, why in arms.items() if not why)
 
 
 def run(plan: TrainingPlan) -> None:
     """Measure what the plan says."""
     hvd.init()
     ranks = Ranks(plan.wait_seconds)
+    per_host = set(ranks.gather(hvd.local_size()))
+    send("size", {"ranks": ranks.size, "per_host": per_host.pop() if len(per_host) == 1 else 0})
     ready = prepare(plan, ranks)
     if ready is None:
         return
-    device, batches = ready
-    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
-    send("host", {**context_of(), "device": gpu, "engine": hvd_transport()})
-    missing = {name: why for one in ranks.gather(missing_arms(device)) for name, why in one.items()}
-    chosen, _wrong = chosen_arms(plan, ranks.size, missing)
-    names = tuple(name for name, why in chosen.items() if not why)
+    device, batches, names = ready
+    send("host", {**context_of(), "transport": str(PROCESS.get().engine.transport.name)})
     rounds = Rounds(plan, ranks, batches, device)
     rounds.build(names)
     weights = sum(p.numel() for p in next(iter(rounds.arms.values())).model.parameters())
@@ -174,13 +181,6 @@ def run(plan: TrainingPlan) -> None:
     ranks.stand_still()
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
-
-
-def hvd_transport() -> str:
-    """Return the engine's way to carry bytes."""
-    from ringleader.torch.basics import session
-
-    return str(session().engine.transport.name)
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from ringleader.bench.training.step_split import (
 )
 from ringleader.bench.training.training_plan import TrainingPlan
 from ringleader.fabric.facts import from_document
-from ringleader.measurements.training import Arm, LayerTime, StepSplit, TrainingRun
+from ringleader.measurements.training import Arm, LayerTime, TrainingRun
 from ringleader.scaling import Context
 
 FLOAT32 = 4
@@ -26,10 +26,12 @@ FLOAT32 = 4
 
 @dataclass
 class TrainingAnswers:
-    """Collects answers; ``ranks``: how many there are."""
+    """Collects answers."""
 
     plan: TrainingPlan
-    ranks: int
+    ranks: int = 0
+    """0: no rank has said how many there are."""
+    per_host: int = 0
     faults: dict[int, list[str]] = field(default_factory=dict)
     arms: dict[str, str] = field(default_factory=dict)
     """Arm → why it is missing; empty: it is not."""
@@ -45,6 +47,8 @@ class TrainingAnswers:
         """Keep an answer; return whether a repetition of an arm is complete with it."""
         if name == "faults" and value:
             self.faults[rank] = list(value)
+        elif name == "size":
+            self.ranks, self.per_host = int(value["ranks"]), int(value["per_host"])
         elif name == "arms":
             self.arms = dict(value)
         elif name == "model":
@@ -88,7 +92,7 @@ class TrainingAnswers:
             note=self.arms.get(name, ""),
         )
 
-    def run(self, *, name: str, context: Context, per_host: int, failure: str = "") -> TrainingRun:
+    def run(self, *, name: str, context: Context, failure: str = "") -> TrainingRun:
         """Return everything so far."""
         plan = self.plan
         return TrainingRun(
@@ -103,11 +107,18 @@ class TrainingAnswers:
             optimizer=plan.optimizer,
             data=plan.data,
             ranks=self.ranks,
-            per_host=per_host,
+            per_host=self.per_host,
             arms=tuple(self.arm(arm) for arm in self.arms),
             layers=self.layers,
             failure=failure,
         )
+
+    def whereabouts(self) -> str:
+        """Return what ranks had begun last, those that are in the same turn together; empty: nobody said."""
+        turns: dict[str, list[int]] = {}
+        for rank, turn in sorted(self.at.items()):
+            turns.setdefault(turn, []).append(rank)
+        return "; ".join(f"{_ranks(ranks)} in {turn}" for turn, ranks in turns.items())
 
     def rank_zero(self, arm: str) -> tuple[list[float], list[float]]:
         """Return seconds and losses of rank 0's steps, over all repetitions."""
@@ -154,9 +165,3 @@ def _ranks(numbers: list[int]) -> str:
     noun = "rank" if len(numbers) == 1 else "ranks"
     shown = ", ".join(map(str, numbers[:8])) + (" …" if len(numbers) > 8 else "")
     return f"{noun} {shown}"
-
-
-def split_spread(splits: tuple[StepSplit, ...], part: str) -> tuple[float, float]:
-    """Return the least and the most that a part of the step took in a repetition."""
-    values = [getattr(one, part) for one in splits]
-    return min(values), max(values)

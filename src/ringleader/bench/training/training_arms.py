@@ -63,7 +63,7 @@ class TrainingArm:
         self.model = build(plan).to(device)
         self._optimizer = new_optimizer(plan.optimizer, self.model)
         self._forward: Callable[[torch.Tensor], torch.Tensor] = self.model
-        self._couple: Callable[[], None] = lambda: None
+        self._couple: Callable[[], None] | None = None
         self._own_step: Callable[[], Any] = contextlib.nullcontext
         self._dtype = None if plan.precision == "float32" else getattr(torch, plan.precision)
         self._scaler = torch.amp.GradScaler(device.type, enabled=plan.precision == "float16")
@@ -132,8 +132,10 @@ class TrainingArm:
         forward = self.backward_began = mark()
         self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         backward = mark() if self._last_gradient is None else self._last_gradient.take()
-        self._couple()
-        coupled = mark()
+        if self._couple is not None:
+            self._couple()
+        exchanges = self._couple is not None or self._last_gradient is not None
+        coupled = mark() if exchanges else backward
         with self._own_step():
             self._scaler.step(self._optimizer)
         self._scaler.update()

@@ -101,7 +101,7 @@ def _numbers(plan: TrainingPlan) -> list[Fault]:
 
 def _arms(plan: TrainingPlan) -> list[Fault]:
     hint = f"use some of {', '.join(arm.replace(' ', '-') for arm in ARMS)}"
-    unknown = [arm for arm in plan.arms if arm not in ARMS]
+    unknown = [arm for arm in dict.fromkeys(plan.arms) if arm not in ARMS]
     found = [Fault(where="--arms", what=f"{arm!r} is unknown", hint=hint) for arm in unknown]
     twice = sorted({arm for arm in plan.arms if plan.arms.count(arm) > 1})
     return found + [Fault(where="--arms", what=f"{arm} is named twice") for arm in twice]

@@ -6,6 +6,7 @@ from ringleader.cli.lazy_group import LazyGroup, Table
 
 COMMANDS: Table = {
     "p2p": ("ringleader.cli.bench.p2p", "Latency and bandwidth between pairs of hosts or ranks."),
+    "train": ("ringleader.cli.bench.train", "Training steps: what coupling costs, and where a step goes."),
 }
 
 
