@@ -76,10 +76,11 @@ def _of_training(run: TrainingRun) -> Iterator[tuple[str, str]]:
         for name, values, what in (("rates", arm.rates, "rate"), ("step_seconds", arm.step_seconds, "time")):
             for index, value in enumerate(values):
                 yield from _not_positive(f"arms[{number}].{name}[{index}]", value, what)
-        if arm.split is not None:
-            for part in StepSplit.__dataclass_fields__:
-                if getattr(arm.split, part) < 0:
-                    yield f"arms[{number}].split.{part}", f"{getattr(arm.split, part)} s cannot be"
+        splits = {"split": arm.split} | {f"splits[{at}]": one for at, one in enumerate(arm.splits)}
+        for place, split in splits.items():
+            for part in StepSplit.__dataclass_fields__ if split is not None else ():
+                if getattr(split, part) < 0:
+                    yield f"arms[{number}].{place}.{part}", f"{getattr(split, part)} s cannot be"
 
 
 def _not_positive(place: str, value: float | None, noun: str) -> Iterator[tuple[str, str]]:
