@@ -113,6 +113,8 @@ class Request:
     Values of variables whose names sound secret are left out."""
     workdir: str = ""
     """Where the ranks ran: paths are relative to it."""
+    hosts: tuple[str, ...] = ()
+    """Those the sizes were to run on, ``name:slots``; empty: the machine that launched."""
     script: str = ""
     """The file among the command's words that was trained, if one was found."""
     script_digest: str = ""

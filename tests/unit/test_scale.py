@@ -14,7 +14,8 @@ from tests import fabric_hosts
 from ringleader.bench import run_file
 from ringleader.bench.grid import parse_grid
 from ringleader.bench.meter import Meter, Track
-from ringleader.bench.scale import Scale, faults_of, job_of, scale, turns
+from ringleader.bench.scale import Scale, faults_of, job_of, scale
+from ringleader.bench.turn_order import turns
 from ringleader.cli.scale.scale_options import script_name, threads_for
 from ringleader.errors import LaunchError, RankError, RequestError
 from ringleader.fabric import facts as fabric_facts
@@ -121,7 +122,7 @@ class Scripted:
 
 
 def measure(
-    launcher: Scripted, asked: Scale = ASKED
+    launcher: Scripted, asked: Scale = ASKED, stored: Run | None = None
 ) -> tuple[Run | None, list[Run], list[str], BaseException | None]:
     kept: list[Run] = []
     said: list[str] = []
@@ -135,6 +136,7 @@ def measure(
             say=said.append,
             warn=said.append,
             keep=kept.append,
+            stored=stored,
         )
     except BaseException as error:
         return None, kept, said, error
@@ -385,3 +387,30 @@ def test_every_size_gets_the_same_threads() -> None:
     ours = replace(job, env=(("OMP_NUM_THREADS", "2"),))
     assert threads_for(ours, GRID, [8], {"OMP_NUM_THREADS": "3"}) == 2
     assert threads_for(replace(job, threads=5), GRID, [8], {"OMP_NUM_THREADS": "3"}) == 5
+
+
+def test_strong_scaling_gives_every_size_its_share_of_the_batch() -> None:
+    job = replace(ASKED.job, command=("python", "train.py", "--batch={batch}", "{hosts}x{ranks}"))
+    asked = replace(ASKED, job=job, strong=True, global_batch=64)
+    launcher = Scripted()
+    run, *_ = measure(launcher, asked)
+    assert run is not None and (run.strong, run.global_batch) == (True, 64)
+    words = {job.np: job.command[2:] for job in launcher.jobs}
+    assert words == {1: ("--batch=64", "1x1"), 2: ("--batch=32", "1x2"), 4: ("--batch=16", "2x4")}
+    assert run.context.command == job.command
+
+
+def epochs(job: Job, listener: Meter) -> int:
+    listener.output(0, "stdout", b"23/23 - 1s - 50ms/step - loss: 0.3\n")
+    return 0
+
+
+def test_batches_become_samples_where_a_batch_is_not_the_same_everywhere() -> None:
+    launcher = Scripted(at=dict.fromkeys(range(1, 11), epochs))
+    job = replace(ASKED.job, command=("python", "{batch}"))
+    run, *_ = measure(launcher, replace(ASKED, job=job, strong=True, global_batch=64))
+    assert run is not None and run.unit == "samples"
+    assert [result.rate.median for result in scalings(run)] == [20 * 64, 2 * 20 * 32, 4 * 20 * 16]
+    launcher = Scripted(at={1: epochs})
+    *_, error = measure(launcher, replace(ASKED, strong=True))
+    assert isinstance(error, RequestError) and "add --global-batch" in str(error)

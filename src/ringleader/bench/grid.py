@@ -29,8 +29,8 @@ class Size:
         return f"{self.hosts}x{self.slots}"
 
 
-def parse_grid(text: str) -> tuple[Size, ...]:
-    """Return the sizes in the order given; RequestError with every fault in it."""
+def parse_grid(text: str, where: str = "--grid") -> tuple[Size, ...]:
+    """Return the sizes in the order given; RequestError with every fault in it. ``where``: their option."""
     sizes: list[Size] = []
     found: list[Fault] = []
     for word in (part.strip() for part in text.split(",")):
@@ -38,7 +38,7 @@ def parse_grid(text: str) -> tuple[Size, ...]:
         if not match:
             found.append(
                 Fault(
-                    where="--grid",
+                    where=where,
                     what=f"{word!r} is not a size" if word else "an empty size",
                     hint="write hosts x slots, for example 1x1,1x2,2x2",
                 )
@@ -46,9 +46,9 @@ def parse_grid(text: str) -> tuple[Size, ...]:
             continue
         size = Size(hosts=int(match[1]), slots=int(match[2]))
         if size.ranks == 0:
-            found.append(Fault(where="--grid", what=f"{word} has no rank", hint="use at least 1x1"))
+            found.append(Fault(where=where, what=f"{word} has no rank", hint="use at least 1x1"))
         elif size in sizes:
-            found.append(Fault(where="--grid", what=f"{word} is there twice", hint="name it once"))
+            found.append(Fault(where=where, what=f"{word} is there twice", hint="name it once"))
         else:
             sizes.append(size)
     if found:
@@ -56,10 +56,20 @@ def parse_grid(text: str) -> tuple[Size, ...]:
     return tuple(sizes)
 
 
-def with_baseline(sizes: Sequence[Size]) -> tuple[Size, ...]:
-    """Return the sizes with 1x1 among them: speed-up and efficiency are measured against one rank."""
-    one = Size(hosts=1, slots=1)
-    return tuple(sizes) if one in sizes else (one, *sizes)
+ONE = Size(hosts=1, slots=1)
+
+
+def with_baseline(sizes: Sequence[Size], baseline: Size = ONE) -> tuple[Size, ...]:
+    """Return the sizes with the baseline among them, which speed-up and efficiency are measured against."""
+    return tuple(sizes) if baseline in sizes else (baseline, *sizes)
+
+
+def parse_baseline(text: str) -> Size:
+    """Return the size of ``--baseline``; RequestError where it is not one size."""
+    sizes = parse_grid(text, "--baseline")
+    if len(sizes) > 1:
+        raise RequestError(Fault(where="--baseline", what=f"{text} is {len(sizes)} sizes", hint="name one"))
+    return sizes[0]
 
 
 def hosts_for(size: Size, hosts: Sequence[Host], *, oversubscribe: bool = False) -> tuple[Host, ...] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ringleader.errors import Fault
@@ -26,12 +27,23 @@ def impossible_values(run: AnyRun, source: str) -> list[Fault]:
 
 
 def _of_scaling(run: Run) -> Iterator[tuple[str, str]]:
+    names = [point.name for point in run.points]
+    if len(set(names)) < len(names):
+        yield "points", f"the same size is there twice: {', '.join(names)}"
+    if not re.fullmatch(r"[1-9][0-9]{0,5}x[1-9][0-9]{0,5}", run.baseline):
+        yield "baseline", f"{run.baseline!r:.40} is not hosts x slots"
+    if run.global_batch is not None and run.global_batch < 1:
+        yield "global_batch", f"{run.global_batch} samples cannot be"
     for index, point in enumerate(run.points):
         if point.hosts < 1 or point.slots < 1:
             yield f"points[{index}]", f"{point.name} has no rank"
         for kind, samples in (("samples", point.samples), ("uncoupled", point.uncoupled)):
             for number, sample in enumerate(samples):
-                yield from _not_positive(f"points[{index}].{kind}[{number}].rate", sample.rate, "rate")
+                place = f"points[{index}].{kind}[{number}]"
+                yield from _not_positive(f"{place}.rate", sample.rate, "rate")
+                for name in ("step_seconds", "exchange_seconds", "waiting_seconds", "seconds"):
+                    if (getattr(sample, name) or 0.0) < 0:
+                        yield f"{place}.{name}", f"{getattr(sample, name)} is no time: it is below 0"
 
 
 def _of_collective(run: CollectiveRun) -> Iterator[tuple[str, str]]:

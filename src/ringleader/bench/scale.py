@@ -1,27 +1,30 @@
 """One job at several sizes, coupled and uncoupled, several times over.
 
-The order is decided first (``turns``), then done (``scale``). After every single run the caller's ``keep``
-is given all that was measured so far, so nothing is lost when a later run fails.
+The order is decided first (``turn_order``), then done (``scale``). After every single run the caller's
+``keep`` is given all that was measured so far, so nothing is lost when a later run fails, and a stored run
+can be resumed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ringleader import __version__
 from ringleader.bench import run_file
 from ringleader.bench.grid import Size, hosts_for
 from ringleader.bench.meter import Meter
+from ringleader.bench.size_command import batch_faults, command_of
+from ringleader.bench.turn_order import Turn, turns, turns_left
 from ringleader.errors import Fault, RankError, RequestError, RingleaderError
 from ringleader.fabric.transport_proof.proof import TransportProof
 from ringleader.fabric.transport_proof.requirement import WITHIN
 from ringleader.job import Job
 from ringleader.measurements import run_context
-from ringleader.measurements.run_context import with_facts
+from ringleader.measurements.run_context import software_changes, with_facts
 from ringleader.metrics import Sample
-from ringleader.scaling import Context, Point, Run
+from ringleader.scaling import Context, Point, Request, Run
 
 
 class Outcome(run_context.Outcome, Protocol):
@@ -55,30 +58,26 @@ class Scale:
 
     name: str
     job: Job
-    """Hosts in it are those the sizes may use; its ``np`` is not looked at."""
+    """Hosts in it are those the sizes may use; its ``np`` is not looked at. ``{ranks}``, ``{hosts}`` and
+    ``{batch}`` in its command stand for each size's own."""
     grid: tuple[Size, ...]
     repeats: int
     warmup: float
     """Part of the common training time that is left out at its beginning."""
     uncoupled: bool = True
     """Also run as many ranks that exchange nothing."""
+    strong: bool = False
+    """The global batch is the same at every size."""
+    global_batch: int | None = None
+    """Samples of one step over all ranks, of which ``{batch}`` is each rank's share."""
+    baseline: str = "1x1"
+    """Size that the others are measured against."""
+    request: Request = field(default_factory=Request)
+    """How it was asked for."""
     lab: bool = False
     """The hosts are a lab's."""
     cpu: str = ""
     """Processor of the machine that launches, for ranks that do not tell theirs."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Turn:
-    """One run among those of a scaling run."""
-
-    size: Size
-    repetition: int
-    uncoupled: bool
-
-    def __str__(self) -> str:
-        kind = "uncoupled" if self.uncoupled else "coupled"
-        return f"{self.size} {kind}, repetition {self.repetition + 1}"
 
 
 Measured = dict[tuple[Size, bool], list[tuple[int, Sample]]]
@@ -87,31 +86,20 @@ Proofs = dict[Size, TransportProof]
 """Size → the proof of one of its coupled runs; see ``Point.transport``."""
 
 
-def turns(grid: Sequence[Size], repeats: int, *, uncoupled: bool) -> tuple[Turn, ...]:
-    """Return all runs in their order.
-
-    Every size has its turn in each repetition, and every second repetition goes backwards, so that a
-    machine that slows down or speeds up over the minutes treats all sizes alike. The uncoupled run of a
-    size is next to its coupled one; one rank has nothing to be uncoupled from.
-    """
-    order = []
-    for repetition in range(repeats):
-        forward = []
-        for size in grid:
-            forward.append(Turn(size=size, repetition=repetition, uncoupled=False))
-            if uncoupled and size.ranks > 1:
-                forward.append(Turn(size=size, repetition=repetition, uncoupled=True))
-        order += forward if repetition % 2 == 0 else forward[::-1]
-    return tuple(order)
-
-
 def job_of(turn: Turn, asked: Scale) -> Job:
     """Return the job of one run: the first hosts that take that many ranks, and the ranks' number."""
     hosts = hosts_for(turn.size, asked.job.hosts, oversubscribe=asked.job.oversubscribe)
     if hosts is None:
         raise RequestError(Fault(where="--grid", what=f"{turn.size} does not fit on the hosts there"))
     require = () if turn.uncoupled else applicable(asked.job.require, turn.size)
-    return replace(asked.job, hosts=hosts, np=turn.size.ranks, uncoupled=turn.uncoupled, require=require)
+    return replace(
+        asked.job,
+        command=command_of(asked.job.command, turn.size, asked.global_batch),
+        hosts=hosts,
+        np=turn.size.ranks,
+        uncoupled=turn.uncoupled,
+        require=require,
+    )
 
 
 def applicable(words: Sequence[str], size: Size) -> tuple[str, ...]:
@@ -135,6 +123,7 @@ def faults_of(asked: Scale) -> tuple[Fault, ...]:
         for word in asked.job.require
         if not any(applicable([word], size) for size in asked.grid)
     ]
+    found += batch_faults(asked.job.command, asked.grid, strong=asked.strong, global_batch=asked.global_batch)
     return (*found, *run_file.faults_of_name(asked.name))
 
 
@@ -148,16 +137,17 @@ def scale(
     say: Callable[[str], None],
     warn: Callable[[str], None],
     keep: Callable[[Run], None],
+    stored: Run | None = None,
 ) -> Run:
-    """Make all runs and return what they measured.
+    """Make all runs, or those that ``stored`` lacks, and return what was measured.
 
     A run that fails ends it: RankError with that failure's exit code. A run whose rate cannot be read ends
     it: RequestError. In both cases ``keep`` has been given what was measured before, and the reason.
     """
-    order = turns(asked.grid, asked.repeats, uncoupled=asked.uncoupled)
-    measured: Measured = {}
-    proofs: Proofs = {}
-    context = _context(asked, date)
+    order = turns_left(turns(asked.grid, asked.repeats, uncoupled=asked.uncoupled), stored)
+    measured, proofs = _known(stored)
+    context = _context(asked, date) if stored is None else stored.context
+    resumed = () if stored is None else (*stored.resumed, date)
     for number, turn in enumerate(order, 1):
         head = f"run {number} of {len(order)}: {turn}"
         say(head)
@@ -168,16 +158,39 @@ def scale(
         meter = Meter(ranks=turn.size.ranks, warmup=asked.warmup, now=now, warn=warn, say=tell)
         try:
             outcome = launch(job_of(turn, asked), environ=environ, listener=meter)
-            context = with_facts(context, outcome, meter.contexts, cpu=asked.cpu)
+            found = with_facts(context, outcome, meter.contexts, cpu=asked.cpu)
+            _check_software(stored, found)
+            context = found
             _keep_proof(proofs, turn, outcome.proof)
-            sample = _sample(turn, outcome, meter)
+            sample = replace(_sample(turn, asked, outcome, meter), sitting=len(resumed))
         except BaseException as error:
-            keep(_run(asked, context, measured, proofs, failure=_why(turn, error)))
+            keep(_run(asked, context, measured, proofs, resumed, failure=_why(turn, error)))
             raise
         measured.setdefault((turn.size, turn.uncoupled), []).append((turn.repetition, sample))
         say(f"{head}: {sample.rate:,.1f}/s\n")
-        keep(_run(asked, context, measured, proofs))
-    return _run(asked, context, measured, proofs)
+        keep(_run(asked, context, measured, proofs, resumed))
+    return _run(asked, context, measured, proofs, resumed)
+
+
+def _known(stored: Run | None) -> tuple[Measured, Proofs]:
+    """Return what a stored run has measured."""
+    measured: Measured = {}
+    proofs: Proofs = {}
+    for point in () if stored is None else stored.points:
+        size = Size(hosts=point.hosts, slots=point.slots)
+        measured[size, False] = list(enumerate(point.samples))
+        measured[size, True] = list(enumerate(point.uncoupled))
+        if point.transport is not None:
+            proofs[size] = point.transport
+    return measured, proofs
+
+
+def _check_software(stored: Run | None, found: Context) -> None:
+    """Raise RequestError where a resumed run has met other software than before: its numbers are others."""
+    changes = [] if stored is None else software_changes(stored.context, found)
+    if changes:
+        hint = "begin a new run with another --name; compare the two with ringleader report"
+        raise RequestError([Fault(where="--resume", what=change, hint=hint) for change in changes])
 
 
 def _keep_proof(proofs: Proofs, turn: Turn, proof: TransportProof | None) -> None:
@@ -206,14 +219,27 @@ def _why(turn: Turn, error: BaseException) -> str:
     return f"{turn}: {what.splitlines()[0]}"
 
 
-def _sample(turn: Turn, outcome: Outcome, meter: Meter) -> Sample:
+def _sample(turn: Turn, asked: Scale, outcome: Outcome, meter: Meter) -> Sample:
     """Return what a finished run measured; RankError where it failed, RequestError where it told no rate."""
     if outcome.exit_code != 0:
         raise RankError(_failed(turn, outcome, meter.tail), exit_code=outcome.exit_code)
     sample = meter.sample()
     if sample is None:
         raise RequestError(meter.why_none())
+    if asked.strong and sample.source == "epochs":
+        return _in_samples(sample, turn, asked.global_batch)
     return sample
+
+
+def _in_samples(sample: Sample, turn: Turn, global_batch: int | None) -> Sample:
+    """Turn batches per second into samples: in strong scaling a batch is not the same at every size."""
+    if global_batch is None:
+        what = "Keras' lines tell batches, and with --strong those are not the same at every size"
+        hint = "add --global-batch, or call ringleader.progress(samples=batch_size) after each step"
+        raise RequestError(Fault(where="--strong", what=what, hint=hint))
+    batch = global_batch // turn.size.ranks
+    slowest = None if sample.slowest_rate is None else sample.slowest_rate * batch
+    return replace(sample, rate=sample.rate * batch, slowest_rate=slowest, source="epochs of samples")
 
 
 def _failed(turn: Turn, outcome: Outcome, tail: Sequence[str]) -> Fault:
@@ -227,6 +253,7 @@ def _run(
     context: Context,
     measured: Measured,
     proofs: Proofs,
+    resumed: tuple[str, ...],
     failure: str = "",
 ) -> Run:
     def samples(size: Size, uncoupled: bool) -> tuple[Sample, ...]:
@@ -249,4 +276,10 @@ def _run(
         repeats=asked.repeats,
         warmup=asked.warmup,
         failure=failure,
+        strong=asked.strong,
+        global_batch=asked.global_batch,
+        baseline=asked.baseline,
+        uncoupled=asked.uncoupled,
+        request=asked.request,
+        resumed=resumed,
     )

@@ -60,3 +60,13 @@ def with_facts(
 def _joined(known: str, said: str) -> str:
     """Return the ways in which bytes went so far: sizes differ in them."""
     return "; ".join(dict.fromkeys(part for text in (known, said) for part in text.split("; ") if part))
+
+
+def software_changes(before: Context, after: Context) -> list[str]:
+    """Return what a resumed run found to be different: ``PyTorch 2.12.0 then, 2.13.0 now``."""
+    pairs = (
+        ("Python", before.python, after.python),
+        ("PyTorch", before.torch, after.torch),
+        ("MPI", before.mpi, after.mpi),
+    )
+    return [f"{name} {old} then, {new} now" for name, old, new in pairs if old and new and old != new]

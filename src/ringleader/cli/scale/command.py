@@ -7,78 +7,40 @@ import os
 import shlex
 import sys
 import time
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from ringleader.bench import run_file
 from ringleader.bench.grid import hosts_for
-from ringleader.bench.scale import Scale, job_of, scale, turns
+from ringleader.bench.scale import Scale, job_of, scale
+from ringleader.bench.size_command import placeholders
 from ringleader.cli import interrupts
 from ringleader.cli.json_output import JsonFile, opened
-from ringleader.cli.options.host_options import allocation_text, choose_hosts, overridden
-from ringleader.cli.options.rank_options import make_job
-from ringleader.cli.run.command import check_ssh_files, find_lab
+from ringleader.cli.options.host_options import overridden
 from ringleader.cli.run_directory import make_directory
 from ringleader.cli.scale.scale_options import (
     EVERYDAY,
     ScaleOptions,
     hosts_text,
-    make_scale,
     parameters,
-    threads_for,
 )
+from ringleader.cli.scale.sitting import Sitting, read_sitting, with_threads
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command
-from ringleader.ranks.training_progress import cpu_model
 from ringleader.report.number_format import plural
 from ringleader.scaling import Run
-from ringleader.text_files import read_text, write_text
+from ringleader.text_files import write_text
 
 HELP = """Run one job at several sizes; say speed-up and efficiency, and what limits them.
 
 The script tells its rate: with ringleader.progress(samples=n) on every rank after each step, or with the
 lines of tf_cnn_benchmarks or of Horovod's synthetic benchmark.
+
+\b
+  ringleader scale --grid 1x1,1x2,2x2 -H h1:2,h2:2 -- python train.py
+  ringleader scale --strong --global-batch 256 -- python train.py --batch {batch}
+  ringleader scale --resume runs/NAME --repeats 5
 """
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
-
-
-def _requested(options: ScaleOptions, line: ProgressLine) -> Scale:
-    """Read the command line to the end, all faults at once."""
-    where = options.hosts
-    chosen = choose_hosts(where, environ=os.environ, read=read_text, find_lab=find_lab)
-    if chosen.allocation is not None:
-        line.keep(f"ringleader: {allocation_text(chosen.allocation)}")
-    job = make_job(
-        options.shared.of_run(),
-        where,
-        chosen=chosen,
-        environ=os.environ,
-        read=read_text,
-        current_dir=str(Path.cwd()),
-    )
-    check_ssh_files(job)
-    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    return replace(
-        make_scale(options, job, cores=_cores(), stamp=stamp, lab=where.wants_lab), cpu=cpu_model()
-    )
-
-
-def _with_threads(wanted: Scale, line: ProgressLine) -> Scale:
-    """Look at all hosts before anything long starts; give every rank the same threads at every size."""
-    cores = [_cores()]
-    if wanted.job.hosts:
-        from ringleader.launch.host_probe.probe import probe
-
-        found = probe(wanted.job, environ=os.environ, progress=line.show)
-        if found.ssh is not None:
-            found.ssh.close()
-        cores = [len(facts.cpus) for facts in found.facts]
-    threads = threads_for(wanted.job, wanted.grid, cores, os.environ)
-    return replace(wanted, job=replace(wanted.job, threads=threads))
 
 
 def write_reports(run: Run, directory: Path, *, page: bool) -> None:
@@ -100,11 +62,14 @@ def _print_sizes(wanted: Scale) -> None:
         print(f"{size}\t{size.ranks}\t{hosts_text(hosts, size)}")
 
 
-def _print_plan(wanted: Scale) -> None:
-    """Print every run in its order, as the ``ringleader run`` line that would start the same ranks."""
-    for number, turn in enumerate(turns(wanted.grid, wanted.repeats, uncoupled=wanted.uncoupled), 1):
+def _print_plan(sitting: Sitting) -> None:
+    """Print every run in its order; with its command where that differs from size to size."""
+    wanted = sitting.wanted
+    differs = bool(placeholders(wanted.job.command))
+    for number, turn in enumerate(sitting.turns_left(sitting.stored), 1):
         job = job_of(turn, wanted)
-        print(f"{number}\t{turn}\t{plural(turn.size.ranks, 'rank')}\t{hosts_text(job.hosts, turn.size)}")
+        words = [str(number), str(turn), plural(turn.size.ranks, "rank"), hosts_text(job.hosts, turn.size)]
+        print("\t".join([*words, shlex.join(job.command)] if differs else words))
     threads = "the user's" if wanted.job.threads is None else wanted.job.threads
     print(f"command\t{shlex.join(wanted.job.command)}\nthreads\t{threads}\nbind\t{wanted.job.bind}")
 
@@ -112,23 +77,25 @@ def _print_plan(wanted: Scale) -> None:
 def measure(options: ScaleOptions) -> None:
     """Measure what was wanted for, or say what would be measured."""
     line = ProgressLine(prefix="")
-    wanted = _requested(options, line)
+    sitting = read_sitting(options, line)
     if options.sizes:
-        _print_sizes(wanted)
+        _print_sizes(sitting.wanted)
         return
     if not options.no_page:
         from ringleader.report.page import check_installed
 
         check_installed()
-    wanted = _with_threads(wanted, line)
+    sitting = with_threads(sitting, line)
     if options.dry_run:
         line.clear()
-        _print_plan(wanted)
+        _print_plan(sitting)
         return
+    wanted = sitting.wanted
+    if wanted.strong and not placeholders(wanted.job.command) & {"batch", "ranks"}:
+        line.keep("ringleader: --strong: the script must share out its batch, nothing in its words changes")
     with opened(options.json.json_file) as file:
-        _measure(
-            wanted, options, make_directory(options.output, wanted.name, replace=options.replace), line, file
-        )
+        directory = sitting.directory or make_directory(options.output, wanted.name, replace=options.replace)
+        _measure(sitting, options, directory, line, file)
 
 
 command = Command(
@@ -144,14 +111,17 @@ command = Command(
 
 
 def _measure(
-    wanted: Scale, options: ScaleOptions, directory: Path, line: ProgressLine, file: JsonFile | None
+    sitting: Sitting, options: ScaleOptions, directory: Path, line: ProgressLine, file: JsonFile | None
 ) -> None:
     with interrupts.held():
         from ringleader.launch import signals
         from ringleader.launch.launch_job import launch
         from ringleader.report.table import as_json, as_text
 
-    kept: list[Run] = []
+    stored = sitting.stored
+    kept = [] if stored is None else [stored]
+    if not sitting.turns_left(stored):
+        line.keep(f"ringleader: nothing is left to measure in {directory}; --repeats or --grid adds to it")
 
     def keep(run: Run) -> None:
         run_file.write(run, directory)
@@ -163,7 +133,7 @@ def _measure(
     try:
         with signals.caught(signals.FORWARDED):  # between two jobs there is no rank to tell
             scale(
-                wanted,
+                sitting.wanted,
                 launch=launch,
                 environ=os.environ,
                 now=time.monotonic,
@@ -171,9 +141,13 @@ def _measure(
                 say=say,
                 warn=lambda text: line.keep(f"ringleader: {text}"),
                 keep=keep,
+                stored=stored,
             )
     finally:
         line.clear()
+        if kept and sitting.turns_left(kept[-1]):
+            words = shlex.join(["ringleader", "scale", "--resume", str(directory)])
+            print(f"ringleader: go on with it: {words}", file=sys.stderr)
         if kept and any(point.samples for point in kept[-1].points):
             print(as_json(kept[-1]) if options.json.json else as_text(kept[-1]), end="", flush=True)
             if file is not None:

@@ -9,17 +9,27 @@ from pathlib import PurePath
 
 import click
 
-from ringleader.bench.grid import Size, check_grid, default_grid, parse_grid, with_baseline
+from ringleader.bench.grid import (
+    ONE,
+    Size,
+    check_grid,
+    default_grid,
+    parse_baseline,
+    parse_grid,
+    with_baseline,
+)
 from ringleader.bench.rates import WARMUP
+from ringleader.bench.resumption import extended_grid
 from ringleader.bench.scale import Scale, faults_of
 from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions
 from ringleader.cli.options.host_options import HOST_OPTIONS, HostOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.options.rank_options import RUN_OPTIONS, RunOptions
 from ringleader.cli.typed_command import Option
-from ringleader.errors import Fault, RequestError
+from ringleader.errors import Fault, RequestError, collected
 from ringleader.job import Host, Job
 from ringleader.job import faults_of as job_faults_of
+from ringleader.scaling import Run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +64,10 @@ class ScaleOptions:
     grid: str | None = None
     repeats: str = "3"
     warmup: str = str(WARMUP)
+    strong: bool = False
+    global_batch: str | None = None
+    baseline: str | None = None
+    resume: str | None = None
     name: str | None = None
     output: str = "runs"
     no_uncoupled: bool = False
@@ -70,6 +84,10 @@ EVERYDAY = (
     *(
         "grid",
         "repeats",
+        "strong",
+        "global_batch",
+        "baseline",
+        "resume",
         "name",
         "output",
         "replace",
@@ -88,7 +106,7 @@ SCALE_OPTIONS: tuple[click.Parameter, ...] = (
     Option(
         ["--grid"],
         metavar="1x1,1x2,2x2",
-        help="Sizes, hosts x slots; 1x1 is always among them. [default: doubling, up to all slots]",
+        help="Sizes, hosts x slots. [default: doubling, up to all slots]",
     ),
     Option(["--repeats"], default="3", show_default=True, metavar="N", help="Repetitions of each size."),
     Option(
@@ -97,6 +115,31 @@ SCALE_OPTIONS: tuple[click.Parameter, ...] = (
         show_default=True,
         metavar="PART",
         help="Part of the training time left out at its beginning.",
+    ),
+    Option(
+        ["--strong"],
+        is_flag=True,
+        help="Strong scaling: the global batch stays the same, and each rank's is its share.",
+    ),
+    Option(
+        ["--global-batch"],
+        metavar="N",
+        help="With --strong: samples of one step over all ranks; {batch} in COMMAND is each rank's share. "
+        "{ranks} and {hosts} stand for the size's.",
+    ),
+    Option(
+        ["--baseline"],
+        metavar="HxS",
+        help="Size that speed-up and efficiency are measured against; it is always in the grid. "
+        "[default: 1x1, one rank]",
+    ),
+    Option(
+        ["--resume"],
+        is_flag=False,
+        flag_value="",
+        metavar="[DIR]",
+        help="Go on with the run in DIR, or with that of --name: measure what it lacks. --grid adds sizes, "
+        "--repeats repetitions.",
     ),
     Option(["--name"], metavar="NAME", help="Name of the run. [default: script and time]"),
     Option(
@@ -124,10 +167,12 @@ def parameters() -> list[click.Parameter]:
     return [*SCALE_OPTIONS, *HOST_OPTIONS, *shared]
 
 
-def make_scale(options: ScaleOptions, job: Job, *, cores: int, stamp: str, lab: bool) -> Scale:
+def make_scale(
+    options: ScaleOptions, job: Job, *, cores: int, stamp: str, lab: bool, stored: Run | None = None
+) -> Scale:
     """Return what was asked for; RequestError with everything wrong in it.
 
-    ``cores``: CPUs of this machine; ``stamp``: a time as file names have it.
+    ``cores``: CPUs of this machine; ``stamp``: a time as file names have it; ``stored``: the run to resume.
     """
     faults = Faults(found=list(job_faults_of(job)))
     if not job.command:
@@ -140,27 +185,48 @@ def make_scale(options: ScaleOptions, job: Job, *, cores: int, stamp: str, lab: 
     except ValueError:
         faults.add("--warmup", f"{options.warmup!r} is not a number", "write a part of one, for example 0.2")
         warmup = WARMUP
-    grid: Sequence[Size] = ()
-    try:
-        grid = default_grid(job.hosts, cores) if options.grid is None else parse_grid(options.grid)
-        grid = with_baseline(grid)
+    batch = faults.whole("--global-batch", options.global_batch)
+    baseline, grid = ONE, tuple[Size, ...]()
+    with collected(faults.found):
+        baseline = ONE if options.baseline is None else parse_baseline(options.baseline)
+    with collected(faults.found):
+        grid = with_baseline(_grid(options, job, cores, baseline, stored), baseline)
         check_grid(grid, job.hosts, oversubscribe=job.oversubscribe)
         _check_local(grid, job, cores)
-    except RequestError as error:
-        faults.found += error.faults
     asked = Scale(
-        name=options.name if options.name is not None else f"{script_name(job.command)}-{stamp}",
+        name=_name(options, job, stamp, stored),
         job=replace(job, faults=()),
-        grid=tuple(grid),
+        grid=grid,
         repeats=1 if repeats is None else repeats,
         warmup=warmup,
         uncoupled=not options.no_uncoupled,
+        strong=options.strong,
+        global_batch=batch,
+        baseline=str(baseline),
         lab=lab,
     )
     faults.found += faults_of(asked)
     if faults.found:
         raise RequestError(faults.found)
     return asked
+
+
+def _grid(
+    options: ScaleOptions, job: Job, cores: int, baseline: Size, stored: Run | None
+) -> tuple[Size, ...]:
+    if stored is not None:
+        return extended_grid(stored, () if options.grid is None else parse_grid(options.grid))
+    if options.grid is not None:
+        return parse_grid(options.grid)
+    # Against a whole host, sizes within one say little.
+    sizes = default_grid(job.hosts, cores)
+    return tuple(size for size in sizes if size.hosts >= baseline.hosts and size.slots >= baseline.slots)
+
+
+def _name(options: ScaleOptions, job: Job, stamp: str, stored: Run | None) -> str:
+    if stored is not None:
+        return stored.name
+    return options.name if options.name is not None else f"{script_name(job.command)}-{stamp}"
 
 
 def _check_local(grid: Sequence[Size], job: Job, cores: int) -> None:

@@ -1,0 +1,301 @@
+"""Going on with a stored run: what is read from it, what may be added, what is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.unit.test_scale import ASKED, Scripted, measure
+
+from ringleader.bench import run_file
+from ringleader.bench.grid import parse_grid
+from ringleader.bench.resumption import changed_hosts, changed_request, extended_grid, host_words
+from ringleader.bench.scale import Scale
+from ringleader.bench.turn_order import turns, turns_left
+from ringleader.cli.scale.command import command
+from ringleader.cli.scale.scale_options import ScaleOptions
+from ringleader.cli.scale.sitting import Sitting, read_sitting
+from ringleader.cli.terminal_progress import ProgressLine
+from ringleader.cli.typed_command import options_of
+from ringleader.errors import RequestError
+from ringleader.job import Host, Job
+from ringleader.scaling import HostContext, Request, Run
+
+REQUEST = Request(workdir="/w", hosts=("h1:2", "h2:2"), script="train.py", script_digest="aa")
+
+
+def asked(**changes: object) -> Scale:
+    return replace(ASKED, request=REQUEST, **changes)  # type: ignore[arg-type]
+
+
+def interrupted(at: int) -> Run:
+    """A run that failed at its n-th job."""
+    launcher = Scripted()
+    launcher.at[at] = lambda job, listener: 7
+    _, kept, _, error = measure(launcher, asked())
+    assert error is not None
+    return kept[-1]
+
+
+@pytest.mark.parametrize("at", range(1, 11))
+def test_what_is_left_is_measured_and_nothing_twice(at: int) -> None:
+    stored = interrupted(at)
+    whole = turns(ASKED.grid, ASKED.repeats, uncoupled=True)
+    assert turns_left(whole, stored) == whole[at - 1 :]
+    launcher = Scripted()
+    run, kept, _, error = measure(launcher, asked(), stored=stored)
+    assert error is None and run is not None
+    assert len(launcher.jobs) == len(whole) - at + 1
+    assert [len(point.samples) for point in run.points] == [2, 2, 2]
+    assert [len(point.uncoupled) for point in run.points] == [0, 2, 2]
+    assert run.failure == "" and run.resumed == ("2026-01-02T03:04:05+00:00",)
+    sittings = [sample.sitting for point in run.points for sample in (*point.samples, *point.uncoupled)]
+    assert sittings.count(0) == at - 1
+    assert kept[-1] == run
+
+
+def test_sizes_and_repetitions_are_added() -> None:
+    complete, *_ = measure(Scripted(), asked())
+    assert complete is not None
+    more = asked(grid=extended_grid(complete, parse_grid("2x1,1x2")), repeats=3)
+    assert [str(size) for size in more.grid] == ["1x1", "1x2", "2x2", "2x1"]
+    run, *_ = measure(Scripted(), more, stored=complete)
+    assert run is not None
+    assert [len(point.samples) for point in run.points] == [3, 3, 3, 3]
+    assert run.points[0].samples[:2] == complete.points[0].samples
+
+
+def test_other_software_ends_it_before_its_numbers_are_mixed() -> None:
+    stored = interrupted(4)
+    other = replace(stored, context=replace(stored.context, python="3.14.0"))
+    _, kept, _, error = measure(Scripted(), asked(), stored=other)
+    assert isinstance(error, RequestError)
+    assert "Python 3.14.0 then, 3.11.7 now" in str(error)
+    assert [len(point.samples) for point in kept[-1].points] == [1, 1, 0]
+    assert kept[-1].context.python == "3.14.0"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, []),
+        ({"repeats": 5, "baseline": "1x2"}, []),
+        ({"repeats": 1}, ["1 repetitions; the run has 2 already"]),
+        ({"warmup": 0.5, "strong": True}, ["was 0.2, is 0.5 now", "was off, is on now"]),
+        ({"job": Job(command=("python", "other.py"), hosts=ASKED.job.hosts)}, ["python other.py now"]),
+        ({"request": replace(REQUEST, script_digest="bb")}, ["train.py has changed since"]),
+        ({"request": replace(REQUEST, script_digest="")}, ["is not there any more"]),
+        ({"request": replace(REQUEST, workdir="/x")}, ["was /w, is /x now"]),
+        (
+            {"job": replace(ASKED.job, hosts=(Host(name="h9", slots=2), Host(name="h2", slots=2)))},
+            ["ran on h1, would run on h9 now", "ran on h1, would", "ran on h1, h2, would run on h9, h2 now"],
+        ),
+        # More hosts behind the known ones are no change.
+        ({"job": replace(ASKED.job, hosts=(*ASKED.job.hosts, Host(name="h3", slots=2)))}, []),
+    ],
+)
+def test_what_must_not_have_changed(changes: dict[str, object], said: list[str]) -> None:
+    stored, *_ = measure(Scripted(), asked())
+    assert stored is not None
+    found = changed_request(stored, replace(asked(), **changes), same_hosts=True)  # type: ignore[arg-type]
+    assert len(found) == len(said), found
+    for fault, text in zip(found, said, strict=True):
+        assert text in fault.what
+
+
+def test_hosts_of_a_batch_system_may_have_other_names() -> None:
+    stored, *_ = measure(Scripted(), asked())
+    assert stored is not None
+    others = replace(
+        asked(), job=replace(ASKED.job, hosts=(Host(name="n7", slots=2), Host(name="n8", slots=2)))
+    )
+    assert changed_request(stored, others, same_hosts=False) == []
+    context = replace(stored.context, hosts=(HostContext(name="h1", cores=8), HostContext(name="h2")))
+    (fault,) = changed_hosts(replace(stored, context=context), {"h1": 4, "h2": 4})
+    assert (fault.where, fault.what) == ("h1", "had 8 cores for its ranks, has 4 now")
+
+
+def test_a_run_of_an_older_version_cannot_be_resumed() -> None:
+    stored = replace(interrupted(2), request=None)
+    (fault,) = changed_request(stored, asked(), same_hosts=True)
+    assert "could not resume" in fault.what
+
+
+def test_hosts_are_stored_as_words() -> None:
+    assert host_words((Host(name="a", slots=2), Host(name="b"), Host(name="::1", slots=4))) == (
+        "a:2",
+        "b",
+        "::1:4",
+    )
+
+
+def test_a_file_without_the_new_fields_is_read(tmp_path: Path) -> None:
+    document = run_file.to_document(interrupted(4))
+    for name in ("strong", "global_batch", "baseline", "uncoupled", "request", "resumed"):
+        del document[name]
+    for point in document["points"]:
+        for sample in point["samples"]:
+            del sample["sitting"]
+    (tmp_path / "run.json").write_text(json.dumps(document))
+    run = run_file.read(tmp_path)
+    assert (run.baseline, run.strong, run.request) == ("1x1", False, None)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"baseline": "all"}, "'all' is not hosts x slots"),
+        ({"global_batch": 0}, "0 samples cannot be"),
+        ({"points": "twice"}, "the same size is there twice"),
+        ({"points": "negative"}, "-1.0 is no time"),
+    ],
+)
+def test_values_that_cannot_be(change: dict[str, object], said: str) -> None:
+    document = json.loads(json.dumps(run_file.to_document(interrupted(4))))
+    if change.get("points") == "twice":
+        document["points"] *= 2
+    elif change.get("points") == "negative":
+        document["points"][0]["samples"][0]["step_seconds"] = -1.0
+    else:
+        document |= change
+    with pytest.raises(RequestError, match=said):
+        run_file.from_document(document, "r")
+
+
+# The command line
+
+
+def sitting(*words: str) -> Sitting:
+    with command.make_context("scale", list(words)) as context:
+        return read_sitting(options_of(ScaleOptions, context.params), ProgressLine(prefix=""))
+
+
+@pytest.fixture
+def run_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A stored run of two sizes on two hosts, with a script beside it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("pass\n")
+    begun = sitting(
+        *("-H", "h1:2,h2:2", "--grid", "1x1,1x2", "--repeats", "2", "--warmup", "0.3", "--name", "r"),
+        *("-x", "MY_TOKEN=secret", "-x", "A=1", "--bind", "none", "python", "train.py"),
+    )
+    run, *_ = measure(Scripted(), replace(begun.wanted, repeats=1))
+    assert run is not None
+    run_file.write(replace(run, repeats=2), tmp_path / "runs" / "r")
+    return tmp_path
+
+
+def test_a_run_is_resumed_as_it_was_asked_for(run_here: Path) -> None:
+    text = (run_here / "runs" / "r" / "run.json").read_text()
+    assert "secret" not in text
+    for words in (("--resume", "runs/r"), ("--name", "r", "--resume")):
+        found = sitting(*words, "-x", "MY_TOKEN=secret")
+        assert found.wanted.name == "r" and str(found.directory) == "runs/r"
+        assert [str(size) for size in found.wanted.grid] == ["1x1", "1x2"]
+        assert (found.wanted.repeats, found.wanted.warmup, found.wanted.job.bind) == (2, 0.3, "none")
+        assert dict(found.wanted.job.env) == {"MY_TOKEN": "secret", "A": "1"}
+        assert found.wanted.job.command == ("python", "train.py")
+        assert [host.name for host in found.wanted.job.hosts] == ["h1", "h2"]
+        assert [str(turn) for turn in found.turns_left(found.stored)] == [
+            "1x2 uncoupled, repetition 2",
+            "1x2 coupled, repetition 2",
+            "1x1 coupled, repetition 2",
+        ]
+
+
+def test_hosts_that_are_added_are_kept_for_the_next_time(
+    run_here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_TOKEN", "secret")
+    found = sitting("--resume", "runs/r", "-H", "h1:2,h2:2,h3:2", "--grid", "3x2", "--repeats", "3")
+    assert [str(size) for size in found.wanted.grid] == ["1x1", "1x2", "3x2"]
+    assert found.wanted.request.hosts == ("h1:2", "h2:2", "h3:2")
+    assert found.wanted.request.options.count("--hosts=h1:2,h2:2,h3:2") == 1
+    assert "--hosts=h1:2,h2:2" not in found.wanted.request.options
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ("--warmup", "0.2", "--threads", "4"),
+            ["--warmup: the run was measured with 0.3", "--threads: the run"],
+        ),
+        (("--replace",), ["--resume and --replace"]),
+        (("-x", "A=2"), ["-x: the run was measured with MY_TOKEN, A=1; it cannot go on with A=2"]),
+        (("-H", "h2:2,h1:2"), ["1x1: ran on h1, would run on h2 now"]),
+        (("--no-uncoupled",), ["--no-uncoupled: the run was measured with it off"]),
+        (("--grid", "9x2"), ["9x2 needs 9 hosts"]),
+        (("--name", "s"), ["--resume DIR and --name"]),
+        (("--", "python", "other.py"), ["COMMAND: was python train.py, is python other.py now"]),
+    ],
+)
+def test_what_a_resumed_run_refuses(
+    run_here: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], said: list[str]
+) -> None:
+    monkeypatch.setenv("MY_TOKEN", "secret")
+    with pytest.raises(RequestError) as raised:
+        sitting("--resume", "runs/r", *words)
+    for text in said:
+        assert text in str(raised.value)
+
+
+def test_a_changed_script_and_directories_that_are_none(
+    run_here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_TOKEN", "secret")
+    with pytest.raises(RequestError, match="there is no stored run here"):
+        sitting("--resume", "runs/none")
+    with pytest.raises(RequestError, match="it is not said which run is meant"):
+        sitting("--resume", "--", "python", "train.py")
+    file = run_here / "runs" / "r" / "run.json"
+    whole = file.read_text()
+    (run_here / "train.py").write_text("print()\n")
+    with pytest.raises(RequestError, match=r"train\.py has changed since"):
+        sitting("--resume", "runs/r")
+    file.write_text(whole[: len(whole) // 2])
+    with pytest.raises(RequestError, match="is not JSON"):
+        sitting("--resume", "runs/r")
+    file.write_text(whole.replace('"schema": 1', '"schema": 99'))
+    with pytest.raises(RequestError, match="has schema 99"):
+        sitting("--resume", "runs/r")
+
+
+# Allocations
+
+
+def test_sizes_of_a_slurm_allocation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inside an allocation no host is named: sizes and hosts come from it."""
+    monkeypatch.chdir(tmp_path)
+    for name, value in {
+        "SLURM_JOB_NODELIST": "gpu[01-04]",
+        "SLURM_NTASKS_PER_NODE": "8",
+        "SLURM_TASKS_PER_NODE": "8(x4)",
+    }.items():
+        monkeypatch.setenv(name, value)
+    found = sitting("python", "train.py")
+    assert [str(size) for size in found.wanted.grid] == ["1x1", "1x2", "1x4", "1x8", "2x8", "4x8"]
+    assert found.in_allocation
+    against_host = sitting("--baseline", "1x8", "python", "train.py")
+    assert [str(size) for size in against_host.wanted.grid] == ["1x8", "2x8", "4x8"]
+    assert host_words(against_host.wanted.job.hosts) == ("gpu01:8", "gpu02:8", "gpu03:8", "gpu04:8")
+    assert str(sitting("--no-allocation", "--grid", "1x1", "true").wanted.grid[0]) == "1x1"
+
+
+def test_a_run_goes_on_in_the_next_allocation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SLURM_TASKS_PER_NODE", "2(x2)")
+    monkeypatch.setenv("SLURM_NTASKS_PER_NODE", "2")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
+    begun = sitting("--name", "r", "--repeats", "2", "python", "train.py")
+    run, *_ = measure(Scripted(), replace(begun.wanted, repeats=1))
+    assert run is not None
+    run_file.write(replace(run, repeats=2), tmp_path / "runs" / "r")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[7-8]")
+    found = sitting("--resume", "runs/r")
+    assert [host.name for host in found.wanted.job.hosts] == ["n7", "n8"]
+    monkeypatch.delenv("SLURM_JOB_NODELIST")
+    with pytest.raises(RequestError, match="needs 2 hosts"):
+        sitting("--resume", "runs/r")
