@@ -5,7 +5,6 @@ Sizes, counts and names are those of nccl-tests (src/common.cu, and GetCollByteC
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -32,8 +31,6 @@ PART_ALIGNMENT = 16
 """Bytes: nccl-tests rounds the part of a rank down to a multiple of this."""
 IMPLEMENTATIONS = ("ringleader", "mpi", "gloo", "nccl")
 MEMORIES = ("host", "registered", "cuda")
-MOST_SIZES = 10_000
-UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 LEAST_RATE = 10e6
 """Bytes per second, below which an operation is taken to hang: less than what Fast Ethernet carries."""
 
@@ -42,12 +39,6 @@ def dtype_named(word: str) -> str | None:
     """Return our name of an element type, from that or from nccl-tests' own; ``None``: there is no such."""
     names = {own: name for name, (own, _bytes) in DTYPES.items()} | {name: name for name in DTYPES}
     return names.get(word.lower())
-
-
-def size_in_bytes(text: str) -> int | None:
-    """Read ``8``, ``32M``, ``1.5G``, ``32MiB``: units are binary, as in nccl-tests. ``None``: no size."""
-    match = re.fullmatch(r"\s*(\d{1,18}(?:\.\d{1,9})?)\s*([kmgt]?)(?:i?b)?\s*", text.lower())
-    return int(float(match[1]) * UNITS[match[2]]) if match else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 from ringleader.cli import interrupts
 
 Table = Mapping[str, tuple[str, str]]
-"""Sub-command → (module that holds a click command named ``command``, one line of help)."""
+"""Sub-command → (module that holds a click command named ``command``, or ``module:name``; a line of help)."""
 
 
 class LazyGroup(click.Group):
@@ -32,7 +32,8 @@ class LazyGroup(click.Group):
         if cmd_name not in self._table:
             return None
         with interrupts.held():
-            command = import_module(self._table[cmd_name][0]).command
+            module, _, name = self._table[cmd_name][0].partition(":")
+            command = getattr(import_module(module), name or "command")
         assert isinstance(command, click.Command)
         return command
 

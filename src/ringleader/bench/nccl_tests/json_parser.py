@@ -1,0 +1,191 @@
+"""Reads what nccl-tests writes with ``-J``, versions 1 to 3, and what we write in its layout."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from ringleader.bench.nccl_tests.parsed_output import (
+    LEAST_RATE_SHOWN,
+    ParsedTable,
+    ParsedTest,
+    Row,
+    operation_named,
+)
+from ringleader.errors import Fault, RequestError
+from ringleader.measurements.collective import RankProcess, Sweep, Timing
+
+
+def parse_json(text: str, source: str) -> list[ParsedTest]:
+    """Return the tests of a document, or of a list of them; RequestError names what cannot be read."""
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        where = f"{source}:{error.lineno}:{error.colno}"
+        raise RequestError(Fault(where=where, what=f"is not JSON: {error.msg}")) from None
+    except (ValueError, RecursionError):
+        raise RequestError(Fault(where=source, what="is not JSON that can be read")) from None
+    every = document if isinstance(document, list) else [document]
+    faults: list[Fault] = []
+    tests = []
+    for number, one in enumerate(every):
+        place = f"[{number}]." if isinstance(document, list) else ""
+        try:
+            tests.append(_test(one, place))
+        except _WrongError as wrong:
+            faults.append(Fault(where=f"{source}: {wrong}", what=wrong.what))
+    if faults or not tests:
+        raise RequestError(faults or Fault(where=source, what="holds no results of nccl-tests"))
+    return tests
+
+
+class _WrongError(Exception):
+    """A place in the document, and what is wrong there."""
+
+    def __init__(self, place: str, what: str) -> None:
+        super().__init__(place)
+        self.what = what
+
+
+def _test(document: Any, place: str) -> ParsedTest:
+    if not isinstance(document, dict) or not isinstance(document.get("results"), list):
+        raise _WrongError(f"{place}results", "is missing: nccl-tests writes a list there")
+    config = _object(document.get("config"))
+    ours = _object(document.get("ringleader"))
+    arguments = tuple(str(word) for word in _list(document.get("args")))
+    errors = [str(one) for one in _list(document.get("errors")) if one]
+    operation = str(ours.get("operation", "")) or operation_named(arguments[0] if arguments else "")
+    ranks = ours.get("ranks")
+    return ParsedTest(
+        operation=operation,
+        tables=_tables(document, ours, place),
+        sweep=_sweep(config),
+        processes=_processes(config, document),
+        ranks=ranks if isinstance(ranks, int) else None,
+        memory=str(ours.get("memory", "cuda")),
+        date=str(document.get("start_time", "")),
+        arguments=arguments,
+        complete="out_of_bounds" in document,
+        error="; ".join(errors) if not document["results"] or ours else "",
+    )
+
+
+def _tables(document: Mapping[str, Any], ours: Mapping[str, Any], place: str) -> list[ParsedTable]:
+    series = _list(ours.get("series"))
+    if not series:
+        rows = [_row(one, f"{place}results[{at}]") for at, one in enumerate(document["results"])]
+        return [ParsedTable(rows=rows)]
+    return [
+        ParsedTable(
+            implementation=str(_object(one).get("implementation", "")),
+            note=str(_object(one).get("note", "")),
+            rows=[
+                _row(row, f"{place}ringleader.series[{at}].results[{index}]")
+                for index, row in enumerate(_list(_object(one).get("results")))
+            ],
+        )
+        for at, one in enumerate(series)
+    ]
+
+
+def _row(value: Any, place: str) -> Row:
+    row = _object(value)
+    out, inside = row.get("out_of_place"), row.get("in_place")
+    iterations = row.get("actual_iterations")
+    return Row(
+        size=_whole(row, "size", place),
+        count=_whole(row, "count", place),
+        dtype=str(row.get("type", "")),
+        redop=str(row.get("redop", "none")),
+        root=_whole({"root": row.get("root", -1)}, "root", place),
+        out_of_place=_timing(out, f"{place}.out_of_place"),
+        in_place=_timing(inside, f"{place}.in_place"),
+        iterations=iterations if isinstance(iterations, int) and iterations > 0 else None,
+        factor=_factor(_object(out)) or _factor(_object(inside)),
+    )
+
+
+def _timing(value: Any, place: str) -> Timing | None:
+    if not isinstance(value, dict):
+        return None
+    wrong = value.get("nwrong")
+    microseconds = _number(value.get("time", value.get("cpu_time")), f"{place}.time")
+    if not microseconds:
+        return None
+    low, high = value.get("low"), value.get("high")
+    return Timing(
+        seconds=microseconds * 1e-6,
+        low=None if low is None else _number(low, f"{place}.low") * 1e-6,
+        high=None if high is None else _number(high, f"{place}.high") * 1e-6,
+        wrong=None if wrong is None else int(_number(wrong, f"{place}.nwrong")),
+    )
+
+
+def _factor(cells: Mapping[str, Any]) -> float | None:
+    algorithm, bus = cells.get("alg_bw"), cells.get("bus_bw")
+    if isinstance(algorithm, int | float) and isinstance(bus, int | float) and algorithm >= LEAST_RATE_SHOWN:
+        return bus / algorithm
+    return None
+
+
+def _sweep(config: Mapping[str, Any]) -> Sweep | None:
+    names = ("minimum_bytes", "maximum_bytes", "warmup_iters", "iterations", "validation")
+    found = {name: config.get(name) for name in names}
+    if not all(isinstance(value, int) for value in found.values()):
+        return None
+    factor, step = config.get("step_factor", 1), config.get("step_bytes", 0)
+    return Sweep(
+        minimum=config["minimum_bytes"],
+        maximum=config["maximum_bytes"],
+        step_factor=factor if isinstance(factor, int) else 1,
+        step_bytes=step if isinstance(step, int) else 0,
+        warmup=config["warmup_iters"],
+        iterations=config["iterations"],
+        checks=config["validation"],
+    )
+
+
+def _processes(config: Mapping[str, Any], document: Mapping[str, Any]) -> list[RankProcess]:
+    devices = [_object(one) for one in _list(config.get("devices", document.get("devices")))]
+    group = devices[0].get("group", 0) if devices else 0
+    return [
+        RankProcess(
+            rank=one["rank"],
+            host=str(one.get("hostname", "")),
+            pid=one["pid"] if isinstance(one.get("pid"), int) else 0,
+            device="" if one.get("device_info") == "CPU" else str(one.get("device_info", "")),
+        )
+        for one in devices
+        if isinstance(one.get("rank"), int) and one.get("group", 0) == group
+    ]
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _number(value: Any, place: str) -> float:
+    """Return a number that is not negative."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise _WrongError(place, f"{value!r:.40} is not a number")
+    return float(value)
+
+
+def _whole(row: Mapping[str, Any], name: str, place: str) -> int:
+    value = row.get(name)
+    try:
+        return int(value.strip()) if isinstance(value, str) else int(_whole_number(value))
+    except (ValueError, TypeError):
+        raise _WrongError(f"{place}.{name}", f"{value!r:.40} is not a whole number") from None
+
+
+def _whole_number(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError
+    return value

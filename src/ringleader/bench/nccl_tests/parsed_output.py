@@ -1,0 +1,193 @@
+"""What was read of nccl-tests' output, before it is known which operation and how many ranks it was."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from ringleader.bench.collective_plan import PARTED, dtype_named
+from ringleader.errors import Fault
+from ringleader.measurements.collective import (
+    OPERATIONS,
+    CollectiveResult,
+    CollectiveRun,
+    CollectiveSeries,
+    RankProcess,
+    Sweep,
+    Timing,
+    bus_factor,
+)
+from ringleader.scaling import Context, HostContext
+
+TOLERANCE = 0.12
+"""Between busbw / algbw of a file and the factor of an operation: both are printed with two decimals."""
+LEAST_RATE_SHOWN = 0.5
+"""GB/s below which two decimals say too little."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One line of a table, in seconds."""
+
+    size: int
+    count: int
+    dtype: str
+    """As nccl-tests writes it."""
+    redop: str
+    root: int
+    out_of_place: Timing | None = None
+    in_place: Timing | None = None
+    iterations: int | None = None
+    factor: float | None = None
+    """busbw / algbw as printed; ``None``: too small to tell, or not there."""
+
+
+@dataclass(kw_only=True)
+class ParsedTable:
+    """One table of a test."""
+
+    implementation: str = "nccl"
+    rows: list[Row] = field(default_factory=list)
+    note: str = ""
+
+
+@dataclass(kw_only=True)
+class ParsedTest:
+    """One run of a program of nccl-tests."""
+
+    operation: str = ""
+    """One of ``OPERATIONS``; empty: the output does not say it."""
+    tables: list[ParsedTable] = field(default_factory=list)
+    sweep: Sweep | None = None
+    processes: list[RankProcess] = field(default_factory=list)
+    ranks: int | None = None
+    """``None``: as many as there are processes."""
+    memory: str = "cuda"
+    date: str = ""
+    arguments: tuple[str, ...] = ()
+    complete: bool = False
+    """Its footer was there."""
+    error: str = ""
+    """What the program said of a failure."""
+
+
+def operation_named(program: str) -> str:
+    """Return the operation of ``all_reduce_perf``, ``/opt/bin/alltoall_perf_mpi``, or ours; else nothing."""
+    word = program.strip().split()[0].rpartition("/")[2] if program.strip() else ""
+    plain = word.partition("_perf")[0].replace("_", "").replace("-", "").lower()
+    return plain if plain in OPERATIONS else ""
+
+
+def runs_of(
+    test: ParsedTest, *, operation: str, ranks: int | None, name: str, source: str
+) -> tuple[list[CollectiveRun], list[Fault]]:
+    """Return a run for each element type, reduction and root of a test; faults where it is another test.
+
+    ``operation``: what the user says it is; ``ranks``: what he says, where the output does not.
+    """
+    if test.operation and test.operation != operation:
+        what = f"is the output of {test.operation}"
+        return [], [Fault(where=source, what=what, hint=f"ringleader bench {test.operation} --from-file …")]
+    count = test.ranks or len(test.processes) or ranks or _ranks_from_factor(test, operation)
+    if not count or count < 2:
+        what = "does not say how many ranks there were"
+        return [], [Fault(where=source, what=what, hint="add -n with their number")]
+    faults = _other_factor(test, operation, count, source)
+    kinds = dict.fromkeys((row.dtype, row.redop, row.root) for one in test.tables for row in one.rows)
+    names = [name] if len(kinds) == 1 else [f"{name}-{number}" for number in range(1, len(kinds) + 1)]
+    hosts = list(dict.fromkeys(process.host for process in test.processes))
+    each = {sum(process.host == host for process in test.processes) for host in hosts}
+    empty = CollectiveRun(
+        name=name,
+        context=Context(
+            command=test.arguments or (f"{operation}_perf",),
+            date=test.date,
+            hosts=tuple(HostContext(name=host, hostname=host) for host in hosts),
+        ),
+        operation=operation,
+        ranks=count,
+        per_host=each.pop() if len(each) == 1 else 0,
+        dtype="",
+        redop="",
+        memory=test.memory,
+        sweep=test.sweep,
+        processes=tuple(test.processes),
+        failure=test.error or ("" if test.complete else "the output ends before its footer"),
+    )
+    runs = [
+        replace(
+            empty,
+            name=own,
+            dtype=dtype_named(kind[0]) or kind[0],
+            redop=kind[1],
+            root=kind[2],
+            series=tuple(_series(table, kind) for table in test.tables),
+        )
+        for own, kind in zip(names, kinds, strict=True)
+    ]
+    return ([] if faults else runs), faults
+
+
+def _series(table: ParsedTable, kind: tuple[str, str, int]) -> CollectiveSeries:
+    by_size: dict[int, list[Row]] = {}
+    for row in table.rows:
+        if (row.dtype, row.redop, row.root) == kind and row.size:
+            by_size.setdefault(row.size, []).append(row)
+    results = tuple(
+        CollectiveResult(
+            size=size,
+            count=rows[0].count,
+            out_of_place=_together([row.out_of_place for row in rows]),
+            in_place=_together([row.in_place for row in rows]),
+            iterations=rows[0].iterations,
+        )
+        for size, rows in sorted(by_size.items())
+    )
+    return CollectiveSeries(implementation=table.implementation, results=results, note=table.note)
+
+
+def _together(timings: Sequence[Timing | None]) -> Timing | None:
+    """Return the mean of the cycles of one size (``-N``); a single one as it is."""
+    found = [timing for timing in timings if timing is not None]
+    if len(found) < 2:
+        return found[0] if found else None
+    seconds = [timing.seconds for timing in found]
+    counts = [timing.wrong for timing in found if timing.wrong is not None]
+    return Timing(
+        seconds=statistics.fmean(seconds),
+        low=min(seconds),
+        high=max(seconds),
+        wrong=sum(counts) if counts else None,
+    )
+
+
+def _factors(test: ParsedTest) -> list[float]:
+    return [row.factor for table in test.tables for row in table.rows if row.factor is not None]
+
+
+def _ranks_from_factor(test: ParsedTest, operation: str) -> int | None:
+    """Return the number of ranks that busbw / algbw tells, where the operation's factor depends on it."""
+    factors = _factors(test)
+    if not factors or not (operation == "allreduce" or operation in PARTED):
+        return None
+    factor = statistics.median(factors)
+    whole = 2.0 if operation == "allreduce" else 1.0
+    if not factor < whole:
+        return None
+    ranks = round(whole / (whole - factor))
+    return ranks if abs(bus_factor(operation, ranks) - factor) < 0.01 and ranks <= 16 else None
+
+
+def _other_factor(test: ParsedTest, operation: str, ranks: int, source: str) -> list[Fault]:
+    """Return a fault where busbw / algbw is not that of the operation."""
+    factors = _factors(test)
+    if not factors:
+        return []
+    factor, wanted = statistics.median(factors), bus_factor(operation, ranks)
+    if abs(factor - wanted) <= TOLERANCE * wanted:
+        return []
+    fits = [one for one in OPERATIONS if abs(bus_factor(one, ranks) - factor) <= TOLERANCE * factor]
+    what = f"has {factor:.3g} times as much busbw as algbw; {operation} on {ranks} ranks has {wanted:.3g}"
+    hint = f"it may be the output of {' or '.join(fits)}" if fits else "say with -n how many ranks there were"
+    return [Fault(where=source, what=what, hint=hint)]

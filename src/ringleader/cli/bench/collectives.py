@@ -1,0 +1,225 @@
+"""``ringleader bench allreduce`` and the five other operations: one command each, from one table."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from ringleader.bench.collective_job import PROGRAM, measure, most_seconds, sweep_of
+from ringleader.bench.collective_plan import CollectivePlan, cases
+from ringleader.bench.measurement_job import measuring
+from ringleader.bench.nccl_tests.json_document import as_document
+from ringleader.bench.nccl_tests.text_table import as_text, comparison
+from ringleader.cli import interrupts
+from ringleader.cli.bench.bench_options import keep, requested_job, run_name, starting_context
+from ringleader.cli.bench.collective_options import (
+    SHORT_HELP,
+    CollectiveOptions,
+    make_plan,
+    parameters,
+    ranks_of,
+    step_of,
+)
+from ringleader.cli.bench.stored_nccl_tests import read_runs
+from ringleader.cli.json_output import JsonFile, dumped, opened
+from ringleader.cli.options.host_options import overridden
+from ringleader.cli.options.option_checks import Faults
+from ringleader.cli.run.command import dry_run_text
+from ringleader.cli.run_directory import make_directory
+from ringleader.cli.terminal_progress import ProgressLine
+from ringleader.cli.typed_command import Command
+from ringleader.errors import RequestError
+from ringleader.job import Job
+from ringleader.measurements.collective import CollectiveRun
+
+WRONG_RESULTS = 1
+"""Exit code where an implementation computed or moved something wrong."""
+FAILED = 3
+"""Exit code where the measurement ended early."""
+MOST_NAMED = 5
+HELP = """{what}
+
+\b
+  ringleader bench {name} -n 2
+  ringleader bench {name} -H h1:2,h2:2 -b 8 -e 1G -f 2 --against mpi,gloo
+  ringleader bench {name} --from-file nccl-tests.txt
+
+Columns, factors and options are those of nccl-tests; GB are 10^9 bytes.
+"""
+WHAT = {
+    "allreduce": "Measure allreduce: every rank gets the reduction of all ranks' arrays.",
+    "allgather": "Measure allgather: every rank gets the arrays of all ranks, one behind the other.",
+    "reducescatter": "Measure reducescatter: every rank gets its part of the reduction of all arrays.",
+    "broadcast": "Measure broadcast: every rank gets the array of one rank.",
+    "alltoall": "Measure alltoall: every rank gets a part of every rank's array.",
+    "sendrecv": "Measure sendrecv: every rank sends its array to the next one, in a ring.",
+}
+
+
+def run_collective(operation: str, options: CollectiveOptions) -> int:
+    """Measure, read what was measured, or say what would be measured."""
+    if options.from_file is not None:
+        return _from_file(operation, options)
+    line = ProgressLine(prefix="")
+    faults = Faults()
+    job = requested_job(options.shared, line, faults)
+    if job.np is None and not job.hosts:
+        job = replace(job, np=2)
+    ranks = ranks_of(job)
+    plan = make_plan(operation, options, ranks, faults)
+    name = run_name(options.shared, operation, faults)
+    if faults.found or plan is None or ranks is None:
+        raise RequestError(faults.found)
+    job = replace(job, np=ranks)
+    if options.shared.dry_run:
+        print(_plan_text(plan, ranks), end="", flush=True)
+        ours = measuring(job, PROGRAM, plan, seconds=most_seconds(plan, ranks))
+        print(dry_run_text(ours, environ=os.environ), end="")
+        return 0
+    with opened(options.shared.json.json_file) as file:
+        directory = make_directory(options.shared.output, name, replace=options.shared.replace)
+        return _measure(job, plan, options, directory, line, file)
+
+
+def _measure(
+    job: Job,
+    plan: CollectivePlan,
+    options: CollectiveOptions,
+    directory: Path,
+    line: ProgressLine,
+    file: JsonFile | None,
+) -> int:
+    with interrupts.held():
+        from ringleader.launch import signals
+
+    latest: list[CollectiveRun] = []
+
+    def kept(run: CollectiveRun) -> None:
+        keep(run, directory)
+        latest[:] = [run]
+
+    factor, step = step_of(options)
+    context = starting_context(options.shared, job, ("bench", plan.operation))
+    try:
+        with signals.caught(signals.FORWARDED):
+            measure(
+                job,
+                plan,
+                context,
+                name=directory.name,
+                sweep=sweep_of(plan, factor=factor, step=step),
+                environ=os.environ,
+                progress=line.show,
+                keep=kept,
+            )
+    finally:
+        line.clear()
+        if latest:
+            _show(latest, options, file)
+            print(f"kept in {directory}", file=sys.stderr, flush=True)
+    return exit_code(latest[0])
+
+
+def _from_file(operation: str, options: CollectiveOptions) -> int:
+    faults = Faults()
+    ranks = faults.whole("-n", options.shared.ranks.np)
+    name = run_name(options.shared, operation, faults)
+    runs: tuple[CollectiveRun, ...] = ()
+    try:
+        runs = read_runs(options.from_file or "", operation=operation, ranks=ranks, name=name)
+    except RequestError as error:
+        faults.found += error.faults
+    if faults.found:
+        raise RequestError(faults.found)
+    with opened(options.shared.json.json_file) as file:
+        if not options.shared.dry_run:
+            directories = [
+                make_directory(options.shared.output, run.name, replace=options.shared.replace)
+                for run in runs
+            ]
+            for run, directory in zip(runs, directories, strict=True):
+                keep(run, directory)
+        _show(runs, options, file)
+        if not options.shared.dry_run:
+            for directory in directories:
+                print(f"kept in {directory}", file=sys.stderr, flush=True)
+    return max(exit_code(run) for run in runs)
+
+
+def _show(
+    runs: list[CollectiveRun] | tuple[CollectiveRun, ...], options: CollectiveOptions, file: JsonFile | None
+) -> None:
+    """Print the tables, or the document; say on standard error what is wrong."""
+    documents = [as_document(run) for run in runs]
+    value = documents[0] if len(documents) == 1 else documents
+    if options.shared.json.json:
+        print(dumped(value), end="", flush=True)
+    else:
+        print("".join(as_text(run) + comparison(run) for run in runs), end="", flush=True)
+    if file is not None:
+        file.write(value)
+    for run in runs:
+        for line in complaints(run):
+            print(f"ringleader: {line}", file=sys.stderr, flush=True)
+
+
+def complaints(run: CollectiveRun) -> list[str]:
+    """Return what is wrong with a run, a line each: wrong results with implementation, size and rank."""
+    lines = [run.failure] if run.failure else []
+    named = list(run.wrong_results)
+    for one in named[:MOST_NAMED]:
+        place = "in place" if one.in_place else "out of place"
+        lines.append(
+            f"wrong results: {one.implementation}, {run.operation} of {one.size} bytes, {place}:"
+            f" {one.wrong} elements on rank {one.rank}"
+        )
+    if len(named) > MOST_NAMED:
+        lines.append(f"wrong results: {len(named) - MOST_NAMED} more; all are in the JSON")
+    if run.wrong and not named:
+        lines.append(f"wrong results: {run.wrong} elements (#wrong)")
+    return lines
+
+
+def exit_code(run: CollectiveRun) -> int:
+    """Return the code of a run: wrong results count more than an early end."""
+    if run.wrong:
+        return WRONG_RESULTS
+    return FAILED if run.failure or not any(series.results for series in run.series) else 0
+
+
+def _plan_text(plan: CollectivePlan, ranks: int) -> str:
+    sizes = " ".join(str(size) for size, _count in cases(plan, ranks))
+    lines = [
+        f"operation\t{plan.operation}",
+        f"implementations\t{' '.join(plan.implementations)}",
+        f"ranks\t{ranks}",
+        f"type\t{plan.dtype}",
+        f"redop\t{plan.redop}",
+        f"sizes\t{sizes}",
+        f"iterations\t{plan.iterations}, {plan.warmup} before them, {plan.seconds:g} s at most",
+        f"checks\t{plan.checks}",
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _command(operation: str) -> Command[CollectiveOptions]:
+    return Command(
+        operation,
+        options=CollectiveOptions,
+        run=partial(run_collective, operation),
+        overridden=overridden,
+        everyday=SHORT_HELP,
+        params=parameters(operation),
+        help=HELP.format(name=operation, what=WHAT[operation]),
+    )
+
+
+allreduce = _command("allreduce")
+allgather = _command("allgather")
+reducescatter = _command("reducescatter")
+broadcast = _command("broadcast")
+alltoall = _command("alltoall")
+sendrecv = _command("sendrecv")
