@@ -285,11 +285,13 @@ def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
     assert "counts images" in refused("--format", "tf_cnn", "--model", "gpt")
 
 
+@pytest.mark.process
 def test_a_dry_run_prints_the_turns_and_starts_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["bench", "train", "--dry-run", "-n", "2", "--repeats", "2", "--arms", "ringleader,in-step"]
+    words += ["--oversubscribe", "--on", "local"]
     ringleader.main(args=words, standalone_mode=False)
     shown = capsys.readouterr().out
     assert "1\tringleader, in step, 20 steps of each\n2\tin step, ringleader, 20 steps of each\n" in shown

@@ -93,6 +93,8 @@ class TrainingRun:
     ranks: int
     per_host: int
     """Ranks on each host; 0: not the same on all."""
+    device: str = ""
+    """What computed: ``cpu``, or a GPU's name; several joined by commas. Empty: no rank has said."""
     arms: tuple[Arm, ...] = ()
     layers: tuple[LayerTime, ...] = ()
     """Of one rank; empty: they were not timed."""

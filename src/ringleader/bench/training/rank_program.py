@@ -5,7 +5,8 @@ Answers to the launcher:
 size       {"ranks": 4, "per_host": 2}           0: not the same on all hosts
 faults     ["--data: … holds no …"]             why nothing is measured
 arms       {"ringleader": "", "ddp-nccl": "NCCL needs a GPU for each rank"}       of rank 0
-host       {"hostname": …, "cpu": …, "cores": …, "python": …, "torch": …, "machine": …, "transport": …}
+host       {"hostname": …, "cpu": …, "cores": …, "python": …, "torch": …, "machine": …, "transport": …,
+            "device": "cpu", "threads": 1}
 model      {"parameters": …}
 turn       {"arm": "ringleader", "repetition": 2}   begins; 0: warm-up
 times      {"arm": …, "repetition": …, "times": a ``RankTimes``}
@@ -170,7 +171,9 @@ def run(plan: TrainingPlan) -> None:
     if ready is None:
         return
     device, batches, names = ready
-    send("host", {**context_of(), "transport": str(PROCESS.get().engine.transport.name)})
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    told = {"device": name, "threads": torch.get_num_threads()}
+    send("host", {**context_of(), **told, "transport": str(PROCESS.get().engine.transport.name)})
     rounds = Rounds(plan, ranks, batches, device)
     rounds.build(names)
     weights = sum(p.numel() for p in next(iter(rounds.arms.values())).model.parameters())

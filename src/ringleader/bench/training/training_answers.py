@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ringleader.bench.training.step_split import (
@@ -35,6 +35,8 @@ class TrainingAnswers:
     faults: dict[int, list[str]] = field(default_factory=dict)
     arms: dict[str, str] = field(default_factory=dict)
     """Arm → why it is missing; empty: it is not."""
+    hosts: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """Rank → what it said of its host and of itself."""
     parameters: int = 0
     times: dict[tuple[str, int], dict[int, RankTimes]] = field(default_factory=dict)
     """(arm, repetition) → rank → what it timed."""
@@ -51,6 +53,8 @@ class TrainingAnswers:
             self.ranks, self.per_host = int(value["ranks"]), int(value["per_host"])
         elif name == "arms":
             self.arms = dict(value)
+        elif name == "host":
+            self.hosts[rank] = dict(value)
         elif name == "model":
             self.parameters = int(value["parameters"])
         elif name == "turn":
@@ -95,6 +99,9 @@ class TrainingAnswers:
     def run(self, *, name: str, context: Context, failure: str = "") -> TrainingRun:
         """Return everything so far."""
         plan = self.plan
+        threads = {told.get("threads") for told in self.hosts.values()}
+        if context.threads is None and len(threads) == 1:
+            context = replace(context, threads=threads.pop())
         return TrainingRun(
             name=name,
             context=context,
@@ -108,6 +115,7 @@ class TrainingAnswers:
             data=plan.data,
             ranks=self.ranks,
             per_host=self.per_host,
+            device=", ".join(sorted({str(told.get("device", "")) for told in self.hosts.values()})),
             arms=tuple(self.arm(arm) for arm in self.arms),
             layers=self.layers,
             failure=failure,

@@ -7,14 +7,13 @@ finished.run            what was measured, complete or not; its ``failure`` says
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ringleader.bench.measurement_job import Launcher, measuring
 from ringleader.bench.measurement_job import run as run_job
 from ringleader.bench.training.training_answers import TrainingAnswers, faults_of_training, turn_text
 from ringleader.bench.training.training_plan import TrainingPlan
-from ringleader.errors import Fault, RequestError
+from ringleader.errors import Fault, RankError, RequestError
 from ringleader.job import Job
 from ringleader.launch.launch_job import launch as launch_job
 from ringleader.measurements.run_context import with_facts
@@ -24,22 +23,13 @@ from ringleader.scaling import Context
 PROGRAM = "ringleader.bench.training.rank_program"
 
 
-@dataclass(frozen=True, kw_only=True)
-class FinishedTraining:
-    """A job of training that has ended."""
-
-    run: TrainingRun
-    answers: TrainingAnswers
-    exit_code: int = 0
-
-
 def job_of(plan: TrainingPlan, job: Job, seconds: float) -> Job:
     """Return the job whose ranks measure the plan."""
     return measuring(job, PROGRAM, plan, seconds=seconds)
 
 
 def measure(
-    plan: TrainingPlan,
+    answers: TrainingAnswers,
     job: Job,
     context: Context,
     *,
@@ -49,12 +39,14 @@ def measure(
     progress: Callable[[str], None],
     keep: Callable[[TrainingRun], None],
     launch: Launcher = launch_job,
-) -> FinishedTraining:
-    """Run the job; ``keep`` is given the run whenever all ranks have ended a repetition of an arm.
+) -> int:
+    """Run the job; return the exit code.
 
-    RequestError with what ranks find wrong with the request: data that is not there, a GPU that is missing.
+    ``keep`` is given the run whenever all ranks have ended a repetition of an arm, and at the end; a run that
+    failed says why. Raises RequestError with what ranks find wrong with the request (data that is not there,
+    a GPU that is missing), and RankError where the job failed before its ranks began.
     """
-    answers = TrainingAnswers(plan=plan)
+    plan = answers.plan
 
     def answered(rank: int, word: str, value: Any) -> None:
         if answers.take(rank, word, value):
@@ -76,16 +68,18 @@ def measure(
     if finished.failure and answers.at:
         failures.append(f"last heard: {answers.whereabouts()}")
     failures += faults_of_training(answers)
-    outcome, told = finished.outcome, {r: own["host"] for r, own in finished.answers.items() if "host" in own}
+    outcome = finished.outcome
     if outcome is not None:
-        context = with_facts(context, outcome, told)
+        context = with_facts(context, outcome, answers.hosts)
     code = 3 if failures else 0
     if outcome is not None and outcome.exit_code:
         code = outcome.exit_code
-    run = answers.run(name=name, context=context, failure="; ".join(failures))
-    if failures or any(arm.rates for arm in run.arms):
-        keep(run)
-    return FinishedTraining(run=run, answers=answers, exit_code=code)
+    if not answers.arms:
+        first = outcome.first_failure if outcome is not None else None
+        why = "; ".join(failures) or "no rank has said anything"
+        raise RankError(why, exit_code=code or 3, rank=first.rank if first is not None else None)
+    keep(answers.run(name=name, context=context, failure="; ".join(failures)))
+    return code
 
 
 def rank_faults(faults: Mapping[int, list[str]]) -> list[Fault]:

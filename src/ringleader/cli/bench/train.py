@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ringleader.bench.training.data_folder import DataError, find_data
 from ringleader.bench.training.measured_profile import FILE as PROFILE
@@ -18,6 +20,7 @@ from ringleader.cli.bench.train_options import EVERYDAY, TF_CNN, TRAIN_OPTIONS, 
 from ringleader.cli.json_output import JsonFile, opened
 from ringleader.cli.options.host_options import overridden
 from ringleader.cli.options.option_checks import Faults
+from ringleader.cli.run.command import dry_run_text
 from ringleader.cli.run_directory import make_directory
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command
@@ -25,6 +28,9 @@ from ringleader.errors import RequestError
 from ringleader.job import Job
 from ringleader.measurements.training import ARMS, TrainingRun
 from ringleader.text_files import write_text
+
+if TYPE_CHECKING:
+    from ringleader.bench.training.training_answers import TrainingAnswers
 
 HELP = """Train a known model on all ranks; say how fast each way to couple them is, and where a step goes.
 
@@ -56,7 +62,7 @@ def measure(options: TrainOptions) -> int:
 
 
 def _print_plan(plan: TrainingPlan, job: Job) -> None:
-    """Print every turn in its order, and what the ranks would run."""
+    """Print every turn in its order, and what would be started."""
     from ringleader.bench.training.training_job import job_of
 
     arms = plan.arms or ARMS
@@ -64,7 +70,17 @@ def _print_plan(plan: TrainingPlan, job: Job) -> None:
     print(f"warm-up\t{plan.warmup} steps of each")
     for repetition in range(1, plan.repeats + 1):
         print(f"{repetition}\t{', '.join(order_of(arms, repetition - 1))}, {plan.steps} steps of each")
-    print(f"command\t{shlex.join(job_of(plan, job, plan.wait_seconds).command)}")
+    sys.stdout.flush()
+    print(dry_run_text(job_of(plan, job, plan.wait_seconds), environ=os.environ), end="")
+
+
+def _words(plan: TrainingPlan) -> tuple[str, ...]:
+    """Return the command with what its numbers depend on."""
+    values = {name.replace("_", "-"): value for name, value in asdict(plan).items()}
+    left_out = ("arms", "seed", "wait-seconds")
+    words = [(f"--{name}", str(value)) for name, value in values.items() if value and name not in left_out]
+    arms = (("--arms", ",".join(arm.replace(" ", "-") for arm in plan.arms)),) if plan.arms else ()
+    return ("bench", "train", *(word for pair in (*words, *arms) for word in pair))
 
 
 def _measure(
@@ -78,37 +94,49 @@ def _measure(
 ) -> int:
     with interrupts.held():
         from ringleader.bench.training import training_job
-        from ringleader.bench.training.tf_cnn_lines import lines
-        from ringleader.cli.bench.train_text import as_text
+        from ringleader.bench.training.training_answers import TrainingAnswers
         from ringleader.launch import signals
 
-    context = bench_options.starting_context(options.shared, job, ("bench", "train", "--model", plan.model))
+    answers, latest = TrainingAnswers(plan=plan), list[TrainingRun]()
+
+    def kept(run: TrainingRun) -> None:
+        bench_options.keep(run, directory)
+        latest[:] = [run]
+
     try:
         with signals.caught(signals.FORWARDED):
-            done = training_job.measure(
-                plan,
+            return training_job.measure(
+                answers,
                 job,
-                context,
+                bench_options.starting_context(options.shared, job, _words(plan)),
                 name=name,
                 seconds=plan.wait_seconds,
                 environ=os.environ,
                 progress=line.show,
-                keep=lambda run: bench_options.keep(run, directory),
+                keep=kept,
             )
     finally:
         line.clear()
-    run = done.run
+        if latest:
+            _show(options, latest[0], answers, directory, file)
+
+
+def _show(
+    options: TrainOptions, run: TrainingRun, answers: TrainingAnswers, directory: Path, file: JsonFile | None
+) -> None:
+    """Print what was measured, and write the profile beside it."""
+    from ringleader.bench.training.tf_cnn_lines import lines
+    from ringleader.cli.bench.train_text import as_text
+
     text = as_text(run)
     first = next((arm.name for arm in run.arms if arm.rates), None)
     if options.format == TF_CNN and first is not None:
-        steps, losses = done.answers.rank_zero(first)
-        text = "\n".join(lines(steps, losses, batch=plan.batch, ranks=run.ranks)) + "\n"
-    if first is not None:
-        bench_options.show(run, directory, options.shared.json, file, lambda: text)
-        _write_profile(run, directory)
+        steps, losses = answers.rank_zero(first)
+        text = "\n".join(lines(steps, losses, batch=answers.plan.batch, ranks=run.ranks)) + "\n"
+    bench_options.show(run, directory, options.shared.json, file, lambda: text)
+    _write_profile(run, directory)
     if run.failure:
         print(f"ringleader: {run.failure}", file=sys.stderr, flush=True)
-    return done.exit_code
 
 
 def _write_profile(run: TrainingRun, directory: Path) -> None:

@@ -32,14 +32,15 @@ def as_text(run: TrainingRun) -> str:
 
 
 def title(run: TrainingRun) -> str:
-    """Return the line that says what was trained."""
+    """Return the lines that say what was trained, how, and where."""
     batch = f"{thousands(run.batch)} {run.unit}" if run.batch >= 1000 else f"{run.batch} {run.unit}"
     size = f"{run.parameters / 1e6:.2f} million weights, {run.gradient_bytes / 2**20:.1f} MiB of gradients"
     ranks = plural(run.ranks, "rank") + (f", {run.per_host} on each host" if run.per_host else "")
-    return (
-        f"{run.model}: {size}; {batch} a step and rank, {run.precision}, {run.optimizer}, "
-        f"{run.data if run.data == 'synthetic' else 'real'} data; {ranks}"
-    )
+    data = "synthetic data" if run.data == "synthetic" else f"data of {run.data}"
+    lines = [f"{run.model}: {size}", f"{batch} a step and rank, {run.precision}, {run.optimizer}, {data}"]
+    threads = f", {plural(run.context.threads, 'thread')} each" if run.context.threads else ""
+    on = f"; computing on {run.device}" if run.device else ""
+    return "\n".join([*lines, f"{ranks}{threads}{on}"])
 
 
 def _arms_table(run: TrainingRun, arms: Sequence[Arm]) -> str:
@@ -97,7 +98,7 @@ def sentences(run: TrainingRun) -> list[str]:
         found.append(_cost("Meeting once per step, with nothing exchanged,", meeting))
     first = next((arm for arm in run.arms if arm.rates and arm.name not in (UNCOUPLED, IN_STEP, ALONE)), None)
     if first is not None and (coupled := run.against(first.name, IN_STEP)):
-        found.append(_cost(f"{first.name}: what is exchanged, beyond the meeting,", coupled))
+        found.append(_cost(f"{first.name}, against ranks that only meet,", coupled))
     return [*found, *_sharing(run)]
 
 
@@ -128,7 +129,12 @@ def _percent(part: float) -> str:
 
 
 def _percents(interval: Interval | None) -> str:
-    return NONE if interval is None else f"{100 * interval.low:.1f}–{100 * interval.high:.1f} %"
+    if interval is None:
+        return NONE
+    high = 100 * interval.high
+    return (
+        f"{100 * interval.low:.1f}–{high:.1f} %" if high < 1000 else f"{100 * interval.low:.1f}–{high:,.0f} %"
+    )
 
 
 def _range(interval: Interval | None) -> str:

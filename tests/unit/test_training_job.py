@@ -1,0 +1,124 @@
+"""The job of ``ringleader bench train`` with scripted ranks: what becomes of answers, failures and faults."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import pytest
+
+from ringleader.bench.training.step_split import RankTimes
+from ringleader.bench.training.training_answers import TrainingAnswers
+from ringleader.bench.training.training_job import measure
+from ringleader.bench.training.training_plan import TrainingPlan
+from ringleader.errors import LaunchError, RankError, RequestError
+from ringleader.job import Family, Host, Job, Mpi
+from ringleader.launch.outcome import Outcome
+from ringleader.launch.rank_answer import parts_of
+from ringleader.rank_placement import HostFacts, Plan
+from ringleader.scaling import Context
+
+PLAN = TrainingPlan(model="mlp", batch=2, num_classes=10, repeats=2, steps=1)
+TIMES = RankTimes(
+    elapsed=0.5,
+    input=(0.0,),
+    forward=(0.1,),
+    backward=(0.2,),
+    exposed=(0.1,),
+    optimizer=(0.1,),
+    losses=(2.0,),
+)
+START = (
+    (0, "size", {"ranks": 2, "per_host": 2}),
+    (0, "arms", {"ringleader": ""}),
+    (0, "host", {"hostname": "n", "torch": "2.9", "threads": 1, "device": "cpu"}),
+    (0, "model", {"parameters": 100}),
+)
+
+
+def times(rank, repetition):
+    return rank, "times", {"arm": "ringleader", "repetition": repetition, "times": asdict(TIMES)}
+
+
+def turn(rank, repetition):
+    return rank, "turn", {"arm": "ringleader", "repetition": repetition}
+
+
+def outcome(job, code):
+    facts = HostFacts(host=Host(name="localhost"), hostname="n", identity="i", cpus=(0, 1), is_local=True)
+    return Outcome(
+        exit_code=code,
+        whose="rank 1",
+        reason="rank 1 was killed" if code else "",
+        first_failure=None,
+        ends=(),
+        plan=Plan(hosts=(facts,), ranks=()),
+        mpi=Mpi(family=Family.OPENMPI5, version="5.0.8", mpirun="m", library="l"),
+        seconds=1.0,
+    )
+
+
+def run(*answers, end=0):
+    """Let ranks answer; ``end``: the job's exit code, or what its launch raises. Return (code, kept runs)."""
+    kept = []
+
+    def launch(job, *, environ, listener):
+        for rank, name, value in answers:
+            for part in parts_of(name, value):
+                listener.report(rank, part)
+        if isinstance(end, Exception):
+            raise end
+        return outcome(job, end)
+
+    code = measure(
+        TrainingAnswers(plan=PLAN),
+        Job(command=()),
+        Context(command=("x",)),
+        name="t",
+        seconds=1.0,
+        environ={},
+        progress=lambda text: None,
+        keep=kept.append,
+        launch=launch,
+    )
+    return code, kept
+
+
+def test_a_run_is_kept_with_each_repetition():
+    code, kept = run(*START, times(0, 1), times(1, 1), times(1, 2), times(0, 2))
+    assert code == 0 and [len(one.arm("ringleader").rates) for one in kept] == [1, 2, 2]
+    last = kept[-1]
+    assert last.failure == "" and last.device == "cpu" and last.context.threads == 1
+    assert last.context.torch == "2.9" and last.context.mpi == "openmpi5 5.0.8" and last.gradient_bytes == 400
+
+
+def test_a_rank_that_fails_later_loses_nothing_and_all_are_told_of():
+    answers = (*START, times(0, 1), times(1, 1), turn(0, 2), turn(1, 1))
+    for end, code in ((137, 137), (LaunchError("h2 is lost"), 3)):
+        returned, kept = run(*answers, end=end)
+        assert returned == code and len(kept[-1].arm("ringleader").rates) == 1
+        why = "h2 is lost" if code == 3 else "rank 1 was killed"
+        told = "rank 0 in ringleader, repetition 2 of 2; rank 1 in ringleader, repetition 1 of 2"
+        assert kept[-1].failure == f"training mlp: {why}; last heard: {told}"
+
+
+def test_weights_that_differ_fail_the_run():
+    code, kept = run(
+        *START,
+        times(0, 1),
+        times(1, 1),
+        (0, "digests", {"ringleader": "a"}),
+        (1, "digests", {"ringleader": "b"}),
+    )
+    assert code == 3 and kept[-1].failure == "ringleader: the weights at the end differ: rank 0; rank 1"
+
+
+def test_what_ranks_find_wrong_is_the_requests_fault():
+    with pytest.raises(RequestError, match="--data: /x is not a directory"):
+        run(START[0], (0, "faults", ["--data: /x is not a directory"]), (1, "faults", []))
+
+
+@pytest.mark.parametrize("end", [1, 0])
+def test_a_job_that_never_begins_is_an_error(end):
+    with pytest.raises(RankError) as error:
+        run(START[0], end=end)
+    assert error.value.exit_code == (end or 3)
