@@ -171,7 +171,10 @@ class Work:
         out: Any,
         splits: tuple[int, ...] | None = None,
     ) -> None:
-        """Describe the work. Without a name, the serial number of the operation on each rank is the name."""
+        """Describe the work. Without a name, the serial number of the operation on each rank is the name.
+
+        `ValueError` for a name that is not a string.
+        """
         self.signature = signature
         self.local_name = name
         self.serial = serial
@@ -185,6 +188,8 @@ class Work:
         self.since = 0.0
         """When it was handed to the engine, on the engine's clock."""
         if name is not None:
+            if not isinstance(name, str):
+                raise ValueError(f"the name of an operation is a string, not {name!r}")
             self.name = f"{signature.kind}.{name}"
             self.digest = _bound(signature_digest, digest_of(name))
             self.order = self.digest | _NAMED

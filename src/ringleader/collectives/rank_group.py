@@ -68,7 +68,7 @@ class Group:
         number = self._rank_within.get(global_rank)
         if number is None:
             raise ValueError(
-                f"Broadcast: root rank {global_rank} is not a member of the provided process set."
+                f"Broadcast: root rank {global_rank!r} is not a member of the provided process set."
             )
         return number
 

@@ -5,6 +5,7 @@ Names are Horovod's.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 
@@ -24,6 +25,26 @@ class Compressor:
     def decompress(tensor: Any, ctx: Any) -> Any:
         """Return the tensor in its first type."""
         raise TypeError("a compressor must define decompress")
+
+
+def check_compression(compression: Any) -> None:
+    """Raise `ValueError` for what is not a compressor."""
+    if not all(callable(getattr(compression, name, None)) for name in ("compress", "decompress")):
+        raise ValueError(
+            f"compression is one of hvd.Compression, not {compression!r}, which lacks compress or decompress"
+        )
+
+
+def run_compressed(
+    compression: type[Compressor], tensors: Sequence[Any], run: Callable[[list[Any]], Sequence[Any]]
+) -> list[Any]:
+    """Do an operation on several tensors in their compressed form; `ValueError` for no compressor."""
+    check_compression(compression)
+    pairs = [compression.compress(tensor) for tensor in tensors]
+    results = run([small for small, _context in pairs])
+    return [
+        compression.decompress(one, context) for one, (_small, context) in zip(results, pairs, strict=True)
+    ]
 
 
 class NoneCompressor(Compressor):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from numbers import Real
 from typing import Any
 
 from ringleader.collectives.engine import Engine
@@ -146,8 +147,10 @@ class Operation:
         group = group_of(process_set, self._title)
         if name is None or isinstance(name, str):
             names: Sequence[str] = member_names(f"noname.{serial}" if name is None else name, len(tensors))
-        else:
+        elif isinstance(name, Sequence):
             names = name
+        else:
+            raise ValueError(f"the name of an operation is a string, not {name!r}")
         works = [
             self._describe(group, tensor, own, serial, *arguments)
             for own, tensor in zip(names, tensors, strict=True)
@@ -200,7 +203,14 @@ def signature_for(
     postscale: float,
     note: str,
 ) -> tuple[Signature, int]:
-    """Return a signature and its digest. Kept, as most operations of a training come again in every step."""
+    """Return a signature and its digest. Kept, as most operations of a training come again in every step.
+
+    `ValueError` for a factor that is not a number.
+    """
+    factors: dict[str, object] = {"prescale_factor": prescale, "postscale_factor": postscale}
+    for word, factor in factors.items():
+        if not isinstance(factor, Real):
+            raise ValueError(f"{word} is a number, not {factor!r}")
     signature = Signature(
         kind=kind,
         dtype=dtype,

@@ -10,6 +10,7 @@ from mxnet.ndarray import NDArray
 
 from ringleader.collectives.process_lifecycle import PROCESS
 from ringleader.common.array_operations import ALLREDUCE_IN_PLACE
+from ringleader.common.compression import check_compression
 from ringleader.common.handles import synchronize
 from ringleader.common.process_sets import ProcessSet, group_of
 from ringleader.common.reductions import Average
@@ -43,8 +44,10 @@ class GradientSettings:
             raise ArgumentError(f"num_groups is a number of groups, 0 or more, not {self.groups!r}")
         if not isinstance(self.predivide, (int, float)) or not self.predivide > 0:
             raise ArgumentError(f"gradient_predivide_factor is a number above 0, not {self.predivide!r}")
-        if not all(callable(getattr(self.compression, name, None)) for name in ("compress", "decompress")):
-            raise ArgumentError(f"compression is one of hvd.Compression, not {self.compression!r}")
+        try:
+            check_compression(self.compression)
+        except ValueError as error:
+            raise ArgumentError(str(error)) from None
 
 
 class GradientReduction:

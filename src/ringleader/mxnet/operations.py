@@ -99,7 +99,7 @@ def grouped_allreduce_(
         views = [writeable_view(tensor) for tensor in tensors]
         _checked(
             lambda: ALLREDUCE_IN_PLACE.run_group(
-                views, _name(name), process_set, chosen, prescale_factor, postscale_factor
+                views, name, process_set, chosen, prescale_factor, postscale_factor
             )
         )
     return tensors
@@ -165,7 +165,7 @@ def alltoall(
     """
     counts = None if splits is None else _splits(splits)
     view = read_only_view(tensor)
-    rows, received = _checked(lambda: ALLTOALL.run(view, _name(name), process_set, counts))
+    rows, received = _checked(lambda: ALLTOALL.run(view, name, process_set, counts))
     result = array_of(rows, tensor)
     return result if splits is None else (result, array_of(numpy.array(received, "int32"), tensor))
 
@@ -207,14 +207,14 @@ def _run(
 ) -> NDArray:
     """Do an operation on one array and return its result as an array of the same kind."""
     view = read_only_view(tensor)
-    return array_of(_checked(lambda: operation.run(view, _name(name), process_set, *arguments)), tensor)
+    return array_of(_checked(lambda: operation.run(view, name, process_set, *arguments)), tensor)
 
 
 def _run_in_place(
     operation: Operation, tensor: NDArray, name: str | None, process_set: ProcessSet, *arguments: Any
 ) -> None:
     view = writeable_view(tensor)
-    _checked(lambda: operation.run(view, _name(name), process_set, *arguments))
+    _checked(lambda: operation.run(view, name, process_set, *arguments))
 
 
 def _run_group(
@@ -228,7 +228,7 @@ def _run_group(
     if not tensors:
         return list(tensors)
     views = [read_only_view(tensor) for tensor in tensors]
-    results = _checked(lambda: operation.run_group(views, _name(name), process_set, *arguments))
+    results = _checked(lambda: operation.run_group(views, name, process_set, *arguments))
     return [array_of(result, tensor) for result, tensor in zip(results, tensors, strict=True)]
 
 
@@ -240,12 +240,6 @@ def _checked(call: Callable[[], Any]) -> Any:
         raise
     except ValueError as error:
         raise ArgumentError(str(error)) from error
-
-
-def _name(name: str | None) -> str | None:
-    if name is None or isinstance(name, str):
-        return name
-    raise ArgumentError(f"the name of an operation is a string, not {name!r}")
 
 
 def _splits(splits: NDArray | Sequence[int]) -> list[int]:

@@ -202,6 +202,8 @@ def graph_name(title: str, inputs: Tensors, call: Call) -> str:
     """
     graph = tf.compat.v1.get_default_graph()
     if call.name is not None:
+        if not isinstance(call.name, str):
+            raise argument_error(f"the name of an operation is a string, not {call.name!r}")
         wanted, scope = call.name, ""
     else:
         kind = f"Horovod{'Grouped' * call.grouped}{title}"

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from ringleader.collectives.operations import ReduceOp
+from ringleader.common.compression import check_compression
 from ringleader.common.process_sets import ProcessSet
 from ringleader.common.reductions import Adasum, Average, Sum, handle_average_backwards_compatibility
 
@@ -94,6 +95,7 @@ def checked_settings(
 ) -> ExchangeSettings:
     """Return the settings that a script asks for; `ValueError` where they contradict each other."""
     op = handle_average_backwards_compatibility(op, None)
+    check_compression(compression)
     if gradient_predivide_factor != 1.0 and op is not Average:
         raise ValueError("gradient_predivide_factor not supported with op != Average")
     if op is Adasum and process_set.process_set_id != 0:

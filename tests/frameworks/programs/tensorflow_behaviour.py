@@ -82,6 +82,8 @@ def check_arguments(run):
     for kind in Wrong:
         raises(kind, "Tensor type string is not supported", run(hvd.allreduce), tf.constant(["a"]))
         raises(kind, "Tensor type complex64 is not", run(hvd.allgather), tf.constant([1j], tf.complex64))
+        raises(kind, "name of an operation is a string", run(hvd.allreduce), ONES, name=3)
+        raises(kind, "name of an operation is a string", run(hvd.grouped_allreduce), [ONES], name=3)
         raises(kind, "1-D and int32", run(hvd.alltoall), ONES, splits=[1.0] * SIZE)
         raises(kind, "Average and Sum, not Max", run(hvd.reducescatter), ONES, op=hvd.Max)
     kind = tf.errors.InvalidArgumentError
@@ -106,6 +108,23 @@ slices = tf.IndexedSlices(
 for words in ({"op": hvd.Adasum}, {"op": hvd.Min}, {"op": hvd.Product}, {"prescale_factor": 2.0}):
     raises(NotImplementedError, "IndexedSlices", hvd.allreduce, slices, **words)
     raises(NotImplementedError, "IndexedSlices", hvd.grouped_allreduce, [slices, ONES], **words)
+raises(
+    tf.errors.InvalidArgumentError, "prescale_factor is a number", hvd.allreduce, ONES, prescale_factor="2"
+)
+for variable, words in ((tf.Variable(["a"]), "type string is not"), (1.0, "only variables take over")):
+    raises(tf.errors.InvalidArgumentError, words, hvd.broadcast_variables, [variable], 0)
+for call in (hvd.allreduce, hvd.reducescatter, hvd.DistributedGradientTape):
+    raises(ValueError, "one of hvd.Compression, not 'fp16'", call, ONES, compression="fp16")
+for optimizer in (None, "sgd", object(), tf.keras.optimizers.SGD):
+    raises(TypeError, "wraps an optimizer of Keras or a tf", hvd.DistributedOptimizer, optimizer)
+
+
+@tf.function
+def name_twice(x):
+    return hvd.allreduce(x, op=hvd.Sum, name="same"), hvd.allreduce(x * 2, op=hvd.Sum, name="same")
+
+
+assert [one.numpy().tolist() for one in name_twice(ONES)] == [[SIZE] * 3, [2 * SIZE] * 3]
 raises(ValueError, "supersedes", hvd.allreduce, ONES, average=True, op=hvd.Sum)
 
 # sparse tensors

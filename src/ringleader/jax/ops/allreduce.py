@@ -10,13 +10,14 @@ import jax
 
 from ringleader.collectives.operations import ReduceOp
 from ringleader.common.array_operations import ALLREDUCE
+from ringleader.common.compression import run_compressed
 from ringleader.common.numpy_adapter import dtype_name
 from ringleader.common.operation_checks import check_reduction
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
 from ringleader.common.reductions import Average, Sum, handle_average_backwards_compatibility
 from ringleader.jax.arrays import flatten
 from ringleader.jax.compression import Compression, Compressor
-from ringleader.jax.ops.collective import Collective, run_compressed
+from ringleader.jax.ops.collective import Collective
 
 
 @dataclass(frozen=True, kw_only=True)

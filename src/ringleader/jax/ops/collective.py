@@ -8,7 +8,7 @@ forever. An ordered call was measured to take 450 µs, one without order 250 to 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -23,7 +23,6 @@ from ringleader.common.process_sets import ProcessSet
 from ringleader.common.submit_operation import Operation
 from ringleader.jax.arrays import shapes_of, to_jax, to_numpy
 from ringleader.jax.basics import after_programs
-from ringleader.jax.compression import Compressor
 
 try:
     from jax._src.core import trace_state_clean as _is_untraced
@@ -145,14 +144,3 @@ def _backward(collective: Collective, _residuals: None, grads: tuple[Any, ...]) 
 
 
 _differentiable.defvjp(_forward, _backward)
-
-
-def run_compressed(
-    compression: type[Compressor], leaves: Sequence[Any], run: Callable[[Sequence[Any]], list[Any]]
-) -> list[Any]:
-    """Do an operation on arrays or tracers in their compressed form."""
-    pairs = [compression.compress(leaf) for leaf in leaves]
-    results = run([small for small, _context in pairs])
-    return [
-        compression.decompress(one, context) for one, (_small, context) in zip(results, pairs, strict=True)
-    ]

@@ -10,6 +10,7 @@ import jax
 
 from ringleader.collectives.operations import ReduceOp
 from ringleader.common.array_operations import REDUCESCATTER
+from ringleader.common.compression import run_compressed
 from ringleader.common.numpy_adapter import dtype_name
 from ringleader.common.operation_checks import check_rows, check_scattered_reduction
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
@@ -17,7 +18,7 @@ from ringleader.common.reductions import Average, Sum
 from ringleader.jax.arrays import flatten
 from ringleader.jax.compression import Compression, Compressor
 from ringleader.jax.ops.allgather import Allgather
-from ringleader.jax.ops.collective import Collective, run_compressed
+from ringleader.jax.ops.collective import Collective
 
 
 @dataclass(frozen=True, kw_only=True)

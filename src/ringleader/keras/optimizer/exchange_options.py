@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ringleader.collectives.operations import ReduceOp
+from ringleader.common.compression import check_compression
 from ringleader.common.process_sets import ProcessSet
 from ringleader.common.reductions import Average, Sum, handle_average_backwards_compatibility
 
@@ -62,8 +63,7 @@ def checked_options(
         raise ValueError("gradient_predivide_factor not supported with op != Average")
     if isinstance(backward_passes_per_step, bool) or backward_passes_per_step < 1:
         raise ValueError(f"backward_passes_per_step must be at least 1, not {backward_passes_per_step}")
-    if not (hasattr(compression, "compress") and hasattr(compression, "decompress")):
-        raise ValueError(f"compression is one of hvd.Compression, not {compression!r}")
+    check_compression(compression)
     if num_groups:
         warnings.warn(
             "Parameter `num_groups` has been replaced by `groups`", DeprecationWarning, stacklevel=4

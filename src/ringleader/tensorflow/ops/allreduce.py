@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from ringleader.collectives.operations import ReduceOp
 from ringleader.common.array_operations import ALLREDUCE
+from ringleader.common.compression import run_compressed
 from ringleader.common.process_sets import ProcessSet, global_process_set
 from ringleader.common.reductions import Sum, handle_average_backwards_compatibility
 from ringleader.tensorflow.compression import Compression, Compressor
@@ -62,11 +63,13 @@ def _reduce_any(
     """Return the reduction of a tensor of any kind, eagerly or in a graph."""
     if isinstance(tensor, tf.IndexedSlices):
         return reduce_sparse([tensor], name, op, factors, process_set, ignore_name_scope)[0]
-    small, context = compression.compress(tensor)
-    result = reduce_tensors(
-        [small], process_set, (op, *factors), name, grouped=False, ignore_name_scope=ignore_name_scope
-    )
-    return compression.decompress(result[0], context)
+
+    def reduce(small: list[Any]) -> Sequence[Any]:
+        return reduce_tensors(
+            small, process_set, (op, *factors), name, grouped=False, ignore_name_scope=ignore_name_scope
+        )
+
+    return run_compressed(compression, [tensor], reduce)[0]
 
 
 @traced_as_written
@@ -96,17 +99,16 @@ def grouped_allreduce(
         for at, one in zip(sparse, reduced, strict=True):
             results[at] = one
     if dense:
-        pairs = [compression.compress(tensors[at]) for at in dense]
-        summed = reduce_tensors(
-            [small for small, _context in pairs],
-            process_set,
-            (chosen, prescale_factor, postscale_factor),
-            name,
-            grouped=True,
-            ignore_name_scope=ignore_name_scope,
-        )
-        for at, one, (_small, context) in zip(dense, summed, pairs, strict=True):
-            results[at] = compression.decompress(one, context)
+        arguments = (chosen, prescale_factor, postscale_factor)
+
+        def reduce(small: list[Any]) -> Sequence[Any]:
+            return reduce_tensors(
+                small, process_set, arguments, name, grouped=True, ignore_name_scope=ignore_name_scope
+            )
+
+        reduced = run_compressed(compression, [tensors[at] for at in dense], reduce)
+        for at, one in zip(dense, reduced, strict=True):
+            results[at] = one
     return results
 
 

@@ -13,9 +13,9 @@ from ringleader.common.basics import rank
 from ringleader.common.numpy_adapter import empty_like
 from ringleader.common.process_sets import ProcessSet, global_process_set
 from ringleader.tensorflow.differentiable_operation import Call, DifferentiableOperation, Tensors
-from ringleader.tensorflow.eager_operation import is_unrecorded, run_eagerly
+from ringleader.tensorflow.eager_operation import check_types, is_unrecorded, run_eagerly
 from ringleader.tensorflow.eager_tensors import array_of, tensor_over
-from ringleader.tensorflow.errors import tensorflow_error
+from ringleader.tensorflow.errors import argument_error, tensorflow_error
 from ringleader.tensorflow.ops.dense_allreduce import reduce_tensors
 from ringleader.tensorflow.util import traced_as_written
 
@@ -64,6 +64,7 @@ def broadcast_(
     """Give variables the values that they have on ``root_rank``, and return these values as tensors.
 
     All ranks of the process set bring as many variables, of the same shapes and types, in the same order.
+    `ArgumentError` for what is not a variable.
     """
     inner = [_tensorflow_variable(variable) for variable in variables]
     if not inner:
@@ -81,13 +82,17 @@ def broadcast_(
 def _tensorflow_variable(variable: Any) -> Any:
     """Return TensorFlow's variable, which is within one of Keras 3."""
     value = getattr(variable, "value", None)
-    return value if isinstance(value, tf.Variable) else variable
+    inner = value if isinstance(value, tf.Variable) else variable
+    if not hasattr(inner, "assign"):
+        raise argument_error(f"only variables take over values, and this is {type(variable).__name__}")
+    return inner
 
 
 def _into_variables(
     variables: Sequence[Any], root_rank: int, name: str | None, process_set: ProcessSet
 ) -> list[Any]:
     values = [variable.read_value() for variable in variables]
+    check_types(values)
     is_root = rank() == root_rank
     arrays = [array_of(value) for value in values]
     if not is_root:

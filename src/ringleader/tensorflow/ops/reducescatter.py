@@ -7,6 +7,7 @@ from typing import Any
 
 from ringleader.collectives.operations import ReduceOp
 from ringleader.common.array_operations import REDUCESCATTER
+from ringleader.common.compression import run_compressed
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
 from ringleader.common.reductions import Average, Sum
 from ringleader.tensorflow.compression import Compression, Compressor
@@ -44,7 +45,6 @@ def _scatter(
 ) -> list[Any]:
     if op not in (Average, Sum):
         raise argument_error(f"reducescatter is for Average and Sum, not {ReduceOp(op).name.title()}")
-    pairs = [compression.compress(tensor) for tensor in tensors]
     call = Call(
         name=name,
         process_set=process_set,
@@ -52,10 +52,7 @@ def _scatter(
         grouped=grouped,
         ignore_name_scope=ignore_name_scope,
     )
-    results, _rows = _REDUCESCATTER.run([small for small, _context in pairs], call)
-    return [
-        compression.decompress(one, context) for one, (_small, context) in zip(results, pairs, strict=True)
-    ]
+    return run_compressed(compression, tensors, lambda small: _REDUCESCATTER.run(small, call)[0])
 
 
 @traced_as_written

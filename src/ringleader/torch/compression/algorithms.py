@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ringleader.common.compression import Compressor, NoneCompressor
+from ringleader.common.compression import Compressor, NoneCompressor, check_compression
 from ringleader.torch.compression.half_precision import BF16Compressor, FP16Compressor
 from ringleader.torch.compression.powersgd import PowerSGD, PowerSgdReducer
 from ringleader.torch.compression.reducer import CompressorReducer, Reducer
@@ -71,8 +71,7 @@ def checked_compression(compression: Any) -> Any:
     if compression in (TopK, PowerSGD):
         name, example = ("topk", "0.01") if compression is TopK else ("powersgd", "2")
         raise ValueError(f"give its argument, as in Compression.{name}({example})")
-    if not all(callable(getattr(compression, name, None)) for name in ("compress", "decompress")):
-        raise ValueError(f"{compression!r} is not a compressor: it needs the methods compress and decompress")
+    check_compression(compression)
     return compression
 
 

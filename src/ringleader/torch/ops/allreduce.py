@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -10,6 +10,7 @@ import torch
 
 from ringleader.collectives.operations import ReduceOp, Work
 from ringleader.collectives.rank_group import Group
+from ringleader.common.compression import run_compressed
 from ringleader.common.handles import DONE_WORKS, new_handle
 from ringleader.common.operation_checks import check_reduction
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of, next_serial
@@ -101,19 +102,6 @@ def take_work(
         return None
     work.array = work.out = tensor
     return work
-
-
-def run_compressed(
-    compression: type[Compressor],
-    tensors: Sequence[torch.Tensor],
-    run: Callable[[list[torch.Tensor]], list[torch.Tensor]],
-) -> list[torch.Tensor]:
-    """Do an operation on several tensors in their compressed form."""
-    pairs = [compression.compress(tensor) for tensor in tensors]
-    results = run([small for small, _context in pairs])
-    return [
-        compression.decompress(one, context) for one, (_small, context) in zip(results, pairs, strict=True)
-    ]
 
 
 def allreduce(

@@ -9,6 +9,7 @@ import torch
 
 from ringleader.collectives.operations import ReduceOp, Work
 from ringleader.collectives.rank_group import Group
+from ringleader.common.compression import run_compressed
 from ringleader.common.operation_checks import check_rows, check_scattered_reduction
 from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
 from ringleader.common.reductions import Average, Sum
@@ -16,7 +17,6 @@ from ringleader.common.submit_operation import Operation
 from ringleader.torch.compression import Compression, Compressor
 from ringleader.torch.kernels import dtype_name
 from ringleader.torch.ops.allgather import ALLGATHER
-from ringleader.torch.ops.allreduce import run_compressed
 from ringleader.torch.ops.differentiable_operation import DifferentiableOperation, contiguous, work_for
 
 
