@@ -124,6 +124,7 @@ def test_predict_reads_the_profile():
     assert job.profile.step_seconds == pytest.approx(run.arm("alone").split.total)
     assert [segment.size for segment in job.profile.segments] == [40, 4] and job.per_host == 2
     assert [(point.ranks, point.rate) for point in job.points[1:]] == [(2, 152.0)]
+    assert job.sharing == pytest.approx(0.9)
     assert 'name = "a \\"b\\"\\\\ü"' in text
     bare = from_document(tomllib.loads(profile_text(replace(run, layers=()))), "p")
     assert sum(segment.size for segment in bare.profile.segments) == 44

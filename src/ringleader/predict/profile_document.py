@@ -3,7 +3,7 @@
 name = "my model"            batch = 64          unit = "images"
 step_seconds = 0.29          # or [parts] with input, forward, backward, optimizer
 gradient_bytes = 102228128   # or [[layers]], from the first: name, bytes, backward_seconds
-[[points]]                   # optional: ranks, and rate (all ranks) or step_seconds; per_host
+[[points]]                   # optional: ranks, and rate (all ranks) or step_seconds; per_host, sharing
 """
 
 from __future__ import annotations
@@ -73,8 +73,12 @@ def from_document(document: object, source: str, layers_of: Model | None = None)
     )
     measured = [Observation(ranks=1, rate=batch / profile.step_seconds)] if points else []
     measured += [_observation(point, batch) for point in points if point["ranks"] != 1]
+    largest = max(measured, key=lambda one: one.ranks, default=None)
     return MeasuredJob(
-        profile=profile, points=tuple(measured), per_host=max((o.per_host for o in measured), default=0)
+        profile=profile,
+        points=tuple(measured),
+        sharing=largest.sharing if largest is not None else 1.0,
+        per_host=max((o.per_host for o in measured), default=0),
     )
 
 
@@ -202,10 +206,16 @@ def _points(reader: _Reader, value: object) -> list[dict[str, Any]]:
             )
         if per_host and ranks > per_host and ranks % per_host:
             reader.fault(f"{place}per_host", f"{ranks} ranks do not fill hosts of {per_host}")
-        found.append({"ranks": ranks, "per_host": per_host, "rate": rate, "step": step})
+        sharing = reader.number(table, "sharing", place=place) or 1.0
+        if sharing > 1:
+            what = f"{sharing:g} is more than 1, one rank alone"
+            reader.fault(f"{place}sharing", what, "rate of a rank that exchanges nothing beside the others")
+        found.append({"ranks": ranks, "per_host": per_host, "rate": rate, "step": step, "sharing": sharing})
     return found
 
 
 def _observation(point: dict[str, Any], batch: float) -> Observation:
     rate = point["rate"] or point["ranks"] * batch / point["step"]
-    return Observation(ranks=int(point["ranks"]), rate=rate, per_host=int(point["per_host"]))
+    return Observation(
+        ranks=int(point["ranks"]), rate=rate, per_host=int(point["per_host"]), sharing=point["sharing"]
+    )

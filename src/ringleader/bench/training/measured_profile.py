@@ -41,6 +41,8 @@ def profile_text(run: TrainingRun) -> str | None:
         lines += ["", "[[points]]", f"ranks = {run.ranks}"]
         lines += [f"per_host = {run.per_host}"] if run.per_host else []
         lines.append(f"rate = {_number(sum(coupled.rates) / len(coupled.rates))}")
+        shared = run.against(UNCOUPLED, ALONE)
+        lines += [f"sharing = {_number(min(1.0, shared.ratio / run.ranks))}"] if shared else []
     return "\n".join(lines) + "\n"
 
 
