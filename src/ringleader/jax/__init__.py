@@ -5,6 +5,10 @@ Names and meanings are those of `ringleader.torch`; what takes a tensor there ta
 
 from __future__ import annotations
 
+from ringleader.common.framework_check import check_framework
+
+check_framework("jax", "JAX", "pip install jax optax")
+
 from ringleader.jax.functions import allgather_object, broadcast_object, broadcast_parameters
 from ringleader.jax.mpi_ops import (
     Adasum,

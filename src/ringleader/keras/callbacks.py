@@ -10,7 +10,7 @@ from ringleader.common.array_operations import ALLREDUCE
 from ringleader.common.basics import rank, size
 from ringleader.common.process_sets import ProcessSet, global_process_set
 from ringleader.common.reductions import Average
-from ringleader.keras.generation import backend, keras
+from ringleader.keras.generation import backend, check_generation, keras
 from ringleader.keras.learning_rate import LearningRate
 from ringleader.keras.model_state import broadcast_variables, build_optimizer, same_on_all_ranks, state_of
 
@@ -26,7 +26,16 @@ __all__ = [
 ]
 
 
-class BroadcastGlobalVariablesCallback(_Callback):
+class _OfOneKeras:
+    """Has a callback refuse a model of the other Keras, which would miss something of its own there."""
+
+    def set_model(self, model: Any) -> None:
+        """Take the model that is trained."""
+        check_generation(model, "model")
+        super().set_model(model)  # type: ignore[misc]
+
+
+class BroadcastGlobalVariablesCallback(_OfOneKeras, _Callback):
     """Give all ranks the weights and the optimizer's variables of one rank when training begins.
 
     Where a model is built by its first batch, on some ranks, this happens after that batch.
@@ -65,7 +74,7 @@ class BroadcastGlobalVariablesCallback(_Callback):
         self.broadcast_done = True
 
 
-class MetricAverageCallback(_Callback):
+class MetricAverageCallback(_OfOneKeras, _Callback):
     """Have every rank see the mean of the ranks' metrics at the end of an epoch.
 
     In a list of callbacks it comes before those that go by metrics, and all ranks have the same metrics.
@@ -93,7 +102,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float, numpy.number)) or getattr(value, "ndim", None) == 0
 
 
-class LearningRateScheduleCallback(_Callback):
+class LearningRateScheduleCallback(_OfOneKeras, _Callback):
     """Set the learning rate to ``initial_lr`` times a multiplier, in some epochs."""
 
     def __init__(
@@ -206,7 +215,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
             print(f"\nEpoch {epoch + 1}: the learning rate has reached {self._rate.value:g}")  # noqa: T201
 
 
-class BestModelCheckpoint(_ModelCheckpoint):
+class BestModelCheckpoint(_OfOneKeras, _ModelCheckpoint):
     """Have rank 0 save the model whenever it was never better, to ``filepath``.
 
     ``filepath`` may also be set as an attribute before training.

@@ -54,20 +54,30 @@ def check_optimizer(optimizer: Any) -> None:
     """Refuse what is not an optimizer of the script's Keras, with a `ValueError` that names the cure."""
     if isinstance(optimizer, optimizer_classes()):
         return
-    families = {base.__module__.partition(".")[0] for base in type(optimizer).__mro__}
-    other = "keras" if is_keras2() else "tf_keras"
-    if other in families:
-        raise ValueError(
-            f"this optimizer is of {_title(other)}, but the script also uses {_title(keras().__name__)}: use "
-            f"one of them. {LEGACY_VARIABLE}=1, set before TensorFlow is imported, makes tf.keras Keras 2; "
-            "without it tf.keras is Keras 3."
-        )
+    check_generation(optimizer, "optimizer")
+    families = _packages(optimizer)
     kind = f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
     hint = " (keras.optimizers.get makes one of a name)" if isinstance(optimizer, str) else ""
     hint = hint or " (see hvd.DistributedOptimizer of ringleader.torch)" * ("torch" in families)
     raise ValueError(
         f"DistributedOptimizer takes an optimizer of {_title(keras().__name__)}, not {kind}{hint}"
     )
+
+
+def check_generation(value: Any, kind: str) -> None:
+    """Refuse what is of the other Keras, with a `ValueError` that names the cure; ``kind``: what it is."""
+    other = "keras" if is_keras2() else "tf_keras"
+    if other in _packages(value) and keras().__name__ not in _packages(value):
+        raise ValueError(
+            f"this {kind} is of {_title(other)}, but the script also uses {_title(keras().__name__)}: use "
+            f"one of them. {LEGACY_VARIABLE}=1, set before TensorFlow is imported, makes tf.keras Keras 2; "
+            "without it tf.keras is Keras 3."
+        )
+
+
+def _packages(value: Any) -> set[str]:
+    """Return the packages that the class of a value and its bases are from."""
+    return {base.__module__.partition(".")[0] for base in type(value).__mro__}
 
 
 def optimizer_classes() -> tuple[type, ...]:

@@ -5,6 +5,10 @@ Names, signatures and meanings are Horovod's. For MXNet 1.9 on CPUs.
 
 from __future__ import annotations
 
+from ringleader.common.framework_check import check_framework
+
+check_framework("mxnet", "MXNet", "docs/guides/mxnet.md has the versions that work")
+
 from ringleader.mxnet.compression import Compression
 from ringleader.mxnet.distributed_optimizer import DistributedOptimizer
 from ringleader.mxnet.distributed_trainer import DistributedTrainer

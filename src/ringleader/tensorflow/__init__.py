@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ringleader.common.framework_check import check_framework
+
+check_framework("tensorflow", "TensorFlow", "pip install tensorflow")
+
 from ringleader.common.exceptions import HorovodInternalError
 from ringleader.common.util import gpu_available
 from ringleader.tensorflow.compression import Compression

@@ -5,6 +5,10 @@ Names, signatures and meanings are Horovod's.
 
 from __future__ import annotations
 
+from ringleader.common.framework_check import check_framework
+
+check_framework("torch", "PyTorch", "pip install torch")
+
 from ringleader.torch.compression import Compression
 from ringleader.torch.functions import (
     allgather_object,

@@ -94,6 +94,19 @@ elif CASE == "arguments":
             "Keras 3 (keras)",
             "TF_USE_LEGACY_KERAS",
         )
+        theirs = other.Sequential([other.layers.Input((4,)), other.layers.Dense(1)])
+        theirs.compile("sgd", "mse")
+        for callback in (
+            hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+            hvd.callbacks.MetricAverageCallback(),
+            hvd.callbacks.LearningRateWarmupCallback(0.1),
+            hvd.callbacks.BestModelCheckpoint(filepath="best.keras"),
+        ):
+            fails(
+                lambda one=callback: theirs.fit(x, y, verbose=0, callbacks=[one]),
+                "this model is of Keras",
+                "TF_USE_LEGACY_KERAS",
+            )
         fails(
             lambda: compiled(hvd.DistributedOptimizer(sgd), jit_compile=True).fit(x, y, verbose=0),
             "jit_compile=False",
