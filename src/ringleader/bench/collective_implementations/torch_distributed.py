@@ -47,11 +47,13 @@ class TorchDistributed:
                 raise NotOfferedError("torch.distributed reduces in place only")
             out = receive.tensor(case.dtype, 0, case.part_bytes)
             return _into(lambda: dist.all_reduce(out, op, group=group), out, case.ranks if divides else 0)
+        # PyTorch 2.13 has given these two another name.
+        scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
         start = case.rank * case.part_bytes if in_place else 0
         source = (receive if in_place else send).tensor(case.dtype, 0, case.sent_bytes)
         out = receive.tensor(case.dtype, start, case.part_bytes)
         return _into(
-            lambda: dist.reduce_scatter_tensor(out, source, op, group=group),
+            lambda: scatter(out, source, op, group=group),
             out,
             case.ranks if divides else 0,
         )
@@ -67,7 +69,8 @@ class TorchDistributed:
         if case.operation == "allgather":
             part = receive.tensor(case.dtype, case.rank * case.part_bytes, case.part_bytes)
             source = part if in_place else mine
-            return _into(lambda: dist.all_gather_into_tensor(out, source, group=group), out)
+            gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+            return _into(lambda: gather(out, source, group=group), out)
         if case.operation == "alltoall":
             return _into(lambda: dist.all_to_all_single(out, mine, group=group), out)
         following, before = (case.rank + 1) % case.ranks, (case.rank - 1) % case.ranks

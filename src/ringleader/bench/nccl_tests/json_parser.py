@@ -116,9 +116,9 @@ def _timing(value: Any, place: str) -> Timing | None:
         return None
     low, high = value.get("low"), value.get("high")
     return Timing(
-        seconds=microseconds * 1e-6,
-        low=None if low is None else _number(low, f"{place}.low") * 1e-6,
-        high=None if high is None else _number(high, f"{place}.high") * 1e-6,
+        seconds=microseconds / 1e6,
+        low=None if low is None else _number(low, f"{place}.low") / 1e6,
+        high=None if high is None else _number(high, f"{place}.high") / 1e6,
         wrong=None if wrong is None else int(_number(wrong, f"{place}.nwrong")),
     )
 

@@ -89,11 +89,10 @@ def runs_of(
     if test.operation and test.operation != operation:
         what = f"is the output of {test.operation}"
         return [], [Fault(where=source, what=what, hint=f"ringleader bench {test.operation} --from-file …")]
-    count = test.ranks or len(test.processes) or ranks or _ranks_from_factor(test, operation)
-    if not count or count < 2:
-        what = "does not say how many ranks there were"
-        return [], [Fault(where=source, what=what, hint="add -n with their number")]
-    faults = _other_factor(test, operation, count, source)
+    count = test.ranks or len(test.processes) or ranks or _ranks_from_factor(test, operation) or 0
+    faults = _wrong_ranks(test, count, source) or _other_factor(test, operation, count, source)
+    if faults:
+        return [], faults
     kinds = dict.fromkeys((row.dtype, row.redop, row.root) for one in test.tables for row in one.rows)
     names = [name] if len(kinds) == 1 else [f"{name}-{number}" for number in range(1, len(kinds) + 1)]
     hosts = list(dict.fromkeys(process.host for process in test.processes))
@@ -126,7 +125,20 @@ def runs_of(
         )
         for own, kind in zip(names, kinds, strict=True)
     ]
-    return ([] if faults else runs), faults
+    return runs, []
+
+
+def _wrong_ranks(test: ParsedTest, count: int, source: str) -> list[Fault]:
+    """Return a fault where it is not known how many ranks there were, or each of them ran alone."""
+    if not count:
+        what = "does not say how many ranks there were"
+        return [Fault(where=source, what=what, hint="add -n with their number")]
+    if len({process.rank for process in test.processes}) < len(test.processes):
+        what = "is of several processes that did not know of each other: each is rank 0"
+        return [Fault(where=source, what=what, hint="build nccl-tests with MPI=1 and run it again")]
+    if count == 1:
+        return [Fault(where=source, what="is of one rank, which has nobody to exchange with")]
+    return []
 
 
 def _series(table: ParsedTable, kind: tuple[str, str, int]) -> CollectiveSeries:
@@ -185,7 +197,9 @@ def _other_factor(test: ParsedTest, operation: str, ranks: int, source: str) -> 
     if not factors:
         return []
     factor, wanted = statistics.median(factors), bus_factor(operation, ranks)
-    if abs(factor - wanted) <= TOLERANCE * wanted:
+    # Before June 2020 algbw of allgather and reducescatter was printed as busbw.
+    known = (wanted, 1.0) if operation in PARTED else (wanted,)
+    if any(abs(factor - one) <= TOLERANCE * one for one in known):
         return []
     fits = [one for one in OPERATIONS if abs(bus_factor(one, ranks) - factor) <= TOLERANCE * factor]
     what = f"has {factor:.3g} times as much busbw as algbw; {operation} on {ranks} ranks has {wanted:.3g}"

@@ -8,7 +8,8 @@ Versions differ in their columns, so the header of a table says what its rows ho
     … #wrong i_min i_max i_p99 i_cv% | …, … timestamp            -I, -S
 
 ``N/A`` is what was not measured or checked. Lines of others between (NCCL_DEBUG) are left alone, and so are
-the prefixes of mpirun (``[1,0]<stdout>:``). A file may hold several runs, one behind the other.
+the prefixes of mpirun (``[1,0]<stdout>:``). In pasted text the ``#`` may be gone. A file may
+hold several runs, one behind the other.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from ringleader.bench.nccl_tests.parsed_output import (
 from ringleader.errors import Fault, RequestError
 from ringleader.measurements.collective import RankProcess, Sweep, Timing
 
-PREFIX = re.compile(r"^(?:\[[^\]\n]{1,80}\](?:<[^>\n]{1,20}>)?:?\s?)?")
+PREFIX = re.compile(r"^\s*(?:\[[^\]\n]{1,80}\](?:<[^>\n]{1,20}>)?:?\s?)?")
 RANK = re.compile(
-    r"#\s+Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?(?:Pid\s+(\d+)\s+)?on\s+(\S+)\s+device\s+(.*)$", re.IGNORECASE
+    r"#?\s*Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?(?:Pid\s+(\d+)\s+)?on\s+(\S+)\s+device\s+(.*)$", re.IGNORECASE
 )
 SETTINGS = re.compile(
-    r"#\s*(?:nThread\s+\d+\s+nGpus\s+\d+\s+)?minBytes\s+(\d+)\s+maxBytes\s+(\d+)\s+step:\s*(\d+)\s*\((\w+)\)"
+    r"#?\s*(?:nThread\s+\d+\s+nGpus\s+\d+\s+)?minBytes\s+(\d+)\s+maxBytes\s+(\d+)\s+step:\s*(\d+)\s*\((\w+)\)"
     r".*?warmup iters:\s*(\d+)\s+iters:\s*(\d+).*?validation:\s*(\d+)"
 )
-STARTS = re.compile(r"#\s*(?:Collective test starting:\s*(\S+)|nThread\b|nccl-tests version)")
+STARTS = re.compile(r"#?\s*(?:Collective test starting:\s*(\S+)|nThread\b|nccl-tests version)")
 FAILURE = re.compile(r"(Test (?:NCCL|CUDA) failure.*|.*: Test failure .*)")
 TIMES = ("time", "cputime")
 FIRST = ("size", "bytes")
@@ -74,13 +75,11 @@ class _Reader:
 
     def take(self, number: int, line: str) -> None:
         """Take one line."""
-        if line.lstrip().startswith("#"):
-            self._header(line.lstrip())
-        elif self._columns and re.match(r"\s*\d+\s+\d+\s", line):
+        if self._columns and re.match(r"\s*\d+\s+\d+\s", line):
             self._row(number, line.split())
-        elif line.strip().startswith(("Out of bounds values", "Avg bus bandwidth")):  # version 1
-            self._test.complete = True
-        elif (failure := FAILURE.search(line)) and not self._test.error:
+        elif line.strip():
+            self._header(line.strip())
+        if (failure := FAILURE.search(line)) and not (self._test.error or self._test.complete):
             self._test.error = failure[1].strip()
 
     def _header(self, line: str) -> None:
@@ -90,7 +89,7 @@ class _Reader:
                 self.tests.append(ParsedTest())
                 self._columns, self._group = [], None
             self._test.operation = operation_named(start[1] or "") or self._test.operation
-        words = line.lstrip("#").split()
+        words = line.lstrip("# ").split()
         if (settings := SETTINGS.match(line)) is not None:
             self._test.sweep = _sweep(settings)
         elif (rank := RANK.match(line)) is not None:
@@ -114,7 +113,7 @@ class _Reader:
         self._test.tables.append(table)
 
     def _begin_table(self, columns: list[str], *, in_ms: bool) -> None:
-        self._columns, self._unit = columns, 1e-3 if in_ms else 1e-6
+        self._columns, self._unit = columns, 1e3 if in_ms else 1e6
         tables = self._test.tables
         if not (tables and not tables[-1].rows and tables[-1].note):
             tables.append(ParsedTable(implementation=self._implementation or "nccl"))
@@ -164,7 +163,7 @@ def _sweep(found: re.Match[str]) -> Sweep:
 
 
 def row_of(columns: Sequence[str], words: Sequence[str], unit: float) -> Row:
-    """Return a row by the columns of its table; ``unit``: seconds of a time. ValueError: it does not fit."""
+    """Return a row by the columns of its table; ``unit``: times per second. ValueError: it does not fit."""
     first_time = next(at for at, name in enumerate(columns) if name in TIMES)
     left = dict(zip(columns[:first_time], words, strict=False))
     blocks = [name for name in columns[first_time:] if name != "timestamp"]
@@ -194,7 +193,7 @@ def _timing(cells: dict[str, str], unit: float) -> Timing | None:
     time = cells.get("time", cells.get("cputime", MISSING))
     if time == MISSING:
         return None
-    seconds = float(time) * unit
+    seconds = float(time) / unit
     if not 0 <= seconds < float("inf"):
         raise ValueError
     if not seconds:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from ringleader.bench.nccl_tests.json_parser import parse_json
@@ -21,7 +22,7 @@ def read_runs(path: str, *, operation: str, ranks: int | None, name: str) -> tup
         raise RequestError(Fault(where="--from-file", what=what)) from None
     except UnicodeDecodeError:
         raise RequestError(Fault(where="--from-file", what=f"{path} is no text file (UTF-8)")) from None
-    is_json = text.lstrip()[:1] in ("{", "[") and not text.lstrip().startswith("[1,")
+    is_json = re.match(r"\s*(?:\{|\[\s*\{)", text) is not None
     tests = (parse_json if is_json else parse_text)(text, path)
     faults: list[Fault] = []
     runs: list[CollectiveRun] = []

@@ -1,0 +1,247 @@
+"""The job of a collective test: what its ranks are told, and what becomes of their answers."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringleader.bench import run_file
+from ringleader.bench.collective_job import measure, sweep_of
+from ringleader.bench.collective_plan import CollectivePlan, cases
+from ringleader.bench.operation_deadline import OperationDeadline
+from ringleader.cli.bench.collectives import complaints, exit_code
+from ringleader.cli.main import main
+from ringleader.errors import RefusedError
+from ringleader.fabric.facts import from_document
+from ringleader.job import Family, Host, Job, Mpi
+from ringleader.launch.outcome import Outcome
+from ringleader.launch.rank_answer import parts_of
+from ringleader.measurements.collective import CollectiveRun, Timing, WrongResult
+from ringleader.rank_placement import HostFacts, Plan, RankPlace
+from ringleader.scaling import Context
+
+PLAN = CollectivePlan(
+    operation="allreduce", implementations=("ringleader", "mpi"), sizes=(1024, 4096), iterations=20
+)
+
+
+class Cluster:
+    """A launcher whose ranks answer at once; ``wrong``: elements on rank 1 at the second size."""
+
+    def __init__(self, *, wrong: int = 0, stuck: dict[int, int] | None = None, refused: str = "") -> None:
+        self.wrong, self.stuck, self.refused = wrong, stuck or {}, refused
+        self.jobs: list[Job] = []
+
+    def __call__(self, job: Job, *, environ: Any, listener: Any) -> Outcome:
+        self.jobs.append(job)
+        plan = from_document(CollectivePlan, json.loads(job.command[-1]))
+
+        def say(rank: int, name: str, value: Any) -> None:
+            for part in parts_of(name, value):
+                listener.report(rank, part)
+
+        assert job.np is not None
+        for rank in range(job.np):
+            if self.refused:
+                say(rank, "refused", self.refused)
+            else:
+                place = {"hostname": f"node{rank}", "pid": 10 + rank, "device": "", "machine": f"m{rank}"}
+                say(rank, "place", place)
+        if not self.refused:
+            say(0, "note", {"implementation": "mpi", "what": "MPI has no float16 to reduce"})
+            say(0, "note", {"implementation": "mpi", "what": "MPI has no float16 to reduce"})
+            for number, (size, count) in enumerate(cases(plan, job.np)):
+                say(0, "result", self.result(size, count, self.wrong if number else 0))
+        for rank, step in self.stuck.items():
+            what = "allreduce of 4 KiB by mpi, in place"
+            say(rank, "stuck", {"step": step, "what": what, "seconds": 60.0})
+        return outcome_of(job, code=1 if self.stuck or self.refused else 0)
+
+    @staticmethod
+    def result(size: int, count: int, wrong: int) -> dict[str, Any]:
+        timing = {"seconds": 1e-3, "low": 0.9e-3, "high": 1.1e-3, "wrong": 0}
+        bad = {"implementation": "mpi", "size": size, "in_place": True, "rank": 1, "wrong": wrong}
+        return {
+            "size": size,
+            "count": count,
+            "series": {
+                "ringleader": {"iterations": 20, "out_of_place": timing, "in_place": timing},
+                "mpi": {"iterations": 7, "in_place": timing | {"wrong": wrong}},
+            },
+            "wrong": [bad] if wrong else [],
+        }
+
+
+def outcome_of(job: Job, *, code: int) -> Outcome:
+    """Two hosts with one rank each."""
+    facts = tuple(
+        HostFacts(host=host, hostname=f"node{n}", identity=host.name, is_local=False, cpus=(0,), addresses=())
+        for n, host in enumerate(job.hosts)
+    )
+    ranks = tuple(
+        RankPlace(
+            rank=n,
+            host_index=n,
+            local_rank=0,
+            local_size=1,
+            cross_rank=n,
+            cross_size=2,
+            cpus=(0,),
+            threads=1,
+            gpu=None,
+        )
+        for n in range(len(job.hosts))
+    )
+    return Outcome(
+        exit_code=code,
+        whose="rank 0",
+        reason="rank 0 ended with 1" if code else "",
+        first_failure=None,
+        ends=(),
+        plan=Plan(hosts=facts, ranks=ranks),
+        mpi=Mpi(family=Family.OPENMPI5, version="5.0.11", mpirun="/m", library="/l"),
+        seconds=1.0,
+    )
+
+
+def measured(cluster: Cluster, plan: CollectivePlan = PLAN) -> tuple[CollectiveRun, list[CollectiveRun]]:
+    job = Job(command=("ignored",), hosts=tuple(Host(name=name, slots=1) for name in ("h1", "h2")), np=2)
+    kept: list[CollectiveRun] = []
+    run = measure(
+        job,
+        plan,
+        Context(command=("ringleader", "bench", "allreduce")),
+        name="x",
+        sweep=sweep_of(plan, factor=4, step=0),
+        environ={},
+        progress=lambda text: None,
+        keep=kept.append,
+        launch=cluster,
+    )
+    return run, kept
+
+
+def test_results_become_series_and_are_kept_after_each_size(tmp_path: Path) -> None:
+    run, kept = measured(Cluster())
+    assert [len(one.series[0].results) for one in kept] == [1, 2, 2] and kept[-1] == run
+    ours, mpi = run.series
+    assert ours.results[0].out_of_place == Timing(seconds=1e-3, low=0.9e-3, high=1.1e-3, wrong=0)
+    assert (mpi.results[1].iterations, mpi.results[1].out_of_place) == (7, None)
+    assert (ours.note, mpi.note) == ("", "MPI has no float16 to reduce")
+    assert (run.per_host, run.ranks, run.failure, run.wrong) == (1, 2, "", 0)
+    assert [host.name for host in run.context.hosts] == ["h1", "h2"] and run.context.mpi == "openmpi5 5.0.11"
+    assert [(process.host, process.pid) for process in run.processes] == [("node0", 10), ("node1", 11)]
+    run_file.write(run, tmp_path)
+    assert run_file.read_any(tmp_path) == run
+    assert exit_code(run) == 0 and complaints(run) == []
+
+
+def test_wrong_results_are_named_and_have_a_code_of_their_own() -> None:
+    run, _ = measured(Cluster(wrong=3))
+    assert run.wrong == 3 and exit_code(run) == 1
+    assert run.wrong_results == (
+        WrongResult(implementation="mpi", size=4096, in_place=True, rank=1, wrong=3),
+    )
+    (line,) = complaints(run)
+    assert line == "wrong results: mpi, allreduce of 4096 bytes, in place: 3 elements on rank 1"
+
+
+@pytest.mark.parametrize(
+    ("stuck", "behind"),
+    [
+        ({0: 7}, "; not there: rank 1 on h2"),
+        ({0: 7, 1: 6}, "; not there: rank 1 on h2"),
+        ({0: 7, 1: 7}, ""),
+    ],
+)
+def test_a_rank_that_hangs_is_named_by_those_that_waited(stuck: dict[int, int], behind: str) -> None:
+    run, _ = measured(Cluster(stuck=stuck))
+    assert run.failure == f"allreduce of 4 KiB by mpi, in place: not done after 60 s{behind}"
+    assert len(run.series[0].results) == 2 and exit_code(run) == 3
+
+
+def test_ranks_without_a_gpu_refuse() -> None:
+    with pytest.raises(RefusedError, match="rank 0 on h1: PyTorch sees no GPU"):
+        measured(Cluster(refused="PyTorch sees no GPU"))
+
+
+def test_an_operation_that_does_not_return_ends_its_rank_with_words() -> None:
+    told: list[tuple[str, Any]] = []
+    ended = threading.Event()
+    now = [0.0]
+
+    def clock() -> float:
+        now[0] += 1.0
+        return now[0]
+
+    def tell(name: str, value: Any) -> None:
+        told.append((name, value))
+        ended.set()
+
+    deadline = OperationDeadline(tell=tell, end=lambda code: None, clock=clock)
+    with deadline.within(1e9, "the first"):
+        pass
+    with deadline.within(0.5, "the second"):
+        assert ended.wait(30)
+    assert told == [("stuck", {"step": 2, "what": "the second", "seconds": 0.5})]
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    with pytest.raises(SystemExit) as left:
+        main(["bench", *words])
+    assert left.value.code == 2
+    said = capsys.readouterr()
+    assert not said.out
+    return said.err
+
+
+def test_all_that_is_wrong_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused(
+        capsys,
+        *("allgather", "-n", "2", "-b", "x", "-f", "2", "-i", "1K", "-d", "f8", "--redop", "sum"),
+        *("--root", "1", "--against", "mpi,foo", "--memory", "tape", "--seconds", "-1", "--iters", "0"),
+    )
+    for where in (
+        *("--minbytes: 'x'", "-f and -i:", "--datatype: 'f8'", "--redop: allgather", "--root: allgather"),
+        *("--against: 'foo'", "--memory: 'tape'", "--seconds: -1", "--iters: 0"),
+    ):
+        assert where in said, where
+
+
+def test_nccl_needs_memory_of_gpus(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "add --memory cuda" in refused(capsys, "allreduce", "-n", "2", "--against", "nccl")
+
+
+def test_a_dry_run_prints_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["bench", "allreduce", "-n", "2", "-b", "8", "-e", "512", "-f", "8", "--dry-run"])
+    printed = capsys.readouterr().out
+    assert not left.value.code and "sizes\t8 64 512\n" in printed and "collective_program" in printed
+
+
+def test_a_file_of_nccl_tests_is_printed_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "out.txt"
+    file.write_text(
+        "#  Rank  0 Group  0 Pid      1 on          a device  0 [0000:06:00] NVIDIA H200\n"
+        "#  Rank  1 Group  0 Pid      2 on          a device  1 [0000:07:00] NVIDIA H200\n"
+        "#  size  count  type  redop  root  time  algbw  busbw  #wrong  time  algbw  busbw  #wrong\n"
+        "  1048576  262144  float  sum  -1  100.00  10.49  10.49  0  200.00  5.24  5.24  0\n"
+        "# Out of bounds values : 0 OK\n"
+    )
+    words = ["bench", "allreduce", "--from-file", str(file), "-o", str(tmp_path), "--name", "x"]
+    with pytest.raises(SystemExit) as left:
+        main(words)
+    printed = capsys.readouterr().out
+    assert not left.value.code and "   100.00   10.49   10.49       0   200.00    5.24    5.24" in printed
+    run = run_file.read_any(tmp_path / "x")
+    assert isinstance(run, CollectiveRun) and dataclasses.astuple(run.series[0].results[0])[0] == 1048576
+    assert "is there already" in refused(capsys, *words[1:])
+    file.write_text(file.read_text().replace(" 0\n", " 4\n", 1))
+    with pytest.raises(SystemExit) as left:
+        main([*words, "--replace"])
+    assert left.value.code == 1 and "wrong results: 4 elements" in capsys.readouterr().err
