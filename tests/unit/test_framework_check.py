@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import importlib, sys
 for name in ("torch", "tensorflow", "jax", "mxnet"):
@@ -17,6 +19,7 @@ for name in ("torch", "tensorflow", "jax", "mxnet"):
 """
 
 
+@pytest.mark.process
 def test_a_framework_that_is_not_installed() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     said = [line.split(sys.executable) for line in done.stdout.splitlines()]
