@@ -135,7 +135,7 @@ def _show(
         text = "\n".join(lines(steps, losses, batch=answers.plan.batch, ranks=run.ranks)) + "\n"
     bench_options.show(run, directory, options.shared.json, file, lambda: text)
     _write_profile(run, directory)
-    if run.failure:
+    if run.failure and (options.shared.json.json or options.format == TF_CNN):
         print(f"ringleader: {run.failure}", file=sys.stderr, flush=True)
 
 
