@@ -14,7 +14,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -112,14 +112,22 @@ def argv_of(
     return (*common, "-n", str(LATENCY_RUNS), *to)
 
 
-@contextlib.contextmanager
-def run_server(program: str, *, seconds: float, root: Path = Path("/")) -> Iterator[StartedServer]:
+def run_server(
+    program: str, *, seconds: float, root: Path = Path("/")
+) -> contextlib.AbstractContextManager[StartedServer]:
     """Start a server and yield it when it listens; afterwards it has ended."""
+    rdma = active_port(root)
+    return serve(lambda port: argv_of(program, port, seconds, rdma), environ=environment_of(program, rdma))
+
+
+@contextlib.contextmanager
+def serve(argv_at: Callable[[int], tuple[str, ...]], *, environ: dict[str, str]) -> Iterator[StartedServer]:
+    """Start the server whose command ``argv_at`` gives for a port, and yield it when it listens."""
     port = _free_port()
-    argv = argv_of(program, port, seconds, active_port(root))
+    argv = argv_at(port)
     started = StartedServer()
     with tempfile.TemporaryFile() as said:
-        process = _start(argv, said, environ=_environment(program, root))
+        process = _start(argv, said, environ=environ)
         if isinstance(process, str):
             yield StartedServer(error=process)
             return
@@ -141,24 +149,32 @@ def run_client(
     """
     rdma = active_port(root)
     argv = argv_of(program, port, seconds, rdma, address)
+    output, error = run_to_end(argv, environ=environment_of(program, rdma), deadline=deadline)
+    if error:
+        return {"error": error}
+    try:
+        return {**result_of(program, output), "device": rdma.device if rdma else ""}
+    except ValueError as wrong:
+        return {"error": f"its output cannot be read: {wrong}"}
+
+
+def run_to_end(argv: tuple[str, ...], *, environ: dict[str, str], deadline: float) -> tuple[str, str]:
+    """Return what a program printed, and why it did not end well (empty: it did)."""
     with tempfile.TemporaryFile() as said:
-        process = _start(argv, said, environ=_environment(program, root))
+        process = _start(argv, said, environ=environ)
         if isinstance(process, str):
-            return {"error": process}
+            return "", process
         try:
             code: int | None = process.wait(deadline)
         except subprocess.TimeoutExpired:
             code = None
         finally:
             _end(process)
-        if code != 0:
-            return {"error": _why(said, code, f"it did not end within {deadline:.0f} s")}
         said.seek(0)
         output = said.read().decode(errors="replace")
-    try:
-        return {**result_of(program, output), "device": rdma.device if rdma else ""}
-    except ValueError as error:
-        return {"error": f"its output cannot be read: {error}"}
+        if code != 0:
+            return output, _why(said, code, f"it did not end within {deadline:.0f} s")
+        return output, ""
 
 
 def result_of(program: str, output: str) -> dict[str, Any]:
@@ -173,10 +189,9 @@ def result_of(program: str, output: str) -> dict[str, Any]:
     return {"seconds": value, "round_trips": found.iterations}
 
 
-def _environment(program: str, root: Path) -> dict[str, str]:
+def environment_of(program: str, rdma: RdmaPort | None) -> dict[str, str]:
     """UCX is held to the RDMA device that the rest is measured on; MPI's own variables mean nothing here."""
     environ = dict(os.environ)
-    rdma = active_port(root)
     if program.startswith("ucx") and rdma:
         environ.setdefault("UCX_NET_DEVICES", f"{rdma.device}:{rdma.port}")
     return environ

@@ -71,6 +71,27 @@ def measuring(job: Job, program: str, plan: object, *, seconds: float) -> Job:
     )
 
 
+def pair_job(job: Job, command: tuple[str, ...], first: str, second: str, *, seconds: float) -> Job:
+    """Return a job that runs a command of others on two ranks, on a host or two of the job."""
+    hosts = {host.name: host for host in job.hosts}
+    names = dict.fromkeys((first, second))
+    chosen = tuple(
+        replace(hosts[name], slots=2 // len(names), max_slots=None) for name in names if name in hosts
+    )
+    return replace(
+        job,
+        command=command,
+        hosts=chosen,
+        np=2,
+        oversubscribe=True,
+        share_gpus=True,
+        placement=Placement.SLOT,
+        timeout=seconds + START_SECONDS,
+        output_dir=None,
+        require=(),
+    )
+
+
 def on_each_host(job: Job, ranks: int) -> Job:
     """Return the job with so many ranks on each host, counted host by host, with one thread each."""
     return replace(
@@ -94,16 +115,20 @@ def run(
     progress: Callable[[str], None],
     answered: Callable[[int, str, Any], None] = lambda rank, name, value: None,
     heard: Callable[[], bool] | None = None,
+    printed: Callable[[int, str, str], None] = lambda rank, stream, line: None,
     launch: Launcher = launch_job,
 ) -> Finished:
     """Run a job of ours to its end; what its ranks answered is kept, also where it ends badly.
 
     ``title`` stands before what is shown of the start, and before a failure. ``heard`` tells whether
     something was measured that a failure of the launch must not lose; ``None``: whether a rank has answered.
+    ``printed`` hears of each line that a rank prints, with its stream.
     Raises what ``launch`` raises where nothing was, and StoppedError for a signal.
     """
     listener = JobListener(
-        progress=lambda text: progress(f"{title}: {text}" if text else title), answered=answered
+        progress=lambda text: progress(f"{title}: {text}" if text else title),
+        answered=answered,
+        printed=printed,
     )
     try:
         outcome = launch(job, environ=environ, listener=listener)

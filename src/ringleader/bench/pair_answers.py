@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ringleader.bench.program_results import ProgramResults
 from ringleader.fabric.byte_size import byte_size
 from ringleader.measurements.point_to_point import Silence, Transfer
 
@@ -27,6 +28,9 @@ class PairAnswers:
         self.refusals: dict[int, str] = {}
         """Rank → why it could not measure."""
         self.devices: dict[int, str] = {}
+        self.outputs = ProgramResults()
+        """Of programs of others."""
+        self._errors: dict[str, list[tuple[int, int]]] = {}
         self._left_out: dict[tuple[int, ...], list[tuple[int, int]]] = {}
 
     def take(self, rank: int, name: str, value: Any) -> None:
@@ -35,6 +39,7 @@ class PairAnswers:
             "size": self._take_size,
             "silence": self._take_silence,
             "left_out": self._take_left_out,
+            "output": self._take_output,
         }.get(name)
         try:
             if take is not None:
@@ -74,13 +79,31 @@ class PairAnswers:
         sizes = tuple(int(size) for size in value["sizes"])
         self._left_out.setdefault(sizes, []).append((self._index[rank], self._index[value["target"]]))
 
+    def _take_output(self, rank: int, value: Mapping[str, Any]) -> None:
+        source, target = self._index[value["source"]], self._index[value["target"]]
+        why = f"{value['test']}: {value['error']}" if value.get("error") else ""
+        if not why:
+            try:
+                self.outputs.take_text(value["text"], source, target, message_bytes=value.get("size"))
+            except ValueError as error:
+                why = f"the output of {value['test']} cannot be read: {error}"
+        if why:
+            self._errors.setdefault(why, []).append((source, target))
+
+    @property
+    def heard(self) -> bool:
+        """Something was measured, or somebody did not answer."""
+        return bool(self.transfers or self.silences or self.outputs.transfers or self._errors)
+
     def notes(self, names: Sequence[str]) -> tuple[str, ...]:
         """Return what was not measured, and why; ``names``: of the places."""
-        return tuple(
+        left = (
             f"{_sizes(sizes)} between {_pairs(pairs, names)}: there was no time; --seconds gives more"
             for sizes, pairs in self._left_out.items()
             if sizes
         )
+        errors = (f"{_pairs(pairs, names)}: {why}" for why, pairs in self._errors.items())
+        return (*left, *errors, *self.outputs.notes)
 
 
 def _number(value: Any) -> float | None:

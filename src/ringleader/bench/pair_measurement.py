@@ -8,24 +8,36 @@ One job; its ranks run ``pair_program``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ringleader.bench import measurement_job
-from ringleader.bench.measurement_job import Finished, Launcher, measuring
+from ringleader.bench.measurement_job import Finished, Launcher, measuring, pair_job
 from ringleader.bench.pair_answers import PairAnswers
 from ringleader.bench.pair_plan import PairPlan
 from ringleader.bench.pair_rounds import Round, rank_rounds
-from ringleader.errors import Fault, RefusedError
+from ringleader.bench.program_commands import OSU, ProgramPlan, osu_command, runs_of
+from ringleader.bench.program_results import in_order
+from ringleader.errors import Fault, RefusedError, RequestError
 from ringleader.job import Job
+from ringleader.launch.host_probe.probe import probe
 from ringleader.launch.launch_job import launch as launch_job
 from ringleader.measurements.point_to_point import Place, PointToPointRun, names_of
 from ringleader.measurements.run_context import with_facts
 from ringleader.scaling import Context
 
 PROGRAM = "ringleader.bench.pair_program"
+FABRIC_PROGRAM = "ringleader.bench.fabric_pair_program"
+LEAST_RUN_SECONDS = 10.0
+"""That a program of others is given to measure."""
 MEASURED = 0.9
 """Part of the time that is shared out; the rest is for meeting and for steps that took longer."""
+
+
+Printed = Callable[[int, str, str], None]
+"""Hears of a line: its rank, ``stdout`` or ``stderr``, the text."""
+FindAddresses = Callable[[Job, Mapping[str, str], Callable[[str], None]], Mapping[str, str]]
+"""Returns the address of each host by its name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +57,20 @@ class PairRequest:
     seconds: float
     """For all pairs together, the job's start aside."""
     memory: str = "host"
+    program: str = "mpi"
+    """``mpi``: messages of our own; else one of ``program_commands.PROGRAMS``."""
+    path: str = ""
+    """Of that program, as it was given."""
+
+
+def probed_addresses(job: Job, environ: Mapping[str, str], progress: Callable[[str], None]) -> dict[str, str]:
+    """Return the address of each host as other hosts reach it, by name."""
+    if not job.hosts:
+        return {"localhost": "127.0.0.1"}
+    found = probe(job, environ=environ, progress=progress)
+    if found.ssh is not None:
+        found.ssh.close()
+    return {one.host.name: (*one.addresses, one.host.name)[0] for one in found.facts}
 
 
 def plan_of(asked: PairRequest) -> PairPlan:
@@ -78,6 +104,7 @@ def measure(
     progress: Callable[[str], None],
     keep: Callable[[PointToPointRun], None],
     launch: Launcher = launch_job,
+    find_addresses: FindAddresses = probed_addresses,
 ) -> PointToPointRun:
     """Measure, and return what came of it; a job that ended badly is told in ``failure``.
 
@@ -86,31 +113,102 @@ def measure(
     """
     answers = PairAnswers(asked.ranks)
     rounds = len(plan_of(asked).rounds)
-    furthest = 0
+    furthest, finished = 0, None
 
     def answered(rank: int, name: str, value: Any) -> None:
         nonlocal furthest
         if name == "turn" and isinstance(value, int) and value > furthest:
             furthest = value
             progress(f"measuring pairs: round {value} of {rounds}")
-            if answers.transfers:
+            if answers.heard:
                 keep(_run(asked, context, answers, None))
         answers.take(rank, name, value)
 
-    finished = measurement_job.run(
-        job_of(asked),
-        title="measuring pairs",
-        environ=environ,
-        progress=progress,
-        answered=answered,
-        heard=lambda: bool(answers.transfers or answers.silences),
-        launch=launch,
-    )
-    if answers.refusals and not answers.transfers:
+    def run(job: Job, printed: Printed = lambda rank, stream, line: None) -> Finished:
+        try:
+            return measurement_job.run(
+                job,
+                title="measuring pairs",
+                environ=environ,
+                progress=progress,
+                answered=answered,
+                heard=lambda: answers.heard,
+                printed=printed,
+                launch=launch,
+            )
+        except RequestError as error:  # COMMAND is not the user's word here
+            where = {"COMMAND": "--program"}
+            raise RequestError(
+                replace(one, where=where.get(one.where, one.where)) for one in error.faults
+            ) from None
+
+    if asked.program in OSU:
+        finished = _run_osu(asked, run, answered)
+    elif asked.program == "mpi":
+        finished = run(job_of(asked))
+    else:
+        finished = run(program_job_of(asked, find_addresses(asked.job, environ, progress)))
+    if answers.refusals and not answers.heard:
         raise RefusedError(_refusals(asked, answers, finished))
-    run = _run(asked, context, answers, finished)
-    keep(run)
-    return run
+    result = _run(asked, context, answers, finished)
+    keep(result)
+    return result
+
+
+def program_job_of(asked: PairRequest, addresses: Mapping[str, str]) -> Job:
+    """Return the job that runs perftest or ucx_perftest; ``addresses``: of hosts, by name."""
+    runs = runs_of(asked.program, asked.sizes, both_ways=asked.both_ways)
+    hosts = asked.hosts or ("",) * len(asked.ranks)
+    plan = ProgramPlan(
+        program=asked.program,
+        path=asked.path,
+        rounds=plan_of(asked).rounds,
+        runs=runs,
+        addresses=tuple(
+            (str(rank), addresses.get(host, host)) for rank, host in zip(asked.ranks, hosts, strict=True)
+        ),
+        run_seconds=max(LEAST_RUN_SECONDS, asked.seconds),
+    )
+    return measuring(asked.job, FABRIC_PROGRAM, plan, seconds=plan.most_seconds)
+
+
+def osu_job_of(asked: PairRequest, first: int, second: int) -> Job:
+    """Return the job of an OSU program between two of the places."""
+    command = osu_command(asked.path, asked.sizes, asked.window, cuda=asked.memory == "cuda")
+    return pair_job(asked.job, command, asked.hosts[first], asked.hosts[second], seconds=asked.seconds)
+
+
+def _run_osu(
+    asked: PairRequest,
+    run: Callable[[Job, Printed], Finished],
+    answered: Callable[[int, str, Any], None],
+) -> Finished:
+    """Run an OSU program between each pair, one after the other, rates in both directions."""
+    finished = Finished(answers={})
+    place = {rank: index for index, rank in enumerate(asked.ranks)}
+    for number, pairs in enumerate(plan_of(asked).rounds, 1):
+        for pair in pairs:
+            answered(pair[0], "turn", number)
+            ways = [pair] if asked.program != "osu_bw" else [pair, (pair[1], pair[0])]
+            for source, target in ways:
+                lines: list[str] = []
+                finished = run(osu_job_of(asked, place[source], place[target]), _collector(lines))
+                told = {"source": source, "target": target, "size": asked.sizes[0], "test": asked.program}
+                if finished.failure:
+                    answered(source, "output", {**told, "error": finished.failure})
+                else:
+                    answered(source, "output", {**told, "text": "\n".join(lines)})
+    return replace(finished, failure="")
+
+
+def _collector(lines: list[str]) -> Printed:
+    """Return what keeps the lines of standard output."""
+
+    def printed(rank: int, stream: str, line: str) -> None:
+        if stream == "stdout":
+            lines.append(line)
+
+    return printed
 
 
 def _refusals(asked: PairRequest, answers: PairAnswers, finished: Finished) -> list[Fault]:
@@ -138,7 +236,8 @@ def _run(
         name=asked.name,
         context=context,
         places=places,
-        transfers=tuple(answers.transfers),
+        transfers=(*answers.transfers, *in_order(answers.outputs.between(asked.sizes))),
+        program=asked.program,
         memory=asked.memory,
         window=asked.window,
         silences=tuple(answers.silences),

@@ -39,8 +39,6 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the table of commands."""
-        if not self._table:
-            return
         with formatter.section("Commands"):
             formatter.write_dl([(name, help_) for name, (_, help_) in self._table.items()])
 

@@ -21,9 +21,13 @@ class JobListener:
         *,
         progress: Callable[[str], None] = lambda text: None,
         answered: Callable[[int, str, Any], None] = lambda rank, name, value: None,
+        printed: Callable[[int, str, str], None] = lambda rank, stream, line: None,
     ) -> None:
-        """``progress`` shows how far the start has come; ``answered`` hears of each answer as it comes."""
-        self._progress, self._answered = progress, answered
+        """``progress`` shows how far the start has come; ``answered`` hears of each answer as it comes.
+
+        ``printed`` hears of each line, with its rank and ``stdout`` or ``stderr``.
+        """
+        self._progress, self._answered, self._printed = progress, answered, printed
         self._parts = AnswerParts(self._keep)
         self._tails: dict[int, deque[str]] = {}
         self.answers: dict[int, dict[str, Any]] = {}
@@ -45,6 +49,7 @@ class JobListener:
     def output(self, rank: int, stream: str, line: bytes) -> None:
         """Keep a rank's line."""
         text = line.decode("utf-8", "replace").rstrip("\r\n")[:LONGEST_LINE]
+        self._printed(rank, stream, text)
         self._tails.setdefault(rank, deque(maxlen=TAIL)).append(text)
 
     def report(self, rank: int, message: dict[str, Any]) -> None:

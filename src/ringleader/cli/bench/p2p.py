@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
-from ringleader.bench.pair_measurement import PairRequest, job_of, measure, plan_of
+from ringleader import __version__
+from ringleader.bench import run_file
+from ringleader.bench.pair_measurement import (
+    PairRequest,
+    job_of,
+    measure,
+    osu_job_of,
+    plan_of,
+    program_job_of,
+)
+from ringleader.bench.program_commands import OSU
+from ringleader.bench.program_results import read_output
 from ringleader.cli import interrupts
 from ringleader.cli.bench.bench_options import keep, requested_job, run_name, show, starting_context
 from ringleader.cli.bench.p2p_options import PARAMETERS, SHORT_HELP, PairOptions, make_request
 from ringleader.cli.bench.pair_text import as_text
 from ringleader.cli.json_output import JsonFile, opened
+from ringleader.cli.json_output import show as show_value
 from ringleader.cli.options.host_options import overridden
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.run.command import dry_run_text
 from ringleader.cli.run_directory import make_directory
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command
-from ringleader.errors import RequestError
-from ringleader.measurements.point_to_point import PointToPointRun
+from ringleader.errors import Fault, RequestError
+from ringleader.job import Job
+from ringleader.measurements.point_to_point import Place, PointToPointRun
+from ringleader.scaling import Context
+from ringleader.text_files import read_text
 
 HELP = """Measure latency and bandwidth between every pair of hosts, or of ranks.
 
@@ -32,7 +48,9 @@ Tables are laid out as those of osu_latency, osu_bw and osu_bibw; MB are 10^6 by
 
 
 def measure_pairs(options: PairOptions) -> int:
-    """Measure, or say what would be measured."""
+    """Measure, or say what would be measured, or read what another program measured."""
+    if options.from_file is not None:
+        return _read(options)
     line = ProgressLine(prefix="")
     faults = Faults()
     job = requested_job(options.shared, line, faults)
@@ -41,11 +59,52 @@ def measure_pairs(options: PairOptions) -> int:
         raise RequestError(faults.found)
     if options.shared.dry_run:
         print(_plan_text(asked), end="", flush=True)
-        print(dry_run_text(job_of(asked), environ=os.environ), end="")
+        print(dry_run_text(_job_shown(asked), environ=os.environ), end="")
         return 0
     with opened(options.shared.json.json_file) as file:
         directory = make_directory(options.shared.output, asked.name, replace=options.shared.replace)
         return _measure(asked, options, directory, line, file)
+
+
+def _job_shown(asked: PairRequest) -> Job:
+    """Return the job, of OSU's programs the first one; addresses of hosts are known when it starts."""
+    if asked.program == "mpi":
+        return job_of(asked)
+    return osu_job_of(asked, 0, 1) if asked.program in OSU else program_job_of(asked, {})
+
+
+def _read(options: PairOptions) -> int:
+    """Print what is in the file; keep it where it has a name."""
+    faults = Faults()
+    source = options.from_file or ""
+    name = run_name(options.shared, "p2p", faults)
+    text = sys.stdin.read() if source == "-" else faults.text_of("--from-file", source, read_text)
+    if faults.found or text is None:
+        raise RequestError(faults.found)
+    try:
+        found = read_output(text)
+    except ValueError as error:
+        where = "standard input" if source == "-" else source
+        raise RequestError(Fault(where=where, what=str(error))) from None
+    run = PointToPointRun(
+        name=name,
+        context=Context(
+            command=("ringleader", "bench", "p2p", "--from-file", source), ringleader=__version__
+        ),
+        places=(Place(rank=0, host="client"), Place(rank=1, host="server")),
+        transfers=found.transfers,
+        program=found.program,
+        memory=found.memory,
+        notes=found.notes,
+    )
+    if options.shared.name is not None:
+        directory = make_directory(options.shared.output, name, replace=options.shared.replace)
+        with opened(options.shared.json.json_file) as file:
+            keep(run, directory)
+            show(run, directory, options.shared.json, file, lambda: as_text(run))
+    else:
+        show_value(options.shared.json, run_file.to_document(run), lambda: as_text(run))
+    return 0
 
 
 command = Command(
@@ -70,6 +129,7 @@ def _plan_text(asked: PairRequest) -> str:
         f"round {number}\t{', '.join(f'{names[a]} - {names[b]}' for a, b in pairs)}"
         for number, pairs in enumerate(plan.rounds, 1)
     ]
+    lines.append(f"program\t{asked.program}")
     lines.append(f"sizes\t{' '.join(map(str, plan.sizes))}")
     lines.append(f"window\t{plan.window}")
     lines.append(f"seconds\t{plan.pair_seconds:.3g} for each pair")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import PurePath
 
 import click
 
 from ringleader.bench.measurement_job import on_each_host
 from ringleader.bench.message_sizes import message_sizes
 from ringleader.bench.pair_measurement import PairRequest
+from ringleader.bench.program_commands import OSU, PROGRAMS
 from ringleader.cli.bench.bench_options import BENCH_OPTIONS, EVERYDAY, BenchOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.typed_command import Option
@@ -34,12 +36,14 @@ class PairOptions:
     memory: str = "host"
     ranks: str | None = None
     per_host: str | None = None
+    program: str | None = None
+    from_file: str | None = None
     shared: BenchOptions = field(default_factory=BenchOptions)
 
 
 SHORT_HELP = (
     *("min_bytes", "max_bytes", "factor", "window", "bidirectional", "seconds", "memory", "ranks"),
-    *("per_host", *EVERYDAY),
+    *("per_host", "program", "from_file", *EVERYDAY),
 )
 
 PARAMETERS: tuple[click.Parameter, ...] = (
@@ -91,6 +95,17 @@ PARAMETERS: tuple[click.Parameter, ...] = (
         help="Measure between these ranks only. [default: all; one on each host]",
     ),
     Option(["--per-host"], metavar="N", help="N ranks on each host. [default: 1; of one host 2]"),
+    Option(
+        ["--program"],
+        metavar="NAME",
+        help="Run this installed program instead: ib_write_bw, ib_read_bw, ib_send_bw, ib_write_lat, "
+        "ib_read_lat, ib_send_lat, ucx_perftest, osu_latency, osu_bw, osu_bibw; or the path of one.",
+    ),
+    Option(
+        ["--from-file"],
+        metavar="FILE",
+        help="Measure nothing: read what such programs printed (-: standard input). Kept with --name only.",
+    ),
     *BENCH_OPTIONS,
 )
 
@@ -118,7 +133,16 @@ def make_request(options: PairOptions, job: Job, name: str, faults: Faults) -> P
         faults.add("--seconds", f"{seconds:g} seconds", "use a number above 0, at most 86400")
     if options.memory not in MEMORIES:
         faults.add("--memory", f"{options.memory!r} is unknown", f"use one of {', '.join(MEMORIES)}")
+    path, _, test = (options.program or "mpi").partition(" ")
+    program = f"{PurePath(path).name} {test}".strip()
+    if options.program is not None and program not in PROGRAMS:
+        faults.add("--program", f"{options.program!r} is unknown", f"use one of {', '.join(PROGRAMS)}")
     chosen = _chosen_ranks(options, job, faults)
+    if program in OSU and not chosen.hosts and chosen.ranks:
+        what = "where each rank will be is not known before the start"
+        faults.add("--program", what, "give hosts their slots, or --per-host instead of -n")
+    if options.memory == "cuda" and program not in ("mpi", *OSU):
+        faults.add("--memory", f"{options.program} is run with host memory only", "leave one of them out")
     return PairRequest(
         name=name,
         job=chosen.job,
@@ -129,6 +153,8 @@ def make_request(options: PairOptions, job: Job, name: str, faults: Faults) -> P
         both_ways=options.bidirectional,
         seconds=seconds or 1.0,
         memory=options.memory,
+        program=program,
+        path=path,
     )
 
 

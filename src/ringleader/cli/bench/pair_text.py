@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from statistics import median
 
 from ringleader.fabric.active.latency_results import latency_results
 from ringleader.fabric.active.link_results import link_results
@@ -134,23 +135,37 @@ def matrices(run: PointToPointRun) -> str:
 def verdicts(run: PointToPointRun) -> list[str]:
     """Return what stands clear of the rest: slow places, pairs and trunks; nothing where all are alike.
 
-    It does where it is told by the medians and by the best of each pair alike. Pairs within a host and
-    between hosts are different things: where there are pairs between hosts, only those are judged. Ranks that
-    have to share a core are not judged at all.
+    What is slow is so in its best batch, too. Pairs within a host and between hosts are different things:
+    where there are pairs between hosts, only those are judged. Ranks that have to share a core are not judged
+    at all.
     """
     if _share_cores(run):
         return []
-    best = [
-        replace(one, rate=one.rate_high or one.rate, latency=one.latency_low or one.latency)
-        for one in run.transfers
-    ]
-    clear = {(one.id, one.subject, one.hosts) for one in _results(run, best)}
-    return [one.seen for one in _results(run, run.transfers) if (one.id, one.subject, one.hosts) in clear]
+    judged = [one for one in run.transfers if _is_between(run, one)] or list(run.transfers)
+    medians = _results(run, judged)
+    clear = {(one.id, one.subject, one.hosts) for one in _results(run, _at_their_best(judged))}
+    return [one.seen for one in medians if (one.id, one.subject, one.hosts) in clear]
 
 
-def _results(run: PointToPointRun, transfers: Sequence[Transfer]) -> list[CheckResult]:
+def _at_their_best(transfers: Sequence[Transfer]) -> list[Transfer]:
+    """Give those below the others' median the benefit of their best batch, and of their lowest latency."""
+    rates, latencies = dict[int, list[float]](), dict[int, list[float]]()
+    for one in transfers:
+        rates.setdefault(one.size, []).extend([one.rate] if one.rate is not None else [])
+        latencies.setdefault(one.size, []).extend([one.latency] if one.latency is not None else [])
+    found = []
+    for one in transfers:
+        rate, latency = one.rate, one.latency
+        if rate is not None:
+            rate = max(rate, min(one.rate_high or rate, median(rates[one.size])))
+        if latency is not None:
+            latency = min(latency, max(one.latency_low or latency, median(latencies[one.size])))
+        found.append(replace(one, rate=rate, latency=latency))
+    return found
+
+
+def _results(run: PointToPointRun, judged: Sequence[Transfer]) -> list[CheckResult]:
     """Return the verdicts that are not good."""
-    judged = [one for one in transfers if _is_between(run, one)] or transfers
     found: list[CheckResult] = []
     if large := _size_of_most(run, lambda one: one.rate, smallest=False):
         found += link_results(_active(run, large, judged).best_rates(_program(run)))
