@@ -10,7 +10,7 @@ from ringleader.bench.training.step_split import RankTimes
 from ringleader.bench.training.training_answers import TrainingAnswers
 from ringleader.bench.training.training_job import measure
 from ringleader.bench.training.training_plan import TrainingPlan
-from ringleader.errors import LaunchError, RankError, RequestError
+from ringleader.errors import LaunchError, RankError, RequestError, StoppedError
 from ringleader.job import Family, Host, Job, Mpi
 from ringleader.launch.outcome import Outcome
 from ringleader.launch.rank_answer import parts_of
@@ -57,9 +57,9 @@ def outcome(job, code):
     )
 
 
-def run(*answers, end=0):
+def run(*answers, end=0, kept=None):
     """Let ranks answer; ``end``: the job's exit code, or what its launch raises. Return (code, kept runs)."""
-    kept = []
+    kept = [] if kept is None else kept
 
     def launch(job, *, environ, listener):
         for rank, name, value in answers:
@@ -99,6 +99,13 @@ def test_a_rank_that_fails_later_loses_nothing_and_all_are_told_of():
         why = "h2 is lost" if code == 3 else "rank 1 was killed"
         told = "rank 0 in ringleader, repetition 2 of 2; rank 1 in ringleader, repetition 1 of 2"
         assert kept[-1].failure == f"training mlp: {why}; last heard: {told}"
+
+
+def test_an_interrupted_run_says_so():
+    kept = []
+    with pytest.raises(StoppedError):
+        run(*START, times(0, 1), times(1, 1), end=StoppedError(2, "it had ended"), kept=kept)
+    assert "SIGINT" in kept[-1].failure and len(kept[-1].arm("ringleader").rates) == 1
 
 
 def test_weights_that_differ_fail_the_run():

@@ -81,7 +81,7 @@ class TrainingArm:
             )
             self._last_gradient = _LastGradient(self.model, self._clock)
         elif name == IN_STEP:
-            self._couple = hvd.barrier
+            self._couple = self._meet
 
     def _wrap_optimizer(self, *, sharded: bool) -> None:
         more: Any = {"shard": True} if sharded else {}
@@ -91,6 +91,11 @@ class TrainingArm:
         self._optimizer = wrapped
         self._couple, self._own_step = wrapped.synchronize, wrapped.skip_synchronize
         self._engine_tells = self.device.type == "cpu"
+
+    def _meet(self) -> None:
+        """Meet the other ranks, once what this one computes is done."""
+        self._clock.settle()
+        hvd.barrier()
 
     def run(self, steps: int) -> RankTimes:
         """Make so many steps; return what they took on this rank."""

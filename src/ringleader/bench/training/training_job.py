@@ -13,7 +13,7 @@ from ringleader.bench.measurement_job import Launcher, measuring
 from ringleader.bench.measurement_job import run as run_job
 from ringleader.bench.training.training_answers import TrainingAnswers, faults_of_training, turn_text
 from ringleader.bench.training.training_plan import TrainingPlan
-from ringleader.errors import Fault, RankError, RequestError
+from ringleader.errors import Fault, RankError, RequestError, StoppedError
 from ringleader.job import Job
 from ringleader.launch.launch_job import launch as launch_job
 from ringleader.measurements.run_context import with_facts
@@ -54,14 +54,19 @@ def measure(
         if word == "turn" and rank == 0:
             progress(turn_text(value["arm"], value["repetition"], plan.repeats))
 
-    finished = run_job(
-        job_of(plan, job, seconds),
-        title=f"training {plan.model}",
-        environ=environ,
-        progress=progress,
-        answered=answered,
-        launch=launch,
-    )
+    try:
+        finished = run_job(
+            job_of(plan, job, seconds),
+            title=f"training {plan.model}",
+            environ=environ,
+            progress=progress,
+            answered=answered,
+            launch=launch,
+        )
+    except StoppedError as error:
+        if answers.times:
+            keep(answers.run(name=name, context=context, failure=str(error)))
+        raise
     if answers.faults:
         raise RequestError(rank_faults(answers.faults))
     failures = [finished.failure] if finished.failure else []
