@@ -117,7 +117,7 @@ def measured(cluster: Cluster, plan: CollectivePlan = PLAN) -> tuple[CollectiveR
         plan,
         Context(command=("ringleader", "bench", "allreduce")),
         name="x",
-        sweep=sweep_of(plan, factor=4, step=0),
+        sweep=sweep_of(plan, maximum=4096, factor=4, step=0),
         environ={},
         progress=lambda text: None,
         keep=kept.append,

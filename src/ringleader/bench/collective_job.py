@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from ringleader.bench.collective_plan import CollectivePlan, cases
+from ringleader.bench.line_rate import line_rate
 from ringleader.bench.measurement_job import Finished, Launcher, measuring, run
 from ringleader.errors import RefusedError
 from ringleader.fabric.byte_size import byte_size
@@ -98,11 +99,11 @@ def most_seconds(plan: CollectivePlan, ranks: int) -> float:
     return 300.0 + arms * steps
 
 
-def sweep_of(plan: CollectivePlan, *, factor: int, step: int) -> Sweep:
-    """Return the plan as nccl-tests' header tells it."""
+def sweep_of(plan: CollectivePlan, *, maximum: int, factor: int, step: int) -> Sweep:
+    """Return the plan as nccl-tests' header tells it; ``maximum``: bytes, as asked for."""
     return Sweep(
         minimum=min(plan.sizes),
-        maximum=max(plan.sizes),
+        maximum=maximum,
         step_factor=factor,
         step_bytes=step,
         warmup=plan.warmup,
@@ -121,10 +122,12 @@ def measure(
     environ: Mapping[str, str],
     progress: Callable[[str], None],
     keep: Callable[[CollectiveRun], object],
-    line_rate: Callable[[Outcome], float | None] = lambda outcome: None,
+    link: float | None = None,
     launch: Launcher = launch_job,
 ) -> CollectiveRun:
     """Run the job and return what it measured; ``keep`` is given the run after each size.
+
+    ``link``: bits per second of each host's only link, where that is known.
 
     Raises what the launcher raises where nothing was measured, and RefusedError where ranks cannot. A job
     that ends badly later is told in ``CollectiveRun.failure``.
@@ -171,7 +174,9 @@ def measure(
             measured,
             context=with_facts(context, outcome, answers.places),
             per_host=per_host(outcome),
-            line_rate=line_rate(outcome),
+            line_rate=line_rate(
+                [facts.host.name for facts in outcome.plan.hosts], outcome.devices, link=link
+            ),
         )
     keep(measured)
     return measured

@@ -206,11 +206,12 @@ def make_plan(
     return plan if len(faults.found) == before else None
 
 
-def step_of(options: CollectiveOptions) -> tuple[int, int]:
-    """Return the factor between sizes and the bytes between them, one of which counts; of right options."""
+def steps_of(options: CollectiveOptions) -> tuple[int, int, int]:
+    """Return the largest size, the factor and the bytes between two (one of both counts) of right options."""
+    largest = size_in_bytes(options.maxbytes) or 0
     if options.stepbytes is not None:
-        return 1, size_in_bytes(options.stepbytes) or 0
-    return int(options.stepfactor or FACTOR), 0
+        return largest, 1, size_in_bytes(options.stepbytes) or 0
+    return largest, int(options.stepfactor or FACTOR), 0
 
 
 def _number(option: str, text: str, default: int, faults: Faults) -> int:

@@ -21,7 +21,7 @@ from ringleader.cli.bench.collective_options import (
     make_plan,
     parameters,
     ranks_of,
-    step_of,
+    steps_of,
 )
 from ringleader.cli.bench.stored_nccl_tests import read_runs
 from ringleader.cli.json_output import JsonFile, dumped, opened
@@ -101,7 +101,7 @@ def _measure(
         keep(run, directory)
         latest[:] = [run]
 
-    factor, step = step_of(options)
+    maximum, factor, step = steps_of(options)
     context = starting_context(options.shared, job, ("bench", plan.operation))
     try:
         with signals.caught(signals.FORWARDED):
@@ -110,9 +110,10 @@ def _measure(
                 plan,
                 context,
                 name=directory.name,
-                sweep=sweep_of(plan, factor=factor, step=step),
+                sweep=sweep_of(plan, maximum=maximum, factor=factor, step=step),
                 environ=os.environ,
                 progress=line.show,
+                link=_lab_link(options),
                 keep=kept,
             )
     finally:
@@ -121,6 +122,16 @@ def _measure(
             _show(latest, options, file)
             print(f"kept in {directory}", file=sys.stderr, flush=True)
     return exit_code(latest[0])
+
+
+def _lab_link(options: CollectiveOptions) -> float | None:
+    """Return the rate of the links of the lab that the job runs on, in bits per second."""
+    if not options.shared.hosts.wants_lab:
+        return None
+    from ringleader.lab.saved_state import to_launch_on
+
+    lab = to_launch_on(name=options.shared.hosts.lab_name, environ=os.environ)
+    return float(lab.spec.bandwidth)
 
 
 def _from_file(operation: str, options: CollectiveOptions) -> int:
