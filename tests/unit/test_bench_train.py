@@ -60,7 +60,8 @@ def run_of(**arms: Any) -> TrainingRun:
     return TrainingRun(
         name="t", context=Context(command=("x",)), model="mlp", parameters=11, gradient_bytes=44, batch=7,
         unit="samples", precision="float32", optimizer="sgd", data="synthetic", ranks=2, per_host=2,
-        arms=tuple(found), layers=layers,
+        arms=tuple(arm for arm in found if arm.name != "alone"), layers=layers,
+        alone=next((arm for arm in found if arm.name == "alone"), None),
     )  # fmt: skip
 
 

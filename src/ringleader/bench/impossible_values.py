@@ -9,7 +9,7 @@ from ringleader.errors import Fault
 from ringleader.measurements.collective import OPERATIONS, CollectiveRun
 from ringleader.measurements.point_to_point import PointToPointRun
 from ringleader.measurements.run_kinds import AnyRun
-from ringleader.measurements.training import StepSplit, TrainingRun
+from ringleader.measurements.training import Arm, StepSplit, TrainingRun
 from ringleader.scaling import Run
 
 
@@ -84,15 +84,20 @@ def _of_pairs(run: PointToPointRun) -> Iterator[tuple[str, str]]:
 def _of_training(run: TrainingRun) -> Iterator[tuple[str, str]]:
     if run.ranks < 1:
         yield "ranks", f"{run.ranks} ranks cannot be"
-    for number, arm in enumerate(run.arms):
-        for name, values, what in (("rates", arm.rates, "rate"), ("step_seconds", arm.step_seconds, "time")):
-            for index, value in enumerate(values):
-                yield from _not_positive(f"arms[{number}].{name}[{index}]", value, what)
-        splits = {"split": arm.split} | {f"splits[{at}]": one for at, one in enumerate(arm.splits)}
-        for place, split in splits.items():
-            for part in StepSplit.__dataclass_fields__ if split is not None else ():
-                if getattr(split, part) < 0:
-                    yield f"arms[{number}].{place}.{part}", f"{getattr(split, part)} s cannot be"
+    every = {f"arms[{number}]": arm for number, arm in enumerate(run.arms)}
+    for place, arm in every.items() if run.alone is None else [*every.items(), ("alone", run.alone)]:
+        yield from _of_arm(place, arm)
+
+
+def _of_arm(place: str, arm: Arm) -> Iterator[tuple[str, str]]:
+    for name, values, what in (("rates", arm.rates, "rate"), ("step_seconds", arm.step_seconds, "time")):
+        for index, value in enumerate(values):
+            yield from _not_positive(f"{place}.{name}[{index}]", value, what)
+    splits = {"split": arm.split} | {f"splits[{at}]": one for at, one in enumerate(arm.splits)}
+    for name, split in splits.items():
+        for part in StepSplit.__dataclass_fields__ if split is not None else ():
+            if getattr(split, part) < 0:
+                yield f"{place}.{name}.{part}", f"{getattr(split, part)} s cannot be"
 
 
 def _not_positive(place: str, value: float | None, noun: str) -> Iterator[tuple[str, str]]:

@@ -10,8 +10,7 @@ from ringleader.scaling import Context
 KIND = "training"
 SCHEMA = 1
 UNCOUPLED, IN_STEP, ALONE = "uncoupled", "in step", "alone"
-"""Arms: ranks that exchange nothing; ranks that only meet at a barrier once per step; rank 0 alone while the
-others stand still."""
+"""Arms: ranks that exchange nothing; ranks that only meet at a barrier once per step; one rank alone."""
 RINGLEADER, SHARDED = "ringleader", "ringleader-sharded"
 DDP_GLOO, DDP_NCCL = "ddp-gloo", "ddp-nccl"
 COUPLED = (RINGLEADER, SHARDED, DDP_GLOO, DDP_NCCL)
@@ -96,14 +95,19 @@ class TrainingRun:
     device: str = ""
     """What computed: ``cpu``, or a GPU's name; several joined by commas. Empty: no rank has said."""
     arms: tuple[Arm, ...] = ()
+    """Of all ranks."""
+    alone: Arm | None = None
+    """Rank 0 while the others stand still, in turns with the arms: the rate and the step of one rank.
+    ``None``: not measured; in a job of one rank the uncoupled arm is that."""
     layers: tuple[LayerTime, ...] = ()
     """Of one rank; empty: they were not timed."""
     failure: str = ""
     schema: int = SCHEMA
 
     def arm(self, name: str) -> Arm | None:
-        """Return an arm by its name."""
-        return next((arm for arm in self.arms if arm.name == name), None)
+        """Return an arm by its name, or what one rank alone did."""
+        known = self.arms if self.alone is None else (*self.arms, self.alone)
+        return next((arm for arm in known if arm.name == name), None)
 
     def against(self, name: str, other: str) -> RatioComparison | None:
         """Return the ratio of two arms' rates, repetition by repetition; ``None`` where one is missing."""

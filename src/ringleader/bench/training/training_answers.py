@@ -17,7 +17,7 @@ from ringleader.bench.training.step_split import (
 )
 from ringleader.bench.training.training_plan import TrainingPlan
 from ringleader.fabric.facts import from_document
-from ringleader.measurements.training import Arm, LayerTime, TrainingRun
+from ringleader.measurements.training import ALONE, Arm, LayerTime, TrainingRun
 from ringleader.scaling import Context
 
 FLOAT32 = 4
@@ -71,7 +71,7 @@ class TrainingAnswers:
 
     def expected(self, arm: str) -> int:
         """Return how many ranks time an arm."""
-        return 1 if arm == "alone" else self.ranks
+        return 1 if arm == ALONE else self.ranks
 
     def complete(self, arm: str) -> list[list[RankTimes]]:
         """Return the repetitions of an arm that all ranks have timed, in order."""
@@ -116,7 +116,8 @@ class TrainingAnswers:
             ranks=self.ranks,
             per_host=self.per_host,
             device=", ".join(sorted({str(told.get("device", "")) for told in self.hosts.values()})),
-            arms=tuple(self.arm(arm) for arm in self.arms),
+            arms=tuple(self.arm(arm) for arm in self.arms if arm != ALONE),
+            alone=self.arm(ALONE) if ALONE in self.arms else None,
             layers=self.layers,
             failure=failure,
         )

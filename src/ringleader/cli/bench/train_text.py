@@ -17,14 +17,15 @@ PARTS = ("input", "forward", "backward", "exchange", "waiting", "optimizer", "ot
 
 def as_text(run: TrainingRun) -> str:
     """Return the table of arms, that of the split, and what follows."""
-    measured = [arm for arm in run.arms if arm.rates]
+    every = run.arms if run.alone is None else (*run.arms, run.alone)
+    measured = [arm for arm in every if arm.rates]
     parts = [title(run)]
     if measured:
         parts += ["", _arms_table(run, measured)]
     if any(arm.split for arm in measured):
         count = plural(min(len(arm.rates) for arm in measured), "repetition")
         parts += ["", f"A step: means over steps and ranks, ± 95 % of {count}", "", _split_table(measured)]
-    notes = [f"{arm.name}: {arm.note}" for arm in run.arms if arm.note]
+    notes = [f"{arm.name}: {arm.note}" for arm in every if arm.note]
     said = [*sentences(run), *([f"Left out: {'; '.join(notes)}."] if notes else [])]
     parts += ["", *said] if said else []
     parts += [f"! {run.failure}"] if run.failure else []
