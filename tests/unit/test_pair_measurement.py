@@ -10,7 +10,15 @@ import pytest
 
 from ringleader.bench import run_file
 from ringleader.bench.pair_measurement import PairRequest, measure, plan_of
-from ringleader.bench.pair_plan import PairPlan, half_of, least_seconds, repetitions, window_of
+from ringleader.bench.pair_plan import (
+    PairPlan,
+    fitting_window,
+    half_of,
+    least_seconds,
+    repetitions,
+    share_of,
+    window_of,
+)
 from ringleader.bench.pair_rounds import rank_rounds
 from ringleader.errors import Fault, LaunchError, RefusedError, StoppedError
 from ringleader.fabric.facts import from_document
@@ -114,8 +122,24 @@ def test_steps_are_repeated_as_long_as_there_is_time():
 
 
 def test_what_a_size_takes_follows_from_a_smaller_one_and_is_never_less():
-    assert least_seconds(4096, 1024, 1e-3, 3) == pytest.approx(24e-3)
-    assert least_seconds(1, 65536, 1e-3, 3) == pytest.approx(6e-3)
+    assert least_seconds(4096, 1024, 1e-3, 3) == pytest.approx(12e-3)
+    assert least_seconds(1, 65536, 1e-3, 3) == pytest.approx(3e-3)
+
+
+def test_large_sizes_get_more_of_the_time_and_all_of_it_is_given_out():
+    sizes = (1, 1024, 1 << 20)
+    assert share_of(1, sizes) == pytest.approx(1 / 6) and share_of(1 << 20, sizes[2:]) == 1.0
+    left = 1.0
+    for at, size in enumerate(sizes):
+        left -= share_of(size, sizes[at:]) * left
+    assert left == pytest.approx(0.0)
+
+
+def test_windows_of_large_messages_fit_into_the_time():
+    assert fitting_window(64, 1024, 1.0, 0.1) == 64
+    assert fitting_window(64, 1 << 20, 8e-3, 0.3) == 12
+    assert fitting_window(64, 1 << 20, 8e-3, 0.001) == 1
+    assert fitting_window(16, 1 << 20, 1e-6, 1.0) == 16
 
 
 @pytest.mark.parametrize(

@@ -117,4 +117,5 @@ def _sizes(sizes: Sequence[int]) -> str:
 
 def _pairs(pairs: Sequence[tuple[int, int]], names: Sequence[str]) -> str:
     first = " and ".join(names[one] for one in pairs[0])
-    return first if len(pairs) == 1 else f"{first}, and {len(pairs) - 1} more pairs"
+    more = len(pairs) - 1
+    return first if not more else f"{first}, and {more} more pair{'s' * (more > 1)}"

@@ -11,7 +11,11 @@ SLACK_SECONDS = 5.0
 shorter, and each pair that cannot talk costs this once."""
 LATE = 2.0
 """So many times its own time may a pair take: sizes whose time was not foreseen."""
-ROUND_TRIPS = 1000
+LARGE = 64 * 1024
+"""Bytes from which on a message's time is that of its bytes, more or less."""
+ROUND_TRIPS, ROUND_TRIPS_AT_ONCE = 1000, 100
+GROWTH = 8
+"""A batch is so many times as long as the one before, at most."""
 BATCHES = 10
 MOST_WINDOWS = 2000
 """Of one batch."""
@@ -64,13 +68,33 @@ def repetitions(seconds: float, once: float, most: int) -> int:
     return max(1, min(most, int(seconds / max(once, 1e-9))))
 
 
+def fitting_window(window: int, size: int, message_seconds: float, seconds: float) -> int:
+    """Return a window of large messages that takes a third of a step at most; at least 1 message.
+
+    ``message_seconds``: what one message takes alone. Of small ones many take hardly longer than one.
+    """
+    if size < LARGE:
+        return window
+    return max(1, min(window, int(seconds / 3 / max(message_seconds, 1e-9))))
+
+
+def share_of(size: int, sizes: tuple[int, ...]) -> float:
+    """Return the part of the time that a size gets; ``sizes``: it and those after it."""
+    return _weight(size) / sum(map(_weight, sizes))
+
+
+def _weight(size: int) -> float:
+    return 4.0 if size >= LARGE else 1.0
+
+
 def least_seconds(size: int, known_size: int, round_trip: float, steps: int) -> float:
     """Return what a size takes at least, from the time of a round trip of another size.
 
     A smaller message is taken to be as slow, a larger one to be slower in proportion: of networks and memory
-    this is the upper limit. Each step is one round trip's worth of messages twice, first to learn its time.
+    this is the upper limit. Latency takes a round trip, each other step half of one, and each may take
+    half as long again.
     """
-    return 2 * steps * round_trip * max(1.0, size / max(1, known_size))
+    return 1.5 * (1 + (steps - 1) / 2) * round_trip * max(1.0, size / max(1, known_size))
 
 
 def half_of(round_trips: list[float]) -> dict[str, float | None]:

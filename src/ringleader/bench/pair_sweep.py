@@ -23,13 +23,17 @@ import numpy
 
 from ringleader.bench.pair_plan import (
     BATCHES,
+    GROWTH,
     LEAST_STEP,
     MOST_WINDOWS,
     ROUND_TRIPS,
+    ROUND_TRIPS_AT_ONCE,
     PairPlan,
+    fitting_window,
     half_of,
     least_seconds,
     repetitions,
+    share_of,
     window_of,
 )
 from ringleader.bench.peer_messages import MORE_KINDS, Clock, Idle, PeerMessages, message_tag
@@ -79,16 +83,17 @@ class PairSweep(PeerMessages):
         Left out is what would take longer than the pair's time. Raises SilentPartnerError.
         """
         until = self._clock() + self._plan.pair_seconds
-        sizes = self._plan.sizes
+        sizes, steps = self._plan.sizes, self._plan.steps
         known = min(sizes[0], PROBE)
         round_trip = self._bounces(partner, turn, known, 2, deadline)[-1]
         done = 0
         for done, size in enumerate(sizes):
             left = until - self._clock()
-            if done and least_seconds(size, known, round_trip, self._plan.steps) > max(left, LEAST_STEP):
+            least = least_seconds(size, known, round_trip, steps)
+            if done and least > max(left, LEAST_STEP):
                 break
-            seconds = max(LEAST_STEP, left / (len(sizes) - done))
-            found = self._one_size(partner, turn, size, seconds / self._plan.steps, deadline)
+            seconds = max(LEAST_STEP, share_of(size, sizes[done:]) * left) / steps
+            found = self._one_size(partner, turn, size, seconds, 1 if least > left / 4 else 3, deadline)
             tell(found)
             known, round_trip = size, 2 * float(found["latency"] or 0.0)
         else:
@@ -96,13 +101,19 @@ class PairSweep(PeerMessages):
         self._order(partner, turn, _END, 0, 0, 0, deadline)
         return sizes[done:]
 
-    def _one_size(self, partner: int, turn: int, size: int, seconds: float, deadline: float) -> Found:
-        window = window_of(self._plan.window, size)
-        found: Found = {"size": size, "window": window}
-        once = self._bounces(partner, turn, size, 3, deadline)
-        if once[-1] < seconds:
-            once = self._bounces(partner, turn, size, repetitions(seconds, once[-1], ROUND_TRIPS), deadline)
-        found |= half_of(once)
+    def _one_size(
+        self, partner: int, turn: int, size: int, seconds: float, warm_up: int, deadline: float
+    ) -> Found:
+        """``seconds``: of each step; ``warm_up``: round trips of which the last tells how long one takes."""
+        until = self._clock() + seconds
+        first = self._bounces(partner, turn, size, warm_up, deadline)
+        once, times = first[-1], list[float]()
+        while self._clock() + once < until and len(times) < ROUND_TRIPS:
+            count = repetitions(until - self._clock(), once, ROUND_TRIPS_AT_ONCE)
+            times += self._bounces(partner, turn, size, count, deadline)
+            once = statistics.fmean(times)
+        window = fitting_window(window_of(self._plan.window, size), size, once / 2, seconds)
+        found: Found = {"size": size, "window": window, **half_of(times or first)}
         kinds = [(_OUT, ""), (_BACK, "back_"), *([(_BOTH, "both_ways_")] if self._plan.both_ways else [])]
         for kind, name in kinds:
             rates = self._rates(partner, turn, kind, size, window, seconds, deadline)
@@ -117,17 +128,17 @@ class PairSweep(PeerMessages):
         """Return bytes per second of each batch.
 
         The first, from which the others' length follows, counts only where there is no time for others.
+        Batches become longer step by step: what one window took may have been luck.
         """
         amount = size * window * (2 if kind == _BOTH else 1)
-        once = self._batch_of(partner, turn, kind, size, window, 1, deadline)
-        if once > 2 * seconds:
-            return [amount / once]
-        count = repetitions(seconds / BATCHES, once, MOST_WINDOWS)
-        times: list[float] = []
         until = self._clock() + seconds
-        while not times or (len(times) < BATCHES and self._clock() + min(times) < until):
-            times.append(self._batch_of(partner, turn, kind, size, window, count, deadline))
-        return [amount * count / one for one in times]
+        once = self._batch_of(partner, turn, kind, size, window, 1, deadline)
+        rates, count = [amount / once], 1
+        while len(rates) <= BATCHES and self._clock() + once < until:
+            count = min(repetitions(seconds / BATCHES, once, MOST_WINDOWS), GROWTH * count)
+            once = self._batch_of(partner, turn, kind, size, window, count, deadline) / count
+            rates.append(amount / once)
+        return rates[1:] or rates
 
     def _batch_of(
         self, partner: int, turn: int, kind: int, size: int, window: int, count: int, deadline: float

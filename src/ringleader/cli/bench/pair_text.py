@@ -21,6 +21,8 @@ from ringleader.measurements.point_to_point import PointToPointRun, Transfer, na
 
 Column = tuple[str, Callable[[Transfer], float | None]]
 _WIDTH = 18
+LARGE = 64 * 1024
+"""Bytes of messages whose rate is that of the link, more or less."""
 
 
 def as_text(run: PointToPointRun) -> str:
@@ -121,15 +123,37 @@ def _number(value: float) -> str:
 def matrices(run: PointToPointRun) -> str:
     """Return the latencies of the smallest messages and the rates of the largest, between all places."""
     parts = []
-    if small := _size_of_most(run, lambda one: one.latency, smallest=True):
-        parts += [f"# Latency of {byte_size(small)}, µs\n", _latencies(run, small)]
-    if large := _size_of_most(run, lambda one: one.rate, smallest=False):
-        title = f"# Bandwidth, {byte_size(large)}"
-        if _sorts(run) == {True, False}:  # pair_matrix would mark all pairs between hosts as slow
+    if small := _smallest(run.transfers):
+        parts += [f"# Latency, {_size_span(small)}, µs\n", _latencies(run, small)]
+    if large := _largest(run.transfers):
+        title = f"# Bandwidth, {_size_span(large)}"
+        if len({_is_between(run, one) for one in large}) == 2:  # pair_matrix marks what is far from the rest
             parts += [f"{title}, MB/s\n", _rates(run, large)]
         else:
-            parts += [f"{title}\n", pair_matrix(_active(run, large, run.transfers), _program(run))]
+            parts += [f"{title}\n", pair_matrix(_active(run, large), _program(run))]
     return "".join(parts)
+
+
+def _smallest(transfers: Iterable[Transfer]) -> list[Transfer]:
+    """Return of each directed pair the smallest messages whose latency is known."""
+    with_latency = [one for one in transfers if one.latency is not None]
+    return list(
+        {(one.source, one.target): one for one in sorted(with_latency, key=lambda one: -one.size)}.values()
+    )
+
+
+def _largest(transfers: Iterable[Transfer]) -> list[Transfer]:
+    """Return of each directed pair the largest messages whose rate is known."""
+    with_rate = [one for one in transfers if one.rate is not None]
+    return list(
+        {(one.source, one.target): one for one in sorted(with_rate, key=lambda one: one.size)}.values()
+    )
+
+
+def _size_span(transfers: Iterable[Transfer]) -> str:
+    sizes = [one.size for one in transfers]
+    low, high = byte_size(min(sizes)), byte_size(max(sizes))
+    return low if low == high else f"{low} to {high}, as there was time"
 
 
 def verdicts(run: PointToPointRun) -> list[str]:
@@ -165,12 +189,12 @@ def _at_their_best(transfers: Sequence[Transfer]) -> list[Transfer]:
 
 
 def _results(run: PointToPointRun, judged: Sequence[Transfer]) -> list[CheckResult]:
-    """Return the verdicts that are not good."""
-    found: list[CheckResult] = []
-    if large := _size_of_most(run, lambda one: one.rate, smallest=False):
-        found += link_results(_active(run, large, judged).best_rates(_program(run)))
-    if small := _size_of_most(run, lambda one: one.latency, smallest=True):
-        found += latency_results(_active(run, small, judged), _program(run), "latency")
+    """Return the verdicts that are not good. The rate of small messages says nothing of a link."""
+    large = [one for one in _largest(judged) if one.size >= LARGE]
+    found = [
+        *link_results(_active(run, large).best_rates(_program(run))),
+        *latency_results(_active(run, _smallest(judged)), _program(run), "latency"),
+    ]
     return [one for one in found if one.verdict in (Verdict.WARN, Verdict.FAIL)]
 
 
@@ -181,10 +205,9 @@ def _share_cores(run: PointToPointRun) -> bool:
     return any(count > (cores.get(host) or count) for host, count in ranks.items())
 
 
-def _active(run: PointToPointRun, size: int, transfers: Iterable[Transfer]) -> ActiveResults:
-    """Return what messages of one size did, as the active tests of `ringleader doctor` have it."""
+def _active(run: PointToPointRun, chosen: Sequence[Transfer]) -> ActiveResults:
+    """Return transfers, one of each directed pair, as the active tests of `ringleader doctor` have them."""
     names, program = names_of(run.places), _program(run)
-    chosen = [one for one in transfers if one.size == size]
     return ActiveResults(
         hosts=tuple(names),
         pair_rates=tuple(
@@ -194,7 +217,7 @@ def _active(run: PointToPointRun, size: int, transfers: Iterable[Transfer]) -> A
                 rate=8 * one.rate,
                 lowest=8 * (one.rate_low or one.rate),
                 highest=8 * (one.rate_high or one.rate),
-                message_bytes=size,
+                message_bytes=one.size,
                 program=program,
             )
             for one in chosen
@@ -223,18 +246,12 @@ def _is_between(run: PointToPointRun, transfer: Transfer) -> bool:
     return run.places[transfer.source].host != run.places[transfer.target].host
 
 
-def _sorts(run: PointToPointRun) -> set[bool]:
-    return {_is_between(run, one) for one in run.transfers}
+def _latencies(run: PointToPointRun, small: Iterable[Transfer]) -> str:
+    return _matrix(run, {(one.source, one.target): _number(1e6 * (one.latency or 0.0)) for one in small})
 
 
-def _latencies(run: PointToPointRun, size: int) -> str:
-    found = {(one.source, one.target): one.latency for one in run.transfers if one.size == size}
-    return _matrix(run, {pair: _number(1e6 * value) for pair, value in found.items() if value is not None})
-
-
-def _rates(run: PointToPointRun, size: int) -> str:
-    found = {(one.source, one.target): one.rate for one in run.transfers if one.size == size}
-    return _matrix(run, {pair: _number(1e-6 * value) for pair, value in found.items() if value is not None})
+def _rates(run: PointToPointRun, large: Iterable[Transfer]) -> str:
+    return _matrix(run, {(one.source, one.target): _number(1e-6 * (one.rate or 0.0)) for one in large})
 
 
 def _matrix(run: PointToPointRun, cells: Mapping[tuple[int, int], str]) -> str:
@@ -253,14 +270,3 @@ def _matrix(run: PointToPointRun, cells: Mapping[tuple[int, int], str]) -> str:
     if more := len(run.places) - len(names):
         lines.append(f"{more} more places are left out here, not in the JSON")
     return "".join(f"{line.rstrip()}\n" for line in lines)
-
-
-def _size_of_most(
-    run: PointToPointRun, value: Callable[[Transfer], float | None], *, smallest: bool
-) -> int | None:
-    """Return the smallest or largest of those sizes that most pairs have a number for."""
-    counts = Counter(one.size for one in run.transfers if value(one) is not None)
-    if not counts:
-        return None
-    most = [size for size, count in counts.items() if count == max(counts.values())]
-    return min(most) if smallest else max(most)
