@@ -41,3 +41,13 @@ def _three(value: float) -> str:
 def plural(count: int, noun: str) -> str:
     """1 → ``1 rank``, 8 → ``8 ranks``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def gigabytes(rate: float) -> str:
+    """Bytes per second in GB/s, three significant digits down to 0.001: ``12.5``, ``0.051``."""
+    value = rate / 1e9
+    if value >= 99.95:
+        return f"{value:,.0f}"
+    if value >= 9.995:
+        return f"{value:.1f}"
+    return f"{value:.2f}" if value >= 0.9995 else f"{value:.3f}"

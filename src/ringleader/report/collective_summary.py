@@ -1,0 +1,273 @@
+"""A run of one collective, in sentences and tables. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+from ringleader.fabric.byte_size import byte_size
+from ringleader.fabric.rate_text import byte_rate
+from ringleader.measurements.collective import (
+    CollectiveResult,
+    CollectiveRun,
+    CollectiveSeries,
+    Timing,
+    bus_factor,
+    bus_limit,
+)
+from ringleader.report.context_facts import context_facts, day
+from ringleader.report.number_format import gigabytes, percent, plural, seconds
+from ringleader.report.run_summary import NONE, RunSummary, Table, without_empty_columns
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bandwidth:
+    """What one size reached on one side (out of place, in place); bytes per second."""
+
+    seconds: float
+    algbw: float
+    busbw: float
+    busbw_low: float | None
+    """Of the slowest batch of iterations."""
+    busbw_high: float | None
+    wrong: int | None
+
+
+def bandwidth(run: CollectiveRun, result: CollectiveResult, timing: Timing) -> Bandwidth:
+    """Return the rates of a timing."""
+    factor = bus_factor(run.operation, run.ranks) * result.size
+    return Bandwidth(
+        seconds=timing.seconds,
+        algbw=result.size / timing.seconds,
+        busbw=factor / timing.seconds,
+        busbw_low=None if timing.high is None else factor / timing.high,
+        busbw_high=None if timing.low is None else factor / timing.low,
+        wrong=timing.wrong,
+    )
+
+
+def shown_timing(result: CollectiveResult) -> Timing | None:
+    """Return the one that plots and sentences are about: out of place where it was measured."""
+    return result.out_of_place or result.in_place
+
+
+def curve(run: CollectiveRun, series: CollectiveSeries) -> list[tuple[int, Bandwidth]]:
+    """Return (size, what it reached) by rising size."""
+    found = [(result.size, result, shown_timing(result)) for result in series.results]
+    points = [(size, bandwidth(run, result, timing)) for size, result, timing in found if timing is not None]
+    return sorted(points, key=lambda point: point[0])
+
+
+def peak(points: list[tuple[int, Bandwidth]]) -> tuple[int, Bandwidth]:
+    """Return the size with the highest busbw."""
+    return max(points, key=lambda point: point[1].busbw)
+
+
+def limit_of(run: CollectiveRun) -> float | None:
+    """Return the busbw that the line allows, bytes per second; ``None`` where it is not known."""
+    if run.line_rate is None:
+        return None
+    return bus_limit(run.operation, run.ranks, run.per_host, run.line_rate)
+
+
+def summary(run: CollectiveRun) -> RunSummary:
+    """Put a run into words and tables."""
+    curves = {series.implementation: curve(run, series) for series in run.series}
+    curves = {name: points for name, points in curves.items() if points}
+    return RunSummary(
+        name=run.name,
+        kind=f"Collective: {run.operation}",
+        headline=_headline(run, curves),
+        date=day(run.context.date),
+        tiles=tuple(_tiles(run, curves)),
+        cautions=tuple(_cautions(run)),
+        tables=(_by_implementation(run, curves), *_by_size(run)) if curves else (),
+        findings=tuple(_findings(run, curves)),
+        findings_title="What it means",
+        facts=tuple(_facts(run)),
+    )
+
+
+def results(run: CollectiveRun) -> list[dict[str, object]]:
+    """Return all sizes of all implementations with their rates, as JSON values."""
+    found: list[dict[str, object]] = []
+    for series in run.series:
+        for result in series.results:
+            row: dict[str, object] = {"implementation": series.implementation, "size": result.size}
+            for side, timing in (("out_of_place", result.out_of_place), ("in_place", result.in_place)):
+                row[side] = None if timing is None else vars(bandwidth(run, result, timing))
+            found.append(row)
+    return found
+
+
+def _who(run: CollectiveRun) -> str:
+    hosts = run.ranks // run.per_host if run.per_host else len(run.context.hosts)
+    return f"{plural(run.ranks, 'rank')} on {plural(max(hosts, 1), 'host')}"
+
+
+def _headline(run: CollectiveRun, curves: dict[str, list[tuple[int, Bandwidth]]]) -> str:
+    if run.wrong:
+        return f"{run.operation} on {_who(run)} gave wrong results: {plural(run.wrong, 'element')} in all."
+    if not curves:
+        return f"{run.operation} on {_who(run)}: nothing was measured yet."
+    name, points = next(iter(curves.items()))
+    size, best = peak(points)
+    text = f"{run.operation} on {_who(run)}: {name} reaches {byte_rate(best.busbw)} busbw at {byte_size(size)}"
+    limit = limit_of(run)
+    if limit is not None:
+        text += f", {percent(best.busbw / limit)} of what the line allows"
+    rest = [f"{other} {byte_rate(peak(found)[1].busbw)}" for other, found in curves.items() if other != name]
+    return text + (f"; at their best, {', '.join(rest)}." if rest else ".")
+
+
+def _tiles(
+    run: CollectiveRun, curves: dict[str, list[tuple[int, Bandwidth]]]
+) -> list[tuple[str, str]]:
+    if not curves:
+        return []
+    name, points = next(iter(curves.items()))
+    size, best = peak(points)
+    tiles = [(byte_rate(best.busbw), f"busbw of {name} at {byte_size(size)}")]
+    limit = limit_of(run)
+    if limit is not None:
+        tiles.append((percent(best.busbw / limit), f"of the {byte_rate(limit)} that the line allows"))
+    smallest, first = points[0]
+    tiles.append((seconds(first.seconds), f"for {byte_size(smallest)}, the smallest size"))
+    return tiles
+
+
+def _cautions(run: CollectiveRun) -> list[str]:
+    found = []
+    if run.failure:
+        found.append(f"The run ended early ({run.failure}); what was measured before is shown.")
+    for series in run.series:
+        timings = [(result.size, shown_timing(result)) for result in series.results]
+        wrong = [size for size, timing in timings if timing is not None and timing.wrong]
+        if wrong:
+            sizes = ", ".join(byte_size(size) for size in wrong[:4]) + (", …" if len(wrong) > 4 else "")
+            found.append(f"{series.implementation} computed wrong values at {sizes}: its rates mean nothing.")
+        if series.note:
+            what = "is incomplete" if series.results else "is missing"
+            found.append(f"{series.implementation} {what}: {series.note}.")
+    timings_all = [t for s in run.series for r in s.results for t in (r.out_of_place, r.in_place) if t]
+    if timings_all and all(timing.wrong is None for timing in timings_all):
+        found.append("The results were not checked.")
+    if run.context.one_machine:
+        found.append("All hosts share one machine, so this tells nothing of a network.")
+    return found
+
+
+def _by_implementation(run: CollectiveRun, curves: dict[str, list[tuple[int, Bandwidth]]]) -> Table:
+    limit = limit_of(run)
+    rows = []
+    for name, points in curves.items():
+        size, best = peak(points)
+        half = next(size for size, one in points if one.busbw >= best.busbw / 2)
+        rows.append(
+            (
+                name,
+                gigabytes(best.busbw),
+                byte_size(size),
+                NONE if limit is None else percent(best.busbw / limit),
+                byte_size(half),
+                f"{seconds(points[0][1].seconds)} ({byte_size(points[0][0])})",
+            )
+        )
+    names = ("implementation", "best busbw, GB/s", "at", "of the line", "half of it from", "smallest size")
+    return without_empty_columns(
+        Table(key="implementations", title="Implementations", names=names, rows=tuple(rows))
+    )
+
+
+def _by_size(run: CollectiveRun) -> list[Table]:
+    names = ("size", "time", "algbw, GB/s", "busbw, GB/s", "low–high", "wrong",
+             "in place: time", "algbw, GB/s", "busbw, GB/s", "low–high", "wrong")  # fmt: skip
+    tables = []
+    for index, series in enumerate(run.series):
+        rows = tuple(
+            (byte_size(one.size), *_cells(run, one, one.out_of_place), *_cells(run, one, one.in_place))
+            for one in series.results
+        )
+        note = ""
+        if index == 0:
+            factor = bus_factor(run.operation, run.ranks)
+            note = f"As in nccl-tests: algbw is the size over the time, busbw is {factor:g} times that. "
+            note += "Low and high are the slowest and the fastest batch of iterations."
+        if rows:
+            table = Table(
+                key=f"sizes-{index}", title=f"{series.implementation}, by size", names=names, rows=rows, note=note
+            )
+            tables.append(without_empty_columns(table))
+    return tables
+
+
+def _cells(run: CollectiveRun, result: CollectiveResult, timing: Timing | None) -> tuple[str, ...]:
+    if timing is None:
+        return (NONE,) * 5
+    one = bandwidth(run, result, timing)
+    low, high = one.busbw_low, one.busbw_high
+    return (
+        seconds(one.seconds),
+        gigabytes(one.algbw),
+        gigabytes(one.busbw),
+        NONE if low is None or high is None else f"{gigabytes(low)}–{gigabytes(high)}",
+        NONE if one.wrong is None else str(one.wrong),
+    )
+
+
+def _findings(run: CollectiveRun, curves: dict[str, list[tuple[int, Bandwidth]]]) -> list[str]:
+    found = []
+    limit = limit_of(run)
+    if limit is not None and run.line_rate is not None and curves:
+        text = f"The line: the ports of one host carry {byte_rate(run.line_rate)}"
+        if run.per_host > 1:
+            text += f"; with {plural(run.per_host, 'rank')} on each host that allows {byte_rate(limit)} busbw"
+            text += ", because ranks of one host exchange without the line"
+        found.append(text + ".")
+    names = list(curves)
+    for other in names[1:]:
+        found += _against(run, names[0], other)
+    return found
+
+
+def _against(run: CollectiveRun, one: str, other: str) -> list[str]:
+    """Compare two implementations size by size; only where no batch of the one reaches into the other's."""
+    sides = {}
+    for name in (one, other):
+        series = next(series for series in run.series if series.implementation == name)
+        sides[name] = {result.size: shown_timing(result) for result in series.results}
+    faster, slower, common = [], [], 0
+    for size in sorted(sides[one]):
+        a, b = sides[one][size], sides[other].get(size)
+        if a is None or b is None or a.low is None or a.high is None or b.low is None or b.high is None:
+            continue
+        common += 1
+        (faster if a.high < b.low else slower if a.low > b.high else []).append(size)
+    if not common:
+        return []
+    parts = [
+        f"{word} at {plural(len(sizes), 'size')} ({_span(sizes)})"
+        for word, sizes in (("faster", faster), ("slower", slower))
+        if sizes
+    ]
+    if not parts:
+        return [f"{one} and {other}: at none of {plural(common, 'size')} does a difference show."]
+    rest = common - len(faster) - len(slower)
+    tail = f"; at {plural(rest, 'other size')} no difference shows" if rest else ""
+    return [f"{one} is {' and '.join(parts)} than {other}{tail}."]
+
+
+def _span(sizes: list[int]) -> str:
+    first, last = byte_size(sizes[0]), byte_size(sizes[-1])
+    return first if first == last else f"{first} to {last}"
+
+
+def _facts(run: CollectiveRun) -> list[tuple[str, str]]:
+    found = [
+        ("Command", shlex.join(run.context.command)),
+        ("Operation", run.operation + (f", root {run.root}" if run.root >= 0 else "")),
+        ("Ranks", f"{run.ranks}" + (f", {run.per_host} on each host" if run.per_host else "")),
+        ("Elements", run.dtype + (f", {run.redop}" if run.redop not in ("", "none") else "")),
+        ("Line rate of a host", "" if run.line_rate is None else byte_rate(run.line_rate)),
+    ]
+    return [*((name, text) for name, text in found if text), *context_facts(run.context)]
