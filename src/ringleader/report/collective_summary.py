@@ -112,7 +112,9 @@ def _headline(run: CollectiveRun, curves: dict[str, list[tuple[int, Bandwidth]]]
         return f"{run.operation} on {_who(run)}: nothing was measured yet."
     name, points = next(iter(curves.items()))
     size, best = peak(points)
-    text = f"{run.operation} on {_who(run)}: {name} reaches {byte_rate(best.busbw)} busbw at {byte_size(size)}"
+    text = (
+        f"{run.operation} on {_who(run)}: {name} reaches {byte_rate(best.busbw)} busbw at {byte_size(size)}"
+    )
     limit = limit_of(run)
     if limit is not None:
         text += f", {percent(best.busbw / limit)} of what the line allows"
@@ -120,9 +122,7 @@ def _headline(run: CollectiveRun, curves: dict[str, list[tuple[int, Bandwidth]]]
     return text + (f"; at their best, {', '.join(rest)}." if rest else ".")
 
 
-def _tiles(
-    run: CollectiveRun, curves: dict[str, list[tuple[int, Bandwidth]]]
-) -> list[tuple[str, str]]:
+def _tiles(run: CollectiveRun, curves: dict[str, list[tuple[int, Bandwidth]]]) -> list[tuple[str, str]]:
     if not curves:
         return []
     name, points = next(iter(curves.items()))
@@ -195,7 +195,11 @@ def _by_size(run: CollectiveRun) -> list[Table]:
             note += "Low and high are the slowest and the fastest batch of iterations."
         if rows:
             table = Table(
-                key=f"sizes-{index}", title=f"{series.implementation}, by size", names=names, rows=rows, note=note
+                key=f"sizes-{index}",
+                title=f"{series.implementation}, by size",
+                names=names,
+                rows=rows,
+                note=note,
             )
             tables.append(without_empty_columns(table))
     return tables

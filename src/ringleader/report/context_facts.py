@@ -13,7 +13,6 @@ from ringleader.report.number_format import plural
 from ringleader.scaling import Context, HostContext, Run
 
 
-
 def day(date: str) -> str:
     """``2026-11-21T00:12:00+00:00`` → ``2026-11-21 00:12:00 UTC``."""
     return date.replace("T", " ").replace("+00:00", " UTC")
@@ -78,7 +77,9 @@ def _shown(value: object) -> str:
         if all(isinstance(item, str) for item in value):
             return shlex.join(value)
         return "; ".join(
-            " ".join(str(part) for part in (host.name, host.cpu, host.cores and plural(host.cores, "core")) if part)
+            " ".join(
+                str(part) for part in (host.name, host.cpu, host.cores and plural(host.cores, "core")) if part
+            )
             for host in value
             if isinstance(host, HostContext)
         )

@@ -8,14 +8,21 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from ringleader.fabric.byte_size import byte_size
 from ringleader.report.number_format import plural
 from ringleader.scaling import Scaling
 
 INK, MUTED, RULE, SURFACE = "#101011", "#6f7071", "#d8d9da", "#fefdfc"
 COUPLED, UNCOUPLED, WAITING = "#0072b2", "#d55e00", "#009e73"
+VIOLET = "#8250df"
+HEAT = ("#a50f01", "#d9480f", "#f59f02", "#b9d6e9", "#6aaed5", "#2171b4")
+"""Fields of a map of pairs, slow to fast."""
+HEAT_INK_SLOW, HEAT_INK_FAST = "#1f0302", "#03101f"
+"""Numbers on the three slow and on the three fast colours."""
 CSS_NAMES = {
     INK: "--ink",
     MUTED: "--muted",
@@ -24,8 +31,32 @@ CSS_NAMES = {
     COUPLED: "--coupled",
     UNCOUPLED: "--uncoupled",
     WAITING: "--waiting",
+    VIOLET: "--violet",
+    **{color: f"--heat-{step}" for step, color in enumerate(HEAT)},
+    HEAT_INK_SLOW: "--heat-ink-slow",
+    HEAT_INK_FAST: "--heat-ink-fast",
 }
 """Stand-in colour in the drawing → CSS variable in the page."""
+
+SERIES: tuple[tuple[str, Any, str], ...] = (
+    (COUPLED, "-", "o"),
+    (UNCOUPLED, (0, (4, 1.5)), "s"),
+    (WAITING, (0, (1.5, 1.5)), "^"),
+    (VIOLET, (0, (6, 1.5, 1.5, 1.5)), "D"),
+    (INK, "-", "v"),
+    (MUTED, (0, (1, 1)), "P"),
+)
+"""Colour, dash and marker of the n-th series: told apart without colour, too."""
+PARTS: tuple[tuple[str, str | None], ...] = (
+    (MUTED, "...."),
+    (COUPLED, None),
+    (VIOLET, None),
+    (UNCOUPLED, "////"),
+    (WAITING, "xxx"),
+    (INK, None),
+    (RULE, None),
+)
+"""Colour and hatch of the n-th part of a step."""
 
 WIDTH = 4.6
 """Inches: at 72 points each as wide as a phone, so that the text keeps its size there."""
@@ -54,13 +85,33 @@ STYLE: Any = {
 }
 
 
-def axes_of(height: float, left: float) -> tuple[Any, Any]:
-    """Return (figure, axes); ``left`` is the room for labels at the left, in inches."""
+@dataclass(frozen=True, kw_only=True)
+class Plot:
+    """One drawing with its words."""
+
+    title: str
+    caption: str
+    """What to look at and how to read it, a sentence or two."""
+    svg: str
+    """An ``<svg role="img">`` element with title and description, no reference to anything outside it."""
+
+
+def plot_style() -> Any:
+    """Return the context in which all plots are drawn."""
+    import matplotlib
+
+    return matplotlib.rc_context(STYLE)
+
+
+def axes_of(height: float, left: float, above: float = 0.42) -> tuple[Any, Any]:
+    """Return (figure, axes); ``left``: room for labels there, ``above``: for the legend; inches."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH, height))
     figure.patch.set_alpha(0.0)
-    axes = figure.add_axes((left / WIDTH, 0.7 / height, 1 - (left + 0.15) / WIDTH, 1 - (0.7 + 0.42) / height))
+    axes = figure.add_axes(
+        (left / WIDTH, 0.7 / height, 1 - (left + 0.15) / WIDTH, 1 - (0.7 + above) / height)
+    )
     axes.patch.set_alpha(0.0)
     return figure, axes
 
@@ -101,6 +152,19 @@ def label(result: Scaling) -> str:
     return f"{result.hosts}×{result.slots}"
 
 
+def size_axis(axes: Any, sizes: Sequence[int]) -> None:
+    """Give the axis of message sizes powers of two, with as many names as there is room for."""
+    smallest, largest = max(1, min(sizes)), max(sizes)
+    first, last = smallest.bit_length() - 1, (largest - 1).bit_length()
+    every = max(1, -(-(last - first) // 5))
+    ticks = [1 << power for power in range(first, last + 1, every)]
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(ticks, [byte_size(tick).replace(" bytes", " B").replace(" byte", " B") for tick in ticks])
+    axes.minorticks_off()
+    axes.set_xlim(smallest / 1.3, largest * 1.3)
+    axes.set_xlabel("size")
+
+
 def size_names(axes: Any, results: Sequence[Scaling]) -> None:
     """Name each size at the left, the first on top."""
     names = [f"{label(result)}\n{plural(result.ranks, 'rank')}" for result in results]
@@ -118,6 +182,16 @@ def svg(figure: Any, name: str, title: str, description: str) -> str:
     canvas: Any = FigureCanvasSVG(figure)
     canvas.print_svg(out, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     return embedded(out.getvalue(), name, title, description)
+
+
+def prefixed(drawing: str, prefix: str) -> str:
+    """Return a drawing whose ids begin with ``prefix``, for a page that has the same plot of several runs."""
+    drawing = re.sub(r'\bid="', f'id="{prefix}', drawing)
+    drawing = re.sub(r'(href="|url\()#', rf"\1#{prefix}", drawing)
+    labels = re.compile(r'aria-labelledby="([^"]*)"')
+    return labels.sub(
+        lambda m: f'aria-labelledby="{" ".join(prefix + one for one in m[1].split())}"', drawing
+    )
 
 
 def embedded(text: str, name: str, title: str, description: str) -> str:

@@ -1,4 +1,4 @@
-"""A scaling run, or two side by side, as one HTML page that needs nothing else: no network, no script.
+"""Runs as one HTML page that needs nothing else: no network, no script.
 
 Needs jinja2 and matplotlib: the extra ``ringleader[report]``.
 """
@@ -6,19 +6,32 @@ Needs jinja2 and matplotlib: the extra ``ringleader[report]``.
 from __future__ import annotations
 
 from base64 import b64encode
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ringleader import __version__
 from ringleader.errors import RefusedError
 from ringleader.fabric.topology.drawing import machine_drawing
-from ringleader.metrics import Spread
+from ringleader.measurements.prediction_curve import PredictionCurve
+from ringleader.measurements.run_kinds import AnyRun
 from ringleader.report import compare as side_by_side
-from ringleader.report import table, transport
-from ringleader.report.baseline import ONE, baseline_text
-from ringleader.report.explain import explain, largest
-from ringleader.report.number_format import percent, plural, times
-from ringleader.scaling import Run, Scaling, scalings
+from ringleader.report.context_facts import differences
+from ringleader.report.drawing import Plot, prefixed
+from ringleader.report.run_summary import NONE, RunSummary, Table
+from ringleader.report.summary_of_kind import summary
+
+
+@dataclass(frozen=True, kw_only=True)
+class Article:
+    """One run as the page shows it."""
+
+    prefix: str
+    """Of all its ids: empty where the page has one run."""
+    said: RunSummary
+    plots: tuple[Plot, ...]
+    machines: tuple[tuple[str, str], ...]
+    """(names of hosts, data URL of their drawing)."""
 
 
 def _needs_extra(error: ImportError) -> RefusedError:
@@ -33,7 +46,8 @@ def _unbroken(value: Any) -> Any:
     return value.replace(" %", "\u00a0%") if type(value) is str else value
 
 
-def _template(name: str) -> Any:
+def rendered(name: str, **values: object) -> str:
+    """Return a template of ours filled in. RefusedError where jinja2 is missing."""
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
     except ImportError as error:
@@ -46,7 +60,8 @@ def _template(name: str) -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template(name)
+    text: str = environment.get_template(name).render(version=__version__, **values)
+    return text
 
 
 def check_installed() -> None:
@@ -58,80 +73,59 @@ def check_installed() -> None:
         raise _needs_extra(error) from None
 
 
-def tiles(run: Run, results: tuple[Scaling, ...]) -> list[tuple[str, str]]:
-    """Return the numbers to be seen first: (number, what it is)."""
-    if not results:
-        return []
-    top = largest(results)
-    found = []
-    if top.ranks > 1 and top.speedup is not None and top.efficiency is not None:
-        found = [
-            (
-                times(top.speedup.median),
-                f"{'as fast as' if run.strong else 'the work of'} {baseline_text(run)}, "
-                f"on {plural(top.ranks, 'rank')}",
-            ),
-            (
-                percent(top.efficiency.median),
-                f"efficiency: {_against_ideal(run, top.ranks)}{_extent(top.efficiency)}",
-            ),
-        ]
-    if top.against_uncoupled is not None:
-        found.append(_against_tile(top.ranks, top.against_uncoupled))
-    return found
-
-
-def _against_ideal(run: Run, ranks: int) -> str:
-    if run.baseline == ONE:
-        return f"{ranks} ranks against {ranks} times one"
-    return f"{ranks} ranks against {baseline_text(run)}, in proportion"
-
-
-def _against_tile(ranks: int, against: Spread) -> tuple[str, str]:
-    """Return the tile of the ratio to uncoupled ranks: one number only where the repetitions show one."""
-    what = f"of what {ranks} uncoupled ranks do"
-    if against.count < 2:
-        return percent(against.median), f"{what}, measured once"
-    if against.clear_of(1.0):
-        return percent(against.median), what + _extent(against)
-    low, high = percent(against.low).removesuffix(" %"), percent(against.high)
-    return f"{low}–{high}", f"{what}: the repetitions vary too much for one number"
-
-
-def _extent(spread: Spread) -> str:
-    """Return how far the repetitions reach, where they differ."""
-    low, high = percent(spread.low), percent(spread.high)
-    return "" if low == high else f" ({low} to {high})".replace(" to ", "\u00a0to\u00a0")
-
-
-def render(run: Run) -> str:
+def render(run: AnyRun, prediction: PredictionCurve | None = None) -> str:
     """Return the page of one run. RefusedError where jinja2 or matplotlib is missing."""
-    template = _template("scale.html")
-    try:
-        from ringleader.report.plots import plots
+    return render_several([run], {0: prediction} if prediction is not None else {})
 
-        drawn = plots(run)
+
+def render_several(
+    runs: Sequence[AnyRun],
+    predictions: Mapping[int, PredictionCurve] | None = None,
+    *,
+    comparison: side_by_side.Comparison | None = None,
+) -> str:
+    """Return the page of some runs, with an index where there are several, and a comparison of two above.
+
+    ``predictions``: index of a scaling run → its predicted speed-ups.
+    """
+    several = len(runs) > 1
+    articles = [
+        _article(run, f"run{index + 1}-" if several else "", (predictions or {}).get(index))
+        for index, run in enumerate(runs)
+    ]
+    return rendered(
+        "runs.html",
+        articles=articles,
+        title=_title(articles, comparison),
+        compared=None if comparison is None else _compared(comparison),
+        differs=_differs(runs) if several else None,
+    )
+
+
+def render_comparison(before: AnyRun, after: AnyRun) -> str:
+    """Return the page of two runs of one kind. RefusedError where a package is missing."""
+    return render_several([before, after], comparison=side_by_side.compare(before, after))
+
+
+def _title(articles: Sequence[Article], comparison: side_by_side.Comparison | None) -> str:
+    if comparison is not None:
+        return comparison.headline
+    return articles[0].said.headline if len(articles) == 1 else f"{len(articles)} runs"
+
+
+def _article(run: AnyRun, prefix: str, prediction: PredictionCurve | None) -> Article:
+    try:
+        from ringleader.report.plots_of_kind import plots
+
+        drawn = plots(run, prediction)
     except ImportError as error:
         raise _needs_extra(error) from None
-    names, rows = table.cells(run)
-    text: str = template.render(
-        run=run,
-        said=explain(run),
-        tiles=tiles(run, scalings(run)),
-        plots=drawn,
-        names=names,
-        rows=rows,
-        facts=table.facts(run),
-        samples=_samples(run),
-        wires=(transport.HEADER, transport.rows(run)),
-        machines=machines(run),
-        date=table.day(run.context.date),
-        version=__version__,
-    )
-    return text
+    if prefix:
+        drawn = [replace(plot, svg=prefixed(plot.svg, prefix)) for plot in drawn]
+    return Article(prefix=prefix, said=summary(run), plots=tuple(drawn), machines=tuple(machines(run)))
 
 
-def machines(run: Run) -> list[tuple[str, str]]:
+def machines(run: AnyRun) -> list[tuple[str, str]]:
     """Return (names of hosts, data URL of the drawing of their GPUs and NICs), hosts that are alike together.
 
     A data URL keeps the drawing's style from the page's, and whatever a stored run says from being markup.
@@ -147,26 +141,15 @@ def machines(run: Run) -> list[tuple[str, str]]:
     ]
 
 
-def _samples(run: Run) -> list[tuple[str, str, str]]:
-    """Return (size, kind, rates of all repetitions) for the reproducibility block."""
-    found = []
-    for point in run.points:
-        for kind, samples in (("coupled", point.samples), ("uncoupled", point.uncoupled)):
-            if samples:
-                rates = "  ".join(f"{sample.rate:,.1f}" for sample in samples)
-                found.append((f"{point.hosts}×{point.slots}", kind, rates))
-    return found
+def _differs(runs: Sequence[AnyRun]) -> Table | None:
+    rows = tuple((name, *(text or NONE for text in texts)) for name, texts in differences(runs))
+    names = ("what", *(run.name for run in runs))
+    return Table(key="differs", title="What differs", names=names, rows=rows, is_prose=True) if rows else None
 
 
-def render_comparison(before: Run, after: Run) -> str:
-    """Return the page of two runs. RefusedError where jinja2 is missing."""
-    result = side_by_side.compare(before, after)
+def _compared(result: side_by_side.Comparison) -> Mapping[str, Any]:
     names, rows = side_by_side.cells(result)
-    text: str = _template("compare.html").render(
-        result=result,
-        names=names,
-        rows=rows,
-        notes=side_by_side.notes(result),
-        version=__version__,
+    table = Table(
+        key="compared", title="Compared", names=names, rows=tuple(rows), note=side_by_side.HOW_TO_READ
     )
-    return text
+    return {"result": result, "table": table, "notes": side_by_side.notes(result)}

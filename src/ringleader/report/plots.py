@@ -7,23 +7,25 @@ alone: each series has its own marker, dash or hatch, and bars carry their numbe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from ringleader.measurements.prediction_curve import PredictedSize, PredictionCurve
 from ringleader.metrics import Sample, Spread
-from ringleader.report.baseline import baseline_text
+from ringleader.report.baseline import ONE, baseline_text
 from ringleader.report.drawing import (
     COUPLED,
     INK,
     MUTED,
-    STYLE,
     SURFACE,
     UNCOUPLED,
+    VIOLET,
     WAITING,
+    Plot,
     axes_of,
     dots,
     label,
     legend,
+    plot_style,
     size_names,
     svg,
 )
@@ -31,30 +33,25 @@ from ringleader.report.number_format import percent, plural, seconds, times
 from ringleader.scaling import Point, Run, Scaling, scalings
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plot:
-    """One drawing with its words."""
-
-    title: str
-    caption: str
-    """What to look at and how to read it, a sentence or two."""
-    svg: str
-    """An ``<svg role="img">`` element with title and description, no reference to anything outside it."""
-
-
-def plots(run: Run) -> list[Plot]:
-    """Draw what the run has: speed-up, efficiency, and where a step's time goes."""
-    import matplotlib
-
+def plots(run: Run, prediction: PredictionCurve | None = None) -> list[Plot]:
+    """Draw what the run has: speed-up (with the predicted one), efficiency, and where a step's time goes."""
     results = [result for result in scalings(run) if result.speedup is not None]
     several = [result for result in results if result.ranks > 1]
     if not several:
         return []
-    with matplotlib.rc_context(STYLE):
+    with plot_style():
         height = max(3.4, 1.3 + 0.64 * len(results))
-        drawn = [_speedup_plot(run, results, height), _efficiency_plot(run, several, height)]
+        predicted = _predicted(run, prediction)
+        drawn = [_speedup_plot(run, results, height, predicted), _efficiency_plot(run, several, height)]
         step = _step_plot(results, height)
         return [*drawn, step] if step else drawn
+
+
+def _predicted(run: Run, prediction: PredictionCurve | None) -> Sequence[PredictedSize]:
+    """Return what is predicted, against one rank as the run is; nothing where it has another baseline."""
+    if prediction is None or run.baseline != ONE:
+        return ()
+    return prediction.sizes
 
 
 def _ratios(samples: Sequence[Sample], one: Sequence[Sample], ranks: float) -> list[float]:
@@ -72,13 +69,16 @@ def _base(run: Run) -> Point:
     return base
 
 
-def _speedup_plot(run: Run, results: Sequence[Scaling], height: float) -> Plot:
+def _speedup_plot(
+    run: Run, results: Sequence[Scaling], height: float, predicted: Sequence[PredictedSize]
+) -> Plot:
     figure, axes = axes_of(height, 0.62)
     by_ranks = sorted(results, key=lambda result: (result.ranks, result.hosts))
-    ranks = sorted({result.ranks for result in by_ranks})
+    ranks = sorted({result.ranks for result in by_ranks} | {size.ranks for size in predicted})
     base = _base(run)
     one = base.samples
-    _speedup_lines(axes, by_ranks, base.ranks)
+    _speedup_lines(axes, by_ranks, base.ranks, ranks[-1])
+    _predicted_line(axes, predicted)
     for result in by_ranks:
         point = _point(run, result)
         dots(axes, result.ranks, _ratios(point.uncoupled, one, 1), UNCOUPLED, "s")
@@ -96,18 +96,28 @@ def _speedup_plot(run: Run, results: Sequence[Scaling], height: float) -> Plot:
         for r in by_ranks
         if r.speedup
     )
+    said += "".join(
+        f"; {plural(size.ranks, 'rank')} predicted: {times(size.speedup)} ({times(size.low)} to {times(size.high)})"
+        for size in predicted
+    )
+    caption = (
+        "Lines join the medians; each small mark is one repetition. Uncoupled ranks run the same script and "
+        "exchange nothing: the gap from them to the ideal is the machine's, the gap below them communication's."
+    )
+    if predicted:
+        caption += (
+            " Predicted: by the cost model, fitted to the measured sizes; the band is its 95 % interval."
+        )
     return Plot(
         title="Speed-up",
-        caption="Lines join the medians; each small mark is one repetition. Uncoupled ranks run the same "
-        "script and exchange nothing: the gap from them to the ideal is the machine's, the gap below them "
-        "communication's.",
+        caption=caption,
         svg=svg(figure, "speedup", "Speed-up against the number of ranks", said),
     )
 
 
-def _speedup_lines(axes: Any, by_ranks: Sequence[Scaling], base: int) -> None:
-    """Draw the ideal and the medians of uncoupled and coupled ranks; ``base``: ranks of the baseline."""
-    first, top = min(base, by_ranks[0].ranks), by_ranks[-1].ranks
+def _speedup_lines(axes: Any, by_ranks: Sequence[Scaling], base: int, top: int) -> None:
+    """Draw the ideal up to ``top`` ranks, and the medians of uncoupled and coupled ranks."""
+    first = min(base, by_ranks[0].ranks)
     ideal = [first / base, top / base]
     axes.plot([first, top], ideal, color=MUTED, linestyle=(0, (5, 3)), linewidth=1.5, label="ideal")
     left_alone = [r for r in by_ranks if r.uncoupled_efficiency is not None]
@@ -138,6 +148,15 @@ def _speedup_lines(axes: Any, by_ranks: Sequence[Scaling], base: int) -> None:
     )
 
 
+def _predicted_line(axes: Any, predicted: Sequence[PredictedSize]) -> None:
+    if predicted:
+        xs = [size.ranks for size in predicted]
+        lows, highs = [size.low for size in predicted], [size.high for size in predicted]
+        axes.fill_between(xs, lows, highs, color=VIOLET, alpha=0.16, linewidth=0)
+        axes.plot(xs, [size.speedup for size in predicted], color=VIOLET, linestyle=(0, (6, 1.5, 1.5, 1.5)),
+                  marker="D", markersize=4.5, linewidth=1.6, label="predicted")  # fmt: skip
+
+
 def _rank_scale(axes: Any, results: Sequence[Scaling], ranks: Sequence[int], base: int) -> None:
     """Mark the rank counts that were measured; beyond 8 both axes double, so that small ones keep room."""
     top = ranks[-1]
@@ -166,7 +185,7 @@ def _efficiency_plot(run: Run, results: Sequence[Scaling], height: float) -> Plo
     thick = 0.36
     both = any(result.against_uncoupled is not None for result in results)
     top = 1.0
-    numbers: list[tuple[float, str]] = []
+    numbers: list[tuple[float, Spread]] = []
     for index, result in enumerate(results):
         point = _point(run, result)
         assert result.efficiency is not None
@@ -179,14 +198,15 @@ def _efficiency_plot(run: Run, results: Sequence[Scaling], height: float) -> Plo
         for row, (spread, values, color, hatch) in enumerate(bars):
             y = index + (row - 0.5) * thick * 1.08 if both else float(index)
             axes.barh(y, spread.median, thick, color=color, hatch=hatch, edgecolor=SURFACE, linewidth=0)
-            if len(values) > 1:
-                axes.plot([spread.low, spread.high], [y, y], color=INK, linewidth=1.1, zorder=4)
             axes.plot(values, [y] * len(values), linestyle="none", marker="o", markersize=3.8, zorder=5,
                       markerfacecolor=SURFACE, markeredgecolor=INK, markeredgewidth=0.9)  # fmt: skip
-            numbers.append((y, percent(spread.median)))
+            numbers.append((y, spread))
             top = max(top, spread.high, spread.median)
-    for y, text in numbers:
-        axes.text(top + 0.2, y, text, va="center", ha="right", fontsize=11.5)
+    for y, spread in numbers:
+        axes.text(top + 0.2, y, percent(spread.median), va="center", ha="right", fontsize=11.5)
+        if spread.interval is not None:  # of two repetitions it may reach beyond any page
+            ends = [max(0.0, spread.interval.low), min(top, spread.interval.high)]
+            axes.plot(ends, [y, y], color=INK, linewidth=1.1, zorder=4)
     axes.axvline(1.0, color=MUTED, linestyle=(0, (5, 3)), linewidth=1.3, zorder=3)
     axes.set_xlim(0, top + 0.2)
     axes.spines["bottom"].set_bounds(0, top)
@@ -196,7 +216,7 @@ def _efficiency_plot(run: Run, results: Sequence[Scaling], height: float) -> Plo
     _efficiency_legend(axes, both, baseline_text(run))
     return Plot(
         title="Efficiency",
-        caption="Bars are medians, dots are repetitions, the dark line is their spread. Against "
+        caption="Bars are medians, dots are repetitions, the dark line is the 95 % interval of the mean. Against "
         f"{baseline_text(run)} counts everything that is lost; against uncoupled ranks counts communication "
         "alone.",
         svg=svg(figure, "efficiency", "Efficiency at each size", _efficiency_words(results)),
@@ -205,11 +225,16 @@ def _efficiency_plot(run: Run, results: Sequence[Scaling], height: float) -> Plo
 
 def _efficiency_words(results: Sequence[Scaling]) -> str:
     return "; ".join(
-        f"{label(r)}: {percent(r.efficiency.median)} of the ideal"
+        f"{label(r)}: {percent(r.efficiency.median)} of the ideal{_between(r.efficiency)}"
         + (f", {percent(r.against_uncoupled.median)} of uncoupled ranks" if r.against_uncoupled else "")
         for r in results
         if r.efficiency
     )
+
+
+def _between(spread: Spread) -> str:
+    one = spread.interval
+    return "" if one is None else f" (95 % interval {percent(one.low)} to {percent(min(one.high, 9.99))})"
 
 
 def _efficiency_legend(axes: Any, both: bool, baseline: str) -> None:

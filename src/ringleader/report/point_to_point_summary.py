@@ -148,7 +148,7 @@ def _headline(run: PointToPointRun, found: Sequence[SizeOfPairs]) -> str:
     slow = slow_pairs(run, rated) if rated is not None else []
     if slow and rated is not None and rated.rate is not None:
         worst = slow[0]
-        text += f"; {pair_name(run, worst)} does {percent((worst.rate or 0) / rated.rate)} of that"
+        text += f"; {pair_name(run, worst)} does {percent((worst.rate or 0) / rated.rate)} of that rate"
     return text + "."
 
 
@@ -188,9 +188,9 @@ def _findings(run: PointToPointRun, found: Sequence[SizeOfPairs]) -> list[str]:
         if rated.pairs > 1:
             return [f"No pair is below {percent(SLOW)} of the median rate at {byte_size(rated.size)}."]
         return []
-    names = [f"{pair_name(run, t)} ({percent((t.rate or 0.0) / rated.rate)})" for t in slow[:6]]
+    names = [f"{pair_name(run, t)} {percent((t.rate or 0.0) / rated.rate)}" for t in slow[:6]]
     more = f" and {len(slow) - 6} more" if len(slow) > 6 else ""
-    text = f"Slow: {', '.join(names)}{more} of the median rate at {byte_size(rated.size)}."
+    text = f"Slow, in parts of the median rate at {byte_size(rated.size)}: {', '.join(names)}{more}."
     return [text, *_common_end(run, slow)]
 
 

@@ -15,12 +15,12 @@ from ringleader.fabric.facts import document as facts_document
 from ringleader.metrics import Spread
 from ringleader.report import transport
 from ringleader.report.baseline import baseline_text, ideal_text, kind_text
+from ringleader.report.context_facts import context_facts, day
 from ringleader.report.explain import explain
-from ringleader.report.number_format import percent, plural, seconds, thousands, times
-from ringleader.scaling import Context, Run, Scaling, scalings
+from ringleader.report.number_format import percent, seconds, thousands, times
+from ringleader.report.run_summary import NONE
+from ringleader.scaling import Run, Scaling, scalings
 
-NONE = "–"
-"""Shown where a number was not measured."""
 INTERVALS = "95 % confidence, Student's t on the logarithms of the repetitions"
 
 
@@ -113,15 +113,15 @@ def _table(run: Run, style: str) -> str:
 def as_markdown(run: Run) -> str:
     """Return a Markdown section: headline, table, what limits it, context."""
     said = explain(run)
-    lines = [f"## {_escaped(run.name)}", "", f"**{_escaped(said.headline)}**", "", _table(run, "pipe"), ""]
-    lines += [f"- {_escaped(text)}" for text in said.limits]
-    lines += [f"- Caution: {_escaped(text)}" for text in said.cautions]
+    lines = [f"## {escaped(run.name)}", "", f"**{escaped(said.headline)}**", "", _table(run, "pipe"), ""]
+    lines += [f"- {escaped(text)}" for text in said.limits]
+    lines += [f"- Caution: {escaped(text)}" for text in said.cautions]
     lines += ["", "| | |", "| --- | --- |"]
-    lines += [f"| {name} | {_escaped(text)} |" for name, text in facts(run)]
+    lines += [f"| {name} | {escaped(text)} |" for name, text in facts(run)]
     return "\n".join(lines) + "\n"
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     for sign in ("\\", "|", "*", "_", "`", "<", "["):
         text = text.replace(sign, "\\" + sign)
     return text.replace("\n", " ")
@@ -129,31 +129,17 @@ def _escaped(text: str) -> str:
 
 def facts(run: Run) -> list[tuple[str, str]]:
     """Return what a reader needs to repeat the run: (name, text), only what is known."""
-    context = run.context
-    versions = (("Python", context.python), ("PyTorch", context.torch), ("Ringleader", context.ringleader))
     found = [
-        ("Command", shlex.join(context.command)),
+        ("Command", shlex.join(run.context.command)),
         ("Grid", ",".join(point.name for point in run.points)),
         ("Scaling", kind_text(run)),
         ("Baseline", f"{baseline_text(run)}: efficiency is {ideal_text(run)}"),
         ("Intervals", INTERVALS if any(result.rate.interval for result in scalings(run)) else ""),
         ("Repetitions", f"{run.repeats}, sizes taken in turn, every second time backwards"),
         ("Warm-up left out", _warmup(run)),
-        ("Hosts", _hosts(context)),
-        ("MPI", context.mpi),
-        ("Transport", context.transport),
-        ("Binding", context.binding),
-        ("Threads for each rank", "" if context.threads is None else str(context.threads)),
-        *versions,
-        ("Started", day(context.date)),
-        ("Resumed", ", ".join(map(day, run.resumed))),
     ]
-    return [(name, text) for name, text in found if text]
-
-
-def day(date: str) -> str:
-    """``2026-11-21T00:12:00+00:00`` → ``2026-11-21 00:12:00 UTC``."""
-    return date.replace("T", " ").replace("+00:00", " UTC")
+    after = [("Resumed", ", ".join(map(day, run.resumed)))]
+    return [(name, text) for name, text in (*found, *context_facts(run.context), *after) if text]
 
 
 def _warmup(run: Run) -> str:
@@ -162,18 +148,6 @@ def _warmup(run: Run) -> str:
     if run.unit == "batches":
         return "the first epoch, where there are several"
     return f"the first {percent(run.warmup)} of the time in which all ranks trained"
-
-
-def _hosts(context: Context) -> str:
-    """Return the hosts, those that differ in nothing but the name in one go."""
-    groups: dict[str, list[str]] = {}
-    for host in context.hosts:
-        what = ", ".join(
-            part for part in (host.cpu, plural(host.cores, "core") if host.cores else "") if part
-        )
-        groups.setdefault(what, []).append(host.name)
-    texts = [", ".join(names) + (f": {what}" if what else "") for what, names in groups.items()]
-    return "; ".join(texts) + (" (all hosts share one machine)" if context.one_machine and texts else "")
 
 
 def document(run: Run) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from dataclasses import dataclass
 
@@ -87,7 +88,7 @@ def results(run: TrainingRun) -> list[dict[str, object]]:
         {
             "arm": one.name,
             "rate": vars(one.rate),
-            "interval": one.interval and vars(one.interval),
+            "interval": interval_values(one.interval),
             "against_uncoupled": _comparison(one.against_uncoupled),
             "against_in_step": _comparison(one.against_in_step),
             "step_seconds": one.step_seconds,
@@ -99,7 +100,15 @@ def results(run: TrainingRun) -> list[dict[str, object]]:
 def _comparison(one: RatioComparison | None) -> dict[str, object] | None:
     if one is None:
         return None
-    return {"ratio": one.ratio, "interval": one.interval and vars(one.interval)}
+    return {"ratio": one.ratio, "interval": interval_values(one.interval)}
+
+
+def interval_values(interval: Interval | None) -> dict[str, float | None] | None:
+    """Return an interval as JSON values; what is beyond a float is ``None``."""
+    if interval is None:
+        return None
+    high = interval.high if math.isfinite(interval.high) else None
+    return {"low": interval.low, "high": high, "confidence": interval.confidence}
 
 
 def main_arm(found: list[ArmResult]) -> ArmResult | None:
@@ -136,7 +145,9 @@ def _tiles(run: TrainingRun, found: list[ArmResult]) -> list[tuple[str, str]]:
     main = main_arm(found)
     if main is None:
         return []
-    tiles = [(f"{thousands(main.rate.median)}", f"{run.unit}/s of {main.name} on {plural(run.ranks, 'rank')}")]
+    tiles = [
+        (f"{thousands(main.rate.median)}", f"{run.unit}/s of {main.name} on {plural(run.ranks, 'rank')}")
+    ]
     for one, what in ((main.against_uncoupled, "uncoupled ranks"), (main.against_in_step, "ranks in step")):
         if one is not None:
             said = "measured once" if one.interval is None else extent(one.interval)
@@ -168,7 +179,9 @@ def _findings(run: TrainingRun, found: list[ArmResult]) -> list[str]:
     arm = run.arm(main.name)
     if arm is not None and arm.split is not None:
         said.append(_split_words(arm.split))
-    said += [_versus(run, main, other) for other in found if other.name not in (main.name, UNCOUPLED, IN_STEP)]
+    said += [
+        _versus(run, main, other) for other in found if other.name not in (main.name, UNCOUPLED, IN_STEP)
+    ]
     return said
 
 
@@ -185,8 +198,9 @@ def _split_words(split: StepSplit) -> str:
     if not total > 0:
         return "The steps took no time that could be split."
     return (
-        f"In a step of {seconds(total)}, {seconds(split.exchange)} ({percent(split.exchange / total)}) are exchange "
-        f"that nothing hides and {seconds(split.waiting)} ({percent(split.waiting / total)}) waiting for other ranks."
+        f"In a step of {seconds(total)}, {seconds(split.exchange)} ({percent(split.exchange / total)}) are "
+        f"exchange that nothing hides and {seconds(split.waiting)} ({percent(split.waiting / total)}) "
+        "waiting for other ranks."
     )
 
 
@@ -199,7 +213,8 @@ def _versus(run: TrainingRun, main: ArmResult, other: ArmResult) -> str:
     if not found.differs:
         return f"Against {other.name}: no difference shows ({extent(found.interval)} of its rate)."
     word = "faster" if found.ratio > 1 else "slower"
-    return f"{main.name} is {word} than {other.name}: {percent(found.ratio)} of its rate ({extent(found.interval)})."
+    of_its_rate = f"{percent(found.ratio)} of its rate ({extent(found.interval)})"
+    return f"{main.name} is {word} than {other.name}: {of_its_rate}."
 
 
 def _arm_table(run: TrainingRun, found: list[ArmResult]) -> Table:
@@ -215,8 +230,11 @@ def _arm_table(run: TrainingRun, found: list[ArmResult]) -> Table:
         for one in found
     )
     names = ("arm", f"{run.unit}/s", "low–high", "of uncoupled", "of in step", "step")
-    note = "Medians over the repetitions, in which the arms take turns. Ratios are taken repetition by repetition, "
-    note += "with their 95 % intervals. Uncoupled ranks exchange nothing; ranks in step only meet once per step."
+    note = (
+        "Medians over the repetitions, in which the arms take turns. Ratios are taken repetition by "
+        "repetition, with their 95 % intervals. Uncoupled ranks exchange nothing; ranks in step only meet "
+        "once per step."
+    )
     return without_empty_columns(Table(key="numbers", title="The numbers", names=names, rows=rows, note=note))
 
 
@@ -229,9 +247,7 @@ def _split_table(arms: list[Arm]) -> Table:
 
 
 def _repetitions(run: TrainingRun) -> list[Table]:
-    rows = tuple(
-        (arm.name, "  ".join(f"{rate:,.1f}" for rate in arm.rates)) for arm in run.arms if arm.rates
-    )
+    rows = tuple((arm.name, "  ".join(f"{rate:,.1f}" for rate in arm.rates)) for arm in run.arms if arm.rates)
     title = f"Every repetition, {run.unit}/s"
     return [Table(key="samples", title=title, names=("arm", "in order"), rows=rows)] if rows else []
 
@@ -242,13 +258,20 @@ def _layers(run: TrainingRun) -> list[Table]:
         for one in run.layers
     )
     names = ("part of the model", "parameters", "gradients", "backward")
-    return [Table(key="layers", title="The model, in the order of forward", names=names, rows=rows)] if rows else []
+    return (
+        [Table(key="layers", title="The model, in the order of forward", names=names, rows=rows)]
+        if rows
+        else []
+    )
 
 
 def _facts(run: TrainingRun) -> list[tuple[str, str]]:
     found = [
         ("Command", shlex.join(run.context.command)),
-        ("Model", f"{run.model}, {run.parameters:,} parameters, {byte_size(run.gradient_bytes)} of gradients"),
+        (
+            "Model",
+            f"{run.model}, {run.parameters:,} parameters, {byte_size(run.gradient_bytes)} of gradients",
+        ),
         ("Ranks", f"{run.ranks}" + (f", {run.per_host} on each host" if run.per_host else "")),
         ("Batch of a rank", f"{run.batch} {run.unit}"),
         ("Precision", run.precision),

@@ -1,0 +1,255 @@
+"""Who reaches whom how well: a field for each pair, and rates by size. Needs matplotlib.
+
+Fields are coloured by what they are beside the best pair of their own sort (within a host, between hosts), in
+fixed steps: so pairs that are alike look alike, and a slow one stands out, however fast the network is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ringleader.fabric.byte_size import byte_size
+from ringleader.fabric.rate_text import byte_rate
+from ringleader.measurements.point_to_point import PointToPointRun, Transfer
+from ringleader.report.drawing import (
+    COUPLED,
+    HEAT,
+    HEAT_INK_FAST,
+    HEAT_INK_SLOW,
+    INK,
+    MUTED,
+    RULE,
+    SURFACE,
+    UNCOUPLED,
+    Plot,
+    axes_of,
+    legend,
+    plot_style,
+    size_axis,
+    svg,
+)
+from ringleader.report.number_format import gigabytes, percent, seconds
+from ringleader.report.point_to_point_summary import (
+    SizeOfPairs,
+    headline_sizes,
+    pair_name,
+    place_names,
+    sizes,
+    sort_of,
+)
+
+EDGES = (0.5, 0.7, 0.8, 0.9, 0.95)
+"""Parts of the best at which the colour changes; one colour more than edges."""
+NUMBERS = 8
+"""Up to so many places each field carries its number."""
+
+
+def plots(run: PointToPointRun) -> list[Plot]:
+    """Draw what the run has."""
+    found = sizes(run)
+    rated, late = headline_sizes(found)
+    drawn = []
+    with plot_style():
+        if rated is not None and len(run.places) > 1:
+            drawn.append(_rate_map(run, rated.size))
+        if late is not None and len(run.places) > 1:
+            drawn.append(_latency_map(run, late.size))
+        if len({one.size for one in found if one.rate is not None and one.size > 0}) > 1:
+            drawn.append(_rates_by_size(run, found))
+    return drawn
+
+
+def heat_step(part: float) -> int:
+    """Return the colour of a pair that reaches this part of the best: 0 (slow) to 5."""
+    return sum(part >= edge for edge in EDGES)
+
+
+def _parts(
+    run: PointToPointRun, there: Sequence[Transfer], speed: Callable[[Transfer], float]
+) -> list[float]:
+    """Return what each transfer reaches of the best one of its sort."""
+    best: dict[str, float] = {}
+    for transfer in there:
+        sort = sort_of(run, transfer)
+        best[sort] = max(best.get(sort, 0.0), speed(transfer))
+    return [speed(transfer) / best[sort_of(run, transfer)] for transfer in there]
+
+
+def _rate_map(run: PointToPointRun, size: int) -> Plot:
+    there = [t for t in run.transfers if t.size == size and t.rate is not None]
+    parts = _parts(run, there, lambda t: t.rate or 0.0)
+    texts = [gigabytes(t.rate or 0.0) for t in there]
+    figure = _map(run, there, parts, texts)
+    slowest, fastest = min(there, key=lambda t: t.rate or 0), max(there, key=lambda t: t.rate or 0)
+    said = f"{len(there)} directions; fastest {pair_name(run, fastest)}: {byte_rate(fastest.rate or 0)}; "
+    said += f"slowest {pair_name(run, slowest)}: {byte_rate(slowest.rate or 0)}; {_counted(parts)}"
+    return Plot(
+        title=f"Rate of each pair at {byte_size(size)}",
+        caption=f"GB/s from the row's place to the column's. {_READING}",
+        svg=svg(figure, "rate-map", f"Rate of each pair at {byte_size(size)}", said),
+    )
+
+
+def _latency_map(run: PointToPointRun, size: int) -> Plot:
+    there = [t for t in run.transfers if t.size == size and t.latency is not None]
+    parts = _parts(run, there, lambda t: 1 / (t.latency or 1.0))
+    texts = [seconds(t.latency or 0.0).removesuffix(" µs") for t in there]
+    figure = _map(run, there, parts, texts)
+    slowest, fastest = max(there, key=lambda t: t.latency or 0), min(there, key=lambda t: t.latency or 0)
+    said = f"{len(there)} directions; shortest {pair_name(run, fastest)}: {seconds(fastest.latency or 0)}; "
+    said += f"longest {pair_name(run, slowest)}: {seconds(slowest.latency or 0)}; {_counted(parts)}"
+    return Plot(
+        title=f"Latency of each pair at {byte_size(size)}",
+        caption=f"Half a round trip, in µs where no unit stands. {_READING}",
+        svg=svg(figure, "latency-map", f"Latency of each pair at {byte_size(size)}", said),
+    )
+
+
+_READING = (
+    "Colours tell the speed beside the best pair of the same sort (between hosts, or within a host); "
+    "a cross is a pair that did not answer, an empty field was not measured."
+)
+
+
+def _counted(parts: Sequence[float]) -> str:
+    below = sum(part < EDGES[2] for part in parts)
+    return (
+        f"{below} below {percent(EDGES[2])} of the best"
+        if below
+        else f"all above {percent(EDGES[2])} of the best"
+    )
+
+
+def _map(
+    run: PointToPointRun, there: Sequence[Transfer], parts: Sequence[float], texts: Sequence[str]
+) -> Any:
+    names = place_names(run)
+    count = len(names)
+    left = 0.35 + 0.1 * min(max(len(name) for name in names), 16) if count <= 32 else 0.62
+    figure, axes = axes_of(4.6 - left + 0.9, left, above=0.62)
+    axes.grid(visible=False)
+    axes.set_xlim(0, count)
+    axes.set_ylim(count, 0)
+    for step in range(len(EDGES) + 1):
+        _fields(
+            axes,
+            [t for t, part in zip(there, parts, strict=True) if heat_step(part) == step],
+            HEAT[step],
+            count,
+        )
+    if count <= NUMBERS:
+        for t, part, text in zip(there, parts, texts, strict=True):
+            ink = HEAT_INK_SLOW if heat_step(part) < 3 else HEAT_INK_FAST
+            axes.text(t.target + 0.5, t.source + 0.5, text, ha="center", va="center", color=ink,
+                      fontsize=12 if count <= 5 else 10)  # fmt: skip
+    measured = {(t.source, t.target) for t in there}
+    silent = {(one.source, one.target) for one in run.silences} - measured
+    axes.plot([b + 0.5 for _, b in silent], [a + 0.5 for a, _ in silent],
+              linestyle="none", marker="x", color=INK,
+              markersize=max(2.5, min(9, 120 / count)))  # fmt: skip
+    _name_places(axes, names)
+    _scale(axes)
+    return figure
+
+
+def _fields(axes: Any, transfers: Sequence[Transfer], color: str, count: int) -> None:
+    """Draw all fields of one colour as one path; of very many, neighbours become one rectangle."""
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path
+
+    gap = 0.03 if count <= 32 else 0.0
+    vertices: list[tuple[float, float]] = []
+    codes: list[int] = []
+    for row, first, last in _runs(transfers, joined=gap == 0.0):
+        x0, x1, y0, y1 = first + gap, last + 1 - gap, row + gap, row + 1 - gap
+        vertices += [(x0, y0), (x1, y0), (x1, y1), (x0, y1), (x0, y0)]
+        codes += [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY]
+    if vertices:
+        axes.add_patch(
+            PathPatch(Path(vertices, codes), facecolor=color, edgecolor="none", linewidth=0, snap=False)
+        )
+
+
+def _runs(transfers: Sequence[Transfer], *, joined: bool) -> list[tuple[int, int, int]]:
+    """Return (row, first column, last column) of the fields, neighbours together where they are joined."""
+    found: list[tuple[int, int, int]] = []
+    for row, column in sorted((t.source, t.target) for t in transfers):
+        if joined and found and found[-1][0] == row and found[-1][2] == column - 1:
+            found[-1] = (row, found[-1][1], column)
+        else:
+            found.append((row, column, column))
+    return found
+
+
+def _name_places(axes: Any, names: Sequence[str]) -> None:
+    """Name rows and columns; of very many every few."""
+    count = len(names)
+    every = -(-count // 32)
+    shown = range(0, count, every)
+    font = 11.5 if count <= 12 else 9 if count <= 16 else 6.5
+    short = [_short(names[index]) for index in shown]
+    axes.set_yticks([index + 0.5 for index in shown], short, fontsize=font)
+    turned = count > 8 or max(len(name) for name in short) * count > 40
+    axes.set_xticks([index + 0.5 for index in shown], short, fontsize=font, rotation=90 if turned else 0)
+    axes.tick_params(length=0)
+    axes.spines[["left", "bottom"]].set_visible(False)
+    axes.set_facecolor("none")
+    axes.vlines([0, count], 0, count, color=RULE, linewidth=0.8, clip_on=False)
+    axes.hlines([0, count], 0, count, color=RULE, linewidth=0.8, clip_on=False)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 16 else f"{name[:7]}…{name[-8:]}"
+
+
+def _scale(axes: Any) -> None:
+    """Say above the map what each colour means."""
+    from matplotlib.patches import Patch
+
+    bounds = ("", *(percent(edge) for edge in EDGES))
+    handles = [
+        Patch(
+            facecolor=HEAT[step],
+            edgecolor=MUTED,
+            linewidth=0.4,
+            label=f"≥ {bounds[step]}" if step else f"< {bounds[1]}",
+        )
+        for step in reversed(range(len(EDGES) + 1))
+    ]
+    legend(axes, handles=handles)
+
+
+def _rates_by_size(run: PointToPointRun, found: Sequence[SizeOfPairs]) -> Plot:
+    figure, axes = axes_of(3.7, 0.72)
+    said = []
+    looks = (("between hosts", COUPLED, "o"), ("within a host", UNCOUPLED, "s"))
+    top = 0.0
+    for sort, color, marker in looks:
+        ours = [one for one in found if one.sort == sort and one.rate is not None and one.size > 0]
+        if not ours:
+            continue
+        xs = [one.size for one in ours]
+        low = [(one.worst_rate.rate or 0.0) / 1e9 if one.worst_rate else 0.0 for one in ours]
+        high = [(one.best_rate.rate or 0.0) / 1e9 if one.best_rate else 0.0 for one in ours]
+        axes.fill_between(xs, low, high, color=color, alpha=0.18, linewidth=0)
+        axes.plot(xs, [(one.rate or 0.0) / 1e9 for one in ours], color=color, marker=marker, markersize=5,
+                  linewidth=2, label=sort, markeredgecolor=SURFACE)  # fmt: skip
+        top = max(top, *high)
+        said += [
+            f"{sort}, {byte_size(one.size)}: {byte_rate(one.rate or 0.0)}" for one in (ours[0], ours[-1])
+        ]
+    if run.line_rate is not None and any(one.sort == "between hosts" for one in found):
+        axes.axhline(
+            run.line_rate / 1e9, color=MUTED, linestyle=(0, (5, 3)), linewidth=1.5, label="line rate"
+        )
+        top = max(top, run.line_rate / 1e9)
+    axes.set_ylim(0, top * 1.06)
+    axes.set_ylabel("GB/s in one direction")
+    size_axis(axes, [one.size for one in found if one.size > 0])
+    legend(axes)
+    return Plot(
+        title="Rate by size",
+        caption="Lines join the medians over the pairs; the band is from the slowest to the fastest pair.",
+        svg=svg(figure, "pair-rates", "Rate by size of the messages", "; ".join(said)),
+    )
