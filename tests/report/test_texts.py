@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.report.conftest import samples
 
-from ringleader.metrics import Spread
 from ringleader.report import compare, table
 from ringleader.scaling import Run
 
@@ -79,16 +79,18 @@ def test_a_command_cannot_break_the_markdown_table(run: Run) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
-        ((9.0, 10.0, 11.0), (12.0, 13.0, 14.0), "faster"),
-        ((9.0, 10.0, 11.0), (6.0, 7.0, 8.0), "slower"),
-        ((9.0, 10.0, 11.0), (10.9, 13.0, 14.0), "no difference shown"),
+        ((9.0, 10.0, 11.0), (14.0, 15.0, 16.0), "faster"),
+        ((9.0, 10.0, 11.0), (5.0, 5.5, 6.0), "slower"),
+        ((9.0, 10.0, 11.0), (10.9, 11.0, 11.2), "no difference shown"),
         ((10.0,), (20.0, 21.0), "cannot tell: one repetition"),
     ],
 )
-def test_verdict_only_where_nothing_overlaps(
-    before: tuple[float, ...], after: tuple[float, ...], said: str
+def test_verdict_only_where_the_interval_excludes_equality(
+    run: Run, before: tuple[float, ...], after: tuple[float, ...], said: str
 ) -> None:
-    assert compare.verdict(Spread.of(before), Spread.of(after)) == said
+    old, new = (replace(run, points=(replace(run.points[0], samples=samples(*r)),)) for r in (before, after))
+    (match,) = compare.compare(old, new).matches
+    assert match.verdict == said
 
 
 def test_a_run_is_not_different_from_itself(run: Run) -> None:

@@ -28,7 +28,7 @@ COMMANDS: Table = {
         "ringleader.cli.bench.command",
         "Measure between ranks: pairs, collectives, training.",
     ),
-    "report": ("ringleader.cli.report", "Render stored runs again, or compare two."),
+    "report": ("ringleader.cli.report.command", "Render stored runs again, compare two, guard, serve."),
     "predict": (
         "ringleader.cli.predict.command",
         "What more ranks, or another network, would do, and what limits the job.",

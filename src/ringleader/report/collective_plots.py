@@ -36,7 +36,7 @@ def _bandwidth_plot(run: CollectiveRun, curves: Curves) -> Plot:
     if limit is not None:
         axes.axhline(limit / 1e9, color=MUTED, linestyle=(0, (5, 3)), linewidth=1.5, label="line allows")
         top = max(top, limit / 1e9)
-    axes.set_ylim(0, top * 1.06)
+    axes.set_ylim(0, top * 1.06 or 1.0)
     axes.set_ylabel("busbw, GB/s")
     size_axis(axes, [size for points in curves.values() for size, _ in points])
     legend(axes)

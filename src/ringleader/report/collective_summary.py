@@ -181,42 +181,48 @@ def _by_implementation(run: CollectiveRun, curves: dict[str, list[tuple[int, Ban
 
 def _by_size(run: CollectiveRun) -> list[Table]:
     names = ("size", "time", "algbw, GB/s", "busbw, GB/s", "low–high", "wrong",
-             "in place: time", "algbw, GB/s", "busbw, GB/s", "low–high", "wrong")  # fmt: skip
+             "in place: time", "in place: busbw", "in place: wrong")  # fmt: skip
+    factor = bus_factor(run.operation, run.ranks)
     tables = []
     for index, series in enumerate(run.series):
-        rows = tuple(
-            (byte_size(one.size), *_cells(run, one, one.out_of_place), *_cells(run, one, one.in_place))
-            for one in series.results
+        rows = tuple(_row(run, result) for result in series.results)
+        note = (
+            f"As in nccl-tests: algbw is the size over the time, busbw is {factor:g} times that. Low and "
+            "high are the slowest and the fastest batch of iterations."
         )
-        note = ""
-        if index == 0:
-            factor = bus_factor(run.operation, run.ranks)
-            note = f"As in nccl-tests: algbw is the size over the time, busbw is {factor:g} times that. "
-            note += "Low and high are the slowest and the fastest batch of iterations."
         if rows:
-            table = Table(
-                key=f"sizes-{index}",
-                title=f"{series.implementation}, by size",
-                names=names,
-                rows=rows,
-                note=note,
-            )
+            title = f"{series.implementation}, by size"
+            table = Table(key=f"sizes-{index}", title=title, names=names, rows=rows, note=note)
             tables.append(without_empty_columns(table))
     return tables
 
 
-def _cells(run: CollectiveRun, result: CollectiveResult, timing: Timing | None) -> tuple[str, ...]:
-    if timing is None:
-        return (NONE,) * 5
-    one = bandwidth(run, result, timing)
-    low, high = one.busbw_low, one.busbw_high
-    return (
-        seconds(one.seconds),
-        gigabytes(one.algbw),
-        gigabytes(one.busbw),
-        NONE if low is None or high is None else f"{gigabytes(low)}–{gigabytes(high)}",
-        NONE if one.wrong is None else str(one.wrong),
+def _row(run: CollectiveRun, result: CollectiveResult) -> tuple[str, ...]:
+    out, inside = (
+        None if timing is None else bandwidth(run, result, timing)
+        for timing in (result.out_of_place, result.in_place)
     )
+    return (
+        byte_size(result.size),
+        NONE if out is None else seconds(out.seconds),
+        NONE if out is None else gigabytes(out.algbw),
+        NONE if out is None else gigabytes(out.busbw),
+        _extent(out),
+        _wrong(out),
+        NONE if inside is None else seconds(inside.seconds),
+        NONE if inside is None else gigabytes(inside.busbw),
+        _wrong(inside),
+    )
+
+
+def _extent(one: Bandwidth | None) -> str:
+    if one is None or one.busbw_low is None or one.busbw_high is None:
+        return NONE
+    return f"{gigabytes(one.busbw_low)}–{gigabytes(one.busbw_high)}"
+
+
+def _wrong(one: Bandwidth | None) -> str:
+    return NONE if one is None or one.wrong is None else str(one.wrong)
 
 
 def _findings(run: CollectiveRun, curves: dict[str, list[tuple[int, Bandwidth]]]) -> list[str]:
@@ -240,7 +246,8 @@ def _against(run: CollectiveRun, one: str, other: str) -> list[str]:
     for name in (one, other):
         series = next(series for series in run.series if series.implementation == name)
         sides[name] = {result.size: shown_timing(result) for result in series.results}
-    faster, slower, common = [], [], 0
+    faster, slower = list[int](), list[int]()
+    common = 0
     for size in sorted(sides[one]):
         a, b = sides[one][size], sides[other].get(size)
         if a is None or b is None or a.low is None or a.high is None or b.low is None or b.high is None:

@@ -72,7 +72,7 @@ def _of_scaling(run: Run) -> Iterator[ComparableRate]:
         if point.samples:
             rates = tuple(sample.rate for sample in point.samples)
             yield ComparableRate(
-                name=point.name, unit=f"{run.unit}/s", spread=Spread.of(rates), samples=rates
+                name=point.name, unit=f"{run.unit}/s", spread=Spread.of_ratios(rates), samples=rates
             )
 
 
@@ -80,7 +80,7 @@ def _of_training(run: TrainingRun) -> Iterator[ComparableRate]:
     for arm in run.arms:
         if arm.rates:
             yield ComparableRate(
-                name=arm.name, unit=f"{run.unit}/s", spread=Spread.of(arm.rates), samples=arm.rates
+                name=arm.name, unit=f"{run.unit}/s", spread=Spread.of_ratios(arm.rates), samples=arm.rates
             )
 
 

@@ -1,9 +1,9 @@
 """Two runs of one kind side by side: the second against the first. Pure.
 
 Where every repetition is known (scaling, training), the ratio is that of the geometric means with Welch's
-95 % interval, and a run is faster or slower where the interval excludes 1. Where only the extent of the batches is
-known (collectives, pairs), the ratio is that of the medians, its interval reaches from the lowest over the
-highest to the highest over the lowest, and a verdict needs extents that share nothing.
+95 % interval, and a run is faster or slower where the interval excludes 1. Where only the extent of the
+batches is known (collectives, pairs), the ratio is that of the medians, its interval reaches from the lowest
+over the highest to the highest over the lowest, and a verdict needs extents that share nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from ringleader.report import context_facts
 from ringleader.report.comparable_rates import ComparableRate, comparable_rates, incomparable
 from ringleader.report.number_format import percent, plural, seconds, thousands
 from ringleader.report.run_summary import NONE
+from ringleader.report.table import escaped
 
 LONGEST = 60
 """Rows that a table shows; of more, those that differ come first. JSON has all of them."""
@@ -229,13 +230,20 @@ def notes(result: Comparison) -> list[str]:
 
 def _tables(result: Comparison, style: str) -> list[str]:
     names, rows = cells(result)
+    columns = ("what differs", result.before, result.after)
+    lines: list[tuple[str, ...]] = [(d.field, d.before or NONE, d.after or NONE) for d in result.differences]
+    if style == "pipe":
+        names, columns = _escaped(names), ("what differs", *_escaped(columns[1:]))
+        rows, lines = [_escaped(row) for row in rows], [_escaped(line) for line in lines]
     align = ("left", "right", "right", "right", "right", "left")
     parts = [tabulate(rows, names, tablefmt=style, disable_numparse=True, colalign=align if rows else None)]
     if result.differences:
-        lines = [(d.field, d.before or NONE, d.after or NONE) for d in result.differences]
-        columns = ("what differs", result.before, result.after)
         parts.append(tabulate(lines, columns, tablefmt=style, disable_numparse=True))
     return parts
+
+
+def _escaped(cells: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(escaped(cell) for cell in cells)
 
 
 def as_text(result: Comparison) -> str:
@@ -245,8 +253,9 @@ def as_text(result: Comparison) -> str:
 
 def as_markdown(result: Comparison) -> str:
     """Return a Markdown section."""
-    title = f"## {result.before} and {result.after}"
-    return "\n\n".join([title, f"**{result.headline}**", *_tables(result, "pipe"), *notes(result)]) + "\n"
+    title = f"## {escaped(result.before)} and {escaped(result.after)}"
+    said = [escaped(text) for text in notes(result)]
+    return "\n\n".join([title, f"**{escaped(result.headline)}**", *_tables(result, "pipe"), *said]) + "\n"
 
 
 def as_json(result: Comparison) -> str:

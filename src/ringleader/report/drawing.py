@@ -48,7 +48,7 @@ SERIES: tuple[tuple[str, Any, str], ...] = (
 )
 """Colour, dash and marker of the n-th series: told apart without colour, too."""
 PARTS: tuple[tuple[str, str | None], ...] = (
-    (MUTED, "...."),
+    (MUTED, None),
     (COUPLED, None),
     (VIOLET, None),
     (UNCOUPLED, "////"),
@@ -206,7 +206,7 @@ def embedded(text: str, name: str, title: str, description: str) -> str:
     for color, variable in CSS_NAMES.items():
         text = re.sub(rf'(fill|stroke)="{color}"', rf'style="\1: var({variable})"', text, flags=re.IGNORECASE)
         text = re.sub(color, f"var({variable})", text, flags=re.IGNORECASE)
-    text = re.sub(r"(font: [\d.]+px) [^;\"]+", r"\1 var(--sans)", text)
+    text = re.sub(r"(font: [\d.]+px|font-family:) [^;\"]+", r"\1 var(--sans)", text)
     opening = re.match(r"<svg[^>]*>", text)
     assert opening is not None
     box = re.search(r'viewBox="[^"]+"', opening[0])

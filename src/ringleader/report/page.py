@@ -18,6 +18,7 @@ from ringleader.measurements.run_kinds import AnyRun
 from ringleader.report import compare as side_by_side
 from ringleader.report.context_facts import differences
 from ringleader.report.drawing import Plot, prefixed
+from ringleader.report.regression_guard import Guard
 from ringleader.report.run_summary import NONE, RunSummary, Table
 from ringleader.report.summary_of_kind import summary
 
@@ -83,10 +84,15 @@ def render_several(
     predictions: Mapping[int, PredictionCurve] | None = None,
     *,
     comparison: side_by_side.Comparison | None = None,
+    guard: Guard | None = None,
+    faults: Sequence[str] = (),
+    script: str = "",
+    back: str = "",
 ) -> str:
     """Return the page of some runs, with an index where there are several, and a comparison of two above.
 
-    ``predictions``: index of a scaling run → its predicted speed-ups.
+    ``predictions``: index of a scaling run → its predicted speed-ups. For a page that is served, ``faults``:
+    what could not be read; ``script``: HTML at its end; ``back``: the address of the index.
     """
     several = len(runs) > 1
     articles = [
@@ -97,9 +103,25 @@ def render_several(
         "runs.html",
         articles=articles,
         title=_title(articles, comparison),
-        compared=None if comparison is None else _compared(comparison),
+        compared=None if comparison is None else _compared(comparison, guard),
         differs=_differs(runs) if several else None,
+        faults=faults,
+        script=script,
+        back=back,
     )
+
+
+def render_index(
+    directory: str, runs: Sequence[tuple[str, AnyRun]], faults: Sequence[str] = (), *, script: str = ""
+) -> str:
+    """Return the page that leads to all runs of a directory: (address, run)."""
+    rows = [(address, summary(run)) for address, run in runs]
+    return rendered("index.html", directory=directory, rows=rows, faults=faults, script=script, back="")
+
+
+def render_failure(faults: Sequence[str], *, script: str = "", back: str = "") -> str:
+    """Return the page that stands where no run can be read."""
+    return rendered("failure.html", faults=faults, script=script, back=back)
 
 
 def render_comparison(before: AnyRun, after: AnyRun) -> str:
@@ -147,9 +169,9 @@ def _differs(runs: Sequence[AnyRun]) -> Table | None:
     return Table(key="differs", title="What differs", names=names, rows=rows, is_prose=True) if rows else None
 
 
-def _compared(result: side_by_side.Comparison) -> Mapping[str, Any]:
+def _compared(result: side_by_side.Comparison, guard: Guard | None) -> Mapping[str, Any]:
     names, rows = side_by_side.cells(result)
-    table = Table(
-        key="compared", title="Compared", names=names, rows=tuple(rows), note=side_by_side.HOW_TO_READ
-    )
-    return {"result": result, "table": table, "notes": side_by_side.notes(result)}
+    note = side_by_side.HOW_TO_READ
+    table = Table(key="compared", title="Compared", names=names, rows=tuple(rows), note=note)
+    notes = [] if guard is None else [guard.headline, *guard.failures, *guard.warnings]
+    return {"result": result, "table": table, "notes": notes + side_by_side.notes(result)}

@@ -126,7 +126,7 @@ def _map(
 ) -> Any:
     names = place_names(run)
     count = len(names)
-    left = 0.35 + 0.1 * min(max(len(name) for name in names), 16) if count <= 32 else 0.62
+    left = 0.35 + 0.1 * min(max(len(name) for name in names), 16) if count <= 32 else 0.75
     figure, axes = axes_of(4.6 - left + 0.9, left, above=0.62)
     axes.grid(visible=False)
     axes.set_xlim(0, count)
@@ -160,7 +160,7 @@ def _fields(axes: Any, transfers: Sequence[Transfer], color: str, count: int) ->
 
     gap = 0.03 if count <= 32 else 0.0
     vertices: list[tuple[float, float]] = []
-    codes: list[int] = []
+    codes: list[Any] = []
     for row, first, last in _runs(transfers, joined=gap == 0.0):
         x0, x1, y0, y1 = first + gap, last + 1 - gap, row + gap, row + 1 - gap
         vertices += [(x0, y0), (x1, y0), (x1, y1), (x0, y1), (x0, y0)]
@@ -185,9 +185,9 @@ def _runs(transfers: Sequence[Transfer], *, joined: bool) -> list[tuple[int, int
 def _name_places(axes: Any, names: Sequence[str]) -> None:
     """Name rows and columns; of very many every few."""
     count = len(names)
-    every = -(-count // 32)
+    every = -(-count // 20)
     shown = range(0, count, every)
-    font = 11.5 if count <= 12 else 9 if count <= 16 else 6.5
+    font = 11.5 if count <= 12 else 9 if count <= 16 else 8
     short = [_short(names[index]) for index in shown]
     axes.set_yticks([index + 0.5 for index in shown], short, fontsize=font)
     turned = count > 8 or max(len(name) for name in short) * count > 40

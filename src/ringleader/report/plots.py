@@ -97,12 +97,14 @@ def _speedup_plot(
         if r.speedup
     )
     said += "".join(
-        f"; {plural(size.ranks, 'rank')} predicted: {times(size.speedup)} ({times(size.low)} to {times(size.high)})"
+        f"; {plural(size.ranks, 'rank')} predicted: {times(size.speedup)} "
+        f"({times(size.low)} to {times(size.high)})"
         for size in predicted
     )
     caption = (
         "Lines join the medians; each small mark is one repetition. Uncoupled ranks run the same script and "
-        "exchange nothing: the gap from them to the ideal is the machine's, the gap below them communication's."
+        "exchange nothing: the gap from them to the ideal is the machine's, the gap below them "
+        "communication's."
     )
     if predicted:
         caption += (
@@ -216,9 +218,9 @@ def _efficiency_plot(run: Run, results: Sequence[Scaling], height: float) -> Plo
     _efficiency_legend(axes, both, baseline_text(run))
     return Plot(
         title="Efficiency",
-        caption="Bars are medians, dots are repetitions, the dark line is the 95 % interval of the mean. Against "
-        f"{baseline_text(run)} counts everything that is lost; against uncoupled ranks counts communication "
-        "alone.",
+        caption="Bars are medians, dots are repetitions, the dark line is the 95 % interval of the mean. "
+        f"Against {baseline_text(run)} counts everything that is lost; against uncoupled ranks counts "
+        "communication alone.",
         svg=svg(figure, "efficiency", "Efficiency at each size", _efficiency_words(results)),
     )
 

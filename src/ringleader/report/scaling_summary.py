@@ -46,10 +46,10 @@ def summary(run: Run) -> RunSummary:
 def _how_to_read(run: Run) -> str:
     """Return what the columns mean in this run."""
     return (
-        "Medians over the repetitions; in brackets 95 % intervals of the mean. Ratios are taken repetition by "
-        f"repetition, so that what drifts slowly cancels out: speed-up against {baseline_text(run)}, efficiency "
-        f"{ideal_text(run)}, against uncoupled X(N)/U(N), where U are as many ranks that run the same script with "
-        f"the same binding and exchange nothing. Scaling is {kind_text(run)}."
+        "Medians over the repetitions; in brackets 95 % intervals of the mean. Ratios are taken repetition "
+        f"by repetition, so that what drifts slowly cancels out: speed-up against {baseline_text(run)}, "
+        f"efficiency {ideal_text(run)}, against uncoupled X(N)/U(N), where U are as many ranks that run the "
+        f"same script with the same binding and exchange nothing. Scaling is {kind_text(run)}."
     )
 
 

@@ -61,11 +61,12 @@ def _section(said: RunSummary) -> str:
 
 
 def _drawn(one: Table, style: str) -> str:
-    rows = [tuple(escaped(cell) for cell in row) for row in one.rows] if style == "pipe" else one.rows
+    rows, names = one.rows, one.names
+    if style == "pipe":
+        rows = tuple(tuple(escaped(cell) for cell in row) for row in rows)
+        names = tuple(escaped(name) for name in names)
     align = ("left",) + ("left" if one.is_prose else "right",) * (len(one.names) - 1)
-    return str(
-        tabulate(rows, one.names, tablefmt=style, disable_numparse=True, colalign=align if rows else None)
-    )
+    return str(tabulate(rows, names, tablefmt=style, disable_numparse=True, colalign=align if rows else None))
 
 
 def _different(runs: Sequence[AnyRun], style: str) -> list[str]:

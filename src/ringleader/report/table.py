@@ -122,6 +122,7 @@ def as_markdown(run: Run) -> str:
 
 
 def escaped(text: str) -> str:
+    """Return a text that is only text in Markdown, in one line."""
     for sign in ("\\", "|", "*", "_", "`", "<", "["):
         text = text.replace(sign, "\\" + sign)
     return text.replace("\n", " ")

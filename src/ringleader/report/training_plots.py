@@ -40,9 +40,9 @@ def _rate_plot(run: TrainingRun, found: list[ArmResult]) -> Plot:
         axes.barh(index, one.rate.median, 0.56, color=UNCOUPLED if own else COUPLED,
                   hatch="////" if own else None,
                   edgecolor=SURFACE, linewidth=0)  # fmt: skip
-        if one.interval is not None:
+        if one.rate.interval is not None:
             axes.plot(
-                [max(one.interval.low, 0.0), _high(one)], [index] * 2, color=INK, linewidth=1.2, zorder=4
+                [max(one.rate.interval.low, 0.0), _high(one)], [index] * 2, color=INK, linewidth=1.2, zorder=4
             )
         arm = run.arm(one.name)
         rates = arm.rates if arm is not None else ()
@@ -64,7 +64,7 @@ def _rate_plot(run: TrainingRun, found: list[ArmResult]) -> Plot:
 
 def _high(one: ArmResult) -> float:
     """Return how far the interval is drawn: one of two repetitions reaches beyond any page."""
-    return one.rate.high if one.interval is None else min(one.interval.high, 1.15 * one.rate.high)
+    return one.rate.high if one.rate.interval is None else min(one.rate.interval.high, 1.15 * one.rate.high)
 
 
 def _rate_legend(axes: Any) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import shlex
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from ringleader.confidence_interval import (
     Interval,
     RatioComparison,
     compare_paired,
-    interval_of_ratio,
 )
 from ringleader.fabric.byte_size import byte_size
 from ringleader.measurements.training import IN_STEP, UNCOUPLED, Arm, StepSplit, TrainingRun
@@ -29,8 +28,6 @@ class ArmResult:
 
     name: str
     rate: Spread
-    interval: Interval | None
-    """95 % interval of the mean rate."""
     against_uncoupled: RatioComparison | None
     """Repetition by repetition."""
     against_in_step: RatioComparison | None
@@ -46,8 +43,7 @@ def arm_results(run: TrainingRun) -> list[ArmResult]:
 def _result(run: TrainingRun, arm: Arm) -> ArmResult:
     return ArmResult(
         name=arm.name,
-        rate=Spread.of(arm.rates),
-        interval=interval_of_ratio(arm.rates),
+        rate=Spread.of_ratios(arm.rates),
         against_uncoupled=_against(run, arm, UNCOUPLED),
         against_in_step=_against(run, arm, IN_STEP),
         step_seconds=Spread.of(arm.step_seconds).median if arm.step_seconds else None,
@@ -87,8 +83,7 @@ def results(run: TrainingRun) -> list[dict[str, object]]:
     return [
         {
             "arm": one.name,
-            "rate": vars(one.rate),
-            "interval": interval_values(one.interval),
+            "rate": {**asdict(one.rate), "interval": interval_values(one.rate.interval)},
             "against_uncoupled": _comparison(one.against_uncoupled),
             "against_in_step": _comparison(one.against_in_step),
             "step_seconds": one.step_seconds,

@@ -1,0 +1,1 @@
+"""``ringleader report``: stored runs as text, as a page, compared, guarded, served."""

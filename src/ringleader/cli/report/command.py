@@ -1,0 +1,119 @@
+"""``ringleader report``: render stored runs again, compare two, guard against a regression, serve a page."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ringleader.cli.json_output import opened
+from ringleader.cli.report.report_options import ReportOptions, faults_of, parameters
+from ringleader.cli.report.stored_runs import predictions_of, read_runs
+from ringleader.cli.typed_command import Command
+from ringleader.errors import Fault, RefusedError, RequestError
+from ringleader.measurements.run_kinds import AnyRun
+from ringleader.report import compare as side_by_side
+from ringleader.report import regression_guard, summary_text
+from ringleader.report.comparable_rates import incomparable
+from ringleader.text_files import write_text
+
+NOT_GOOD_ENOUGH = 1
+"""Exit code where something was measured, and is not as good as it was asked to be."""
+
+
+def report(options: ReportOptions) -> int:
+    """Render runs in one of the formats; return the exit code."""
+    faults = faults_of(options)
+    if faults:
+        raise RequestError(faults)
+    if options.serve:
+        from ringleader.cli.report.serve import serve
+
+        return serve(options.runs, options.port or 0)
+    if options.output is not None and not options.replace:
+        _check_free(options.output)
+    if options.against is not None:
+        after, before = read_runs([*options.runs, options.against])
+        return _compared(before, after, options)
+    runs = read_runs(options.runs)
+    if len(runs) == 2 and not incomparable(*runs):
+        return _compared(runs[0], runs[1], options)
+    _write(options, lambda form: _rendered(runs, form))
+    return 0
+
+
+def _rendered(runs: Sequence[AnyRun], form: str) -> str:
+    if form == "html":
+        from ringleader.report.page import render_several
+
+        return render_several(runs, predictions_of(runs))
+    texts = {
+        "table": summary_text.as_text,
+        "markdown": summary_text.as_markdown,
+        "json": summary_text.as_json,
+    }
+    return texts[form](runs)
+
+
+def _compared(before: AnyRun, after: AnyRun, options: ReportOptions) -> int:
+    result = side_by_side.compare(before, after)
+    guard = None
+    if options.fail_below is not None:
+        guard = regression_guard.judge(result, options.fail_below)
+
+    def rendered(form: str) -> str:
+        if form == "html":
+            from ringleader.report.page import render_several
+
+            runs = [before, after]
+            return render_several(runs, predictions_of(runs), comparison=result, guard=guard)
+        return regression_guard.rendered(result, guard, form)
+
+    _write(options, rendered)
+    if guard is None:
+        return 0
+    for text in guard.warnings:
+        print(f"ringleader: {text}", file=sys.stderr)
+    for text in guard.failures:
+        print(f"ringleader: {text}", file=sys.stderr)
+    return NOT_GOOD_ENOUGH if guard.failures else 0
+
+
+def _write(options: ReportOptions, rendered: Callable[[str], str]) -> None:
+    """Print or write what ``rendered`` returns for the format asked for."""
+    text = rendered("json" if options.json.json else options.format or "table")
+    with opened(options.json.json_file) as file:
+        if file is not None:
+            file.write(json.loads(rendered("json")))
+    if options.output is None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    try:
+        write_text(options.output, text)
+    except OSError as error:
+        what = f"cannot be written: {error.strerror or error}"
+        raise RefusedError(Fault(where=options.output, what=what)) from None
+
+
+def _check_free(path: str) -> None:
+    """Raise RequestError where a file is there that would be lost; a pipe or a device is none."""
+    try:
+        is_file = stat.S_ISREG(os.stat(path).st_mode)  # noqa: PTH116
+    except OSError:
+        return
+    if is_file and Path(path).stat().st_size:
+        hint = "name another, or add --replace to write over it"
+        raise RequestError(Fault(where="-o", what=f"{path} is there already", hint=hint))
+
+
+command = Command(
+    "report",
+    options=ReportOptions,
+    run=report,
+    params=parameters(),
+    help="Render runs that `scale` and `bench` kept. Two of a kind are compared, the second with the first.",
+)

@@ -1,0 +1,161 @@
+"""A few pages at a loopback address, made anew when what they show has changed.
+
+Only GET, only the paths that ``Pages`` knows, only requests whose Host is a name of this machine's loopback:
+a page of another site, whose name was made to lead here (DNS rebinding), reads nothing. A page carries a
+script of a few lines that asks for its version once a second and loads the page again where that is another
+one; the Content-Security-Policy allows that script by its nonce and nothing else.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+LOOPBACK = "127.0.0.1"
+POLL_SECONDS = 1.0
+SILENCE_SECONDS = 10.0
+"""A connection that says nothing for so long is closed."""
+VERSION = "version"
+"""Query: ``/runs/a?version`` is that of the page ``/runs/a``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """What one path shows."""
+
+    version: Callable[[], str]
+    """Cheap; another text once the page would be another one."""
+    page: Callable[[str], str]
+    """Return the page, given the HTML to be put at the end of its body."""
+
+
+Pages = Callable[[str], Source | None]
+"""Path without the leading slash → what it shows; ``None``: there is no such page."""
+
+SCRIPT = """
+<script nonce="{nonce}">
+const shown = {version};
+async function look() {{
+  try {{
+    const answer = await fetch({address}, {{cache: "no-store"}});
+    if (answer.ok && await answer.text() !== shown) return location.reload();
+    document.documentElement.dataset.server = "here";
+  }} catch (gone) {{
+    document.documentElement.dataset.server = "gone";
+  }}
+  setTimeout(look, {milliseconds});
+}}
+setTimeout(look, {milliseconds});
+</script>
+"""
+
+
+class PageServer(ThreadingHTTPServer):
+    """Serves until it is shut down."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, pages: Pages, port: int, *, tell: Callable[[str], None]) -> None:
+        """Listen on the loopback address; port 0 takes a free one. Raises OSError."""
+        super().__init__((LOOPBACK, port), _Handler)
+        self.pages = pages
+        self._tell = tell
+        self._lock = threading.Lock()  # matplotlib's settings are global
+        self._made: dict[str, tuple[str, str, str]] = {}
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return int(self.server_address[1])
+
+    def is_ours(self, host: str) -> bool:
+        """Tell whether a Host header names this server."""
+        return host.lower() in {f"{name}:{self.port}" for name in (LOOPBACK, "localhost")}
+
+    def page(self, path: str, source: Source) -> tuple[str, str]:
+        """Return (page, nonce of its script); made once for each version."""
+        with self._lock:
+            version = source.version()
+            if path not in self._made or self._made[path][0] != version:
+                nonce = secrets.token_urlsafe(16)
+                script = SCRIPT.format(
+                    nonce=nonce,
+                    version=_quoted(version),
+                    address=_quoted(f"/{path}?{VERSION}"),
+                    milliseconds=int(1000 * POLL_SECONDS),
+                )
+                self._made[path] = (version, source.page(script), nonce)
+            _version, page, nonce = self._made[path]
+            return page, nonce
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Tell what went wrong in one line; nothing of a browser that closed its connection."""
+        error = sys.exception()
+        if not isinstance(error, OSError):
+            self._tell(f"a page failed: {type(error).__name__}: {error}")
+
+
+def _quoted(text: str) -> str:
+    """Return a string of a script; whatever is in it, it ends neither the string nor the script."""
+    return '"' + "".join(c if c.isalnum() or c in "/._-" else f"\\u{{{ord(c):x}}}" for c in text) + '"'
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: PageServer
+    timeout = SILENCE_SECONDS
+    server_version = "ringleader"
+    sys_version = ""
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        if not self.server.is_ours(self.headers.get("Host", "")):
+            return self._answer(HTTPStatus.FORBIDDEN, "this server answers to its own address only\n")
+        path, _, query = self.path.partition("?")
+        path = path.strip("/")
+        source = self.server.pages(path)
+        if source is None:
+            return self._answer(HTTPStatus.NOT_FOUND, "there is no such page\n")
+        if query == VERSION:
+            return self._answer(HTTPStatus.OK, source.version())
+        page, nonce = self.server.page(path, source)
+        policy = f"script-src 'nonce-{nonce}'; connect-src 'self'; "
+        return self._answer(HTTPStatus.OK, page, "text/html", policy)
+
+    def parse_request(self) -> bool:
+        """Read the request; answer here what is no GET."""
+        if not super().parse_request():
+            return False
+        if self.command == "GET":
+            return True
+        self.close_connection = True  # whatever body it has is not read
+        self._answer(HTTPStatus.METHOD_NOT_ALLOWED, "only GET\n")
+        return False
+
+    def _answer(self, status: HTTPStatus, text: str, kind: str = "text/plain", policy: str = "") -> None:
+        data = text.encode("utf-8", errors="replace")
+        self.send_response(status)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(data)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Referrer-Policy", "no-referrer")
+        self.send_header("Cross-Origin-Resource-Policy", "same-origin")
+        allowed = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
+        self.send_header(
+            "Content-Security-Policy", f"{allowed}{policy}frame-ancestors 'none'; base-uri 'none'"
+        )
+        if status is HTTPStatus.METHOD_NOT_ALLOWED:
+            self.send_header("Allow", "GET")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Write no line for each request."""

@@ -1,0 +1,107 @@
+"""Is a run as fast as another one, but for a part that is allowed? Pure.
+
+A number fails where its loss is sure: the whole interval of the ratio lies below the threshold. An interval
+that the threshold divides, and a number that was measured once, are told and do not fail.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+from ringleader.errors import Fault, RequestError
+from ringleader.report import compare as side_by_side
+from ringleader.report.compare import Comparison, Match
+from ringleader.report.number_format import plural
+
+LONGEST = 10
+"""Numbers that are told by name; JSON has all of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guard:
+    """What was found."""
+
+    threshold: float
+    """Least ratio of the run to its baseline."""
+    failed: tuple[str, ...]
+    """Names of the numbers that are below for sure."""
+    doubtful: tuple[str, ...]
+    """Names of those that may be below, or above."""
+    failures: tuple[str, ...]
+    """In sentences."""
+    warnings: tuple[str, ...]
+    headline: str
+
+    @property
+    def passed(self) -> bool:
+        """True where nothing failed."""
+        return not self.failed
+
+
+def judge(result: Comparison, threshold: float) -> Guard:
+    """Hold every number that both runs have against the threshold.
+
+    Raises RequestError where they have none in common: then nothing is guarded.
+    """
+    if not result.matches:
+        what = f"{result.after} and {result.before} have no size in common, so nothing can be compared"
+        raise RequestError(Fault(where="--against", what=what, hint="measure the sizes of the baseline"))
+    failed = [match for match in result.matches if match.high is not None and match.high < threshold]
+    doubtful = [match for match in result.matches if match not in failed and _may_be_below(match, threshold)]
+    return Guard(
+        threshold=threshold,
+        failed=tuple(match.name for match in failed),
+        doubtful=tuple(match.name for match in doubtful),
+        failures=tuple(_told(match, result, f"is below {threshold:g}") for match in failed[:LONGEST])
+        + _more(failed),
+        warnings=tuple(_told(match, result, _doubt(match, threshold)) for match in doubtful[:LONGEST])
+        + _more(doubtful),
+        headline=_headline(result, threshold, failed, doubtful),
+    )
+
+
+def _may_be_below(match: Match, threshold: float) -> bool:
+    return (match.ratio if match.low is None else match.low) < threshold
+
+
+def _doubt(match: Match, threshold: float) -> str:
+    if match.low is None:
+        return f"is below {threshold:g}, but measured once: no ground to fail"
+    return f"may be below {threshold:g}: more repetitions would tell"
+
+
+def _told(match: Match, result: Comparison, what: str) -> str:
+    between = ""
+    if match.low is not None:
+        high = "above" if match.high is None else f"to {match.high:.3f}"
+        between = f" ({match.low:.3f} {high})"
+    return f"{match.name}: {match.ratio:.3f}{between} of {result.before} {what}"
+
+
+def _more(matches: list[Match]) -> tuple[str, ...]:
+    rest = len(matches) - LONGEST
+    return (f"and {rest} more",) if rest > 0 else ()
+
+
+def _headline(result: Comparison, threshold: float, failed: list[Match], doubtful: list[Match]) -> str:
+    count = plural(len(result.matches), "number")
+    if failed:
+        return f"Failed: {len(failed)} of {count} below {threshold:g} of {result.before}."
+    if doubtful:
+        none = f"Passed: none of {count} is surely below {threshold:g} of {result.before}"
+        return f"{none}; {len(doubtful)} may be."
+    return f"Passed: none of {count} is below {threshold:g} of {result.before}."
+
+
+def rendered(result: Comparison, guard: Guard | None, form: str) -> str:
+    """Return the comparison with what the guard found, as ``table``, ``markdown`` or ``json``."""
+    if form == "json":
+        whole = asdict(result)
+        if guard is not None:
+            whole["guard"] = {"passed": guard.passed, **asdict(guard)}
+        return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
+    text = side_by_side.as_text(result) if form == "table" else side_by_side.as_markdown(result)
+    if guard is None:
+        return text
+    return text + (f"\n{guard.headline}\n" if form == "table" else f"\n**{guard.headline}**\n")

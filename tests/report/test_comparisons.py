@@ -1,0 +1,128 @@
+"""Two runs of one kind; and the guard against a run that is slower than its baseline."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from tests.report.conftest import pairs_of, samples
+
+from ringleader.errors import RequestError
+from ringleader.measurements.collective import CollectiveRun, Timing
+from ringleader.measurements.point_to_point import PointToPointRun
+from ringleader.measurements.training import TrainingRun
+from ringleader.report.compare import compare
+from ringleader.report.regression_guard import judge, rendered
+from ringleader.scaling import Run
+
+
+def test_pairs_faster_in_rate_and_slower_in_latency(pairs: PointToPointRun) -> None:
+    changed = tuple(
+        replace(
+            t,
+            rate=(t.rate or 0) * 2,
+            rate_low=(t.rate_low or 0) * 2,
+            rate_high=(t.rate_high or 0) * 2,
+            latency=(t.latency or 0) * 3,
+            latency_low=(t.latency_low or 0) * 3,
+            latency_p99=(t.latency_p99 or 0) * 3,
+        )
+        for t in pairs.transfers
+    )
+    found = {match.name: match for match in compare(pairs, replace(pairs, transfers=changed)).matches}
+    rate, latency = found["h1 → h2, 1 MiB, rate"], found["h1 → h2, 8 bytes, latency"]
+    assert (rate.verdict, latency.verdict) == ("faster", "slower")
+    assert rate.ratio == pytest.approx(2) and latency.ratio == pytest.approx(1 / 3)
+    assert rate.low == pytest.approx(2 * 0.98 / 1.01) and rate.high == pytest.approx(2 * 1.01 / 0.98)
+
+
+def slowed(run: CollectiveRun, factor: float) -> CollectiveRun:
+    def later(timing: Timing | None) -> Timing | None:
+        if timing is None or timing.low is None or timing.high is None:
+            return timing
+        return replace(
+            timing, seconds=timing.seconds * factor, low=timing.low * factor, high=timing.high * factor
+        )
+
+    series = tuple(
+        replace(
+            one,
+            results=tuple(
+                replace(r, out_of_place=later(r.out_of_place), in_place=later(r.in_place))
+                for r in one.results
+            ),
+        )
+        for one in run.series
+    )
+    return replace(run, name="later", series=series)
+
+
+def test_collectives_by_implementation_and_size(collective: CollectiveRun) -> None:
+    result = compare(collective, slowed(collective, 1.5))
+    assert {match.verdict for match in result.matches} == {"slower"}
+    assert len(result.matches) == 2 * 2 * 9
+    assert {match.verdict for match in compare(collective, slowed(collective, 1.02)).matches} == {
+        "no difference shown"
+    }
+
+
+def test_what_cannot_be_compared(
+    run: Run, collective: CollectiveRun, training: TrainingRun, pairs: PointToPointRun
+) -> None:
+    for before, after, why in (
+        (run, pairs, "have no number in common"),
+        (collective, replace(collective, operation="alltoall"), "the operation is not the same"),
+        (training, replace(training, model="bert"), "the model is not the same: resnet-50 and bert"),
+        (training, replace(training, ranks=8), "the number of ranks is not the same: 4 and 8"),
+    ):
+        with pytest.raises(RequestError, match=why):
+            compare(before, after)
+
+
+def test_arms_of_training(training: TrainingRun) -> None:
+    first = training.arms[0]
+    faster = replace(first, rates=tuple(rate * 1.2 for rate in first.rates))
+    found = {
+        m.name: m for m in compare(training, replace(training, arms=(faster, *training.arms[1:]))).matches
+    }
+    assert found["ringleader"].verdict == "faster" and found["ringleader"].ratio == pytest.approx(1.2)
+    assert found["ddp-gloo"].verdict == "no difference shown"
+
+
+@pytest.mark.parametrize(
+    ("rates", "failed", "doubtful"),
+    [
+        ((99.0, 100.0, 101.0), 0, 0),
+        ((79.0, 80.0, 81.0), 1, 0),
+        ((85.0, 89.0, 93.0), 0, 1),
+        ((80.0,), 0, 1),
+        ((95.0,), 0, 0),
+    ],
+)
+def test_a_loss_fails_only_where_it_is_sure(
+    run: Run, rates: tuple[float, ...], failed: int, doubtful: int
+) -> None:
+    before = replace(run, points=(replace(run.points[0], samples=samples(99.0, 100.0, 101.0)),))
+    after = replace(run, name="new", points=(replace(run.points[0], samples=samples(*rates)),))
+    result = compare(before, after)
+    guard = judge(result, 0.9)
+    assert (len(guard.failed), len(guard.doubtful)) == (failed, doubtful)
+    assert guard.passed == (not failed)
+    whole = json.loads(rendered(result, guard, "json"))
+    assert whole["guard"]["passed"] == guard.passed and whole["guard"]["threshold"] == 0.9
+
+
+def test_nothing_in_common_guards_nothing(run: Run) -> None:
+    result = compare(replace(run, points=run.points[:1]), replace(run, points=run.points[1:]))
+    with pytest.raises(RequestError, match="no size in common"):
+        judge(result, 0.9)
+
+
+def test_many_numbers_are_shown_in_part_and_written_in_full() -> None:
+    result = compare(pairs_of(12), pairs_of(12, slow=(0, 1)))
+    guard = judge(result, 0.9)
+    assert "h1 → h2, 1 MiB, rate" in guard.failed
+    text = rendered(result, guard, "table")
+    assert len(result.matches) == 12 * 11 * 4 and "60 of 528 numbers are shown" in text
+    assert "h1 → h2, 1 MiB, rate" in text and "Failed:" in text

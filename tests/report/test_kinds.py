@@ -1,0 +1,196 @@
+"""Runs of every kind: what is said, shown, drawn, and written as JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from tests.report.conftest import pairs_of
+from tests.report.test_page import read, references
+
+from ringleader.measurements.collective import CollectiveRun
+from ringleader.measurements.point_to_point import Place, PointToPointRun, Silence
+from ringleader.measurements.prediction_curve import PredictedSize, PredictionCurve
+from ringleader.measurements.run_kinds import AnyRun, kind_of
+from ringleader.measurements.training import TrainingRun
+from ringleader.report.page import render, render_several
+from ringleader.report.pair_heat_map import heat_step
+from ringleader.report.summary_of_kind import document, summary
+from ringleader.report.summary_text import as_json, as_markdown, as_text
+from ringleader.scaling import Run
+
+
+@pytest.fixture
+def runs(run: Run, pairs: PointToPointRun, collective: CollectiveRun, training: TrainingRun) -> list[AnyRun]:
+    return [run, pairs, collective, training]
+
+
+def test_headlines(runs: list[AnyRun]) -> None:
+    said = [summary(run).headline for run in runs[1:]]
+    assert said == [
+        "12 directions between hosts: in the median, 9.96 GB/s at 1 MiB (80 % of the line rate) and 2.00 µs "
+        "for 8 bytes; h2 → h4 does 40 % of that rate.",
+        "allreduce on 4 ranks on 4 hosts: ringleader reaches 8.98 GB/s busbw at 64 MiB, 72 % of what the "
+        "line allows; at their best, mpi 4.49 GB/s.",
+        "resnet-50 on 4 ranks: ringleader does 337.0 images/s, 84 % (84 to 85 %) of what uncoupled ranks do.",
+    ]  # fmt: skip
+
+
+def test_every_kind_alone_in_every_format(runs: list[AnyRun]) -> None:
+    for run in runs:
+        assert run.name in as_markdown([run]) and as_text([run])
+        whole = json.loads(as_json([run]), parse_constant=lambda word: pytest.fail(word))
+        assert whole["name"] == run.name and whole["kind"] == kind_of(run) and whole["results"]
+
+
+def test_several_kinds_on_one_page(runs: list[AnyRun]) -> None:
+    page = render_several(runs)
+    reader = read(page)
+    assert [name for name, count in reader.ids.items() if count > 1] == []
+    assert set(references(reader)) <= set(reader.ids)
+    assert not re.search(r"https?:|@import|javascript:|<script", page)
+    assert reader.tags["h1"] == reader.tags["main"] == reader.tags["footer"] == 1
+    assert reader.tags["caption"] == reader.tags["table"] and reader.tags["article"] == 4
+    text = "".join(reader.text)
+    assert "What differs" in text and all(run.name in text for run in runs)
+    levels = [int(level) for level in re.findall(r"<h([1-6])", page)]
+    assert levels[0] == 1 and all(after <= before + 1 for before, after in pairwise(levels))
+    assert len(page) < 600_000
+
+
+def test_several_kinds_as_text_and_json(runs: list[AnyRun]) -> None:
+    whole = json.loads(as_json(runs))
+    assert [one["name"] for one in whole["runs"]] == [run.name for run in runs]
+    differing = {one["field"]: one["values"] for one in whole["differences"]}
+    assert differing["model"] == ["", "", "", "resnet-50"] and "python" not in differing
+    for text in (as_text(runs), as_markdown(runs)):
+        assert all(run.name in text for run in runs) and "hat differs" in text
+    assert "hat differs" not in as_text([runs[0], runs[0]])
+
+
+def test_names_cannot_become_markup(
+    pairs: PointToPointRun, collective: CollectiveRun, training: TrainingRun
+) -> None:
+    bad = "<script>alert(1)</script>&\u2028"
+    places = (replace(pairs.places[0], host=bad), *pairs.places[1:])
+    hostile: list[AnyRun] = [
+        replace(pairs, name=bad, places=places, failure=bad),
+        replace(collective, name=bad, series=(replace(collective.series[0], implementation=bad, note=bad),)),
+        replace(training, name=bad, model=bad, arms=(replace(training.arms[0], name=bad, note=bad),)),
+    ]
+    assert read(render_several(hostile)).tags["script"] == 0
+    assert not re.search(r"(?<!\\)<script", as_markdown(hostile))
+
+
+@pytest.mark.parametrize(("part", "step"), [(0.1, 0), (0.5, 1), (0.79, 2), (0.8, 3), (0.94, 4), (1.0, 5)])
+def test_colours_of_pairs_are_fixed_parts_of_the_best(part: float, step: int) -> None:
+    assert heat_step(part) == step
+
+
+def fields(page: str, step: int) -> int:
+    """Rectangles of one colour in the first map: each begins with a move."""
+    drawing = re.findall(r"<svg.*?</svg>", page, re.DOTALL)[0]
+    paths = re.findall(rf'<path d="([^"]*)" clip-path="[^"]*" style="fill: var\(--heat-{step}\)"', drawing)
+    return max((path.count("M") for path in paths), default=0)
+
+
+def test_the_map_of_two_hosts_and_of_sixty_four() -> None:
+    two = render(pairs_of(2, slow=(0, 1)))
+    assert (fields(two, 5), fields(two, 0)) == (1, 1)
+    many = pairs_of(64, slow=(3, 40))
+    page = render(many)
+    # Of each row one rectangle at each side of the diagonal, where there is one; the slow pair cuts one.
+    assert (fields(page, 0), fields(page, 5)) == (1, 126 + 1)
+    assert len(page) < 300_000
+    text = "".join(read(page).text)
+    assert "4032 directions; fastest h1 → h2: 9.96 GB/s; slowest h4 → h41: 3.98 GB/s; 1 below 80" in text
+    assert "The 20 slowest of 4032 directions at 1 MiB" in text
+
+
+def test_pairs_of_one_host_are_held_against_their_like(pairs: PointToPointRun) -> None:
+    places = tuple(Place(rank=n, host=f"h{n // 2 + 1}") for n in range(4))
+    faster = tuple(
+        replace(t, rate=(t.rate or 0) * (3 if t.source // 2 == t.target // 2 else 1)) for t in pairs.transfers
+    )
+    said = summary(replace(pairs, places=places, transfers=faster))
+    assert said.headline.startswith("8 directions between hosts: in the median, 9.96 GB/s")
+    assert {row[1] for row in said.tables[0].rows} == {"between hosts", "within a host"}
+    assert said.findings[0] == "Slow, in parts of the median rate at 1 MiB: h1#1 → h2#3 40 %."
+
+
+def test_a_host_whose_pairs_are_all_slow_is_named() -> None:
+    run = pairs_of(4)
+    slow = tuple(
+        replace(t, rate=1e9, rate_low=0.9e9, rate_high=1.1e9) if 2 in (t.source, t.target) else t
+        for t in run.transfers
+    )
+    assert "All of them begin or end at h3." in summary(replace(run, transfers=slow)).findings
+
+
+def test_a_pair_that_did_not_answer_is_told(pairs: PointToPointRun) -> None:
+    silent = (Silence(source=1, target=3, during="latency", seconds=30.0),)
+    run = replace(pairs, silences=silent, transfers=tuple(t for t in pairs.transfers if t.source != 1))
+    assert summary(run).cautions == ("No message arrived in time: h2 → h4 (latency, waited 30.0 s).",)
+    assert read(render(run))
+
+
+def test_wrong_results_come_first(collective: CollectiveRun) -> None:
+    first = collective.series[0]
+    bad = replace(first.results[2], out_of_place=replace(first.results[2].out_of_place, wrong=7))
+    series = replace(first, results=(*first.results[:2], bad, *first.results[3:]))
+    said = summary(replace(collective, series=(series,)))
+    assert said.headline == "allreduce on 4 ranks on 4 hosts gave wrong results: 7 elements in all."
+    assert "ringleader computed wrong values at 16 KiB: its rates mean nothing." in said.cautions
+
+
+def test_more_ranks_on_a_host_may_exceed_the_line(collective: CollectiveRun) -> None:
+    said = summary(replace(collective, ranks=8, per_host=2))
+    assert any("with 2 ranks on each host that allows 14.6 GB/s busbw" in text for text in said.findings)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda run: replace(run, transfers=()),
+        lambda run: replace(run, transfers=run.transfers[:1]),
+        lambda run: replace(run, places=run.places[:1], transfers=()),
+        lambda run: replace(run, transfers=tuple(replace(t, rate=None) for t in run.transfers)),
+        lambda run: replace(run, transfers=tuple(replace(t, latency=None, size=0) for t in run.transfers)),
+        lambda run: replace(run, line_rate=None),
+    ],
+)
+def test_any_stage_of_pairs_has_a_page(
+    pairs: PointToPointRun, change: Callable[[PointToPointRun], PointToPointRun]
+) -> None:
+    run = change(pairs)
+    assert read(render(run)) and as_text([run]) and document(run)
+
+
+def test_any_stage_of_the_others_has_a_page(collective: CollectiveRun, training: TrainingRun) -> None:
+    one = replace(collective.series[0], results=collective.series[0].results[:1])
+    bare = replace(training.arms[0], rates=(1.0,), step_seconds=(), split=None)
+    stages: list[AnyRun] = [
+        replace(collective, series=()),
+        replace(collective, series=(one,), line_rate=None),
+        replace(collective, ranks=1, per_host=1),
+        replace(training, arms=()),
+        replace(training, arms=(bare,), layers=()),
+        replace(training, arms=training.arms[3:]),
+    ]
+    for run in stages:
+        assert read(render(run)) and as_text([run]) and document(run)
+
+
+def test_what_is_predicted_is_drawn_and_told(run: Run) -> None:
+    sizes = tuple(
+        PredictedSize(hosts=n, ranks=2 * n, speedup=1.5 * n, low=1.4 * n, high=1.6 * n, measured=n < 4)
+        for n in (1, 2, 4, 8)
+    )
+    page = render(run, PredictionCurve(sizes=sizes))
+    assert "16 ranks predicted: 12.0× (11.2× to 12.8×)" in "".join(read(page).text)
+    assert "predicted" not in render(run)
+    assert "predicted" not in render(replace(run, baseline="1x2"), PredictionCurve(sizes=sizes))

@@ -1,0 +1,157 @@
+"""``ringleader report --serve``: who may ask, for what, and that the page follows its file."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from tests.report.test_page import read
+
+from ringleader.bench import run_file
+from ringleader.cli.report.serve import source_of
+from ringleader.measurements.collective import CollectiveRun
+from ringleader.report.page_server import PageServer
+from ringleader.scaling import Run
+
+
+class Client:
+    def __init__(self, given: list[Path]) -> None:
+        self.told: list[str] = []
+        self.server = PageServer(partial(source_of, given), 0, tell=self.told.append)
+        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
+        self.thread.start()
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+    def ask(self, path: str, method: str = "GET", host: str | None = None) -> tuple[int, str, dict[str, str]]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=20)
+        try:
+            headers = {"Host": f"127.0.0.1:{self.server.port}" if host is None else host}
+            connection.request(method, path, headers=headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode(), dict(answer.getheaders())
+        finally:
+            connection.close()
+
+
+@pytest.fixture
+def directory(tmp_path: Path, run: Run, collective: CollectiveRun) -> Path:
+    run_file.write(run, tmp_path / "scale 1")
+    run_file.write(collective, tmp_path / "b")
+    (tmp_path / "not a run").mkdir()
+    (tmp_path / "secret.txt").write_text("secret")
+    return tmp_path
+
+
+@pytest.fixture
+def client(directory: Path) -> Iterator[Client]:
+    client = Client([directory])
+    yield client
+    client.close()
+
+
+def test_the_index_leads_to_each_run(client: Client) -> None:
+    status, page, headers = client.ask("/")
+    assert status == 200 and headers["Content-Type"] == "text/html; charset=utf-8"
+    addresses = re.findall(r'<a href="(/runs/[^"]*)"', page)
+    assert sorted(addresses) == ["/runs/b", "/runs/scale%201"]
+    status, page, headers = client.ask("/runs/b")
+    assert status == 200 and "allreduce on 4 ranks" in page and '<a href="/">All runs</a>' in page
+    nonce = re.search(r'<script nonce="([^"]+)">', page)
+    assert nonce and f"script-src 'nonce-{nonce[1]}'" in headers["Content-Security-Policy"]
+    assert "default-src 'none'" in headers["Content-Security-Policy"]
+    read(page)
+
+
+def test_only_these_pages_only_get_and_only_this_host(client: Client) -> None:
+    for path in (
+        "/secret.txt",
+        "/runs/",
+        "/runs/not%20a%20run",
+        "/runs/..%2fsecret.txt",
+        "/../secret.txt",
+        "/b",
+    ):
+        assert client.ask(path)[0] == 404, path
+    for method in ("POST", "PUT", "DELETE", "HEAD", "OPTIONS", "ANY"):
+        assert client.ask("/", method)[0] == 405
+    port = client.server.port
+    for host in ("evil.example", f"evil.example:{port}", "127.0.0.1", "localhost:1", ""):
+        status, text, _ = client.ask("/", host=host)
+        assert status == 403 and "allreduce" not in text
+    assert client.ask("/", host=f"localhost:{port}")[0] == 200
+    assert client.told == []
+
+
+def test_the_version_changes_with_the_file_and_the_page_follows(
+    client: Client, directory: Path, collective: CollectiveRun
+) -> None:
+    versions = [client.ask("/runs/b?version")[1]]
+    assert versions[0] == client.ask("/runs/b?version")[1]
+    run_file.write(replace(collective, series=collective.series[:1], failure="stopped"), directory / "b")
+    versions.append(client.ask("/runs/b?version")[1])
+    assert "The run ended early (stopped)" in client.ask("/runs/b")[1]
+    (directory / "b" / "run.json").write_text('{"schema": 1')
+    versions.append(client.ask("/runs/b?version")[1])
+    page = client.ask("/runs/b")[1]
+    assert "Nothing can be shown now." in page and "is not JSON" in page
+    assert len(set(versions)) == 3
+    index = client.ask("/")[1]
+    assert "is not JSON" in index and "/runs/scale%201" in index
+    (directory / "b" / "run.json").unlink()
+    assert client.ask("/runs/b")[0] == 404
+
+
+def test_a_named_run_that_vanishes_is_told_and_comes_back(tmp_path: Path, collective: CollectiveRun) -> None:
+    run_file.write(collective, tmp_path / "a")
+    client = Client([tmp_path / "a" / "run.json"])
+    try:
+        (tmp_path / "a" / "run.json").unlink()
+        assert "there is no stored run here" in client.ask("/")[1]
+        run_file.write(collective, tmp_path / "a")
+        assert "allreduce on 4 ranks" in client.ask("/")[1]
+    finally:
+        client.close()
+
+
+def test_several_runs_are_one_page_and_one_that_is_broken_is_told(directory: Path) -> None:
+    (directory / "broken.json").write_text("{")
+    client = Client([directory / "b", directory / "scale 1", directory / "broken.json"])
+    try:
+        page = client.ask("/")[1]
+        assert "On this page" in page and "broken.json:1:2: is not JSON" in page
+        assert client.ask("/runs/b")[0] == 404
+    finally:
+        client.close()
+
+
+@pytest.mark.process
+def test_ctrl_c_ends_it_with_130(directory: Path) -> None:
+    words = [sys.executable, "-m", "ringleader", "report", "--serve", str(directory)]
+    server = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    assert server.stderr is not None
+    try:
+        line = server.stderr.readline()
+        assert re.fullmatch(r"ringleader: http://127\.0\.0\.1:\d+/ \(Ctrl-C ends it\)\n", line)
+        connection = http.client.HTTPConnection(line.split("/")[2], timeout=20)
+        connection.request("GET", "/?version")
+        assert connection.getresponse().status == 200
+        connection.close()
+        server.send_signal(signal.SIGINT)
+        assert server.wait(30) == 130
+        assert server.stderr.read().endswith("ringleader: stopped by SIGINT\n")
+    finally:
+        server.kill()
+        server.stderr.close()
