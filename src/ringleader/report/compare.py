@@ -230,7 +230,7 @@ def notes(result: Comparison) -> list[str]:
 
 def _tables(result: Comparison, style: str) -> list[str]:
     names, rows = cells(result)
-    columns = ("what differs", result.before, result.after)
+    columns: tuple[str, ...] = ("what differs", result.before, result.after)
     lines: list[tuple[str, ...]] = [(d.field, d.before or NONE, d.after or NONE) for d in result.differences]
     if style == "pipe":
         names, columns = _escaped(names), ("what differs", *_escaped(columns[1:]))
