@@ -5,9 +5,14 @@ between hosts. So each parameter starts at its stated value, and leaving it cost
 
     ((E_model − E_measured) / 0.01)²   over the points, and   (ln(p / stated) / s)²   over the parameters
 
-is least at the fit (maximum a posteriori with log-normal priors; Levenberg 1944). Intervals are 95 %, from
-the curvature there, widened where the points scatter more than one point of efficiency. A parameter whose
-interval is hardly narrower than before is called stated, not fitted.
+is least at the fit (maximum a posteriori with log-normal priors). Jobs that were measured on one machine are
+fitted together: of a parameter's variance s², 70 % is the machine's, the same for all its jobs, and 30 % the
+job's own. So a job with few points learns from the others, and keeps what is its own.
+
+Intervals are 95 %. They hold the uncertainty of the parameters, from the curvature at the fit, and the
+model's error: the residuals that points would have if they were left out of the fit (linearised: the residual
+over one minus the point's leverage), together with what such residuals were in published tables.
+A parameter whose interval is hardly narrower than before is called stated, not fitted.
 """
 
 from __future__ import annotations
@@ -16,32 +21,37 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ringleader.predict.least_squares import (
+    Matrix,
+    cholesky,
+    inverse,
+    log_determinant,
+    minimise,
+    normal_matrix,
+    quadratic,
+    square,
+)
+from ringleader.predict.observation import Observation, efficiencies, measured_efficiencies
+from ringleader.predict.parameters import BY_NAME, KNOBS, Knob, Series, matters
 from ringleader.predict.profile import Profile
 from ringleader.predict.step_model import Setup, predict
 
 POINT_ERROR = 0.01
 """Efficiency by which a measurement is taken to be wrong."""
+MODEL_ERROR = 0.04
+"""Error of the model where too few points tell it: root mean square of what published points would have
+as residuals if they were left out (``make bench-predict``)."""
+_MODEL_ERROR_WEIGHT = 4
+"""``MODEL_ERROR`` counts as much as so many points."""
+OWN_PART = 0.3
+"""Part of a parameter's variance that is a job's own, the rest being its machine's. Of 0.3 and 1 it predicts
+those points of published tables better that are left out of the fitted ones, one at a time."""
 FARTHEST = 4
 """A fit is used up to so many times the largest measured size."""
 _FITTED_BELOW = 0.8
 """Part of the stated uncertainty under which a parameter counts as fitted."""
 _NORMAL_95 = 1.96
-_ROUNDS = 40
-
-
-@dataclass(frozen=True, kw_only=True)
-class Observation:
-    """One measured size."""
-
-    ranks: int
-    rate: float
-    """Samples per second over all ranks."""
-    micro_steps: int = 1
-    """Backward passes of an update at this size."""
-    per_host: int = 0
-    """Ranks on each host; 0: as the setup has it."""
-    sharing: float = 1.0
-    """Rate of its ranks where they exchange nothing, in parts of one rank's."""
+_STEP = 1e-4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,49 +70,25 @@ class Parameter:
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """What measured points tell."""
+    """What measured points tell of one job."""
 
     setup: Setup
     parameters: tuple[Parameter, ...]
     residual: float
     """Root mean square of the points' residuals, in parts of 1 of efficiency."""
-    cost: float
-    """The sum that is least at the fit; of two models for the same points, the one with less fits better."""
+    evidence: float
+    """Logarithm of how likely the points are under the model, over all jobs that were fitted together: of two
+    models for the same points, the one with more is the better one (MacKay 1992; from the curvature)."""
     largest: int
     """The largest measured size."""
     sizes: tuple[int, ...]
     """All measured sizes."""
     directions: tuple[tuple[float, ...], ...]
     """Covariance of the parameters' logarithms."""
+    model_error: float = MODEL_ERROR
+    """Standard deviation of what the model gets wrong at a size that it has not seen; parts of 1."""
 
 
-@dataclass(frozen=True)
-class _Knob:
-    name: str
-    uncertainty: float
-    """Standard deviation of the logarithm before anything is measured."""
-    value: Callable[[Setup], float]
-    changed: Callable[[Setup, float], Setup]
-
-
-def _within(setup: Setup, value: float) -> Setup:
-    network = setup.network
-    link = replace(network.within, efficiency=1.0, bandwidth=value)
-    return replace(setup, network=replace(network, within=link))
-
-
-def _between(setup: Setup, value: float) -> Setup:
-    network = setup.network
-    link = replace(network.between, efficiency=1.0, bandwidth=value)
-    return replace(setup, network=replace(network, between=link))
-
-
-_KNOBS = (
-    _Knob("straggler", 0.7, lambda s: s.straggler, lambda s, v: replace(s, straggler=v)),
-    _Knob("fixed", 1.5, lambda s: s.fixed, lambda s, v: replace(s, fixed=v)),
-    _Knob("bandwidth within", 0.7, lambda s: s.network.within.rate, _within),
-    _Knob("bandwidth between", 0.4, lambda s: s.network.between.rate, _between),
-)
 FIXED_STATED = 0.002
 """Fixed cost in parts of a step from which a fit starts, where none is stated."""
 
@@ -119,175 +105,227 @@ def fit(
     Every point must fill its hosts (``Setup.per_host``). ``uncertainty``: by name of a parameter, the
     standard deviation of its logarithm before anything is measured, where it is not the usual one.
     """
-    if not points:
-        raise ValueError("no point to fit")
-    if setup.fixed == 0:
-        setup = replace(setup, fixed=FIXED_STATED * profile.step_seconds)
-    said = uncertainty or {}
-    knobs = [
-        replace(knob, uncertainty=said.get(knob.name, knob.uncertainty))
-        for knob in _KNOBS
-        if _matters(knob, setup, points)
-    ]
-    stated = [knob.value(setup) for knob in knobs]
+    series = Series(profile=profile, setup=setup, points=tuple(points))
+    return fit_together([series], uncertainty=uncertainty)[0]
 
-    def changed(logarithms: Sequence[float]) -> Setup:
-        made = setup
-        for knob, value, logarithm in zip(knobs, stated, logarithms, strict=True):
-            made = knob.changed(made, value * math.exp(logarithm))
+
+def fit_together(
+    machine: Sequence[Series], *, uncertainty: Mapping[str, float] | None = None
+) -> tuple[Fit, ...]:
+    """Return what the points of several jobs on one machine tell, a fit for each. ValueError: no point."""
+    if not all(series.points for series in machine):
+        raise ValueError("no point to fit")
+    problem = _Problem([_with_fixed(series) for series in machine], uncertainty or {})
+    tries = [minimise(problem.residuals, problem.slopes, start) for start in problem.starts()]
+    return problem.fits(max(tries, key=problem.evidence))
+
+
+def _with_fixed(series: Series) -> Series:
+    if series.setup.fixed > 0:
+        return series
+    fixed = FIXED_STATED * series.profile.step_seconds
+    return replace(series, setup=replace(series.setup, fixed=fixed))
+
+
+class _Problem:
+    """Unknowns: for each parameter of each job a shared part and, where several jobs share it, an own one."""
+
+    def __init__(self, machine: Sequence[Series], uncertainty: Mapping[str, float]) -> None:
+        self._machine = machine
+        self._knobs = [[knob for knob in KNOBS if matters(knob, one)] for one in machine]
+        self._spreads: list[float] = []
+        """Standard deviation of each unknown before anything is measured."""
+        self._parts: list[list[list[int]]] = []
+        """For each job and each of its parameters the unknowns that add up to its logarithm."""
+        sharers: dict[tuple[str, object], list[tuple[int, int]]] = {}
+        for number, (one, knobs) in enumerate(zip(machine, self._knobs, strict=True)):
+            self._parts.append([[] for _ in knobs])
+            for place, knob in enumerate(knobs):
+                sharers.setdefault((knob.name, knob.shared_by(one)), []).append((number, place))
+        for (name, _), places in sharers.items():
+            spread = uncertainty.get(name, BY_NAME[name].uncertainty)
+            alone = len(places) == 1
+            shared = self._unknown(spread if alone else spread * math.sqrt(1 - OWN_PART))
+            for number, place in places:
+                self._parts[number][place].append(shared)
+                if not alone:
+                    self._parts[number][place].append(self._unknown(spread * math.sqrt(OWN_PART)))
+        self.count = len(self._spreads)
+
+    def _unknown(self, spread: float) -> int:
+        self._spreads.append(spread)
+        return len(self._spreads) - 1
+
+    def starts(self) -> list[list[float]]:
+        """Return where to begin: where everything is as stated, and with slower and faster networks.
+
+        A hidden exchange has no slope, so that one beginning is not enough.
+        """
+        found = []
+        for away in (0.0, -1.0, 1.0):
+            place = [0.0] * self.count
+            for knobs, parts in zip(self._knobs, self._parts, strict=True):
+                for knob, unknowns in zip(knobs, parts, strict=True):
+                    if knob.name.startswith("bandwidth"):
+                        place[unknowns[0]] = away * self._spreads[unknowns[0]]
+            found.append(place)
+        return found
+
+    def _logarithms(self, number: int, place: Sequence[float]) -> list[float]:
+        return [sum(place[i] for i in parts) for parts in self._parts[number]]
+
+    def _setup(self, number: int, logarithms: Sequence[float]) -> Setup:
+        made = self._machine[number].setup
+        for knob, logarithm in zip(self._knobs[number], logarithms, strict=True):
+            stated = knob.value(self._machine[number].setup)
+            made = knob.changed(made, stated * math.exp(logarithm))
         return made
 
-    def residuals(logarithms: Sequence[float]) -> list[float]:
-        modelled = efficiencies(profile, changed(logarithms), points)
-        errors = [(m - e) / POINT_ERROR for m, e in zip(modelled, _measured(points), strict=True)]
-        return [*errors, *(v / k.uncertainty for v, k in zip(logarithms, knobs, strict=True))]
+    def _errors(self, number: int, logarithms: Sequence[float]) -> list[float]:
+        """Return the errors of one job's points but for the first, which all are compared with."""
+        one = self._machine[number]
+        modelled = efficiencies(one.profile, self._setup(number, logarithms), one.points)
+        both = zip(modelled, measured_efficiencies(one.points), strict=True)
+        return [(m - e) / POINT_ERROR for m, e in both][1:]
 
-    best, jacobian = _least(residuals, len(knobs))
-    errors = residuals(best)[: len(points)]
-    scatter = sum(e * e for e in errors) / max(1, len(points) - 1)
-    covariance = [[max(1.0, scatter) * x for x in row] for row in _inverse(_normal(jacobian))]
-    parameters = []
-    for i, (knob, value) in enumerate(zip(knobs, stated, strict=True)):
-        deviation = math.sqrt(covariance[i][i])
-        middle, spread = value * math.exp(best[i]), math.exp(min(50.0, _NORMAL_95 * deviation))
-        parameters.append(
-            Parameter(
-                name=knob.name,
-                value=middle,
-                low=middle / spread,
-                high=middle * spread,
-                stated=value,
-                fitted=deviation < _FITTED_BELOW * knob.uncertainty,
-            )
+    def residuals(self, place: Sequence[float]) -> list[float]:
+        """Return the errors of all points, then the distances of all unknowns."""
+        found = []
+        for number in range(len(self._machine)):
+            found += self._errors(number, self._logarithms(number, place))
+        return found + [value / spread for value, spread in zip(place, self._spreads, strict=True)]
+
+    def slopes(self, place: Sequence[float]) -> Matrix:
+        """Return how the residuals change with the unknowns: each job's with its own parameters only."""
+        rows: Matrix = []
+        for number, parts in enumerate(self._parts):
+            logarithms = self._logarithms(number, place)
+            now = self._errors(number, logarithms)
+            block = [[0.0] * self.count for _ in now]
+            for place_of, unknowns in enumerate(parts):
+                moved = list(logarithms)
+                moved[place_of] += _STEP
+                then = self._errors(number, moved)
+                for row, a, b in zip(block, now, then, strict=True):
+                    for unknown in unknowns:
+                        row[unknown] += (b - a) / _STEP
+            rows += block
+        for i, spread in enumerate(self._spreads):
+            rows.append([1 / spread if i == j else 0.0 for j in range(self.count)])
+        return rows
+
+    def evidence(self, place: Sequence[float]) -> float:
+        """Return the logarithm of the points' likelihood, but for what is the same for all models."""
+        narrower = log_determinant(normal_matrix(self.slopes(place), self.count))
+        before = sum(math.log(spread) for spread in self._spreads)
+        return -square(self.residuals(place)) / 2 - narrower / 2 - before
+
+    def fits(self, best: Sequence[float]) -> tuple[Fit, ...]:
+        """Return each job's fit at the solution."""
+        rows, residuals = self.slopes(best), self.residuals(best)
+        count = len(residuals) - self.count
+        covariance = inverse(normal_matrix(rows, self.count))
+        left_out = [
+            r / max(0.05, 1 - quadratic(row, covariance))
+            for r, row in zip(residuals[:count], rows[:count], strict=True)
+        ]
+        error = _model_error([POINT_ERROR * r for r in left_out])
+        evidence = self.evidence(best)
+        return tuple(
+            self._fit(number, best, covariance, evidence, error) for number in range(len(self._machine))
         )
-    return Fit(
-        setup=changed(best),
-        parameters=tuple(parameters),
-        residual=POINT_ERROR * math.sqrt(sum(e * e for e in errors) / len(errors)),
-        cost=_square(residuals(best)),
-        largest=max(point.ranks for point in points),
-        sizes=tuple(sorted({point.ranks for point in points})),
-        directions=tuple(tuple(row) for row in covariance),
+
+    def _fit(
+        self, number: int, best: Sequence[float], covariance: Matrix, evidence: float, model_error: float
+    ) -> Fit:
+        one, parts = self._machine[number], self._parts[number]
+        logarithms = self._logarithms(number, best)
+        directions = tuple(tuple(sum(covariance[i][j] for i in a for j in b) for b in parts) for a in parts)
+        parameters = []
+        for i, knob in enumerate(self._knobs[number]):
+            stated = knob.value(one.setup)
+            before = math.sqrt(sum(self._spreads[k] ** 2 for k in parts[i]))
+            parameters.append(_parameter(knob, stated, logarithms[i], math.sqrt(directions[i][i]), before))
+        errors = self._errors(number, logarithms)
+        return Fit(
+            setup=self._setup(number, logarithms),
+            parameters=tuple(parameters),
+            residual=POINT_ERROR * math.sqrt(square(errors) / max(1, len(errors))),
+            evidence=evidence,
+            largest=max(point.ranks for point in one.points),
+            sizes=tuple(sorted({point.ranks for point in one.points})),
+            directions=directions,
+            model_error=model_error,
+        )
+
+
+def _parameter(knob: Knob, stated: float, logarithm: float, deviation: float, before: float) -> Parameter:
+    middle, spread = stated * math.exp(logarithm), math.exp(min(50.0, _NORMAL_95 * deviation))
+    return Parameter(
+        name=knob.name,
+        value=middle,
+        low=middle / spread,
+        high=middle * spread,
+        stated=stated,
+        fitted=deviation < _FITTED_BELOW * before,
     )
 
 
-def efficiencies(profile: Profile, setup: Setup, points: Sequence[Observation]) -> list[float]:
-    """Return the modelled efficiency of each point against the first."""
-    each = [_per_rank(profile, setup, point) for point in points]
-    return [value / each[0] for value in each]
+def _model_error(left_out: Sequence[float]) -> float:
+    """Return the model's error from residuals of points that are left out, and from published tables."""
+    known = _MODEL_ERROR_WEIGHT * MODEL_ERROR**2
+    error = math.sqrt((known + square(left_out)) / (_MODEL_ERROR_WEIGHT + len(left_out)))
+    return max(POINT_ERROR, error)
 
 
-def _per_rank(profile: Profile, setup: Setup, point: Observation) -> float:
-    there = replace(
-        setup,
-        micro_steps=point.micro_steps,
-        per_host=point.per_host or setup.per_host,
-        sharing=min(1.0, setup.sharing if point.per_host == 0 else point.sharing),
-    )
-    return predict(profile, there, point.ranks).rate / point.ranks
+@dataclass(frozen=True, kw_only=True)
+class Expectation:
+    """What would be measured."""
+
+    mean: float
+    deviation: float
+    """Standard deviation: of the parameters, and of the model's error."""
+
+    @property
+    def low(self) -> float:
+        """Lower end of the 95 % interval."""
+        return self.mean - _NORMAL_95 * self.deviation
+
+    @property
+    def high(self) -> float:
+        """Upper end of the 95 % interval."""
+        return self.mean + _NORMAL_95 * self.deviation
 
 
-def _measured(points: Sequence[Observation]) -> list[float]:
-    first = points[0].rate / points[0].ranks
-    return [point.rate / point.ranks / first for point in points]
+def expectation(fitted: Fit, value: Callable[[Setup], float], *, seen: bool = False) -> Expectation:
+    """Return what to expect of a value that follows from a setup, over all that the parameters may be.
+
+    The value is taken at two places for each direction of the parameters' uncertainty, so far out that they
+    have its variance (unscented transform, Julier and Uhlmann 1997). ``seen``: the fit has been given this
+    size, so that the model's error there is the measurement's.
+    """
+    error = POINT_ERROR if seen else fitted.model_error
+    count = len(fitted.parameters)
+    if count == 0:
+        return Expectation(mean=value(fitted.setup), deviation=error)
+    lower = cholesky(fitted.directions)
+    values = []
+    for sign in (-1.0, 1.0):
+        for column in range(count):
+            setup = fitted.setup
+            for parameter, row in zip(fitted.parameters, lower, strict=True):
+                away = sign * math.sqrt(count) * row[column] if column < len(row) else 0.0
+                setup = BY_NAME[parameter.name].changed(setup, parameter.value * math.exp(away))
+            values.append(value(setup))
+    mean = sum(values) / len(values)
+    variance = sum((one - mean) ** 2 for one in values) / len(values)
+    return Expectation(mean=mean, deviation=math.sqrt(error**2 + variance))
 
 
-def interval(profile: Profile, fitted: Fit, ranks: int, micro_steps: int = 1) -> tuple[float, float]:
-    """Return the 95 % interval of what would be measured: the parameters' and ``POINT_ERROR``."""
+def expected_efficiency(profile: Profile, fitted: Fit, ranks: int) -> Expectation:
+    """Return what to expect of the efficiency of so many ranks."""
 
     def value(setup: Setup) -> float:
-        return predict(profile, replace(setup, micro_steps=micro_steps), ranks).efficiency
+        return predict(profile, setup, ranks).efficiency
 
-    knobs = {knob.name: knob for knob in _KNOBS}
-    middle, step = value(fitted.setup), 1e-3
-    slopes = []
-    for parameter in fitted.parameters:
-        knob = knobs[parameter.name]
-        higher = knob.changed(fitted.setup, knob.value(fitted.setup) * math.exp(step))
-        slopes.append((value(higher) - middle) / step)
-    rows = fitted.directions
-    variance = POINT_ERROR**2 + sum(
-        a * b * rows[i][j] for i, a in enumerate(slopes) for j, b in enumerate(slopes)
-    )
-    reach = _NORMAL_95 * math.sqrt(max(POINT_ERROR**2, variance))
-    return max(0.0, middle - reach), min(1.0, middle + reach)
-
-
-def _matters(knob: _Knob, setup: Setup, points: Sequence[Observation]) -> bool:
-    """Tell whether any point can depend on the parameter at all."""
-    if knob.value(setup) <= 0:
-        return False
-    if knob.name == "bandwidth within":
-        return any((p.per_host or setup.per_host) > 1 < p.ranks for p in points)
-    if knob.name == "bandwidth between":
-        return crosses_hosts(setup, points) and not setup.network.between.curve
-    return True
-
-
-def crosses_hosts(setup: Setup, points: Sequence[Observation]) -> bool:
-    """Tell whether a point has ranks on several hosts."""
-    return any(point.ranks > (point.per_host or setup.per_host) for point in points)
-
-
-_Matrix = list[list[float]]
-
-
-def _least(function: Callable[[Sequence[float]], list[float]], count: int) -> tuple[list[float], _Matrix]:
-    """Minimise the sum of squares from zero (Levenberg); return the place and the Jacobian there."""
-    place, damping = [0.0] * count, 1e-2
-    now = function(place)
-    jacobian = _slopes(function, place, now)
-    for _ in range(_ROUNDS):
-        normal = _normal(jacobian)
-        gradient = [sum(row[i] * r for row, r in zip(jacobian, now, strict=True)) for i in range(count)]
-        for i in range(count):
-            normal[i][i] *= 1 + damping
-        inverse = _inverse(normal)
-        step = [-sum(a * b for a, b in zip(row, gradient, strict=True)) for row in inverse]
-        there = [max(-12.0, min(12.0, a + b)) for a, b in zip(place, step, strict=True)]
-        then = function(there)
-        gain = _square(now) - _square(then)
-        if gain <= 0:
-            damping *= 10
-            if damping > 1e8:
-                break
-            continue
-        place, now, damping = there, then, damping / 10
-        jacobian = _slopes(function, place, now)
-        if gain < 1e-6 * (1 + _square(now)):
-            break
-    return place, jacobian
-
-
-def _square(values: Sequence[float]) -> float:
-    return sum(value * value for value in values)
-
-
-def _slopes(
-    function: Callable[[Sequence[float]], list[float]], place: Sequence[float], now: Sequence[float]
-) -> _Matrix:
-    columns = []
-    for i in range(len(place)):
-        moved = [value + (1e-4 if i == j else 0.0) for j, value in enumerate(place)]
-        columns.append([(b - a) / 1e-4 for a, b in zip(now, function(moved), strict=True)])
-    return [list(row) for row in zip(*columns, strict=True)]
-
-
-def _normal(jacobian: _Matrix) -> _Matrix:
-    count = len(jacobian[0]) if jacobian else 0
-    return [[sum(row[i] * row[j] for row in jacobian) for j in range(count)] for i in range(count)]
-
-
-def _inverse(matrix: _Matrix) -> _Matrix:
-    """Gauss-Jordan. The priors make every such matrix positive definite."""
-    count = len(matrix)
-    rows = [[*row, *(1.0 if i == j else 0.0 for j in range(count))] for i, row in enumerate(matrix)]
-    for i in range(count):
-        pivot = max(range(i, count), key=lambda k: abs(rows[k][i]))
-        rows[i], rows[pivot] = rows[pivot], rows[i]
-        rows[i] = [value / rows[i][i] for value in rows[i]]
-        for k in range(count):
-            if k != i:
-                factor = rows[k][i]
-                rows[k] = [a - factor * b for a, b in zip(rows[k], rows[i], strict=True)]
-    return [row[count:] for row in rows]
+    return expectation(fitted, value, seen=ranks in fitted.sizes)

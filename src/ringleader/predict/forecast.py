@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ringleader.errors import Fault, RequestError
-from ringleader.predict.fitting import FARTHEST, Fit, Observation, crosses_hosts, fit, interval
+from ringleader.predict.fitting import FARTHEST, Fit, expected_efficiency, fit
 from ringleader.predict.networks import Network
+from ringleader.predict.observation import Observation, crosses_hosts
 from ringleader.predict.profile import Profile
 from ringleader.predict.profile_document import MeasuredJob
 from ringleader.predict.step_model import Prediction, Setup, predict, size_below
@@ -27,7 +28,7 @@ class Row:
     basis: str
     """``given`` (one rank), ``measured`` and fitted, ``fit``, or ``from specifications``."""
     low: float | None = None
-    """95 % interval of the efficiency, where there is a fit."""
+    """95 % expected_efficiency of the efficiency, where there is a fit."""
     high: float | None = None
     measured: float | None = None
     """Efficiency that was measured at this size."""
@@ -139,13 +140,36 @@ def _row(profile: Profile, setup: Setup, fitted: Fit | None, points: list[Observ
     basis = _basis(setup, fitted, points, ranks)
     row = Row(prediction=prediction, basis=basis)
     if fitted is not None and basis in (FITTED, MEASURED):
-        low, high = interval(profile, fitted, ranks)
-        row = replace(row, low=low, high=high)
+        expected = expected_efficiency(profile, fitted, ranks)
+        row = replace(
+            row,
+            prediction=_expected(prediction, expected.mean),
+            low=max(0.0, expected.low),
+            high=min(1.0, expected.high),
+        )
     if basis == MEASURED:
         alone = points[0].rate / points[0].ranks
         measured = [point.rate / point.ranks / alone for point in points if point.ranks == ranks]
         row = replace(row, measured=sum(measured) / len(measured))
     return row
+
+
+def _expected(at: Prediction, efficiency: float) -> Prediction:
+    """Return a prediction with the expected efficiency: all losses but computing in the same proportion."""
+    step = at.step * at.efficiency / efficiency
+    lost = at.step - at.compute
+    if lost <= 0 or step <= at.compute:
+        return at
+    part = (step - at.compute) / lost
+    return replace(
+        at,
+        step=step,
+        exposed=part * at.exposed,
+        waiting=part * at.waiting,
+        fixed=part * at.fixed,
+        rate=at.rate * efficiency / at.efficiency,
+        efficiency=efficiency,
+    )
 
 
 def _below(

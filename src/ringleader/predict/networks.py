@@ -133,6 +133,13 @@ _WITHIN = [
         source="rate: PCIe 3.0 x16; efficiency assumed; latency: NCCL tuning.cc, PCI Simple",
     ),
     Link(
+        name="nvlink-1",
+        bandwidth=80e9,
+        latency=3.4e-6,
+        efficiency=0.8,
+        source="rate: four links of NVLink 1; efficiency assumed; latency: NCCL tuning.cc, NVLINK Simple",
+    ),
+    Link(
         name="nvlink",
         bandwidth=150e9,
         latency=3.4e-6,

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ringleader.errors import Fault, RequestError
-from ringleader.predict.fitting import Observation
 from ringleader.predict.models import Model
+from ringleader.predict.observation import Observation
 from ringleader.predict.profile import FLOAT32, Profile, Segment, even_segments
 
 _PARTS = ("input", "forward", "backward", "optimizer")

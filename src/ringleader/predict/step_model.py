@@ -42,6 +42,8 @@ class Setup:
     """Backward passes of an update."""
     overlap: bool = True
     """False where the exchange begins only after backward."""
+    contention: float = 0.0
+    """Part of a second by which computing takes longer for each second of exchange that it hides."""
     fusion_bytes: int = FUSION_BYTES
     sharing: float = 1.0
     """Rate of a rank on a full host in parts of its rate alone there, without any exchange."""
@@ -104,21 +106,23 @@ def predict(profile: Profile, setup: Setup, ranks: int) -> Prediction:
     """Return what ``ranks`` ranks would do. ValueError where they do not fill their hosts."""
     shape = shape_of(ranks, setup)
     slower = 1.0 if ranks == 1 else _slower(shape.per_host, setup)
-    buckets = tuple(
-        replace(bucket, ready=bucket.ready * slower) for bucket in _buckets(profile, setup.fusion_bytes)
-    )
+    buckets = _buckets(profile, setup.fusion_bytes)
+    if slower != 1.0:
+        buckets = tuple(replace(bucket, ready=bucket.ready * slower) for bucket in buckets)
     part = WIRE_BYTES[setup.wire] / FLOAT32
     costs = [all_reduce_seconds(setup.algorithm, part * b.size, shape, setup.network) for b in buckets]
-    backward_end = slower * (profile.before + profile.backward)
+    before = profile.before + profile.backward
+    backward_end = slower * before
     exchange = sum(costs)
     last = finished_at(buckets, costs) if setup.overlap else backward_end + exchange
     exposed = max(0.0, last - backward_end) if ranks > 1 else 0.0
-    compute = setup.micro_steps * backward_end + slower * profile.after
+    slowed = setup.contention * (exchange - exposed) if ranks > 1 else 0.0
+    compute = setup.micro_steps * backward_end + slower * profile.after + slowed
     waiting = setup.straggler * backward_end * setup.micro_steps**0.5 * expected_largest(ranks)
     fixed = setup.fixed if ranks > 1 else 0.0
     step = compute + exposed + waiting + fixed
     samples = profile.batch * setup.micro_steps
-    alone = samples / (setup.micro_steps * (profile.before + profile.backward) + profile.after)
+    alone = samples / (setup.micro_steps * before + profile.after)
     rate = ranks * samples / step
     return Prediction(
         ranks=ranks,

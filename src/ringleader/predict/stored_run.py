@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 
 from ringleader.errors import Fault, RequestError
-from ringleader.predict.fitting import Observation
 from ringleader.predict.models import Model
+from ringleader.predict.observation import Observation
 from ringleader.predict.profile import Profile
 from ringleader.predict.profile_document import MeasuredJob, segments
 from ringleader.scaling import Point, Run

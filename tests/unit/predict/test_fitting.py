@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from ringleader.errors import RequestError
-from ringleader.predict.fitting import Observation, efficiencies, fit, interval
+from ringleader.predict.fitting import expected_efficiency, fit
 from ringleader.predict.forecast import STATED, forecast
 from ringleader.predict.models import model
 from ringleader.predict.networks import BETWEEN, WITHIN, Network
+from ringleader.predict.observation import Observation, efficiencies
 from ringleader.predict.profile import profile_of_model
 from ringleader.predict.profile_document import MeasuredJob
 from ringleader.predict.step_model import Setup, predict
@@ -43,8 +44,8 @@ def test_the_bandwidth_that_made_the_points_comes_back() -> None:
     assert found.residual < 0.005
     modelled = efficiencies(VGG, found.setup, points(true, (1, 64)))
     assert modelled[1] == pytest.approx(predict(VGG, true, 64).efficiency, abs=0.02)
-    low, high = interval(VGG, found, 64)
-    assert low - 0.01 <= predict(VGG, true, 64).efficiency <= high + 0.01
+    expected = expected_efficiency(VGG, found, 64)
+    assert expected.low <= predict(VGG, true, 64).efficiency <= expected.high
 
 
 def test_what_points_do_not_tell_stays_as_stated() -> None:

@@ -1,0 +1,54 @@
+"""Measured sizes of a job, and what the model says of the same sizes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ringleader.predict.profile import Profile
+from ringleader.predict.step_model import Setup, predict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """One measured size."""
+
+    ranks: int
+    rate: float
+    """Samples per second over all ranks."""
+    micro_steps: int = 1
+    """Backward passes of an update at this size."""
+    per_host: int = 0
+    """Ranks on each host; 0: as the setup has it."""
+    sharing: float = 1.0
+    """Rate of its ranks where they exchange nothing, in parts of one rank's."""
+    servers: int = 0
+    """Parameter servers at this size; 0: as the setup has it."""
+
+
+def setup_at(setup: Setup, point: Observation) -> Setup:
+    """Return the setup with what is particular to a measured size."""
+    return replace(
+        setup,
+        micro_steps=point.micro_steps,
+        servers=point.servers or setup.servers,
+        per_host=point.per_host or setup.per_host,
+        sharing=min(1.0, setup.sharing if point.per_host == 0 else point.sharing),
+    )
+
+
+def efficiencies(profile: Profile, setup: Setup, points: Sequence[Observation]) -> list[float]:
+    """Return the modelled efficiency of each point against the first."""
+    each = [predict(profile, setup_at(setup, point), point.ranks).rate / point.ranks for point in points]
+    return [value / each[0] for value in each]
+
+
+def measured_efficiencies(points: Sequence[Observation]) -> list[float]:
+    """Return the measured efficiency of each point against the first."""
+    first = points[0].rate / points[0].ranks
+    return [point.rate / point.ranks / first for point in points]
+
+
+def crosses_hosts(setup: Setup, points: Sequence[Observation]) -> bool:
+    """Tell whether a point has ranks on several hosts."""
+    return any(point.ranks > (point.per_host or setup.per_host) for point in points)
