@@ -57,12 +57,12 @@ class Comparison:
         return abs(self.predicted - self.published) <= REACH * self.deviation
 
 
-def comparisons() -> Iterator[Comparison]:
-    """Predict every held-out point of the tables that count, in their order."""
+def comparisons(only: str = "") -> Iterator[Comparison]:
+    """Predict every held-out point of the tables that count, in their order; ``only``: of this table."""
     rows = [
         {**table, "key": table.get("machine", table["name"]), **row}
         for table in tomllib.loads(TABLES.read_text(encoding="utf-8"))["table"]
-        if table.get("scored", True)
+        if table.get("scored", True) and only in ("", table["name"])
         for row in table["rows"]
     ]
     ways: dict[str, list[list[tuple[Fit, float]]]] = {}

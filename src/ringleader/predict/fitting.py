@@ -132,7 +132,10 @@ class _Problem:
 
     def __init__(self, machine: Sequence[Series], uncertainty: Mapping[str, float]) -> None:
         self._machine = machine
-        self._knobs = [[knob for knob in KNOBS if matters(knob, one)] for one in machine]
+        told = {(knob.name, knob.shared_by(one)) for knob in KNOBS for one in machine if matters(knob, one)}
+        self._knobs = [
+            [knob for knob in KNOBS if (knob.name, knob.shared_by(one)) in told] for one in machine
+        ]
         self._spreads: list[float] = []
         """Standard deviation of each unknown before anything is measured."""
         self._parts: list[list[list[int]]] = []
@@ -302,7 +305,7 @@ def expectation(fitted: Fit, value: Callable[[Setup], float], *, seen: bool = Fa
 
     The value is taken at two places for each direction of the parameters' uncertainty, so far out that they
     have its variance (unscented transform, Julier and Uhlmann 1997). ``seen``: the fit has been given this
-    size, so that the model's error there is the measurement's.
+    size, so that it says there what it was fitted to, and the model's error is the measurement's.
     """
     error = POINT_ERROR if seen else fitted.model_error
     count = len(fitted.parameters)
@@ -319,7 +322,7 @@ def expectation(fitted: Fit, value: Callable[[Setup], float], *, seen: bool = Fa
             values.append(value(setup))
     mean = sum(values) / len(values)
     variance = sum((one - mean) ** 2 for one in values) / len(values)
-    return Expectation(mean=mean, deviation=math.sqrt(error**2 + variance))
+    return Expectation(mean=value(fitted.setup) if seen else mean, deviation=math.sqrt(error**2 + variance))
 
 
 def expected_efficiency(profile: Profile, fitted: Fit, ranks: int) -> Expectation:

@@ -46,18 +46,18 @@ def _between(setup: Setup, value: float) -> Setup:
 
 
 KNOBS = (
-    Knob("straggler", 0.7, lambda s: s.straggler, lambda s, v: replace(s, straggler=v), lambda one: None),
-    Knob("fixed", 1.5, lambda s: s.fixed, lambda s, v: replace(s, fixed=v), lambda one: one.profile.name),
+    Knob("straggler", 1.0, lambda s: s.straggler, lambda s, v: replace(s, straggler=v), lambda one: None),
+    Knob("fixed", 2.0, lambda s: s.fixed, lambda s, v: replace(s, fixed=v), lambda one: one.profile.name),
     Knob(
         "bandwidth within",
-        0.7,
+        1.0,
         lambda s: s.network.within.rate,
         _within,
         lambda one: one.setup.network.within.name,
     ),
     Knob(
         "bandwidth between",
-        0.4,
+        0.6,
         lambda s: s.network.between.rate,
         _between,
         lambda one: one.setup.network.between.name,

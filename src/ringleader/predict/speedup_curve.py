@@ -9,7 +9,7 @@ from ringleader.measurements.prediction_curve import PredictedSize, PredictionCu
 from ringleader.predict.fitting import FARTHEST, Fit, expected_efficiency, fit
 from ringleader.predict.networks import BETWEEN, WITHIN, Network
 from ringleader.predict.profile_document import MeasuredJob
-from ringleader.predict.step_model import Setup
+from ringleader.predict.step_model import Setup, predict
 from ringleader.predict.stored_run import from_run
 from ringleader.scaling import Run
 
@@ -64,12 +64,14 @@ def _farther(run: Run, job: MeasuredJob) -> tuple[list[int], str]:
 def _size(job: MeasuredJob, fitted: Fit, ranks: int, per_host: int) -> PredictedSize:
     known = next((point for point in job.points if (point.ranks, point.per_host) == (ranks, per_host)), None)
     setup = replace(fitted.setup, per_host=per_host, sharing=known.sharing if known else job.sharing)
+    efficiency = predict(job.profile, setup, ranks).efficiency
     expected = expected_efficiency(job.profile, replace(fitted, setup=setup), ranks)
+    reach = expected.high - expected.mean
     return PredictedSize(
         hosts=ranks // per_host,
         ranks=ranks,
-        speedup=ranks * expected.mean,
-        low=ranks * max(0.0, expected.low),
-        high=ranks * expected.high,
+        speedup=ranks * efficiency,
+        low=ranks * max(0.0, efficiency - reach),
+        high=ranks * (efficiency + reach),
         measured=known is not None,
     )
