@@ -15,12 +15,9 @@ import json
 import shutil
 import sys
 import time
-from typing import Any
-
-import numpy
 
 from ringleader.bench.fabric_programs import RdmaPort, active_port, environment_of, run_to_end, serve
-from ringleader.bench.mpi_end import end_mpi
+from ringleader.bench.joint_calls import any_rank_says, end_mpi
 from ringleader.bench.peer_messages import PeerMessages
 from ringleader.bench.point_to_point import SilentPartnerError
 from ringleader.bench.program_commands import PERFTEST, ProgramPlan, Run, command
@@ -102,20 +99,6 @@ class ProgramRounds:
         self._messages.exchange(partner, self._turn, 0, end, again=True)
 
 
-def somebody_cannot(world: Any, here: bool) -> bool:
-    """Tell whether a rank cannot run the program; where ranks do not answer, only what is known ``here``."""
-    from mpi4py import MPI
-
-    mine, all_of_us = numpy.array([int(here)]), numpy.zeros(1, dtype=numpy.int64)
-    request = world.Iallreduce(mine, all_of_us, op=MPI.MAX)
-    end = time.monotonic() + START_SECONDS
-    while not request.Test():
-        if time.monotonic() > end:
-            return here
-        time.sleep(0.001)
-    return bool(all_of_us[0])
-
-
 def main() -> None:
     """Measure what the plan says."""
     plan = from_document(ProgramPlan, json.loads(sys.argv[1]))
@@ -127,7 +110,7 @@ def main() -> None:
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
-    if somebody_cannot(world, bool(reason)):  # nobody waits for a program that is not there
+    if any_rank_says(world, bool(reason), START_SECONDS):  # nobody waits for a program that is not there
         end_mpi()
         return
     ProgramRounds(plan, PeerMessages(world), world.rank, device).run(time.monotonic() + START_SECONDS)

@@ -17,9 +17,10 @@ import json
 import sys
 import time
 
-from ringleader.bench.mpi_end import end_mpi
+from ringleader.bench.gpu_memory import NoGpuMemoryError, gpu_memory
+from ringleader.bench.joint_calls import any_rank_says, end_mpi
 from ringleader.bench.pair_plan import PairPlan
-from ringleader.bench.pair_sweep import PairSweep
+from ringleader.bench.pair_sweep import Allocate, PairSweep, host_memory
 from ringleader.bench.point_to_point import SilentPartnerError
 from ringleader.fabric.facts import from_document
 from ringleader.launch.rank_answer import send
@@ -87,8 +88,26 @@ def main() -> None:
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
-    Rounds(plan, PairSweep(world, plan), world, world.rank).run(time.monotonic() + START_SECONDS)
+    allocate, reason = buffers_of(plan)
+    if reason:
+        send("refused", reason)
+    # Ranks that cannot measure are not waited for, one pair after the other.
+    if not any_rank_says(world, bool(reason), START_SECONDS):
+        sweep = PairSweep(world, plan, allocate=allocate)
+        Rounds(plan, sweep, world, world.rank).run(time.monotonic() + START_SECONDS)
     end_mpi()
+
+
+def buffers_of(plan: PairPlan) -> tuple[Allocate, str]:
+    """Return what gives memory for messages, and why this rank has none of the kind asked for."""
+    if plan.memory == "host":
+        return host_memory, ""
+    try:
+        memory = gpu_memory()
+    except NoGpuMemoryError as error:
+        return host_memory, str(error)
+    send("device", memory.device)
+    return memory.allocate, ""
 
 
 if __name__ == "__main__":

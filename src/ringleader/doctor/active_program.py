@@ -20,7 +20,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ringleader.bench.fabric_programs import available, run_client, run_server
-from ringleader.bench.mpi_end import end_mpi
+from ringleader.bench.joint_calls import end_mpi
 from ringleader.bench.peer_messages import PeerMessages
 from ringleader.bench.point_to_point import SilentPartnerError
 from ringleader.bench.rank_speed import copy_bytes, copy_rate, gpu_copies, kernel_times

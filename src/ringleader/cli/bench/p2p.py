@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -162,4 +163,7 @@ def _measure(
         line.clear()
         if latest:
             show(latest[0], directory, options.shared.json, file, lambda: as_text(latest[0]))
+        else:
+            with contextlib.suppress(OSError):  # somebody else's files are in it
+                directory.rmdir()
     return 3 if latest[0].failure or not latest[0].transfers else 0
