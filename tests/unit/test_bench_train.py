@@ -16,6 +16,7 @@ from ringleader.bench.training.data_folder import DataError, find_data
 from ringleader.bench.training.measured_profile import profile_text
 from ringleader.bench.training.step_split import (
     RankTimes,
+    came_last,
     layer_order,
     mean_split,
     slowest_step,
@@ -95,6 +96,19 @@ def test_who_comes_last_waits_for_nobody():
     told = split_of([replace(early, told=(0.4, 0.0)), replace(late, told=(0.0, 0.3))])
     assert told.waiting == pytest.approx((0.4 + 0.2) / 4)  # never more than the whole
     assert total_rate([early, late], 8) == pytest.approx(8 * 2 / 4.6 + 8 * 2 / 4.6)
+
+
+def test_the_rank_that_others_wait_for_is_named_where_it_is_one():
+    early, late = rank_times(*[(0, 1.0, 1.0, 0.5, 0)] * 30), rank_times(*[(0, 1.0, 1.4, 0.1, 0)] * 30)
+    assert came_last([[early, late]] * 2) == (0, 60)
+    assert came_last([[rank_times((0, 1, 1, 0, 0))] * 2]) == () == came_last([[late]]) == came_last([])
+    run = run_of(ringleader=(90.0, 91.0))
+    arm = replace(run.arms[0], came_last=(2, 58))
+    assert "wait for rank 1, which came last in 97 % of the steps (4.2 %" in as_text(
+        replace(run, arms=(arm,))
+    )
+    for counts in ((20, 40), (0, 19), ()):
+        assert "wait for rank" not in as_text(replace(run, arms=(replace(arm, came_last=counts),)))
 
 
 def test_layers_take_the_time_since_the_gradient_before_theirs():

@@ -55,6 +55,8 @@ class Arm:
     """Mean over the repetitions."""
     splits: tuple[StepSplit, ...] = ()
     """One of each repetition."""
+    came_last: tuple[int, ...] = ()
+    """By rank, in how many steps the others waited for it; empty: ranks do not wait for each other."""
     note: str = ""
     """Why it is missing; empty: it is not."""
 

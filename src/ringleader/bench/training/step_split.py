@@ -65,6 +65,15 @@ def waiting_of(ranks: Sequence[RankTimes]) -> float:
     )
 
 
+def came_last(repetitions: Sequence[Sequence[RankTimes]]) -> tuple[int, ...]:
+    """Return, by rank, in how many steps it waited least; empty where ranks do not wait for each other."""
+    counts = [0] * max((len(ranks) for ranks in repetitions), default=0)
+    for ranks in repetitions:
+        for step in zip(*(one.exposed for one in ranks), strict=True):
+            counts[step.index(min(step))] += max(step) > 0
+    return tuple(counts) if len(counts) > 1 and any(counts) else ()
+
+
 def split_of(ranks: Sequence[RankTimes]) -> StepSplit:
     """Return where a mean step went; the parts add up to the mean over the ranks of elapsed / steps."""
 

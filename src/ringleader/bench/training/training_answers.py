@@ -10,6 +10,7 @@ from typing import Any
 
 from ringleader.bench.training.step_split import (
     RankTimes,
+    came_last,
     mean_split,
     slowest_step,
     split_of,
@@ -93,6 +94,7 @@ class TrainingAnswers:
             step_seconds=tuple(slowest_step(ranks) for ranks in done),
             split=mean_split(splits),
             splits=splits,
+            came_last=came_last(done),
             note=self.arms.get(name, ""),
         )
 

@@ -75,10 +75,7 @@ class TrainingArm:
         if name in (RINGLEADER, SHARDED):
             self._wrap_optimizer(sharded=name == SHARDED)
         elif name in (DDP_GLOO, DDP_NCCL):
-            # Buffers are those of each rank, as in the other arms: the same is exchanged in all of them.
-            self._forward = nn.parallel.DistributedDataParallel(
-                self.model, process_group=group, broadcast_buffers=False
-            )
+            self._forward = _data_parallel(self.model, group)
             self._last_gradient = _LastGradient(self.model, self._clock)
         elif name == IN_STEP:
             self._couple = self._meet
@@ -153,6 +150,15 @@ class TrainingArm:
             plain = parameter.detach().cpu().contiguous().flatten().view(torch.uint8)
             found.update(plain.numpy().data)
         return found.hexdigest()[:16]
+
+
+def _data_parallel(model: nn.Module, group: Any) -> nn.Module:
+    """Return the model in DDP. Buffers stay each rank's own, as in the other arms: all exchange the same."""
+    wrapper: Any = nn.parallel.DistributedDataParallel
+    known = inspect.signature(wrapper.__init__).parameters
+    option = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+    wrapped: nn.Module = wrapper(model, process_group=group, **{option: False})
+    return wrapped
 
 
 class _LastGradient:

@@ -12,6 +12,8 @@ from ringleader.measurements.training import ALONE, IN_STEP, UNCOUPLED, Arm, Tra
 from ringleader.report.number_format import plural, seconds, thousands
 
 NONE = "–"
+FEWEST_STEPS, ONE_RANK, LONG_WAIT = 20, 0.8, 0.02
+"""A rank is named that came last in so large a part of at least so many steps, with so long a wait."""
 PARTS = ("input", "forward", "backward", "exchange", "waiting", "optimizer", "other")
 
 
@@ -100,7 +102,20 @@ def sentences(run: TrainingRun) -> list[str]:
     first = next((arm for arm in run.arms if arm.rates and arm.name not in (UNCOUPLED, IN_STEP, ALONE)), None)
     if first is not None and (coupled := run.against(first.name, IN_STEP)):
         found.append(_cost(f"{first.name}, against ranks that only meet,", coupled))
-    return [*found, *_sharing(run)]
+    return [*found, *(_latest(first) if first is not None else []), *_sharing(run)]
+
+
+def _latest(arm: Arm) -> list[str]:
+    """Return which rank the others wait for, where it is one rank and they wait for long; else nothing."""
+    steps = sum(arm.came_last)
+    if arm.split is None or steps < FEWEST_STEPS:
+        return []
+    rank = max(range(len(arm.came_last)), key=lambda one: arm.came_last[one])
+    part, waiting = arm.came_last[rank] / steps, arm.split.waiting / arm.split.total
+    if part < ONE_RANK or waiting < LONG_WAIT:
+        return []
+    text = f"{arm.name}: ranks wait for rank {rank}, which came last in {100 * part:.0f} % of the steps"
+    return [f"{text} ({_percent(waiting)} of a mean step)."]
 
 
 def _cost(what: str, ratio: RatioComparison) -> str:
