@@ -72,6 +72,8 @@ class Context:
     """``auto`` or ``none``."""
     threads: int | None = None
     """OMP_NUM_THREADS of each rank, the same at every size; ``None``: not set by the scaling run."""
+    image: str = ""
+    """Image of the Pods, on Kubernetes."""
 
     @property
     def one_machine(self) -> bool:

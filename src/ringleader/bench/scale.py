@@ -76,6 +76,8 @@ class Scale:
     """How it was asked for."""
     lab: bool = False
     """The hosts are a lab's."""
+    image: str = ""
+    """Image of the Pods, on Kubernetes."""
     cpu: str = ""
     """Processor of the machine that launches, for ranks that do not tell theirs."""
 
@@ -210,6 +212,7 @@ def _context(asked: Scale, date: str) -> Context:
         ringleader=__version__,
         binding=asked.job.bind,
         threads=asked.job.threads,
+        image=asked.image,
     )
 
 

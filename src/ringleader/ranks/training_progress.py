@@ -10,6 +10,9 @@ Lines are JSON objects, each one write of less than PIPE_BUF bytes:
     {"kind": "progress", "samples": 3200, "steps": 50, "seconds": 812.25}     counted from the start
 
 ``seconds`` is the rank's own ``time.perf_counter()`` at the call that completed these samples.
+
+Ranks in Pods have no agent of ours beside them, and no pipe: there the same lines go to standard output, once
+a second, behind ``ringleader-report RANK`` (``RINGLEADER_REPORT_LINES=1``), and are found in the job's log.
 """
 
 from __future__ import annotations
@@ -27,16 +30,29 @@ from pathlib import Path
 
 INTERVAL = 0.05
 """Seconds between two lines: rates over a second or more do not need finer ones."""
+LOG_INTERVAL = 1.0
+"""The same where lines go to a log that people read too."""
+LOG_MARK = "ringleader-report"
+"""First word of such a line, before the rank."""
 
 
 class Reporter:
     """Adds up samples and steps, and writes them to a pipe now and then."""
 
-    __slots__ = ("_clock", "_fd", "_last", "_next", "_samples", "_steps", "_written")
+    __slots__ = ("_clock", "_fd", "_interval", "_last", "_next", "_prefix", "_samples", "_steps", "_written")
 
-    def __init__(self, fd: int | None, clock: Callable[[], float] = time.perf_counter) -> None:
-        """``fd`` is the pipe's write end; with ``None`` nothing is ever written."""
+    def __init__(
+        self,
+        fd: int | None,
+        clock: Callable[[], float] = time.perf_counter,
+        *,
+        interval: float = INTERVAL,
+        prefix: bytes = b"",
+    ) -> None:
+        """``fd`` is the pipe's write end; with ``None`` nothing is written. ``prefix`` begins each line."""
         self._fd = fd
+        self._interval = interval
+        self._prefix = prefix
         self._clock = clock
         self._samples = 0
         self._steps = 0
@@ -61,7 +77,7 @@ class Reporter:
         self._steps += steps
         self._last = now
         if now >= self._next:
-            self._next = now + INTERVAL
+            self._next = now + self._interval
             self.flush()
 
     def flush(self) -> None:
@@ -77,7 +93,7 @@ class Reporter:
         if self._fd is None:
             return
         try:
-            os.write(self._fd, json.dumps(message).encode() + b"\n")
+            os.write(self._fd, self._prefix + json.dumps(message).encode() + b"\n")
         except OSError:
             self.stop()
 
@@ -101,6 +117,15 @@ def report_fd(environ: Mapping[str, str]) -> int | None:
     except (OSError, OverflowError):
         return None
     return int(text) if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) else None
+
+
+def rank_in_pod(environ: Mapping[str, str]) -> str:
+    """Return our rank where reports are to be lines of standard output; else the empty text."""
+    process = sys.modules.get("multiprocessing.process")
+    if environ.get("RINGLEADER_REPORT_LINES") != "1" or (process and process.parent_process() is not None):
+        return ""
+    ranks = (environ.get(name, "") for name in ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"))
+    return next((text for text in ranks if text.isascii() and text.isdigit()), "")
 
 
 def context_of(cpuinfo: Path = Path("/proc/cpuinfo")) -> dict[str, object]:
@@ -147,7 +172,11 @@ _reporter: Reporter | None = None
 def _start() -> Reporter:
     """Make this process's reporter at the first call, when the script's own imports are done."""
     global _reporter
-    reporter = Reporter(report_fd(os.environ))
+    fd, rank = report_fd(os.environ), rank_in_pod(os.environ)
+    if fd is None and rank:
+        reporter = Reporter(1, interval=LOG_INTERVAL, prefix=f"{LOG_MARK} {rank} ".encode())
+    else:
+        reporter = Reporter(fd)
     reporter.write(context_of())
     atexit.register(reporter.flush)
     # A forked DataLoader worker shares the pipe; its counts would be added to a rank that is not its own.

@@ -35,6 +35,7 @@ def context_facts(context: Context) -> list[tuple[str, str]]:
     """Return (name, text) of what is known around a run, its command left out."""
     found = [
         ("Hosts", hosts_text(context)),
+        ("Image", context.image),
         ("MPI", context.mpi),
         ("Transport", context.transport),
         ("Binding", context.binding),

@@ -10,11 +10,11 @@ from collections.abc import Coroutine, Iterator
 from typing import Any, Protocol
 
 from ringleader.cli.kubernetes.connection import Connection
-from ringleader.cli.kubernetes.job_terminal import JobTerminal, can_ask
+from ringleader.cli.kubernetes.job_terminal import can_ask
 from ringleader.cli.options.kubernetes_options import FollowOptions
 from ringleader.errors import Fault, OutputError, RingleaderError
 from ringleader.launch.kubernetes.exit_status import End
-from ringleader.launch.kubernetes.job_follower import Follower
+from ringleader.launch.kubernetes.job_follower import Follower, Listener
 from ringleader.launch.kubernetes.job_snapshot import JobView
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -35,6 +35,16 @@ class Work(Protocol):
 
     async def remove(self) -> None:
         """Take away everything of it that is there, also after half a ``send``."""
+
+
+class Terminal(Listener, Protocol):
+    """Whoever is told how the job goes, and may be asked."""
+
+    def say(self, text: str) -> None:
+        """Take a line that stays."""
+
+    async def ask(self, question: str) -> str:
+        """Return the answer to a question; the empty text where nobody answers."""
 
 
 class Interrupts:
@@ -80,7 +90,7 @@ def interrupts() -> Iterator[Interrupts]:
 async def attend(
     connection: Connection,
     work: Work,
-    terminal: JobTerminal,
+    terminal: Terminal,
     options: FollowOptions,
     *,
     name: str,
@@ -108,7 +118,7 @@ class _Session:
         self,
         connection: Connection,
         work: Work,
-        terminal: JobTerminal,
+        terminal: Terminal,
         options: FollowOptions,
         pressed: Interrupts,
         name: str,

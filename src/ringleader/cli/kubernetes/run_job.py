@@ -115,7 +115,7 @@ async def _stay(
     try:
         end = await attend(
             here,
-            _work(on, here, placed, follow, terminal.say),
+            work_of(on, here, placed, follow, terminal.say),
             terminal,
             follow,
             name=name,
@@ -170,9 +170,10 @@ def check_operatorless(job: MPIJob, follow: FollowOptions) -> None:
         raise RequestError(faults)
 
 
-def _work(
+def work_of(
     on: Where, connection: Connection, job: MPIJob, follow: FollowOptions, tell: Callable[[str], None]
 ) -> Work:
+    """Return what brings a job onto this kind of cluster and takes it away again."""
     if on == "pods":
         return OperatorlessSubmission(connection.cluster, job, _settings(follow), tell=tell)
     return MpiJobSubmission(connection.cluster, job, tell=tell)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -9,6 +10,7 @@ import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ringleader.bench import run_file
 from ringleader.bench.grid import hosts_for
@@ -30,6 +32,9 @@ from ringleader.cli.typed_command import Command
 from ringleader.report.number_format import plural
 from ringleader.scaling import Run
 from ringleader.text_files import write_text
+
+if TYPE_CHECKING:
+    from ringleader.cli.scale.cluster_jobs import ClusterJobs
 
 HELP = """Run one job at several sizes; say speed-up and efficiency, and what limits them.
 
@@ -65,6 +70,9 @@ def _print_sizes(wanted: Scale) -> None:
 def _print_plan(sitting: Sitting) -> None:
     """Print every run in its order; with its command where that differs from size to size."""
     wanted = sitting.wanted
+    if sitting.cluster is not None:
+        _print_cluster_plan(sitting, sitting.cluster)
+        return
     differs = bool(placeholders(wanted.job.command))
     for number, turn in enumerate(sitting.turns_left(sitting.stored), 1):
         job = job_of(turn, wanted)
@@ -72,6 +80,16 @@ def _print_plan(sitting: Sitting) -> None:
         print("\t".join([*words, shlex.join(job.command)] if differs else words))
     threads = "the user's" if wanted.job.threads is None else wanted.job.threads
     print(f"command\t{shlex.join(wanted.job.command)}\nthreads\t{threads}\nbind\t{wanted.job.bind}")
+
+
+def _print_cluster_plan(sitting: Sitting, cluster: ClusterJobs) -> None:
+    """Print the runs as comments, and what would be sent for each size, as YAML."""
+    left = sitting.turns_left(sitting.stored)
+    for number, turn in enumerate(left, 1):
+        print(f"# {number}\t{turn}\t{plural(turn.size.ranks, 'rank')}")
+    for size, turn in {turn.size: turn for turn in left}.items():
+        print(f"---\n# {size}")
+        print(cluster.yaml(job_of(turn, sitting.wanted), os.environ).rstrip())
 
 
 def measure(options: ScaleOptions) -> None:
@@ -110,6 +128,12 @@ command = Command(
 )
 
 
+NOT_ON_A_CLUSTER = (
+    "on Kubernetes no uncoupled ranks are measured, and steps are not split: nothing of ours runs beside the "
+    "ranks; they tell their rate in the job's log"
+)
+
+
 def _measure(
     sitting: Sitting, options: ScaleOptions, directory: Path, line: ProgressLine, file: JsonFile | None
 ) -> None:
@@ -130,11 +154,16 @@ def _measure(
     def say(text: str) -> None:
         (line.keep if text.endswith("\n") else line.show)(text.rstrip("\n"))
 
+    cluster = sitting.cluster
+    if cluster is not None:
+        line.keep(f"ringleader: {NOT_ON_A_CLUSTER}")
+    # Between two jobs there is no rank to tell; those on a cluster are followed with handlers of their own.
+    caught = signals.caught(signals.FORWARDED) if cluster is None else contextlib.nullcontext()
     try:
-        with signals.caught(signals.FORWARDED):  # between two jobs there is no rank to tell
+        with caught:
             scale(
                 sitting.wanted,
-                launch=launch,
+                launch=cluster or launch,
                 environ=os.environ,
                 now=time.monotonic,
                 date=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -23,8 +23,10 @@ from ringleader.bench.resumption import extended_grid
 from ringleader.bench.scale import Scale, faults_of
 from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions
 from ringleader.cli.options.host_options import HOST_OPTIONS, HostOptions
+from ringleader.cli.options.kubernetes_options import ClusterOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.options.rank_options import RUN_OPTIONS, RunOptions
+from ringleader.cli.scale.pod_options import ON, POD_OPTIONS, PodOptions
 from ringleader.cli.typed_command import Option
 from ringleader.errors import Fault, RequestError, collected
 from ringleader.job import Host, Job
@@ -78,6 +80,9 @@ class ScaleOptions:
     json: JsonOptions = field(default_factory=JsonOptions)
     hosts: HostOptions = field(default_factory=HostOptions)
     shared: SharedOptions = field(default_factory=SharedOptions)
+    cluster: ClusterOptions = field(default_factory=ClusterOptions)
+    pods: PodOptions = field(default_factory=PodOptions)
+    operator_image: str | None = None
 
 
 EVERYDAY = (
@@ -97,6 +102,7 @@ EVERYDAY = (
         "sizes",
         "hosts",
         "lab",
+        "on",
     ),
     *("hostfile", "mpi", "oversubscribe", "x", "timeout", "workdir", "no_page", "no_uncoupled", "threads"),
 )
@@ -164,7 +170,8 @@ def parameters() -> list[click.Parameter]:
     """Return all parameters of the command."""
     names = {part.name for part in fields(SharedOptions)}
     shared = [parameter for parameter in RUN_OPTIONS if parameter.name in names]
-    return [*SCALE_OPTIONS, *HOST_OPTIONS, *shared]
+    hosts = [ON if option.name == "on" else option for option in HOST_OPTIONS]
+    return [*SCALE_OPTIONS, *hosts, *shared, *POD_OPTIONS]
 
 
 def make_scale(

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,8 +17,10 @@ from ringleader.bench.resumption import changed_hosts, changed_request, host_wor
 from ringleader.bench.scale import Scale
 from ringleader.bench.turn_order import Turn, turns, turns_left
 from ringleader.cli.options.host_options import allocation_text, choose_hosts
+from ringleader.cli.options.kubernetes_options import PLACES
 from ringleader.cli.options.rank_options import make_job
 from ringleader.cli.run.command import check_ssh_files, find_lab
+from ringleader.cli.scale.pod_options import misplaced_options
 from ringleader.cli.scale.resume_options import kept_words, resumed_options
 from ringleader.cli.scale.scale_options import ScaleOptions, make_scale, threads_for
 from ringleader.cli.terminal_progress import ProgressLine
@@ -26,6 +29,9 @@ from ringleader.job import Job
 from ringleader.ranks.training_progress import cpu_model
 from ringleader.scaling import Request, Run
 from ringleader.text_files import read_text
+
+if TYPE_CHECKING:
+    from ringleader.cli.scale.cluster_jobs import ClusterJobs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +43,8 @@ class Sitting:
     """The run that is resumed."""
     directory: Path | None = None
     """Of that run; a new one is made."""
+    cluster: ClusterJobs | None = None
+    """What starts the runs on Kubernetes; ``None``: they run on hosts."""
     in_allocation: bool = False
     """A batch system gave the hosts, so that their names differ from one sitting to the next."""
 
@@ -55,6 +63,9 @@ def read_sitting(options: ScaleOptions, line: ProgressLine) -> Sitting:
     """Read the command line to the end, and the run to resume; RequestError with all faults of each step."""
     context = click.get_current_context()
     if options.resume is None:
+        misplaced = misplaced_options(context, options.hosts.on)
+        if misplaced:
+            raise RequestError(misplaced)
         return _sitting(options, kept_words(context), line)
     directory = _resumed_directory(options)
     stored = run_file.read(directory)
@@ -70,6 +81,10 @@ def _sitting(
     options: ScaleOptions, words: tuple[str, ...], line: ProgressLine, stored: Run | None = None
 ) -> Sitting:
     """``words``: the options to be kept with the run."""
+    if options.hosts.on in PLACES:
+        from ringleader.cli.scale.cluster_sitting import cluster_sitting
+
+        return cluster_sitting(options, words, stored)
     where = options.hosts
     chosen = choose_hosts(where, environ=os.environ, read=read_text, find_lab=find_lab)
     if chosen.allocation is not None:
@@ -83,8 +98,7 @@ def _sitting(
         current_dir=str(Path.cwd()),
     )
     check_ssh_files(job)
-    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    wanted = make_scale(options, job, cores=cores_here(), stamp=stamp, lab=where.wants_lab, stored=stored)
+    wanted = make_scale(options, job, cores=cores_here(), stamp=stamp(), lab=where.wants_lab, stored=stored)
     script, digest = script_of(job)
     request = Request(
         options=words,
@@ -98,6 +112,10 @@ def _sitting(
         stored=stored,
         in_allocation=chosen.allocation is not None,
     )
+
+
+def stamp() -> str:
+    return datetime.now().strftime("%Y%m%d-%H%M%S")
 
 
 def _resumed_directory(options: ScaleOptions) -> Path:
@@ -126,6 +144,8 @@ def script_of(job: Job) -> tuple[str, str]:
 def with_threads(sitting: Sitting, line: ProgressLine) -> Sitting:
     """Look at all hosts before anything long starts; give every rank the same threads at every size."""
     wanted, stored = sitting.wanted, sitting.stored
+    if sitting.cluster is not None:
+        return sitting
     cores = {"localhost": cores_here()}
     if wanted.job.hosts:
         from ringleader.launch.host_probe.probe import probe

@@ -1,0 +1,252 @@
+"""The sizes of ``ringleader scale --on kubernetes``: each run is a job of its own, taken away afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from ringleader.bench.launcher_log import LauncherLog
+from ringleader.bench.meter import Meter
+from ringleader.cli.kubernetes.connection import Connection, with_cluster
+from ringleader.cli.kubernetes.follow_job import SENDING, Work, attend
+from ringleader.cli.kubernetes.job_from_options import job_of, request_of
+from ringleader.cli.kubernetes.run_job import Where, check_operatorless, dry_run_text, work_of
+from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions, JobOptions
+from ringleader.cli.options.option_checks import Faults
+from ringleader.errors import Fault, RequestError, RingleaderError
+from ringleader.fabric.facts import HostFacts as DeviceFacts
+from ringleader.fabric.transport_proof.proof import TransportProof
+from ringleader.job import Host, Job, Mpi
+from ringleader.mpijob.model import MPIJob
+from ringleader.rank_placement import HostFacts, Plan, RankPlace
+from ringleader.text_files import read_text
+
+if TYPE_CHECKING:
+    from ringleader.launch.kubernetes.exit_status import End
+    from ringleader.launch.kubernetes.job_snapshot import JobView
+    from ringleader.launch.kubernetes.progress_line import Progress
+
+GONE_SECONDS = 120.0
+"""Until the Pods of a size have left their nodes: the next size needs the room."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterOutcome:
+    """How a job on a cluster ended, and on which nodes it was."""
+
+    exit_code: int
+    whose: str
+    reason: str
+    plan: Plan | None
+    mpi: Mpi | None = None
+    proof: TransportProof | None = None
+    devices: Mapping[str, DeviceFacts] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterJobs:
+    """Starts one job after the other; a launcher for ``bench.scale``."""
+
+    on: Where
+    cluster: ClusterOptions
+    options: JobOptions
+    """Without command, ranks and slots: those are the sizes'."""
+    follow: FollowOptions
+    start_timeout: float
+
+    def __call__(self, job: Job, *, environ: Mapping[str, str], listener: Meter) -> ClusterOutcome:
+        """Run the job to its end, telling the listener what its log says; nothing of it is left behind."""
+        made = self.mpijob(job, environ, suffix=uuid.uuid4().hex[:5])
+        log = LauncherLog(listener, job.np or 1)
+        end, nodes = with_cluster(self.cluster, lambda one: self._measured(one, made, log, listener))
+        log.end()
+        return ClusterOutcome(
+            exit_code=end.exit_code,
+            whose=end.whose,
+            reason=end.reason,
+            plan=plan_of(nodes, job, {rank: said.get("cores") for rank, said in listener.contexts.items()}),
+        )
+
+    def mpijob(self, job: Job, environ: Mapping[str, str], *, suffix: str) -> MPIJob:
+        """Return a size's job on the cluster. Raises RequestError with every fault at once."""
+        faults = Faults()
+        options = replace(
+            self.options,
+            command=job.command,
+            np=str(job.np),
+            slots_per_worker=str(job.hosts[0].slots),
+            threads=None if job.threads is None else str(job.threads),
+        )
+        request = request_of(
+            options,
+            faults=faults,
+            namespace=self.cluster.namespace or "",
+            suffix=suffix,
+            environ=environ,
+            read=read_text,
+        )
+        if request.rdma is not None and request.rdma.makes_template:
+            hint = "ringleader render mpijob prints it with its job: send it with kubectl, then name it here"
+            faults.add(
+                "--rdma-claim-template", f"missing: --rdma {request.rdma.profile.name} needs one", hint
+            )
+        request = replace(request, env=(*request.env, ("RINGLEADER_REPORT_LINES", "1")))
+        made = job_of(request, faults)
+        if self.on == "pods":
+            check_operatorless(made, self.follow)
+        return made
+
+    def yaml(self, job: Job, environ: Mapping[str, str]) -> str:
+        """Return what would be sent for a size."""
+        return dry_run_text(self.on, self.mpijob(job, environ, suffix="xxxxx"), self.follow)
+
+    async def _measured(
+        self, connection: Connection, job: MPIJob, log: LauncherLog, meter: Meter
+    ) -> tuple[End, list[str]]:
+        space, name = job.metadata.namespace or connection.namespace, job.metadata.name
+        here = replace(connection, namespace=space)
+        placed = replace(job, metadata=replace(job.metadata, namespace=space))
+        work = _TakenAway(here, work_of(self.on, here, placed, self.follow, meter.warning), meter.progress)
+        terminal = _MeterTerminal(name, log, meter)
+        end = await attend(
+            here,
+            work,
+            terminal,
+            self.follow,
+            name=name,
+            start_timeout=self.start_timeout,
+            prints_json=True,
+        )
+        return end, work.nodes
+
+
+class _TakenAway:
+    """A job of which nothing is left, however it ends."""
+
+    cleans_up = True
+
+    def __init__(self, connection: Connection, work: Work, tell: Callable[[str], None]) -> None:
+        self._connection, self._work, self._tell = connection, work, tell
+        self._sending: asyncio.Future[JobView] | None = None
+        self.nodes: list[str] = []
+        """Node of each worker, by its index."""
+
+    async def send(self) -> JobView:
+        """Send it; a create that is on its way is finished even if nobody waits for it any more."""
+        self._sending = asyncio.ensure_future(self._work.send())
+        return await asyncio.shield(self._sending)
+
+    async def remove(self) -> None:
+        """Delete it and wait until its Pods have left their nodes."""
+        from ringleader.launch.kubernetes.job_deletion import until_gone
+
+        if self._sending is None:
+            return
+        await asyncio.wait({self._sending}, timeout=SENDING)
+        sent = self._sending.done() and not self._sending.cancelled() and self._sending.exception() is None
+        job = self._sending.result() if sent else None
+        if job is not None:
+            self.nodes = await self._nodes_of(job)
+        await self._work.remove()
+        if job is not None:
+            await until_gone(self._connection.cluster, job, seconds=GONE_SECONDS, tell=self._tell)
+
+    async def _nodes_of(self, job: JobView) -> list[str]:
+        from ringleader.kube.api_errors import ApiError, UnreachableError
+        from ringleader.kube.api_resources import PODS
+        from ringleader.launch.kubernetes.job_view import job_pod_view, selector
+
+        try:
+            listing = await self._connection.cluster.list(PODS, job.namespace, labels=selector(job.name))
+        except (ApiError, UnreachableError):
+            return []
+        pods = [job_pod_view(one) for one in listing.items]
+        workers = sorted((pod.index or 0, pod.node) for pod in pods if pod.role == "worker")
+        return [node for _, node in workers]
+
+
+class _MeterTerminal:
+    """Tells a meter what a person at the terminal would see."""
+
+    def __init__(self, name: str, log: LauncherLog, meter: Meter) -> None:
+        self._name, self._log, self._meter = name, log, meter
+
+    def output(self, data: bytes) -> None:
+        self._log.feed(data)
+
+    def progress(self, progress: Progress) -> None:
+        self._meter.progress(f"{self._name}: {progress.text}")
+
+    def warning(self, text: str) -> None:
+        self._meter.warning(text)
+
+    def say(self, text: str) -> None:
+        (self._meter.progress if text == f"deleting {self._name}" else self._meter.warning)(text)
+
+    async def ask(self, question: str) -> str:
+        """Nobody is asked: what we started we take away."""
+        return "y"
+
+
+def plan_of(nodes: list[str], job: Job, cores: Mapping[int, object]) -> Plan | None:
+    """Return which rank was on which node, workers filled in order; ``None`` where a node is not known.
+
+    ``cores``: what ranks told of the CPUs that they may use, by rank.
+    """
+    slots = (job.hosts[0].slots or 1) if job.hosts else 1
+    if len(nodes) < len(job.hosts) or not all(nodes):
+        return None
+    names = list(dict.fromkeys(nodes))
+    of_rank = [names.index(nodes[rank // slots]) for rank in range(job.np or 0)]
+    hosts = []
+    for index, name in enumerate(names):
+        ranks = [rank for rank, host in enumerate(of_rank) if host == index]
+        count = next((cores[rank] for rank in ranks if isinstance(cores.get(rank), int)), 0)
+        assert isinstance(count, int)
+        hosts.append(
+            HostFacts(
+                host=Host(name=name, slots=len(ranks)),
+                hostname=name,
+                identity=name,
+                is_local=False,
+                cpus=tuple(range(count)),
+            )
+        )
+    return Plan(hosts=tuple(hosts), ranks=_places(of_rank))
+
+
+def _places(of_rank: list[int]) -> tuple[RankPlace, ...]:
+    seen: dict[int, int] = {}
+    places = []
+    for rank, host in enumerate(of_rank):
+        local = seen.get(host, 0)
+        seen[host] = local + 1
+        places.append(
+            RankPlace(
+                rank=rank,
+                host_index=host,
+                local_rank=local,
+                local_size=of_rank.count(host),
+                cross_rank=host,
+                cross_size=len(set(of_rank)),
+                cpus=(),
+                threads=1,
+                gpu=None,
+            )
+        )
+    return tuple(places)
+
+
+def check_sizes(jobs: ClusterJobs, sizes: list[Job], environ: Mapping[str, str]) -> None:
+    """Raise RequestError with everything that is wrong with the jobs of any size, each fault once."""
+    found: list[Fault] = []
+    for job in sizes:
+        try:
+            jobs.mpijob(job, environ, suffix="xxxxx")
+        except RingleaderError as error:
+            found += [fault for fault in error.faults if fault not in found]
+    if found:
+        raise RequestError(found)
