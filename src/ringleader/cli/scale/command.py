@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 HELP = """Run one job at several sizes; say speed-up and efficiency, and what limits them.
 
 The script tells its rate: with ringleader.progress(samples=n) on every rank after each step, or with the
-lines of tf_cnn_benchmarks or of Horovod's synthetic benchmark.
+lines of tf_cnn_benchmarks or of Horovod's synthetic benchmark. {ranks} and {hosts} in COMMAND stand for the
+size's numbers.
 
 \b
   ringleader scale --grid 1x1,1x2,2x2 -H h1:2,h2:2 -- python train.py

@@ -104,7 +104,7 @@ EVERYDAY = (
         "lab",
         "on",
     ),
-    *("hostfile", "mpi", "oversubscribe", "x", "timeout", "workdir", "no_page", "no_uncoupled", "threads"),
+    *("hostfile", "oversubscribe", "x", "timeout", "no_page", "no_uncoupled"),
 )
 """Options of the short help."""
 
@@ -125,27 +125,24 @@ SCALE_OPTIONS: tuple[click.Parameter, ...] = (
     Option(
         ["--strong"],
         is_flag=True,
-        help="Strong scaling: the global batch stays the same, and each rank's is its share.",
+        help="Strong scaling: the global batch stays the same.",
     ),
     Option(
         ["--global-batch"],
         metavar="N",
-        help="With --strong: samples of one step over all ranks; {batch} in COMMAND is each rank's share. "
-        "{ranks} and {hosts} stand for the size's.",
+        help="With --strong: samples of a step over all ranks; {batch} in COMMAND is a rank's share.",
     ),
     Option(
         ["--baseline"],
         metavar="HxS",
-        help="Size that speed-up and efficiency are measured against; it is always in the grid. "
-        "[default: 1x1, one rank]",
+        help="Size that the others are measured against. [default: 1x1, one rank]",
     ),
     Option(
         ["--resume"],
         is_flag=False,
         flag_value="",
         metavar="[DIR]",
-        help="Go on with the run in DIR, or with that of --name: measure what it lacks. --grid adds sizes, "
-        "--repeats repetitions.",
+        help="Go on with the run in DIR or of --name; --grid adds sizes, --repeats repetitions.",
     ),
     Option(["--name"], metavar="NAME", help="Name of the run. [default: script and time]"),
     Option(
