@@ -164,7 +164,7 @@ def fitted(value: float, width: int) -> str:
 def comparison(run: CollectiveRun) -> str:
     """Return how many times as long each other implementation takes, size by size; empty where there is none.
 
-    Above 1: the first one is faster.
+    Behind it in parentheses: the same of the fastest rounds, which other work on the machine disturbed least.
     """
     measured = [series for series in run.series if series.results]
     if len(measured) < 2:
@@ -175,14 +175,14 @@ def comparison(run: CollectiveRun) -> str:
     if not shown:
         return ""
     names = [f"{other.implementation} {place.replace('_', '-')}" for place, other in shown]
-    lines = [f"# Time of others over {first.implementation}'s (above 1: {first.implementation} is faster)"]
+    name = first.implementation
+    lines = [
+        f"# Time of others over {name}'s, in parentheses of the fastest rounds; above 1: {name} is faster"
+    ]
     lines.append("# " + f"{'size':>10}" + "".join(f"  {name:>18}" for name in names))
     for result in first.results:
-        cells = [_ratio(result, _same_size(other, result), place) for place, other in shown]
-        lines.append(
-            f"# {result.size:>10}"
-            + "".join(f"  {'N/A' if one is None else f'{one:.2f}':>18}" for one in cells)
-        )
+        cells = [_cell(result, _same_size(other, result), place) for place, other in shown]
+        lines.append(f"# {result.size:>10}" + "".join(f"  {cell:>18}" for cell in cells))
     return "\n".join(lines) + "\n"
 
 
@@ -194,7 +194,19 @@ def _any_ratio(first: CollectiveSeries, other: CollectiveSeries, place: str) -> 
     return any(_ratio(one, _same_size(other, one), place) is not None for one in first.results)
 
 
-def _ratio(own: CollectiveResult, other: CollectiveResult | None, place: str) -> float | None:
+def _cell(own: CollectiveResult, other: CollectiveResult | None, place: str) -> str:
+    mean, fastest = _ratio(own, other, place), _ratio(own, other, place, fastest=True)
+    if mean is None:
+        return "N/A"
+    return f"{mean:.2f}" if fastest is None else f"{mean:.2f} ({fastest:.2f})"
+
+
+def _ratio(
+    own: CollectiveResult, other: CollectiveResult | None, place: str, *, fastest: bool = False
+) -> float | None:
     mine: Timing | None = getattr(own, place)
     theirs: Timing | None = getattr(other, place) if other is not None else None
-    return theirs.seconds / mine.seconds if mine and theirs and mine.seconds > 0 else None
+    if mine is None or theirs is None:
+        return None
+    over, under = (theirs.low, mine.low) if fastest else (theirs.seconds, mine.seconds)
+    return over / under if over and under else None
