@@ -72,6 +72,8 @@ def matters(knob: Knob, series: Series) -> bool:
     setup, points = series.setup, series.points
     if knob.value(setup) <= 0:
         return False
+    if knob.name.startswith("bandwidth") and setup.all_reduce is not None:
+        return False
     if knob.name == "bandwidth within":
         return any((p.per_host or setup.per_host) > 1 < p.ranks for p in points)
     if knob.name == "bandwidth between":

@@ -15,6 +15,7 @@ from statistics import NormalDist
 
 from ringleader.metrics import efficiency
 from ringleader.predict.exchange_cost import Shape, all_reduce_seconds
+from ringleader.predict.measured_curve import MeasuredAllReduce
 from ringleader.predict.networks import Network
 from ringleader.predict.profile import FLOAT32, FUSION_BYTES, Bucket, Profile, buckets_of, finished_at
 
@@ -47,6 +48,8 @@ class Setup:
     fusion_bytes: int = FUSION_BYTES
     sharing: float = 1.0
     """Rate of a rank on a full host in parts of its rate alone there, without any exchange."""
+    all_reduce: MeasuredAllReduce | None = None
+    """What was measured of an all-reduce; it counts in place of the algorithm's formula."""
     servers: int = 0
     """Parameter servers; 0: one on each host."""
     servers_apart: bool = False
@@ -110,7 +113,7 @@ def predict(profile: Profile, setup: Setup, ranks: int) -> Prediction:
     if slower != 1.0:
         buckets = tuple(replace(bucket, ready=bucket.ready * slower) for bucket in buckets)
     part = WIRE_BYTES[setup.wire] / FLOAT32
-    costs = [all_reduce_seconds(setup.algorithm, part * b.size, shape, setup.network) for b in buckets]
+    costs = [_exchange_seconds(setup, part * bucket.size, shape) for bucket in buckets]
     before = profile.before + profile.backward
     backward_end = slower * before
     exchange = sum(costs)
@@ -137,6 +140,14 @@ def predict(profile: Profile, setup: Setup, ranks: int) -> Prediction:
         rate=rate,
         efficiency=efficiency(rate, ranks, alone),
     )
+
+
+def _exchange_seconds(setup: Setup, size: float, shape: Shape) -> float:
+    """Return the seconds of an exchange: as measured, where it was measured between hosts or not likewise."""
+    measured = setup.all_reduce
+    if measured is not None and (shape.hosts > 1) == (measured.ranks > measured.per_host):
+        return measured.seconds(size, shape.ranks)
+    return all_reduce_seconds(setup.algorithm, size, shape, setup.network)
 
 
 def _slower(per_host: int, setup: Setup) -> float:

@@ -26,8 +26,11 @@ class WhatIf:
 
 def changes(setup: Setup, ranks: int, others: tuple[Network, ...] = ()) -> list[tuple[str, Setup]]:
     """Return the changes to try. ``others``: networks that the user asked about."""
-    found: list[tuple[str, Setup]] = [(net.name, replace(setup, network=net)) for net in others]
-    if ranks > setup.per_host:
+    found: list[tuple[str, Setup]] = [
+        (net.name, replace(setup, network=net, all_reduce=None)) for net in others
+    ]
+    by_formula = setup.all_reduce is None  # a measured one says nothing of another network or algorithm
+    if ranks > setup.per_host and by_formula:
         network = setup.network
         found.append(("twice the bandwidth between hosts", _with_rate(setup, 2.0)))
         if network.between.latency > 0 and not network.between.curve:
@@ -36,10 +39,12 @@ def changes(setup: Setup, ranks: int, others: tuple[Network, ...] = ()) -> list[
     if setup.wire == "fp32":
         found.append(("bf16 on the wire", replace(setup, wire="bf16")))
     doubled = 2 * setup.per_host
-    if ranks % doubled == 0 and setup.sharing == 1.0:  # how two on a host share it is not known otherwise
+    if (
+        by_formula and ranks % doubled == 0 and setup.sharing == 1.0
+    ):  # how two on a host share it is not known otherwise
         found.append((f"{doubled} ranks on each host", replace(setup, per_host=doubled)))
     for algorithm in ALGORITHMS:
-        if algorithm in ("ring", "tree", "hierarchical") and algorithm != setup.algorithm:
+        if by_formula and algorithm in ("ring", "tree", "hierarchical") and algorithm != setup.algorithm:
             found.append((f"the {algorithm} algorithm", replace(setup, algorithm=algorithm)))
     if not setup.overlap:
         found.append(("exchange during backward", replace(setup, overlap=True)))

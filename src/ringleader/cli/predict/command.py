@@ -72,7 +72,7 @@ command = Command(
         Option(
             ["--curve"],
             metavar="FILE",
-            help="Between hosts as measured: lines of bytes and seconds of a message.",
+            help="As measured: a run of bench p2p or allreduce, or lines of bytes and seconds of a message.",
         ),
         Option(["--ranks"], metavar="N,N,…", help="Sizes. Default: one rank, one host, two, four, …"),
         Option(
@@ -142,7 +142,8 @@ command = Command(
     ],
     help="""Predict step time, rate and efficiency of more ranks, or of another network.
 
-    From a profile of one rank (TOML or JSON), a run that `ringleader scale` kept, or --model with --rate and
-    --batch. Every number says whether it is fitted to measured points or from specifications.
+    From a profile of one rank (TOML or JSON), a run that `ringleader scale` or `ringleader bench train` kept,
+    or --model with --rate and --batch. Every number says whether it is fitted to measured points or from
+    specifications.
     """,
 )

@@ -7,7 +7,13 @@ import tomllib
 from pathlib import Path
 
 from ringleader.bench import run_file
+from ringleader.bench.training.measured_profile import profile_text
 from ringleader.errors import Fault, RequestError
+from ringleader.measurements.collective import CollectiveRun
+from ringleader.measurements.point_to_point import PointToPointRun
+from ringleader.measurements.run_kinds import AnyRun, kind_of
+from ringleader.measurements.training import TrainingRun
+from ringleader.predict.measured_curve import MeasuredAllReduce, all_reduce_of, link_of
 from ringleader.predict.models import Model
 from ringleader.predict.networks import Link, from_curve
 from ringleader.predict.profile_document import MeasuredJob
@@ -19,7 +25,8 @@ from ringleader.text_files import read_text
 def read_job(path: str, *, size: float | None, batch: float | None, layers_of: Model | None) -> MeasuredJob:
     """Return what a profile (TOML or JSON) or a stored run tells. RequestError names the place."""
     if not path.endswith(".toml") and Path(path).is_dir():
-        return from_run(run_file.read(Path(path)), path, size=size, batch=batch, layers_of=layers_of)
+        run = run_file.read_any(Path(path))
+        return _job_of(run, path, size=size, batch=batch, layers_of=layers_of)
     text = _text(path, "PROFILE")
     try:
         document = tomllib.loads(text) if path.endswith(".toml") else json.loads(text)
@@ -31,16 +38,46 @@ def read_job(path: str, *, size: float | None, batch: float | None, layers_of: M
     except RecursionError:
         raise RequestError(Fault(where=path, what="is nested too deep for a profile")) from None
     if isinstance(document, dict) and "schema" in document:
-        run = run_file.as_scaling(run_file.from_document(document, path), path)
-        return from_run(run, path, size=size, batch=batch, layers_of=layers_of)
+        run = run_file.from_document(document, path)
+        return _job_of(run, path, size=size, batch=batch, layers_of=layers_of)
     return from_profile(document, path, layers_of)
 
 
-def read_curve(path: str) -> Link:
-    """Return the link that lines of ``bytes seconds`` describe.
+def _job_of(
+    run: AnyRun, path: str, *, size: float | None, batch: float | None, layers_of: Model | None
+) -> MeasuredJob:
+    """Return what a stored run of training or scaling tells. RequestError: it is of another kind."""
+    if isinstance(run, TrainingRun):
+        text = profile_text(run)
+        if text is None:
+            hint = "ringleader bench train --arms ringleader,uncoupled,alone"
+            raise RequestError(Fault(where=path, what="has no measurement of one rank alone", hint=hint))
+        return from_profile(tomllib.loads(text), path, layers_of)
+    if isinstance(run, PointToPointRun | CollectiveRun):
+        what = f"holds a {kind_of(run)} measurement, which does not say what is trained"
+        raise RequestError(Fault(where=path, what=what, hint=f"give it as --curve {path}"))
+    return from_run(run, path, size=size, batch=batch, layers_of=layers_of)
 
-    A comma or blanks between the two; ``#`` begins a comment.
+
+def read_curve(path: str) -> Link | MeasuredAllReduce:
+    """Return what a run of bench p2p or allreduce measured, or what lines of ``bytes seconds`` describe.
+
+    In lines, a comma or blanks between the two; ``#`` begins a comment.
     """
+    is_stored = bool(path) and (Path(path).is_dir() or path.endswith(".json"))
+    if is_stored:
+        run = run_file.read_any(Path(path))
+        if isinstance(run, PointToPointRun):
+            return link_of(run, path)
+        if isinstance(run, CollectiveRun):
+            return all_reduce_of(run, path)
+        what = f"holds a {kind_of(run)} measurement, which is no curve"
+        hint = "runs of ringleader bench p2p or allreduce, or lines of bytes and seconds"
+        raise RequestError(Fault(where=path, what=what, hint=hint))
+    return _curve_of_lines(path)
+
+
+def _curve_of_lines(path: str) -> Link:
     points: list[tuple[float, float]] = []
     faults: list[Fault] = []
     for number, line in enumerate(_text(path, "--curve").splitlines(), 1):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ringleader.cli.json_output import JsonOptions
 from ringleader.cli.predict.input_files import read_curve, read_job
 from ringleader.errors import Fault, RequestError, collected
 from ringleader.predict import models
-from ringleader.predict.networks import BETWEEN, WITHIN, Network
+from ringleader.predict.measured_curve import MeasuredAllReduce
+from ringleader.predict.networks import BETWEEN, WITHIN, Link, Network
 from ringleader.predict.profile import Profile, even_segments, profile_of_model
 from ringleader.predict.profile_document import MOST, SMALLEST, MeasuredJob
 from ringleader.predict.step_model import STRAGGLER, Setup
@@ -62,15 +63,18 @@ class Request:
 def request_of(options: PredictOptions) -> Request:
     """Return what is asked for. RequestError with all that is wrong."""
     faults: list[Fault] = []
-    job, network, ranks = None, None, None
+    job, network, ranks, curve = None, None, None, None
     with collected(faults):
         job = _job(options)
+    if options.curve is not None:
+        with collected(faults):
+            curve = read_curve(options.curve)
     with collected(faults):
-        network = _network(options, options.network)
+        network = _network(options, options.network, curve=curve)
     others = []
     for name in options.what_if:
         with collected(faults):
-            others.append(_network(replace(options, curve=None), name, "--what-if"))
+            others.append(_network(options, name, "--what-if"))
     with collected(faults):
         ranks = _ranks(options.ranks)
     faults += _numbers(options)
@@ -87,6 +91,7 @@ def request_of(options: PredictOptions) -> Request:
         micro_steps=options.micro_steps,
         overlap=not options.no_overlap,
         sharing=job.sharing,
+        all_reduce=curve if isinstance(curve, MeasuredAllReduce) else None,
         servers=options.servers,
         servers_apart=options.servers_apart,
     )
@@ -114,7 +119,7 @@ def _job(options: PredictOptions) -> MeasuredJob:
                 return job
         raise RequestError(faults)
     if options.model is None and options.gradients is None:
-        hint = "a profile, a run that `ringleader scale` kept, or --model NAME --rate N --batch N"
+        hint = "a profile, a run of `ringleader scale` or bench train, or --model NAME --rate N --batch N"
         faults.append(Fault(where="SOURCE", what="nothing says what is trained", hint=hint))
     for name in ("rate", "batch"):
         if getattr(options, name) is None:
@@ -135,12 +140,16 @@ def _job(options: PredictOptions) -> MeasuredJob:
     return MeasuredJob(profile=profile_of_model(known, rate=options.rate, batch=options.batch, unit=unit))
 
 
-def _network(options: PredictOptions, name: str, where: str = "--network") -> Network:
+def _network(
+    options: PredictOptions,
+    name: str,
+    where: str = "--network",
+    curve: Link | MeasuredAllReduce | None = None,
+) -> Network:
     faults: list[Fault] = []
     between, within = BETWEEN.get(name), WITHIN.get(options.within)
-    if options.curve is not None:
-        with collected(faults):
-            between = read_curve(options.curve)
+    if isinstance(curve, Link):
+        between = curve
     elif between is None:
         hint = f"networks: {', '.join(BETWEEN)}"
         faults.append(Fault(where=where, what=f"no network is called {name!r}", hint=hint))
