@@ -9,17 +9,17 @@ import tensorflow as tf
 
 from ringleader.common.reductions import Adasum
 from ringleader.tensorflow.ops.allreduce import grouped_allreduce
+from ringleader.tensorflow.wrapping_session_optimizer import WrappingSessionOptimizer, local_variable
 
 
-class AdasumSessionOptimizer(tf.compat.v1.train.Optimizer):
+class AdasumSessionOptimizer(WrappingSessionOptimizer):
     """Lets the wrapped optimizer make its step, and replaces it by the Adasum of all ranks' steps."""
 
     def __init__(
         self, optimizer: Any, *, name: str, use_locking: bool, compression: Any, backward_passes_per_step: int
     ) -> None:
         """``backward_passes_per_step`` steps of a rank's own are made before they are combined."""
-        super().__init__(name=name, use_locking=use_locking)
-        self._optimizer = optimizer
+        super().__init__(optimizer, name=name, use_locking=use_locking)
         self._compression = compression
         self._passes = backward_passes_per_step
 
@@ -69,37 +69,13 @@ class AdasumSessionOptimizer(tf.compat.v1.train.Optimizer):
 
     def _variables(self, variables: list[Any]) -> tuple[Any, list[Any]]:
         """Return the number of steps since the last combination, and where variables were then."""
-
-        def local(name: str, shape: Any, dtype: tf.DType) -> Any:
-            return tf.compat.v1.get_variable(
-                name,
-                shape=shape,
-                dtype=dtype,
-                trainable=False,
-                use_resource=True,
-                initializer=tf.compat.v1.zeros_initializer(),
-                collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
-            )
-
         with tf.compat.v1.variable_scope(self.get_name(), reuse=tf.compat.v1.AUTO_REUSE):
-            passes = local("passes", [], tf.int32)
+            passes = local_variable("passes", [], tf.int32)
             kept = [
-                local(f"start_{at}", variable.shape, variable.dtype.base_dtype)
+                local_variable(f"start_{at}", variable.shape, variable.dtype.base_dtype)
                 for at, variable in enumerate(variables)
             ]
         return passes, kept
-
-    def get_slot(self, *args: Any, **kwargs: Any) -> Any:
-        """Return what the wrapped optimizer keeps for a variable."""
-        return self._optimizer.get_slot(*args, **kwargs)
-
-    def get_slot_names(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the names of what the wrapped optimizer keeps for variables."""
-        return self._optimizer.get_slot_names(*args, **kwargs)
-
-    def variables(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the variables of the wrapped optimizer."""
-        return self._optimizer.variables(*args, **kwargs)
 
 
 def _value(variable: Any) -> Any:

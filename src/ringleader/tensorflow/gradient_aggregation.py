@@ -14,6 +14,7 @@ import tensorflow as tf
 from ringleader.common.process_sets import ProcessSet, global_process_set
 from ringleader.tensorflow.exchange_settings import key
 from ringleader.tensorflow.gradient_tape import divided
+from ringleader.tensorflow.wrapping_session_optimizer import local_variable
 
 Exchange = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
 """Reduces gradients, given with their variables, over the ranks."""
@@ -151,15 +152,7 @@ class LocalGradientAggregationHelper:
             with tf.init_scope():
                 return tf.Variable(tf.zeros(shape, dtype), trainable=False)
         with tf.compat.v1.variable_scope(f"gradient_aggregation_{self._name}", reuse=tf.compat.v1.AUTO_REUSE):
-            return tf.compat.v1.get_variable(
-                name,
-                shape=shape,
-                dtype=dtype,
-                trainable=False,
-                use_resource=True,
-                initializer=tf.compat.v1.zeros_initializer(),
-                collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
-            )
+            return local_variable(name, shape, dtype)
 
 
 def _in_function_or_eager() -> bool:

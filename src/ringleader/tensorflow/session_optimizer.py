@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import tensorflow as tf
-
 from ringleader.collectives.operations import ReduceOp
 from ringleader.common.process_sets import ProcessSet
 from ringleader.common.reductions import Adasum
@@ -14,6 +12,7 @@ from ringleader.tensorflow.exchange_settings import checked_settings, key
 from ringleader.tensorflow.gradient_aggregation import LocalGradientAggregationHelper
 from ringleader.tensorflow.gradient_exchange import GradientExchange
 from ringleader.tensorflow.gradient_tape import divided
+from ringleader.tensorflow.wrapping_session_optimizer import WrappingSessionOptimizer
 
 
 def distributed_session_optimizer(
@@ -78,7 +77,7 @@ def distributed_session_optimizer(
     )
 
 
-class SessionOptimizer(tf.compat.v1.train.Optimizer):
+class SessionOptimizer(WrappingSessionOptimizer):
     """Lets the wrapped optimizer compute and apply gradients, and reduces them between the two."""
 
     def __init__(
@@ -92,8 +91,7 @@ class SessionOptimizer(tf.compat.v1.train.Optimizer):
         scale_local_gradients: bool,
     ) -> None:
         """``aggregation`` adds up the gradients of several passes first, None exchanges those of each."""
-        super().__init__(name=name, use_locking=use_locking)
-        self._optimizer = optimizer
+        super().__init__(optimizer, name=name, use_locking=use_locking)
         self._exchange = exchange
         self._aggregation = aggregation
         self._scale_local_gradients = scale_local_gradients
@@ -138,15 +136,3 @@ class SessionOptimizer(tf.compat.v1.train.Optimizer):
         return self._aggregation.apply_gradients(
             lambda: self._optimizer.apply_gradients(*args, **kwargs), self._optimizer, *args, **kwargs
         )
-
-    def get_slot(self, *args: Any, **kwargs: Any) -> Any:
-        """Return what the wrapped optimizer keeps for a variable."""
-        return self._optimizer.get_slot(*args, **kwargs)
-
-    def get_slot_names(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the names of what the wrapped optimizer keeps for variables."""
-        return self._optimizer.get_slot_names(*args, **kwargs)
-
-    def variables(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the variables of the wrapped optimizer."""
-        return self._optimizer.variables(*args, **kwargs)
