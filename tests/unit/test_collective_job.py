@@ -48,7 +48,7 @@ class Cluster:
         assert job.np is not None
         for rank in range(job.np):
             if self.refused:
-                say(rank, "refused", self.refused)
+                say(rank, "refused", {"what": self.refused, "hint": "leave out --memory"})
             else:
                 place = {"hostname": f"node{rank}", "pid": 10 + rank, "device": "", "machine": f"m{rank}"}
                 say(rank, "place", place)

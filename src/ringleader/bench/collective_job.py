@@ -44,7 +44,7 @@ class CollectiveAnswers:
         self._empty = empty
         self.places: dict[int, Mapping[str, Any]] = {}
         self.stuck: dict[int, Mapping[str, Any]] = {}
-        self.refused: dict[int, str] = {}
+        self.refused: dict[int, Mapping[str, str]] = {}
 
     def take(self, rank: int, name: str, value: Any) -> bool:
         """Take an answer; tell whether it is a result."""
@@ -165,7 +165,7 @@ def measure(
         launch=launch,
     )
     if answers.refused:
-        raise RefusedError(_refusal(answers.refused, finished), where="--memory", hint="leave out --memory")
+        raise _refusal(answers.refused, finished)
     failure = _stuck_words(answers.stuck, ranks, finished) or finished.failure
     measured = answers.run(failure)
     if finished.outcome is not None:
@@ -198,9 +198,10 @@ def _host_of(rank: int, finished: Finished) -> str:
     return ""
 
 
-def _refusal(refused: Mapping[int, str], finished: Finished) -> str:
+def _refusal(refused: Mapping[int, Mapping[str, str]], finished: Finished) -> RefusedError:
     rank = min(refused)
-    return f"rank {rank}{_host_of(rank, finished)}: {refused[rank]}"
+    where = f"rank {rank}{_host_of(rank, finished)}"
+    return RefusedError(refused[rank]["what"], where=where, hint=refused[rank]["hint"])
 
 
 def _stuck_words(stuck: Mapping[int, Mapping[str, Any]], ranks: int, finished: Finished) -> str:

@@ -1,7 +1,7 @@
 """What each rank of a collective test runs: argv[1] is its ``CollectivePlan`` as JSON, and it answers:
 
 place      {"hostname": …, "pid": …, "device": …, "cpu": …, "machine": …, "python": …, "torch": …}
-refused    "…"                                  nothing can be measured, and why
+refused    {"what": "…", "hint": "…"}           nothing can be measured, why, and what helps
 note       {"implementation": "mpi", "what": "…"}     rank 0: what an implementation cannot do
 result     {"size": …, "count": …, "series": {"mpi": {"iterations": …, "out_of_place": {…}, …}}, "wrong": […]}
            rank 0, after each size; the times are means over all ranks, as with nccl-tests' ``-a 1``
@@ -310,7 +310,10 @@ def main() -> None:
         except (ImportError, RuntimeError) as error:
             refusal = str(error)
     if engine is None:
-        send("refused", refusal)
+        hint = (
+            "leave out --framework" if plan.memory == "host" else "take hosts that have it, or --memory host"
+        )
+        send("refused", {"what": refusal, "hint": hint})
         sys.exit(EXIT_CODE)
     from mpi4py import MPI
 
@@ -331,7 +334,13 @@ def main() -> None:
             implementations.pop(name, None)
             if control.rank == 0:
                 send("note", {"implementation": name, "what": why})
-    memory = memory_for(plan, control.size)
+    with deadline.within(OPEN_SECONDS, "making the arrays"):
+        try:
+            memory = memory_for(plan, control.size)
+        except (MemoryError, RuntimeError) as error:
+            what = f"no memory for two arrays of {byte_size(max(plan.sizes))}: {error}"
+            send("refused", {"what": what, "hint": "ask for a smaller --maxbytes"})
+            os._exit(EXIT_CODE)  # MPI's end would wait for ranks that have theirs
     CollectiveTest(plan, control, implementations, memory, deadline).run()
     with deadline.within(OPEN_SECONDS, "the end of MPI"):
         control.Barrier()
