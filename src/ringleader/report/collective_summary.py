@@ -141,11 +141,24 @@ def _cautions(run: CollectiveRun) -> list[str]:
     if run.failure:
         found.append(f"The run ended early ({run.failure}); what was measured before is shown.")
     for series in run.series:
-        timings = [(result.size, shown_timing(result)) for result in series.results]
-        wrong = [size for size, timing in timings if timing is not None and timing.wrong]
+        wrong = [
+            result.size
+            for result in series.results
+            if any(timing is not None and timing.wrong for timing in (result.out_of_place, result.in_place))
+        ]
         if wrong:
             sizes = ", ".join(byte_size(size) for size in wrong[:4]) + (", …" if len(wrong) > 4 else "")
-            found.append(f"{series.implementation} computed wrong values at {sizes}: its rates mean nothing.")
+            ranks = sorted(
+                {one.rank for one in run.wrong_results if one.implementation == series.implementation}
+            )
+            which = (
+                f" ({'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, ranks[:8]))})"
+                if ranks
+                else ""
+            )
+            found.append(
+                f"{series.implementation} computed wrong values at {sizes}{which}: its rates mean nothing."
+            )
         if series.note:
             what = "is incomplete" if series.results else "is missing"
             found.append(f"{series.implementation} {what}: {series.note}.")
@@ -273,12 +286,16 @@ def _span(sizes: list[int]) -> str:
     return first if first == last else f"{first} to {last}"
 
 
+_MEMORY = {"host": "host memory", "registered": "memory that the engine shares", "cuda": "GPU memory"}
+
+
 def _facts(run: CollectiveRun) -> list[tuple[str, str]]:
     found = [
         ("Command", shlex.join(run.context.command)),
         ("Operation", run.operation + (f", root {run.root}" if run.root >= 0 else "")),
         ("Ranks", f"{run.ranks}" + (f", {run.per_host} on each host" if run.per_host else "")),
         ("Elements", run.dtype + (f", {run.redop}" if run.redop not in ("", "none") else "")),
+        ("Buffers", _MEMORY.get(run.memory, run.memory)),
         ("Line rate of a host", "" if run.line_rate is None else byte_rate(run.line_rate)),
     ]
     return [*((name, text) for name, text in found if text), *context_facts(run.context)]

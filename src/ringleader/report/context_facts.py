@@ -49,11 +49,15 @@ def context_facts(context: Context) -> list[tuple[str, str]]:
 
 
 def differences(runs: Sequence[AnyRun]) -> list[tuple[str, tuple[str, ...]]]:
-    """Return (what, its text in each run) for all that is not the same; dates and names aside."""
+    """Return (what, its text in each run) for all that is not the same; dates and names aside.
+
+    Between kinds only what several of them know counts: a map of pairs has no optimizer.
+    """
     known = [_surroundings(run) for run in runs]
     names = dict.fromkeys(name for one in known for name in one)
     rows = [(name, tuple(one.get(name, "") for one in known)) for name in names]
-    return [(name, texts) for name, texts in rows if len(set(texts)) > 1]
+    mixed = len({type(run) for run in runs}) > 1
+    return [(name, texts) for name, texts in rows if len(set(texts) - ({""} if mixed else set())) > 1]
 
 
 def _surroundings(run: AnyRun) -> Mapping[str, str]:

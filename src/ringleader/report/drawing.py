@@ -21,8 +21,9 @@ COUPLED, UNCOUPLED, WAITING = "#0072b2", "#d55e00", "#009e73"
 VIOLET = "#8250df"
 HEAT = ("#a50f01", "#d9480f", "#f59f02", "#b9d6e9", "#6aaed5", "#2171b4")
 """Fields of a map of pairs, slow to fast."""
-HEAT_INK_SLOW, HEAT_INK_FAST = "#1f0302", "#03101f"
-"""Numbers on the three slow and on the three fast colours."""
+_SLOW, _MIDDLE, _FAST = "#1f0302", "#1f1002", "#03101f"
+HEAT_INK = (_SLOW, _SLOW, _MIDDLE, _FAST, _FAST, _FAST)
+"""Numbers on them."""
 CSS_NAMES = {
     INK: "--ink",
     MUTED: "--muted",
@@ -33,8 +34,9 @@ CSS_NAMES = {
     WAITING: "--waiting",
     VIOLET: "--violet",
     **{color: f"--heat-{step}" for step, color in enumerate(HEAT)},
-    HEAT_INK_SLOW: "--heat-ink-slow",
-    HEAT_INK_FAST: "--heat-ink-fast",
+    _SLOW: "--heat-ink-slow",
+    _MIDDLE: "--heat-ink-middle",
+    _FAST: "--heat-ink-fast",
 }
 """Stand-in colour in the drawing → CSS variable in the page."""
 

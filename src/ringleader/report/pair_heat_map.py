@@ -6,22 +6,23 @@ fixed steps: so pairs that are alike look alike, and a slow one stands out, howe
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from ringleader.fabric.byte_size import byte_size
 from ringleader.fabric.rate_text import byte_rate
-from ringleader.measurements.point_to_point import PointToPointRun, Transfer
+from ringleader.measurements.point_to_point import PointToPointRun, Transfer, names_of
 from ringleader.report.drawing import (
     COUPLED,
     HEAT,
-    HEAT_INK_FAST,
-    HEAT_INK_SLOW,
+    HEAT_INK,
     INK,
     MUTED,
     RULE,
     SURFACE,
     UNCOUPLED,
+    WIDTH,
     Plot,
     axes_of,
     legend,
@@ -34,15 +35,14 @@ from ringleader.report.point_to_point_summary import (
     SizeOfPairs,
     headline_sizes,
     pair_name,
-    place_names,
     sizes,
     sort_of,
 )
 
 EDGES = (0.5, 0.7, 0.8, 0.9, 0.95)
 """Parts of the best at which the colour changes; one colour more than edges."""
-NUMBERS = 8
-"""Up to so many places each field carries its number."""
+NUMBER_ROOM = 27.0
+"""Points of a field's width from which on it carries its number."""
 
 
 def plots(run: PointToPointRun) -> list[Plot]:
@@ -124,10 +124,12 @@ def _counted(parts: Sequence[float]) -> str:
 def _map(
     run: PointToPointRun, there: Sequence[Transfer], parts: Sequence[float], texts: Sequence[str]
 ) -> Any:
-    names = place_names(run)
+    names = short_names(names_of(run.places))
     count = len(names)
-    left = 0.35 + 0.1 * min(max(len(name) for name in names), 16) if count <= 32 else 0.75
-    figure, axes = axes_of(4.6 - left + 0.9, left, above=0.62)
+    font = 11.5 if count <= 12 else 8.5
+    widest = max(len(name) for name in names) + (4 if _numbered(names) else 0)
+    left = 0.2 + 0.0088 * font * widest
+    figure, axes = axes_of(WIDTH - left + 0.9, left, above=0.62)
     axes.grid(visible=False)
     axes.set_xlim(0, count)
     axes.set_ylim(count, 0)
@@ -138,17 +140,18 @@ def _map(
             HEAT[step],
             count,
         )
-    if count <= NUMBERS:
+    room = 72 * (WIDTH - left) / count  # points for each field
+    if room >= NUMBER_ROOM:
         for t, part, text in zip(there, parts, texts, strict=True):
-            ink = HEAT_INK_SLOW if heat_step(part) < 3 else HEAT_INK_FAST
+            ink = HEAT_INK[heat_step(part)]
             axes.text(t.target + 0.5, t.source + 0.5, text, ha="center", va="center", color=ink,
-                      fontsize=12 if count <= 5 else 10)  # fmt: skip
+                      fontsize=min(12, room / 3.2))  # fmt: skip
     measured = {(t.source, t.target) for t in there}
     silent = {(one.source, one.target) for one in run.silences} - measured
     axes.plot([b + 0.5 for _, b in silent], [a + 0.5 for a, _ in silent],
               linestyle="none", marker="x", color=INK,
               markersize=max(2.5, min(9, 120 / count)))  # fmt: skip
-    _name_places(axes, names)
+    _name_places(axes, names, font)
     _scale(axes)
     return figure
 
@@ -182,25 +185,32 @@ def _runs(transfers: Sequence[Transfer], *, joined: bool) -> list[tuple[int, int
     return found
 
 
-def _name_places(axes: Any, names: Sequence[str]) -> None:
-    """Name rows and columns; of very many every few."""
+def _name_places(axes: Any, names: Sequence[str], font: float) -> None:
+    """Name rows and columns; columns by the rows' numbers where names are long, of very many every few."""
     count = len(names)
-    every = -(-count // 20)
-    shown = range(0, count, every)
-    font = 11.5 if count <= 12 else 9 if count <= 16 else 8
-    short = [_short(names[index]) for index in shown]
-    axes.set_yticks([index + 0.5 for index in shown], short, fontsize=font)
-    turned = count > 8 or max(len(name) for name in short) * count > 40
-    axes.set_xticks([index + 0.5 for index in shown], short, fontsize=font, rotation=90 if turned else 0)
+    shown = range(0, count, -(-count // 20))
+    at = [index + 0.5 for index in shown]
+    if _numbered(names):
+        rows, columns = [f"{names[i]}  {i + 1}" for i in shown], [str(i + 1) for i in shown]
+    else:
+        rows = columns = [names[i] for i in shown]
+    axes.set_yticks(at, rows, fontsize=font)
+    axes.set_xticks(at, columns, fontsize=font)
     axes.tick_params(length=0)
     axes.spines[["left", "bottom"]].set_visible(False)
-    axes.set_facecolor("none")
     axes.vlines([0, count], 0, count, color=RULE, linewidth=0.8, clip_on=False)
     axes.hlines([0, count], 0, count, color=RULE, linewidth=0.8, clip_on=False)
 
 
-def _short(name: str) -> str:
-    return name if len(name) <= 16 else f"{name[:7]}…{name[-8:]}"
+def _numbered(names: Sequence[str]) -> bool:
+    return min(len(names), 20) * max(len(name) for name in names) > 40
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """Return names without their domains where they stay different, and without the middle of long ones."""
+    bare = [re.sub(r"^([^.#]+)\.[^#]*", r"\1", name) for name in names]
+    kept = bare if len(set(bare)) == len(set(names)) else list(names)
+    return [name if len(name) <= 16 else f"{name[:7]}…{name[-8:]}" for name in kept]
 
 
 def _scale(axes: Any) -> None:

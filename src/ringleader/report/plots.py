@@ -72,7 +72,7 @@ def _base(run: Run) -> Point:
 def _speedup_plot(
     run: Run, results: Sequence[Scaling], height: float, predicted: Sequence[PredictedSize]
 ) -> Plot:
-    figure, axes = axes_of(height, 0.62)
+    figure, axes = axes_of(height, 0.62, above=0.66 if predicted else 0.42)
     by_ranks = sorted(results, key=lambda result: (result.ranks, result.hosts))
     ranks = sorted({result.ranks for result in by_ranks} | {size.ranks for size in predicted})
     base = _base(run)

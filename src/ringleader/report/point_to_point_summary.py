@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 import statistics
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ringleader.fabric.byte_size import byte_size
 from ringleader.fabric.rate_text import byte_rate
-from ringleader.measurements.point_to_point import PointToPointRun, Transfer
+from ringleader.measurements.point_to_point import PointToPointRun, Transfer, names_of
+from ringleader.report import transport
 from ringleader.report.context_facts import context_facts, day
 from ringleader.report.number_format import gigabytes, percent, plural, seconds
 from ringleader.report.run_summary import NONE, RunSummary, Table, without_empty_columns
@@ -38,15 +38,9 @@ class SizeOfPairs:
     worst_rate: Transfer | None
 
 
-def place_names(run: PointToPointRun) -> list[str]:
-    """Return a name for each place: the host where it has one place only, else host and rank."""
-    places = Counter(place.host for place in run.places)
-    return [place.host if places[place.host] == 1 else place.name for place in run.places]
-
-
 def pair_name(run: PointToPointRun, transfer: Transfer) -> str:
     """``h1 → h2``."""
-    names = place_names(run)
+    names = names_of(run.places)
     return f"{names[transfer.source]} → {names[transfer.target]}"
 
 
@@ -95,6 +89,7 @@ def summary(run: PointToPointRun) -> RunSummary:
         tables=tuple(_tables(run, found)),
         findings=tuple(_findings(run, found)),
         findings_title="What stands out",
+        evidence=tuple(_evidence(run)),
         facts=tuple(_facts(run)),
     )
 
@@ -209,7 +204,7 @@ def _cautions(run: PointToPointRun) -> list[str]:
     found = []
     if run.failure:
         found.append(f"The run ended early ({run.failure}); what was measured before is shown.")
-    names = place_names(run)
+    names = names_of(run.places)
     silent = [
         f"{names[one.source]} → {names[one.target]} ({one.during}, waited {seconds(one.seconds)})"
         for one in run.silences
@@ -217,6 +212,7 @@ def _cautions(run: PointToPointRun) -> list[str]:
     if silent:
         more = f" and {len(silent) - 6} more" if len(silent) > 6 else ""
         found.append(f"No message arrived in time: {', '.join(silent[:6])}{more}.")
+    found += [f"Not measured: {note}." for note in run.notes]
     if run.context.one_machine:
         found.append("All hosts share one machine, so this tells nothing of a network.")
     return found
@@ -287,6 +283,13 @@ def _pair_row(run: PointToPointRun, t: Transfer) -> tuple[str, ...]:
         NONE if t.latency is None else seconds(t.latency),
         NONE if t.latency_p99 is None else seconds(t.latency_p99),
     )
+
+
+def _evidence(run: PointToPointRun) -> list[Table]:
+    rows = () if run.transport is None else tuple(transport.rows_of(run.transport))
+    note, names = transport.HOW_TO_READ, transport.HEADER[1:]
+    table = Table(key="transport", title="Transport", names=names, rows=rows, note=note, is_prose=True)
+    return [table] if rows else []
 
 
 def _facts(run: PointToPointRun) -> list[tuple[str, str]]:

@@ -13,11 +13,6 @@ from ringleader.report.number_format import percent, plural, times
 from ringleader.report.run_summary import RunSummary, Table
 from ringleader.scaling import Run, Scaling, scalings
 
-WIRES = (
-    "Which wire carried the bytes that the ranks exchanged, by the counters of each host's network devices "
-    "and the logs of its libraries, compared with what the engine handed over."
-)
-
 
 def summary(run: Run) -> RunSummary:
     """Put a run into words and tables."""
@@ -26,7 +21,12 @@ def summary(run: Run) -> RunSummary:
     wires = tuple(transport.rows(run))
     numbers = Table(key="numbers", title="The numbers", names=names, rows=tuple(rows), note=_how_to_read(run))
     evidence = Table(
-        key="transport", title="Transport", names=transport.HEADER, rows=wires, note=WIRES, is_prose=True
+        key="transport",
+        title="Transport",
+        names=transport.HEADER,
+        rows=wires,
+        note=transport.HOW_TO_READ,
+        is_prose=True,
     )
     return RunSummary(
         name=run.name,

@@ -7,19 +7,33 @@ from collections.abc import Iterator
 from ringleader.fabric.byte_size import byte_size
 from ringleader.fabric.transport_proof.judged_transport import summary
 from ringleader.fabric.transport_proof.lines import lines as proof_lines
-from ringleader.fabric.transport_proof.proof import HostProof, WireShares
+from ringleader.fabric.transport_proof.proof import HostProof, TransportProof, WireShares
 from ringleader.scaling import Run
 
 HEADER = ("hosts×slots", "host", "to other hosts", "within the host", "warnings")
 
 
+HOW_TO_READ = (
+    "Which wire carried the bytes that the ranks exchanged, by the counters of each host's network devices "
+    "and the logs of its libraries, compared with what was handed over."
+)
+
+
 def rows(run: Run) -> list[tuple[str, ...]]:
     """Return one row for each host of each size whose bytes were judged, in the order of ``HEADER``."""
     return [
-        (f"{point.hosts}×{point.slots}", host.host, *_cells(host))
+        (f"{point.hosts}×{point.slots}", *row)
         for point in run.points
         if point.transport is not None
-        for host in point.transport.hosts
+        for row in rows_of(point.transport)
+    ]
+
+
+def rows_of(proof: TransportProof) -> list[tuple[str, ...]]:
+    """Return one row for each host whose bytes were judged, in the order of ``HEADER`` without the size."""
+    return [
+        (host.host, *_cells(host))
+        for host in proof.hosts
         if host.between.shares or host.within.shares or host.warnings
     ]
 

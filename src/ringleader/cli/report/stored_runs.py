@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ringleader.bench import run_file
@@ -14,7 +16,7 @@ from ringleader.scaling import Run
 
 
 def read_runs(paths: Sequence[str]) -> list[AnyRun]:
-    """Read every run; RequestError with the faults of all of them."""
+    """Read every run, those of one name told apart by their paths; RequestError with all faults."""
     runs: list[AnyRun] = []
     faults: list[Fault] = []
     for path in paths:
@@ -22,7 +24,11 @@ def read_runs(paths: Sequence[str]) -> list[AnyRun]:
             runs.append(run_file.read_any(Path(path)))
     if faults:
         raise RequestError(faults)
-    return runs
+    names = Counter(run.name for run in runs)
+    return [
+        run if names[run.name] == 1 else replace(run, name=f"{run.name} ({path})")
+        for run, path in zip(runs, paths, strict=True)
+    ]
 
 
 def predictions_of(runs: Sequence[AnyRun]) -> dict[int, PredictionCurve]:

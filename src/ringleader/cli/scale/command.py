@@ -56,9 +56,10 @@ def write_reports(run: Run, directory: Path, *, page: bool) -> None:
 
     texts = {"report.md": as_markdown(run), "report.json": as_json(run)}
     if page:
+        from ringleader.predict.speedup_curve import speedup_curve
         from ringleader.report.page import render
 
-        texts["report.html"] = render(run)
+        texts["report.html"] = render(run, speedup_curve(run))
     for name, text in texts.items():
         write_text(directory / name, text)
 
