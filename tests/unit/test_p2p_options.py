@@ -110,7 +110,7 @@ def test_commands_of_servers_and_clients():
     (latency,) = runs_of("ucx_perftest tag_lat", (1 << 30,), both_ways=False)
     client = command("/opt/ucx_perftest", latency, 9, None, "h2")
     assert client == (
-        *("/opt/ucx_perftest", "h2", "-p", "9", "-t", "tag_lat", "-s", "1073741824", "-n", "20", "-w", "2"),
+        *("/opt/ucx_perftest", "h2", "-p", "9", "-t", "tag_lat", "-s", "1073741824", "-n", "10", "-w", "1"),
     )
     assert command("ucx_perftest", latency, 9, None) == ("ucx_perftest", "-p", "9")
     assert osu_command("osu_latency", (1, 8), 64) == ("osu_latency", "-m", "1:8")

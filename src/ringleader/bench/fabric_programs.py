@@ -252,6 +252,6 @@ def _why(said: Any, code: int | None, late: str) -> str:
     """The end of what a program said, after how it ended."""
     said.seek(0)
     lines = [line.strip() for line in said.read().decode(errors="replace").splitlines()]
-    words = [line for line in lines if line and not re.fullmatch(r"[-*+ ]+", line)]
+    words = [line for line in lines if line and not re.match(r"[-*+ ]+$|\[thread \d+\]", line)]
     how = late if code is None else f"it ended with {code}"
     return "; ".join([how, *words[-2:]])[:500]

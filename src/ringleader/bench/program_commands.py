@@ -15,9 +15,9 @@ PROGRAMS = (*PERFTEST, *UCX, *OSU)
 LARGEST_OF_PERFTEST = 1 << 23
 """Bytes: ``-a`` measures 2 bytes to so many, each size twice the one before."""
 PERFTEST_RUNS = 1000
-LEAST_RUNS, MOST_RUNS = 20, 10_000
-RUN_BYTES = 256 * 1024 * 1024
-"""That ucx_perftest sends of one size, within those limits: a second at 2 Gbit/s."""
+LEAST_RUNS, MOST_RUNS = 10, 2000
+RUN_BYTES = {"tag_lat": 16 * 1024 * 1024, "tag_bw": 64 * 1024 * 1024}
+"""That ucx_perftest sends of one size, within those limits: half a second at 1 Gbit/s."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,7 @@ def command(path: str, run: Run, port: int, device: RdmaPort | None, address: st
     to = (address,) if address else ()
     if run.test.startswith("tag_"):
         size = run.sizes[0]
-        count = max(LEAST_RUNS, min(MOST_RUNS, RUN_BYTES // max(1, size)))
+        count = max(LEAST_RUNS, min(MOST_RUNS, RUN_BYTES[run.test] // max(1, size)))
         what = ("-t", run.test, "-s", str(size), "-n", str(count), "-w", str(count // 10)) if address else ()
         return (path, *to, "-p", str(port), *what)
     on = ("-d", device.device, "-i", str(device.port)) if device else ()

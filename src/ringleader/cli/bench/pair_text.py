@@ -21,7 +21,7 @@ from ringleader.measurements.point_to_point import PointToPointRun, Transfer, na
 
 Column = tuple[str, Callable[[Transfer], float | None]]
 _WIDTH = 18
-LARGE = 64 * 1024
+LARGE = 256 * 1024
 """Bytes of messages whose rate is that of the link, more or less."""
 
 
@@ -159,9 +159,9 @@ def _size_span(transfers: Iterable[Transfer]) -> str:
 def verdicts(run: PointToPointRun) -> list[str]:
     """Return what stands clear of the rest: slow places, pairs and trunks; nothing where all are alike.
 
-    What is slow is so in its best batch, too. Pairs within a host and between hosts are different things:
-    where there are pairs between hosts, only those are judged. Ranks that have to share a core are not judged
-    at all.
+    What is slow is so in its best batch of any large size, too. Pairs within a host and between hosts are
+    different things: where there are pairs between hosts, only those are judged. Ranks that have to share a
+    core are not judged at all.
     """
     if _share_cores(run):
         return []
@@ -172,30 +172,41 @@ def verdicts(run: PointToPointRun) -> list[str]:
 
 
 def _at_their_best(transfers: Sequence[Transfer]) -> list[Transfer]:
-    """Give those below the others' median the benefit of their best batch, and of their lowest latency."""
-    rates, latencies = dict[int, list[float]](), dict[int, list[float]]()
+    """Give those below the median the benefit of their best batch of any large size, and lowest latency."""
+    usual_rate = _median([one.rate for one in _judged_rates(transfers) if one.rate])
+    usual_latency = _median([one.latency for one in _smallest(transfers) if one.latency])
+    best: dict[tuple[int, int], float] = {}
     for one in transfers:
-        rates.setdefault(one.size, []).extend([one.rate] if one.rate is not None else [])
-        latencies.setdefault(one.size, []).extend([one.latency] if one.latency is not None else [])
+        if one.size >= LARGE and one.rate is not None:
+            pair = one.source, one.target
+            best[pair] = max(best.get(pair, 0.0), one.rate_high or one.rate)
     found = []
     for one in transfers:
         rate, latency = one.rate, one.latency
         if rate is not None:
-            rate = max(rate, min(one.rate_high or rate, median(rates[one.size])))
+            rate = max(rate, min(best.get((one.source, one.target), 0.0), usual_rate))
         if latency is not None:
-            latency = min(latency, max(one.latency_low or latency, median(latencies[one.size])))
+            latency = min(latency, max(one.latency_low or latency, usual_latency))
         found.append(replace(one, rate=rate, latency=latency))
     return found
 
 
+def _median(values: Sequence[float]) -> float:
+    return median(values) if values else 0.0
+
+
 def _results(run: PointToPointRun, judged: Sequence[Transfer]) -> list[CheckResult]:
-    """Return the verdicts that are not good. The rate of small messages says nothing of a link."""
-    large = [one for one in _largest(judged) if one.size >= LARGE]
+    """Return the verdicts that are not good."""
     found = [
-        *link_results(_active(run, large).best_rates(_program(run))),
+        *link_results(_active(run, _judged_rates(judged)).best_rates(_program(run))),
         *latency_results(_active(run, _smallest(judged)), _program(run), "latency"),
     ]
     return [one for one in found if one.verdict in (Verdict.WARN, Verdict.FAIL)]
+
+
+def _judged_rates(transfers: Iterable[Transfer]) -> list[Transfer]:
+    """Return the largest messages of each directed pair; rates of small ones say nothing of a link."""
+    return [one for one in _largest(transfers) if one.size >= LARGE]
 
 
 def _share_cores(run: PointToPointRun) -> bool:
