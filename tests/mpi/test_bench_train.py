@@ -15,7 +15,19 @@ pytestmark = [pytest.mark.mpi, pytest.mark.torch]
 
 
 def train(directory: Path, *words: str) -> int:
-    options = ["-n", "2", "--oversubscribe", "-o", str(directory), "--name", "t", "--repeats", "2"]
+    options = [
+        "-n",
+        "2",
+        "--oversubscribe",
+        "--device",
+        "cpu",
+        "-o",
+        str(directory),
+        "--name",
+        "t",
+        "--repeats",
+        "2",
+    ]
     return call("bench", "train", *options, "--steps", "3", "--warmup", "1", *words)
 
 
@@ -49,7 +61,7 @@ def test_all_arms_of_a_cpu(tmp_path, capsys):
 
 @pytest.mark.long
 def test_what_a_rank_cannot_do_is_refused_with_words(tmp_path, capsys):
-    arms = ("--arms", "ringleader-sharded,ddp-nccl", "--device", "cpu", "--batch", "2")
+    arms = ("--arms", "ringleader-sharded,ddp-nccl", "--batch", "2")
     code = train(tmp_path, *arms)
     said = capsys.readouterr().err
     assert (
