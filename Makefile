@@ -24,7 +24,7 @@ export OMP_NUM_THREADS ?= 1
 .PHONY: help setup system demo needs test test-all test-quick test-images lint types imports unit mpi collectives lab \
 	mxnet \
 	line-checks line-unit line-ranks line-hosts line-long-ranks line-long-hosts line-campaigns \
-	bench bench-controller test-frameworks bench-predict campaign-inputs campaign-faults campaign-weights clean
+	bench bench-controller test-frameworks bench-predict bench-predict-lab campaign-inputs campaign-faults campaign-weights clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -166,6 +166,9 @@ bench: setup $(VENV)/.frameworks system  ## every benchmark: ratios against peer
 
 bench-predict: setup  ## predictions held against published tables: every other point is held out
 	@$(BIN)/python benchmarks/predict.py
+
+bench-predict-lab: setup system  ## steps in labs at three rates, predicted and measured; as root, on an idle machine
+	@$(BIN)/python benchmarks/predict_lab.py
 
 bench-controller: setup  ## the MPIJob operator: speed and memory; WORDS='--kubeconfig FILE' for a server of yours
 	@$(BIN)/python benchmarks/controller.py $(WORDS)

@@ -1,0 +1,193 @@
+"""Steps in labs at three rates, predicted from one rank and from messages, beside the measured ones.
+
+    python benchmarks/predict_lab.py [--rates 8gbit,1gbit,200mbit] [--steps 4] [--repeats 3]
+
+As root. The model sees the profile of one rank, what ranks lose that exchange nothing (all hosts share the
+cores of this machine), messages between two hosts at each rate, and messages between two hosts without a
+limit. It does not see a step of ranks that exchange something. Required: at most 10 % (root mean square), or
+the extent of what was measured where that is larger.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from _pairs import context, keep, verdict
+from ringleader.bench import run_file
+from ringleader.bench.training.measured_profile import profile_text
+from ringleader.measurements.point_to_point import PointToPointRun
+from ringleader.measurements.training import TrainingRun
+from ringleader.predict.measured_curve import link_of
+from ringleader.predict.networks import WITHIN, Link, Network
+from ringleader.predict.one_machine import on_one_machine
+from ringleader.predict.profile import Profile
+from ringleader.predict.profile_document import from_document
+from ringleader.predict.step_model import Setup, predict
+
+RINGLEADER = Path(sys.executable).with_name("ringleader")
+LAB = "predictlab"
+SSH_PORT = 45
+SLOTS = 2
+UNLIMITED = "100gbit"
+"""More than the cores can send."""
+LIMIT_SECONDS = 300
+MOST = 0.1
+"""Relative error that is required."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One size at one rate; seconds of a step."""
+
+    rate: str
+    size: str
+    predicted: float
+    measured: float
+    low: float
+    """Of the repetitions the fastest and the slowest."""
+    high: float
+
+    @property
+    def error(self) -> float:
+        """Relative."""
+        return self.predicted / self.measured - 1
+
+    @property
+    def allowed(self) -> float:
+        """10 %, or the extent of what was measured."""
+        return max(MOST, (self.high - self.low) / self.measured)
+
+
+def run(*words: str) -> None:
+    """Run a command of ringleader; its output is shown where it fails."""
+    done = subprocess.run(
+        (str(RINGLEADER), *words), capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
+    )
+    if done.returncode:
+        sys.exit(f"ringleader {' '.join(words)}\n{done.stdout}{done.stderr}")
+
+
+@contextmanager
+def lab(rate: str):
+    """A lab whose links have this rate."""
+    words = ("--hosts", "4", "--slots", str(SLOTS), "--bandwidth", rate, "--ssh-port", str(SSH_PORT))
+    run("lab", "up", "--name", LAB, *words, "--replace")
+    try:
+        yield
+    finally:
+        run("lab", "down", "--name", LAB)
+
+
+def messages(kept: Path, name: str) -> Link:
+    """Measure messages between two hosts."""
+    words = ("-n", "2", "--per-host", "1", "-b", "1K", "-e", "8M", "-f", "8", "--seconds", "8")
+    run("bench", "p2p", "--lab-name", LAB, *words, "-o", str(kept), "--name", name)
+    found = run_file.read_any(kept / name)
+    assert isinstance(found, PointToPointRun)
+    return link_of(found, name)
+
+
+def steps(kept: Path, name: str, ranks: int, arms: str, args: argparse.Namespace) -> TrainingRun:
+    """Measure steps."""
+    words = ("-n", str(ranks), "--arms", arms, "--steps", str(args.steps), "--repeats", str(args.repeats))
+    run("bench", "train", "--lab-name", LAB, *words, "-o", str(kept), "--name", name)
+    found = run_file.read_any(kept / name)
+    assert isinstance(found, TrainingRun)
+    return found
+
+
+def sharing(trained: TrainingRun, alone: float) -> float:
+    """Return what uncoupled ranks reach in parts of one rank's rate."""
+    uncoupled = trained.arm("uncoupled")
+    assert uncoupled is not None
+    return min(1.0, statistics.median(uncoupled.rates) / trained.ranks / alone)
+
+
+def predicted(profile: Profile, ranks: int, part: float, link: Link, unlimited: Link) -> float:
+    """Return the seconds of a step."""
+    network = Network(name=link.name, between=link, within=WITHIN["shared-memory"])
+    setup = Setup(
+        network=network, per_host=min(ranks, SLOTS), algorithm="engine", sharing=part, straggler=0.0
+    )
+    cores = len(os.sched_getaffinity(0))
+    hosts = max(1, ranks // SLOTS)
+    largest = min(profile.size, setup.fusion_bytes) / SLOTS / hosts
+    setup = on_one_machine(setup, ranks, unlimited=unlimited, cores=cores, message=largest)
+    return predict(profile, setup, ranks).step
+
+
+def measure(kept: Path, args: argparse.Namespace) -> list[Row]:
+    """Measure everything, and predict each size."""
+    with lab(UNLIMITED):
+        unlimited = messages(kept, "p2p-unlimited")
+        pair = steps(kept, "1x2", 2, "ringleader,uncoupled,alone", args)
+    text = profile_text(pair)
+    assert text is not None
+    document = {key: value for key, value in tomllib.loads(text).items() if key != "points"}
+    profile = from_document(document, "1x1").profile
+    alone = profile.batch / profile.step_seconds
+    one = pair.alone
+    assert one is not None
+    rows = [_row("any", "1x1", profile.step_seconds, one.step_seconds)]
+    step = predicted(profile, 2, sharing(pair, alone), unlimited, unlimited)
+    rows.append(_row("any", "1x2", step, _coupled(pair)))
+    for rate in args.rates.split(","):
+        with lab(rate):
+            link = messages(kept, f"p2p-{rate}")
+            for hosts in (2, 4):
+                ranks = hosts * SLOTS
+                trained = steps(kept, f"{rate}-{hosts}x2", ranks, "ringleader,uncoupled", args)
+                step = predicted(profile, ranks, sharing(trained, alone), link, unlimited)
+                rows.append(_row(rate, f"{hosts}x2", step, _coupled(trained)))
+    return rows
+
+
+def _coupled(trained: TrainingRun) -> tuple[float, ...]:
+    arm = trained.arm("ringleader")
+    assert arm is not None
+    return arm.step_seconds
+
+
+def _row(rate: str, size: str, step: float, measured: Sequence[float]) -> Row:
+    middle = statistics.median(measured)
+    return Row(rate=rate, size=size, predicted=step, measured=middle, low=min(measured), high=max(measured))
+
+
+def main() -> None:
+    """Measure, predict, print, keep."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rates", default="8gbit,1gbit,200mbit")
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--repeats", type=int, default=3)
+    args = parser.parse_args()
+    if os.geteuid() != 0:
+        sys.exit("labs need root")
+    with tempfile.TemporaryDirectory() as kept:
+        rows = measure(Path(kept), args)
+    print(f"{'rate':9} {'size':5} {'measured':>10} {'extent':>21} {'predicted':>10} {'error':>7}")
+    for row in rows:
+        extent = f"{1e3 * row.low:.1f} to {1e3 * row.high:.1f}"
+        print(
+            f"{row.rate:9} {row.size:5} {1e3 * row.measured:7.1f} ms {extent:>18} ms "
+            f"{1e3 * row.predicted:7.1f} ms {100 * row.error:+6.1f}%"
+        )
+    error = math.sqrt(statistics.fmean(row.error**2 for row in rows))
+    allowed = math.sqrt(statistics.fmean(row.allowed**2 for row in rows))
+    print(verdict("root mean square of the relative error", error, allowed, at_most=True))
+    print(f"    {context()}")
+    keep("predict_lab", {"rows": [asdict(row) for row in rows], "error": error, "allowed": allowed})
+
+
+if __name__ == "__main__":
+    main()
