@@ -36,7 +36,7 @@ from ringleader.predict.profile_document import from_document
 from ringleader.predict.step_model import Setup, predict
 
 RINGLEADER = Path(sys.executable).with_name("ringleader")
-LAB = "predictlab"
+LAB = "predict"
 SSH_PORT = 45
 SLOTS = 2
 UNLIMITED = "100gbit"
