@@ -241,6 +241,7 @@ def test_a_file_of_nccl_tests_is_printed_and_kept(tmp_path: Path, capsys: pytest
     run = run_file.read_any(tmp_path / "x")
     assert isinstance(run, CollectiveRun) and dataclasses.astuple(run.series[0].results[0])[0] == 1048576
     assert "is there already" in refused(capsys, *words[1:])
+    assert "nothing is measured" in refused(capsys, *words[1:], "--against", "mpi")
     file.write_text(file.read_text().replace(" 0\n", " 4\n", 1))
     with pytest.raises(SystemExit) as left:
         main([*words, "--replace"])

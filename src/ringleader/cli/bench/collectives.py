@@ -137,6 +137,8 @@ def _lab_link(options: CollectiveOptions) -> float | None:
 def _from_file(operation: str, options: CollectiveOptions) -> int:
     faults = Faults()
     ranks = faults.whole("-n", options.shared.ranks.np)
+    if options.against is not None:
+        faults.add("--from-file and --against", "nothing is measured", "leave one out; report compares runs")
     name = run_name(options.shared, operation, faults)
     runs: tuple[CollectiveRun, ...] = ()
     try:
