@@ -269,6 +269,11 @@ def test_the_text_says_what_intervals_carry_and_no_more():
         all("one repetition" in line for line in sentences(single))
         and "±" not in as_text(single).splitlines()[-9]
     )
+    lab = replace(single, context=Context(command=("x",), lab=True, threads=2), device="cpu")
+    assert (
+        "2 ranks, 2 on each host (all hosts share one machine), 2 threads each; computing on cpu"
+        in as_text(lab)
+    )
     failed = replace(run_of(), failure="it broke", arms=(Arm(name="ddp-nccl", rates=(), note="no GPU"),))
     assert "Left out: ddp-nccl: no GPU." in as_text(failed) and "! it broke" in as_text(failed)
 

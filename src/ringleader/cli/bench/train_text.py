@@ -43,7 +43,8 @@ def title(run: TrainingRun) -> str:
     lines = [f"{run.model}: {size}", f"{batch} a step and rank, {run.precision}, {run.optimizer}, {data}"]
     threads = f", {plural(run.context.threads, 'thread')} each" if run.context.threads else ""
     on = f"; computing on {run.device}" if run.device else ""
-    return "\n".join([*lines, f"{ranks}{threads}{on}"])
+    shared = " (all hosts share one machine)" if run.context.one_machine else ""
+    return "\n".join([*lines, f"{ranks}{shared}{threads}{on}"])
 
 
 def _arms_table(run: TrainingRun, arms: Sequence[Arm]) -> str:
