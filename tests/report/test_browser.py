@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import html
+import json
+import re
 import shutil
 import struct
 import subprocess
 from pathlib import Path
 
 import pytest
+from tests.report.conftest import pairs_of
 
-from ringleader.report.page import render
+from ringleader.measurements.collective import CollectiveRun
+from ringleader.measurements.point_to_point import PointToPointRun
+from ringleader.measurements.training import TrainingRun
+from ringleader.report.number_format import gigabytes, percent, seconds, thousands, times
+from ringleader.report.page import render, render_several
+from ringleader.report.summary_of_kind import document
 from ringleader.scaling import Run
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
@@ -61,11 +70,72 @@ addEventListener("load", () => {
     }));
     return hits;
   });
-  document.title = JSON.stringify({wide: wide.length, over: texts});
+  const said = of => [...document.querySelectorAll(of)].map(e => e.textContent);
+  const found = JSON.stringify({wide: wide.length, over: texts, cells: said("td"), tiles: said(".tiles dd"),
+    dark: getComputedStyle(document.body).backgroundColor === "rgb(15, 18, 22)"});
+  document.title = found;
+  parent.postMessage(found, "*");
 });
 </script>
 """
 """Put into a copy of the page: it tells elements wider than the window, and texts of plots that overlap."""
+
+
+PHONE = """<!DOCTYPE html><title>waiting</title><body style="margin:0">
+<iframe src="probed.html" style="width:375px;height:1500px;border:0"></iframe>
+<script>addEventListener("message", m => { document.title = m.data; });</script>"""
+"""The browser's own window is never that narrow."""
+
+
+def probe(tmp_path: Path, page: str, *, width: int, dark: bool) -> dict[str, object]:
+    """Open a page in the browser; return what the script in it found."""
+    probed = page.replace("</body>", PROBE + "</body>")
+    (tmp_path / "probed.html").write_text(probed, encoding="utf-8")
+    file = tmp_path / "probed.html"
+    if width < 500:
+        file = tmp_path / "phone.html"
+        file.write_text(PHONE, encoding="utf-8")
+    scheme = ["--force-dark-mode", "--blink-settings=preferredColorScheme=0"] if dark else []
+    words = (*scheme, f"--window-size={max(width, 500)},1600", "--virtual-time-budget=4000", "--dump-dom")
+    found = re.search(r"<title>(\{.*?\})</title>", browse(tmp_path, *words, file.as_uri()))
+    assert found
+    return json.loads(html.unescape(found[1]))
+
+
+@pytest.mark.parametrize(("width", "dark"), [(375, True), (1280, False)])
+def test_the_figures_of_the_page_are_those_of_the_json(
+    tmp_path: Path,
+    run: Run,
+    pairs: PointToPointRun,
+    collective: CollectiveRun,
+    training: TrainingRun,
+    width: int,
+    dark: bool,
+) -> None:
+    found = probe(tmp_path, render_several([run, pairs, collective, training]), width=width, dark=dark)
+    assert (found["wide"], found["over"], found["dark"]) == (0, [], dark)
+    cells = {text.replace("\u00a0", " ") for text in found["cells"]}  # type: ignore[attr-defined]
+    tiles = {text.replace("\u00a0", " ") for text in found["tiles"]}  # type: ignore[attr-defined]
+    scaling = document(run)["results"][-1]
+    assert {times(scaling["speedup"]["median"]), percent(scaling["efficiency"]["median"])} <= tiles
+    for result in document(run)["results"]:
+        assert thousands(result["rate"]["median"]) in cells
+    for result in document(pairs)["results"]:
+        assert {seconds(result["latency"]), gigabytes(result["rate"])} <= cells
+    for result in document(collective)["results"]:
+        assert {
+            seconds(result["out_of_place"]["seconds"]),
+            gigabytes(result["out_of_place"]["busbw"]),
+        } <= cells
+    for result in document(training)["results"]:
+        assert {thousands(result["rate"]["median"]), seconds(result["step_seconds"])} <= cells
+    assert thousands(document(training)["results"][0]["rate"]["median"]) in tiles
+
+
+def test_the_map_of_many_hosts_has_no_text_over_another(tmp_path: Path) -> None:
+    for count in (8, 64):
+        found = probe(tmp_path, render(pairs_of(count, slow=(0, 1))), width=1280, dark=False)
+        assert (found["wide"], found["over"]) == (0, [])
 
 
 @pytest.mark.parametrize("width", [500, 700, 1280])
@@ -79,9 +149,5 @@ def test_page_is_drawn_and_nothing_overlaps(tmp_path: Path, run: Run, width: int
     assert struct.unpack(">II", data[16:24]) == (width, 1600)
     assert len(data) > 30_000, "an empty page makes a small picture"
 
-    probed = tmp_path / "probed.html"
-    probed.write_text(
-        page.read_text(encoding="utf-8").replace("</body>", PROBE + "</body>"), encoding="utf-8"
-    )
-    document = browse(tmp_path, f"--window-size={width},1600", "--dump-dom", probed.as_uri())
-    assert '<title>{"wide":0,"over":[]}</title>' in document
+    found = probe(tmp_path, page.read_text(encoding="utf-8"), width=width, dark=False)
+    assert (found["wide"], found["over"]) == (0, [])

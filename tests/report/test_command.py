@@ -104,6 +104,42 @@ def test_what_report_cannot_read_or_write(tmp_path: Path, run: Run) -> None:
     assert "no/such/file: cannot be written" in refused.stderr
 
 
+def test_a_file_is_not_written_over_without_the_word(tmp_path: Path, run: Run) -> None:
+    run_file.write(run, tmp_path / "one")
+    (tmp_path / "page").write_text("mine")
+    done = ringleader("report", "one", "-o", "page", cwd=tmp_path)
+    assert done.returncode == 2 and "page is there already" in done.stderr and "--replace" in done.stderr
+    assert (tmp_path / "page").read_text() == "mine"
+    assert ringleader("report", "one", "-o", "page", "--replace", cwd=tmp_path).returncode == 0
+    assert "8 ranks do" in (tmp_path / "page").read_text()
+
+
+def test_the_guard_has_a_code_of_its_own(tmp_path: Path, run: Run) -> None:
+    slow = tuple(replace(sample, rate=sample.rate * 0.8) for sample in run.points[3].samples)
+    run_file.write(run, tmp_path / "base")
+    points = (*run.points[:3], replace(run.points[3], samples=slow))
+    run_file.write(replace(run, name="now", points=points), tmp_path / "now")
+    words = ("report", "now", "--against", "base")
+    failed = ringleader(*words, "--fail-below", "0.9", "--json", cwd=tmp_path)
+    assert failed.returncode == 1 and "4x2: 0.800 of mnist-lab" in failed.stderr
+    assert json.loads(failed.stdout)["guard"]["failed"] == ["4x2"]
+    passed = ringleader(*words, "--fail-below", "0.7", cwd=tmp_path)
+    assert (passed.returncode, passed.stderr) == (0, "") and "Passed: none of 4 numbers" in passed.stdout
+    assert "slower at 4x2" in passed.stdout
+
+
+def test_words_of_report_that_do_not_go_together(tmp_path: Path) -> None:
+    done = ringleader(
+        "report", "a", "b", "--against", "c", "--fail-below", "0", "--port", "1", "--replace", cwd=tmp_path
+    )
+    assert done.returncode == 2
+    for text in ("--against: compares one RUN; 2 given", "--fail-below: 0.0 is not above 0",
+                 "--port: counts with --serve only", "--replace: counts with -o only"):  # fmt: skip
+        assert text in done.stderr
+    served = ringleader("report", "--serve", "--json", "nowhere", cwd=tmp_path)
+    assert served.returncode == 2 and "--json does not go with it" in served.stderr
+
+
 TRAIN = """
 import time
 import ringleader

@@ -191,7 +191,7 @@ def _name_places(axes: Any, names: Sequence[str], font: float) -> None:
     shown = range(0, count, -(-count // 20))
     at = [index + 0.5 for index in shown]
     if _numbered(names):
-        rows, columns = [f"{names[i]}  {i + 1}" for i in shown], [str(i + 1) for i in shown]
+        rows, columns = [f"{names[i]} ({i + 1})" for i in shown], [str(i + 1) for i in shown]
     else:
         rows = columns = [names[i] for i in shown]
     axes.set_yticks(at, rows, fontsize=font)

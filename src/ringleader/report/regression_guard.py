@@ -76,7 +76,7 @@ def _told(match: Match, result: Comparison, what: str) -> str:
     if match.low is not None:
         high = "above" if match.high is None else f"to {match.high:.3f}"
         between = f" ({match.low:.3f} {high})"
-    return f"{match.name}: {match.ratio:.3f}{between} of {result.before} {what}"
+    return f"{match.name}: {match.ratio:.3f} of {result.before}{between} {what}"
 
 
 def _more(matches: list[Match]) -> tuple[str, ...]:

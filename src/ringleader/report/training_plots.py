@@ -48,8 +48,8 @@ def _rate_plot(run: TrainingRun, found: list[ArmResult]) -> Plot:
         rates = arm.rates if arm is not None else ()
         axes.plot(rates, [index] * len(rates), linestyle="none", marker="o", markersize=3.8, zorder=5,
                   markerfacecolor=SURFACE, markeredgecolor=INK, markeredgewidth=0.9)  # fmt: skip
-        axes.text(top * 1.03, index, thousands(one.rate.median), va="center", fontsize=11.5)
-    axes.set_xlim(0, top * 1.26)
+        axes.text(top * 1.06, index, thousands(one.rate.median), va="center", fontsize=11.5)
+    axes.set_xlim(0, top * 1.3)
     axes.locator_params(axis="x", nbins=4)
     axes.set_xlabel(f"{run.unit}/s over all ranks")
     _names(axes, [one.name for one in found])

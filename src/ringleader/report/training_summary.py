@@ -117,8 +117,11 @@ def _headline(run: TrainingRun, found: list[ArmResult]) -> str:
     if main is None:
         return f"{who}: nothing was measured yet."
     text = f"{who}: {main.name} does {thousands(main.rate.median)} {run.unit}/s"
-    if main.against_uncoupled is not None:
-        text += f", {_ratio(main.against_uncoupled)} of what uncoupled ranks do"
+    against = main.against_uncoupled
+    if against is not None and against.interval is not None and not against.differs:
+        text += f"; no difference to uncoupled ranks shows ({extent(against.interval)})"
+    elif against is not None:
+        text += f", {_ratio(against)} of what uncoupled ranks do"
     return text + "."
 
 
@@ -145,11 +148,19 @@ def _tiles(run: TrainingRun, found: list[ArmResult]) -> list[tuple[str, str]]:
     ]
     for one, what in ((main.against_uncoupled, "uncoupled ranks"), (main.against_in_step, "ranks in step")):
         if one is not None:
-            said = "measured once" if one.interval is None else extent(one.interval)
-            tiles.append((percent(one.ratio), f"of {what} ({said})"))
+            tiles.append(_tile(one, what))
     if main.step_seconds is not None:
         tiles.append((seconds(main.step_seconds), "for a step"))
     return tiles
+
+
+def _tile(one: RatioComparison, what: str) -> tuple[str, str]:
+    """Return one number only where the repetitions show one."""
+    if one.interval is None:
+        return percent(one.ratio), f"of {what} (measured once)"
+    if one.differs:
+        return percent(one.ratio), f"of {what} ({extent(one.interval)})"
+    return extent(one.interval).replace(" to ", "–"), f"of {what}: no difference shows"
 
 
 def _cautions(run: TrainingRun, found: list[ArmResult]) -> list[str]:
