@@ -31,7 +31,7 @@ from ringleader.measurements.training import TrainingRun
 from ringleader.predict.measured_curve import link_of
 from ringleader.predict.networks import WITHIN, Link, Network
 from ringleader.predict.one_machine import on_one_machine
-from ringleader.predict.profile import Profile
+from ringleader.predict.profile import ENGINE_FUSION_BYTES, Profile
 from ringleader.predict.profile_document import from_document
 from ringleader.predict.step_model import Setup, predict
 
@@ -91,7 +91,7 @@ def lab(rate: str):
 
 def messages(kept: Path, name: str) -> Link:
     """Measure messages between two hosts."""
-    words = ("-n", "2", "--per-host", "1", "-b", "1K", "-e", "8M", "-f", "8", "--seconds", "8")
+    words = ("--per-host", "1", "--ranks", "0,1", "-b", "1K", "-e", "8M", "-f", "8", "--seconds", "8")
     run("bench", "p2p", "--lab-name", LAB, *words, "-o", str(kept), "--name", name)
     found = run_file.read_any(kept / name)
     assert isinstance(found, PointToPointRun)
@@ -116,14 +116,18 @@ def sharing(trained: TrainingRun, alone: float) -> float:
 
 def predicted(profile: Profile, ranks: int, part: float, link: Link, unlimited: Link) -> float:
     """Return the seconds of a step."""
-    network = Network(name=link.name, between=link, within=WITHIN["shared-memory"])
+    hosts = max(1, ranks // SLOTS)
     setup = Setup(
-        network=network, per_host=min(ranks, SLOTS), algorithm="engine", sharing=part, straggler=0.0
+        network=Network(name=link.name, between=link, within=WITHIN["shared-memory"]),
+        per_host=min(ranks, SLOTS),
+        algorithm="engine",
+        sharing=part,
+        overlap=hosts > 1,  # on one host the engine exchanges after backward
+        fusion_bytes=ENGINE_FUSION_BYTES,
     )
     cores = len(os.sched_getaffinity(0))
-    hosts = max(1, ranks // SLOTS)
-    largest = min(profile.size, setup.fusion_bytes) / SLOTS / hosts
-    setup = on_one_machine(setup, ranks, unlimited=unlimited, cores=cores, message=largest)
+    message = ENGINE_FUSION_BYTES / hosts
+    setup = on_one_machine(setup, ranks, unlimited=unlimited, cores=cores, message=message)
     return predict(profile, setup, ranks).step
 
 

@@ -318,7 +318,8 @@ def expectation(fitted: Fit, value: Callable[[Setup], float], *, seen: bool = Fa
             setup = fitted.setup
             for parameter, row in zip(fitted.parameters, lower, strict=True):
                 away = sign * math.sqrt(count) * row[column] if column < len(row) else 0.0
-                setup = BY_NAME[parameter.name].changed(setup, parameter.value * math.exp(away))
+                knob = BY_NAME[parameter.name]
+                setup = knob.changed(setup, knob.value(setup) * math.exp(away))
             values.append(value(setup))
     mean = sum(values) / len(values)
     variance = sum((one - mean) ** 2 for one in values) / len(values)

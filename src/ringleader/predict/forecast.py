@@ -81,7 +81,12 @@ def forecast(
     rows = tuple(_row(job.profile, setup, fitted, points, count) for count in sorted(set(ranks)))
     last = rows[-1].prediction
     used = _setup_for(setup, fitted, last.ranks)
-    tried = what_ifs(job.profile, used, last.ranks, others) if last.ranks > 1 else []
+    basis = rows[-1].basis
+
+    def predicted(changed: Setup) -> Prediction:
+        return _prediction(job.profile, changed, fitted, basis, last.ranks)
+
+    tried = what_ifs(job.profile, used, last.ranks, others, predicted=predicted) if last.ranks > 1 else []
     return Forecast(
         profile=job.profile,
         setup=setup,
@@ -135,18 +140,21 @@ def _basis(setup: Setup, fitted: Fit | None, points: list[Observation], ranks: i
     return MEASURED if ranks in fitted.sizes else FITTED
 
 
+def _prediction(profile: Profile, setup: Setup, fitted: Fit | None, basis: str, ranks: int) -> Prediction:
+    """Return what is predicted with a setup: where there is a fit, the expectation over its parameters."""
+    prediction = predict(profile, setup, ranks)
+    if fitted is None or basis not in (FITTED, MEASURED):
+        return prediction
+    return _expected(prediction, expected_efficiency(profile, replace(fitted, setup=setup), ranks).mean)
+
+
 def _row(profile: Profile, setup: Setup, fitted: Fit | None, points: list[Observation], ranks: int) -> Row:
-    prediction = predict(profile, _setup_for(setup, fitted, ranks), ranks)
     basis = _basis(setup, fitted, points, ranks)
-    row = Row(prediction=prediction, basis=basis)
+    used = _setup_for(setup, fitted, ranks)
+    row = Row(prediction=_prediction(profile, used, fitted, basis, ranks), basis=basis)
     if fitted is not None and basis in (FITTED, MEASURED):
         expected = expected_efficiency(profile, fitted, ranks)
-        row = replace(
-            row,
-            prediction=_expected(prediction, expected.mean),
-            low=max(0.0, expected.low),
-            high=min(1.0, expected.high),
-        )
+        row = replace(row, low=max(0.0, expected.low), high=min(1.0, expected.high))
     if basis == MEASURED:
         alone = points[0].rate / points[0].ranks
         measured = [point.rate / point.ranks / alone for point in points if point.ranks == ranks]

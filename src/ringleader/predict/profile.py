@@ -11,6 +11,8 @@ FLOAT32 = 4
 """Bytes of a gradient's number as backward writes it."""
 FUSION_BYTES = 25 * 1024 * 1024
 """Bytes after which a bucket is sent (PyTorch's default of 25 MiB)."""
+ENGINE_FUSION_BYTES = 8 * 1024 * 1024
+"""The same of Ringleader's engine, between hosts."""
 
 
 @dataclass(frozen=True, kw_only=True)

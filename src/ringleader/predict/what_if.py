@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ringleader.predict.exchange_cost import ALGORITHMS
@@ -66,12 +67,20 @@ def _with_rate(setup: Setup, factor: float) -> Setup:
     return _between(setup, replace(link, bandwidth=link.bandwidth * factor, curve=curve))
 
 
-def what_ifs(profile: Profile, setup: Setup, ranks: int, others: tuple[Network, ...] = ()) -> list[WhatIf]:
-    """Try every change at one size; the best first."""
-    now = predict(profile, setup, ranks).efficiency
+def what_ifs(
+    profile: Profile,
+    setup: Setup,
+    ranks: int,
+    others: tuple[Network, ...] = (),
+    *,
+    predicted: Callable[[Setup], Prediction] | None = None,
+) -> list[WhatIf]:
+    """Try every change at one size; the best first. ``predicted``: how, where not by ``setup`` alone."""
+    at = predicted or (lambda one: predict(profile, one, ranks))
+    now = at(setup).efficiency
     found = []
     for change, other in changes(setup, ranks, others):
-        result = predict(profile, other, ranks)
+        result = at(other)
         found.append(WhatIf(change=change, prediction=result, gain=result.efficiency - now))
     return sorted(found, key=lambda one: -one.gain)
 

@@ -10,7 +10,13 @@ from ringleader.errors import Fault, RequestError, collected
 from ringleader.predict import models
 from ringleader.predict.measured_curve import MeasuredAllReduce
 from ringleader.predict.networks import BETWEEN, WITHIN, Link, Network
-from ringleader.predict.profile import Profile, even_segments, profile_of_model
+from ringleader.predict.profile import (
+    ENGINE_FUSION_BYTES,
+    FUSION_BYTES,
+    Profile,
+    even_segments,
+    profile_of_model,
+)
 from ringleader.predict.profile_document import MOST, SMALLEST, MeasuredJob
 from ringleader.predict.step_model import STRAGGLER, Setup
 
@@ -90,6 +96,7 @@ def request_of(options: PredictOptions) -> Request:
         fixed=options.fixed,
         micro_steps=options.micro_steps,
         overlap=not options.no_overlap,
+        fusion_bytes=ENGINE_FUSION_BYTES if options.algorithm == "engine" else FUSION_BYTES,
         sharing=job.sharing,
         all_reduce=curve if isinstance(curve, MeasuredAllReduce) else None,
         servers=options.servers,
