@@ -229,3 +229,9 @@ def test_hosts_with_equal_devices_are_drawn_once(run: Run) -> None:
     assert [names for _, names in drawings] == ["h1, h2", "h3"]
     first = b64decode(drawings[0][0]).decode()
     assert "GPU7" in first and "<b>" not in first
+
+
+def test_a_page_against_a_whole_host(run: Run) -> None:
+    page = render(replace(run, baseline="1x2", points=run.points[1:], strong=True, global_batch=512))
+    assert "as fast as one host of 2 ranks, on 8 ranks" in page
+    assert "against one host of 2 ranks" in page and "times the work of one rank" not in page

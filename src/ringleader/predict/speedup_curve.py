@@ -25,6 +25,8 @@ def speedup_curve(run: Run) -> PredictionCurve:
     The run does not say which network it had. So the bandwidths are what its points tell and nothing else,
     and several hosts are not predicted from one.
     """
+    if run.baseline != "1x1":
+        return PredictionCurve(reason="predictions are against one rank; the run has another baseline")
     try:
         job = from_run(run, run.name, size=UNKNOWN_BYTES, batch=1.0, layers_of=None)
     except RequestError as error:

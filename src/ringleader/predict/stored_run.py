@@ -24,6 +24,9 @@ def from_run(
     if one is None:
         hint = "ringleader scale --grid 1x1,…"
         faults.append(Fault(where=source, what="has no sample of one rank", hint=hint))
+    if run.strong:
+        what = "is strong scaling: a rank's batch is not the same at every size"
+        faults.append(Fault(where=source, what=what, hint="measure it without --strong"))
     if layers_of is None and size is None:
         hint = "--gradients BYTES, or --model NAME"
         faults.append(Fault(where=source, what="does not say how many bytes are exchanged", hint=hint))

@@ -69,7 +69,7 @@ def _surroundings(run: AnyRun) -> Mapping[str, str]:
 
 def _settings_of(run: AnyRun) -> tuple[str, ...]:
     if isinstance(run, Run):
-        return ("repeats", "warmup")
+        return ("repeats", "warmup", "strong", "global_batch", "baseline")
     if isinstance(run, PointToPointRun):
         return ("program", "memory", "window", "line_rate")
     if isinstance(run, CollectiveRun):

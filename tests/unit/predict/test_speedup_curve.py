@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ringleader.metrics import Sample
@@ -37,3 +39,10 @@ def test_what_nothing_was_measured_for_is_not_drawn() -> None:
     lab = speedup_curve(run((1, 1, 1.0), (1, 2, 0.9), (2, 2, 0.5), lab=True))
     assert len(lab.sizes) == 2 and "one machine" in lab.reason
     assert "one rank" in speedup_curve(run((1, 2, 1.0), (1, 4, 0.95), (2, 4, 0.9))).reason
+
+
+def test_runs_whose_sizes_do_not_tell_of_each_other() -> None:
+    measured = run((1, 1, 100.0), (1, 2, 190.0), (2, 2, 360.0))
+    assert speedup_curve(measured).sizes
+    assert "strong scaling" in speedup_curve(replace(measured, strong=True)).reason
+    assert "another baseline" in speedup_curve(replace(measured, baseline="1x2")).reason
