@@ -191,7 +191,7 @@ def run_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_run_is_resumed_as_it_was_asked_for(run_here: Path) -> None:
     text = (run_here / "runs" / "r" / "run.json").read_text()
     assert "secret" not in text
-    for words in (("--resume", "runs/r"), ("--name", "r", "--resume")):
+    for words in (("--resume", "runs/r"), ("--name", "r", "--resume"), ("--resume", "runs/r/run.json")):
         found = sitting(*words, "-x", "MY_TOKEN=secret")
         assert found.wanted.name == "r" and str(found.directory) == "runs/r"
         assert [str(size) for size in found.wanted.grid] == ["1x1", "1x2"]

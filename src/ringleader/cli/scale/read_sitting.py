@@ -21,7 +21,7 @@ from ringleader.cli.scale.resume_options import kept_words, resumed_options
 from ringleader.cli.scale.scale_options import ScaleOptions, make_scale, threads_for
 from ringleader.cli.scale.sitting import Sitting, stamp
 from ringleader.cli.terminal_progress import ProgressLine
-from ringleader.errors import RequestError
+from ringleader.errors import RefusedError, RequestError
 from ringleader.job import Job
 from ringleader.ranks.training_progress import cpu_model
 from ringleader.scaling import Request, Run
@@ -43,6 +43,8 @@ def read_sitting(options: ScaleOptions, line: ProgressLine) -> Sitting:
         return _sitting(options, kept_words(context), line)
     directory = _resumed_directory(options)
     stored = run_file.read(directory)
+    if not options.dry_run and not os.access(directory, os.W_OK):
+        raise RefusedError("cannot be written to", where=str(directory))
     options, words = resumed_options(context, stored)
     sitting = replace(_sitting(options, words, line, stored), directory=directory)
     faults = changed_request(stored, sitting.wanted, same_hosts=not sitting.in_allocation)
@@ -92,7 +94,8 @@ def _resumed_directory(options: ScaleOptions) -> Path:
     if options.resume and options.name is not None:
         raise RequestError("both name the run", where="--resume DIR and --name", hint="leave out one of them")
     if options.resume:
-        return Path(options.resume)
+        given = Path(options.resume)
+        return given.parent if given.name == run_file.FILE else given
     if options.name is None:
         hint = "ringleader scale --resume runs/NAME, or --name NAME --resume"
         raise RequestError("it is not said which run is meant", where="--resume", hint=hint)
