@@ -59,6 +59,8 @@ class Subject:
 _KUBE = ("--kubeconfig", "kubeconfig")
 _MADE = ("--image", "example.org/team/train:1", "-n", "2")
 _TRAIN = ("python", "train.py")
+_PAIR = ("-b", "8", "-e", "8", "--seconds", "1", "--replace", "--name", "trial")
+_ONE_SIZE = ("-b", "8", "-e", "8", "--iters", "1", "-w", "0", "--replace", "--name", "trial")
 _SCALE = ("--grid", "1x1", "--repeats", "1", "--no-uncoupled", "--no-page", "--replace", "--name", "trial")
 
 SUBJECTS: dict[str, Subject] = {
@@ -66,7 +68,23 @@ SUBJECTS: dict[str, Subject] = {
         good=(("-n", "1", *_TRAIN), ("--dry-run", "-n", "1", *_TRAIN)), values=("--dry-run",), after=_TRAIN
     ),
     "scale": Subject(good=((*_SCALE, *_TRAIN),), values=("--dry-run", "--no-page"), after=_TRAIN),
-    "report": Subject(good=(("kept",), ("kept", "--format", "json", "-o", "out.json")), after=("kept",)),
+    "bench p2p": Subject(good=(("--dry-run",), _PAIR), values=("--dry-run",)),
+    "bench allreduce": Subject(
+        good=(("--dry-run", "-n", "1"), _ONE_SIZE, ("--from-file", "nccl-tests.txt", "--name", "trial")),
+        values=("--dry-run",),
+    ),
+    **{
+        f"bench {operation}": Subject(good=(("--dry-run", "-n", "1"),), values=("--dry-run",))
+        for operation in ("allgather", "reducescatter", "broadcast", "alltoall", "sendrecv")
+    },
+    "bench train": Subject(good=(("--dry-run", "-n", "1"),), values=("--dry-run",)),
+    "report": Subject(
+        good=(
+            ("kept",), ("kept", "--format", "json", "-o", "out.json"), ("collective", "pairs", "training"),
+            ("collective", "--against", "collective", "--fail-below", "0.9"),
+        ),
+        after=("kept",),
+    ),
     "predict": Subject(
         good=(
             ("--model", "resnet-50", "--rate", "219", "--batch", "64"),

@@ -83,6 +83,7 @@ def parameters(operation: str) -> list[click.Parameter]:
         ),
         Option(
             ["-f", "--stepfactor"],
+            old=["--factor"],
             metavar="N",
             help=f"Each size is N times the one before. [default: {FACTOR}]",
         ),
