@@ -60,6 +60,7 @@ _KUBE = ("--kubeconfig", "kubeconfig")
 _MADE = ("--image", "example.org/team/train:1", "-n", "2")
 _TRAIN = ("python", "train.py")
 _PAIR = ("-b", "8", "-e", "8", "--seconds", "1", "--replace", "--name", "trial")
+_TWO = ("-n", "2", "--oversubscribe")
 _ONE_SIZE = ("-b", "8", "-e", "8", "--iters", "1", "-w", "0", "--replace", "--name", "trial")
 _SCALE = ("--grid", "1x1", "--repeats", "1", "--no-uncoupled", "--no-page", "--replace", "--name", "trial")
 
@@ -70,17 +71,23 @@ SUBJECTS: dict[str, Subject] = {
     "scale": Subject(good=((*_SCALE, *_TRAIN),), values=("--dry-run", "--no-page"), after=_TRAIN),
     "bench p2p": Subject(good=(("--dry-run",), _PAIR), values=("--dry-run",)),
     "bench allreduce": Subject(
-        good=(("--dry-run", "-n", "1"), _ONE_SIZE, ("--from-file", "nccl-tests.txt", "--name", "trial")),
-        values=("--dry-run",),
+        good=(
+            (*_TWO, "--dry-run"),
+            (*_TWO, *_ONE_SIZE),
+            ("--from-file", "nccl-tests.txt", "--name", "trial"),
+        ),
+        values=("--dry-run", *_TWO),
     ),
     **{
-        f"bench {operation}": Subject(good=(("--dry-run", "-n", "1"),), values=("--dry-run",))
+        f"bench {operation}": Subject(good=((*_TWO, "--dry-run"),), values=("--dry-run", *_TWO))
         for operation in ("allgather", "reducescatter", "broadcast", "alltoall", "sendrecv")
     },
     "bench train": Subject(good=(("--dry-run", "-n", "1"),), values=("--dry-run",)),
     "report": Subject(
         good=(
-            ("kept",), ("kept", "--format", "json", "-o", "out.json"), ("collective", "pairs", "training"),
+            ("kept",),
+            ("kept", "--format", "json", "-o", "out.json"),
+            ("collective", "pairs", "training"),
             ("collective", "--against", "collective", "--fail-below", "0.9"),
         ),
         after=("kept",),
@@ -197,6 +204,15 @@ BROKEN: dict[str, tuple[bytes, ...]] = {
         b"apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: b}}]\n",
     ),
     "kept/run.json": (b"", b"\0", b"\xff", b"{", b"[]", b"null", b'{"schema": 1}', _DEEP, b"1" * 5000),
+    **{
+        f"{run}/run.json": (
+            b"", b"\0", b"{", b'{"schema": 99, "kind": "collective"}', b'{"schema": 1, "kind": "nonsense"}',
+            b'{"schema": 1, "kind": "collective", "series": 7, "ranks": -1}', _DEEP,
+        )
+        for run in ("collective", "pairs", "training")
+    },
+    "nccl-tests.txt": (b"", b"\0", b"\xff\xfe", b"hello\n", b"[]", b"{", _DEEP, b"1024 " * 12 + b"\n"),
+    "curve.txt": (b"", b"\0", b"\xff\xfe", b"1 x\n", b"1 1\n", b"1 -1\n2 0\n", b"1 nan\n2 inf\n", _DEEP),
     "hosts.txt": (
         b"", b"\0", b"\xff\xfe", b"h1 slots=-1\n",
         b"h1 slots=9" + b"9" * 5000, b"h1:2:3 =\n", b"-oProxyCommand=x\n",
@@ -227,6 +243,14 @@ _READERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "kept/run.json": (
         ("report", "kept"), ("report", "kept", "kept"), ("predict", "kept", "--gradients", "8"),
     ),
+    "collective/run.json": (
+        ("report", "collective"), ("report", "kept", "--against", "collective", "--fail-below", "0.9"),
+        ("scale", "--resume", "collective"),
+    ),
+    "pairs/run.json": (("report", "kept", "pairs"),),
+    "training/run.json": (("report", "training", "--format", "html"),),
+    "nccl-tests.txt": (("bench", "allreduce", "--from-file", "nccl-tests.txt"),),
+    "curve.txt": (("predict", "job-profile.toml", "--curve", "curve.txt"),),
     "hosts.txt": (("run", "--dry-run", "--hostfile", "hosts.txt", *_TRAIN),),
     "variables": (("run", "--dry-run", "--env-file", "variables", *_TRAIN),),
     "facts.json": (
@@ -360,7 +384,7 @@ def _of_contents() -> Iterator[Case]:
                     argv=argv,
                     what=f"{file} {contents[:16]!r} {len(contents)}",
                     codes=codes if file != "kubeconfig" else ANY_GOOD_CODE,
-                    mentions=(file, "kept"),
+                    mentions=(file, file.partition("/")[0]),
                     contents=(file, contents),
                 )
 
@@ -386,6 +410,15 @@ def _of_words() -> Iterator[Case]:
         ("run", ("run",), ANY_GOOD_CODE, ()),
         ("run", ("run", "--", "\udcff"), only, ("COMMAND",)),
         ("lab up", ("lab", "up", "--hosts", "2"), ANY_GOOD_CODE, ()),
+        ("scale", ("scale", "--strong", *_TRAIN), only, ("--global-batch",)),
+        ("scale", ("scale", "--resume", "training"), only, ("training",)),
+        ("report", ("report", "kept", "training"), ANY_GOOD_CODE, ()),
+        ("report", ("report", "kept", "--against", "training", "--fail-below", "0.9"), only, ("training",)),
+        ("report", ("report", "kept", "--fail-below", "0.9"), only, ("--against", "--fail-below")),
+        ("predict", ("predict", "pairs"), only, ("pairs",)),
+        ("bench broadcast", ("bench", "broadcast", "-n", "2", "--oversubscribe", "--root", "7", "--dry-run"),
+         only, ("--root",)),
+        ("bench train", ("bench", "train", "--data", "missing", "-n", "1"), only, ("--data",)),
     )  # fmt: skip
     for command, argv, codes, mentions in rows:
         shown = " ".join(argv[1:6])

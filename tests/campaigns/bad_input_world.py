@@ -29,6 +29,9 @@ from ringleader.metrics import Sample
 from ringleader.scaling import Context, Point, Run
 
 WORK = Path("/mnt/work")
+MEASURED = Path(__file__).parents[1] / "golden/guide"
+STORED = {"pairs": "p2p", "collective": "allreduce", "training": "train"}
+"""Stored runs of the benchmarks, by the directory in which a case finds them."""
 PYTHON_FOR_STRANGERS = "/mnt/python"
 STRANGER = 65534
 LIMIT_SECONDS = 60.0
@@ -215,6 +218,9 @@ class _Surroundings:
             (WORK / file).write_text(text)
         (WORK / "kubeconfig").write_text(_kubeconfig(1))
         run_file.write(KEPT, WORK / "kept")
+        for name, stored in STORED.items():
+            (WORK / name).mkdir()
+            shutil.copy(MEASURED / stored / "run.json", WORK / name)
         (WORK / "directory").mkdir()
         os.mkfifo(WORK / "pipe")
         (WORK / "dangling").symlink_to("nowhere")
@@ -499,6 +505,11 @@ variant = "cpu"
 """,
     "job-profile.toml": "batch = 64\nstep_seconds = 0.3\ngradient_bytes = 100000000\n",
     "hosts.txt": "localhost slots=1\n",
+    "nccl-tests.txt": (
+        "# nThread 1 nGpus 1 minBytes 1024 maxBytes 1024 step: 2(factor) warmup iters: 5 iters: 20\n"
+        "  1024  256  float  sum  -1  20.00  0.05  0.05  0  20.00  0.05  0.05  0\n"
+    ),
+    "curve.txt": "8 1e-5\n1000000 1e-3\n",
     "variables": "A=1\n",
     "bad-interpreter": "#!/nowhere/python\nprint(1)\n",
     "no-interpreter": "#!\n",
