@@ -128,7 +128,7 @@ def _with_fixed(series: Series) -> Series:
 
 
 class _Problem:
-    """Unknowns: for each parameter of each job a shared part and, where several jobs share it, an own one."""
+    """Unknowns: for each parameter of each job a shared part and, where several jobs share it, its own."""
 
     def __init__(self, machine: Sequence[Series], uncertainty: Mapping[str, float]) -> None:
         self._machine = machine

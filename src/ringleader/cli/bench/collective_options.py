@@ -285,7 +285,7 @@ def _sizes(options: CollectiveOptions, faults: Faults) -> tuple[int, ...]:
 def _size(option: str, text: str, faults: Faults) -> int:
     size = size_in_bytes(text)
     if size is None:
-        faults.add(option, f"{text!r} is no size", "write bytes, or 64K, 8M, 1G")
+        faults.add(option, f"{text!r} is not a size", "write bytes, or 64K, 8M, 1G")
     elif not 1 <= size <= MOST_BYTES:
         faults.add(option, f"{text} is {size} bytes", f"use 1 to {MOST_BYTES >> 40}T")
     return size or 1

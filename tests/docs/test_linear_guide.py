@@ -1,0 +1,106 @@
+"""The guide "How close to linear am I, and why not closer?": what it shows is what its stored runs say."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from itertools import pairwise
+from pathlib import Path
+from statistics import geometric_mean
+
+import pytest
+
+from ringleader.bench import run_file
+from ringleader.bench.nccl_tests import text_table
+from ringleader.cli.bench import pair_text, train_text
+from ringleader.cli.main import main
+from ringleader.measurements.collective import CollectiveRun
+from ringleader.measurements.point_to_point import PointToPointRun
+from ringleader.measurements.training import TrainingRun
+from ringleader.report import table
+from ringleader.scaling import Run
+
+ROOT = Path(__file__).resolve().parents[2]
+STORED = ROOT / "tests/golden/guide"
+PAGES = ("how-close-to-linear.md", "how-close-to-linear.zh-CN.md")
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: str) -> list[tuple[str, str]]:
+    return BLOCK.findall((ROOT / "docs/guides" / page).read_text(encoding="utf-8"))
+
+
+def printed(run: object) -> str:
+    """Return what the command that measured a run printed at its end."""
+    if isinstance(run, PointToPointRun):
+        return pair_text.as_text(run)
+    if isinstance(run, CollectiveRun):
+        return text_table.as_text(run) + text_table.comparison(run)
+    if isinstance(run, TrainingRun):
+        return train_text.as_text(run)
+    assert isinstance(run, Run)
+    return table.as_text(run)
+
+
+def shown() -> list[tuple[list[str], str]]:
+    """Return (words, output) of each command whose output the guide shows."""
+    found, last = [], []
+    for language, body in blocks(PAGES[0]):
+        if language == "console":
+            last = shlex.split(body.splitlines()[-1][2:])[1:]
+        elif not language and last:
+            found.append((last, body))
+            last = []
+    return found
+
+
+def test_outputs_shown_are_those_of_the_stored_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(STORED, "runs")
+    names = []
+    for words, output in shown():
+        if words[0] in ("report", "predict"):
+            with pytest.raises(SystemExit) as ended:
+                main(words)
+            assert ended.value.code == 0
+            text = capsys.readouterr().out
+        elif "--name" in words:
+            text = printed(run_file.read_any(STORED / words[words.index("--name") + 1]))
+        else:  # doctor: what it finds depends on the machine
+            continue
+        at = 0
+        for part in output.split("…\n"):
+            assert f"\n{part}" in f"\n{text[at:]}", (
+                f"ringleader {' '.join(words)} does not print, here,\n{part}"
+            )
+            at = text.index(part, at) + len(part)
+        names.append(words[0])
+    assert names == ["bench", "bench", "bench", "scale", "predict", "report"]
+
+
+def test_both_languages_show_the_same() -> None:
+    assert blocks(PAGES[0]) == blocks(PAGES[1])
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_numbers_in_the_text_are_those_of_the_runs(page: str) -> None:
+    text = (ROOT / "docs/guides" / page).read_text(encoding="utf-8")
+    training, collective = (run_file.read_any(STORED / name) for name in ("train", "allreduce"))
+    assert isinstance(training, TrainingRun) and isinstance(collective, CollectiveRun)
+    rates = {
+        arm.name: geometric_mean(arm.rates) for arm in (*training.arms, training.alone) if arm and arm.rates
+    }
+    steps = [2 * rates["alone"], rates["uncoupled"], rates["in step"], rates["ringleader"]]
+    for before, after in pairwise(steps):
+        assert re.search(rf"{before:,.0f} → {after:,.0f} \|[^|]*\b{100 * (1 - after / before):.0f} %", text)
+    assert f"{training.gradient_bytes / 1e6:.1f} MB" in text
+    at_one_mib = {
+        series.implementation: result.in_place.seconds * 1e3
+        for series in collective.series
+        for result in series.results
+        if result.size == 1 << 20 and result.in_place
+    }
+    assert f"{at_one_mib['ringleader']:.1f} ms" in text and f"{at_one_mib['gloo']:.1f}" in text
