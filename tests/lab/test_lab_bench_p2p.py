@@ -1,4 +1,4 @@
-"""``ringleader bench p2p`` between a lab's hosts: the slow direction is named, and what was measured is kept."""
+"""``ringleader bench p2p`` between a lab's hosts: the slow direction is named, what was measured is kept."""
 
 from __future__ import annotations
 

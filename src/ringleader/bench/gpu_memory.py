@@ -18,8 +18,12 @@ class GpuMemory:
 
     device: str
     """``NVIDIA H200``."""
+    index: int
+    """Of that device, as this process counts them."""
     allocate: Callable[[int], Any]
     """Bytes → a tensor of so many, written to."""
+    mpi_takes_it: bool
+    """Else NCCL sends it."""
 
 
 class NoGpuMemoryError(Exception):
@@ -37,11 +41,12 @@ def gpu_memory(environ: Mapping[str, str] = os.environ) -> GpuMemory:
         raise NoGpuMemoryError("PyTorch is not installed, and it is what gives memory of a GPU") from None
     if not torch.cuda.is_available():
         raise NoGpuMemoryError("PyTorch finds no GPU")
-    if not takes_gpu_memory():
+    mpi_takes_it = takes_gpu_memory()
+    if not mpi_takes_it and not (torch.distributed.is_available() and torch.distributed.is_nccl_available()):
         from mpi4py import MPI
 
         name = MPI.Get_library_version().partition(",")[0].strip()
-        raise NoGpuMemoryError(f"this MPI ({name}) does not take memory of a GPU: use one with CUDA support")
+        raise NoGpuMemoryError(f"this MPI ({name}) does not take memory of a GPU, and PyTorch has no NCCL")
     count = torch.cuda.device_count()
     index = int(environ.get("LOCAL_RANK", "0")) % count if count > 1 else 0
     torch.cuda.set_device(index)
@@ -51,7 +56,8 @@ def gpu_memory(environ: Mapping[str, str] = os.environ) -> GpuMemory:
         torch.cuda.synchronize()
         return memory
 
-    return GpuMemory(device=str(torch.cuda.get_device_name(index)), allocate=allocate)
+    name = str(torch.cuda.get_device_name(index))
+    return GpuMemory(device=name, index=index, allocate=allocate, mpi_takes_it=mpi_takes_it)
 
 
 def takes_gpu_memory() -> bool:

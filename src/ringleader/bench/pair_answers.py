@@ -28,6 +28,8 @@ class PairAnswers:
         self.refusals: dict[int, str] = {}
         """Rank → why it could not measure."""
         self.devices: dict[int, str] = {}
+        self.way = ""
+        """``nccl`` where messages went by it; empty: as was asked for."""
         self.outputs = ProgramResults()
         """Of programs of others."""
         self._errors: dict[str, list[tuple[int, int]]] = {}
@@ -44,6 +46,8 @@ class PairAnswers:
         try:
             if take is not None:
                 take(rank, value)
+            elif name == "way":
+                self.way = str(value)
             elif name in ("refused", "device"):
                 (self.refusals if name == "refused" else self.devices)[rank] = str(value)
         except (KeyError, ValueError, TypeError, IndexError, AttributeError):

@@ -237,7 +237,7 @@ def _run(
         context=context,
         places=places,
         transfers=(*answers.transfers, *in_order(answers.outputs.between(asked.sizes))),
-        program=asked.program,
+        program=answers.way or asked.program,
         memory=asked.memory,
         window=asked.window,
         silences=tuple(answers.silences),

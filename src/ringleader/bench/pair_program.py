@@ -5,6 +5,7 @@ Answers to the launcher:
 context    what is known of this rank's host (``ranks.training_progress.context_of``)
 device     "NVIDIA H200"                        of a rank whose messages lie in GPU memory
 refused    "PyTorch finds no GPU"               why this rank cannot measure what was asked for
+way        "nccl"                               where messages go by NCCL, not by MPI
 turn       3                                    a round begins
 size       {"target": 2, "size": …, "latency": …, "rate": …, "back_rate": …, …}
 left_out   {"target": 2, "sizes": […]}          what would have taken longer than the pair's time
@@ -16,11 +17,12 @@ from __future__ import annotations
 import json
 import sys
 import time
+from typing import Any
 
-from ringleader.bench.gpu_memory import NoGpuMemoryError, gpu_memory
+from ringleader.bench.gpu_memory import GpuMemory, NoGpuMemoryError, gpu_memory
 from ringleader.bench.joint_calls import any_rank_says, end_mpi
 from ringleader.bench.pair_plan import PairPlan
-from ringleader.bench.pair_sweep import Allocate, PairSweep, host_memory
+from ringleader.bench.pair_sweep import PairSweep
 from ringleader.bench.point_to_point import SilentPartnerError
 from ringleader.fabric.facts import from_document
 from ringleader.launch.rank_answer import send
@@ -56,6 +58,10 @@ class Rounds:
                 self._pair(partner, turn, mine[0] == self._rank, end)
             except SilentPartnerError as error:
                 send("silence", {"partner": partner, "during": error.during, "seconds": error.seconds})
+            except RuntimeError as error:  # NCCL's, as for two ranks that share a GPU
+                why = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+                told = {"source": self._rank, "target": partner, "test": self._plan.memory}
+                send("output", {**told, "error": why})
 
     def _pair(self, partner: int, turn: int, leads: bool, deadline: float) -> None:
         self._sweep.meet(partner, turn, deadline)
@@ -88,26 +94,41 @@ def main() -> None:
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
-    allocate, reason = buffers_of(plan)
+    memory, reason = memory_of(plan)
     if reason:
         send("refused", reason)
     # Ranks that cannot measure are not waited for, one pair after the other.
     if not any_rank_says(world, bool(reason), START_SECONDS):
-        sweep = PairSweep(world, plan, allocate=allocate)
+        sweep = sweep_of(plan, world, memory)
         Rounds(plan, sweep, world, world.rank).run(time.monotonic() + START_SECONDS)
     end_mpi()
 
 
-def buffers_of(plan: PairPlan) -> tuple[Allocate, str]:
-    """Return what gives memory for messages, and why this rank has none of the kind asked for."""
+def memory_of(plan: PairPlan) -> tuple[GpuMemory | None, str]:
+    """Return the GPU memory that was asked for, and why this rank has none; ``None``: host memory."""
     if plan.memory == "host":
-        return host_memory, ""
+        return None, ""
     try:
         memory = gpu_memory()
     except NoGpuMemoryError as error:
-        return host_memory, str(error)
+        return None, str(error)
     send("device", memory.device)
-    return memory.allocate, ""
+    return memory, ""
+
+
+def sweep_of(plan: PairPlan, world: Any, memory: GpuMemory | None) -> PairSweep:
+    """Return what measures: MPI, or for GPU memory that not every rank's MPI takes, NCCL."""
+    if memory is None:
+        return PairSweep(world, plan)
+    if not any_rank_says(world, not memory.mpi_takes_it, START_SECONDS):
+        return PairSweep(world, plan, allocate=memory.allocate)
+    import torch
+
+    from ringleader.bench.group_sweep import GroupSweep, nccl_channels
+
+    send("way", "nccl")
+    channels = nccl_channels(torch.device("cuda", memory.index), world.rank)
+    return GroupSweep(world, plan, allocate=memory.allocate, open_channel=channels)
 
 
 if __name__ == "__main__":

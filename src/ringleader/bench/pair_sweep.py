@@ -67,6 +67,7 @@ class PairSweep(PeerMessages):
         super().__init__(world, clock=clock)
         self._plan, self._allocate = plan, allocate
         self._there, self._here = self._buffers()
+        self._leads = True
 
     def _buffers(self) -> tuple[Any, Any]:
         largest = max(*self._plan.sizes, PROBE)
@@ -82,6 +83,7 @@ class PairSweep(PeerMessages):
 
         Left out is what would take longer than the pair's time. Raises SilentPartnerError.
         """
+        self._leads = True
         until = self._clock() + self._plan.pair_seconds
         sizes, steps = self._plan.sizes, self._plan.steps
         known = min(sizes[0], PROBE)
@@ -171,8 +173,7 @@ class PairSweep(PeerMessages):
 
     def _bounces(self, partner: int, turn: int, size: int, count: int, deadline: float) -> list[float]:
         """Return the seconds of so many round trips."""
-        self._order(partner, turn, _BOUNCE, size, 1, count, deadline)
-        self._word(partner, turn, _READY, deadline)
+        self._order_bounces(partner, turn, size, count, deadline)
         there, back = self._two_ways(partner, turn, size, leads=True)
         times: list[float] = []
         for _ in range(count):
@@ -185,10 +186,19 @@ class PairSweep(PeerMessages):
         _free([there, back])
         return times
 
+    def _order_bounces(self, partner: int, turn: int, size: int, count: int, deadline: float) -> None:
+        """Say that round trips come, and wait until the follower is ready for them."""
+        self._order(partner, turn, _BOUNCE, size, 1, count, deadline)
+        self._await_ready(partner, turn, deadline)
+
+    def _await_ready(self, partner: int, turn: int, deadline: float) -> None:
+        self._word(partner, turn, _READY, deadline)
+
     # --- the follower -------------------------------------------------------------------------------------
 
     def follow(self, partner: int, turn: int, *, deadline: float) -> None:
         """Do what the partner's ``lead`` says, until its end. Raises SilentPartnerError."""
+        self._leads = False
         order = numpy.zeros(4, dtype=numpy.int64)
         while True:
             request = self._world.Irecv(order, source=partner, tag=message_tag(turn, _ORDER))
@@ -305,7 +315,7 @@ class PairSweep(PeerMessages):
         self._mpi.Prequest.Startall(receives)
         ready()
         if leads:
-            self._word(partner, turn, _READY, deadline)
+            self._await_ready(partner, turn, deadline)
         began = self._clock()
         for number in range(count):
             self._mpi.Prequest.Startall(sends)
