@@ -114,6 +114,7 @@ def test_a_size_that_fails_ends_it_and_is_deleted(
     assert stored.request is not None and "--image=example.org/train:1" in stored.request.options
 
 
+@pytest.mark.long
 def test_ctrl_c_deletes_the_job_and_leaves_what_was_measured(
     scale: Callable[..., Command], fake: FakeCluster, tmp_path: Path
 ) -> None:
@@ -140,14 +141,3 @@ def test_ctrl_c_deletes_the_job_and_leaves_what_was_measured(
     assert again.out.startswith(
         "# 1\t1x1 coupled, repetition 2\t1 rank\n---\n# 1x1\napiVersion: kubeflow.org"
     )
-
-
-def test_every_fault_of_every_size(scale: Callable[..., Command], fake: FakeCluster) -> None:
-    command = scale("scale", "--on", "kubernetes", "--gpus", "many", "--repeats", "0", "--start-timeout", "x")
-    assert command.ends() == 2
-    for said in ("--grid: is needed", "--image", "--gpus", "--repeats", "COMMAND", "--start-timeout"):
-        assert said in command.err
-    command = scale(*WORDS, "--grid", "1x1", "--lab", "--oversubscribe", *TRAIN)
-    assert command.ends() == 2
-    assert command.err.count("means nothing with --on kubernetes") == 2
-    assert fake.list("mpijobs") == []

@@ -40,7 +40,7 @@ def interrupted(at: int) -> Run:
     return kept[-1]
 
 
-@pytest.mark.parametrize("at", range(1, 11))
+@pytest.mark.parametrize("at", [1, 3, 6, 10])
 def test_what_is_left_is_measured_and_nothing_twice(at: int) -> None:
     stored = interrupted(at)
     whole = turns(ASKED.grid, ASKED.repeats, uncoupled=True)
