@@ -86,7 +86,7 @@ SUBJECTS: dict[str, Subject] = {
     "report": Subject(
         good=(
             ("kept",),
-            ("kept", "--format", "json", "-o", "out.json"),
+            ("kept", "--format", "json", "-o", "out.json", "--replace"),
             ("collective", "pairs", "training"),
             ("collective", "--against", "collective", "--fail-below", "0.9"),
         ),
