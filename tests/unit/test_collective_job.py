@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from ringleader.bench.collective_plan import CollectivePlan, cases
 from ringleader.bench.operation_deadline import OperationDeadline
 from ringleader.cli.bench.collectives import complaints, exit_code
 from ringleader.cli.main import main
-from ringleader.errors import RefusedError
+from ringleader.errors import RefusedError, StoppedError
 from ringleader.fabric.facts import from_document
 from ringleader.job import Family, Host, Job, Mpi
 from ringleader.launch.outcome import Outcome
@@ -109,9 +110,11 @@ def outcome_of(job: Job, *, code: int) -> Outcome:
     )
 
 
-def measured(cluster: Cluster, plan: CollectivePlan = PLAN) -> tuple[CollectiveRun, list[CollectiveRun]]:
+def measured(
+    cluster: Cluster, plan: CollectivePlan = PLAN, kept: list[CollectiveRun] | None = None
+) -> tuple[CollectiveRun, list[CollectiveRun]]:
     job = Job(command=("ignored",), hosts=tuple(Host(name=name, slots=1) for name in ("h1", "h2")), np=2)
-    kept: list[CollectiveRun] = []
+    kept = [] if kept is None else kept
     run = measure(
         job,
         plan,
@@ -163,6 +166,18 @@ def test_a_rank_that_hangs_is_named_by_those_that_waited(stuck: dict[int, int], 
     run, _ = measured(Cluster(stuck=stuck))
     assert run.failure == f"allreduce of 4 KiB by mpi, in place: not done after 60 s{behind}"
     assert len(run.series[0].results) == 2 and exit_code(run) == 3
+
+
+def test_what_was_measured_before_a_signal_is_kept_with_that_reason() -> None:
+    class Stopped(Cluster):
+        def __call__(self, job: Job, *, environ: Any, listener: Any) -> Outcome:
+            super().__call__(job, environ=environ, listener=listener)
+            raise StoppedError(signal.SIGTERM, "the measurement had ended")
+
+    kept: list[CollectiveRun] = []
+    with pytest.raises(StoppedError):
+        measured(Stopped(), kept=kept)
+    assert "SIGTERM" in kept[-1].failure and len(kept[-1].series[0].results) == 2
 
 
 def test_ranks_without_a_gpu_refuse() -> None:

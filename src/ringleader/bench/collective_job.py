@@ -12,7 +12,7 @@ from typing import Any
 from ringleader.bench.collective_plan import CollectivePlan, cases
 from ringleader.bench.line_rate import line_rate
 from ringleader.bench.measurement_job import Finished, Launcher, measuring, run
-from ringleader.errors import RefusedError
+from ringleader.errors import RefusedError, StoppedError
 from ringleader.fabric.byte_size import byte_size
 from ringleader.job import Job
 from ringleader.launch.launch_job import launch as launch_job
@@ -155,15 +155,20 @@ def measure(
             progress(f"{plan.operation}: {done} of {total} sizes, {byte_size(value['size'])}")
             keep(answers.run())
 
-    finished = run(
-        measuring(job, PROGRAM, plan, seconds=most_seconds(plan, ranks)),
-        title=f"measuring {plan.operation}",
-        environ=environ,
-        progress=progress,
-        answered=answered,
-        heard=lambda: bool(done),
-        launch=launch,
-    )
+    try:
+        finished = run(
+            measuring(job, PROGRAM, plan, seconds=most_seconds(plan, ranks)),
+            title=f"measuring {plan.operation}",
+            environ=environ,
+            progress=progress,
+            answered=answered,
+            heard=lambda: bool(done),
+            launch=launch,
+        )
+    except StoppedError as error:
+        if done:
+            keep(answers.run(error.faults[0].what))
+        raise
     if answers.refused:
         raise _refusal(answers.refused, finished)
     failure = _stuck_words(answers.stuck, ranks, finished) or finished.failure
