@@ -264,6 +264,8 @@ def test_the_text_says_what_intervals_carry_and_no_more():
     assert "83.4 % of 2 times one rank alone" in sentences(clear)[-1]
     noisy = run_of(ringleader=(80.0, 120.0), uncoupled=(100.0, 100.0), in_step=(90.0, 115.0))
     assert all("nothing that stands out from chance" in line for line in sentences(noisy))
+    unsure = run_of(ringleader=(1.0,), uncoupled=(60.0, 90.0, 120.0), alone=(60.0, 45.0, 50.0))
+    assert "nothing stands out" in sentences(unsure)[-1]
     single = run_of(ringleader=(80.0,), uncoupled=(100.0,), in_step=(90.0,))
     assert (
         all("one repetition" in line for line in sentences(single))

@@ -147,7 +147,8 @@ def test_windows_of_large_messages_fit_into_the_time():
     [
         ([4.0], 2.0, 2.0, None),
         ([2.0, 4.0], 1.5, 1.0, None),
-        ([float(n) for n in range(100)], 24.75, 0.0, 49.5),
+        ([float(n) for n in range(100)], 24.75, 0.0, 49.0),
+        ([float(n) for n in range(1000)], 249.75, 0.0, 494.5),
     ],
 )
 def test_half_of_round_trips(times, latency, low, p99):

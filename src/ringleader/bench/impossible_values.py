@@ -9,7 +9,7 @@ from ringleader.errors import Fault
 from ringleader.measurements.collective import OPERATIONS, CollectiveRun
 from ringleader.measurements.point_to_point import PointToPointRun
 from ringleader.measurements.run_kinds import AnyRun
-from ringleader.measurements.training import Arm, StepSplit, TrainingRun
+from ringleader.measurements.training import PARTS, Arm, TrainingRun
 from ringleader.scaling import Run
 
 
@@ -95,7 +95,7 @@ def _of_arm(place: str, arm: Arm) -> Iterator[tuple[str, str]]:
             yield from _not_positive(f"{place}.{name}[{index}]", value, what)
     splits = {"split": arm.split} | {f"splits[{at}]": one for at, one in enumerate(arm.splits)}
     for name, split in splits.items():
-        for part in StepSplit.__dataclass_fields__ if split is not None else ():
+        for part in PARTS if split is not None else ():
             if getattr(split, part) < 0:
                 yield f"{place}.{name}.{part}", f"{getattr(split, part)} s cannot be"
 

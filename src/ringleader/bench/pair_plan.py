@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import dataclass
 
 BUFFER_BYTES = 64 * 1024 * 1024
@@ -100,14 +101,10 @@ def least_seconds(size: int, known_size: int, round_trip: float, steps: int) -> 
 def half_of(round_trips: list[float]) -> dict[str, float | None]:
     """Return latency, its lowest and its 99th percentile (of 100 round trips at least), in seconds."""
     ordered = sorted(round_trips)
-    middle = ordered[len(ordered) // 2] if len(ordered) % 2 else sum(_middle_two(ordered)) / 2
-    high = ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))] if len(ordered) >= 100 else None
+    # The nearest rank: 99 % of the round trips take no longer.
+    high = ordered[-(-99 * len(ordered) // 100) - 1] if len(ordered) >= 100 else None
     return {
-        "latency": middle / 2,
+        "latency": statistics.median(ordered) / 2,
         "latency_low": ordered[0] / 2,
         "latency_p99": None if high is None else high / 2,
     }
-
-
-def _middle_two(ordered: list[float]) -> list[float]:
-    return ordered[len(ordered) // 2 - 1 : len(ordered) // 2 + 1]

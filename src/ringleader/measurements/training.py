@@ -41,6 +41,10 @@ class StepSplit:
         return float(sum(getattr(self, part.name) for part in fields(self)))
 
 
+PARTS = tuple(part.name for part in fields(StepSplit))
+"""Of a step, in their order."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Arm:
     """One way to couple the ranks. Repetitions of all arms take turns."""

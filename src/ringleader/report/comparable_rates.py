@@ -90,17 +90,18 @@ def _of_collective(run: CollectiveRun) -> Iterator[ComparableRate]:
             for side, timing in (("", result.out_of_place), (", in place", result.in_place)):
                 if timing is not None and result.size > 0:
                     name = f"{series.implementation}, {byte_size(result.size)}{side}"
-                    spread = _busbw(timing, bus_factor(run.operation, run.ranks) * result.size)
-                    yield ComparableRate(name=name, unit="bytes/s", spread=spread)
+                    yield _of_timing(name, timing, bus_factor(run.operation, run.ranks) * result.size)
 
 
-def _busbw(timing: Timing, factor: float) -> Spread:
-    if not factor > 0:  # one rank: nothing moves, and only the time is left to compare
-        factor = 1.0
-    if timing.low is None or timing.high is None:
-        value = factor / timing.seconds
-        return Spread(median=value, low=value, high=value, count=1)
-    return Spread(median=factor / timing.seconds, low=factor / timing.high, high=factor / timing.low, count=2)
+def _of_timing(name: str, timing: Timing, moved: float) -> ComparableRate:
+    """``moved``: busbw times seconds; 0 of one rank, of which only the time is left to compare."""
+    count = 1 if timing.low is None or timing.high is None else 2
+    low, high = timing.low or timing.seconds, timing.high or timing.seconds
+    if not moved > 0:
+        spread = Spread(median=timing.seconds, low=low, high=high, count=count)
+        return ComparableRate(name=name, unit="s", spread=spread)
+    spread = Spread(median=moved / timing.seconds, low=moved / high, high=moved / low, count=count)
+    return ComparableRate(name=name, unit="bytes/s", spread=spread)
 
 
 def _of_pairs(run: PointToPointRun) -> Iterator[ComparableRate]:

@@ -49,7 +49,7 @@ SERIES: tuple[tuple[str, Any, str], ...] = (
     (MUTED, (0, (1, 1)), "P"),
 )
 """Colour, dash and marker of the n-th series: told apart without colour, too."""
-PARTS: tuple[tuple[str, str | None], ...] = (
+PART_STYLES: tuple[tuple[str, str | None], ...] = (
     (MUTED, None),
     (COUPLED, None),
     (VIOLET, None),

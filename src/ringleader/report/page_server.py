@@ -8,6 +8,7 @@ one; the Content-Security-Policy allows that script by its nonce and nothing els
 
 from __future__ import annotations
 
+import os
 import secrets
 import sys
 import threading
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import quote, unquote
 
 LOOPBACK = "127.0.0.1"
 POLL_SECONDS = 1.0
@@ -36,7 +38,7 @@ class Source:
 
 
 Pages = Callable[[str], Source | None]
-"""Path without the leading slash → what it shows; ``None``: there is no such page."""
+"""Path, decoded, without the slashes around it → what it shows; ``None``: there is no such page."""
 
 SCRIPT = """
 <script nonce="{nonce}">
@@ -88,7 +90,7 @@ class PageServer(ThreadingHTTPServer):
                 script = SCRIPT.format(
                     nonce=nonce,
                     version=_quoted(version),
-                    address=_quoted(f"/{path}?{VERSION}"),
+                    address=_quoted(f"/{quote(os.fsencode(path))}?{VERSION}"),
                     milliseconds=int(1000 * POLL_SECONDS),
                 )
                 self._made[path] = (version, source.page(script), nonce)
@@ -118,7 +120,9 @@ class _Handler(BaseHTTPRequestHandler):
         if not self.server.is_ours(self.headers.get("Host", "")):
             return self._answer(HTTPStatus.FORBIDDEN, "this server answers to its own address only\n")
         path, _, query = self.path.partition("?")
-        path = path.strip("/")
+        path = unquote(path, errors="surrogateescape").strip(
+            "/"
+        )  # one page, one name: what is made is kept by it
         source = self.server.pages(path)
         if source is None:
             return self._answer(HTTPStatus.NOT_FOUND, "there is no such page\n")

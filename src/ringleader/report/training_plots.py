@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ringleader.measurements.training import Arm, TrainingRun
+from ringleader.measurements.training import PARTS, Arm, TrainingRun
 from ringleader.report.drawing import (
     COUPLED,
     INK,
     MUTED,
-    PARTS,
+    PART_STYLES,
     SURFACE,
     UNCOUPLED,
     Plot,
@@ -19,7 +19,6 @@ from ringleader.report.drawing import (
     svg,
 )
 from ringleader.report.number_format import seconds, thousands
-from ringleader.report.training_summary import PARTS as PART_NAMES
 from ringleader.report.training_summary import ArmResult, arm_results
 
 
@@ -77,13 +76,13 @@ def _rate_legend(axes: Any) -> None:
 
 def _split_plot(arms: list[Arm]) -> Plot:
     figure, axes = axes_of(max(3.0, 1.9 + 0.6 * len(arms)), 1.45, above=0.95)
-    splits = [[getattr(arm.split, part) for part in PART_NAMES] for arm in arms]
+    splits = [[getattr(arm.split, part) for part in PARTS] for arm in arms]
     longest = max(sum(row) for row in splits) or 1.0
     unit, scale = ("s", 1.0) if longest >= 1 else ("ms", 1e3)
-    for column, name in enumerate(PART_NAMES):
+    for column, name in enumerate(PARTS):
         if not any(row[column] for row in splits):
             continue
-        color, hatch = PARTS[column]
+        color, hatch = PART_STYLES[column]
         starts = [sum(row[:column]) * scale for row in splits]
         axes.barh(range(len(arms)), [row[column] * scale for row in splits], 0.5, left=starts, color=color,
                   hatch=hatch, edgecolor=SURFACE, linewidth=0.6, label=name)  # fmt: skip
@@ -97,7 +96,7 @@ def _split_plot(arms: list[Arm]) -> Plot:
     legend(axes)
     said = "; ".join(
         f"{arm.name}: {seconds(sum(row))}"
-        + "".join(f", {name} {seconds(value)}" for name, value in zip(PART_NAMES, row, strict=True) if value)
+        + "".join(f", {name} {seconds(value)}" for name, value in zip(PARTS, row, strict=True) if value)
         for arm, row in zip(arms, splits, strict=True)
     )
     return Plot(

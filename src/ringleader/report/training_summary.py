@@ -6,20 +6,13 @@ import math
 import shlex
 from dataclasses import asdict, dataclass
 
-from ringleader.confidence_interval import (
-    Interval,
-    RatioComparison,
-    compare_paired,
-)
+from ringleader.confidence_interval import Interval, RatioComparison, compare_paired
 from ringleader.fabric.byte_size import byte_size
-from ringleader.measurements.training import IN_STEP, UNCOUPLED, Arm, StepSplit, TrainingRun
+from ringleader.measurements.training import IN_STEP, PARTS, UNCOUPLED, Arm, StepSplit, TrainingRun
 from ringleader.metrics import Spread
 from ringleader.report.context_facts import context_facts, day
 from ringleader.report.number_format import percent, plural, seconds, thousands
 from ringleader.report.run_summary import NONE, RunSummary, Table, without_empty_columns
-
-PARTS = tuple(StepSplit.__dataclass_fields__)
-"""Of a step, in their order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,7 +193,7 @@ def _coupling(against: RatioComparison, interval: Interval) -> str:
 
 
 def _split_words(split: StepSplit) -> str:
-    total = sum(getattr(split, part) for part in PARTS)
+    total = split.total
     if not total > 0:
         return "The steps took no time that could be split."
     return (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 
 from ringleader.measurements.training import ALONE, RINGLEADER, UNCOUPLED, Arm, StepSplit, TrainingRun
 
@@ -40,7 +41,7 @@ def profile_text(run: TrainingRun) -> str | None:
     if coupled is not None and coupled.rates and run.ranks > 1:
         lines += ["", "[[points]]", f"ranks = {run.ranks}"]
         lines += [f"per_host = {run.per_host}"] if run.per_host else []
-        lines.append(f"rate = {_number(sum(coupled.rates) / len(coupled.rates))}")
+        lines.append(f"rate = {_number(statistics.median(coupled.rates))}")
         shared = run.against(UNCOUPLED, ALONE)
         lines += [f"sharing = {_number(min(1.0, shared.ratio / run.ranks))}"] if shared else []
     return "\n".join(lines) + "\n"

@@ -15,7 +15,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ringleader.measurements.training import StepSplit
+from ringleader.measurements.training import PARTS, StepSplit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,8 +95,7 @@ def mean_split(splits: Sequence[StepSplit]) -> StepSplit | None:
     """Return the mean of several repetitions; ``None`` of none."""
     if not splits:
         return None
-    names = ("input", "forward", "backward", "exchange", "waiting", "optimizer", "other")
-    return StepSplit(**{name: statistics.fmean(getattr(one, name) for one in splits) for name in names})
+    return StepSplit(**{name: statistics.fmean(getattr(one, name) for one in splits) for name in PARTS})
 
 
 def layer_order(ready: Sequence[Sequence[tuple[str, float]]]) -> list[tuple[str, float]]:

@@ -207,6 +207,23 @@ def make_plan(
     return plan if len(faults.found) == before else None
 
 
+def words_of(operation: str, options: CollectiveOptions, ranks: int) -> tuple[str, ...]:
+    """Return the command with what its numbers depend on, hosts aside."""
+    step = ("-i", options.stepbytes) if options.stepbytes else ("-f", options.stepfactor or str(FACTOR))
+    values = {
+        "--redop": options.redop,
+        "--root": options.root,
+        "--against": options.against,
+        "--memory": None if options.memory == "host" else options.memory,
+        "--framework": None if options.framework == "auto" else options.framework,
+    }
+    named = (word for name, value in values.items() if value is not None for word in (name, value))
+    sizes = ("-n", str(ranks), "-b", options.minbytes, "-e", options.maxbytes, *step)
+    counts = ("--warmup_iters", options.warmup_iters, "--iters", options.iters, "--check", options.check)
+    measured = ("--datatype", options.datatype, "--seconds", options.seconds, *named)
+    return ("bench", operation, *sizes, *counts, *measured)
+
+
 def steps_of(options: CollectiveOptions) -> tuple[int, int, int]:
     """Return the largest size, the factor and the bytes between two (one of both counts) of right options."""
     largest = size_in_bytes(options.maxbytes) or 0

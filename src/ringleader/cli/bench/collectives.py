@@ -22,6 +22,7 @@ from ringleader.cli.bench.collective_options import (
     parameters,
     ranks_of,
     steps_of,
+    words_of,
 )
 from ringleader.cli.bench.stored_nccl_tests import read_runs
 from ringleader.cli.json_output import JsonFile, dumped, opened
@@ -102,7 +103,7 @@ def _measure(
         latest[:] = [run]
 
     maximum, factor, step = steps_of(options)
-    context = starting_context(options.shared, job, ("bench", plan.operation))
+    context = starting_context(options.shared, job, words_of(plan.operation, options, job.np or 0))
     try:
         with signals.caught(signals.FORWARDED):
             measure(

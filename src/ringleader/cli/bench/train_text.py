@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 from tabulate import tabulate
 
-from ringleader.confidence_interval import Interval, RatioComparison, interval_of_mean, interval_of_ratio
-from ringleader.measurements.training import ALONE, IN_STEP, UNCOUPLED, Arm, TrainingRun
+from ringleader.confidence_interval import Interval, RatioComparison, interval_of_mean
+from ringleader.measurements.training import ALONE, IN_STEP, PARTS, UNCOUPLED, Arm, TrainingRun
+from ringleader.metrics import Spread
 from ringleader.report.number_format import plural, seconds, thousands
+from ringleader.report.run_summary import NONE
 
-NONE = "–"
 FEWEST_STEPS, ONE_RANK, LONG_WAIT = 20, 0.8, 0.02
 """A rank is named that came last in so large a part of at least so many steps, with so long a wait."""
-PARTS = ("input", "forward", "backward", "exchange", "waiting", "optimizer", "other")
 
 
 def as_text(run: TrainingRun) -> str:
@@ -53,10 +53,11 @@ def _arms_table(run: TrainingRun, arms: Sequence[Arm]) -> str:
     names += [word for base in compared for word in (f"vs {base}", "95 %")]
     rows = []
     for arm in arms:
+        rate = Spread.of_ratios(arm.rates)
         row = [
             arm.name,
-            thousands(statistics.geometric_mean(arm.rates)),
-            _range(interval_of_ratio(arm.rates)),
+            thousands(rate.median),
+            _range(rate.interval),
         ]
         row.append(seconds(statistics.fmean(arm.step_seconds)) if arm.step_seconds else NONE)
         for base in compared:
@@ -138,6 +139,9 @@ def _sharing(run: TrainingRun) -> list[str]:
     if ratio.interval is None:
         return [f"{text} (one repetition: no interval)."]
     interval = Interval(low=ratio.interval.low / run.ranks, high=ratio.interval.high / run.ranks)
+    if not interval.excludes(1.0):
+        what = f"{run.ranks} times one rank alone and uncoupled ranks together"
+        return [f"Between {what} nothing stands out from chance (95 %: {_percents(interval)})."]
     return [f"{text} (95 %: {_percents(interval)})."]
 
 

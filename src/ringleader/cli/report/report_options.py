@@ -65,7 +65,9 @@ def _faults(options: ReportOptions) -> Iterator[Fault]:
         if not options.serve:
             yield Fault(where="--port", what="counts with --serve only")
         if not 0 <= options.port <= 65535:
-            yield Fault(where="--port", what=f"{options.port} is not a port", hint="1 to 65535")
+            yield Fault(
+                where="--port", what=f"{options.port} is not a port", hint="0 to 65535; 0 takes a free one"
+            )
     if options.against is not None and len(options.runs) != 1:
         yield Fault(where="--against", what=f"compares one RUN; {len(options.runs)} given")
     if options.fail_below is not None:
@@ -83,6 +85,7 @@ def _beside_serve(options: ReportOptions) -> Iterator[Fault]:
         "--json": options.json.json,
         "--json-file": options.json.json_file,
         "--against": options.against,
+        "--format": options.format,
     }
     for name, value in others.items():
         if value:

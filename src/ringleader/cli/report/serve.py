@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from ringleader.bench import run_file
 from ringleader.cli.report.stored_runs import predictions_of
@@ -69,7 +70,7 @@ def _of_directory(directory: Path, path: str) -> Source | None:
             version=lambda: version_of(runs_in(directory)), page=lambda script: _index(directory, script)
         )
     first, _, name = path.partition("/")
-    run = next((one for one in runs_in(directory) if one.name == unquote(name)), None)
+    run = next((one for one in runs_in(directory) if one.name == name), None)
     if first != "runs" or run is None:
         return None
     return Source(version=lambda: version_of([run]), page=lambda script: _page([run], script, back="/"))
@@ -96,7 +97,10 @@ def _stamp(path: Path) -> tuple[int, int, int]:
 
 def version_of(paths: Sequence[Path]) -> str:
     """Return a text that is another one once a file has changed, come or gone."""
-    return " ".join(f"{quote(path.name)}-{'-'.join(map(str, _stamp(path)))}" for path in paths) or "none"
+    return (
+        " ".join(f"{quote(os.fsencode(path.name))}-{'-'.join(map(str, _stamp(path)))}" for path in paths)
+        or "none"
+    )
 
 
 def _read(paths: Sequence[Path]) -> tuple[list[AnyRun], list[str]]:
@@ -123,6 +127,6 @@ def _index(directory: Path, script: str) -> str:
     faults: list[str] = []
     for path in runs_in(directory):
         found, wrong = _read([path])
-        rows += [(f"/runs/{quote(path.name, safe='')}", run) for run in found]
+        rows += [(f"/runs/{quote(os.fsencode(path.name), safe='')}", run) for run in found]
         faults += wrong
     return render_index(str(directory), rows, faults, script=script)
