@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from ringleader.bench import run_file
 from ringleader.errors import RefusedError, RequestError
+
+
+@contextlib.contextmanager
+def run_directory(output: str, name: str, *, replace: bool) -> Iterator[Path]:
+    """Make the directory as ``make_directory`` does; at the end it is gone if it is still empty."""
+    directory = make_directory(output, name, replace=replace)
+    try:
+        yield directory
+    finally:
+        with contextlib.suppress(OSError):  # there is something in it
+            directory.rmdir()
 
 
 def make_directory(output: str, name: str, *, replace: bool) -> Path:

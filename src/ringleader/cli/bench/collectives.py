@@ -29,7 +29,7 @@ from ringleader.cli.json_output import JsonFile, dumped, opened
 from ringleader.cli.options.host_options import overridden
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.run.command import dry_run_text
-from ringleader.cli.run_directory import make_directory
+from ringleader.cli.run_directory import make_directory, run_directory
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command
 from ringleader.errors import RequestError
@@ -80,8 +80,8 @@ def run_collective(operation: str, options: CollectiveOptions) -> int:
         ours = measuring(job, PROGRAM, plan, seconds=most_seconds(plan, ranks))
         print(dry_run_text(ours, environ=os.environ), end="")
         return 0
-    with opened(options.shared.json.json_file) as file:
-        directory = make_directory(options.shared.output, name, replace=options.shared.replace)
+    place = run_directory(options.shared.output, name, replace=options.shared.replace)
+    with opened(options.shared.json.json_file) as file, place as directory:
         return _measure(job, plan, options, directory, line, file)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from pathlib import Path
@@ -28,7 +27,7 @@ from ringleader.cli.json_output import show as show_value
 from ringleader.cli.options.host_options import overridden
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.run.command import dry_run_text
-from ringleader.cli.run_directory import make_directory
+from ringleader.cli.run_directory import make_directory, run_directory
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RequestError
@@ -62,8 +61,8 @@ def measure_pairs(options: PairOptions) -> int:
         print(_plan_text(asked), end="", flush=True)
         print(dry_run_text(_job_shown(asked), environ=os.environ), end="")
         return 0
-    with opened(options.shared.json.json_file) as file:
-        directory = make_directory(options.shared.output, asked.name, replace=options.shared.replace)
+    place = run_directory(options.shared.output, asked.name, replace=options.shared.replace)
+    with opened(options.shared.json.json_file) as file, place as directory:
         return _measure(asked, options, directory, line, file)
 
 
@@ -163,7 +162,4 @@ def _measure(
         line.clear()
         if latest:
             show(latest[0], directory, options.shared.json, file, lambda: as_text(latest[0]))
-        else:
-            with contextlib.suppress(OSError):  # somebody else's files are in it
-                directory.rmdir()
     return 3 if latest[0].failure or not latest[0].transfers else 0

@@ -21,7 +21,7 @@ from ringleader.cli.json_output import JsonFile, opened
 from ringleader.cli.options.host_options import overridden
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.run.command import dry_run_text
-from ringleader.cli.run_directory import make_directory
+from ringleader.cli.run_directory import run_directory
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command
 from ringleader.errors import RequestError
@@ -56,8 +56,8 @@ def measure(options: TrainOptions) -> int:
         line.clear()
         _print_plan(plan, job)
         return 0
-    with opened(options.shared.json.json_file) as file:
-        directory = make_directory(options.shared.output, name, replace=options.shared.replace)
+    place = run_directory(options.shared.output, name, replace=options.shared.replace)
+    with opened(options.shared.json.json_file) as file, place as directory:
         return _measure(options, plan, job, name, directory, line, file)
 
 
