@@ -80,6 +80,16 @@ def test_what_cannot_be_compared(
             compare(before, after)
 
 
+def test_wrong_results_are_not_compared(collective: CollectiveRun) -> None:
+    first = collective.series[0]
+    timing = first.results[0].out_of_place
+    assert timing is not None
+    results = (replace(first.results[0], out_of_place=replace(timing, wrong=7)), *first.results[1:])
+    wrong = replace(collective, name="bad", series=(replace(first, results=results), *collective.series[1:]))
+    with pytest.raises(RequestError, match="bad has wrong results"):
+        compare(collective, wrong)
+
+
 def test_arms_of_training(training: TrainingRun) -> None:
     first = training.arms[0]
     faster = replace(first, rates=tuple(rate * 1.2 for rate in first.rates))
