@@ -101,7 +101,7 @@ line-checks:
 	@$(STAGE) types $(BIN)/mypy
 
 line-unit:
-	@$(STAGE) unit $(PYTEST) -n 2 -m "not process" tests/unit
+	@$(STAGE) unit $(PYTEST) -n 2 -m "not process and not long" tests/unit
 
 line-ranks:
 	@$(STAGE) collectives $(PYTEST) $(SYSTEM) tests/collectives
@@ -124,6 +124,7 @@ line-long-ranks:
 	@$(STAGE) long-mpi $(PYTEST) $(LONG) tests/mpi
 	@$(STAGE) long-frameworks $(PYTEST) $(LONG) -k "not tensorflow" tests/frameworks
 	@$(STAGE) long-examples $(PYTEST) $(LONG) tests/examples
+	@$(STAGE) long-unit $(PYTEST) $(LONG) tests/unit
 
 line-long-hosts:
 	@$(STAGE) long-images $(PYTEST) $(LONG) tests/images

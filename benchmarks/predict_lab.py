@@ -91,7 +91,21 @@ def lab(rate: str):
 
 def messages(kept: Path, name: str) -> Link:
     """Measure messages between two hosts."""
-    words = ("--per-host", "1", "--ranks", "0,1", "-b", "1K", "-e", "8M", "-f", "8", "--seconds", "8")
+    words = (
+        "--per-host",
+        "1",
+        "--ranks",
+        "0,1",
+        "-b",
+        "1K",
+        "-e",
+        "8M",
+        "-f",
+        "8",
+        "--seconds",
+        "10",
+        "--bidirectional",
+    )
     run("bench", "p2p", "--lab-name", LAB, *words, "-o", str(kept), "--name", name)
     found = run_file.read_any(kept / name)
     assert isinstance(found, PointToPointRun)

@@ -43,12 +43,15 @@ class MeasuredAllReduce:
 def link_of(run: PointToPointRun, source: str) -> Link:
     """Return what messages between two hosts meet, the slowest pair counting: a ring is as fast as it.
 
-    RequestError: no two hosts, or too few sizes.
+    Where both directions were measured at once, that counts if it is slower: members of a ring send and
+    receive at once. RequestError: no two hosts, or too few sizes.
     """
     by_size: dict[int, list[float]] = {}
     hosts = [place.host for place in run.places]
     for one in run.transfers:
         took = one.latency if one.latency is not None else one.size / one.rate if one.rate else None
+        if one.both_ways_rate:
+            took = max(took or 0.0, 2 * one.size / one.both_ways_rate)
         if took is not None and hosts[one.source] != hosts[one.target]:
             by_size.setdefault(one.size, []).append(took)
     return _link(f"curve {source}", [(size, max(times)) for size, times in by_size.items()], source)

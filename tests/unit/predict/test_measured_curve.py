@@ -51,6 +51,9 @@ def test_a_link_is_as_fast_as_its_slowest_pair() -> None:
     link = link_of(pairs("a", "b", "c"), "runs/p")
     assert link.seconds(1 << 24) == pytest.approx(3 * (2e-5 + (1 << 24) / 1e9))
     assert link.rate == pytest.approx(1e9 / 3)
+    slow = tuple(replace(one, both_ways_rate=1e8) for one in pairs("a", "b").transfers)
+    both = link_of(replace(pairs("a", "b"), transfers=slow), "runs/p")
+    assert both.seconds(1 << 24) == pytest.approx(2 * (1 << 24) / 1e8)
     with pytest.raises(RequestError, match="at least two sizes"):
         link_of(pairs("a", "a"), "runs/p")
 
