@@ -134,19 +134,7 @@ def measure(
     """
     ranks = job.np or 0
     total = len(cases(plan, ranks))
-    empty = CollectiveRun(
-        name=name,
-        context=context,
-        operation=plan.operation,
-        ranks=ranks,
-        per_host=0 if job.hosts else ranks,
-        dtype=plan.dtype,
-        redop=plan.redop,
-        root=plan.root,
-        memory=plan.memory,
-        sweep=sweep,
-    )
-    answers, done = CollectiveAnswers(empty, plan), 0
+    answers, done = CollectiveAnswers(_empty(job, plan, context, name, sweep), plan), 0
 
     def answered(rank: int, word: str, value: Any) -> None:
         nonlocal done
@@ -185,6 +173,23 @@ def measure(
         )
     keep(measured)
     return measured
+
+
+def _empty(job: Job, plan: CollectivePlan, context: Context, name: str, sweep: Sweep) -> CollectiveRun:
+    """Return the run before the first result."""
+    ranks = job.np or 0
+    return CollectiveRun(
+        name=name,
+        context=context,
+        operation=plan.operation,
+        ranks=ranks,
+        per_host=0 if job.hosts else ranks,
+        dtype=plan.dtype,
+        redop=plan.redop,
+        root=plan.root,
+        memory=plan.memory,
+        sweep=sweep,
+    )
 
 
 def per_host(outcome: Outcome) -> int:

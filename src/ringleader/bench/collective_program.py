@@ -12,16 +12,11 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import sys
-import time
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from ringleader.bench.collective_implementations.implementation import (
-    Call,
     Implementation,
-    NotOfferedError,
 )
 from ringleader.bench.collective_implementations.memory import (
     Memory,
@@ -30,222 +25,15 @@ from ringleader.bench.collective_implementations.memory import (
     registered_memory,
 )
 from ringleader.bench.collective_plan import DTYPES, CollectivePlan, cases
-from ringleader.bench.collective_values import CHUNK, Case, sent, wrong_elements
+from ringleader.bench.collective_turns import CollectiveTurns
 from ringleader.bench.operation_deadline import EXIT_CODE, OperationDeadline
 from ringleader.fabric.byte_size import byte_size
 from ringleader.fabric.facts import from_document
 from ringleader.launch.rank_answer import send
 from ringleader.ranks.training_progress import context_of
 
-ROUNDS = 5
-"""Turns of each implementation at one size: what drifts slowly meets all alike."""
-T = TypeVar("T")
 OPEN_SECONDS = 120.0
 """Until all ranks have imported their frameworks and met."""
-
-
-@dataclass(kw_only=True)
-class Arm:
-    """One implementation at one size, in place or out of place."""
-
-    implementation: str
-    in_place: bool
-    case: Case
-    call: Call
-    iterations: int = 1
-    times: list[float] = field(default_factory=list)
-    """Seconds of one operation in each round, on this rank."""
-
-    @property
-    def what(self) -> str:
-        """The operation for people."""
-        place = "in place" if self.in_place else "out of place"
-        size = byte_size(self.case.most_bytes)
-        return f"{self.case.operation} of {size} by {self.implementation}, {place}"
-
-
-class CollectiveTest:
-    """The sizes, one after the other. ``control`` is an mpi4py communicator for agreements, never timed."""
-
-    def __init__(
-        self,
-        plan: CollectivePlan,
-        control: Any,
-        implementations: dict[str, Implementation],
-        memory: tuple[Memory, Memory],
-        deadline: OperationDeadline,
-    ) -> None:
-        """``memory``: what is sent from, what is received into; large enough for every size."""
-        self._plan, self._control, self._implementations = plan, control, implementations
-        self._send, self._receive = memory
-        self._deadline = deadline
-        self._missing: set[tuple[str, bool]] = set()
-        self._tried: set[tuple[str, bool]] = set()
-        self._noted: set[tuple[str, str]] = set()
-
-    def run(self) -> None:
-        """Measure all sizes; rank 0 tells each when it is done."""
-        for size, count in cases(self._plan, self._control.size):
-            case = Case(
-                operation=self._plan.operation,
-                dtype=self._plan.dtype,
-                redop=self._plan.redop,
-                root=self._plan.root,
-                count=count,
-                ranks=self._control.size,
-                rank=self._control.rank,
-            )
-            arms = self._arms(case)
-            for arm in arms:
-                self._warm_up(arm)
-            self._agree_on_iterations(arms)
-            for turn in range(ROUNDS):
-                for arm in arms:
-                    self._time(arm, turn)
-            wrong = [self._wrong(arm) for arm in arms]
-            self._tell(size, count, arms, wrong)
-
-    def _arms(self, case: Case) -> list[Arm]:
-        """Return what is offered, each tried once on all ranks alike; what is not is told once."""
-        found = []
-        for name, implementation in self._implementations.items():
-            for in_place in self._plan.places:
-                if (name, in_place) in self._missing:
-                    continue
-                arm, why = None, ""
-                try:
-                    call = implementation.prepare(case, self._send, self._receive, in_place=in_place)
-                    arm = Arm(implementation=name, in_place=in_place, case=case, call=call)
-                except NotOfferedError as error:
-                    why = str(error)
-                why = self._agreed(why) or self._try(arm)
-                if why or arm is None:
-                    self._missing.add((name, in_place))
-                    self._note(name, why)
-                else:
-                    found.append(arm)
-                    if arm.call.note:
-                        self._note(name, arm.call.note)
-        return found
-
-    def _try(self, arm: Arm | None) -> str:
-        """Do an operation for the first time; return why it cannot be done, as all ranks found."""
-        if arm is None or (arm.implementation, arm.in_place) in self._tried:
-            return ""
-        self._tried.add((arm.implementation, arm.in_place))
-        why = ""
-        with self._deadline.within(self._plan.deadline(arm.case.most_bytes, 1), arm.what):
-            try:
-                self._once(arm, 0)
-            except Exception as error:  # whatever a library raises for what it does not have
-                why = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        return self._agreed(why)
-
-    def _agreed(self, why: str) -> str:
-        """Return the reason of the first rank that has one."""
-        return next((one for one in self._gathered(why) if one), "")
-
-    def _gathered(self, value: T) -> list[T]:
-        """Return every rank's value."""
-        with self._deadline.within(self._plan.patience, "what the ranks agree on"):
-            values: list[T] = self._control.allgather(value)
-            return values
-
-    def _note(self, implementation: str, what: str) -> None:
-        if self._control.rank == 0 and (implementation, what) not in self._noted:
-            self._noted.add((implementation, what))
-            send("note", {"implementation": implementation, "what": what})
-
-    def _once(self, arm: Arm, turn: int) -> Any:
-        """Write this turn's values, and do one operation."""
-        memory = self._receive if arm.in_place else self._send
-        self._receive.clear()
-        case, start = arm.case, 0
-        if arm.in_place and case.operation == "allgather":
-            start = case.rank * case.part_bytes
-        if not (arm.in_place and case.operation == "broadcast" and case.rank != case.root):
-            for at in range(0, case.sent_bytes, CHUNK):
-                memory.write(start + at, sent(case, turn, at, min(at + CHUNK, case.sent_bytes)))
-        self._control.Barrier()
-        returned = arm.call.run()
-        self._implementations[arm.implementation].finish()
-        return returned
-
-    def _warm_up(self, arm: Arm) -> None:
-        """Warm up, and find out how many iterations the time allows."""
-        # Zeros: sums of sums would soon be infinite, and products of products denormal.
-        self._send.clear()
-        self._receive.clear()
-        seconds, most = self._seconds_of(arm, 1), self._plan.warmup
-        more = max(0, min(most, int(self._plan.seconds / ROUNDS / max(seconds, 1e-9))) - 1)
-        if more:
-            seconds = self._seconds_of(arm, more)
-        arm.iterations = max(1, min(self._plan.iterations, int(self._plan.seconds / max(seconds, 1e-9))))
-
-    def _seconds_of(self, arm: Arm, iterations: int) -> float:
-        """Return the time of one operation on the slowest rank; the same number on all."""
-        return max(self._gathered(self._batch(arm, iterations)))
-
-    def _batch(self, arm: Arm, iterations: int) -> float:
-        """Do some operations after a barrier; return the time of one on this rank."""
-        run, finish = arm.call.run, self._implementations[arm.implementation].finish
-        with self._deadline.within(self._plan.deadline(arm.case.most_bytes, iterations), arm.what):
-            self._control.Barrier()
-            began = time.perf_counter()
-            for _ in range(iterations):
-                run()
-            finish()
-            seconds = time.perf_counter() - began
-        return seconds / iterations
-
-    def _agree_on_iterations(self, arms: list[Arm]) -> None:
-        """Let both places of an implementation have the same number."""
-        for arm in arms:
-            both = [one.iterations for one in arms if one.implementation == arm.implementation]
-            arm.iterations = min(both)
-
-    def _time(self, arm: Arm, turn: int) -> None:
-        """Do this round's part of the iterations: the first rounds have one more where they do not divide."""
-        share = arm.iterations // ROUNDS + (turn < arm.iterations % ROUNDS)
-        if share:
-            mean = statistics.fmean(self._gathered(self._batch(arm, share)))
-            arm.times += [mean] * share
-
-    def _wrong(self, arm: Arm) -> list[int] | None:
-        """Return the wrong elements on each rank; None: nothing was checked."""
-        wrong = 0
-        for turn in range(1, self._plan.checks + 1):
-            with self._deadline.within(self._plan.deadline(arm.case.most_bytes, 1), f"check of {arm.what}"):
-                got = arm.call.result(self._once(arm, turn))
-                wrong += wrong_elements(arm.case, turn, got)
-                self._control.Barrier()
-        return self._gathered(wrong) if self._plan.checks else None
-
-    def _tell(self, size: int, count: int, arms: list[Arm], wrong: list[list[int] | None]) -> None:
-        if self._control.rank:
-            return
-        series: dict[str, Any] = {}
-        bad = []
-        for arm, counts in zip(arms, wrong, strict=True):
-            own = series.setdefault(arm.implementation, {"iterations": arm.iterations})
-            own["in_place" if arm.in_place else "out_of_place"] = {
-                "seconds": sum(arm.times) / len(arm.times),
-                "low": min(arm.times) if arm.iterations > 1 else None,
-                "high": max(arm.times) if arm.iterations > 1 else None,
-                "wrong": None if counts is None else sum(counts),
-            }
-            bad += [
-                {
-                    "implementation": arm.implementation,
-                    "size": size,
-                    "in_place": arm.in_place,
-                    "rank": rank,
-                    "wrong": number,
-                }
-                for rank, number in enumerate(counts or ())
-                if number
-            ]
-        send("result", {"size": size, "count": count, "series": series, "wrong": bad})
 
 
 def opened(plan: CollectivePlan) -> dict[str, Any]:
@@ -297,51 +85,65 @@ def memory_for(plan: CollectivePlan, ranks: int) -> tuple[Memory, Memory]:
     return host_memory(nbytes), host_memory(nbytes)
 
 
-def main() -> None:
-    """Measure what the plan says."""
-    plan = from_document(CollectivePlan, json.loads(sys.argv[1]))
-    deadline = OperationDeadline()
-    refusal, device, engine = "", "", None
-    with deadline.within(OPEN_SECONDS, "the start of MPI"):
-        try:
-            if plan.memory == "cuda":
-                device = take_gpu(int(os.environ.get("LOCAL_RANK", "0")))
-            engine = engine_of(plan)
-        except (ImportError, RuntimeError) as error:
-            refusal = str(error)
-    if engine is None:
+def engine_and_device(plan: CollectivePlan) -> tuple[Implementation, str]:
+    """Return our engine and the GPU's name; where there cannot be one, say why and end this rank."""
+    device = ""
+    try:
+        if plan.memory == "cuda":
+            device = take_gpu(int(os.environ.get("LOCAL_RANK", "0")))
+        return engine_of(plan), device
+    except (ImportError, RuntimeError) as error:
         hint = (
             "leave out --framework" if plan.memory == "host" else "take hosts that have it, or --memory host"
         )
-        send("refused", {"what": refusal, "hint": hint})
+        send("refused", {"what": str(error), "hint": hint})
         sys.exit(EXIT_CODE)
-    from mpi4py import MPI
 
-    context = {name: value for name, value in context_of().items() if name != "kind"}
-    send("place", {**context, "pid": os.getpid(), "device": device})
-    control = MPI.COMM_WORLD.Dup()
-    implementations: dict[str, Implementation] = {"ringleader": engine}
+
+def arrays(plan: CollectivePlan, ranks: int) -> tuple[Memory, Memory]:
+    """Return memory to send from and to receive into; where there is no room, say so and end this rank."""
+    try:
+        return memory_for(plan, ranks)
+    except (MemoryError, RuntimeError) as error:
+        what = f"no memory for two arrays of {byte_size(max(plan.sizes))}: {error}"
+        send("refused", {"what": what, "hint": "ask for a smaller --maxbytes"})
+        os._exit(EXIT_CODE)  # MPI's end would wait for ranks that have theirs
+
+
+def others(plan: CollectivePlan, control: Any, deadline: OperationDeadline) -> dict[str, Implementation]:
+    """Return the other implementations that all ranks can start; rank 0 tells of the rest."""
+    found: dict[str, Implementation] = {}
     makers = opened(plan)
     for name in plan.implementations[1:]:
         with deadline.within(OPEN_SECONDS, f"the start of {name}"):
             why = ""
             try:
-                implementations[name] = makers[name]()
+                found[name] = makers[name]()
             except (ImportError, RuntimeError, ValueError) as error:
                 why = (str(error).strip().splitlines() or [type(error).__name__])[0]
             why = next((one for one in control.allgather(why) if one), "")
         if why:
-            implementations.pop(name, None)
+            found.pop(name, None)
             if control.rank == 0:
                 send("note", {"implementation": name, "what": why})
+    return found
+
+
+def main() -> None:
+    """Measure what the plan says."""
+    plan = from_document(CollectivePlan, json.loads(sys.argv[1]))
+    deadline = OperationDeadline()
+    with deadline.within(OPEN_SECONDS, "the start of MPI"):
+        engine, device = engine_and_device(plan)
+    from mpi4py import MPI
+
+    context = {name: value for name, value in context_of().items() if name != "kind"}
+    send("place", {**context, "pid": os.getpid(), "device": device})
+    control = MPI.COMM_WORLD.Dup()
+    implementations = {"ringleader": engine, **others(plan, control, deadline)}
     with deadline.within(OPEN_SECONDS, "making the arrays"):
-        try:
-            memory = memory_for(plan, control.size)
-        except (MemoryError, RuntimeError) as error:
-            what = f"no memory for two arrays of {byte_size(max(plan.sizes))}: {error}"
-            send("refused", {"what": what, "hint": "ask for a smaller --maxbytes"})
-            os._exit(EXIT_CODE)  # MPI's end would wait for ranks that have theirs
-    CollectiveTest(plan, control, implementations, memory, deadline).run()
+        memory = arrays(plan, control.size)
+    CollectiveTurns(plan, control, implementations, memory, deadline).run()
     with deadline.within(OPEN_SECONDS, "the end of MPI"):
         control.Barrier()
         for implementation in reversed(implementations.values()):
