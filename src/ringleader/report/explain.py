@@ -9,12 +9,9 @@ from itertools import pairwise
 from ringleader.confidence_interval import Interval
 from ringleader.metrics import Spread
 from ringleader.report.baseline import ONE, baseline_text
+from ringleader.report.cautions import WIDE, cautions, unfinished
 from ringleader.report.number_format import percent, plural, seconds, thousands, times
 from ringleader.scaling import Context, Losses, Run, Scaling, compare_sizes, scalings
-
-WIDE = 0.1
-"""A spread of more than this part of the median is worth a caution."""
-
 
 OVERSUBSCRIBED = 1.25
 """Up to this many times cores / ranks of the ideal, too few cores are the explanation."""
@@ -47,13 +44,13 @@ def explain(run: Run) -> Explanation:
     results = scalings(run)
     if not results:
         return Explanation(
-            headline="Nothing was measured yet.", limits=(), cautions=tuple(_unfinished(run, results))
+            headline="Nothing was measured yet.", limits=(), cautions=tuple(unfinished(run, results))
         )
     top = largest(results)
     return Explanation(
         headline=headline(run, top),
         limits=tuple(_limits(run, results, top)),
-        cautions=tuple(_unfinished(run, results)) + tuple(_cautions(run, results)),
+        cautions=tuple(unfinished(run, results)) + tuple(cautions(run, results)),
     )
 
 
@@ -325,67 +322,4 @@ def _uneven(run: Run, top: Scaling) -> list[str]:
     return [
         f"Balance: left alone, the slowest rank does {percent(max(parts))} of the mean in every repetition. "
         "Coupled ranks march at its pace."
-    ]
-
-
-def _unfinished(run: Run, results: Sequence[Scaling]) -> list[str]:
-    if run.failure:
-        return [f"The run ended early ({run.failure}); what was measured before is shown."]
-    fewest = min((len(point.samples) for point in run.points), default=0)
-    if results and fewest < run.repeats:
-        return ["The run is not complete; what was measured so far is shown."]
-    return []
-
-
-def _cautions(run: Run, results: Sequence[Scaling]) -> list[str]:
-    found = []
-    if all(result.rate.count == 1 for result in results):
-        found.append(
-            "One repetition: how far the numbers vary is unknown, so small differences mean nothing."
-        )
-    elif max(result.rate.count for result in results) == 2:
-        found.append("Two repetitions: 95 % intervals are very wide. Three or more show smaller differences.")
-    wide = [
-        f"{result.name} ({percent((result.rate.high - result.rate.low) / result.rate.median)})"
-        for result in results
-        if result.rate.high - result.rate.low > WIDE * result.rate.median
-    ]
-    if wide:
-        found.append(
-            f"The repetitions vary much at {', '.join(wide)}: something else used the "
-            "machine, or the runs are short. Small differences mean nothing."
-        )
-    samples = [(point, s) for point in run.points for s in (*point.samples, *point.uncoupled)]
-    if any(sample.heard < point.ranks for point, sample in samples):
-        found.append("Not every rank told its rate: the rate of those that did was taken for all.")
-    apart = sorted({point.name for point, sample in samples if not sample.together})
-    if apart:
-        found.append(
-            f"At {', '.join(apart)} the ranks of a run hardly trained at the same time: they competed less "
-            "than they would have, which flatters them. Let the script train longer."
-        )
-    found += _sittings(run)
-    short = min((sample.seconds for _, sample in samples if sample.seconds), default=None)
-    if short is not None and short < 1.0:
-        found.append(
-            f"The shortest run was measured over {seconds(short)} only; let the script train longer."
-        )
-    return found
-
-
-def _sittings(run: Run) -> list[str]:
-    """Tell where repetitions that are compared were not made close to each other."""
-    if not run.resumed or run.base is None:
-        return []
-    base = [sample.sitting for sample in run.base.samples]
-    apart = [
-        point.name
-        for point in run.points
-        if any(sample.sitting != sitting for sample, sitting in zip(point.samples, base, strict=False))
-    ]
-    if not apart:
-        return []
-    return [
-        f"{', '.join(apart)} and the baseline were measured in different sittings: what changed on the "
-        "machine in between is in their ratio."
     ]
