@@ -12,6 +12,8 @@ import pytest
 from tests.report.conftest import pairs_of
 from tests.report.test_page import read, references
 
+from ringleader.fabric.transport_proof.proof import HostProof, TransportProof, WireShares
+from ringleader.fabric.wires import Wire
 from ringleader.measurements.collective import CollectiveRun
 from ringleader.measurements.point_to_point import Place, PointToPointRun, Silence
 from ringleader.measurements.prediction_curve import PredictedSize, PredictionCurve
@@ -194,3 +196,13 @@ def test_what_is_predicted_is_drawn_and_told(run: Run) -> None:
     assert "16 ranks predicted: 12.0× (11.2× to 12.8×)" in "".join(read(page).text)
     assert "predicted" not in render(run)
     assert "predicted" not in render(replace(run, baseline="1x2"), PredictionCurve(sizes=sizes))
+
+
+def test_the_wires_between_pairs_are_shown_and_written(pairs: PointToPointRun) -> None:
+    between = WireShares(exchanged=1 << 30, shares={Wire.ROCE: 1.0})
+    proof = TransportProof(hosts=(HostProof(host="h1", between=between),))
+    run = replace(pairs, transport=proof, notes=("both ways: the program has no such test",))
+    said = summary(run)
+    assert said.evidence[0].rows == (("h1", "RDMA over Ethernet (RoCE) 100% of 1 GiB", "–", "–"),)
+    assert said.cautions == ("Not measured: both ways: the program has no such test.",)
+    assert json.loads(as_json([run]))["transport"]["hosts"][0]["host"] == "h1"
