@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Protocol
 
+from ringleader.bench.pair_messages import Allocate
 from ringleader.bench.pair_plan import PairPlan
-from ringleader.bench.pair_sweep import Allocate, PairSweep
+from ringleader.bench.pair_sweep import PairSweep
 from ringleader.bench.peer_messages import Clock, Idle
 from ringleader.bench.point_to_point import SilentPartnerError
 

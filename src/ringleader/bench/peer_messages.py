@@ -34,7 +34,7 @@ IDLE_SECONDS = 0.001
 
 _MEET, _MEET_AGAIN, _BATCH, _DATA, _DONE, _PING, _PONG = range(7)
 _KINDS = 16
-"""Of messages of one turn: these, and from ``MORE_KINDS`` on those of ``pair_sweep``."""
+"""Of messages of one turn: these, and from ``MORE_KINDS`` on those of ``pair_messages``."""
 MORE_KINDS = 8
 
 Clock = Callable[[], float]
