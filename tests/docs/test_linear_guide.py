@@ -24,6 +24,7 @@ from ringleader.scaling import Run
 ROOT = Path(__file__).resolve().parents[2]
 STORED = ROOT / "tests/golden/guide"
 PAGES = ("how-close-to-linear.md", "how-close-to-linear.zh-CN.md")
+ARMS = ("uncoupled", "in step", "ringleader")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -90,12 +91,11 @@ def test_numbers_in_the_text_are_those_of_the_runs(page: str) -> None:
     text = (ROOT / "docs/guides" / page).read_text(encoding="utf-8")
     training, collective = (run_file.read_any(STORED / name) for name in ("train", "allreduce"))
     assert isinstance(training, TrainingRun) and isinstance(collective, CollectiveRun)
-    rates = {
-        arm.name: geometric_mean(arm.rates) for arm in (*training.arms, training.alone) if arm and arm.rates
-    }
-    steps = [2 * rates["alone"], rates["uncoupled"], rates["in step"], rates["ringleader"]]
-    for before, after in pairwise(steps):
-        assert re.search(rf"{before:,.0f} → {after:,.0f} \|[^|]*\b{100 * (1 - after / before):.0f} %", text)
+    arms = {arm.name: arm.rates for arm in (*training.arms, training.alone) if arm is not None}
+    levels = [tuple(2 * rate for rate in arms["alone"]), *(arms[name] for name in ARMS)]
+    for (before, after), name in zip(pairwise(levels), ARMS, strict=True):
+        left = geometric_mean(y / x for x, y in zip(before, after, strict=True))
+        assert re.search(rf"`{name}` \| {100 * (1 - left):.0f} % \|", text), name
     assert f"{training.gradient_bytes / 1e6:.1f} MB" in text
     at_one_mib = {
         series.implementation: result.in_place.seconds * 1e3
