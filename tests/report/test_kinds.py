@@ -14,7 +14,7 @@ from tests.report.test_page import read, references
 
 from ringleader.fabric.transport_proof.proof import HostProof, TransportProof, WireShares
 from ringleader.fabric.wires import Wire
-from ringleader.measurements.collective import CollectiveRun
+from ringleader.measurements.collective import CollectiveRun, Timing
 from ringleader.measurements.point_to_point import Place, PointToPointRun, Silence
 from ringleader.measurements.prediction_curve import PredictedSize, PredictionCurve
 from ringleader.measurements.run_kinds import AnyRun, kind_of
@@ -147,6 +147,16 @@ def test_wrong_results_come_first(collective: CollectiveRun) -> None:
     said = summary(replace(collective, series=(series,)))
     assert said.headline == "allreduce on 4 ranks on 4 hosts gave wrong results: 7 elements in all."
     assert "ringleader computed wrong values at 16 KiB: its rates mean nothing." in said.cautions
+
+
+def test_what_buffers_took_is_not_the_best(collective: CollectiveRun) -> None:
+    mpi = collective.series[1]
+    fast = replace(mpi.results[2], out_of_place=Timing(seconds=mpi.results[2].size / 100e9))
+    said = summary(
+        replace(collective, series=(collective.series[0], replace(mpi, results=(fast, *mpi.results[3:]))))
+    )
+    assert "mpi 4.49 GB/s" in said.headline
+    assert "mpi at 16 KiB: faster than the line, so buffers took the bytes: not its best." in said.findings
 
 
 def test_more_ranks_on_a_host_may_exceed_the_line(collective: CollectiveRun) -> None:

@@ -77,6 +77,11 @@ class CollectiveResult:
     iterations: int | None = None
     """That were timed, of each; ``None``: not told. A large size may have had fewer than were asked for."""
 
+    @property
+    def timings(self) -> tuple[Timing, ...]:
+        """Out of place, then in place, as far as they were measured."""
+        return tuple(one for one in (self.out_of_place, self.in_place) if one is not None)
+
 
 @dataclass(frozen=True, kw_only=True)
 class CollectiveSeries:
@@ -160,10 +165,5 @@ class CollectiveRun:
     @property
     def wrong(self) -> int:
         """Elements that were not what they must be, in all series."""
-        timings = [
-            timing
-            for series in self.series
-            for result in series.results
-            for timing in (result.out_of_place, result.in_place)
-        ]
-        return sum(timing.wrong or 0 for timing in timings if timing is not None)
+        results = [result for series in self.series for result in series.results]
+        return sum(timing.wrong or 0 for result in results for timing in result.timings)

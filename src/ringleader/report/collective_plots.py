@@ -7,7 +7,7 @@ from typing import Any
 from ringleader.fabric.byte_size import byte_size
 from ringleader.fabric.rate_text import byte_rate
 from ringleader.measurements.collective import CollectiveRun
-from ringleader.report.collective_summary import Bandwidth, curve, limit_of, peak
+from ringleader.report.bus_bandwidth import Bandwidth, curve, limit_of, peak
 from ringleader.report.drawing import INK, MUTED, SERIES, Plot, axes_of, legend, plot_style, size_axis, svg
 from ringleader.report.number_format import seconds
 
@@ -64,7 +64,7 @@ def _errors(axes: Any, points: list[tuple[int, Bandwidth]], color: str) -> None:
 def _bandwidth_words(curves: Curves, limit: float | None) -> str:
     parts = []
     for name, points in curves.items():
-        size, best = peak(points)
+        size, best = peak(points, limit)
         parts.append(f"{name}: {byte_rate(best.busbw)} at best, with {byte_size(size)}")
     if limit is not None:
         parts.append(f"the line allows {byte_rate(limit)}")

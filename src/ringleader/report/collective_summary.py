@@ -3,71 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 
 from ringleader.fabric.byte_size import byte_size
 from ringleader.fabric.rate_text import byte_rate
-from ringleader.measurements.collective import (
-    CollectiveResult,
-    CollectiveRun,
-    CollectiveSeries,
-    Timing,
-    bus_factor,
-    bus_limit,
-)
-from ringleader.report.context_facts import context_facts, day
+from ringleader.measurements.collective import CollectiveResult, CollectiveRun, bus_factor
+from ringleader.report.bus_bandwidth import Bandwidth, bandwidth, bursts, curve, limit_of, peak, shown_timing
+from ringleader.report.context_facts import ONE_MACHINE, context_facts, day
 from ringleader.report.number_format import gigabytes, percent, plural, seconds
 from ringleader.report.run_summary import NONE, RunSummary, Table, without_empty_columns
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bandwidth:
-    """What one size reached on one side (out of place, in place); bytes per second."""
-
-    seconds: float
-    algbw: float
-    busbw: float
-    busbw_low: float | None
-    """Of the slowest batch of iterations."""
-    busbw_high: float | None
-    wrong: int | None
-
-
-def bandwidth(run: CollectiveRun, result: CollectiveResult, timing: Timing) -> Bandwidth:
-    """Return the rates of a timing."""
-    factor = bus_factor(run.operation, run.ranks) * result.size
-    return Bandwidth(
-        seconds=timing.seconds,
-        algbw=result.size / timing.seconds,
-        busbw=factor / timing.seconds,
-        busbw_low=None if timing.high is None else factor / timing.high,
-        busbw_high=None if timing.low is None else factor / timing.low,
-        wrong=timing.wrong,
-    )
-
-
-def shown_timing(result: CollectiveResult) -> Timing | None:
-    """Return the one that plots and sentences are about: out of place where it was measured."""
-    return result.out_of_place or result.in_place
-
-
-def curve(run: CollectiveRun, series: CollectiveSeries) -> list[tuple[int, Bandwidth]]:
-    """Return (size, what it reached) by rising size."""
-    found = [(result.size, result, shown_timing(result)) for result in series.results]
-    points = [(size, bandwidth(run, result, timing)) for size, result, timing in found if timing is not None]
-    return sorted(points, key=lambda point: point[0])
-
-
-def peak(points: list[tuple[int, Bandwidth]]) -> tuple[int, Bandwidth]:
-    """Return the size with the highest busbw."""
-    return max(points, key=lambda point: point[1].busbw)
-
-
-def limit_of(run: CollectiveRun) -> float | None:
-    """Return the busbw that the line allows, bytes per second; ``None`` where it is not known."""
-    if run.line_rate is None:
-        return None
-    return bus_limit(run.operation, run.ranks, run.per_host, run.line_rate)
 
 
 def summary(run: CollectiveRun) -> RunSummary:
@@ -111,14 +54,18 @@ def _headline(run: CollectiveRun, curves: dict[str, list[tuple[int, Bandwidth]]]
     if not curves:
         return f"{run.operation} on {_who(run)}: nothing was measured yet."
     name, points = next(iter(curves.items()))
-    size, best = peak(points)
+    limit = limit_of(run)
+    size, best = peak(points, limit)
     text = (
         f"{run.operation} on {_who(run)}: {name} reaches {byte_rate(best.busbw)} busbw at {byte_size(size)}"
     )
-    limit = limit_of(run)
     if limit is not None:
         text += f", {percent(best.busbw / limit)} of what the line allows"
-    rest = [f"{other} {byte_rate(peak(found)[1].busbw)}" for other, found in curves.items() if other != name]
+    rest = [
+        f"{other} {byte_rate(peak(found, limit)[1].busbw)}"
+        for other, found in curves.items()
+        if other != name
+    ]
     return text + (f"; at their best, {', '.join(rest)}." if rest else ".")
 
 
@@ -126,9 +73,9 @@ def _tiles(run: CollectiveRun, curves: dict[str, list[tuple[int, Bandwidth]]]) -
     if not curves:
         return []
     name, points = next(iter(curves.items()))
-    size, best = peak(points)
-    tiles = [(byte_rate(best.busbw), f"busbw of {name} at {byte_size(size)}")]
     limit = limit_of(run)
+    size, best = peak(points, limit)
+    tiles = [(byte_rate(best.busbw), f"busbw of {name} at {byte_size(size)}")]
     if limit is not None:
         tiles.append((percent(best.busbw / limit), f"of the {byte_rate(limit)} that the line allows"))
     smallest, first = points[0]
@@ -141,11 +88,7 @@ def _cautions(run: CollectiveRun) -> list[str]:
     if run.failure:
         found.append(f"The run ended early ({run.failure}); what was measured before is shown.")
     for series in run.series:
-        wrong = [
-            result.size
-            for result in series.results
-            if any(timing is not None and timing.wrong for timing in (result.out_of_place, result.in_place))
-        ]
+        wrong = [result.size for result in series.results if any(timing.wrong for timing in result.timings)]
         if wrong:
             sizes = ", ".join(byte_size(size) for size in wrong[:4]) + (", …" if len(wrong) > 4 else "")
             ranks = sorted(
@@ -162,11 +105,11 @@ def _cautions(run: CollectiveRun) -> list[str]:
         if series.note:
             what = "is incomplete" if series.results else "is missing"
             found.append(f"{series.implementation} {what}: {series.note}.")
-    timings_all = [t for s in run.series for r in s.results for t in (r.out_of_place, r.in_place) if t]
-    if timings_all and all(timing.wrong is None for timing in timings_all):
+    timings = [timing for series in run.series for result in series.results for timing in result.timings]
+    if timings and all(timing.wrong is None for timing in timings):
         found.append("The results were not checked.")
     if run.context.one_machine:
-        found.append("All hosts share one machine, so this tells nothing of a network.")
+        found.append(ONE_MACHINE)
     return found
 
 
@@ -174,7 +117,7 @@ def _by_implementation(run: CollectiveRun, curves: dict[str, list[tuple[int, Ban
     limit = limit_of(run)
     rows = []
     for name, points in curves.items():
-        size, best = peak(points)
+        size, best = peak(points, limit)
         half = next(size for size, one in points if one.busbw >= best.busbw / 2)
         rows.append(
             (
@@ -247,6 +190,10 @@ def _findings(run: CollectiveRun, curves: dict[str, list[tuple[int, Bandwidth]]]
             text += f"; with {plural(run.per_host, 'rank')} on each host that allows {byte_rate(limit)} busbw"
             text += ", because ranks of one host exchange without the line"
         found.append(text + ".")
+    for name, points in curves.items():
+        if sizes := bursts(points, limit):
+            where = f"{name} at {_span(sizes)}"
+            found.append(f"{where}: faster than the line, so buffers took the bytes: not its best.")
     names = list(curves)
     for other in names[1:]:
         found += _against(run, names[0], other)

@@ -12,6 +12,11 @@ from ringleader.measurements.run_kinds import AnyRun
 from ringleader.report.number_format import plural
 from ringleader.scaling import Context, HostContext, Run
 
+ONE_MACHINE = (
+    "All hosts share one machine: its cores and memory, not only the link between them, make these numbers."
+)
+"""A caution."""
+
 
 def day(date: str) -> str:
     """``2026-11-21T00:12:00+00:00`` → ``2026-11-21 00:12:00 UTC``."""

@@ -120,9 +120,8 @@ class _Handler(BaseHTTPRequestHandler):
         if not self.server.is_ours(self.headers.get("Host", "")):
             return self._answer(HTTPStatus.FORBIDDEN, "this server answers to its own address only\n")
         path, _, query = self.path.partition("?")
-        path = unquote(path, errors="surrogateescape").strip(
-            "/"
-        )  # one page, one name: what is made is kept by it
+        # Decoded: what is made is kept by its path, and each page has one.
+        path = unquote(path, errors="surrogateescape").strip("/")
         source = self.server.pages(path)
         if source is None:
             return self._answer(HTTPStatus.NOT_FOUND, "there is no such page\n")

@@ -11,7 +11,7 @@ from ringleader.fabric.byte_size import byte_size
 from ringleader.fabric.rate_text import byte_rate
 from ringleader.measurements.point_to_point import PointToPointRun, Transfer, names_of
 from ringleader.report import transport
-from ringleader.report.context_facts import context_facts, day
+from ringleader.report.context_facts import ONE_MACHINE, context_facts, day
 from ringleader.report.number_format import gigabytes, percent, plural, seconds
 from ringleader.report.run_summary import NONE, RunSummary, Table, without_empty_columns
 
@@ -214,7 +214,7 @@ def _cautions(run: PointToPointRun) -> list[str]:
         found.append(f"No message arrived in time: {', '.join(silent[:6])}{more}.")
     found += [f"Not measured: {note}." for note in run.notes]
     if run.context.one_machine:
-        found.append("All hosts share one machine, so this tells nothing of a network.")
+        found.append(ONE_MACHINE)
     return found
 
 

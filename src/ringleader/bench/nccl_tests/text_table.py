@@ -41,21 +41,13 @@ def average_bus_bandwidth(run: CollectiveRun, series: CollectiveSeries) -> float
 
     It is nccl-tests' own, and depends on which sizes were asked for: compare it between equal sweeps only.
     """
-    every = [
-        bandwidths(run, result, timing)[1]
-        for result in series.results
-        for timing in (result.out_of_place, result.in_place)
-        if timing is not None
-    ]
+    every = [bandwidths(run, result, timing)[1] for result in series.results for timing in result.timings]
     return sum(every) / len(every) if every else 0.0
 
 
 def wrong_rows(series: CollectiveSeries) -> int:
     """Return nccl-tests' "out of bounds values": measurements with a wrong element."""
-    timings = [
-        timing for result in series.results for timing in (result.out_of_place, result.in_place) if timing
-    ]
-    return sum(bool(timing.wrong) for timing in timings)
+    return sum(bool(timing.wrong) for result in series.results for timing in result.timings)
 
 
 def as_text(run: CollectiveRun) -> str:
@@ -81,7 +73,7 @@ def header(run: CollectiveRun) -> Iterator[str]:
     each = f", {run.per_host} on each" if run.per_host and hosts > 1 else ""
     yield f"# {run.ranks} ranks on {hosts} host{'s' * (hosts != 1)}{each}{machine}, memory: {run.memory}"
     if run.line_rate is not None:
-        yield f"# Line rate of a host: {run.line_rate / 1e9:.2f} GB/s"
+        yield f"# Line rate of a host: {run.line_rate / 1e9:.3g} GB/s"
     yield "#"
     if run.processes:
         yield "# Using devices"

@@ -97,10 +97,8 @@ def _stamp(path: Path) -> tuple[int, int, int]:
 
 def version_of(paths: Sequence[Path]) -> str:
     """Return a text that is another one once a file has changed, come or gone."""
-    return (
-        " ".join(f"{quote(os.fsencode(path.name))}-{'-'.join(map(str, _stamp(path)))}" for path in paths)
-        or "none"
-    )
+    stamps = ((quote(os.fsencode(path.name)), *map(str, _stamp(path))) for path in paths)
+    return " ".join("-".join(stamp) for stamp in stamps) or "none"
 
 
 def _read(paths: Sequence[Path]) -> tuple[list[AnyRun], list[str]]:
