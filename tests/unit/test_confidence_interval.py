@@ -32,6 +32,7 @@ def test_t_quantile_table(probability: float, freedom: float, t: float) -> None:
     assert t_quantile(probability, freedom) == pytest.approx(t, abs=6e-5)
 
 
+@pytest.mark.long  # scipy takes two seconds to import
 def test_t_quantile_scipy() -> None:
     stats = pytest.importorskip("scipy.stats")
     for freedom in (0.6, 1, 1.37, 2, 3.9, 7, 30.5, 400):
@@ -84,6 +85,7 @@ def test_pairs_cancel_what_both_share() -> None:
     assert not compare_independent(after, before).differs
 
 
+@pytest.mark.long  # scipy takes two seconds to import
 def test_welch_against_scipy() -> None:
     stats = pytest.importorskip("scipy.stats")
     first, second = [101.0, 99.0, 104.0, 98.5], [92.0, 95.5, 90.0]
