@@ -298,6 +298,16 @@ def test_the_number_of_ranks_follows_from_busbw_where_nobody_says_it() -> None:
         ("nothing\n", "out.txt"),
         (MODERN.replace("29.21    0.04", "29.21"), "out.txt:15"),
         (MODERN.replace("55.66", "5x.66"), "out.txt:15"),
+        (
+            "# size count redop root " + 2 * "time algbw busbw #wrong " + "\n8 2 sum -1 1 1 1 0 1 1 1 0",
+            "out.txt:2",
+        ),
+        (
+            "# size count type redop root "
+            + 2 * "time algbw busbw #wrong "
+            + "\n8 2 float sum -1 1 1 1 inf 1 1 1 0",
+            "out.txt:2",
+        ),
     ],
 )
 def test_what_cannot_be_read_is_told_with_its_line(text: str, where: str) -> None:

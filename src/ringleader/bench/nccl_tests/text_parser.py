@@ -141,7 +141,7 @@ class _Reader:
     def _row(self, number: int, words: Sequence[str]) -> None:
         try:
             row = row_of(self._columns, words, self._unit)
-        except ValueError:
+        except (ValueError, KeyError, OverflowError):  # no number, no such column, infinitely many wrong
             shown = " ".join(words)[:LONGEST_SHOWN]
             what = f"{shown!r} does not fit the columns {' '.join(self._columns)}"
             self.faults.append(Fault(where=f"{self.source}:{number}", what=what))
@@ -163,7 +163,10 @@ def _sweep(found: re.Match[str]) -> Sweep:
 
 
 def row_of(columns: Sequence[str], words: Sequence[str], unit: float) -> Row:
-    """Return a row by the columns of its table; ``unit``: times per second. ValueError: it does not fit."""
+    """Return a row by the columns of its table; ``unit``: times per second.
+
+    ValueError, KeyError, OverflowError: it does not fit.
+    """
     first_time = next(at for at, name in enumerate(columns) if name in TIMES)
     left = dict(zip(columns[:first_time], words, strict=False))
     blocks = [name for name in columns[first_time:] if name != "timestamp"]

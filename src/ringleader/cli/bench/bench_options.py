@@ -163,7 +163,9 @@ def show(
     ``file``: the opened file of ``--json-file``.
     """
     document = run_file.to_document(run)
-    print(dumped(document) if options.json else text(), end="", flush=True)
-    if file is not None:
-        file.write(document)
-    print(f"kept in {directory}", file=sys.stderr, flush=True)
+    try:
+        print(dumped(document) if options.json else text(), end="", flush=True)
+        if file is not None:
+            file.write(document)
+    finally:
+        print(f"kept in {directory}", file=sys.stderr, flush=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -120,8 +121,7 @@ def _measure(
     finally:
         line.clear()
         if latest:
-            _show(latest, options, file)
-            print(f"kept in {directory}", file=sys.stderr, flush=True)
+            _show(latest, options, file, [directory])
     return exit_code(latest[0])
 
 
@@ -148,36 +148,34 @@ def _from_file(operation: str, options: CollectiveOptions) -> int:
         faults.found += error.faults
     if faults.found:
         raise RequestError(faults.found)
+    kept = () if options.shared.dry_run else runs
     with opened(options.shared.json.json_file) as file:
-        if not options.shared.dry_run:
-            directories = [
-                make_directory(options.shared.output, run.name, replace=options.shared.replace)
-                for run in runs
-            ]
-            for run, directory in zip(runs, directories, strict=True):
-                keep(run, directory)
-        _show(runs, options, file)
-        if not options.shared.dry_run:
-            for directory in directories:
-                print(f"kept in {directory}", file=sys.stderr, flush=True)
+        directories = [
+            make_directory(options.shared.output, run.name, replace=options.shared.replace) for run in kept
+        ]
+        for run, directory in zip(kept, directories, strict=True):
+            keep(run, directory)
+        _show(runs, options, file, directories)
     return max(exit_code(run) for run in runs)
 
 
 def _show(
-    runs: list[CollectiveRun] | tuple[CollectiveRun, ...], options: CollectiveOptions, file: JsonFile | None
+    runs: Sequence[CollectiveRun], options: CollectiveOptions, file: JsonFile | None, kept: Sequence[Path]
 ) -> None:
-    """Print the tables, or the document; say on standard error what is wrong."""
+    """Print the tables, or the document; say on standard error what is wrong, and where runs are kept."""
     documents = [as_document(run) for run in runs]
     value = documents[0] if len(documents) == 1 else documents
-    if options.shared.json.json:
-        print(dumped(value), end="", flush=True)
-    else:
-        print("".join(as_text(run) + comparison(run) for run in runs), end="", flush=True)
-    if file is not None:
-        file.write(value)
-    for run in runs:
-        for line in complaints(run):
-            print(f"ringleader: {line}", file=sys.stderr, flush=True)
+    try:
+        if options.shared.json.json:
+            print(dumped(value), end="", flush=True)
+        else:
+            print("".join(as_text(run) + comparison(run) for run in runs), end="", flush=True)
+        if file is not None:
+            file.write(value)
+    finally:
+        said = [f"ringleader: {line}" for run in runs for line in complaints(run)]
+        for line in (*said, *(f"kept in {directory}" for directory in kept)):
+            print(line, file=sys.stderr, flush=True)
 
 
 def complaints(run: CollectiveRun) -> list[str]:
