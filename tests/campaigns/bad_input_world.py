@@ -507,7 +507,11 @@ variant = "cpu"
     "hosts.txt": "localhost slots=1\n",
     "nccl-tests.txt": (
         "# nThread 1 nGpus 1 minBytes 1024 maxBytes 1024 step: 2(factor) warmup iters: 5 iters: 20\n"
+        "#  size  count  type  redop  root  time  algbw  busbw #wrong  time  algbw  busbw #wrong\n"
+        "#   (B)  (elements)  (us) (GB/s) (GB/s)  (us) (GB/s) (GB/s)\n"
         "  1024  256  float  sum  -1  20.00  0.05  0.05  0  20.00  0.05  0.05  0\n"
+        "# Out of bounds values : 0 OK\n"
+        "# Avg bus bandwidth    : 0.05\n"
     ),
     "curve.txt": "8 1e-5\n1000000 1e-3\n",
     "variables": "A=1\n",
