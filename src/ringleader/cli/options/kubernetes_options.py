@@ -25,13 +25,10 @@ class ClusterOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobOptions(CommandOptions):
-    """What kind of job."""
+class PodOptions:
+    """What each Pod of a job is like."""
 
-    mpirun_arg: tuple[str, ...] = ()
     image: str | None = None
-    name: str | None = None
-    slots_per_worker: str | None = None
     mpi_implementation: str | None = None
     mpirun: str | None = None
     gpus: str | None = None
@@ -62,15 +59,24 @@ class JobOptions(CommandOptions):
     queue: str | None = None
     gang: str | None = None
     service_account: str | None = None
+    label: tuple[str, ...] = ()
+    annotation: tuple[str, ...] = ()
+    spawn: str | None = None
+    ssh_auth_mount_path: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobOptions(CommandOptions, PodOptions):
+    """What kind of job."""
+
+    mpirun_arg: tuple[str, ...] = ()
+    name: str | None = None
+    slots_per_worker: str | None = None
     run_launcher_as_worker: bool = False
     clean_pod_policy: str | None = None
     ttl: str | None = None
     backoff_limit: str | None = None
     suspend: bool = False
-    label: tuple[str, ...] = ()
-    annotation: tuple[str, ...] = ()
-    spawn: str | None = None
-    ssh_auth_mount_path: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

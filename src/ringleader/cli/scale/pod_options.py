@@ -2,57 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import click
 
 from ringleader.cli.options.host_options import HOST_OPTIONS
-from ringleader.cli.options.kubernetes_options import KUBERNETES_OPTIONS, PLACES, ClusterOptions, is_for_hosts
+from ringleader.cli.options.kubernetes_options import (
+    KUBERNETES_OPTIONS,
+    PLACES,
+    ClusterOptions,
+    PodOptions,
+    is_for_hosts,
+)
 from ringleader.cli.options.rank_options import RUN_OPTIONS
 from ringleader.cli.typed_command import Option, given, spelling
 from ringleader.errors import Fault
-
-
-@dataclass(frozen=True, kw_only=True)
-class PodOptions:
-    """What each Pod is like; the numbers of Pods and ranks are the sizes'."""
-
-    image: str | None = None
-    mpi_implementation: str | None = None
-    mpirun: str | None = None
-    gpus: str | None = None
-    gpu_resource: str = "nvidia.com/gpu"
-    cpu: str | None = None
-    memory: str | None = None
-    resource: tuple[str, ...] = ()
-    rdma: str | None = None
-    rdma_resource: str | None = None
-    rdma_count: str | None = None
-    rdma_network: tuple[str, ...] = ()
-    node_label: tuple[str, ...] = ()
-    rdma_spread: str | None = None
-    rdma_ssh_port: str | None = None
-    rdma_claim_template: str | None = None
-    rdma_device_class: str | None = None
-    launcher_cpu: str | None = None
-    launcher_memory: str | None = None
-    claim: tuple[str, ...] = ()
-    volume: tuple[str, ...] = ()
-    shm_size: str | None = None
-    secret_env: tuple[str, ...] = ()
-    image_pull_secret: tuple[str, ...] = ()
-    image_pull_policy: str | None = None
-    node_selector: tuple[str, ...] = ()
-    toleration: tuple[str, ...] = ()
-    priority_class: str | None = None
-    queue: str | None = None
-    gang: str | None = None
-    service_account: str | None = None
-    label: tuple[str, ...] = ()
-    annotation: tuple[str, ...] = ()
-    spawn: str | None = None
-    ssh_auth_mount_path: str | None = None
-
 
 _NAMES = {part.name for kind in (PodOptions, ClusterOptions) for part in fields(kind)} | {"operator_image"}
 

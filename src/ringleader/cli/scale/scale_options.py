@@ -23,10 +23,10 @@ from ringleader.bench.resumption import extended_grid
 from ringleader.bench.scale import Scale, faults_of
 from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions
 from ringleader.cli.options.host_options import HOST_OPTIONS, HostOptions
-from ringleader.cli.options.kubernetes_options import ClusterOptions
+from ringleader.cli.options.kubernetes_options import ClusterOptions, PodOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.options.rank_options import RUN_OPTIONS, RunOptions
-from ringleader.cli.scale.pod_options import ON, POD_OPTIONS, PodOptions
+from ringleader.cli.scale.pod_options import ON, POD_OPTIONS
 from ringleader.cli.typed_command import Option
 from ringleader.errors import Fault, RequestError, collected
 from ringleader.job import Host, Job
