@@ -236,6 +236,13 @@ def test_a_signal_is_no_failure_of_the_measurement():
         measured(stopped)
 
 
+def test_a_signal_leaves_what_was_measured():
+    kept = []
+    with pytest.raises(StoppedError):
+        measured(Ranks(raises=StoppedError(2, "the measurement had ended")), kept=kept)
+    assert len(kept[-1].transfers) == 6 * len(SIZES) and kept[-1].failure
+
+
 def test_answers_that_nobody_understands_are_left_out():
     def odd(job, *, environ, listener):
         for value in (7, None, {}, {"target": 99, "size": 1, "window": 1}, {"target": 1, "size": "x"}):

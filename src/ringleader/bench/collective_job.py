@@ -11,7 +11,7 @@ from typing import Any
 
 from ringleader.bench.collective_plan import CollectivePlan, cases
 from ringleader.bench.line_rate import line_rate
-from ringleader.bench.measurement_job import Finished, Launcher, measuring, run
+from ringleader.bench.measurement_job import Finished, Launcher, rank_program_job, run
 from ringleader.errors import RefusedError, StoppedError
 from ringleader.fabric.byte_size import byte_size
 from ringleader.job import Job
@@ -145,7 +145,7 @@ def measure(
 
     try:
         finished = run(
-            measuring(job, PROGRAM, plan, seconds=most_seconds(plan, ranks)),
+            rank_program_job(job, PROGRAM, plan, seconds=most_seconds(plan, ranks)),
             title=f"measuring {plan.operation}",
             environ=environ,
             progress=progress,

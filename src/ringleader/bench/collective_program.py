@@ -36,7 +36,7 @@ OPEN_SECONDS = 120.0
 """Until all ranks have imported their frameworks and met."""
 
 
-def opened(plan: CollectivePlan) -> dict[str, Any]:
+def makers_of(plan: CollectivePlan) -> dict[str, Any]:
     """Return what each implementation is made by; the engine comes first, as it starts MPI."""
     from ringleader.bench.collective_implementations.plain_mpi import PlainMpi
     from ringleader.bench.collective_implementations.torch_distributed import TorchDistributed
@@ -113,7 +113,7 @@ def arrays(plan: CollectivePlan, ranks: int) -> tuple[Memory, Memory]:
 def others(plan: CollectivePlan, control: Any, deadline: OperationDeadline) -> dict[str, Implementation]:
     """Return the other implementations that all ranks can start; rank 0 tells of the rest."""
     found: dict[str, Implementation] = {}
-    makers = opened(plan)
+    makers = makers_of(plan)
     for name in plan.implementations[1:]:
         with deadline.within(OPEN_SECONDS, f"the start of {name}"):
             why = ""

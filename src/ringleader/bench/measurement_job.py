@@ -1,7 +1,7 @@
 """One job of our own whose ranks measure: ``python -m PROGRAM PLAN``, with the plan as JSON.
 
     finished = run(
-        measuring(job, "ringleader.bench.pair_program", plan, seconds=60.0),
+        rank_program_job(job, "ringleader.bench.pair_program", plan, seconds=60.0),
         title="measuring pairs",
         environ=os.environ,
         progress=line.show,
@@ -54,7 +54,7 @@ class Finished:
     """``None``: the launch failed after ranks had answered."""
 
 
-def measuring(job: Job, program: str, plan: object, *, seconds: float) -> Job:
+def rank_program_job(job: Job, program: str, plan: object, *, seconds: float) -> Job:
     """Return the job whose ranks run our ``program`` (a module) and are given the plan, a dataclass.
 
     ``seconds``: what the plan may take at most; the job is stopped ``START_SECONDS`` after that.

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ringleader.bench import measurement_job
-from ringleader.bench.measurement_job import Finished, Launcher, measuring, pair_job
+from ringleader.bench.measurement_job import Finished, Launcher, pair_job, rank_program_job
 from ringleader.bench.pair_answers import PairAnswers
 from ringleader.bench.pair_plan import PairPlan
 from ringleader.bench.pair_rounds import Round, rank_rounds
 from ringleader.bench.program_commands import OSU, ProgramPlan, osu_command, runs_of
 from ringleader.bench.program_results import in_order
-from ringleader.errors import Fault, RefusedError, RequestError
+from ringleader.errors import Fault, RefusedError, RequestError, StoppedError
 from ringleader.job import Job
 from ringleader.launch.host_probe.probe import probe
 from ringleader.launch.launch_job import launch as launch_job
@@ -93,7 +93,7 @@ def plan_of(asked: PairRequest) -> PairPlan:
 def job_of(asked: PairRequest) -> Job:
     """Return the job that measures."""
     plan = plan_of(asked)
-    return measuring(asked.job, PROGRAM, plan, seconds=plan.most_seconds)
+    return rank_program_job(asked.job, PROGRAM, plan, seconds=plan.most_seconds)
 
 
 def measure(
@@ -136,6 +136,10 @@ def measure(
                 printed=printed,
                 launch=launch,
             )
+        except StoppedError as error:
+            if answers.heard:
+                keep(replace(_run(asked, context, answers, None), failure=str(error)))
+            raise
         except RequestError as error:  # COMMAND is not the user's word here
             where = {"COMMAND": "--program"}
             raise RequestError(
@@ -169,7 +173,7 @@ def program_job_of(asked: PairRequest, addresses: Mapping[str, str]) -> Job:
         ),
         run_seconds=max(LEAST_RUN_SECONDS, asked.seconds),
     )
-    return measuring(asked.job, FABRIC_PROGRAM, plan, seconds=plan.most_seconds)
+    return rank_program_job(asked.job, FABRIC_PROGRAM, plan, seconds=plan.most_seconds)
 
 
 def osu_job_of(asked: PairRequest, first: int, second: int) -> Job:

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from ringleader.bench.fabric_programs import UCX_BANDWIDTH, UCX_LATENCY
-from ringleader.bench.measurement_job import Launcher, measuring, on_each_host
+from ringleader.bench.measurement_job import Launcher, on_each_host, rank_program_job
 from ringleader.bench.measurement_job import run as run_job
 from ringleader.bench.pair_rounds import Round, first_rounds, packed, second_rounds
 from ringleader.doctor.active_answers import Answers
@@ -103,7 +103,7 @@ class _Session:
             self._answers.take(rank, name, value)
 
         finished = run_job(
-            measuring(
+            rank_program_job(
                 on_each_host(self._job, slots),
                 "ringleader.doctor.active_program",
                 plan,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ringleader.bench.measurement_job import Launcher, measuring
+from ringleader.bench.measurement_job import Launcher, rank_program_job
 from ringleader.bench.measurement_job import run as run_job
 from ringleader.bench.training.training_answers import TrainingAnswers, faults_of_training, turn_text
 from ringleader.bench.training.training_plan import TrainingPlan
@@ -25,7 +25,7 @@ PROGRAM = "ringleader.bench.training.rank_program"
 
 def job_of(plan: TrainingPlan, job: Job, seconds: float) -> Job:
     """Return the job whose ranks measure the plan."""
-    return measuring(job, PROGRAM, plan, seconds=seconds)
+    return rank_program_job(job, PROGRAM, plan, seconds=seconds)
 
 
 def measure(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ringleader.bench.collective_job import PROGRAM, measure, most_seconds, sweep_of
 from ringleader.bench.collective_plan import CollectivePlan, cases
-from ringleader.bench.measurement_job import measuring
+from ringleader.bench.measurement_job import rank_program_job
 from ringleader.bench.nccl_tests.json_document import as_document
 from ringleader.bench.nccl_tests.text_table import as_text, comparison
 from ringleader.cli import interrupts
@@ -78,7 +78,7 @@ def run_collective(operation: str, options: CollectiveOptions) -> int:
     job = replace(job, np=ranks)
     if options.shared.dry_run:
         print(_plan_text(plan, ranks), end="", flush=True)
-        ours = measuring(job, PROGRAM, plan, seconds=most_seconds(plan, ranks))
+        ours = rank_program_job(job, PROGRAM, plan, seconds=most_seconds(plan, ranks))
         print(dry_run_text(ours, environ=os.environ), end="")
         return 0
     place = run_directory(options.shared.output, name, replace=options.shared.replace)
