@@ -257,6 +257,9 @@ def test_a_file_of_nccl_tests_is_printed_and_kept(tmp_path: Path, capsys: pytest
     assert isinstance(run, CollectiveRun) and dataclasses.astuple(run.series[0].results[0])[0] == 1048576
     assert "is there already" in refused(capsys, *words[1:])
     assert "nothing is measured" in refused(capsys, *words[1:], "--against", "mpi")
+    with pytest.raises(SystemExit) as left:
+        main([*words, "--replace", "--json-file", "/dev/full"])
+    assert left.value.code == 3 and f"kept in {tmp_path / 'x'}" in capsys.readouterr().err
     file.write_text(file.read_text().replace(" 0\n", " 4\n", 1))
     with pytest.raises(SystemExit) as left:
         main([*words, "--replace"])

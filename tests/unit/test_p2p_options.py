@@ -118,17 +118,20 @@ def test_commands_of_servers_and_clients():
     assert {"ib_read_lat", "ucx_perftest", "osu_bibw"} <= {*PROGRAMS}
 
 
-def test_a_file_of_another_program_is_read_and_only_kept_with_a_name(tmp_path, capsys):
+def test_a_file_of_another_program_is_read_and_kept(tmp_path, capsys):
     file = tmp_path / "osu.txt"
     file.write_text("# OSU MPI Bandwidth Test v7.5\n# Size      Bandwidth (MB/s)\n8   12.50\n")
     words = ["bench", "p2p", "--from-file", str(file), "-o", str(tmp_path / "runs")]
-    for more, kept in (([], False), (["--name", "a"], True)):
+    for more, kept in ((["--dry-run"], 0), ([], 1), (["--name", "a"], 2)):
         with pytest.raises(SystemExit) as left:
             main([*words, *more, "--json"])
         assert left.value.code == 0
-        run = json.loads(capsys.readouterr().out)
+        said = capsys.readouterr()
+        run = json.loads(said.out)
         assert run["program"] == "osu_bw" and run["transfers"][0]["rate"] == 12.5e6
-        assert (tmp_path / "runs/a/run.json").exists() == kept
+        assert len(list(tmp_path.glob("runs/*/run.json"))) == kept
+        assert ("kept in" in said.err) == bool(kept)
+    assert (tmp_path / "runs/a/run.json").exists()
 
 
 @pytest.mark.parametrize(

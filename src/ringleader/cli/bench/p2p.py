@@ -74,7 +74,7 @@ def _job_shown(asked: PairRequest) -> Job:
 
 
 def _read(options: PairOptions) -> int:
-    """Print what is in the file; keep it where it has a name."""
+    """Print and keep what is in the file; with ``--dry-run`` keep nothing."""
     faults = Faults()
     source = options.from_file or ""
     name = run_name(options.shared, "p2p", faults)
@@ -97,13 +97,13 @@ def _read(options: PairOptions) -> int:
         memory=found.memory,
         notes=found.notes,
     )
-    if options.shared.name is not None:
-        directory = make_directory(options.shared.output, name, replace=options.shared.replace)
-        with opened(options.shared.json.json_file) as file:
-            keep(run, directory)
-            show(run, directory, options.shared.json, file, lambda: as_text(run))
-    else:
+    if options.shared.dry_run:
         show_value(options.shared.json, run_file.to_document(run), lambda: as_text(run))
+        return 0
+    with opened(options.shared.json.json_file) as file:
+        directory = make_directory(options.shared.output, name, replace=options.shared.replace)
+        keep(run, directory)
+        show(run, directory, options.shared.json, file, lambda: as_text(run))
     return 0
 
 

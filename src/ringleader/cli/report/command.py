@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ringleader.cli.json_output import opened
-from ringleader.cli.report.report_options import ReportOptions, faults_of, parameters
+from ringleader.cli.report.report_options import ReportOptions, faults_of, parameters, port_of, threshold_of
 from ringleader.cli.report.stored_runs import predictions_of, read_runs
 from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RefusedError, RequestError
@@ -32,7 +32,7 @@ def report(options: ReportOptions) -> int:
     if options.serve:
         from ringleader.cli.report.serve import serve
 
-        return serve(options.runs, options.port or 0)
+        return serve(options.runs, port_of(options) or 0)
     if options.output is not None and not options.replace:
         _check_free(options.output)
     if options.against is not None:
@@ -61,8 +61,9 @@ def _rendered(runs: Sequence[AnyRun], form: str) -> str:
 def _compared(before: AnyRun, after: AnyRun, options: ReportOptions) -> int:
     result = side_by_side.compare(before, after)
     guard = None
-    if options.fail_below is not None:
-        guard = regression_guard.judge(result, options.fail_below)
+    threshold = threshold_of(options)
+    if threshold is not None:
+        guard = regression_guard.judge(result, threshold)
 
     def rendered(form: str) -> str:
         if form == "html":

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import click
 
 from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions
+from ringleader.cli.options.option_checks import unwritable
 from ringleader.cli.typed_command import Option
 from ringleader.errors import Fault
 
@@ -24,9 +25,9 @@ class ReportOptions:
     output: str | None = None
     replace: bool = False
     against: str | None = None
-    fail_below: float | None = None
+    fail_below: str | None = None
     serve: bool = False
-    port: int | None = None
+    port: str | None = None
     json: JsonOptions = field(default_factory=JsonOptions)
 
 
@@ -41,12 +42,11 @@ def parameters() -> list[click.Parameter]:
         Option(["--against"], metavar="BASELINE", help="Compare RUN with this run."),
         Option(
             ["--fail-below"],
-            type=float,
             metavar="RATIO",
             help="Exit with 1 where RUN is surely below this part of BASELINE: 0.9.",
         ),
         Option(["--serve"], is_flag=True, help="Show the page at a local address; it follows its runs."),
-        Option(["--port"], type=int, metavar="N", help="For --serve. [default: a free one]"),
+        Option(["--port"], metavar="N", help="For --serve. [default: a free one]"),
     ]
 
 
@@ -64,19 +64,38 @@ def _faults(options: ReportOptions) -> Iterator[Fault]:
     if options.port is not None:
         if not options.serve:
             yield Fault(where="--port", what="counts with --serve only")
-        if not 0 <= options.port <= 65535:
-            yield Fault(
-                where="--port", what=f"{options.port} is not a port", hint="0 to 65535; 0 takes a free one"
-            )
+        if port_of(options) is None:
+            hint = "0 to 65535; 0 takes a free one"
+            yield Fault(where="--port", what=f"{options.port} is not a port", hint=hint)
     if options.against is not None and len(options.runs) != 1:
         yield Fault(where="--against", what=f"compares one RUN; {len(options.runs)} given")
     if options.fail_below is not None:
         if options.against is None:
             yield Fault(where="--fail-below", what="needs a run to compare with", hint="add --against RUN")
-        if not 0 < options.fail_below < math.inf:
-            yield Fault(where="--fail-below", what=f"{options.fail_below} is not above 0", hint="0.9")
+        if threshold_of(options) is None:
+            what = f"{options.fail_below} is not a number above 0"
+            yield Fault(where="--fail-below", what=what, hint="0.9")
+    yield from unwritable("-o", options.output)
     if options.replace and options.output is None:
         yield Fault(where="--replace", what="counts with -o only")
+
+
+def threshold_of(options: ReportOptions) -> float | None:
+    """Return ``--fail-below``; ``None`` where it is not given, or no number above 0."""
+    try:
+        number = float(options.fail_below or "")
+    except ValueError:
+        return None
+    return number if 0 < number < math.inf else None
+
+
+def port_of(options: ReportOptions) -> int | None:
+    """Return ``--port``; ``None`` where it is not given, or no port."""
+    try:
+        number = int(options.port or "")
+    except ValueError:
+        return None
+    return number if 0 <= number <= 65535 else None
 
 
 def _beside_serve(options: ReportOptions) -> Iterator[Fault]:
