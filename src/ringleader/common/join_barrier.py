@@ -16,7 +16,7 @@ from ringleader.common.submit_operation import signature_for
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Wait until all ranks of a process set have called this."""
-    serial = next_serial(process_set.process_set_id)
+    serial = next_serial(process_set)
     signature, digest = signature_for("barrier", "uint8", (), "cpu", ReduceOp.SUM, 0, 1.0, 1.0, "")
     work = Work(signature, digest, name=None, serial=serial, array=None, out=None)
     group_of(process_set, "Barrier").engine.run(work)
@@ -27,7 +27,7 @@ def join(device: int = -1) -> int:
 
     Returns the rank that was the last. ``device`` is Horovod's and not needed.
     """
-    serial = next_serial(global_process_set.process_set_id)
+    serial = next_serial(global_process_set)
     last, counted = group_of(global_process_set, "Join").engine.join(serial)
     count_from(counted + 1)
     PROCESS.get().at_join.call()

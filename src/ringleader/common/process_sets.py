@@ -54,13 +54,26 @@ _COUNTED: dict[int | None, int] = {}
 """Number of a process set → operations of it that this rank has asked for."""
 
 
-def next_serial(process_set_id: int | None) -> int:
+def number_of(process_set: ProcessSet) -> int | None:
+    """Return the number of a process set, `None` where it is not registered; `TypeError` where it is none."""
+    try:
+        return process_set.process_set_id
+    except AttributeError:
+        raise TypeError(
+            f"process_set= takes an hvd.ProcessSet, not {process_set!r}; leave it out to mean all ranks."
+        ) from None
+
+
+def next_serial(process_set: ProcessSet) -> int:
     """Count an operation of a process set; the number names it where the script does not.
+
+    `TypeError` where it is no process set.
 
     Every set counts for itself: ranks that are in different sets do not ask for the same ones. Every
     operation of every kind is counted before anything else is looked at, also one that fails then: where
     ranks differ in what fails, they count alike.
     """
+    process_set_id = number_of(process_set)
     serial = _COUNTED.get(process_set_id, 0)
     _COUNTED[process_set_id] = serial + 1
     return serial
@@ -78,7 +91,7 @@ def group_of(process_set: ProcessSet, operation: str) -> Group:
     is not in it.
     """
     session = PROCESS.get()
-    number = process_set.process_set_id
+    number = number_of(process_set)
     if number == 0:
         return session.group
     if number is None or session.registry.table.ranks(number) is None:
@@ -119,7 +132,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     The set of all ranks stays, and what is not registered cannot be removed: False.
     """
     session = PROCESS.get()
-    number = process_set.process_set_id
+    number = number_of(process_set)
     if number is None or number == 0 or not session.remove_set(number):
         return False
     _forget([known for known in _REGISTERED if known.process_set_id == number])

@@ -45,7 +45,7 @@ class Operation:
     def run(self, tensor: Array, name: str | None, process_set: ProcessSet, *arguments: Any) -> Any:
         """Do the operation on one tensor and return its result."""
         # The steps of `_one`: what the most frequent operations cost besides the exchange counts.
-        serial = next_serial(process_set.process_set_id)
+        serial = next_serial(process_set)
         group = group_of(process_set, self._title)
         work = self._describe(group, tensor, name, serial, *arguments)
         (group.broadcaster if self._broadcasts else group.engine).run(work)
@@ -131,7 +131,7 @@ class Operation:
     def _one(
         self, tensor: Array, name: str | None, process_set: ProcessSet, arguments: tuple[Any, ...]
     ) -> tuple[Engine, Work]:
-        serial = next_serial(process_set.process_set_id)
+        serial = next_serial(process_set)
         group = group_of(process_set, self._title)
         engine = group.broadcaster if self._broadcasts else group.engine
         return engine, self._describe(group, tensor, name, serial, *arguments)
@@ -143,7 +143,7 @@ class Operation:
         process_set: ProcessSet,
         arguments: tuple[Any, ...],
     ) -> tuple[Engine, list[Work]]:
-        serial = next_serial(process_set.process_set_id)
+        serial = next_serial(process_set)
         group = group_of(process_set, self._title)
         if name is None or isinstance(name, str):
             names: Sequence[str] = member_names(f"noname.{serial}" if name is None else name, len(tensors))

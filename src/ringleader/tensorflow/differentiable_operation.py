@@ -21,7 +21,7 @@ import tensorflow as tf
 from ringleader.collectives.exceptions import HorovodInternalError, MismatchError
 from ringleader.collectives.process_lifecycle import PROCESS
 from ringleader.common.numpy_adapter import Array
-from ringleader.common.process_sets import ProcessSet
+from ringleader.common.process_sets import ProcessSet, number_of
 from ringleader.common.submit_operation import Operation
 from ringleader.tensorflow.eager_operation import check_types
 from ringleader.tensorflow.eager_tensors import array_of, as_tensor, is_recording, tensor_over
@@ -185,7 +185,7 @@ def in_written_order() -> Iterator[Callable[[Any], None]]:
 
 def check_registered(process_set: ProcessSet, title: str) -> None:
     """Refuse a set that does not exist; before `init` that is not known, and members alone run the graph."""
-    number, session = process_set.process_set_id, PROCESS.session
+    number, session = number_of(process_set), PROCESS.session
     if (
         number != 0
         and session is not None

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from ringleader.collectives.operations import ReduceOp
 from ringleader.common.compression import check_compression
-from ringleader.common.process_sets import ProcessSet
+from ringleader.common.process_sets import ProcessSet, number_of
 from ringleader.common.reductions import Adasum, Average, Sum, handle_average_backwards_compatibility
 
 Groups = int | Sequence[Sequence[Any]] | None
@@ -98,7 +98,7 @@ def checked_settings(
     check_compression(compression)
     if gradient_predivide_factor != 1.0 and op is not Average:
         raise ValueError("gradient_predivide_factor not supported with op != Average")
-    if op is Adasum and process_set.process_set_id != 0:
+    if op is Adasum and number_of(process_set) != 0:
         raise NotImplementedError("Adasum does not support non-global process sets.")
     return ExchangeSettings(
         compression=compression,

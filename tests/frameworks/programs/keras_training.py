@@ -17,7 +17,7 @@ else:
     import keras
 
 import ringleader.keras as hvd  # noqa: E402
-from ringleader.common.process_sets import next_serial  # noqa: E402
+from ringleader.common.process_sets import global_process_set, next_serial  # noqa: E402
 
 KERAS2 = keras.__name__ == "tf_keras"
 BACKEND = "tensorflow" if KERAS2 else keras.backend.backend()
@@ -56,9 +56,9 @@ def weights(model):
 
 def operations(run):
     """Return how many operations a function asked for."""
-    before = next_serial(0)
+    before = next_serial(global_process_set)
     run()
-    return next_serial(0) - before - 1
+    return next_serial(global_process_set) - before - 1
 
 
 class Seen(keras.callbacks.Callback):

@@ -171,7 +171,7 @@ def allreduce_async_(
     """Begin an allreduce in place and return a handle; `synchronize` returns the tensor."""
     chosen = handle_average_backwards_compatibility(op, average)
     # Not `Operation.begin`: there may be hundreds of these in a step, of which most are in the cache.
-    serial = next_serial(process_set.process_set_id)
+    serial = next_serial(process_set)
     group = group_of(process_set, "Allreduce")
     work = take_work(name, tensor, chosen, prescale_factor, postscale_factor)
     if work is not None:

@@ -34,7 +34,7 @@ def sparse_allreduce_async(
         )
     size, dense = tuple(tensor.shape), tensor.dense_dim()
     own = tensor.detach().coalesce()
-    serial = next_serial(process_set.process_set_id)
+    serial = next_serial(process_set)
     group = group_of(process_set, "Allgather")
     base = f"noname.{serial}" if name is None else name
     note = f"entries of a sparse tensor of size {list(size)} with {dense} dense dimensions"

@@ -17,7 +17,7 @@ from ringleader.common.autotune import Autotune, autotune
 from ringleader.common.basics import size
 from ringleader.common.compression import Compressor
 from ringleader.common.object_exchange import gather_objects
-from ringleader.common.process_sets import ProcessSet, global_process_set, group_of
+from ringleader.common.process_sets import ProcessSet, global_process_set, group_of, number_of
 from ringleader.common.reductions import Average
 from ringleader.common.step_metrics import StepMetrics
 from ringleader.torch.basics import session
@@ -76,7 +76,7 @@ class DistributedMixin(OptimizerMixin):
     def prepare(self) -> None:
         """Meet the other ranks, and make buckets and hooks for the parameters of now. Collective."""
         current, settings = session(), self._settings
-        everywhere = settings.process_set.process_set_id == 0
+        everywhere = number_of(settings.process_set) == 0
         self._metrics = StepMetrics.from_environment(current.engine, timelines=current.timelines)
         self.release()
         self._ready = True
@@ -326,7 +326,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     named = checked_names(optimizer, named_parameters)
     mixin: type[OptimizerMixin] = DistributedMixin
     if settings.op is ReduceOp.ADASUM and size() > 1:
-        if process_set.process_set_id != 0:
+        if number_of(process_set) != 0:
             raise NotImplementedError("Adasum does not support non-global process sets yet.")
         mixin = AdasumMixin
     wrapped: torch.optim.Optimizer = wrap(
