@@ -134,7 +134,8 @@ def test_words_of_report_that_do_not_go_together(tmp_path: Path) -> None:
     )
     assert done.returncode == 2
     for text in ("--against: compares one RUN; 2 given", "--fail-below: x is not a number above 0",
-                 "--port: counts with --serve only", "--port: y is not a port", "--replace: counts with -o only"):  # fmt: skip
+                 "--port: counts with --serve only", "--port: y is not a port",
+                 "--replace: counts with -o only"):  # fmt: skip
         assert text in done.stderr
     served = ringleader("report", "--serve", "--json", "nowhere", cwd=tmp_path)
     assert served.returncode == 2 and "--json does not go with it" in served.stderr
