@@ -9,7 +9,7 @@ import pytest
 from tests.report.conftest import pairs_of, samples
 
 from ringleader.errors import RequestError
-from ringleader.measurements.collective import CollectiveRun, Timing
+from ringleader.measurements.collective import CollectiveResult, CollectiveRun, CollectiveSeries, Timing
 from ringleader.measurements.point_to_point import PointToPointRun
 from ringleader.measurements.training import TrainingRun
 from ringleader.report.compare import compare
@@ -136,3 +136,21 @@ def test_many_numbers_are_shown_in_part_and_written_in_full() -> None:
     text = rendered(result, guard, "table")
     assert len(result.matches) == 12 * 11 * 4 and "60 of 528 numbers are shown" in text
     assert "h1 → h2, 1 MiB, rate" in text and "Failed:" in text
+
+
+def test_short_messages_have_one_warning_together(collective: CollectiveRun) -> None:
+    wide = Timing(seconds=1e-3, low=0.5e-3, high=2e-3, wrong=0)
+    sizes = (8, 1024, 1 << 20, 1 << 24)
+    results = tuple(
+        CollectiveResult(
+            size=size, count=size // 4, out_of_place=wide, iterations=2 if size > 1 << 20 else 20
+        )
+        for size in sizes
+    )
+    run = replace(collective, series=(CollectiveSeries(implementation="ringleader", results=results),))
+    guard = judge(compare(run, replace(run, name="new")), 0.9)
+    assert len(guard.doubtful) == 4 and guard.passed
+    assert [text.split(":")[0] for text in guard.warnings] == [
+        "ringleader, 1 MiB",
+        "3 numbers of messages below 64 KiB, or of fewer than 3 iterations",
+    ]

@@ -27,9 +27,11 @@ from ringleader.bench.training.tf_cnn_lines import lines
 from ringleader.bench.training.training_answers import TrainingAnswers, faults_of_training
 from ringleader.bench.training.training_job import rank_faults
 from ringleader.bench.training.training_plan import TrainingPlan, chosen_arms, faults_of, order_of
+from ringleader.cli.bench.train_options import lab_threads
 from ringleader.cli.bench.train_text import as_text, sentences
 from ringleader.cli.main import ringleader
 from ringleader.errors import RequestError
+from ringleader.job import Host, Job
 from ringleader.measurements.training import ARMS, Arm, LayerTime, StepSplit, TrainingRun
 from ringleader.predict.profile_document import from_document
 from ringleader.scaling import Context
@@ -278,6 +280,22 @@ def test_the_text_says_what_intervals_carry_and_no_more():
     )
     failed = replace(run_of(), failure="it broke", arms=(Arm(name="ddp-nccl", rates=(), note="no GPU"),))
     assert "Left out: ddp-nccl: no GPU." in as_text(failed) and "! it broke" in as_text(failed)
+
+
+@pytest.mark.parametrize(
+    ("more", "cores", "environ", "threads"),
+    [
+        ({}, 2, {}, 1),
+        ({}, 8, {}, 2),
+        ({"np": 2}, 8, {}, 4),
+        ({"threads": 3}, 8, {}, 3),
+        ({}, 8, {"OMP_NUM_THREADS": "4,2"}, None),
+        ({"hosts": (Host(name="h1"),)}, 8, {}, None),
+    ],
+)
+def test_hosts_of_a_lab_share_its_cores(more, cores, environ, threads):
+    hosts = (Host(name="h1", slots=2), Host(name="h2", slots=2))
+    assert lab_threads(Job(**{"command": ("python",), "hosts": hosts} | more), cores, environ) == threads
 
 
 def refused(*words: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ringleader.fabric.byte_size import byte_size
 from ringleader.measurements.collective import CollectiveRun, Timing, bus_factor
@@ -13,6 +13,9 @@ from ringleader.measurements.training import TrainingRun
 from ringleader.metrics import Spread
 from ringleader.report.point_to_point_summary import pair_name
 from ringleader.scaling import Run
+
+SHORT, LEAST_ITERATIONS = 64 << 10, 3
+"""Bytes of a message, and iterations, below which the extent of batches tells little."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +29,8 @@ class ComparableRate:
     spread: Spread
     samples: tuple[float, ...] = ()
     """Every repetition; empty: only the extent is known."""
+    is_coarse: bool = False
+    """Of a short message, or of few iterations: its batches lie far apart by nature."""
 
     @property
     def is_time(self) -> bool:
@@ -101,7 +106,9 @@ def _of_collective(run: CollectiveRun) -> Iterator[ComparableRate]:
             for side, timing in (("", result.out_of_place), (", in place", result.in_place)):
                 if timing is not None and result.size > 0:
                     name = f"{series.implementation}, {byte_size(result.size)}{side}"
-                    yield _of_timing(name, timing, bus_factor(run.operation, run.ranks) * result.size)
+                    found = _of_timing(name, timing, bus_factor(run.operation, run.ranks) * result.size)
+                    few = result.iterations is not None and result.iterations < LEAST_ITERATIONS
+                    yield replace(found, is_coarse=few or result.size < SHORT)
 
 
 def _of_timing(name: str, timing: Timing, moved: float) -> ComparableRate:

@@ -53,6 +53,8 @@ class Match:
     high: float | None
     verdict: str
     """``faster``, ``slower``, ``no difference shown``, or ``cannot tell: one repetition``."""
+    is_coarse: bool = False
+    """Of a short message, or of few iterations: a wide interval is no news."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +107,7 @@ def _match(before: ComparableRate, after: ComparableRate) -> Match:
         low=low,
         high=high,
         verdict=verdict(low, high),
+        is_coarse=before.is_coarse or after.is_coarse,
     )
 
 

@@ -49,14 +49,16 @@ def judge(result: Comparison, threshold: float) -> Guard:
         raise RequestError(Fault(where="--against", what=what, hint="measure the sizes of the baseline"))
     failed = [match for match in result.matches if match.high is not None and match.high < threshold]
     doubtful = [match for match in result.matches if match not in failed and _may_be_below(match, threshold)]
+    told = [match for match in doubtful if not match.is_coarse]
     return Guard(
         threshold=threshold,
         failed=tuple(match.name for match in failed),
         doubtful=tuple(match.name for match in doubtful),
         failures=tuple(_told(match, result, f"is below {threshold:g}") for match in failed[:LONGEST])
         + _more(failed),
-        warnings=tuple(_told(match, result, _doubt(match, threshold)) for match in doubtful[:LONGEST])
-        + _more(doubtful),
+        warnings=tuple(_told(match, result, _doubt(match, threshold)) for match in told[:LONGEST])
+        + _more(told)
+        + _coarse(len(doubtful) - len(told), threshold),
         headline=_headline(result, threshold, failed, doubtful),
     )
 
@@ -82,6 +84,14 @@ def _told(match: Match, result: Comparison, what: str) -> str:
 def _more(matches: list[Match]) -> tuple[str, ...]:
     rest = len(matches) - LONGEST
     return (f"and {rest} more",) if rest > 0 else ()
+
+
+def _coarse(count: int, threshold: float) -> tuple[str, ...]:
+    """Return one line for all whose batches lie far apart by nature."""
+    if not count:
+        return ()
+    what = f"{plural(count, 'number')} of messages below 64 KiB, or of fewer than 3 iterations"
+    return (f"{what}: the batches lie too far apart to exclude a rate below {threshold:g}",)
 
 
 def _headline(result: Comparison, threshold: float, failed: list[Match], doubtful: list[Match]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,14 @@ from ringleader.bench.training.model_table import MODELS
 from ringleader.bench.training.training_plan import SYNTHETIC, TrainingPlan, order_of
 from ringleader.cli import interrupts
 from ringleader.cli.bench import bench_options
-from ringleader.cli.bench.train_options import EVERYDAY, TF_CNN, TRAIN_OPTIONS, TrainOptions, training_plan
+from ringleader.cli.bench.train_options import (
+    EVERYDAY,
+    TF_CNN,
+    TRAIN_OPTIONS,
+    TrainOptions,
+    lab_threads,
+    training_plan,
+)
 from ringleader.cli.json_output import JsonFile, opened
 from ringleader.cli.options.host_options import overridden
 from ringleader.cli.options.option_checks import Faults
@@ -44,6 +51,8 @@ def measure(options: TrainOptions) -> int:
     line, faults = ProgressLine(prefix=""), Faults()
     plan = training_plan(options, faults)
     job = bench_options.requested_job(options.shared, line, faults)
+    if options.shared.hosts.wants_lab:
+        job = replace(job, threads=lab_threads(job, len(os.sched_getaffinity(0)), os.environ))
     name = bench_options.run_name(options.shared, f"train-{plan.model}", faults)
     if not job.hosts and plan.data != SYNTHETIC and plan.model in MODELS and MODELS[plan.model].data:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import click
@@ -17,8 +18,10 @@ from ringleader.bench.training.training_plan import (
 )
 from ringleader.cli.bench.bench_options import BENCH_OPTIONS, BenchOptions
 from ringleader.cli.bench.bench_options import EVERYDAY as SHARED_EVERYDAY
+from ringleader.cli.bench.collective_options import ranks_of
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.typed_command import Option
+from ringleader.job import Job
 
 TABLE, TF_CNN = "table", "tf_cnn"
 SECONDS = 900.0
@@ -164,6 +167,17 @@ def seconds_of(options: TrainOptions, faults: Faults) -> float:
         faults.add("--timeout", f"{options.timeout} seconds", "use a number above 0")
         return SECONDS
     return value
+
+
+def lab_threads(job: Job, cores: int, environ: Mapping[str, str]) -> int | None:
+    """Return OMP_NUM_THREADS of each rank where all hosts share so many cores: an equal part of them.
+
+    ``None`` where the user's own reaches the ranks, or where how many ranks there will be is not known yet.
+    """
+    if job.threads is not None or "OMP_NUM_THREADS" in {**environ, **dict(job.env)}:
+        return job.threads
+    ranks = ranks_of(job)
+    return None if ranks is None else max(1, cores // ranks)
 
 
 def _arms(text: str | None, faults: Faults) -> tuple[str, ...]:
