@@ -56,7 +56,7 @@ def incomparable(before: AnyRun, after: AnyRun) -> str:
     if kind_of(before) != kind_of(after):
         return f"a {kind_of(before)} run and a {kind_of(after)} run have no number in common"
     if isinstance(before, CollectiveRun) and isinstance(after, CollectiveRun):
-        wrong = next((run.name for run in (before, after) if _wrong_results(run)), None)
+        wrong = next((run.name for run in (before, after) if run.wrong), None)
         if wrong is not None:
             return f"{wrong} has wrong results (#wrong), so its rates mean nothing"
         return _unlike("operation", before.operation, after.operation) or _unlike(
@@ -69,14 +69,6 @@ def incomparable(before: AnyRun, after: AnyRun) -> str:
             or _unlike("number of ranks", str(before.ranks), str(after.ranks))
         )
     return ""
-
-
-def _wrong_results(run: CollectiveRun) -> int:
-    """Return how many elements were wrong, in all."""
-    timings = (
-        t for s in run.series for r in s.results for t in (r.out_of_place, r.in_place) if t is not None
-    )
-    return sum(timing.wrong or 0 for timing in timings)
 
 
 def _unlike(what: str, before: str, after: str) -> str:
