@@ -28,7 +28,7 @@ ROUNDS = 5
 
 
 @dataclass(kw_only=True)
-class Arm:
+class TimedCall:
     """One implementation at one size, in place or out of place."""
 
     implementation: str
@@ -78,48 +78,48 @@ class CollectiveTurns:
                 ranks=self._control.size,
                 rank=self._control.rank,
             )
-            arms = self._arms(case)
-            for arm in arms:
-                self._warm_up(arm)
-            self._agree_on_iterations(arms)
+            timed_calls = self._timed_calls(case)
+            for timed in timed_calls:
+                self._warm_up(timed)
+            self._agree_on_iterations(timed_calls)
             for turn in range(ROUNDS):
-                for arm in arms:
-                    self._time(arm, turn)
-            wrong = [self._wrong(arm) for arm in arms]
-            self._tell(size, count, arms, wrong)
+                for timed in timed_calls:
+                    self._time(timed, turn)
+            wrong = [self._wrong(timed) for timed in timed_calls]
+            self._tell(size, count, timed_calls, wrong)
 
-    def _arms(self, case: Case) -> list[Arm]:
+    def _timed_calls(self, case: Case) -> list[TimedCall]:
         """Return what is offered, each tried once on all ranks alike; what is not is told once."""
         found = []
         for name, implementation in self._implementations.items():
             for in_place in self._plan.places:
                 if (name, in_place) in self._missing:
                     continue
-                arm, why = None, ""
+                timed, why = None, ""
                 try:
                     call = implementation.prepare(case, self._send, self._receive, in_place=in_place)
-                    arm = Arm(implementation=name, in_place=in_place, case=case, call=call)
+                    timed = TimedCall(implementation=name, in_place=in_place, case=case, call=call)
                 except NotOfferedError as error:
                     why = str(error)
-                why = self._agreed(why) or self._try(arm)
-                if why or arm is None:
+                why = self._agreed(why) or self._try(timed)
+                if why or timed is None:
                     self._missing.add((name, in_place))
                     self._note(name, why)
                 else:
-                    found.append(arm)
-                    if arm.call.note:
-                        self._note(name, arm.call.note)
+                    found.append(timed)
+                    if timed.call.note:
+                        self._note(name, timed.call.note)
         return found
 
-    def _try(self, arm: Arm | None) -> str:
+    def _try(self, timed: TimedCall | None) -> str:
         """Do an operation for the first time; return why it cannot be done, as all ranks found."""
-        if arm is None or (arm.implementation, arm.in_place) in self._tried:
+        if timed is None or (timed.implementation, timed.in_place) in self._tried:
             return ""
-        self._tried.add((arm.implementation, arm.in_place))
+        self._tried.add((timed.implementation, timed.in_place))
         why = ""
-        with self._deadline.within(self._plan.deadline(arm.case.most_bytes, 1), arm.what):
+        with self._deadline.within(self._plan.deadline(timed.case.most_bytes, 1), timed.what):
             try:
-                self._once(arm, 0)
+                self._once(timed, 0)
             except Exception as error:  # whatever a library raises for what it does not have
                 why = (str(error).strip().splitlines() or [type(error).__name__])[0]
         return self._agreed(why)
@@ -139,40 +139,40 @@ class CollectiveTurns:
             self._noted.add((implementation, what))
             send("note", {"implementation": implementation, "what": what})
 
-    def _once(self, arm: Arm, turn: int) -> Any:
+    def _once(self, timed: TimedCall, turn: int) -> Any:
         """Write this turn's values, and do one operation."""
-        memory = self._receive if arm.in_place else self._send
+        memory = self._receive if timed.in_place else self._send
         self._receive.clear()
-        case, start = arm.case, 0
-        if arm.in_place and case.operation == "allgather":
+        case, start = timed.case, 0
+        if timed.in_place and case.operation == "allgather":
             start = case.rank * case.part_bytes
-        if not (arm.in_place and case.operation == "broadcast" and case.rank != case.root):
+        if not (timed.in_place and case.operation == "broadcast" and case.rank != case.root):
             for at in range(0, case.sent_bytes, CHUNK):
                 memory.write(start + at, sent(case, turn, at, min(at + CHUNK, case.sent_bytes)))
         self._control.Barrier()
-        returned = arm.call.run()
-        self._implementations[arm.implementation].finish()
+        returned = timed.call.run()
+        self._implementations[timed.implementation].finish()
         return returned
 
-    def _warm_up(self, arm: Arm) -> None:
+    def _warm_up(self, timed: TimedCall) -> None:
         """Warm up, and find out how many iterations the time allows."""
         # Zeros: sums of sums would soon be infinite, and products of products denormal.
         self._send.clear()
         self._receive.clear()
-        seconds, most = self._seconds_of(arm, 1), self._plan.warmup
+        seconds, most = self._seconds_of(timed, 1), self._plan.warmup
         more = max(0, min(most, int(self._plan.seconds / ROUNDS / max(seconds, 1e-9))) - 1)
         if more:
-            seconds = self._seconds_of(arm, more)
-        arm.iterations = max(1, min(self._plan.iterations, int(self._plan.seconds / max(seconds, 1e-9))))
+            seconds = self._seconds_of(timed, more)
+        timed.iterations = max(1, min(self._plan.iterations, int(self._plan.seconds / max(seconds, 1e-9))))
 
-    def _seconds_of(self, arm: Arm, iterations: int) -> float:
+    def _seconds_of(self, timed: TimedCall, iterations: int) -> float:
         """Return the time of one operation on the slowest rank; the same number on all."""
-        return max(self._gathered(self._batch(arm, iterations)))
+        return max(self._gathered(self._batch(timed, iterations)))
 
-    def _batch(self, arm: Arm, iterations: int) -> float:
+    def _batch(self, timed: TimedCall, iterations: int) -> float:
         """Do some operations after a barrier; return the time of one on this rank."""
-        run, finish = arm.call.run, self._implementations[arm.implementation].finish
-        with self._deadline.within(self._plan.deadline(arm.case.most_bytes, iterations), arm.what):
+        run, finish = timed.call.run, self._implementations[timed.implementation].finish
+        with self._deadline.within(self._plan.deadline(timed.case.most_bytes, iterations), timed.what):
             self._control.Barrier()
             began = time.perf_counter()
             for _ in range(iterations):
@@ -181,47 +181,51 @@ class CollectiveTurns:
             seconds = time.perf_counter() - began
         return seconds / iterations
 
-    def _agree_on_iterations(self, arms: list[Arm]) -> None:
+    def _agree_on_iterations(self, timed_calls: list[TimedCall]) -> None:
         """Let both places of an implementation have the same number."""
-        for arm in arms:
-            both = [one.iterations for one in arms if one.implementation == arm.implementation]
-            arm.iterations = min(both)
+        for timed in timed_calls:
+            both = [one.iterations for one in timed_calls if one.implementation == timed.implementation]
+            timed.iterations = min(both)
 
-    def _time(self, arm: Arm, turn: int) -> None:
+    def _time(self, timed: TimedCall, turn: int) -> None:
         """Do this round's part of the iterations: the first rounds have one more where they do not divide."""
-        share = arm.iterations // ROUNDS + (turn < arm.iterations % ROUNDS)
+        share = timed.iterations // ROUNDS + (turn < timed.iterations % ROUNDS)
         if share:
-            mean = statistics.fmean(self._gathered(self._batch(arm, share)))
-            arm.times += [mean] * share
+            mean = statistics.fmean(self._gathered(self._batch(timed, share)))
+            timed.times += [mean] * share
 
-    def _wrong(self, arm: Arm) -> list[int] | None:
+    def _wrong(self, timed: TimedCall) -> list[int] | None:
         """Return the wrong elements on each rank; None: nothing was checked."""
         wrong = 0
         for turn in range(1, self._plan.checks + 1):
-            with self._deadline.within(self._plan.deadline(arm.case.most_bytes, 1), f"check of {arm.what}"):
-                got = arm.call.result(self._once(arm, turn))
-                wrong += wrong_elements(arm.case, turn, got)
+            with self._deadline.within(
+                self._plan.deadline(timed.case.most_bytes, 1), f"check of {timed.what}"
+            ):
+                got = timed.call.result(self._once(timed, turn))
+                wrong += wrong_elements(timed.case, turn, got)
                 self._control.Barrier()
         return self._gathered(wrong) if self._plan.checks else None
 
-    def _tell(self, size: int, count: int, arms: list[Arm], wrong: list[list[int] | None]) -> None:
+    def _tell(
+        self, size: int, count: int, timed_calls: list[TimedCall], wrong: list[list[int] | None]
+    ) -> None:
         if self._control.rank:
             return
         series: dict[str, Any] = {}
         bad = []
-        for arm, counts in zip(arms, wrong, strict=True):
-            own = series.setdefault(arm.implementation, {"iterations": arm.iterations})
-            own["in_place" if arm.in_place else "out_of_place"] = {
-                "seconds": sum(arm.times) / len(arm.times),
-                "low": min(arm.times) if arm.iterations > 1 else None,
-                "high": max(arm.times) if arm.iterations > 1 else None,
+        for timed, counts in zip(timed_calls, wrong, strict=True):
+            own = series.setdefault(timed.implementation, {"iterations": timed.iterations})
+            own["in_place" if timed.in_place else "out_of_place"] = {
+                "seconds": sum(timed.times) / len(timed.times),
+                "low": min(timed.times) if timed.iterations > 1 else None,
+                "high": max(timed.times) if timed.iterations > 1 else None,
                 "wrong": None if counts is None else sum(counts),
             }
             bad += [
                 {
-                    "implementation": arm.implementation,
+                    "implementation": timed.implementation,
                     "size": size,
-                    "in_place": arm.in_place,
+                    "in_place": timed.in_place,
                     "rank": rank,
                     "wrong": number,
                 }

@@ -20,7 +20,7 @@ from ringleader.bench.fabric_programs import RdmaPort, active_port, environment_
 from ringleader.bench.joint_calls import any_rank_says, end_mpi
 from ringleader.bench.peer_messages import PeerMessages
 from ringleader.bench.point_to_point import SilentPartnerError
-from ringleader.bench.program_commands import PERFTEST, ProgramPlan, Run, command
+from ringleader.bench.program_commands import PERFTEST, ProgramPlan, ProgramRun, command
 from ringleader.fabric.facts import from_document
 from ringleader.launch.rank_answer import send
 from ringleader.ranks.training_progress import context_of
@@ -72,7 +72,7 @@ class ProgramRounds:
                 return
             self._turn += 1
 
-    def _serve(self, run: Run, partner: int, end: float) -> None:
+    def _serve(self, run: ProgramRun, partner: int, end: float) -> None:
         """Listen, tell the port, wait for the end."""
         with serve(
             lambda port: command(self._plan.path, run, port, self._device),
@@ -84,7 +84,7 @@ class ProgramRounds:
                 told = {"source": partner, "target": self._rank, "size": run.sizes[0]}
                 send("output", {**told, "test": run.test, "error": started.error})
 
-    def _measure(self, run: Run, partner: int, client: int, server: int, end: float) -> None:
+    def _measure(self, run: ProgramRun, partner: int, client: int, server: int, end: float) -> None:
         """Connect, and tell what was printed."""
         port = self._messages.exchange(partner, self._turn, 0, end)
         if port:

@@ -21,7 +21,7 @@ RUN_BYTES = {"tag_lat": 16 * 1024 * 1024, "tag_bw": 64 * 1024 * 1024}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class ProgramRun:
     """One start of a server and a client."""
 
     test: str
@@ -42,7 +42,7 @@ class ProgramPlan:
     """Of its executable; a bare name is looked for on each host."""
     rounds: tuple[tuple[tuple[int, ...], ...], ...]
     """Pairs of ranks, round by round."""
-    runs: tuple[Run, ...]
+    runs: tuple[ProgramRun, ...]
     """Of each pair."""
     addresses: tuple[tuple[str, ...], ...]
     """(rank, address of its host) of each rank that takes part."""
@@ -65,19 +65,19 @@ def is_bandwidth(test: str) -> bool:
     return test.endswith("bw")
 
 
-def runs_of(program: str, sizes: tuple[int, ...], *, both_ways: bool) -> tuple[Run, ...]:
+def runs_of(program: str, sizes: tuple[int, ...], *, both_ways: bool) -> tuple[ProgramRun, ...]:
     """Return the runs for one pair: rates in each direction, latency once.
 
     perftest measures all sizes in one run, ucx_perftest one in each.
     """
-    runs: list[Run] = []
+    runs: list[ProgramRun] = []
     for test in tests_of(program):
         for part in [sizes] if program in PERFTEST else [(size,) for size in sizes]:
-            runs.append(Run(test=test, sizes=part))
+            runs.append(ProgramRun(test=test, sizes=part))
             if is_bandwidth(test):
-                runs.append(Run(test=test, sizes=part, backwards=True))
+                runs.append(ProgramRun(test=test, sizes=part, backwards=True))
                 if both_ways and program in PERFTEST:
-                    runs.append(Run(test=test, sizes=part, both_ways=True))
+                    runs.append(ProgramRun(test=test, sizes=part, both_ways=True))
     return tuple(runs)
 
 
@@ -88,7 +88,9 @@ def tests_of(program: str) -> tuple[str, ...]:
     return (program.rpartition(" ")[2],)
 
 
-def command(path: str, run: Run, port: int, device: RdmaPort | None, address: str = "") -> tuple[str, ...]:
+def command(
+    path: str, run: ProgramRun, port: int, device: RdmaPort | None, address: str = ""
+) -> tuple[str, ...]:
     """Return the command of the server, or with an ``address`` of the client."""
     to = (address,) if address else ()
     if run.test.startswith("tag_"):
