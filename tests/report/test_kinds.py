@@ -68,7 +68,9 @@ def test_several_kinds_as_text_and_json(runs: list[AnyRun]) -> None:
     whole = json.loads(as_json(runs))
     assert [one["name"] for one in whole["runs"]] == [run.name for run in runs]
     differing = {one["field"]: one["values"] for one in whole["differences"]}
-    assert differing["lab"] == ["yes", "no", "no", "yes"] and not {"python", "model"} & set(differing)
+    assert differing["lab"] == ["yes", "no", "no", "yes"] and not {"python", "model", "command"} & set(
+        differing
+    )
     for text in (as_text(runs), as_markdown(runs)):
         assert all(run.name in text for run in runs) and "hat differs" in text
     assert "hat differs" not in as_text([runs[0], runs[0]])

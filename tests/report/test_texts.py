@@ -10,6 +10,7 @@ import pytest
 from tests.report.conftest import samples
 
 from ringleader.report import compare, table
+from ringleader.report.context_facts import shown_difference
 from ringleader.scaling import Run
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "scale"
@@ -106,3 +107,20 @@ def test_runs_without_a_common_size(run: Run) -> None:
     assert result.matches == ()
     assert "no size in common" in result.headline
     assert compare.as_text(result)
+
+
+@pytest.mark.parametrize(
+    ("name", "texts", "shown"),
+    [
+        ("command", ("a b -n 2 x", "a b -n 4 x"), ("… -n 2 …", "… -n 4 …")),
+        ("command", ("a b", "a b -n 4"), ("…", "… -n 4")),
+        ("command", ("a b", "c"), ("a b", "c")),
+        ("command", ("x a x", "x a a x"), ("… …", "… a …")),
+        ("command", ("a b", ""), ("a b", "")),
+        ("mpi", ("openmpi 5", "openmpi 4"), ("openmpi 5", "openmpi 4")),
+    ],
+)
+def test_of_commands_only_what_differs_is_shown(
+    name: str, texts: tuple[str, ...], shown: tuple[str, ...]
+) -> None:
+    assert shown_difference(name, texts) == shown

@@ -234,7 +234,10 @@ def notes(result: Comparison) -> list[str]:
 def _tables(result: Comparison, style: str) -> list[str]:
     names, rows = cells(result)
     columns: tuple[str, ...] = ("what differs", result.before, result.after)
-    lines: list[tuple[str, ...]] = [(d.field, d.before or NONE, d.after or NONE) for d in result.differences]
+    found = [
+        (d.field, context_facts.shown_difference(d.field, (d.before, d.after))) for d in result.differences
+    ]
+    lines: list[tuple[str, ...]] = [(name, *(text or NONE for text in texts)) for name, texts in found]
     if style == "pipe":
         names, columns = _escaped(names), ("what differs", *_escaped(columns[1:]))
         rows, lines = [_escaped(row) for row in rows], [_escaped(line) for line in lines]

@@ -56,13 +56,29 @@ def context_facts(context: Context) -> list[tuple[str, str]]:
 def differences(runs: Sequence[AnyRun]) -> list[tuple[str, tuple[str, ...]]]:
     """Return (what, its text in each run) for all that is not the same; dates and names aside.
 
-    Between kinds only what several of them know counts: a map of pairs has no optimizer.
+    Between kinds only what several of them know counts: a map of pairs has no optimizer, and that commands
+    are not the same is no news.
     """
     known = [_surroundings(run) for run in runs]
     names = dict.fromkeys(name for one in known for name in one)
     rows = [(name, tuple(one.get(name, "") for one in known)) for name in names]
-    mixed = len({type(run) for run in runs}) > 1
-    return [(name, texts) for name, texts in rows if len(set(texts) - ({""} if mixed else set())) > 1]
+    if len({type(run) for run in runs}) == 1:
+        return [(name, texts) for name, texts in rows if len(set(texts)) > 1]
+    return [(name, texts) for name, texts in rows if name != "command" and len(set(texts) - {""}) > 1]
+
+
+def shown_difference(name: str, texts: Sequence[str]) -> tuple[str, ...]:
+    """Return the texts as a table shows them: commands without what they have in common at both ends."""
+    if name != "command" or not all(texts):
+        return tuple(texts)
+    commands = [text.split(" ") for text in texts]
+    least = min(map(len, commands))
+    first = next((at for at in range(least) if len({one[at] for one in commands}) > 1), least)
+    if first and commands[0][first - 1].startswith("-"):
+        first -= 1  # the option whose value differs
+    rest = least - first
+    last = next((at for at in range(rest) if len({one[-1 - at] for one in commands}) > 1), rest)
+    return tuple(" ".join([*["…"][:first], *one[first : len(one) - last], *["…"][:last]]) for one in commands)
 
 
 def _surroundings(run: AnyRun) -> Mapping[str, str]:

@@ -16,7 +16,7 @@ from ringleader.fabric.topology.drawing import machine_drawing
 from ringleader.measurements.prediction_curve import PredictionCurve
 from ringleader.measurements.run_kinds import AnyRun
 from ringleader.report import compare as side_by_side
-from ringleader.report.context_facts import differences
+from ringleader.report.context_facts import differences, shown_difference
 from ringleader.report.drawing import Plot, prefixed
 from ringleader.report.regression_guard import Guard
 from ringleader.report.run_summary import NONE, RunSummary, Table
@@ -164,7 +164,8 @@ def machines(run: AnyRun) -> list[tuple[str, str]]:
 
 
 def _differs(runs: Sequence[AnyRun]) -> Table | None:
-    rows = tuple((name, *(text or NONE for text in texts)) for name, texts in differences(runs))
+    found = [(name, shown_difference(name, texts)) for name, texts in differences(runs)]
+    rows = tuple((name, *(text or NONE for text in texts)) for name, texts in found)
     names = ("what", *(run.name for run in runs))
     return Table(key="differs", title="What differs", names=names, rows=rows, is_prose=True) if rows else None
 

@@ -9,7 +9,7 @@ from tabulate import tabulate
 
 from ringleader.measurements.run_kinds import AnyRun
 from ringleader.report import table
-from ringleader.report.context_facts import differences
+from ringleader.report.context_facts import differences, shown_difference
 from ringleader.report.run_summary import NONE, RunSummary, Table
 from ringleader.report.summary_of_kind import document, summary
 from ringleader.report.table import escaped
@@ -70,7 +70,8 @@ def _drawn(one: Table, style: str) -> str:
 
 
 def _different(runs: Sequence[AnyRun], style: str) -> list[str]:
-    rows = [(name, *(text or NONE for text in texts)) for name, texts in differences(runs)]
+    found = [(name, shown_difference(name, texts)) for name, texts in differences(runs)]
+    rows = [(name, *(text or NONE for text in texts)) for name, texts in found]
     names = ("what differs", *(run.name for run in runs))
     if not rows:
         return []
