@@ -5,6 +5,8 @@ between hosts. So each parameter starts at its stated value, and leaving it cost
 
     ((E_model − E_measured) / 0.01)²   over the points, and   (ln(p / stated) / s)²   over the parameters
 
+and, where a point tells the parts of its step (exchange, waiting), ((part_model − part_measured) / 0.03)²,
+
 is least at the fit (maximum a posteriori with log-normal priors). Jobs that were measured on one machine are
 fitted together: of a parameter's variance s², 70 % is the machine's, the same for all its jobs, and 30 % the
 job's own. So a job with few points learns from the others, and keeps what is its own.
@@ -31,13 +33,15 @@ from ringleader.predict.least_squares import (
     quadratic,
     square,
 )
-from ringleader.predict.observation import Observation, efficiencies, measured_efficiencies
+from ringleader.predict.observation import Observation, efficiencies, measured_efficiencies, split_errors
 from ringleader.predict.parameters import BY_NAME, KNOBS, Knob, Series, matters
 from ringleader.predict.profile import Profile
 from ringleader.predict.step_model import Setup, predict
 
 POINT_ERROR = 0.01
 """Efficiency by which a measurement is taken to be wrong."""
+SPLIT_ERROR = 0.03
+"""Part of a step by which its measured split is taken to be wrong: the engine's parts are not quite ours."""
 MODEL_ERROR = 0.04
 """Error of the model where too few points tell it: root mean square of what published points would have
 as residuals if they were left out (``make bench-predict``)."""
@@ -191,31 +195,43 @@ class _Problem:
         both = zip(modelled, measured_efficiencies(one.points), strict=True)
         return [(m - e) / POINT_ERROR for m, e in both][1:]
 
+    def _split_errors(self, number: int, logarithms: Sequence[float]) -> list[float]:
+        """Return the errors of what one job's points tell of the parts of a step."""
+        one = self._machine[number]
+        errors = split_errors(one.profile, self._setup(number, logarithms), one.points)
+        return [error / SPLIT_ERROR for error in errors]
+
     def residuals(self, place: Sequence[float]) -> list[float]:
-        """Return the errors of all points, then the distances of all unknowns."""
+        """Return the errors of all points, those of their splits, then the distances of all unknowns."""
         found = []
-        for number in range(len(self._machine)):
-            found += self._errors(number, self._logarithms(number, place))
+        for errors in (self._errors, self._split_errors):
+            for number in range(len(self._machine)):
+                found += errors(number, self._logarithms(number, place))
         return found + [value / spread for value, spread in zip(place, self._spreads, strict=True)]
 
     def slopes(self, place: Sequence[float]) -> Matrix:
         """Return how the residuals change with the unknowns: each job's with its own parameters only."""
         rows: Matrix = []
-        for number, parts in enumerate(self._parts):
-            logarithms = self._logarithms(number, place)
-            now = self._errors(number, logarithms)
-            block = [[0.0] * self.count for _ in now]
-            for place_of, unknowns in enumerate(parts):
-                moved = list(logarithms)
-                moved[place_of] += _STEP
-                then = self._errors(number, moved)
-                for row, a, b in zip(block, now, then, strict=True):
-                    for unknown in unknowns:
-                        row[unknown] += (b - a) / _STEP
-            rows += block
+        for errors in (self._errors, self._split_errors):
+            for number in range(len(self._machine)):
+                rows += self._block(errors, number, self._logarithms(number, place))
         for i, spread in enumerate(self._spreads):
             rows.append([1 / spread if i == j else 0.0 for j in range(self.count)])
         return rows
+
+    def _block(
+        self, errors: Callable[[int, Sequence[float]], list[float]], number: int, logarithms: list[float]
+    ) -> Matrix:
+        """Return how some errors of one job change with all unknowns."""
+        now = errors(number, logarithms)
+        block = [[0.0] * self.count for _ in now]
+        for place_of, unknowns in enumerate(self._parts[number]):
+            moved = list(logarithms)
+            moved[place_of] += _STEP
+            for row, a, b in zip(block, now, errors(number, moved), strict=True):
+                for unknown in unknowns:
+                    row[unknown] += (b - a) / _STEP
+        return block
 
     def evidence(self, place: Sequence[float]) -> float:
         """Return the logarithm of the points' likelihood, but for what is the same for all models."""
@@ -226,7 +242,7 @@ class _Problem:
     def fits(self, best: Sequence[float]) -> tuple[Fit, ...]:
         """Return each job's fit at the solution."""
         rows, residuals = self.slopes(best), self.residuals(best)
-        count = len(residuals) - self.count
+        count = sum(len(one.points) - 1 for one in self._machine)
         covariance = inverse(normal_matrix(rows, self.count))
         left_out = [
             r / max(0.05, 1 - quadratic(row, covariance))

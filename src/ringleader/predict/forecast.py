@@ -9,6 +9,7 @@ from ringleader.errors import Fault, RequestError
 from ringleader.predict.fitting import FARTHEST, Fit, expected_efficiency, fit
 from ringleader.predict.networks import Network
 from ringleader.predict.observation import Observation, crosses_hosts
+from ringleader.predict.parameters import UNKNOWN_BANDWIDTH
 from ringleader.predict.profile import Profile
 from ringleader.predict.profile_document import MeasuredJob
 from ringleader.predict.step_model import Prediction, Setup, predict, size_below
@@ -67,17 +68,20 @@ def forecast(
     others: tuple[Network, ...] = (),
     until: float | None = None,
     from_specifications: bool = False,
+    network_known: bool = True,
 ) -> Forecast:
     """Return what is predicted at ``ranks``. RequestError with all sizes that cannot be predicted.
 
     A fit is used up to ``FARTHEST`` times the largest measured size; beyond it, and only with
-    ``from_specifications``, the stated numbers are.
+    ``from_specifications``, the stated numbers are. ``network_known``: False where nobody named the network
+    between hosts, so that measured points tell its bandwidth.
     """
     points = _usable(job.points, setup)
     faults = [fault for count in ranks if (fault := _fault(count, setup, points, from_specifications))]
     if faults:
         raise RequestError(faults)
-    fitted = fit(job.profile, setup, points) if len(points) > 1 else None
+    loose = {} if network_known else {"bandwidth between": UNKNOWN_BANDWIDTH}
+    fitted = fit(job.profile, setup, points, uncertainty=loose) if len(points) > 1 else None
     rows = tuple(_row(job.profile, setup, fitted, points, count) for count in sorted(set(ranks)))
     last = rows[-1].prediction
     used = _setup_for(setup, fitted, last.ranks)

@@ -106,7 +106,7 @@ def _ethernet(gigabits: int) -> list[Link]:
 
 
 _BETWEEN = [
-    *(link for gigabits in (10, 25, 50, 100, 200, 400) for link in _ethernet(gigabits)),
+    *(link for gigabits in (1, 10, 25, 50, 100, 200, 400) for link in _ethernet(gigabits)),
     Link(name="edr-infiniband", bandwidth=100 * _GIGABIT, latency=14e-6, efficiency=0.95, source=_IB),
     Link(name="hdr-infiniband", bandwidth=200 * _GIGABIT, latency=14e-6, efficiency=0.9, source=_IB),
     Link(name="ndr-infiniband", bandwidth=400 * _GIGABIT, latency=14e-6, efficiency=0.95, source=_IB),

@@ -24,6 +24,10 @@ class Observation:
     """Rate of its ranks where they exchange nothing, in parts of one rank's."""
     servers: int = 0
     """Parameter servers at this size; 0: as the setup has it."""
+    exposed: float | None = None
+    """Part of a step in which bytes were exchanged and nothing was computed; ``None``: not measured."""
+    waiting: float | None = None
+    """Part of a step in which ranks waited for others; ``None``: not measured."""
 
 
 def setup_at(setup: Setup, point: Observation) -> Setup:
@@ -41,6 +45,19 @@ def efficiencies(profile: Profile, setup: Setup, points: Sequence[Observation]) 
     """Return the modelled efficiency of each point against the first."""
     each = [predict(profile, setup_at(setup, point), point.ranks).rate / point.ranks for point in points]
     return [value / each[0] for value in each]
+
+
+def split_errors(profile: Profile, setup: Setup, points: Sequence[Observation]) -> list[float]:
+    """Return what is modelled less what was measured of the parts of a step, where they were measured."""
+    errors = []
+    for point in points:
+        if point.exposed is None and point.waiting is None:
+            continue
+        at = predict(profile, setup_at(setup, point), point.ranks)
+        for measured, modelled in ((point.exposed, at.exposed), (point.waiting, at.waiting)):
+            if measured is not None:
+                errors.append(modelled / at.step - measured)
+    return errors
 
 
 def measured_efficiencies(points: Sequence[Observation]) -> list[float]:

@@ -1,4 +1,4 @@
-"""What may be fitted: four parameters of a setup, how well each is known, which jobs share it. Pure."""
+"""What may be fitted: parameters of a setup, how well each is known, which jobs share it. Pure."""
 
 from __future__ import annotations
 
@@ -62,7 +62,10 @@ KNOBS = (
         _between,
         lambda one: one.setup.network.between.name,
     ),
+    Knob("slowdown", 0.5, lambda s: s.slowdown, lambda s, v: replace(s, slowdown=v), lambda one: None),
 )
+UNKNOWN_BANDWIDTH = 2.5
+"""Standard deviation of a bandwidth's logarithm where nobody named the network: a factor of 12."""
 BY_NAME = {knob.name: knob for knob in KNOBS}
 """Parameters by name."""
 
@@ -74,6 +77,11 @@ def matters(knob: Knob, series: Series) -> bool:
         return False
     if knob.name.startswith("bandwidth") and setup.all_reduce is not None:
         return False
+    if knob.name == "slowdown":
+        measured = setup.all_reduce
+        if measured is not None and measured.ranks <= measured.per_host:
+            return any(1 < p.ranks <= (p.per_host or setup.per_host) for p in points)
+        return crosses_hosts(setup, points) and bool(measured or setup.network.between.curve)
     if knob.name == "bandwidth within":
         return any((p.per_host or setup.per_host) > 1 < p.ranks for p in points)
     if knob.name == "bandwidth between":

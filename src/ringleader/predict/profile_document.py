@@ -3,7 +3,8 @@
 name = "my model"            batch = 64          unit = "images"
 step_seconds = 0.29          # or [parts] with input, forward, backward, optimizer
 gradient_bytes = 102228128   # or [[layers]], from the first: name, bytes, backward_seconds
-[[points]]                   # optional: ranks, and rate (all ranks) or step_seconds; per_host, sharing
+[[points]]                   # optional: ranks, and rate (all ranks) or step_seconds; per_host, sharing,
+                             # exchange_seconds and waiting_seconds of a step
 """
 
 from __future__ import annotations
@@ -210,12 +211,27 @@ def _points(reader: _Reader, value: object) -> list[dict[str, Any]]:
         if sharing > 1:
             what = f"{sharing:g} is more than 1, one rank alone"
             reader.fault(f"{place}sharing", what, "rate of a rank that exchanges nothing beside the others")
-        found.append({"ranks": ranks, "per_host": per_host, "rate": rate, "step": step, "sharing": sharing})
+        parts = {
+            name: reader.number(table, f"{name}_seconds", place=place, zero=True)
+            for name in ("exchange", "waiting")
+        }
+        found.append(
+            {"ranks": ranks, "per_host": per_host, "rate": rate, "step": step, "sharing": sharing, **parts}
+        )
     return found
 
 
 def _observation(point: dict[str, Any], batch: float) -> Observation:
     rate = point["rate"] or point["ranks"] * batch / point["step"]
+    step = point["ranks"] * batch / rate
+    exposed, waiting = (
+        None if point[name] is None else point[name] / step for name in ("exchange", "waiting")
+    )
     return Observation(
-        ranks=int(point["ranks"]), rate=rate, per_host=int(point["per_host"]), sharing=point["sharing"]
+        ranks=int(point["ranks"]),
+        rate=rate,
+        per_host=int(point["per_host"]),
+        sharing=point["sharing"],
+        exposed=exposed,
+        waiting=waiting,
     )

@@ -8,6 +8,7 @@ from ringleader.errors import RequestError
 from ringleader.measurements.prediction_curve import PredictedSize, PredictionCurve
 from ringleader.predict.fitting import FARTHEST, Fit, expected_efficiency, fit
 from ringleader.predict.networks import BETWEEN, WITHIN, Network
+from ringleader.predict.parameters import UNKNOWN_BANDWIDTH
 from ringleader.predict.profile_document import MeasuredJob
 from ringleader.predict.step_model import Setup, predict
 from ringleader.predict.stored_run import from_run
@@ -15,8 +16,6 @@ from ringleader.scaling import Run
 
 UNKNOWN_BYTES = 100e6
 """Gradients of a run that does not tell their size. Only bytes over bandwidth count, and those are fitted."""
-UNKNOWN_BANDWIDTH = 2.5
-"""Standard deviation of its logarithm where neither bytes nor network are known: a factor of 12."""
 
 
 def speedup_curve(run: Run) -> PredictionCurve:

@@ -60,7 +60,19 @@ def from_run(
 
 def _observation(point: Point, alone: float) -> Observation:
     rate = statistics.median(sample.rate for sample in point.samples)
-    return Observation(ranks=point.ranks, rate=rate, per_host=point.slots, sharing=_sharing(point, alone))
+    told = [
+        (s.exchange_seconds / s.step_seconds, s.waiting_seconds / s.step_seconds)
+        for s in point.samples
+        if s.step_seconds and s.exchange_seconds is not None and s.waiting_seconds is not None
+    ]
+    return Observation(
+        ranks=point.ranks,
+        rate=rate,
+        per_host=point.slots,
+        sharing=_sharing(point, alone),
+        exposed=statistics.median(exchange for exchange, _waiting in told) if told else None,
+        waiting=statistics.median(waiting for _exchange, waiting in told) if told else None,
+    )
 
 
 def _sharing(point: Point, alone: float) -> float:

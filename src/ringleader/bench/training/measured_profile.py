@@ -44,6 +44,9 @@ def profile_text(run: TrainingRun) -> str | None:
         lines.append(f"rate = {_number(statistics.median(coupled.rates))}")
         shared = run.against(UNCOUPLED, ALONE)
         lines += [f"sharing = {_number(min(1.0, shared.ratio / run.ranks))}"] if shared else []
+        if coupled.split is not None:
+            lines.append(f"exchange_seconds = {_number(coupled.split.exchange)}")
+            lines.append(f"waiting_seconds = {_number(coupled.split.waiting)}")
     return "\n".join(lines) + "\n"
 
 

@@ -23,6 +23,7 @@ def predict(options: PredictOptions) -> None:
         others=request.others,
         until=options.until,
         from_specifications=options.from_specifications,
+        network_known=request.network_known,
     )
     is_json = options.json.json or options.format == "json"
     where = JsonOptions(json=is_json, json_file=options.json.json_file)
@@ -56,10 +57,9 @@ command = Command(
         Option(["--gradients"], type=float, metavar="N", help="Bytes of all gradients (float32)."),
         Option(
             ["--network"],
-            default="25gbe-tcp",
-            show_default=True,
             metavar="NAME",
-            help="Between hosts: 25gbe-tcp, 100gbe-roce, hdr-infiniband, edr-ipoib, …",
+            help="Between hosts: 1gbe-tcp, 100gbe-roce, hdr-infiniband, edr-ipoib, … "
+            "Default: 25gbe-tcp, with the bandwidth of measured points.",
         ),
         Option(
             ["--within"],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ringleader.cli.json_output import JsonOptions
 from ringleader.cli.predict.input_files import read_curve, read_job
@@ -26,6 +26,10 @@ USUAL_SLOTS = 8
 _POWERS = tuple(2**i for i in range(10))
 
 
+USUAL_NETWORK = "25gbe-tcp"
+"""Taken where none is named; measured points between hosts then say its bandwidth."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class PredictOptions:
     """The options, as they were written."""
@@ -35,7 +39,7 @@ class PredictOptions:
     rate: float | None = None
     batch: float | None = None
     gradients: float | None = None
-    network: str = "25gbe-tcp"
+    network: str | None = None
     within: str = "pcie"
     ports: int = 1
     curve: str | None = None
@@ -64,6 +68,8 @@ class Request:
     setup: Setup
     ranks: tuple[int, ...]
     others: tuple[Network, ...]
+    network_known: bool
+    """Whether what is between hosts was named or measured."""
 
 
 def request_of(options: PredictOptions) -> Request:
@@ -76,7 +82,10 @@ def request_of(options: PredictOptions) -> Request:
         with collected(faults):
             curve = read_curve(options.curve)
     with collected(faults):
-        network = _network(options, options.network, curve=curve)
+        network = _network(options, options.network or USUAL_NETWORK, curve=curve)
+    if network is not None and options.network is None and curve is None:
+        assumed = replace(network.between, name=f"{USUAL_NETWORK} (assumed)")
+        network = replace(network, between=assumed)
     others = []
     for name in options.what_if:
         with collected(faults):
@@ -102,7 +111,13 @@ def request_of(options: PredictOptions) -> Request:
         servers=options.servers,
         servers_apart=options.servers_apart,
     )
-    return Request(job=job, setup=setup, ranks=ranks or _usual_ranks(job, per_host), others=tuple(others))
+    return Request(
+        job=job,
+        setup=setup,
+        ranks=ranks or _usual_ranks(job, per_host),
+        others=tuple(others),
+        network_known=options.network is not None or curve is not None,
+    )
 
 
 def _job(options: PredictOptions) -> MeasuredJob:

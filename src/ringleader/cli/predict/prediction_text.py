@@ -22,9 +22,13 @@ def as_text(found: Forecast, form: str = "simple") -> str:
     """Return tables and sentences; ``form``: tabulate's name of a format."""
     setup, profile = found.setup, found.profile
     network = setup.network
+    measured = setup.all_reduce
+    across = measured is not None and measured.ranks > measured.per_host
+    between = measured.link if measured is not None and across else network.between
+    within = measured.link if measured is not None and not across else network.within
     head = (
         f"{profile.name}: {seconds(profile.step_seconds)} a step on one rank, {byte_size(profile.size)} of "
-        f"gradients; {network.between.name} between hosts, {network.within.name} within, "
+        f"gradients; {between.name} between hosts, {within.name} within, "
         f"{plural(setup.per_host, 'rank')} on each; {setup.algorithm}, {setup.wire} on the wire"
     )
     blocks = [head, _sizes(found, form), found.limit]
@@ -34,7 +38,7 @@ def as_text(found: Forecast, form: str = "simple") -> str:
         blocks.append(_tried(found, form))
     if found.fit is not None:
         blocks.append(_fitted(found, form))
-    blocks.append("\n".join(_source(link) for link in (network.between, network.within)))
+    blocks.append("\n".join(_source(link) for link in (between, within)))
     return "\n\n".join(blocks) + "\n"
 
 
@@ -101,6 +105,8 @@ def _fitted(found: Forecast, form: str) -> str:
 def _value(parameter: Parameter, value: float) -> str:
     if parameter.name.startswith("bandwidth"):
         return f"{value / 1e9:.2f} GB/s"
+    if parameter.name == "slowdown":
+        return f"{value:.2f}×"
     return seconds(value) if parameter.name == "fixed" else f"{100 * value:.2f} %"
 
 
