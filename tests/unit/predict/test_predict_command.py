@@ -158,3 +158,9 @@ def test_a_name_that_no_terminal_should_get(capsys: pytest.CaptureFixture[str], 
 def test_a_file_that_has_no_name_is_told_by_its_option() -> None:
     assert "--curve: cannot be read" in refused(*MODEL, "--curve", "")
     assert "PROFILE nowhere.json: cannot be read" in refused("nowhere.json")
+
+
+def test_of_a_file_that_is_no_curve_a_few_lines_are_named(tmp_path: Path) -> None:
+    (tmp_path / "curve").write_text("no\n" * 1000)
+    said = refused(*MODEL, "--curve", str(tmp_path / "curve"))
+    assert said.count("is not two numbers") == 5 and "995 more lines" in said

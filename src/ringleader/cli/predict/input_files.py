@@ -21,6 +21,9 @@ from ringleader.predict.profile_document import from_document as from_profile
 from ringleader.predict.stored_run import from_run
 from ringleader.text_files import read_text
 
+MOST_LINES = 5
+"""Lines of a curve that are named where they are wrong."""
+
 
 def read_job(path: str, *, size: float | None, batch: float | None, layers_of: Model | None) -> MeasuredJob:
     """Return what a profile (TOML or JSON) or a stored run tells. RequestError names the place."""
@@ -96,6 +99,9 @@ def _curve_of_lines(path: str) -> Link:
             return from_curve(f"curve {path}", points)
         except ValueError as error:
             faults.append(Fault(where=path, what=str(error)))
+    more = len(faults) - MOST_LINES
+    if more > 0:
+        faults[MOST_LINES:] = [Fault(where=path, what=f"{more} more lines are not two numbers")]
     raise RequestError(faults)
 
 
