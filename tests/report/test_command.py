@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from ringleader.bench import run_file
+from ringleader.cli.report.command import report
+from ringleader.cli.report.report_options import ReportOptions
+from ringleader.measurements.collective import CollectiveRun, Timing
 from ringleader.scaling import Run
 
 
@@ -126,6 +129,19 @@ def test_the_guard_has_a_code_of_its_own(tmp_path: Path, run: Run) -> None:
     passed = ringleader(*words, "--fail-below", "0.7", cwd=tmp_path)
     assert (passed.returncode, passed.stderr) == (0, "") and "Passed: none of 4 numbers" in passed.stdout
     assert "slower at 4x2" in passed.stdout
+
+
+def test_wrong_results_fail_the_guard(
+    tmp_path: Path, collective: CollectiveRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    series, result = collective.series[0], collective.series[0].results[0]
+    timing = Timing(seconds=1.0, wrong=7)
+    wrong = replace(series, results=(replace(result, out_of_place=timing), *series.results[1:]))
+    run_file.write(collective, tmp_path / "base")
+    run_file.write(replace(collective, series=(wrong, *collective.series[1:])), tmp_path / "now")
+    options = ReportOptions(runs=(str(tmp_path / "now"),), against=str(tmp_path / "base"), fail_below="0.9")
+    assert report(options) == 1
+    assert "7 wrong elements (#wrong), so its rates mean nothing" in capsys.readouterr().err
 
 
 def test_words_of_report_that_do_not_go_together(tmp_path: Path) -> None:

@@ -14,10 +14,12 @@ from ringleader.cli.report.report_options import ReportOptions, faults_of, param
 from ringleader.cli.report.stored_runs import predictions_of, read_runs
 from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RefusedError, RequestError
+from ringleader.measurements.collective import CollectiveRun
 from ringleader.measurements.run_kinds import AnyRun
 from ringleader.report import compare as side_by_side
 from ringleader.report import regression_guard, summary_text
 from ringleader.report.comparable_rates import incomparable
+from ringleader.report.number_format import plural
 from ringleader.text_files import write_text
 
 NOT_GOOD_ENOUGH = 1
@@ -59,9 +61,13 @@ def _rendered(runs: Sequence[AnyRun], form: str) -> str:
 
 
 def _compared(before: AnyRun, after: AnyRun, options: ReportOptions) -> int:
+    threshold = threshold_of(options)
+    if threshold is not None and isinstance(after, CollectiveRun) and after.wrong:
+        wrong = f"{plural(after.wrong, 'wrong element')} (#wrong)"
+        print(f"ringleader: {after.name}: {wrong}, so its rates mean nothing", file=sys.stderr)
+        return NOT_GOOD_ENOUGH
     result = side_by_side.compare(before, after)
     guard = None
-    threshold = threshold_of(options)
     if threshold is not None:
         guard = regression_guard.judge(result, threshold)
 
