@@ -112,9 +112,9 @@ def limit_sentence(profile: Profile, setup: Setup, now: Prediction, tried: list[
     lost = parts(profile, setup, now)
     name = max(lost, key=lambda one: lost[one])
     if lost[name] < WORTH_A_WORD:
-        text = f"At {now.ranks} ranks nothing takes as much as half a point of the step."
+        text = f"At {now.ranks:,} ranks nothing takes as much as half a point of the step."
     else:
-        text = f"At {now.ranks} ranks most is lost to {_PARTS[name]}: {100 * lost[name]:.1f} % of the step."
+        text = f"At {now.ranks:,} ranks most is lost to {_PARTS[name]}: {100 * lost[name]:.1f} % of the step."
     best = tried[0] if tried else None
     if best is None or best.gain < WORTH_A_WORD:
         return f"{text} None of the changes tried gains half a point."
