@@ -19,6 +19,7 @@ from ringleader.measurements.point_to_point import Place, PointToPointRun, Silen
 from ringleader.measurements.prediction_curve import PredictedSize, PredictionCurve
 from ringleader.measurements.run_kinds import AnyRun, kind_of
 from ringleader.measurements.training import TrainingRun
+from ringleader.report.number_format import gigabytes
 from ringleader.report.page import render, render_several
 from ringleader.report.pair_heat_map import heat_step
 from ringleader.report.summary_of_kind import document, summary
@@ -218,3 +219,8 @@ def test_the_wires_between_pairs_are_shown_and_written(pairs: PointToPointRun) -
     assert said.evidence[0].rows == (("h1", "RDMA over Ethernet (RoCE) 100% of 1 GiB", "–", "–"),)
     assert said.cautions == ("Not measured: both ways: the program has no such test.",)
     assert json.loads(as_json([run]))["transport"]["hosts"][0]["host"] == "h1"
+
+
+def test_slow_rates_keep_three_digits() -> None:
+    rates = (450e3, 13.9e6, 123.4e6, 1.2345e9, 12.345e9)
+    assert [gigabytes(rate) for rate in rates] == ["0.000450", "0.0139", "0.123", "1.23", "12.3"]

@@ -26,8 +26,9 @@ def plots(run: CollectiveRun) -> list[Plot]:
 
 
 def _bandwidth_plot(run: CollectiveRun, curves: Curves) -> Plot:
-    figure, axes = axes_of(3.7, 0.72)
     limit = limit_of(run)
+    names = len(curves) + (limit is not None)
+    figure, axes = axes_of(3.7, 0.72, above=0.42 if names <= 3 else 0.66)
     for (name, points), (color, dash, marker) in zip(curves.items(), SERIES, strict=False):
         _errors(axes, points, color)
         axes.plot([size for size, _ in points], [one.busbw / 1e9 for _, one in points], color=color,

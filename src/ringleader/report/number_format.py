@@ -44,10 +44,13 @@ def plural(count: int, noun: str) -> str:
 
 
 def gigabytes(rate: float) -> str:
-    """Bytes per second in GB/s, three significant digits down to 0.001: ``12.5``, ``0.051``."""
+    """Bytes per second in GB/s, three significant digits down to 0.0001: ``12.5``, ``0.0512``."""
     value = rate / 1e9
     if value >= 99.95:
         return f"{value:,.0f}"
     if value >= 9.995:
         return f"{value:.1f}"
-    return f"{value:.2f}" if value >= 0.9995 else f"{value:.3f}"
+    if value >= 0.9995:
+        return f"{value:.2f}"
+    decimals = 3 if value >= 0.09995 else 4 if value >= 0.009995 else 5 if value >= 0.0009995 else 6
+    return f"{value:.{decimals}f}"
