@@ -18,17 +18,16 @@ import click
 from ringleader import __version__
 from ringleader.bench import run_file
 from ringleader.cli.json_output import JSON_OPTIONS, JsonFile, JsonOptions, dumped
-from ringleader.cli.options.host_options import HOST_OPTIONS, HostOptions, allocation_text, choose_hosts
+from ringleader.cli.options.host_options import HOST_OPTIONS, HostOptions
 from ringleader.cli.options.option_checks import Faults
-from ringleader.cli.options.rank_options import RUN_OPTIONS, RunOptions, make_job
-from ringleader.cli.run.command import check_ssh_files, find_lab
+from ringleader.cli.options.rank_options import RUN_OPTIONS, RunOptions
+from ringleader.cli.run.command import check_ssh_files, read_job
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Option
 from ringleader.errors import RequestError
 from ringleader.job import Job, faults_of
 from ringleader.measurements.run_kinds import AnyRun
 from ringleader.scaling import Context
-from ringleader.text_files import read_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,18 +102,7 @@ def requested_job(options: BenchOptions, line: ProgressLine, faults: Faults) -> 
 
     What is wrong is added to ``faults``. Raises LabError where a lab is meant and none is up.
     """
-    where = options.hosts
-    chosen = choose_hosts(where, environ=os.environ, read=read_text, find_lab=find_lab)
-    if chosen.allocation is not None:
-        line.keep(f"ringleader: {allocation_text(chosen.allocation)}")
-    job = make_job(
-        options.ranks.of_run(),
-        where,
-        chosen=chosen,
-        environ=os.environ,
-        read=read_text,
-        current_dir=str(Path.cwd()),
-    )
+    job, _chosen = read_job(options.ranks.of_run(), options.hosts, environ=os.environ, say=line.keep)
     faults.found += faults_of(job)
     try:
         check_ssh_files(job)

@@ -6,7 +6,7 @@ import os
 import shutil
 import socket
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +19,7 @@ from ringleader.cli.help_pages import is_full_help
 from ringleader.cli.json_output import JsonOptions, outcome_to
 from ringleader.cli.options.host_options import (
     HOST_OPTIONS,
+    Chosen,
     HostOptions,
     LabFiles,
     allocation_text,
@@ -193,12 +194,28 @@ def run(options: RunOptions, where: HostOptions, *, environ: Mapping[str, str]) 
     return outcome.exit_code
 
 
+def read_job(
+    options: RunOptions,
+    where: HostOptions,
+    *,
+    environ: Mapping[str, str],
+    say: Callable[[str], None] | None = None,
+) -> tuple[Job, Chosen]:
+    """Return the job as it was written, not checked yet, and how its hosts were found.
+
+    ``say`` hears of a batch system's allocation where that gives the hosts. Raises LabError where a lab is
+    meant and none is up.
+    """
+    chosen = choose_hosts(where, environ=environ, read=read_text, find_lab=find_lab)
+    if say is not None and chosen.allocation is not None:
+        say(f"ringleader: {allocation_text(chosen.allocation)}")
+    here = str(Path.cwd())
+    return make_job(options, where, chosen=chosen, environ=environ, read=read_text, current_dir=here), chosen
+
+
 def build_job(options: RunOptions, where: HostOptions, *, environ: Mapping[str, str]) -> Job:
     """Return the job that was asked for, checked as far as this machine can tell."""
-    chosen = choose_hosts(where, environ=environ, read=read_text, find_lab=find_lab)
-    job = make_job(
-        options, where, chosen=chosen, environ=environ, read=read_text, current_dir=str(Path.cwd())
-    )
+    job, chosen = read_job(options, where, environ=environ)
     check(job)
     check_ssh_files(job)
     if chosen.allocation is not None:

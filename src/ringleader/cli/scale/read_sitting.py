@@ -12,10 +12,8 @@ import click
 
 from ringleader.bench import run_file
 from ringleader.bench.resumption import changed_hosts, changed_request, host_words
-from ringleader.cli.options.host_options import allocation_text, choose_hosts
 from ringleader.cli.options.kubernetes_options import PLACES
-from ringleader.cli.options.rank_options import make_job
-from ringleader.cli.run.command import check_ssh_files, find_lab
+from ringleader.cli.run.command import check_ssh_files, read_job
 from ringleader.cli.scale.pod_options import misplaced_options
 from ringleader.cli.scale.resume_options import kept_words, resumed_options
 from ringleader.cli.scale.scale_options import ScaleOptions, make_scale, threads_for
@@ -25,7 +23,6 @@ from ringleader.errors import RefusedError, RequestError
 from ringleader.job import Job
 from ringleader.ranks.training_progress import cpu_model
 from ringleader.scaling import Request, Run
-from ringleader.text_files import read_text
 
 
 def cores_here() -> int:
@@ -62,17 +59,7 @@ def _sitting(
 
         return cluster_sitting(options, words, stored)
     where = options.hosts
-    chosen = choose_hosts(where, environ=os.environ, read=read_text, find_lab=find_lab)
-    if chosen.allocation is not None:
-        line.keep(f"ringleader: {allocation_text(chosen.allocation)}")
-    job = make_job(
-        options.shared.of_run(),
-        where,
-        chosen=chosen,
-        environ=os.environ,
-        read=read_text,
-        current_dir=str(Path.cwd()),
-    )
+    job, chosen = read_job(options.shared.of_run(), where, environ=os.environ, say=line.keep)
     check_ssh_files(job)
     wanted = make_scale(options, job, cores=cores_here(), stamp=stamp(), lab=where.wants_lab, stored=stored)
     script, digest = script_of(job)
