@@ -24,7 +24,7 @@ export OMP_NUM_THREADS ?= 1
 .PHONY: help setup system demo needs test test-all test-quick test-images lint types imports unit mpi collectives lab \
 	mxnet \
 	line-checks line-unit line-ranks line-hosts line-long-ranks line-long-hosts line-campaigns \
-	bench bench-controller test-frameworks bench-predict bench-predict-lab campaign-inputs campaign-faults campaign-weights clean
+	bench bench-frameworks bench-controller test-frameworks bench-predict bench-predict-lab campaign-inputs campaign-faults campaign-weights clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -162,8 +162,11 @@ lab: setup system
 test-images: setup system  ## a real image, built without any registry, and ranks that train on hosts made of it
 	@$(PYTEST) tests/images
 
-bench: setup $(VENV)/.frameworks system  ## every benchmark: ratios against peers in the same run
-	@benchmarks/all.sh
+bench: setup system  ## speed against peers in the same run, and a table of required and reached: at most 30 minutes, as root
+	@$(BIN)/python benchmarks/run.py
+
+bench-frameworks: setup $(VENV)/.frameworks  ## the same of JAX, Keras, TensorFlow and MXNet (`make mxnet`)
+	@$(BIN)/python benchmarks/run.py --frameworks
 
 bench-predict: setup  ## predictions held against published tables: every other point is held out
 	@$(BIN)/python benchmarks/predict.py

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rows import line
+
 _CHILD = "RINGLEADER_BENCHMARK_RANK"
 
 
@@ -116,11 +118,11 @@ def best_ratio(ours: list[float], theirs: list[float]) -> float:
     return min(ours) / min(theirs)
 
 
-def verdict(what: str, reached: float, required: float, *, at_most: bool = False) -> str:
-    """Return one line: what was required and what was reached."""
-    good = reached <= required if at_most else reached >= required
-    sign = "≤" if at_most else "≥"
-    return f"    {'ok   ' if good else 'SHORT'} {what}: {reached:.2f} (required {sign} {required:g})"
+def verdict(
+    what: str, reached: float, required: float, *, at_most: bool = False, aim: float | None = None
+) -> str:
+    """Return one line: what was required and what was reached. Rows of the final table: `rows.required`."""
+    return line(what, reached, required, at_most=at_most, aim=aim)
 
 
 def context() -> dict[str, Any]:

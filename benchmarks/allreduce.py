@@ -20,10 +20,11 @@ from _pairs import best_ratio, context, in_turns, keep, part, ratio, ready, verd
 from ringleader.collectives.operations import ReduceOp
 from ringleader.collectives.transports.regions import MpiRegion
 from ringleader.torch.basics import session
+from rows import BY_CASE, required
 
 SIZES = [4 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20]
-REQUIRED = {1 << 20: (4.0, 15.0), 8 << 20: (2.0, 12.0), 64 << 20: (3.5, 9.0)}
-"""How many times faster than MPI and than Gloo."""
+ROWS = {4 << 10: "4 KiB", 1 << 20: "1 MiB", 8 << 20: "8 MiB", 64 << 20: "64 MiB"}
+"""Sizes that have rows in `rows.REQUIREMENTS`."""
 TENSORS = 161
 """As many as ResNet-50 has gradients."""
 
@@ -104,15 +105,15 @@ def verdicts(nbytes: int, times: dict[str, list[float]]) -> tuple[dict[str, floa
     ratios = {name: middle for name, (middle, _best) in against.items()}
     ratios |= {f"{name}, fastest rounds": best for name, (_middle, best) in against.items()}
     lines = []
-    if nbytes in REQUIRED:
-        for arm in ("transport", "registered", "ordinary"):
-            for peer, least in zip(("MPI", "Gloo"), REQUIRED[nbytes], strict=True):
-                lines.append(verdict(f"{peer} over {arm}", ratios[f"{peer}/{arm}"], least))
+    for arm in ("ordinary", "registered"):
+        row = BY_CASE.get(f"{ROWS.get(nbytes)}, {arm}")
+        if row is not None:
+            reached = ratios[f"MPI/{arm}"]
+            lines.append(row.verdict(1 / reached if row.at_most else reached))
     if nbytes == SIZES[0]:
-        lines.append(verdict("transport over MPI", 1 / ratios["MPI/transport"], 1.3, at_most=True))
-        lines.append(verdict("ordinary over MPI", 1 / ratios["MPI/ordinary"], 4.0, at_most=True))
+        lines.append(verdict("4 KiB, transport over MPI", 1 / ratios["MPI/transport"], 1.3, at_most=True))
     if nbytes == SIZES[-1]:
-        lines.append(verdict("cores over transport", ratios["cores/transport"], 0.85))
+        lines.append(verdict("64 MiB, cores over transport", ratios["cores/transport"], 0.85))
     return ratios, lines
 
 
@@ -140,7 +141,7 @@ def main() -> None:
     if first:
         medians = {name: f"{statistics.median(values) * 1e6:.0f} µs" for name, values in times.items()}
         print(f"{TENSORS} tensors of 4 kB: {medians}")
-        print(verdict("many tensors over a loop of MPI", over, 2.5, at_most=True))
+        print(required("161 × 4 kB, async", over))
         table = getattr(session().engine.transport, "table", None)
         result["choice"] = table.describe() if table is not None else ""
         print(f"    {result['choice']}\n    {context()}")

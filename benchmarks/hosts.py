@@ -1,6 +1,6 @@
 """Time of an allreduce of 64 MiB of float32 between the hosts of a lab: ours, MPI's, Gloo's, and the line's.
 
-    python benchmarks/hosts.py --lab NAME [--rounds 3] [--required 5 1.3 0]
+    python benchmarks/hosts.py --lab NAME [--rounds 3] [--rate "1 Gbit/s"]
 
 Every arm is a job of its own, in turns: ranks that wait inside MPI would take the processors from the others.
 ``transport`` reduces memory that the engine registered, as gradients are; ``public`` is ``hvd.allreduce_``
@@ -20,8 +20,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from _pairs import context, keep, verdict
+from _pairs import context, keep
 from ringleader.lab import saved_state
+from rows import required
 
 COUNT = 16 << 20
 """Elements: 64 MiB of float32."""
@@ -182,13 +183,18 @@ def report(args: argparse.Namespace, found: dict[str, list[Any]]) -> None:
     print(f"{hosts} hosts, 64 MiB, a line measured at {rate * 8e-9:.2f} Gbit/s takes {line * 1e3:.0f} ms")
     print("    " + ", ".join(f"{name} {value * 1e3:.0f} ms" for name, value in medians.items()))
     ratios = {
-        f"{peer} over transport": medians[peer] / medians["transport"]
-        for peer in ("MPI", "Gloo")
-        if peer in medians
+        f"{peer} over {arm}": value / medians[arm]
+        for peer, value in [*medians.items(), ("line", line)]
+        for arm in ("transport", "public")
+        if peer not in ("transport", "public") and arm in medians
     }
-    ratios["line over transport"] = line / medians["transport"]
-    for (name, value), required in zip(ratios.items(), args.required, strict=False):
-        print(verdict(name, value, required))
+    for name, row in (
+        ("Gloo over transport", "64 MiB, 8 Gbit/s, gradients"),
+        ("line over transport", "64 MiB, 1 Gbit/s, gradients"),
+        ("line over public", "64 MiB, 1 Gbit/s, ordinary"),
+    ):
+        if args.rate in row and name in ratios:
+            print(required(row, ratios[name]))
     print(f"    {context()}")
     keep(
         f"hosts_{args.lab}", {"line": line, "rate": rate, "hosts": hosts, "seconds": found, "ratios": ratios}
@@ -203,7 +209,9 @@ def main() -> None:
     parser.add_argument("--lab")
     parser.add_argument("--arm", choices=list(ARMS))
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--required", type=float, nargs=3, default=[5.0, 1.3, 0.0])
+    parser.add_argument(
+        "--rate", choices=("8 Gbit/s", "1 Gbit/s"), default="1 Gbit/s", help="of the lab: has its own rows"
+    )
     args = parser.parse_args()
     if args.arm:
         result = ARMS[args.arm]()

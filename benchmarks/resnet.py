@@ -19,8 +19,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from _pairs import best_ratio, context, in_turns, join_gloo, keep, part, ratio, verdict
+from _pairs import best_ratio, context, in_turns, join_gloo, keep, part, ratio
 from ringleader.lab import saved_state
+from rows import required
 
 BATCH = 8
 
@@ -119,7 +120,7 @@ def ranks(args: argparse.Namespace) -> None:
         print(f"ResNet-18, batch {BATCH} of {args.image}², {hvd.size()} ranks on as many hosts")
         print("    " + ", ".join(f"{name} {value * 1e3:.0f} ms" for name, value in medians.items()))
         faster = ratio(times["DDP on Gloo"], times["ringleader"])
-        print(verdict("DDP over ours, bfloat16", faster, 1.05))
+        print(required("ResNet-18, 1 Gbit/s, bf16 on the wire", faster))
         print(f"    fastest rounds: {best_ratio(times['DDP on Gloo'], times['ringleader']):.2f}")
         exposed = {name: medians[name] - medians["uncoupled"] for name in medians if name != "uncoupled"}
         words = ", ".join(f"{name} {value * 1e3:.0f} ms" for name, value in exposed.items())

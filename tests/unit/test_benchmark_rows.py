@@ -1,0 +1,52 @@
+"""The table that ``make bench`` ends with: every required row is in it, read from what the scripts print."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture(name="rows")
+def _rows(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import rows  # type: ignore[import-not-found]
+
+    yield rows
+    del sys.modules["rows"]
+
+
+def test_lines_are_read_as_printed(rows: Any) -> None:
+    printed = [
+        "4 KiB: 12 µs",
+        rows.required("1 MiB, ordinary", 1.3),
+        rows.line("3 × 2, one: more", 0.0512, 0.05, at_most=True),
+    ]
+    first, second = rows.collected({"a script": printed}, whole=False)
+    assert (first.reached, first.required, first.aim, first.short) == (1.3, 1.25, 1.5, False)
+    assert first.cells() == ("1 MiB, ordinary", "Open MPI over ours", "1.300", "≥ 1.25", "1.5", "ok")
+    assert (second.case, second.reached, second.at_most, second.short) == (
+        "3 × 2, one: more",
+        0.051,
+        True,
+        True,
+    )
+    assert second.cells()[-1] == "SHORT" and second.aim is None
+
+
+def test_what_nobody_printed_is_missing(rows: Any) -> None:
+    found = rows.collected(
+        {"a script": [rows.line("more", 1, 1), rows.required("8 MiB, ordinary", 1.0)]}, whole=True
+    )
+    assert [row.case for row in found] == [*rows.BY_CASE, "more"]
+    assert {row.case for row in found if row.reached is not None} == {"8 MiB, ordinary", "more"}
+    missing = found[0]
+    assert missing.short and missing.cells()[2:] == ("–", "≥ 1.25", "1.5", "missing")
+
+
+def test_reasons_are_of_rows(rows: Any) -> None:
+    assert set(rows.reasons()) <= set(rows.BY_CASE)
