@@ -1,0 +1,290 @@
+"""The optimizer that every rank has whole: the gradients of all ranks are exchanged before every step."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Self
+
+import torch
+
+from ringleader.collectives.engine import Engine
+from ringleader.common.autotune import Autotune, autotune
+from ringleader.common.object_exchange import gather_objects
+from ringleader.common.process_sets import group_of, number_of
+from ringleader.common.reductions import Average
+from ringleader.common.step_metrics import StepMetrics
+from ringleader.torch.basics import session
+from ringleader.torch.compression.algorithms import (
+    describe_compression,
+    reducer_of,
+    wire_dtype_of,
+)
+from ringleader.torch.compression.reducer import Reducer
+from ringleader.torch.engine_operations import reduce_all, reduction, sum_over_ranks
+from ringleader.torch.optimizer.gradient_buckets import GradientBuckets
+from ringleader.torch.optimizer.gradient_config import GradientConfig, Named, agree_on_config
+from ringleader.torch.optimizer.gradient_exchange import GradientExchange
+from ringleader.torch.optimizer.local_gradients import LocalGradients
+from ringleader.torch.optimizer.optimizer_arguments import (
+    OptimizerSettings,
+    default_names,
+)
+from ringleader.torch.optimizer.optimizer_mixin import OptimizerMixin, remove_hooks
+from ringleader.torch.optimizer.sparse_gradients import sum_sparse
+from ringleader.torch.optimizer.trained_parameters import TrainedParameters
+
+BUCKET_BYTES = 8 << 20
+"""Bucket size where buckets travel while backward goes on; on one host all gradients are one bucket."""
+_SERIAL = itertools.count()
+"""Numbers the optimizers of this process; rank 0's numbers are everybody's."""
+
+_EXCHANGING: weakref.WeakSet[ReplicatedMixin] = weakref.WeakSet()
+"""Optimizers that hold gradients. A gradient lies in one place, so each parameter belongs to the last of them
+that was made or used; the others make new buckets when they are used again."""
+
+
+class ReplicatedMixin(OptimizerMixin):
+    """What `DistributedOptimizer` puts in front of the wrapped class if every rank makes the whole step."""
+
+    def init_mixin(
+        self, *, named: list[tuple[str, torch.Tensor]], settings: OptimizerSettings, passes: int
+    ) -> Self:
+        """See `OptimizerMixin`."""
+        self._should_synchronize = True
+        self._synchronized = False
+        self._in_buckets, self._wire_dtype = wire_dtype_of(settings.compression)
+        self._trained_parameters = TrainedParameters(drop_frozen=not self._in_buckets)
+        self._reducer: Reducer | None = None if self._in_buckets else reducer_of(settings.compression)
+        self._exchanger: GradientExchange | None = None
+        self._autotune: Autotune | None = None
+        return super().init_mixin(named=named, settings=settings, passes=passes)
+
+    # peers
+
+    def prepare(self) -> None:
+        """Meet the other ranks, and make buckets and hooks for the parameters of now. Collective."""
+        current, settings = session(), self._settings
+        everywhere = number_of(settings.process_set) == 0
+        self._metrics = StepMetrics.from_environment(current.engine, timelines=current.timelines)
+        self.release()
+        self._ready = True
+        current.at_shutdown.add(self.release)
+        if not everywhere and settings.process_set.included() is False:
+            return
+        group = group_of(settings.process_set, "Allreduce")
+        self._engine: Engine = group.engine
+        if self._autotune is None or self._autotune.engine is not group.engine:
+            self._autotune = self._new_autotune(group.engine)
+            if self._autotune is not None:
+                current.at_join.add(self._autotune.end)
+        if group.ranks.size == 1 or group.engine.transport.name == "uncoupled":
+            return
+        names = {p: name for name, p in default_names(self.param_groups)} | self._parameter_names
+        everything = [(names[p], p) for group in self.param_groups for p in group["params"]]
+        self._named = [everything[at] for at in sorted(self._trained_parameters.choose(self.param_groups))]
+        mine = {id(p) for _name, p in self._named}
+        for other in [other for other in _EXCHANGING if other.holds(mine)]:
+            other.release()
+        _EXCHANGING.add(self)
+        config = self._config(self._named, group.ranks.hosts)
+        config = agree_on_config(
+            group.engine, self._named, config, describe_compression(settings.compression)
+        )
+        self._exchanger = self._new_exchanger(self._named, config)
+        self._hook([parameter for _name, parameter in self._named])
+
+    def _new_autotune(self, engine: Engine) -> Autotune | None:
+        """Return what tries sizes of buckets while the script trains, None where the user did not ask."""
+        return autotune(engine, self._settings.cap_bytes)
+
+    def _config(self, named: Named, hosts: int) -> GradientConfig:
+        """Return how gradients are exchanged, as this rank has it; all ranks must have the same."""
+        settings = self._settings
+        average = settings.op is Average
+        apart = hosts > 1 or any(parameter.is_cuda for _name, parameter in named)
+        cap_bytes = settings.cap_bytes or (BUCKET_BYTES if apart else None)
+        return GradientConfig(
+            op=settings.op,
+            prescale=1.0 / settings.predivide if average else 1.0,
+            postscale=settings.predivide if average else 1.0,
+            wire_dtype=self._wire_dtype,
+            cap_bytes=cap_bytes if self._autotune is None else self._autotune.cap_bytes,
+            groups=settings.grouped(named),
+            # On one host the processors that would move the bytes are those that compute: nothing is gained.
+            overlap=apart,
+            sparse_as_dense=settings.sparse_as_dense,
+            serial=next(_SERIAL),
+        )
+
+    def _new_exchanger(self, named: Named, config: GradientConfig) -> GradientExchange:
+        self._serial = config.serial
+        if self._reducer is not None:
+            return LocalGradients(self._engine, named, config, self._reducer)
+        buckets = GradientBuckets(self._engine, named, config)
+        self._metrics.set_buckets(buckets.count)
+        return buckets
+
+    def holds(self, parameters: set[int]) -> bool:
+        """Return whether it exchanges the gradient of one of these parameters (given by identity)."""
+        return self._exchanger is not None and any(id(p) in parameters for _name, p in self._named)
+
+    def release(self) -> None:
+        """Let go of the engine's memory; the next step makes new buckets."""
+        remove_hooks(self._hooks)
+        if self._exchanger is not None:
+            self._exchanger.detach()
+            self._exchanger = None
+        self._ready = False
+
+    def _gradient_ready(self, parameter: torch.Tensor) -> None:
+        """Called by backward when a parameter's gradient is there."""
+        exchanger = self._exchanger
+        if exchanger is None or self._unsynchronized:
+            return
+        self._metrics.gradient()
+        self._synchronized = False
+        if not self._passes and not exchanger.agrees_first:
+            self._request_if_changed(exchanger)
+        if self._count(parameter):
+            exchanger.gradient_ready(parameter)
+
+    # what ranks agree on anew
+
+    def _request_if_changed(self, exchanger: GradientExchange) -> None:
+        """Let the exchange tell everybody that other parameters are to take part, if that is so."""
+        if self._trained_parameters.changed(self.param_groups):
+            exchanger.request_agreement()
+
+    def _agree(self, exchanger: GradientExchange) -> None:
+        """Tell all ranks what this one noticed, finish the exchange, and go on with other parameters."""
+        mine = (exchanger.new_sparse, self._trained_parameters.propose(self.param_groups))
+        facts = gather_objects(self._engine, mine, f"{self._serial}.noticed")
+        new = self._trained_parameters.agree([proposal for _sparse, proposal in facts])
+        if exchanger.agrees_first:
+            if new is not None:
+                self.prepare()
+            if self._exchanger is not None:
+                self._exchanger.resume()
+            return
+        exchanger.resume()
+        sparse = {at: dims for one, _proposal in facts for at, dims in one.items()}
+        self._exchange_sparse(exchanger, exchanger.set_sparse(sparse) if sparse else {}, sparse)
+        if new is not None:
+            self.prepare()
+            self._exchange_singly(new)
+
+    def _exchange_sparse(
+        self, exchanger: GradientExchange, dense: dict[int, torch.Tensor], which: dict[int, int]
+    ) -> None:
+        factor = 1.0 / self._engine.ranks.size if self._settings.op is Average else 1.0
+        for at, dims in sorted(which.items()):
+            name, parameter = self._named[at]
+            label = f"{self._serial}.{name}"
+            sum_sparse(self._engine, parameter, dims, label, factor=factor, more=dense.get(at))
+
+    def _exchange_singly(self, parameters: list[torch.Tensor]) -> None:
+        works = []
+        for at, parameter in enumerate(parameters):
+            grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.detach()
+            parameter.grad = (grad.to_dense() if grad.is_sparse else grad).contiguous()
+            works.append(reduction(parameter.grad, f"{self._serial}.unfrozen.{at}", op=self._settings.op))
+        reduce_all(self._engine, works)
+
+    # Horovod's methods
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        """Load, and forget what backward passes did before."""
+        self._synchronized = False
+        self._should_synchronize = True
+        super().load_state_dict(state_dict)
+
+    def synchronize(self) -> None:
+        """Exchange the gradients, so that they may be looked at or clipped before `step`."""
+        if not self._ready:
+            self.prepare()
+        exchanger = self._exchanger
+        if exchanger is not None:
+            self._metrics.exchange()
+            self._request_if_changed(exchanger)
+            try:
+                known = dict(exchanger.sparse)
+                if exchanger.exchange():
+                    self._agree(exchanger)
+                if known and not self._settings.sparse_as_dense:
+                    self._exchange_sparse(exchanger, {}, known)
+            finally:
+                self._forget_passes()
+            self._metrics.exchanged()
+        self._synchronized = True
+
+    @contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """Within it, `step` does not exchange: for scripts that called `synchronize` themselves."""
+        self._should_synchronize = False
+        try:
+            yield
+        finally:
+            self._should_synchronize = True
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Exchange the gradients unless told otherwise, and let the wrapped optimizer make its step.
+
+        With a ``closure`` the gradients are exchanged every time it was called, and the loss that it returns
+        is reduced as they are: an optimizer that decides by the loss decides alike on all ranks.
+        """
+        inner = closure
+        if self._should_synchronize and not self._unsynchronized:
+            if self._synchronized:
+                warnings.warn(
+                    "optimizer.step() called without optimizer.skip_synchronize() context after "
+                    "optimizer.synchronize(). This can cause training slowdown. You may want to consider "
+                    "using optimizer.skip_synchronize() context if you use optimizer.synchronize() in your "
+                    "code.",
+                    stacklevel=2,
+                )
+            if closure is None:
+                self._exchange_for_step()
+            else:
+                inner = self._exchanging(closure)
+        elif not self._ready:
+            self.prepare()
+        self._synchronized = False
+        result = self._apply(inner)
+        self._synchronized = False
+        self._metrics.step()
+        tuner = self._autotune if self._exchanger is not None else None
+        if tuner is not None and tuner.step(f"{self._serial}.autotune") and self._exchanger is not None:
+            self._metrics.set_buckets(self._exchanger.resize(tuner.cap_bytes))
+        return result
+
+    step.hooked = True  # type: ignore[attr-defined]
+    """The hooks of a step are called by the wrapped class's `step`; this one must not call them again."""
+
+    def _exchange_for_step(self) -> None:
+        """Exchange as much of the gradients as the step needs."""
+        self.synchronize()
+
+    def _apply(self, closure: Callable[[], Any] | None) -> Any:
+        """Let the wrapped optimizer make its step with the gradients that are there."""
+        return super().step(closure)  # type: ignore[misc]
+
+    def _exchanging(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """Return a closure after which the gradients and the loss are those of all ranks."""
+
+        def evaluate() -> Any:
+            loss = closure()
+            self._exchange_for_step()
+            if loss is None or self._exchanger is None:
+                return loss
+            factor = 1.0 / self._engine.ranks.size if self._settings.op is Average else 1.0
+            values = torch.as_tensor(loss).detach().reshape(1).to("cpu", torch.float64, copy=True)
+            sum_over_ranks(self._engine, values, f"{self._serial}.loss", factor)
+            if isinstance(loss, torch.Tensor):
+                return values.to(loss.device, loss.dtype).view(loss.shape)
+            return values.item()
+
+        return evaluate
