@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ringleader.ranks.processors import usable_cpus
 from rows import line
 
 _CHILD = "RINGLEADER_BENCHMARK_RANK"
@@ -129,7 +130,7 @@ def context() -> dict[str, Any]:
     """Return what a number means nothing without."""
     load = os.getloadavg()[0]
     return {
-        "cores": os.cpu_count(),
+        "cores": usable_cpus(),
         "load": round(load, 2),
         "machine": platform.machine(),
         "python": platform.python_version(),

@@ -60,40 +60,6 @@ class TestCores:
         assert hardware.cores({3, 1}, tmp_path) == [[1], [3]]
 
 
-V1 = "4:cpu,cpuacct:/docker/abc\n1:name=systemd:/docker/abc"
-
-
-@pytest.mark.parametrize(
-    ("files", "limit"),
-    [
-        ({}, None),
-        ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "250000 100000"}, 2.5),
-        ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "max 100000"}, None),
-        # the tightest of a path's groups counts, wherever it is
-        (
-            {
-                "proc/self/cgroup": "0::/kubepods/pod1/app",
-                "sys/fs/cgroup/kubepods/cpu.max": "6400000 100000",
-                "sys/fs/cgroup/kubepods/pod1/cpu.max": "300000 100000",
-                "sys/fs/cgroup/kubepods/pod1/app/cpu.max": "400000 100000",
-            },
-            3.0,
-        ),
-        # a container whose own group stands at the mount's root while the path is the host's
-        ({"proc/self/cgroup": V1, "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "150000",
-          "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000"}, 1.5),
-        ({"proc/self/cgroup": V1, "sys/fs/cgroup/cpu/docker/abc/cpu.cfs_quota_us": "50000",
-          "sys/fs/cgroup/cpu/docker/abc/cpu.cfs_period_us": "100000"}, 0.5),
-        ({"proc/self/cgroup": V1, "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1",
-          "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000"}, None),
-        ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/unified/cpu.max": "100000 100000"}, 1.0),
-        ({"proc/self/cgroup": "nonsense", "sys/fs/cgroup/cpu.max": "100000 100000"}, None),
-    ],
-)  # fmt: skip
-def test_cpu_limit(tmp_path, files, limit):
-    assert hardware.cpu_limit(write(tmp_path, files)) == limit
-
-
 WHOLE = """\
 GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-aaaaaaaa-0000-0000-0000-000000000000)
 GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-bbbbbbbb-0000-0000-0000-000000000000)

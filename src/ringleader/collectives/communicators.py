@@ -6,7 +6,6 @@ same process, and smaller ones can replace them.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +15,7 @@ from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.peer_wait import PeerWait
 from ringleader.collectives.shared_memory import Segment, enough_memory
 from ringleader.collectives.traffic import CommunicatorTraffic, GroupTraffic
+from ringleader.ranks import processors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class RankLayout:
     most_local: int = 1
     """Most ranks on any host."""
     oversubscribed: bool = False
-    """Whether a host has more ranks than processors that they may use."""
+    """Whether a host has more ranks than processors that they may use, by affinity and control groups."""
 
 
 def count_over(
@@ -154,12 +154,10 @@ def open_communicators(
         host = whole.Split(color=number // ranks_per_host, key=comm.rank)
         whole.Free()
     cross = comm.Split(color=host.rank, key=comm.rank)
-    local_ranks = host.allgather((comm.rank, os.sched_getaffinity(0)))
-    processors: set[int] = set().union(*(own for _, own in local_ranks))
+    local_ranks = host.allgather((comm.rank, processors.rank_processors()))
+    too_many = processors.oversubscribed([own for _, own in local_ranks])
     # One exchange tells the size of every host, and whether one has more ranks than processors.
-    facts: Sequence[tuple[int, int, bool]] = comm.allgather(
-        (host.rank, host.size, host.size > len(processors))
-    )
+    facts: Sequence[tuple[int, int, bool]] = comm.allgather((host.rank, host.size, too_many))
     if oversubscribed is None:
         oversubscribed = any(too_many for _, _, too_many in facts)
     ranks = RankLayout(

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from ringleader.ranks.processors import granted
+
 UNLIMITED = -1
 """A limit that is none."""
 
@@ -413,6 +415,11 @@ class HostFacts:
     unreadable: tuple[Unreadable, ...] = ()
     seconds: float = 0.0
     """What reading took."""
+
+    @property
+    def usable_cpus(self) -> int:
+        """Processors that a process may keep busy there: no more than its control groups grant."""
+        return granted(self.process.cpus, self.control_group.cpus)
 
     @property
     def late_areas(self) -> frozenset[str]:

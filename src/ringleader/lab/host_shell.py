@@ -12,6 +12,7 @@ from ringleader.lab import kernel_state, requirements
 from ringleader.lab.config_files import session_variables
 from ringleader.lab.rootfs_inspection import rootfs_facts
 from ringleader.lab.saved_state import Lab, LabHost
+from ringleader.ranks.processors import usable_cpus
 
 _TALK = ("TERM", "COLORTERM", "LANG", "LANGUAGE", "TZ")
 _IN_DIRECTORY = 'cd "$1" 2>/dev/null || cd /; shift; exec "$@"'
@@ -23,7 +24,7 @@ def environment(lab: Lab, environ: Mapping[str, str]) -> dict[str, str]:
     On a host with a root of its own the machine's PATH and the like mean nothing: it has that tree's
     environment, and of the caller's only what says how to talk to the caller.
     """
-    own = session_variables(lab.spec, cores=len(os.sched_getaffinity(0)))
+    own = session_variables(lab.spec, cores=usable_cpus())
     if lab.spec.tree is None:
         return {**environ, **own}
     kept = {name: value for name, value in environ.items() if name in _TALK or name.startswith("LC_")}

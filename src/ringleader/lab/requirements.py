@@ -14,6 +14,7 @@ from ringleader.errors import Fault, RefusedError
 from ringleader.lab.rootfs_inspection import rootfs_facts
 from ringleader.lab.setup_plan import Machine
 from ringleader.lab.spec import LabSpec
+from ringleader.ranks.processors import usable_cpus
 
 TOOLS = {
     "ip": "iproute2",
@@ -92,7 +93,7 @@ def machine(spec: LabSpec, environ: Mapping[str, str], root: Path) -> Machine:
         head_names=own,
         missing_names=tuple(name for name in own if not _resolves(name)),
         path=tree.search_path if tree else _session_path(environ),
-        cores=len(os.sched_getaffinity(0)),
+        cores=usable_cpus(),
         sshd=tree.sshd if tree else find("sshd", environ.get("PATH", "")) or "/usr/sbin/sshd",
         use_pam=tree.root_is_locked if tree else _root_is_locked(),
         variables=tree.environment if tree else (),

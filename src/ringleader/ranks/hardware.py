@@ -79,35 +79,6 @@ def cores(usable: set[int], root: Path = Path("/")) -> list[list[int]]:
     return sorted(groups.values(), key=lambda group: (node_of.get(group[0], 0), group[0]))
 
 
-def cpu_limit(root: Path = Path("/")) -> float | None:
-    """CPUs that the control group's quota grants (``2.5``), the tightest on the way up; None: no quota."""
-    limits = []
-    for line in text(root / "proc/self/cgroup").splitlines():
-        number, controllers, path = (*line.split(":", 2), "", "")[:3]
-        if number == "0":
-            mounts, version = ["", "unified"], 2
-        elif "cpu" in controllers.split(","):
-            mounts, version = ["cpu,cpuacct", "cpu"], 1
-        else:
-            continue
-        for mount in mounts:
-            base = root / "sys/fs/cgroup" / mount
-            here = base / path.lstrip("/")
-            # Inside a container the path may be the host's, so the mount's own root always counts.
-            for place in {base, here, *(p for p in here.parents if base in p.parents)}:
-                limits.append(_quota(place, version))
-    return min((limit for limit in limits if limit is not None), default=None)
-
-
-def _quota(place: Path, version: int) -> float | None:
-    if version == 2:
-        quota, period = (*text(place / "cpu.max").split(), "", "")[:2]
-    else:
-        quota, period = text(place / "cpu.cfs_quota_us"), text(place / "cpu.cfs_period_us")
-    numbers = [int(word) for word in (quota, period) if re.fullmatch("[0-9]{1,18}", word)]
-    return numbers[0] / numbers[1] if len(numbers) == 2 and numbers[1] else None
-
-
 # --- GPUs -------------------------------------------------------------------------------------------------
 
 

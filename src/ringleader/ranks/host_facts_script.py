@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ringleader.ranks import hardware, rank_identity
+from ringleader.ranks import hardware, processors, rank_identity
 from ringleader.ranks.hardware import output, text
 
 if TYPE_CHECKING:  # Python 3.8 has no dict[…] to evaluate
@@ -273,8 +273,8 @@ def answer(question: Mapping[str, Any], environ: Any, root: Path = Path("/")) ->
         "hostname": socket.gethostname(),
         "identity": rank_identity.host_identity(str(root)),
         "python": [sys.executable, ".".join(str(part) for part in sys.version_info[:3])],
-        "cores": hardware.cores(os.sched_getaffinity(0), root),
-        "cpu_limit": hardware.cpu_limit(root),
+        "cores": hardware.cores(set(processors.affinity()), root),
+        "cpu_limit": processors.cpu_limit(root),
         "gpus": hardware.gpus(environ, root),
         "rdma": hardware.rdma_ports(root),
         "interfaces": found,

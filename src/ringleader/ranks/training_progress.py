@@ -28,6 +28,8 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from ringleader.ranks.processors import usable_cpus
+
 INTERVAL = 0.05
 """Seconds between two lines: rates over a second or more do not need finer ones."""
 LOG_INTERVAL = 1.0
@@ -135,7 +137,7 @@ def context_of(cpuinfo: Path = Path("/proc/cpuinfo")) -> dict[str, object]:
         "kind": "context",
         "hostname": platform.node(),
         "cpu": cpu_model(cpuinfo),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": usable_cpus(),
         "python": platform.python_version(),
         "torch": str(getattr(torch, "__version__", "")),
         "machine": machine_of(),

@@ -34,6 +34,7 @@ from ringleader.cli.typed_command import Command
 from ringleader.errors import RequestError
 from ringleader.job import Job
 from ringleader.measurements.training import ARMS, TrainingRun
+from ringleader.ranks.processors import usable_cpus
 from ringleader.text_files import write_text
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def measure(options: TrainOptions) -> int:
     plan = training_plan(options, faults)
     job = bench_options.requested_job(options.shared, line, faults)
     if options.shared.hosts.wants_lab:
-        job = replace(job, threads=lab_threads(job, len(os.sched_getaffinity(0)), os.environ))
+        job = replace(job, threads=lab_threads(job, usable_cpus(), os.environ))
     name = bench_options.run_name(options.shared, f"train-{plan.model}", faults)
     if not job.hosts and plan.data != SYNTHETIC and plan.model in MODELS and MODELS[plan.model].data:
         try:

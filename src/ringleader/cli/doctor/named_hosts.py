@@ -76,4 +76,4 @@ def ranks_at_once(read: HostsReading) -> int:
     if len(read.facts) != 1:
         return 1
     (facts,) = read.facts.values()
-    return len(facts.gpus) or max(1, facts.process.cpus)
+    return len(facts.gpus) or max(1, facts.usable_cpus)

@@ -21,13 +21,14 @@ from ringleader.cli.scale.sitting import Sitting, stamp
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.errors import RefusedError, RequestError
 from ringleader.job import Job
+from ringleader.ranks.processors import usable_cpus
 from ringleader.ranks.training_progress import cpu_model
 from ringleader.scaling import Request, Run
 
 
 def cores_here() -> int:
-    """Return how many CPUs this process may use."""
-    return len(os.sched_getaffinity(0))
+    """Return how many CPUs this process may keep busy."""
+    return usable_cpus()
 
 
 def read_sitting(options: ScaleOptions, line: ProgressLine) -> Sitting:

@@ -153,7 +153,7 @@ def kernel(facts: HostFacts) -> Iterator[CheckResult]:
 @_check(
     "host.processors",
     "Ranks may use several processors",
-    reads="sched_getaffinity",
+    reads="sched_getaffinity, cpu.max of the control groups above",
     why="a rank with one processor shares it between Python, NCCL's thread and the data loaders",
     remedy="Slurm: --cpus-per-task; Kubernetes: more CPUs; look at taskset -p",
     passes="two or more for each GPU, or two where there is none",
@@ -161,7 +161,7 @@ def kernel(facts: HostFacts) -> Iterator[CheckResult]:
     source="ours",
 )
 def processors(facts: HostFacts) -> Iterator[CheckResult]:
-    gpus, cpus = len(usable_gpus(facts)), facts.process.cpus
+    gpus, cpus = len(usable_gpus(facts)), facts.usable_cpus
     wanted = 2 * max(1, gpus)
     seen = f"{cpus} {'processor' if cpus == 1 else 'processors'}" + (f" for {gpus} GPUs" if gpus else "")
     yield (warned if cpus < wanted else passed)(seen, expected=f"{wanted} or more")

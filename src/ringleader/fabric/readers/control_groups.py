@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from ringleader.fabric.facts import UNLIMITED, ControlGroup, RdmaLimit
 from ringleader.fabric.readers.sysfs_files import Files, number
-from ringleader.ranks.hardware import cpu_limit
+from ringleader.ranks.processors import cpu_limit
 
 MOUNT = "sys/fs/cgroup"
 NO_LIMIT = 1 << 62

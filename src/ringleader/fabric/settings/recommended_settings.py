@@ -47,7 +47,7 @@ def _nic(facts: HostFacts, local_rank: int | None) -> NicAssignment | None:
     assigned = assign_nics(facts)
     places, what = len(facts.gpus), "GPUs"
     if not facts.gpus:
-        places, what = max(len(assigned), facts.process.cpus), "places for ranks (processors)"
+        places, what = max(len(assigned), facts.usable_cpus), "places for ranks (processors)"
     if not 0 <= local_rank < places:
         raise RequestError(
             f"{facts.hostname} has no local rank {local_rank}: it has {places} {what}",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ringleader.host_list import is_loopback
 from ringleader.job import Host, Job
 from ringleader.rank_placement import HostFacts, RdmaPort
+from ringleader.ranks.processors import granted
 from ringleader.render.rank_environment import search_path
 
 if TYPE_CHECKING:  # only jobs on hosts with RDMA devices pay for it
@@ -159,11 +160,11 @@ def cores_granted(
     many cores count, and nobody is bound: other containers live on the same cores, and each of them
     would pick the first.
     """
-    granted = len(cores) if limit is None else max(1, int(limit))
-    if granted >= len(cores):
+    count = granted(len(cores), limit)
+    if count >= len(cores):
         return tuple(core[0] for core in cores), cores
     everything = tuple(sorted(cpu for core in cores for cpu in core))
-    return tuple(core[0] for core in cores[:granted]), (everything,) * granted
+    return tuple(core[0] for core in cores[:count]), (everything,) * count
 
 
 _PYTHON = re.compile(r"(python|pypy)[0-9.]*[a-z]?")
