@@ -20,13 +20,13 @@ from ringleader.collectives.framework_adapter import DeviceTransport
 from ringleader.collectives.fusion_buffer import FusionBuffer
 from ringleader.collectives.kernels import Kernels
 from ringleader.collectives.negotiation_round import NegotiationRound
-from ringleader.collectives.operations import MASK, Signature, Work, signature_digest
+from ringleader.collectives.operations import GRADIENTS, MASK, Signature, Work, signature_digest
 from ringleader.collectives.peer_wait import PeerWait
 from ringleader.collectives.released_memory import ReleasedMemory
 from ringleader.collectives.stall_check import Limits
 from ringleader.collectives.submission_queue import SubmissionQueue
 from ringleader.collectives.transports.regions import Region
-from ringleader.collectives.transports.transport import Transport
+from ringleader.collectives.transports.transport import Dividing, Transport
 
 STOP_SECONDS = 0.5
 """At the end of the engine what is under way gets this long."""
@@ -103,7 +103,7 @@ class Engine:
         The time that gradients take is kept account of.
         """
         signature, queue = work.signature, self.queue
-        gradients = signature.kind == "gradients"
+        gradients = signature.kind in GRADIENTS
         if gradients:
             before = self._clock()
         busy = queue.broken or queue.works or queue.observer is not None or self._released.to_tell
@@ -197,6 +197,20 @@ class Engine:
             return self.queue.devices.cut(region, start, count)
         return self.transport.cut(region, start, count)
 
+    def divide(self, region: Region, start: int, stop: int) -> Region | None:
+        """Return a whole registered region as memory of which this rank owns a part; None where it cannot be.
+
+        See `Dividing`. All ranks get a region, or all get None.
+        """
+        transport = self.transport
+        if region.device != "cpu" or not isinstance(transport, Dividing):
+            return None
+        return transport.divide(region, start, stop)
+
+    def meet_for_parts(self, name: str) -> None:
+        """Wait until all ranks are here. None may have joined: each has parts that it alone can step."""
+        self.run(_control_work("parameter_parts", name=name))
+
     def register_gradients(self, work: Work) -> None:
         """Remember a ``gradients`` work, so that this rank can take part in it when it has joined."""
         self._execution.gradients[work.name] = work
@@ -235,8 +249,14 @@ class Engine:
 
 
 def _control_work(
-    kind: str, *, serial: int = 0, dtype: str = "uint8", shape: tuple[int, ...] = (), note: str = ""
+    kind: str,
+    *,
+    name: str | None = None,
+    serial: int = 0,
+    dtype: str = "uint8",
+    shape: tuple[int, ...] = (),
+    note: str = "",
 ) -> Work:
     """Return an operation that carries no array of the script's."""
     signature = Signature(kind=kind, dtype=dtype, shape=shape, note=note)
-    return Work(signature, signature_digest(signature), name=None, serial=serial, array=None, out=None)
+    return Work(signature, signature_digest(signature), name=name, serial=serial, array=None, out=None)

@@ -13,7 +13,7 @@ from ringleader.collectives.digest_barrier import DigestBarrier
 from ringleader.collectives.fusion_buffer import Batch, FusionBuffer
 from ringleader.collectives.kernels import Kernels
 from ringleader.collectives.negotiation import Decision
-from ringleader.collectives.operations import Signature, Work
+from ringleader.collectives.operations import GRADIENTS, Signature, Work
 from ringleader.collectives.peer_wait import PeerWait
 from ringleader.collectives.submission_queue import SubmissionQueue
 from ringleader.collectives.timeline.observer import Observer, Stage, activity_of
@@ -54,7 +54,7 @@ class Execution:
             self._queue.devices_for(work).execute(work)
         elif kind == "allreduce":  # first, as what the most frequent operation costs counts
             self._transport.execute(work, staged=staged)
-        elif kind == "gradients":
+        elif kind in GRADIENTS:
             region: Region = work.array
             self._transport.exchange(region, signature.op, signature.postscale)
         elif kind == "register":
@@ -62,7 +62,7 @@ class Execution:
         elif kind == "algorithm_table":
             if isinstance(self._transport, Tunable):
                 self._transport.adopt(signature.shape)
-        elif kind not in ("barrier", "join", "process_set"):
+        elif kind not in ("barrier", "join", "process_set", "parameter_parts"):
             self._transport.execute(work, staged=staged)
 
     def offers(self) -> tuple[tuple[str, Signature], ...]:

@@ -49,7 +49,8 @@ class Signature:
 
     kind: str
     """``allreduce``, ``allgather``, ``broadcast``, ``alltoall``, ``reducescatter``, ``gradients``,
-    ``register``, ``algorithm_table``, ``process_set``, ``barrier`` or ``join``."""
+    ``gradient_parts``, ``parameter_parts``, ``register``, ``algorithm_table``, ``process_set``, ``barrier``
+    or ``join``."""
     dtype: str = "uint8"
     """Element type by its framework-neutral name, such as ``float32`` or ``bfloat16``."""
     shape: tuple[int, ...] = ()
@@ -75,7 +76,7 @@ class Signature:
         text = f"{self.kind} of {self.dtype}{list(self.shape)}"
         if self.kind == "broadcast":
             text += f" from rank {self.root}"
-        if self.kind in ("allreduce", "reducescatter", "gradients"):
+        if self.kind in ("allreduce", "reducescatter", *GRADIENTS):
             text += f", op {self.op.name.lower()}"
         if (self.prescale, self.postscale) != (1.0, 1.0):
             text += f", scales {self.prescale:g} and {self.postscale:g}"
@@ -117,6 +118,8 @@ class Signature:
 ONCE = ("register", "algorithm_table", "process_set", "barrier", "join")
 """Kinds that have one name for ever: a rank may have done more operations than another before them, so that
 the serial number would not do."""
+GRADIENTS = ("gradients", "gradient_parts")
+"""Kinds that reduce registered memory: with the result on every rank, or each part of it on its owner."""
 ANYBODY = ("allreduce", "gradients", "algorithm_table", "barrier")
 """Kinds in which a rank that has joined can take part without being asked."""
 JOIN = "join.noname"

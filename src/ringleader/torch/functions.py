@@ -12,6 +12,7 @@ from ringleader.common.handles import synchronize
 from ringleader.common.object_operations import allgather_object, broadcast_object
 from ringleader.common.process_sets import ProcessSet, global_process_set
 from ringleader.torch.ops.broadcast import broadcast_async_
+from ringleader.torch.optimizer.sharded_optimizer import ShardedMixin
 
 __all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters"]
 
@@ -48,7 +49,9 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
     if size() == 1:
         return
     tensors: list[torch.Tensor] = []
-    state = optimizer.state_dict()
+    wrapped: Any = optimizer
+    sharded = wrapped if isinstance(wrapped, ShardedMixin) else None
+    state = optimizer.state_dict() if sharded is None else sharded.state_dict_of(root_rank)
     outline = _outline(state, tensors) if rank() == root_rank else None
     outline, shapes = broadcast_object((outline, [(t.shape, t.dtype) for t in tensors]), root_rank)
     if rank() != root_rank:
@@ -61,6 +64,8 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
         synchronize(handle)
     if rank() != root_rank:
         optimizer.load_state_dict(_filled(outline, tensors))
+    elif sharded is not None:
+        optimizer.load_state_dict(state)
 
 
 class _TensorIndex:

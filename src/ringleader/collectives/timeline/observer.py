@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Protocol
 
-from ringleader.collectives.operations import Work
+from ringleader.collectives.operations import GRADIENTS, Work
 
 
 class Stage(IntEnum):
@@ -47,13 +47,14 @@ CROSS_ALLREDUCE = "CROSS_ALLREDUCE"
 _MPI = {
     "allreduce": "MPI_ALLREDUCE",
     "gradients": "MPI_ALLREDUCE",
+    "gradient_parts": "MPI_REDUCESCATTER",
     "allgather": "MPI_ALLGATHER",
     "broadcast": "MPI_BCAST",
     "alltoall": "MPI_ALLTOALL",
     "reducescatter": "MPI_REDUCESCATTER",
 }
 _OTHERS = {"loopback": "COPY", "uncoupled": "COPY", "distributed": "TORCH_DISTRIBUTED"}
-_REDUCTIONS = ("allreduce", "gradients")
+_REDUCTIONS = ("allreduce", *GRADIENTS)
 
 
 def activity_of(transport: str, kind: str) -> str:

@@ -17,8 +17,15 @@ from ringleader.collectives.operations import ReduceOp, Signature, Work
 from ringleader.collectives.shared_memory import Segment
 from ringleader.collectives.transports.algorithm_table import MEASURED_BYTES, Algorithm, OneHostTable
 from ringleader.collectives.transports.algorithm_timing import measure
+from ringleader.collectives.transports.divided_memory import part_publisher, part_reducer
 from ringleader.collectives.transports.plain_mpi import plain_op
-from ringleader.collectives.transports.regions import InPlaceRegion, MpiRegion, Region
+from ringleader.collectives.transports.regions import (
+    DividedRegion,
+    InPlaceRegion,
+    MpiRegion,
+    Region,
+    SharedRegion,
+)
 from ringleader.collectives.transports.shared_memory_transport import SharedMemory, SharedMemoryTransport
 
 CHUNK_BYTES = 256 << 10
@@ -189,10 +196,29 @@ class OneHostTransport(SharedMemoryTransport):
             self._traffic.shared += region.count * ITEMSIZE[region.dtype]
             region.reduce(op, factor)
             self._flags.barrier()
+        elif isinstance(region, DividedRegion):
+            self._traffic.shared += region.count * ITEMSIZE[region.dtype]
+            region.reduce(op, factor)
         elif isinstance(region, MpiRegion):
             region.reduce(op, factor)
         else:
             self._plain.exchange(region, op, factor)
+
+    def divide(self, region: Region, start: int, stop: int) -> Region | None:
+        """See `Dividing`; the region is all of a segment."""
+        if not isinstance(region, SharedRegion):
+            return None
+        kernels, me, span = self._kernels, self.registered.me, (start, stop)
+        memory = self.registered.parts(region.segment, 0, region.dtype, region.count)
+        step = CHUNK_BYTES // ITEMSIZE[region.dtype]
+        return DividedRegion(
+            dtype=region.dtype,
+            count=region.count,
+            mine=region.mine,
+            segment=region.segment,
+            reduce=part_reducer(kernels, memory, me=me, dtype=region.dtype, span=span, step=step),
+            publish=part_publisher(kernels, memory, me=me, span=span, step=step),
+        )
 
     # measuring, and the end
 

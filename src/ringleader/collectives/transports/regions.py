@@ -55,3 +55,14 @@ class SlicedRegion(SharedRegion):
 
     chunks: Sequence[Sequence[Array]]
     """The slice, cut into pieces: per piece one view into every local rank's memory."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DividedRegion(SharedRegion):
+    """Shared by all ranks of the group, each of which owns a part and alone gets the result there."""
+
+    reduce: Callable[[ReduceOp, float], None]
+    """Reduces this rank's part of everybody's memory into its own, and scales it."""
+    publish: Callable[[], None]
+    """Copies this rank's part into everybody's memory. The caller knows that nobody uses the memory now, and
+    has all ranks meet afterwards."""

@@ -75,6 +75,18 @@ class Tunable(Protocol):
         """Go by another table, given as `AlgorithmTable.as_list`. All ranks do so after the same work."""
 
 
+@runtime_checkable
+class Dividing(Protocol):
+    """A transport whose ranks can each own a part of registered memory."""
+
+    def divide(self, region: Region, start: int, stop: int) -> Region | None:
+        """Return a registered region as memory of which this rank owns some elements.
+
+        They go from ``start`` to ``stop``. None where it cannot be used so. `exchange` of it
+        leaves the result on the owner of each part alone; ranks do not wait for each other afterwards.
+        """
+
+
 class PrivateMemoryTransport:
     """What all transports have in common whose registered memory is this rank's own."""
 

@@ -88,6 +88,11 @@ class BucketMemory:
         self._apply_plan(None)
 
     @property
+    def plan(self) -> BucketPlan:
+        """Return where everything lies."""
+        return self._plan
+
+    @property
     def order(self) -> list[int]:
         """Return the parameters that have a place, in the order of the places."""
         return [span.parameter for bucket in self._plan.buckets for span in bucket.spans]
@@ -153,7 +158,7 @@ class BucketMemory:
             for span in planned.spans:
                 flat = bucket.values[span.offset : span.offset + span.count]
                 self.bucket_of[span.parameter] = index
-                self.views[span.parameter] = _shaped(flat, self.parameters[span.parameter])
+                self.views[span.parameter] = shaped_like(self.parameters[span.parameter], flat)
 
     def _allocate(self, dtype: str, device: str, count: int) -> tuple[Region, torch.Tensor]:
         own = next(one for one, name in DTYPES.items() if name == dtype)
@@ -196,8 +201,8 @@ class BucketMemory:
         return GradientBucket(region=region, values=values, work=work, requesting=requesting)
 
 
-def _shaped(flat: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
-    """Return the memory with the shape of a parameter and, where that is dense, with its strides."""
+def shaped_like(parameter: torch.Tensor, flat: torch.Tensor) -> torch.Tensor:
+    """Return flat memory with the shape of a parameter and, where that is dense, with its strides."""
     formats = (torch.channels_last, torch.channels_last_3d)
     for form, dims in zip(formats, (4, 5), strict=True):
         last = parameter.dim() == dims and parameter.is_contiguous(memory_format=form)

@@ -21,6 +21,8 @@ from ringleader.torch.optimizer.optimizer_arguments import (
 )
 from ringleader.torch.optimizer.optimizer_mixin import OptimizerMixin, wrap
 from ringleader.torch.optimizer.replicated_optimizer import ReplicatedMixin
+from ringleader.torch.optimizer.sharded_optimizer import ShardedMixin
+from ringleader.torch.optimizer.sharded_rules import check_shardable
 
 
 def DistributedOptimizer(  # noqa: N802 (Horovod's name)
@@ -36,6 +38,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     process_set: ProcessSet = global_process_set,
     *,
     bucket_cap_mb: float | None = None,
+    shard: bool = False,
 ) -> torch.optim.Optimizer:
     """Return an optimizer of the same class that exchanges gradients before every step.
 
@@ -48,6 +51,10 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     own gradients and the ranks combine what their steps changed. ``bucket_cap_mb`` is the most that is
     exchanged at once, in MiB; None takes everything at once on one host, and 8 MiB between hosts, where
     buckets travel while backward goes on.
+
+    With ``shard`` each rank keeps the state for a part of the parameters only, and makes the step for that
+    part: see docs/guides/sharded-optimizer.md. For optimizers that treat every element by itself, such as SGD
+    and AdamW; anything else is a `ValueError`. ``groups`` and ``bucket_cap_mb`` have no effect then.
     """
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor not supported with op != Average")
@@ -61,10 +68,14 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         sparse_as_dense=sparse_as_dense,
         process_set=process_set,
         bucket_cap_mb=bucket_cap_mb,
+        shard=shard,
     )
     named = checked_names(optimizer, named_parameters)
     mixin: type[OptimizerMixin] = ReplicatedMixin
-    if settings.op is ReduceOp.ADASUM and size() > 1:
+    if shard:
+        check_shardable(optimizer, settings)
+        mixin = ShardedMixin
+    elif settings.op is ReduceOp.ADASUM and size() > 1:
         if number_of(process_set) != 0:
             raise NotImplementedError("Adasum does not support non-global process sets yet.")
         mixin = AdasumMixin

@@ -51,6 +51,8 @@ class GradientConfig:
     """Whether a bucket travels as soon as all its gradients are there, while backward goes on."""
     sparse_as_dense: bool = False
     """Whether sparse gradients go through the buckets, as dense ones."""
+    sharded: bool = False
+    """Whether each rank owns a part of the parameters and makes the step for that part alone."""
     serial: int = 0
     """Number of the optimizer, the same on all ranks: two of them may be used in any order."""
 

@@ -37,6 +37,8 @@ class OptimizerSettings:
     """The ranks that exchange gradients."""
     bucket_cap_mb: float | None
     """Most MiB in a bucket; None: chosen by where the ranks are."""
+    shard: bool = False
+    """Whether each rank makes the step for a part of the parameters alone."""
 
     @property
     def cap_bytes(self) -> int | None:

@@ -1,0 +1,115 @@
+"""Time of a training step with ``shard=True`` against the same optimizer whole on every rank; and its state.
+
+    python benchmarks/sharded_step.py [--rounds 12] [--ranks 2] [--states]
+
+Both arms of a case run in the same processes in turns and begin with the same weights; after the last round
+their weights are compared. ``--states`` measures, on four ranks, what a rank keeps of the optimizer's state.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+import ringleader.torch as hvd
+from _pairs import context, in_turns, keep, part, ratio, ready, verdict
+from step import mlp
+
+CASES: dict[str, tuple[Callable[[Any], torch.optim.Optimizer], float]] = {
+    "AdamW": (lambda p: torch.optim.AdamW(p, lr=1e-4), 0.95),
+    "AdamW, fused": (lambda p: torch.optim.AdamW(p, lr=1e-4, fused=True), 1.0),
+    "SGD with momentum": (lambda p: torch.optim.SGD(p, lr=1e-3, momentum=0.9), 1.0),
+}
+"""Optimizer, and the most that a sharded step may take of a whole one."""
+STATE = 0.27
+"""The most that one of four ranks may keep of AdamW's state."""
+
+
+class Arm:
+    """One model and its optimizer."""
+
+    def __init__(self, make: Callable[[Any], torch.optim.Optimizer], *, shard: bool) -> None:
+        """Begin with weights that are the same on all ranks and for all arms."""
+        torch.manual_seed(0)
+        self.model = mlp()
+        self.optimizer = hvd.DistributedOptimizer(
+            make(self.model.parameters()), self.model.named_parameters(), shard=shard
+        )
+        torch.manual_seed(1 + hvd.rank())
+        self._batch, self._target = torch.randn(64, 1024), torch.randint(0, 10, (64,))
+
+    def step(self) -> None:
+        """Make one training step."""
+        self.optimizer.zero_grad()
+        nn.functional.cross_entropy(self.model(self._batch), self._target).backward()
+        self.optimizer.step()
+
+    def weights(self) -> torch.Tensor:
+        """Return all parameters."""
+        return torch.cat([p.detach().reshape(-1) for p in self.model.parameters()])
+
+
+def difference(one: Arm, other: Arm) -> float:
+    """Return how far the weights of two arms are apart, in parts of the largest; all ranks have the same."""
+    ours, theirs = one.weights(), other.weights()
+    if len(set(hvd.allgather_object(hash(ours.numpy().tobytes())))) > 1:
+        sys.exit("the ranks' weights differ")
+    return ((ours - theirs).abs().max() / theirs.abs().max()).item()
+
+
+def steps(rounds: int) -> dict[str, Any]:
+    """Time all cases."""
+    result: dict[str, Any] = {}
+    for name, (make, most) in CASES.items():
+        sharded, whole = Arm(make, shard=True), Arm(make, shard=False)
+        arms = {"sharded": sharded.step, "whole": whole.step}
+        times = in_turns(arms, meet=hvd.barrier, rounds=rounds, block=5)
+        medians = {arm: statistics.median(values) for arm, values in times.items()}
+        reached, apart = ratio(times["sharded"], times["whole"]), difference(sharded, whole)
+        result[name] = {"seconds": medians, "sharded over whole": reached, "weights apart": apart}
+        if hvd.rank() == 0:
+            told = ", ".join(f"{arm} {seconds * 1e3:.2f} ms" for arm, seconds in medians.items())
+            print(f"7-layer MLP, {name}, {hvd.size()} ranks: {told}; weights apart {apart:.1e}")
+            print(verdict("sharded over whole", reached, most, at_most=True))
+        if apart > 1e-4:
+            sys.exit(f"{name}: the weights of the arms are {apart:.1e} apart")
+    return result
+
+
+def states() -> dict[str, Any]:
+    """Measure the state that each rank keeps."""
+    arm = Arm(CASES["AdamW"][0], shard=True)
+    arm.step()
+    own = arm.optimizer.state_bytes()
+    whole = arm.optimizer.state_dict()["state"]
+    everything = sum(value.nbytes for state in whole.values() for value in state.values())
+    most = max(hvd.allgather_object(own)) / everything
+    if hvd.rank() == 0:
+        print(f"State of AdamW, 7-layer MLP, {hvd.size()} ranks: at most {most:.3f} of it on a rank")
+        print(verdict("state of a rank", most, STATE, at_most=True))
+    return {"ranks": hvd.size(), "of the state on a rank": most}
+
+
+def main() -> None:
+    """Run and print."""
+    only_states = "--states" in sys.argv
+    if only_states:
+        sys.argv.remove("--states")
+        sys.argv += ["--ranks", "4"]
+    args = ready(__doc__, __file__, rounds=12)
+    if args is None:
+        return
+    result = states() if hvd.size() > 2 else steps(args.rounds)
+    if hvd.rank() == 0:
+        print(f"    {context()}")
+        keep("sharded_state" if hvd.size() > 2 else "sharded_step", result)
+    part()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""The optimizer that makes the step of this rank's part: of the wrapped class, over 1-D tensors."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ringleader.torch.optimizer.sharded_gradients import ShardedGradients, shard_tensor
+from ringleader.torch.optimizer.sharded_layout import Shard, cut_shards
+from ringleader.torch.optimizer.sharded_state import (
+    State,
+    StatePiece,
+    common_values,
+    is_elementwise,
+    is_per_element,
+    laid_out,
+)
+
+CACHED_ELEMENTS = 64 << 10
+"""Where the step is made tensor by tensor, on the CPU, tensors are this long: what it reads and writes over
+and over stays in the cache."""
+_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+_OF_THE_SCALER = ("grad_scale", "found_inf")
+
+
+class InnerOptimizer:
+    """The elements that this rank owns, and their state."""
+
+    def __init__(
+        self,
+        base: type[torch.optim.Optimizer],
+        attributes: Mapping[str, Any],
+        exchanger: ShardedGradients,
+        *,
+        groups: Sequence[dict[str, Any]],
+        parameters: Sequence[torch.Tensor],
+        numbers: Sequence[int],
+        states: Mapping[int, State],
+    ) -> None:
+        """Cut the part of this rank, and fill in its state.
+
+        ``attributes`` are those of the wrapped optimizer; ``parameters`` are all of its groups, ``numbers``
+        those of them that the exchanger has, and ``states`` their whole states.
+        """
+        self._numbers = numbers
+        group_of = [at for at, group in enumerate(groups) for _p in group["params"]]
+        kinds = [
+            (group_of[number], common_values(states.get(number, {}), parameters[number]))
+            for number in numbers
+        ]
+        self._shards = cut_shards(
+            exchanger.plan,
+            owned=[part.span for part in exchanger.parts],
+            kinds=kinds,
+            longest=[_longest(group, exchanger) for group in groups],
+        )
+        self._tensors = [
+            shard_tensor(
+                exchanger.parts[shard.bucket].parameters,
+                exchanger.parts[shard.bucket].gradients,
+                shard.start,
+                shard.stop,
+            )
+            for shard in self._shards
+        ]
+        self._optimizer: Any = base.__new__(base)
+        self._optimizer.__dict__.update(attributes)
+        for name in _HOOKS:
+            self._optimizer.__dict__[name] = OrderedDict()
+        self._groups: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        """Groups of the wrapped optimizer of which this rank owns something, and their counterparts."""
+        for at, group in enumerate(groups):
+            own = [t for t, shard in zip(self._tensors, self._shards, strict=True) if shard.group == at]
+            if own:
+                self._groups.append((group, {**group, "params": own}))
+        self._optimizer.param_groups = [own for _group, own in self._groups]
+        self._optimizer.state = defaultdict(dict)
+        for shard, tensor in zip(self._shards, self._tensors, strict=True):
+            state = self._cut_state(shard, states, parameters)
+            if state:
+                self._optimizer.state[tensor] = state
+        hooked = base.step
+        self._step: Any = (
+            getattr(hooked, "__wrapped__", hooked) if getattr(hooked, "hooked", False) else hooked
+        )
+        self._checked = False
+
+    def _cut_state(
+        self, shard: Shard, states: Mapping[int, State], parameters: Sequence[torch.Tensor]
+    ) -> dict[str, Any]:
+        """Return the state of a shard; gaps between parameters have zeros."""
+        first = self._numbers[shard.spans[0].parameter]
+        result: dict[str, Any] = {}
+        for key, value in states.get(first, {}).items():
+            if not is_per_element(key, value, parameters[first]):
+                result[key] = value.clone() if isinstance(value, torch.Tensor) else value
+                continue
+            result[key] = torch.zeros(
+                shard.stop - shard.start, dtype=value.dtype, device=parameters[first].device
+            )
+            for span in shard.spans:
+                number = self._numbers[span.parameter]
+                flat = laid_out(states[number][key], parameters[number])
+                result[key][span.offset : span.offset + span.stop - span.start] = flat[span.start : span.stop]
+        return result
+
+    def step(self, wrapped: Any) -> None:
+        """Make the step, with the options that the wrapped optimizer has now."""
+        for group, own in self._groups:
+            own.update((key, value) for key, value in group.items() if key != "params")
+        inner = self._optimizer
+        for name in _OF_THE_SCALER:
+            if name in wrapped.__dict__:
+                inner.__dict__[name] = wrapped.__dict__[name]
+        self._step(inner)
+        for name in _OF_THE_SCALER:
+            inner.__dict__.pop(name, None)
+        for group, own in self._groups:
+            group.update((key, value) for key, value in own.items() if key != "params")
+        if not self._checked:
+            self._check_state()
+
+    def _check_state(self) -> None:
+        """See that what the optimizer keeps can be cut into pieces and put together again."""
+        self._checked = True
+        for tensor, state in self._optimizer.state.items():
+            for key, value in state.items():
+                if isinstance(value, torch.Tensor) and value.numel() != 1 and value.shape != tensor.shape:
+                    raise ValueError(
+                        f"shard=True: {type(self._optimizer).__name__} keeps {key} of shape "
+                        f"{list(value.shape)} for {tensor.numel()} elements, so it does not treat every "
+                        "element by itself. Leave shard=True out."
+                    )
+
+    def state_bytes(self) -> int:
+        """Return the size of this rank's part of the state."""
+        values = [value for state in self._optimizer.state.values() for value in state.values()]
+        return sum(value.nbytes for value in values if isinstance(value, torch.Tensor))
+
+    def pieces(self) -> list[StatePiece]:
+        """Return the state of this rank's part."""
+        found = []
+        for shard, tensor in zip(self._shards, self._tensors, strict=True):
+            state = self._optimizer.state.get(tensor)
+            if not state:
+                continue
+            for span in shard.spans:
+                place = slice(span.offset, span.offset + span.stop - span.start)
+                values = {
+                    key: value[place] if is_elementwise(value, tuple(tensor.shape)) else value
+                    for key, value in state.items()
+                }
+                found.append(
+                    StatePiece(
+                        parameter=self._numbers[span.parameter],
+                        start=span.start,
+                        stop=span.stop,
+                        values=values,
+                    )
+                )
+        return found
+
+
+def _longest(group: Mapping[str, Any], exchanger: ShardedGradients) -> int | None:
+    """Return the most elements of a tensor of a group, None for no limit."""
+    by_tensor = not group.get("foreach") and not group.get("fused")
+    on_cpu = all(part.parameters.is_cpu for part in exchanger.parts)
+    return CACHED_ELEMENTS if by_tensor and on_cpu else None
