@@ -131,14 +131,16 @@ class MpiCalls:
     def begin_swap(self, receives: Sequence[Message], sends: Sequence[Message]) -> list[Any]:
         """Begin `swap` and return its requests. All ranks begin their swaps in the same order."""
         self.traffic.messages(receives, sends)
+        # Sends first: an MPI answers a peer's offer as soon as it has the place for it. Where the answer went
+        # before this rank's own offer, the peer's long message would go before the answer to that offer.
         requests = [
-            self.comm.Irecv(piece, source=rank, tag=self.TAG)
-            for rank, memory, count in receives
+            self.comm.Isend(piece, dest=rank, tag=self.TAG)
+            for rank, memory, count in sends
             for piece in self._pieces(memory, count)
         ]
         requests += [
-            self.comm.Isend(piece, dest=rank, tag=self.TAG)
-            for rank, memory, count in sends
+            self.comm.Irecv(piece, source=rank, tag=self.TAG)
+            for rank, memory, count in receives
             for piece in self._pieces(memory, count)
         ]
         return requests

@@ -17,6 +17,9 @@ def load(settings: EngineSettings) -> Any:
     """
     # Without this every window of the embedded Open MPI prints an error line and costs 1.4 ms more.
     os.environ.setdefault("OMPI_MCA_osc", "^ucx")
+    # Open MPI over TCP lets ranks that exchange long messages take turns, unless it only sends: see
+    # `render.mpirun_command`, for jobs that our launcher did not start.
+    os.environ.setdefault("OMPI_MCA_btl_tcp_flags", "313")
     # mpirun asks ranks that share processors to give way with sched_yield while they wait inside MPI. Seen on
     # Linux 6.18: a rank that has done so many times gets no processor for minutes afterwards, though it could
     # run. Long waits sleep instead (`peer_wait`); short ones inside MPI may spin.

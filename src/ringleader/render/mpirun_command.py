@@ -30,6 +30,13 @@ KEPT = ("OMPI_MCA_btl", "OMPI_MCA_pml", "OMPI_MCA_mtl", "OMPI_MCA_coll", "OMPI_M
 
 LOOPBACK = "lo"
 
+TCP_BY_MESSAGES = {"OMPI_MCA_btl_tcp_flags": "313"}
+"""Open MPI over TCP: send, never put (send, inplace, need-ack, need-csum, hetero-rdma).
+
+By default the answers that let a peer begin to send queue behind a whole long message of this rank's, on the same
+connection. So two ranks that exchange long messages take turns, at half of the line's rate. Messages that go in
+fragments leave the answers a gap (measured: 1 Gbit/s, 8 MiB each way, 132 ms against 67)."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class MpiOptions:
@@ -96,7 +103,8 @@ TABLE: dict[Family, MpiOptions] = {
             "OMPI_MCA_osc_sm_backing_directory": "{backing}",
             "OMPI_MCA_osc_rdma_backing_directory": "{backing}",
             "OMPI_MCA_osc": "^ucx",
-        },
+        }
+        | TCP_BY_MESSAGES,
     ),
     Family.OPENMPI4: MpiOptions(
         arguments=("--hostfile", "{hostfile}", "-n", "{np}", "--map-by", "slot", "--bind-to", "none"),
@@ -110,7 +118,8 @@ TABLE: dict[Family, MpiOptions] = {
             "OMPI_MCA_osc_sm_backing_directory": "{backing}",
             "OMPI_MCA_osc_rdma_backing_directory": "{backing}",
             "OMPI_MCA_osc": "^ucx",
-        },
+        }
+        | TCP_BY_MESSAGES,
     ),
     Family.MPICH: MpiOptions(
         arguments=("-launcher", "ssh", "-rmk", "user", "-f", "{hostfile}", "-n", "{np}", "-bind-to", "none"),
