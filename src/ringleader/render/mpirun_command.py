@@ -33,9 +33,9 @@ LOOPBACK = "lo"
 TCP_BY_MESSAGES = {"OMPI_MCA_btl_tcp_flags": "313"}
 """Open MPI over TCP: send, never put (send, inplace, need-ack, need-csum, hetero-rdma).
 
-By default the answers that let a peer begin to send queue behind a whole long message of this rank's, on the same
-connection. So two ranks that exchange long messages take turns, at half of the line's rate. Messages that go in
-fragments leave the answers a gap (measured: 1 Gbit/s, 8 MiB each way, 132 ms against 67)."""
+By default the answers that let a peer begin to send queue behind a whole long message of this rank's, on
+the same connection. So two ranks that exchange long messages take turns, at half of the line's rate. Messages
+that go in fragments leave the answers a gap (measured: 1 Gbit/s, 8 MiB each way, 132 ms against 67)."""
 
 
 @dataclass(frozen=True, kw_only=True)
