@@ -10,7 +10,8 @@ import torch
 
 from ringleader.collectives.kernels import ITEMSIZE
 from ringleader.collectives.operations import ReduceOp
-from ringleader.common.numpy_adapter import NumpyAdapter, aligned_empty, dtype_name, dtype_named, is_aligned
+from ringleader.common.numpy_adapter import NumpyAdapter, aligned_empty, dtype_name, is_aligned
+from ringleader.common.numpy_arithmetic import dtype_named
 from ringleader.torch.kernels import TORCH_TYPES, TorchKernels
 
 pytestmark = [pytest.mark.torch]

@@ -104,10 +104,8 @@ class Engine:
         """
         signature, queue = work.signature, self.queue
         gradients = signature.kind in GRADIENTS
-        if gradients:
-            before = self._clock()
         busy = queue.broken or queue.works or queue.observer is not None or self._released.to_tell
-        if busy or signature.device != "cpu" or not queue.lock.acquire(blocking=False):
+        if busy or signature.device != "cpu" or not queue.lock.acquire(False):
             if gradients:
                 self.finish((), [work])
             else:
@@ -115,21 +113,10 @@ class Engine:
             return
         try:
             work.error = None
-            # A rank that did not lay its data out before would meet the others again; gradients lie there.
-            staged = not gradients and self.transport.stage(work)
             self._peer_wait.subject = work
-            if self._barrier.agree(work.digest + staged & MASK):
-                if gradients:
-                    met = self._clock()
-                    self.times.waiting_seconds += met - before
-                    self._execution.execute(work, staged=False)
-                    self.times.exchange_seconds += self._clock() - met
-                else:
-                    self._execution.execute(work, staged=staged)
+            if self._met_gradients(work) if gradients else self._met(work):
                 work.done = True
                 return
-            if gradients:
-                self.times.waiting_seconds += self._clock() - before
             work.done = False
             work.since = self._clock()
             queue.works[work.name] = work
@@ -140,6 +127,26 @@ class Engine:
         finally:
             queue.lock.release()
         self.wait(work)
+
+    def _met(self, work: Work) -> bool:
+        """Meet the other ranks for the only operation and do it; False where they ask for another."""
+        # A rank that did not lay its data out before would meet the others again.
+        staged = self.transport.stage(work)
+        agreed = self._barrier.agree(work.digest + staged & MASK)
+        if agreed:
+            self._execution.execute(work, staged=staged)
+        return agreed
+
+    def _met_gradients(self, work: Work) -> bool:
+        """Do the same for gradients, which need not be laid out, and take the times."""
+        before = self._clock()
+        agreed = self._barrier.agree(work.digest)
+        met = self._clock()
+        self.times.waiting_seconds += met - before
+        if agreed:
+            self._execution.execute(work, staged=False)
+            self.times.exchange_seconds += self._clock() - met
+        return agreed
 
     @property
     def meetings(self) -> int:

@@ -41,8 +41,40 @@ def divisor_of(factor: float) -> int:
     return divisor if divisor & (divisor - 1) and 1 / divisor == factor else 0
 
 
+class FlatKernels(Protocol):
+    """Arithmetic on 1-D arrays in host memory, with the least cost per call.
+
+    Such an array need not be one of the framework's. ``flat[start:stop]`` is a view of it, ``len(flat)`` its
+    length. Used by one thread at a time.
+    """
+
+    def take(self, array: Array) -> Array:
+        """Return a flat array over the memory of a contiguous array of the framework."""
+
+    def give(self, flat: Array) -> Array:
+        """Return the framework's 1-D array over the memory of a flat one."""
+
+    def over(self, memory: Any, dtype: str, count: int) -> Array:
+        """Return a flat array of ``count`` elements over memory that others may see."""
+
+    def copy(self, target: Array, source: Array) -> None:
+        """Copy element by element; lengths are equal."""
+
+    def scale(self, flat: Array, factor: float) -> None:
+        """Multiply in place; see `Kernels.scale`."""
+
+    def reducer(self, op: ReduceOp, factor: float) -> Callable[[Array, Sequence[Array]], None]:
+        """Return what reduces two or more parts in their order into an array, then scales it.
+
+        The array may be one of the first two parts.
+        """
+
+
 class Kernels(Protocol):
     """What a framework adapter brings."""
+
+    def flat_kernels(self, dtype: str) -> FlatKernels:
+        """Return what works on flat arrays of an element type, for the caller alone."""
 
     def over(self, memory: Any, dtype: str, count: int) -> Array:
         """Return a 1-D array of ``count`` elements over memory that others may see; nothing is copied."""

@@ -142,6 +142,9 @@ class Work:
     ``out`` is the number of the rank that joined last. ``stream_events`` is for what carries arrays on
     devices: where in the order of its device the work stands.
 
+    ``flat`` is the memory of ``array``, which is also ``out`` then, as a flat array of `FlatKernels`, where
+    whoever submits the work has that at hand; else None.
+
     ``name`` is what peers know it by; ``order`` is equal on all ranks and never the same for two operations
     that are pending, so that ranks that have the same operations pending sort them alike.
     """
@@ -151,6 +154,7 @@ class Work:
         "digest",
         "done",
         "error",
+        "flat",
         "local_name",
         "name",
         "order",
@@ -158,6 +162,7 @@ class Work:
         "received",
         "serial",
         "signature",
+        "signature_digest",
         "since",
         "splits",
         "stream_events",
@@ -179,10 +184,12 @@ class Work:
         `ValueError` for a name that is not a string.
         """
         self.signature = signature
+        self.signature_digest = signature_digest
         self.local_name = name
         self.serial = serial
         self.array = array
         self.out = out
+        self.flat: Any = None
         self.splits = splits
         self.received: tuple[int, ...] = ()
         self.stream_events: Any = None
@@ -203,6 +210,16 @@ class Work:
         else:
             self.name = f"{signature.kind}.noname.{serial}"
             self.digest = _bound(signature_digest, (serial + 1) * _ODD & MASK)
+            self.order = serial
+
+    def repeat(self, serial: int, array: Any, flat: Any) -> None:
+        """Describe the same reduction in place once more, of another array and with another number."""
+        self.serial = serial
+        self.array = self.out = array
+        self.flat = flat
+        if self.local_name is None:
+            self.name = f"{self.signature.kind}.noname.{serial}"
+            self.digest = _bound(self.signature_digest, (serial + 1) * _ODD & MASK)
             self.order = serial
 
     def __str__(self) -> str:

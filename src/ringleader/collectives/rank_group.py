@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -53,6 +53,8 @@ class Group:
     """Communicators and memory, None where this rank is alone without MPI."""
     flags: SharedFlags | None = None
     """The flags of this host, where there is shared memory."""
+    reductions: dict[Any, Any] = field(default_factory=dict)
+    """What an adapter keeps of reductions that it did in the group, to do the like of them with less ado."""
 
     @property
     def engines(self) -> tuple[Engine, ...]:

@@ -14,36 +14,25 @@ from typing import Any
 import numpy
 
 from ringleader.collectives.framework_adapter import DeviceTransport, TransportContext
-from ringleader.collectives.kernels import ITEMSIZE, divisor_of
+from ringleader.collectives.kernels import ITEMSIZE, FlatKernels
 from ringleader.collectives.operations import ReduceOp
 from ringleader.collectives.transports.transport import Transport
+from ringleader.common.numpy_arithmetic import (
+    COMBINE,
+    FULL_TYPES,
+    HALF_TYPES,
+    NumpyFlat,
+    dtype_named,
+    float_reduction,
+    scale,
+)
 
 Array = numpy.ndarray[Any, Any]
-COMBINE: dict[ReduceOp, Any] = {
-    ReduceOp.SUM: numpy.add,
-    ReduceOp.MIN: numpy.minimum,
-    ReduceOp.MAX: numpy.maximum,
-    ReduceOp.PRODUCT: numpy.multiply,
-}
-"""What reduces two arrays; of bools a sum is "or", a product "and"."""
 ALIGNMENT = 64
 """Bytes to which new arrays are aligned: on less TensorFlow aborts the process, and JAX makes a copy."""
 _NO_BYTES = c_char * 0
-HALF_TYPES = ("float16", "bfloat16")
-FULL_TYPES = ("float32", "float64")
 DOT_COUNT = 1 << 18
 """Elements of a dot product that are turned into float64 at once: they stay in the cache."""
-
-
-@lru_cache(maxsize=64)
-def dtype_named(name: str) -> numpy.dtype[Any]:
-    """Return NumPy's type for a neutral name; bfloat16 is that of ``ml_dtypes``, as in TensorFlow and JAX."""
-    if name == "bfloat16":
-        import ml_dtypes
-
-        found: numpy.dtype[Any] = numpy.dtype(ml_dtypes.bfloat16)
-        return found
-    return numpy.dtype(name)
 
 
 def dtype_name(array: Array) -> str:
@@ -148,14 +137,8 @@ class NumpyAdapter:
     def scale(self, array: Array, factor: float) -> None:
         """Multiply in place, or divide by n where the factor is one n-th: half types in float32, integers in
         float64 and cut toward zero."""
-        name = array.dtype.name
         with numpy.errstate(all="ignore"):
-            if name in FULL_TYPES:
-                _scale_floats(array, factor)
-            elif name in HALF_TYPES:
-                numpy.copyto(array, _scale_floats(array.astype("float32"), factor), casting="unsafe")
-            elif name != "bool":
-                _scale_integers(array, factor)
+            scale(array, factor)
 
     def reduce(self, out: Array, parts: Sequence[Array], op: ReduceOp, factor: float) -> None:
         """Reduce in the order of the parts, so that every rank gets the same bits."""
@@ -186,6 +169,10 @@ class NumpyAdapter:
 
         return reduce
 
+    def flat_kernels(self, dtype: str) -> FlatKernels:
+        """Return what works on flat arrays of an element type."""
+        return NumpyFlat(take=_flat, give=_itself)
+
     def dots(self, first: Array, second: Array) -> tuple[float, float, float]:
         """Return the three dot products of two arrays; in pieces, which bounds the room for float64."""
         sums = [0.0, 0.0, 0.0]
@@ -212,44 +199,9 @@ class NumpyAdapter:
         return None
 
 
-def _scale_floats(array: Array, factor: float) -> Array:
-    """Multiply floats in place, or divide by n where the factor is one n-th; return the array."""
-    divisor = divisor_of(factor)
-    if divisor:
-        numpy.divide(array, divisor, array)
-    else:
-        numpy.multiply(array, factor, array)
+def _flat(array: Array) -> Array:
+    return array.reshape(-1)
+
+
+def _itself(array: Array) -> Array:
     return array
-
-
-def _scale_integers(array: Array, factor: float) -> None:
-    divisor = round(1 / factor) if factor else 0
-    # One n-th is not exact in binary: 49 · (1/49) is less than 1 and would be cut to 0.
-    if divisor > 1 and 1 / divisor == factor:
-        wide = array if array.dtype.itemsize == 8 else array.astype("int64")  # a type that holds the divisor
-        quotient, rest = numpy.divmod(wide, wide.dtype.type(divisor))
-        quotient += ((rest != 0) & (wide < 0)).astype(wide.dtype)  # NumPy cuts toward minus infinity
-        numpy.copyto(array, quotient, casting="unsafe")
-    else:
-        scaled = numpy.trunc(array.astype("float64") * factor)
-        numpy.copyto(array, scaled, casting="unsafe")
-
-
-def float_reduction(chunks: Sequence[Sequence[Array]]) -> Callable[[ReduceOp, float], None]:
-    """Return a function that reduces each chunk's float32 or float64 arrays, scales, and writes into all."""
-
-    def reduce(op: ReduceOp, factor: float) -> None:
-        combine, copy = COMBINE[op], numpy.copyto
-        divisor = divisor_of(factor)
-        with numpy.errstate(all="ignore"):  # gradients may be infinite
-            for first, *others in chunks:
-                for other in others:
-                    combine(first, other, out=first)
-                if divisor:
-                    numpy.divide(first, divisor, first)
-                elif factor != 1.0:
-                    numpy.multiply(first, factor, first)
-                for other in others:
-                    copy(other, first)
-
-    return reduce

@@ -73,7 +73,8 @@ def next_serial(process_set: ProcessSet) -> int:
     operation of every kind is counted before anything else is looked at, also one that fails then: where
     ranks differ in what fails, they count alike.
     """
-    process_set_id = number_of(process_set)
+    # Not `number_of` where it will do without: what every operation costs counts.
+    process_set_id = process_set.process_set_id if type(process_set) is ProcessSet else number_of(process_set)
     serial = _COUNTED.get(process_set_id, 0)
     _COUNTED[process_set_id] = serial + 1
     return serial
@@ -90,6 +91,9 @@ def group_of(process_set: ProcessSet, operation: str) -> Group:
     Raises `NotInitializedError` before `init`, and `ValueError` where the set is not registered or this rank
     is not in it.
     """
+    session = PROCESS.session
+    if session is not None and type(process_set) is ProcessSet and process_set.process_set_id == 0:
+        return session.group
     session = PROCESS.get()
     number = number_of(process_set)
     if number == 0:

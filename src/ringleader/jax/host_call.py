@@ -19,7 +19,8 @@ from typing import Any
 import jax
 import numpy
 
-from ringleader.common.numpy_adapter import Array, dtype_named
+from ringleader.common.numpy_adapter import Array
+from ringleader.common.numpy_arithmetic import dtype_named
 
 TARGET = "ringleader_host_call"
 METADATA = 1

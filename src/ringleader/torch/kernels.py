@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from ctypes import c_char
 from typing import Any
 
+import numpy
 import torch
 
-from ringleader.collectives.kernels import divisor_of
+from ringleader.collectives.kernels import FlatKernels, divisor_of
 from ringleader.collectives.operations import ReduceOp
-from ringleader.common.numpy_adapter import DOT_COUNT, Array, dtype_named, float_reduction
+from ringleader.common.numpy_adapter import DOT_COUNT
+from ringleader.common.numpy_arithmetic import HALF_TYPES, Array, NumpyFlat, dtype_named, float_reduction
 
 CPU = torch.device("cpu")
 DTYPES: dict[torch.dtype, str] = {
@@ -179,6 +182,12 @@ class TorchKernels:
 
         return reduce
 
+    def flat_kernels(self, dtype: str) -> FlatKernels:
+        """Return NumPy's for all types but the half ones: a call of them begins 1 µs sooner."""
+        if dtype in HALF_TYPES:
+            return _TorchFlat(self)
+        return NumpyFlat(take=_numpy_flat, give=torch.from_numpy)
+
     def dots(self, first: torch.Tensor, second: torch.Tensor) -> tuple[float, float, float]:
         """Return the three dot products of two tensors; in pieces, which bounds the room for float64."""
         sums = [0.0, 0.0, 0.0]
@@ -201,6 +210,42 @@ class TorchKernels:
         inner = torch.float32 if out.dtype in (torch.float16, torch.bfloat16) else out.dtype
         total = first.to(inner) * of_first
         out.copy_(total.add_(second.to(inner) * of_second))
+
+
+class _TorchFlat:
+    """See `ringleader.collectives.kernels.FlatKernels`: tensors of half types, for which NumPy is slow."""
+
+    def __init__(self, kernels: TorchKernels) -> None:
+        self.take = kernels.flat
+        self.over = kernels.over
+        self.scale = kernels.scale
+        self._reduce = kernels.reduce
+
+    def give(self, flat: torch.Tensor) -> torch.Tensor:
+        return flat
+
+    def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        target.copy_(source)
+
+    def reducer(self, op: ReduceOp, factor: float) -> Callable[[torch.Tensor, Sequence[torch.Tensor]], None]:
+        reduce = self._reduce
+        return lambda out, parts: reduce(out, parts, op, factor)
+
+
+def _numpy_flat(tensor: torch.Tensor) -> Array:
+    return tensor.numpy().reshape(-1)
+
+
+def flat_at(address: int, dtype: str, count: int) -> Array | None:
+    """Return the flat array of `TorchKernels.flat_kernels` over memory that it does not keep.
+
+    It is valid as long as a tensor of this type and length lies there. None where these kernels take tensors.
+    """
+    if dtype in HALF_TYPES:
+        return None
+    kind = dtype_named(dtype)
+    memory: Any = (c_char * (count * kind.itemsize)).from_address(address)
+    return numpy.frombuffer(memory, kind)
 
 
 def _scale_floats(array: torch.Tensor, factor: float) -> torch.Tensor:

@@ -19,7 +19,8 @@ from ringleader.common.array_operations import (
 from ringleader.common.basics import begin_session, rank, shutdown, size
 from ringleader.common.handles import poll, synchronize
 from ringleader.common.join_barrier import barrier, join
-from ringleader.common.numpy_adapter import ALIGNMENT, NumpyAdapter, dtype_named
+from ringleader.common.numpy_adapter import ALIGNMENT, NumpyAdapter
+from ringleader.common.numpy_arithmetic import dtype_named
 from ringleader.common.object_exchange import any_rank, gather_objects, sum_numbers
 from ringleader.common.object_operations import allgather_object, broadcast_object
 from ringleader.common.process_sets import add_process_set, global_process_set, group_of

@@ -10,10 +10,12 @@ import time
 from collections.abc import Callable, Mapping
 
 from ringleader.collectives.digest_barrier import SharedFlags
-from ringleader.collectives.operations import ReduceOp, Signature
+from ringleader.collectives.operations import ReduceOp
 from ringleader.collectives.transports.algorithm_table import MEASURED_BYTES, Algorithm, OneHostTable, choose
+from ringleader.collectives.transports.one_shot import OneShot
 from ringleader.collectives.transports.shared_memory_transport import SharedMemory
-from ringleader.collectives.transports.staging_buffers import StagingBuffers
+from ringleader.collectives.transports.staging_buffers import StagedReduction, StagingBuffers
+from ringleader.collectives.transports.two_shot import TwoShot
 
 TIMED_BYTES = 512 << 10
 """Calls of an algorithm that are timed together reduce about so much in all …"""
@@ -48,10 +50,10 @@ def _candidates(
     shared: SharedMemory, staging: StagingBuffers, count: int
 ) -> tuple[dict[Algorithm, Callable[[], None]], dict[Algorithm, Callable[[], None]]]:
     """Return what is timed for registered memory, and for any other."""
-    signature = Signature(kind="allreduce", dtype=DTYPE, shape=(count,))
     kernels, flags, reducer = shared.kernels, shared.flags, shared.plain.reducer
-    array = kernels.empty((count,), DTYPE)
-    views = staging.views(DTYPE, count)
+    array, flat = kernels.empty((count,), DTYPE), staging.flat(DTYPE)
+    source = flat.take(array)
+    views = [flat.give(one) for one in staging.short(0, DTYPE, count)]
     for one in (array, *views):
         kernels.zero(one)
     flags.barrier()
@@ -71,19 +73,23 @@ def _candidates(
         if direct is not None:
             direct(array, array)
 
-    def one_shot() -> None:
-        staging.stage_one_shot(array, signature, count)
-        flags.barrier()
-        staging.reduce_one_shot(array, DTYPE, count, ReduceOp.SUM, 1.0)
+    def staged(reduction: StagedReduction) -> Callable[[], None]:
+        def stage_and_reduce() -> None:
+            reduction.stage(source)
+            flags.barrier()
+            reduction.reduce(source, source)
 
-    def two_shot() -> None:
-        staging.stage_two_shot(array, signature)
-        flags.barrier()
-        staging.reduce_two_shot(array, array, signature, ReduceOp.SUM, 1.0)
+        return stage_and_reduce
 
+    one_shot = OneShot(staging, DTYPE, count, ReduceOp.SUM, prescale=1.0, factor=1.0)
+    two_shot = TwoShot(staging, flags, DTYPE, ReduceOp.SUM, prescale=1.0, factor=1.0)
     return (
         {Algorithm.MPI: one_call, Algorithm.IN_PLACE: in_place},
-        {Algorithm.MPI: met_one_call, Algorithm.ONE_SHOT: one_shot, Algorithm.TWO_SHOT: two_shot},
+        {
+            Algorithm.MPI: met_one_call,
+            Algorithm.ONE_SHOT: staged(one_shot),
+            Algorithm.TWO_SHOT: staged(two_shot),
+        },
     )
 
 

@@ -19,6 +19,7 @@ from ringleader.collectives.transports.plain_mpi import MpiReducer, plain_op
 from ringleader.collectives.transports.regions import Region, SharedRegion, SlicedRegion
 from ringleader.collectives.transports.shared_memory_transport import SharedMemory, SharedMemoryTransport
 from ringleader.collectives.transports.staging_buffers import LONG_BUFFER_BYTES
+from ringleader.collectives.transports.two_shot import TwoShot
 
 LONG_ARRAY_BYTES = 32 << 20
 """Registered memory in which long arrays travel: for each element type that is used, per rank."""
@@ -31,7 +32,7 @@ class HierarchicalTransport(SharedMemoryTransport):
 
     def __init__(self, shared: SharedMemory, cross: MpiReducer) -> None:
         """``cross`` reduces an array with the peers on other hosts."""
-        super().__init__(shared, between=self._between, slices=shared.registered.local_size)
+        super().__init__(shared, slices=shared.registered.local_size)
         self._cross = cross
         self.tell: Callable[[str], None] | None = None
         """See `Phased`."""
@@ -52,8 +53,21 @@ class HierarchicalTransport(SharedMemoryTransport):
         """Lay this rank's array out, unless it is long."""
         if not 0 < self._shared_bytes(work) <= LONG_BUFFER_BYTES:
             return False
-        self._staging.stage_two_shot(self._kernels.flat(work.array), work.signature)
+        self._two_shot(work).stage(self._staging.flat(work.signature.dtype).take(work.array))
         return True
+
+    def _two_shot(self, work: Work) -> TwoShot:
+        signature = work.signature
+        op, factor = plain_op(signature.op, signature.postscale, self._plain.mpi_calls.size)
+        return TwoShot(
+            self._staging,
+            self._flags,
+            signature.dtype,
+            op,
+            prescale=signature.prescale,
+            factor=factor,
+            between=self._between,
+        )
 
     def _shared_bytes(self, work: Work) -> int:
         """Return the size of an array that goes through shared memory, 0 where the work is MPI's."""
@@ -64,7 +78,7 @@ class HierarchicalTransport(SharedMemoryTransport):
 
     def execute(self, work: Work, *, staged: bool) -> None:
         """Carry out the work; everything but a reduction is MPI's."""
-        signature, kernels, nbytes = work.signature, self._kernels, self._shared_bytes(work)
+        signature, nbytes = work.signature, self._shared_bytes(work)
         if not nbytes:
             self._plain.execute(work, staged=False)
             return
@@ -73,20 +87,22 @@ class HierarchicalTransport(SharedMemoryTransport):
             used.note(used.registered, min(nbytes, LONG_ARRAY_BYTES))
         else:
             used.note(used.ordinary, nbytes)
+        if not staged and long and self._reduce_long(work):
+            return
+        two_shot, take = self._two_shot(work), self._staging.flat(signature.dtype).take
+        source = take(work.array)
+        if not staged:
+            two_shot.stage(source)
+            self._flags.barrier()
+        self._traffic.shared += nbytes
+        two_shot.reduce(source, source if work.out is work.array else take(work.out))
+
+    def _reduce_long(self, work: Work) -> bool:
+        """Reduce a long array; return False, with nothing done, where there is no shared memory for it."""
+        signature, kernels = work.signature, self._kernels
         op, factor = plain_op(signature.op, signature.postscale, self._plain.mpi_calls.size)
         source = kernels.flat(work.array)
         target = source if work.out is work.array else kernels.flat(work.out)
-        if not staged:
-            if long and self._reduce_long(work, source, target, op, factor):
-                return
-            self._staging.stage_two_shot(source, signature)
-            self._flags.barrier()
-        self._traffic.shared += nbytes
-        self._staging.reduce_two_shot(source, target, signature, op, factor)
-
-    def _reduce_long(self, work: Work, source: Array, target: Array, op: ReduceOp, factor: float) -> bool:
-        """Reduce a long array; return False, with nothing done, where there is no shared memory for it."""
-        signature, kernels = work.signature, self._kernels
         region = self._long_arrays.get(signature.dtype)
         if region is None:
             # All ranks come here for the first time with the same work, so that they allocate together.

@@ -4,7 +4,8 @@
 everybody's memory, piece by piece, in place, and writes the result back into everybody's memory while the
 piece is still in the cache. Small memory is reduced by MPI.
 
-*Any other array* goes through `staging_buffers` or, where it is small, through MPI (see `algorithm_table`).
+*Any other array* goes through `staging_buffers`, `one_shot` or `two_shot`, or through MPI (see
+`algorithm_table`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ringleader.collectives.shared_memory import Segment
 from ringleader.collectives.transports.algorithm_table import MEASURED_BYTES, Algorithm, OneHostTable
 from ringleader.collectives.transports.algorithm_timing import measure
 from ringleader.collectives.transports.divided_memory import part_publisher, part_reducer
+from ringleader.collectives.transports.one_shot import OneShot
 from ringleader.collectives.transports.plain_mpi import plain_op
 from ringleader.collectives.transports.regions import (
     DividedRegion,
@@ -27,6 +29,8 @@ from ringleader.collectives.transports.regions import (
     SharedRegion,
 )
 from ringleader.collectives.transports.shared_memory_transport import SharedMemory, SharedMemoryTransport
+from ringleader.collectives.transports.staging_buffers import StagedReduction
+from ringleader.collectives.transports.two_shot import TwoShot
 
 CHUNK_BYTES = 256 << 10
 """Piece of registered memory: small enough that the write-back finds it in the cache."""
@@ -50,6 +54,10 @@ class _Plan(NamedTuple):
     factor: float
     one_call: Callable[[Array, Array], None] | None
     """Does it in one call of MPI, where that is its algorithm."""
+    staged: StagedReduction | None
+    """Does it through the staging buffers, where that is its algorithm."""
+    take: Callable[[Array], Array]
+    """Returns the flat array over an array's memory that goes there."""
 
 
 class OneHostTransport(SharedMemoryTransport):
@@ -77,28 +85,22 @@ class OneHostTransport(SharedMemoryTransport):
     def stage(self, work: Work) -> bool:
         """Lay this rank's array out, or note that it lies in shared memory."""
         plan = self._plans.get(id(work.signature)) or self._plan_for(work)
+        if plan.staged is None:
+            return False
         if plan.may_be_in_place:
             location = self._location(work, plan)
             if location:
                 self._flags.attach(location)
                 return True
-        elif plan.algorithm is Algorithm.MPI:
-            return False
-        self._stage(work, plan)
+        plan.staged.stage(plan.take(work.array) if work.flat is None else work.flat)
         return True
-
-    def _stage(self, work: Work, plan: _Plan) -> None:
-        if plan.algorithm is Algorithm.ONE_SHOT:
-            self._staging.stage_one_shot(work.array, plan.signature, plan.elements)
-        else:
-            self._staging.stage_two_shot(self._kernels.flat(work.array), plan.signature)
 
     def execute(self, work: Work, *, staged: bool) -> None:
         """Carry out the work; everything but a reduction is MPI's."""
         plan = self._plans.get(id(work.signature)) or self._plan_for(work)
-        if plan.algorithm is not Algorithm.MPI:
+        if plan.staged is not None:
             self._traffic.shared += plan.nbytes
-            self._reduce(work, staged, plan)
+            self._reduce(work, staged, plan, plan.staged)
         elif plan.one_call is not None:
             plan.one_call(work.array, work.out)
             if plan.factor != 1.0:
@@ -106,26 +108,21 @@ class OneHostTransport(SharedMemoryTransport):
         else:
             self._plain.execute(work, staged=False)
 
-    def _reduce(self, work: Work, staged: bool, plan: _Plan) -> None:
+    def _reduce(self, work: Work, staged: bool, plan: _Plan, reduction: StagedReduction) -> None:
         if plan.may_be_in_place:
-            if self._in_place(work, staged, plan):
+            if self._in_place(work, staged, plan, reduction):
                 return
         elif not staged:
-            self._stage(work, plan)
+            reduction.stage(plan.take(work.array))
             self._flags.barrier()
-        signature, kernels, staging = plan.signature, self._kernels, self._staging
-        if plan.algorithm is Algorithm.ONE_SHOT:
-            staging.reduce_one_shot(work.out, signature.dtype, plan.elements, plan.op, plan.factor)
-            if self._unmeasured:
-                self._small += 1
-                if self._small == SMALL_BEFORE_MEASURING:
-                    self._measure()
-        else:
-            source = kernels.flat(work.array)
-            target = source if work.out is work.array else kernels.flat(work.out)
-            staging.reduce_two_shot(source, target, signature, plan.op, plan.factor)
+        source = plan.take(work.array) if work.flat is None else work.flat
+        reduction.reduce(source, source if work.out is work.array else plan.take(work.out))
+        if self._unmeasured and plan.algorithm is Algorithm.ONE_SHOT:
+            self._small += 1
+            if self._small == SMALL_BEFORE_MEASURING:
+                self._measure()
 
-    def _in_place(self, work: Work, staged: bool, plan: _Plan) -> bool:
+    def _in_place(self, work: Work, staged: bool, plan: _Plan, reduction: StagedReduction) -> bool:
         """Reduce an array where it is if it is shared memory on all ranks; else see that it is laid out."""
         flags = self._flags
         if staged:
@@ -133,7 +130,7 @@ class OneHostTransport(SharedMemoryTransport):
         else:
             location = self._location(work, plan)
             if not location:
-                self._stage(work, plan)
+                reduction.stage(plan.take(work.array))
             everybodys = flags.compare(location)
         if everybodys:
             self.registered.at(everybodys, plan.signature.dtype, plan.elements)(plan.op, plan.factor)
@@ -142,7 +139,7 @@ class OneHostTransport(SharedMemoryTransport):
         if everybodys is None:
             # Memory that is shared on some ranks only, or elsewhere on them, goes like any other.
             if self._location(work, plan):
-                self._stage(work, plan)
+                reduction.stage(plan.take(work.array))
             flags.barrier()
         return False
 
@@ -154,7 +151,7 @@ class OneHostTransport(SharedMemoryTransport):
 
     def _plan_for(self, work: Work) -> _Plan:
         """Return how works of this signature go. It is kept by its identity: a hash would cost more."""
-        signature, one_call = work.signature, None
+        signature, one_call, staged = work.signature, None, None
         op, factor = plain_op(signature.op, signature.postscale, self._plain.mpi_calls.size)
         count = nbytes = 0
         algorithm = Algorithm.MPI
@@ -165,13 +162,24 @@ class OneHostTransport(SharedMemoryTransport):
                 algorithm = self.table.ordinary(nbytes)
             if count and algorithm is Algorithm.MPI and signature.prescale == 1.0:
                 one_call = self._plain.reducer.one_call(signature.dtype, count, op)
+            if algorithm is not Algorithm.MPI:
+                staged = self._staged(algorithm, signature, count, op, factor)
             self.used.note(self.used.ordinary, nbytes)
         if len(self._plans) >= 1024:
             self._plans.clear()
         in_place = algorithm is not Algorithm.MPI and nbytes >= IN_PLACE_BYTES
-        plan = _Plan(signature, count, nbytes, algorithm, in_place, op, factor, one_call)
+        take = self._staging.flat(signature.dtype).take
+        plan = _Plan(signature, count, nbytes, algorithm, in_place, op, factor, one_call, staged, take)
         self._plans[id(signature)] = plan
         return plan
+
+    def _staged(
+        self, algorithm: Algorithm, signature: Signature, count: int, op: ReduceOp, factor: float
+    ) -> StagedReduction:
+        dtype, prescale = signature.dtype, signature.prescale
+        if algorithm is Algorithm.ONE_SHOT:
+            return OneShot(self._staging, dtype, count, op, prescale=prescale, factor=factor)
+        return TwoShot(self._staging, self._flags, dtype, op, prescale=prescale, factor=factor)
 
     # registered memory
 

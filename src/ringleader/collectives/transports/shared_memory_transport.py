@@ -13,7 +13,7 @@ from ringleader.collectives.transports.algorithm_table import ReducedSizes
 from ringleader.collectives.transports.plain_mpi import MpiTransport
 from ringleader.collectives.transports.regions import Region, SharedRegion
 from ringleader.collectives.transports.registered_memory import RegisteredMemory
-from ringleader.collectives.transports.staging_buffers import Between, StagingBuffers
+from ringleader.collectives.transports.staging_buffers import StagingBuffers
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -34,19 +34,15 @@ class SharedMemory:
 class SharedMemoryTransport:
     """Registered memory and staging buffers; a subclass says how what lies in them is reduced."""
 
-    def __init__(self, shared: SharedMemory, *, between: Between | None = None, slices: int = 1) -> None:
-        """``between`` is that of `StagingBuffers`, ``slices`` that of `ReducedSizes`."""
+    def __init__(self, shared: SharedMemory, *, slices: int = 1) -> None:
+        """``slices`` is that of `ReducedSizes`."""
         self._shared = shared
         self._kernels, self._flags, self._plain = shared.kernels, shared.flags, shared.plain
         self._traffic = shared.traffic
         self.registered = shared.registered
         """See `Registering`."""
         self._staging = StagingBuffers(
-            kernels=shared.kernels,
-            flags=shared.flags,
-            segment=shared.staging,
-            me=shared.registered.me,
-            between=between,
+            kernels=shared.kernels, segment=shared.staging, me=shared.registered.me
         )
         self.used = ReducedSizes(slices=slices)
         """What was reduced so far."""

@@ -23,6 +23,12 @@ from ringleader.torch.ops.differentiable_operation import (
     contiguous,
     into_tensor,
 )
+from ringleader.torch.ops.repeated_reduction import (
+    RepeatedReduction,
+    can_be_repeated,
+    keep_reduction,
+    take_reduction,
+)
 
 
 def _describe(
@@ -139,10 +145,22 @@ def allreduce_(
 ) -> torch.Tensor:
     """Reduce the tensor over the ranks of a process set in place, and return it. See `allreduce`."""
     chosen = handle_average_backwards_compatibility(op, average)
-    result: torch.Tensor = ALLREDUCE_IN_PLACE.run(
-        tensor, name, process_set, chosen, prescale_factor, postscale_factor
-    )
-    return result
+    # Not `Operation.run`: what the most frequent operation costs besides the exchange counts.
+    serial = next_serial(process_set)
+    group = group_of(process_set, "Allreduce")
+    known = take_reduction(group, tensor, name, chosen, prescale_factor, postscale_factor)
+    if known is not None:
+        work = known.work
+        work.repeat(serial, tensor, known.flat(tensor))
+        group.engine.run(work)
+        keep_reduction(group, tensor, name, known)
+        return tensor
+    work = _describe(True, group, tensor, name, serial, chosen, prescale_factor, postscale_factor)
+    group.engine.run(work)
+    if can_be_repeated(work, tensor):
+        keep_reduction(group, tensor, name, RepeatedReduction(work, tensor))
+        return tensor
+    return into_tensor(work, tensor)
 
 
 def allreduce_async(

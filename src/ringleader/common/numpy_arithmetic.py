@@ -1,0 +1,142 @@
+"""NumPy's vector arithmetic: what reduces and scales arrays, for every adapter that lets NumPy do so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextvars import Context
+from functools import lru_cache
+from typing import Any
+
+import numpy
+
+from ringleader.collectives.kernels import divisor_of
+from ringleader.collectives.operations import ReduceOp
+
+Array = numpy.ndarray[Any, Any]
+COMBINE: dict[ReduceOp, Any] = {
+    ReduceOp.SUM: numpy.add,
+    ReduceOp.MIN: numpy.minimum,
+    ReduceOp.MAX: numpy.maximum,
+    ReduceOp.PRODUCT: numpy.multiply,
+}
+"""What reduces two arrays; of bools a sum is "or", a product "and"."""
+HALF_TYPES = ("float16", "bfloat16")
+FULL_TYPES = ("float32", "float64")
+
+
+@lru_cache(maxsize=64)
+def dtype_named(name: str) -> numpy.dtype[Any]:
+    """Return NumPy's type for a neutral name; bfloat16 is that of ``ml_dtypes``, as in TensorFlow and JAX."""
+    if name == "bfloat16":
+        import ml_dtypes
+
+        found: numpy.dtype[Any] = numpy.dtype(ml_dtypes.bfloat16)
+        return found
+    return numpy.dtype(name)
+
+
+def scale(array: Array, factor: float) -> None:
+    """Multiply in place, or divide by n where the factor is one n-th: half types in float32, integers in
+    float64 and cut toward zero. NumPy's warnings are the caller's to silence."""
+    name = array.dtype.name
+    if name in FULL_TYPES:
+        _scale_floats(array, factor)
+    elif name in HALF_TYPES:
+        numpy.copyto(array, _scale_floats(array.astype("float32"), factor), casting="unsafe")
+    elif name != "bool":
+        _scale_integers(array, factor)
+
+
+def _scale_floats(array: Array, factor: float) -> Array:
+    """Multiply floats in place, or divide by n where the factor is one n-th; return the array."""
+    divisor = divisor_of(factor)
+    if divisor:
+        numpy.divide(array, divisor, array)
+    else:
+        numpy.multiply(array, factor, array)
+    return array
+
+
+def _scale_integers(array: Array, factor: float) -> None:
+    divisor = round(1 / factor) if factor else 0
+    # One n-th is not exact in binary: 49 · (1/49) is less than 1 and would be cut to 0.
+    if divisor > 1 and 1 / divisor == factor:
+        wide = array if array.dtype.itemsize == 8 else array.astype("int64")  # a type that holds the divisor
+        quotient, rest = numpy.divmod(wide, wide.dtype.type(divisor))
+        quotient += ((rest != 0) & (wide < 0)).astype(wide.dtype)  # NumPy cuts toward minus infinity
+        numpy.copyto(array, quotient, casting="unsafe")
+    else:
+        scaled = numpy.trunc(array.astype("float64") * factor)
+        numpy.copyto(array, scaled, casting="unsafe")
+
+
+def float_reduction(chunks: Sequence[Sequence[Array]]) -> Callable[[ReduceOp, float], None]:
+    """Return a function that reduces each chunk's float32 or float64 arrays, scales, and writes into all."""
+
+    def reduce(op: ReduceOp, factor: float) -> None:
+        combine, copy = COMBINE[op], numpy.copyto
+        divisor = divisor_of(factor)
+        with numpy.errstate(all="ignore"):  # gradients may be infinite
+            for first, *others in chunks:
+                for other in others:
+                    combine(first, other, out=first)
+                if divisor:
+                    numpy.divide(first, divisor, first)
+                elif factor != 1.0:
+                    numpy.multiply(first, factor, first)
+                for other in others:
+                    copy(other, first)
+
+    return reduce
+
+
+def silent_caller() -> Callable[..., Any]:
+    """Return what calls a function without NumPy's warnings of its numbers: gradients may be infinite.
+
+    For one thread at a time, and not from within itself. It takes a tenth of the time of `numpy.errstate`,
+    which counts in short operations.
+    """
+    if int(numpy.__version__.split(".")[0]) < 2:  # the state is the thread's there, not the context's
+        return _call_silently
+    context = Context()
+    context.run(numpy.seterr, all="ignore")
+    return context.run
+
+
+def _call_silently(function: Callable[..., Any], *arguments: Any) -> Any:
+    with numpy.errstate(all="ignore"):
+        return function(*arguments)
+
+
+class NumpyFlat:
+    """See `ringleader.collectives.kernels.FlatKernels`; ``take`` and ``give`` are the framework's."""
+
+    def __init__(self, take: Callable[[Any], Array], give: Callable[[Array], Any]) -> None:
+        """Take the ways from the framework's arrays to NumPy's 1-D ones, and back."""
+        self.take = take
+        self.give = give
+        self.copy: Callable[[Array, Array], None] = numpy.copyto
+        self._call = silent_caller()
+
+    def over(self, memory: Any, dtype: str, count: int) -> Array:
+        """Return an array over memory that others may see."""
+        kind = dtype_named(dtype)
+        return numpy.frombuffer(memory, kind, count) if count else numpy.empty(0, kind)
+
+    def scale(self, flat: Array, factor: float) -> None:
+        """Multiply in place; see `Kernels.scale`."""
+        self._call(scale, flat, factor)
+
+    def reducer(self, op: ReduceOp, factor: float) -> Callable[[Array, Sequence[Array]], None]:
+        """Return what reduces parts in their order and scales the result."""
+        call, combine = self._call, COMBINE[op]
+
+        def reduce(out: Array, parts: Sequence[Array]) -> None:
+            call(combine, parts[0], parts[1], out)
+            if len(parts) > 2:
+                for part in parts[2:]:
+                    call(combine, out, part, out)
+            if factor != 1.0:
+                call(scale, out, factor)
+
+        return reduce
