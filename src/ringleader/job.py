@@ -151,6 +151,8 @@ class Job:
     """Interpreter that runs the rank agent on every host; ``None``: the launcher's own path."""
     uncoupled: bool = False
     """Start the ranks as usual but let them exchange nothing: the baseline of ``ringleader scale``."""
+    in_step: bool = False
+    """Of ranks that exchange nothing: let them meet where they would exchange something."""
     as_horovod: bool = False
     """In the ranks' Python ``horovod`` stands for ``ringleader``, also where a real Horovod is installed."""
     require: tuple[str, ...] = ()

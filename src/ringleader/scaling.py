@@ -9,6 +9,7 @@ X(g) for X(1) and N / g for N.
     speed-up              S(N) = X(N) / X(1)
     efficiency            E(N) = X(N) / (N · X(1))
     against uncoupled     C(N) = X(N) / U(N)            U: the same ranks, exchanging nothing
+    against in step       X(N) / I(N)                   I: the same ranks, meeting but exchanging nothing
     uncoupled efficiency  M(N) = U(N) / (N · X(1))      what sharing the machine leaves; E = C · M
 
 Of the ideal, 1 − M is lost to sharing the machine and M − E to coupling the ranks: together 1 − E.
@@ -91,9 +92,16 @@ class Point:
     """Ranks on each host."""
     samples: tuple[Sample, ...] = ()
     uncoupled: tuple[Sample, ...] = ()
+    in_step: tuple[Sample, ...] = ()
+    """Of ranks that exchange nothing, but meet where they would."""
     transport: TransportProof | None = None
     """Which wires carried the bytes of a coupled run: of the first that has a warning, else of the last one.
     ``None``: no rank told of any."""
+
+    @property
+    def kinds(self) -> tuple[tuple[str, tuple[Sample, ...]], ...]:
+        """What was measured here, by what the ranks were."""
+        return ("coupled", self.samples), ("uncoupled", self.uncoupled), ("in step", self.in_step)
 
     @property
     def ranks(self) -> int:
@@ -145,6 +153,8 @@ class Run:
     """The size that speed-up and efficiency are measured against, ``hosts x slots``."""
     uncoupled: bool = True
     """Uncoupled ranks are measured too."""
+    in_step: str = "none"
+    """At which sizes ranks in step are measured too: ``largest``, ``all`` or ``none``."""
     request: Request | None = None
     """What is needed to go on with it; ``None`` in files of older versions."""
     resumed: tuple[str, ...] = ()
@@ -159,7 +169,7 @@ class Run:
     @property
     def unit(self) -> str:
         """What is counted: images or batches where the script printed how many per second, else samples."""
-        sources = {sample.source for point in self.points for sample in (*point.samples, *point.uncoupled)}
+        sources = {one.source for point in self.points for _kind, ones in point.kinds for one in ones}
         if not sources or sources & {"progress", "epochs of samples"}:
             return "samples"
         return "batches" if "epochs" in sources else "images"
@@ -212,6 +222,10 @@ class Scaling:
     """Against as many ranks that exchange nothing."""
     uncoupled_efficiency: Spread | None = None
     """Those uncoupled ranks against the same baseline."""
+    against_in_step: Spread | None = None
+    """Against as many ranks that exchange nothing, but meet where they would."""
+    in_step_against_uncoupled: Spread | None = None
+    """Those ranks in step against uncoupled ones: what meeting alone leaves."""
     step: Step | None = None
     losses: Losses | None = None
 
@@ -283,6 +297,8 @@ def scaling_of(point: Point, base: Point | None) -> Scaling:
         uncoupled_rate=Spread.of_ratios([s.rate for s in point.uncoupled]) if point.uncoupled else None,
         against_uncoupled=_paired(point.samples, point.uncoupled, speedup),
         uncoupled_efficiency=_paired(point.uncoupled, one, lambda rate, alone: efficiency(rate, many, alone)),
+        against_in_step=_paired(point.samples, point.in_step, speedup),
+        in_step_against_uncoupled=_paired(point.in_step, point.uncoupled, speedup),
         step=_step(point.samples),
         losses=losses_of(point, base),
     )

@@ -55,6 +55,17 @@ def test_uncoupled(jobs: Any) -> None:
     jobs("contract.py", "uncoupled", ranks=2, RINGLEADER_UNCOUPLED="1").passed(2)
 
 
+def test_in_step(jobs: Any) -> None:
+    jobs("contract.py", "uncoupled", ranks=2, RINGLEADER_UNCOUPLED="in-step").passed(2)
+    jobs("in_step.py", "in-step", ranks=2, RINGLEADER_UNCOUPLED="in-step").passed(2)
+    jobs("in_step.py", "uncoupled", ranks=2, RINGLEADER_UNCOUPLED="1").passed(2)
+
+
+def test_in_step_between_hosts(jobs: Any) -> None:
+    environ = {"RINGLEADER_UNCOUPLED": "in-step", "RINGLEADER_RANKS_PER_HOST": "2"}
+    jobs("in_step.py", "in-step", ranks=4, **environ).passed(4)
+
+
 def test_alone_loads_no_mpi(jobs: Any) -> None:
     program = "import sys, runpy; sys.argv = [sys.argv[1], 'loopback']; runpy.run_path(sys.argv[0]); "
     program += "assert 'mpi4py.MPI' not in sys.modules"

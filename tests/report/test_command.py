@@ -61,10 +61,11 @@ def test_dry_run_and_sizes_print_and_write_nothing(tmp_path: Path) -> None:
         "python", "a b.py", "--epochs", "2", cwd=tmp_path,
     )  # fmt: skip
     assert (plan.returncode, plan.stderr) == (0, "")
-    assert plan.stdout.splitlines()[:4] == [
+    assert plan.stdout.splitlines()[:5] == [
         "1\t1x1 coupled, repetition 1\t1 rank\tlocalhost:1",
         "2\t1x2 coupled, repetition 1\t2 ranks\tlocalhost:2",
         "3\t1x2 uncoupled, repetition 1\t2 ranks\tlocalhost:2",
+        "4\t1x2 in step, repetition 1\t2 ranks\tlocalhost:2",
         "command\tpython 'a b.py' --epochs 2",
     ]
     sizes = ringleader("scale", "-H", "a:2,b:2,c:1", "--grid", "1x1,2x2,3x1", "--sizes", cwd=tmp_path)
@@ -183,7 +184,8 @@ def test_a_real_script_is_measured(tmp_path: Path) -> None:
     assert document["context"]["python"] == ".".join(map(str, sys.version_info[:3]))
     kept = {path.name for path in (tmp_path / "runs" / "t").iterdir()}
     assert kept == {"run.json", "report.md", "report.json", "report.html"}
-    assert len(done.stderr.splitlines()) == 6 + 2
+    assert two["against_in_step"]["count"] == two["in_step_against_uncoupled"]["count"] == 2
+    assert len(done.stderr.splitlines()) == 8 + 2
 
 
 FAIL = """

@@ -97,6 +97,12 @@ def test_what_our_own_code_reads(environment: Environment) -> None:
     assert "RINGLEADER_UNCOUPLED" in environment(0).unset
 
 
+def test_ranks_that_exchange_nothing_are_told_whether_to_meet(environment: Environment) -> None:
+    for in_step, value in ((False, "1"), (True, "in-step")):
+        found = environment(0, asked=job(uncoupled=True, in_step=in_step)).set
+        assert found["RINGLEADER_UNCOUPLED"] == value
+
+
 def test_names_are_sorted(environment: Environment) -> None:
     found = environment(0, caller={"ZZ": "1", "UCX_A": "1"}, asked=job(env=(("ZA", "1"), ("AA", "2")))).set
     assert list(found) == sorted(found)

@@ -15,7 +15,7 @@ from ringleader.bench import run_file
 from ringleader.bench.grid import parse_grid
 from ringleader.bench.meter import Meter, Track
 from ringleader.bench.scale import Scale, faults_of, job_of, scale
-from ringleader.bench.turn_order import turns
+from ringleader.bench.turn_order import in_step_sizes, turns
 from ringleader.cli.scale.scale_options import script_name, threads_for
 from ringleader.errors import LaunchError, RankError, RequestError
 from ringleader.fabric import facts as fabric_facts
@@ -158,6 +158,38 @@ def test_every_size_has_its_turn_and_every_second_time_backwards() -> None:
         "1x1 coupled, repetition 2",
     ]
     assert not any(turn.uncoupled for turn in turns(GRID, 3, uncoupled=False))
+
+
+def test_ranks_in_step_are_measured_next_to_uncoupled_ones() -> None:
+    assert in_step_sizes("none", GRID) == () == in_step_sizes("largest", GRID[:1])
+    assert in_step_sizes("largest", GRID) == GRID[2:] and in_step_sizes("all", GRID) == GRID[1:]
+    order = turns(GRID, 2, uncoupled=True, in_step=in_step_sizes("largest", GRID))
+    assert [str(turn) for turn in order[4:8]] == [
+        "2x2 uncoupled, repetition 1",
+        "2x2 in step, repetition 1",
+        "2x2 in step, repetition 2",
+        "2x2 uncoupled, repetition 2",
+    ]
+    assert len(order) == 12
+    launcher = Scripted()
+    run, _, _, error = measure(launcher, replace(ASKED, in_step="largest"))
+    assert error is None and run is not None
+    assert [len(point.in_step) for point in run.points] == [0, 0, 2]
+    assert [(job.np, job.uncoupled) for job in launcher.jobs if job.in_step] == [(4, True)] * 2
+    last = scalings(run)[-1]
+    assert last.against_in_step is not None and last.against_in_step.median == pytest.approx(0.9)
+    assert last.in_step_against_uncoupled is not None
+    assert last.in_step_against_uncoupled.median == pytest.approx(1.0)
+
+
+def test_ranks_in_step_that_fail_end_nothing() -> None:
+    launcher = Scripted(at={6: lambda job, _meter: 3})
+    run, _, said, error = measure(launcher, replace(ASKED, in_step="largest"))
+    assert error is None and run is not None and not run.failure
+    assert launcher.jobs[5].in_step and sum(job.in_step for job in launcher.jobs) == 1
+    assert [len(point.in_step) for point in run.points] == [0, 0, 0]
+    assert [len(point.uncoupled) for point in run.points] == [0, 2, 2]
+    assert any("ranks in step are left out at 2x2" in text for text in said)
 
 
 def test_coupled_and_uncoupled_differ_in_nothing_else() -> None:

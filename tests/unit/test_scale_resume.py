@@ -200,10 +200,22 @@ def test_a_run_is_resumed_as_it_was_asked_for(run_here: Path) -> None:
         assert found.wanted.job.command == ("python", "train.py")
         assert [host.name for host in found.wanted.job.hosts] == ["h1", "h2"]
         assert [str(turn) for turn in found.turns_left(found.stored)] == [
+            "1x2 in step, repetition 2",
             "1x2 uncoupled, repetition 2",
             "1x2 coupled, repetition 2",
             "1x1 coupled, repetition 2",
         ]
+
+
+def test_ranks_in_step_may_be_added_or_left_out_later(
+    run_here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_TOKEN", "secret")
+    found = sitting("--resume", "runs/r", "--in-step", "none")
+    assert [turn.kind for turn in found.turns_left(found.stored)] == ["uncoupled", "coupled", "coupled"]
+    found = sitting("--resume", "runs/r", "--in-step", "all", "--grid", "2x2")
+    steps = [str(turn) for turn in found.turns_left(found.stored) if turn.in_step]
+    assert "1x2 in step, repetition 2" in steps and "2x2 in step, repetition 1" in steps
 
 
 def test_hosts_that_are_added_are_kept_for_the_next_time(

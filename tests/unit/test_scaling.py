@@ -51,6 +51,24 @@ def test_ratios_are_taken_repetition_by_repetition() -> None:
     assert result.rate == Spread.of_ratios([180, 135, 90])
 
 
+def test_what_meeting_costs_is_told_from_what_the_exchange_costs() -> None:
+    def said(in_step: tuple[float, ...], count: int = 3) -> list[str]:
+        rates = (taken(*[140, 141, 139][:count]), taken(*[190, 191, 189][:count]))
+        two = Point(hosts=1, slots=2, samples=rates[0], uncoupled=rates[1], in_step=taken(*in_step[:count]))
+        return [text for text in explain(run_of(ONE, two)).limits if text.startswith("In step")]
+
+    assert said(()) == []
+    (text,) = said((171, 172, 170))
+    assert "do 90 % of what uncoupled ones do: no transport wins that back" in text
+    assert "Coupled ranks do 82 % of that" in text
+    (text,) = said((190, 191, 188))
+    assert "no difference shows beyond the spread" in text and "Coupled ranks do 74 % of that" in text
+    (text,) = said((140, 142, 139))
+    assert "do 74 % of what uncoupled ones do" in text and "Between them and coupled ranks no diff" in text
+    (text,) = said((171,), count=1)
+    assert "measured once: no claim" in text
+
+
 def test_an_interrupted_run_pairs_what_it_has() -> None:
     two = Point(hosts=1, slots=2, samples=taken(190), uncoupled=())
     found = scalings(run_of(ONE, two, Point(hosts=2, slots=2)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ringleader.bench.turn_order import IN_STEP_CHOICES
 from ringleader.errors import Fault
 from ringleader.measurements.collective import OPERATIONS, CollectiveRun
 from ringleader.measurements.point_to_point import PointToPointRun
@@ -32,12 +33,15 @@ def _of_scaling(run: Run) -> Iterator[tuple[str, str]]:
         yield "points", f"the same size is there twice: {', '.join(names)}"
     if not re.fullmatch(r"[1-9][0-9]{0,5}x[1-9][0-9]{0,5}", run.baseline):
         yield "baseline", f"{run.baseline!r:.40} is not hosts x slots"
+    if run.in_step not in IN_STEP_CHOICES:
+        yield "in_step", f"{run.in_step!r:.40} is not one of {', '.join(IN_STEP_CHOICES)}"
     if run.global_batch is not None and run.global_batch < 1:
         yield "global_batch", f"{run.global_batch} samples cannot be"
     for index, point in enumerate(run.points):
         if point.hosts < 1 or point.slots < 1:
             yield f"points[{index}]", f"{point.name} has no rank"
-        for kind, samples in (("samples", point.samples), ("uncoupled", point.uncoupled)):
+        kinds = (("samples", point.samples), ("uncoupled", point.uncoupled), ("in_step", point.in_step))
+        for kind, samples in kinds:
             for number, sample in enumerate(samples):
                 place = f"points[{index}].{kind}[{number}]"
                 yield from _not_positive(f"{place}.rate", sample.rate, "rate")

@@ -78,7 +78,7 @@ def _other_hosts(stored: Run, asked: Scale) -> list[Fault]:
         size = Size(hosts=point.hosts, slots=point.slots)
         crowd = asked.job.oversubscribe
         old, new = (hosts_for(size, hosts, oversubscribe=crowd) for hosts in (before, asked.job.hosts))
-        if (point.samples or point.uncoupled) and old != new:
+        if any(samples for _kind, samples in point.kinds) and old != new:
             what = f"ran on {_names(old)}, would run on {_names(new)} now"
             found.append(Fault(where=str(size), what=what, hint="name the same hosts in the same order"))
     return found

@@ -16,7 +16,7 @@ from ringleader.bench import run_file
 from ringleader.bench.grid import Size, hosts_for
 from ringleader.bench.meter import Meter
 from ringleader.bench.size_command import batch_faults, command_of
-from ringleader.bench.turn_order import Turn, turns, turns_left
+from ringleader.bench.turn_order import Turn, in_step_sizes, turns, turns_left
 from ringleader.errors import Fault, RankError, RequestError, RingleaderError
 from ringleader.fabric.transport_proof.proof import TransportProof
 from ringleader.fabric.transport_proof.requirement import WITHIN
@@ -66,6 +66,8 @@ class Scale:
     """Part of the common training time that is left out at its beginning."""
     uncoupled: bool = True
     """Also run as many ranks that exchange nothing."""
+    in_step: str = "none"
+    """At which sizes also run ranks that only meet where they would exchange; see `IN_STEP_CHOICES`."""
     strong: bool = False
     """The global batch is the same at every size."""
     global_batch: int | None = None
@@ -82,8 +84,8 @@ class Scale:
     """Processor of the machine that launches, for ranks that do not tell theirs."""
 
 
-Measured = dict[tuple[Size, bool], list[tuple[int, Sample]]]
-"""(size, uncoupled) → (repetition, what it measured)."""
+Measured = dict[tuple[Size, str], list[tuple[int, Sample]]]
+"""(size, `Turn.kind`) → (repetition, what it measured)."""
 Proofs = dict[Size, TransportProof]
 """Size → the proof of one of its coupled runs; see ``Point.transport``."""
 
@@ -100,6 +102,7 @@ def job_of(turn: Turn, asked: Scale) -> Job:
         hosts=hosts,
         np=turn.size.ranks,
         uncoupled=turn.uncoupled,
+        in_step=turn.in_step,
         require=require,
     )
 
@@ -107,6 +110,12 @@ def job_of(turn: Turn, asked: Scale) -> Job:
 def applicable(words: Sequence[str], size: Size) -> tuple[str, ...]:
     """Return the words of ``--require`` that say something of a size: one rank exchanges nothing."""
     return tuple(word for word in words if (size.slots > 1 if word in WITHIN else size.hosts > 1))
+
+
+def turns_of(asked: Scale) -> tuple[Turn, ...]:
+    """Return all runs in their order."""
+    in_step = in_step_sizes(asked.in_step, asked.grid)
+    return turns(asked.grid, asked.repeats, uncoupled=asked.uncoupled, in_step=in_step)
 
 
 def faults_of(asked: Scale) -> tuple[Fault, ...]:
@@ -144,13 +153,18 @@ def scale(
     """Make all runs, or those that ``stored`` lacks, and return what was measured.
 
     A run that fails ends it: RankError with that failure's exit code. A run whose rate cannot be read ends
-    it: RequestError. In both cases ``keep`` has been given what was measured before, and the reason.
+    it: RequestError. In both cases ``keep`` has been given what was measured before, and the reason. Only
+    ranks in step that fail are left out, with a warning: a script may go by what it was told by others, and
+    these tell it nothing.
     """
-    order = turns_left(turns(asked.grid, asked.repeats, uncoupled=asked.uncoupled), stored)
+    order = turns_left(turns_of(asked), stored)
     measured, proofs = _known(stored)
     context = _context(asked, date) if stored is None else stored.context
     resumed = () if stored is None else (*stored.resumed, date)
+    failed: set[Size] = set()
     for number, turn in enumerate(order, 1):
+        if turn.in_step and turn.size in failed:
+            continue
         head = f"run {number} of {len(order)}: {turn}"
         say(head)
 
@@ -166,9 +180,13 @@ def scale(
             _keep_proof(proofs, turn, outcome.proof)
             sample = replace(_sample(turn, asked, outcome, meter), sitting=len(resumed))
         except BaseException as error:
+            if turn.in_step and isinstance(error, RankError):
+                warn(f"{_why(turn, error)}; ranks in step are left out at {turn.size}")
+                failed.add(turn.size)
+                continue
             keep(_run(asked, context, measured, proofs, resumed, failure=_why(turn, error)))
             raise
-        measured.setdefault((turn.size, turn.uncoupled), []).append((turn.repetition, sample))
+        measured.setdefault((turn.size, turn.kind), []).append((turn.repetition, sample))
         say(f"{head}: {sample.rate:,.1f}/s\n")
         keep(_run(asked, context, measured, proofs, resumed))
     return _run(asked, context, measured, proofs, resumed)
@@ -180,8 +198,8 @@ def _known(stored: Run | None) -> tuple[Measured, Proofs]:
     proofs: Proofs = {}
     for point in () if stored is None else stored.points:
         size = Size(hosts=point.hosts, slots=point.slots)
-        measured[size, False] = list(enumerate(point.samples))
-        measured[size, True] = list(enumerate(point.uncoupled))
+        for kind, samples in point.kinds:
+            measured[size, kind] = list(enumerate(samples))
         if point.transport is not None:
             proofs[size] = point.transport
     return measured, proofs
@@ -259,15 +277,16 @@ def _run(
     resumed: tuple[str, ...],
     failure: str = "",
 ) -> Run:
-    def samples(size: Size, uncoupled: bool) -> tuple[Sample, ...]:
-        return tuple(sample for _, sample in sorted(measured.get((size, uncoupled), ()), key=lambda m: m[0]))
+    def samples(size: Size, kind: str) -> tuple[Sample, ...]:
+        return tuple(sample for _, sample in sorted(measured.get((size, kind), ()), key=lambda m: m[0]))
 
     points = tuple(
         Point(
             hosts=size.hosts,
             slots=size.slots,
-            samples=samples(size, False),
-            uncoupled=samples(size, True),
+            samples=samples(size, "coupled"),
+            uncoupled=samples(size, "uncoupled"),
+            in_step=samples(size, "in step"),
             transport=proofs.get(size),
         )
         for size in asked.grid
@@ -283,6 +302,7 @@ def _run(
         global_batch=asked.global_batch,
         baseline=asked.baseline,
         uncoupled=asked.uncoupled,
+        in_step=asked.in_step,
         request=asked.request,
         resumed=resumed,
     )

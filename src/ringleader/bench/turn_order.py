@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from ringleader.bench.grid import Size
 from ringleader.scaling import Run
+
+IN_STEP_CHOICES = ("largest", "all", "none")
+"""At which sizes ranks in step are measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,14 +19,32 @@ class Turn:
     size: Size
     repetition: int
     uncoupled: bool
+    """Ranks that exchange nothing."""
+    in_step: bool = False
+    """Of those: ranks that meet where they would exchange something."""
+
+    @property
+    def kind(self) -> str:
+        """What its ranks are."""
+        return "in step" if self.in_step else "uncoupled" if self.uncoupled else "coupled"
 
     def __str__(self) -> str:
-        kind = "uncoupled" if self.uncoupled else "coupled"
+        kind = self.kind
         return f"{self.size} {kind}, repetition {self.repetition + 1}"
 
 
-def turns(grid: Sequence[Size], repeats: int, *, uncoupled: bool) -> tuple[Turn, ...]:
-    """Return all runs in their order.
+def in_step_sizes(which: str, grid: Sequence[Size]) -> tuple[Size, ...]:
+    """Return the sizes at which ranks in step are measured; ``which`` is one of `IN_STEP_CHOICES`."""
+    several = [size for size in grid if size.ranks > 1]
+    if which == "largest" and several:
+        return (max(several, key=lambda size: (size.ranks, size.hosts)),)
+    return tuple(several) if which == "all" else ()
+
+
+def turns(
+    grid: Sequence[Size], repeats: int, *, uncoupled: bool, in_step: Collection[Size] = ()
+) -> tuple[Turn, ...]:
+    """Return all runs in their order; at the sizes ``in_step`` also those of ranks that only meet.
 
     Every size has its turn in each repetition, and every second repetition goes backwards, so that a
     machine that slows down or speeds up over the minutes treats all sizes alike. The uncoupled run of a
@@ -36,14 +57,17 @@ def turns(grid: Sequence[Size], repeats: int, *, uncoupled: bool) -> tuple[Turn,
             forward.append(Turn(size=size, repetition=repetition, uncoupled=False))
             if uncoupled and size.ranks > 1:
                 forward.append(Turn(size=size, repetition=repetition, uncoupled=True))
+            if size in in_step and size.ranks > 1:
+                forward.append(Turn(size=size, repetition=repetition, uncoupled=True, in_step=True))
         order += forward if repetition % 2 == 0 else forward[::-1]
     return tuple(order)
 
 
 def turns_left(order: Sequence[Turn], stored: Run | None) -> tuple[Turn, ...]:
     """Return the runs that ``stored`` lacks, in their order; all of them where nothing is stored."""
-    done: dict[tuple[Size, bool], int] = {}
+    done: dict[tuple[Size, str], int] = {}
     for point in () if stored is None else stored.points:
         size = Size(hosts=point.hosts, slots=point.slots)
-        done[size, False], done[size, True] = len(point.samples), len(point.uncoupled)
-    return tuple(turn for turn in order if turn.repetition >= done.get((turn.size, turn.uncoupled), 0))
+        for kind, samples in point.kinds:
+            done[size, kind] = len(samples)
+    return tuple(turn for turn in order if turn.repetition >= done.get((turn.size, turn.kind), 0))

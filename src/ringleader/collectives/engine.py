@@ -194,6 +194,10 @@ class Engine:
         """
         self._released.add(region)
 
+    def meet(self) -> None:
+        """Wait until all ranks have called this. Collective; nothing where ranks are uncoupled."""
+        self.run(_control_work("barrier"))
+
     def adopt(self, numbers: Sequence[int]) -> None:
         """Have the transport go by another table (see `Tunable`), in turn with the operations. Collective."""
         self.run(_control_work("algorithm_table", shape=tuple(numbers)))

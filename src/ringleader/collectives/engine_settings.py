@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from ringleader.collectives.stall_check import Limits
 
+IN_STEP = "in-step"
+"""Value of ``RINGLEADER_UNCOUPLED`` for ranks that meet, but exchange nothing."""
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS")
 _SIGNS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "PMI_FD", "PMI_PORT", "HYDI_CONTROL_FD")
 FAMILIES = {
@@ -31,6 +33,8 @@ class EngineSettings:
     """MPI that Ringleader's launcher used (a key of `FAMILIES`), empty under another launcher."""
     uncoupled: bool
     """Keep rank and size but exchange nothing."""
+    in_step: bool = False
+    """Uncoupled, but meet the other ranks where something would be exchanged."""
     status_file: str
     """File in which the launcher notes ranks that ended; empty where there is none."""
     limits: Limits
@@ -62,7 +66,8 @@ def read_settings(environ: Mapping[str, str]) -> EngineSettings:
         launched=any(name in environ for name in _SIGNS) or size is not None,
         size=size,
         family=environ.get("RINGLEADER_MPI_FAMILY", ""),
-        uncoupled=environ.get("RINGLEADER_UNCOUPLED", "") == "1",
+        uncoupled=environ.get("RINGLEADER_UNCOUPLED", "") in ("1", IN_STEP),
+        in_step=environ.get("RINGLEADER_UNCOUPLED", "") == IN_STEP,
         status_file=environ.get("RINGLEADER_STATUS_FILE", ""),
         limits=Limits(
             mismatch=_seconds(environ, "RINGLEADER_MISMATCH_PATIENCE", 5.0),

@@ -37,7 +37,9 @@ def select_transport(
     """Return both for a group. Collective; ``flags`` are None where ranks share no memory."""
     ranks = comms.ranks
     if settings.uncoupled:
-        return UncoupledTransport(kernels, ranks.size, ranks.rank), SingleRankBarrier()
+        meets = settings.in_step and ranks.size > 1
+        barrier = _meeting(comms, peer_wait, flags) if meets else SingleRankBarrier()
+        return UncoupledTransport(kernels, ranks.size, ranks.rank), barrier
     if ranks.size == 1:
         return LoopbackTransport(kernels), SingleRankBarrier()
     one_host = ranks.hosts == 1
@@ -74,6 +76,20 @@ def select_transport(
     return HierarchicalTransport(
         shared, MpiReducer(comms.cross_calls(peer_wait), kernels, between_hosts=True)
     ), barrier
+
+
+def _meeting(comms: Communicators, peer_wait: PeerWait, flags: SharedFlags | None) -> DigestBarrier:
+    """Return the barrier that the ranks of a coupled job would meet at."""
+    if flags is not None and comms.ranks.hosts == 1:
+        return flags
+    host = flags if comms.ranks.homogeneous else None
+    return HostsBarrier(
+        comms.mpi,
+        mpi_calls=comms.mpi_calls(peer_wait),
+        cross=comms.comm if host is None else comms.cross,
+        host=host,
+        peer_wait=peer_wait,
+    )
 
 
 def transport_context(

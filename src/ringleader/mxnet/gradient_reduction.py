@@ -68,6 +68,12 @@ class GradientReduction:
         group = group_of(chosen, "Allreduce")
         return group.ranks.size > 1 and group.engine.transport.name != "uncoupled"
 
+    def _meet(self) -> None:
+        """Meet the others where ranks are in step but exchange nothing."""
+        chosen = self._settings.process_set
+        if chosen.included() is not False:
+            group_of(chosen, "Allreduce").engine.meet()
+
     def reduce(self, gradients: Named) -> None:
         """Replace gradients by the mean of all ranks'.
 
@@ -75,7 +81,10 @@ class GradientReduction:
         begun when it is there. On one host that gains nothing: the processors that would move the bytes are
         those that compute, so the ranks meet once.
         """
-        if not gradients or not self.others:
+        if not gradients:
+            return
+        if not self.others:
+            self._meet()
             return
         metrics = self.metrics()
         metrics.gradient()

@@ -286,7 +286,7 @@ def _launch(job: Job, mpi: Mpi, job_id: str) -> dict[str, str]:
     if mpi.library:
         values["MPI4PY_LIBMPI"] = mpi.library
     if job.uncoupled:
-        values["RINGLEADER_UNCOUPLED"] = "1"
+        values["RINGLEADER_UNCOUPLED"] = "in-step" if job.in_step else "1"
     if job.as_horovod:
         values["RINGLEADER_AS_HOROVOD"] = "1"
     return values

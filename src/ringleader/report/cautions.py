@@ -40,7 +40,7 @@ def cautions(run: Run, results: Sequence[Scaling]) -> list[str]:
             f"The repetitions vary much at {', '.join(wide)}: something else used the "
             "machine, or the runs are short. Small differences mean nothing."
         )
-    samples = [(point, s) for point in run.points for s in (*point.samples, *point.uncoupled)]
+    samples = [(point, one) for point in run.points for _kind, ones in point.kinds for one in ones]
     if any(sample.heard < point.ranks for point, sample in samples):
         found.append("Not every rank told its rate: the rate of those that did was taken for all.")
     apart = sorted({point.name for point, sample in samples if not sample.together})

@@ -168,6 +168,7 @@ def _limits(run: Run, results: Sequence[Scaling], top: Scaling) -> list[str]:
         sharing, coupling = _sharing(run, top, top.losses), _coupling(top, top.losses)
         larger = top.losses.sharing.median >= top.losses.coupling.median
         found += [sharing, coupling] if larger else [coupling, sharing]
+        found += _in_step(top)
     found += _steepest(run, results)
     found += _no_gain(run, results, top)
     found += _uneven(run, top)
@@ -257,6 +258,28 @@ def _coupling(top: Scaling, losses: Losses) -> str:
         text = f"Coupling: {_points(losses.coupling)} to coupling the ranks. "
         text += f"They do {percent(against.median)} of what as many uncoupled ranks do."
     return text + _inside_step(top, losses)
+
+
+def _in_step(top: Scaling) -> list[str]:
+    """Tell what meeting once a step costs by itself, and what the exchange adds to that."""
+    meeting, rest = top.in_step_against_uncoupled, top.against_in_step
+    if meeting is None or rest is None:
+        return []
+    who = plural(top.ranks, "rank")
+    if meeting.count < 2:
+        return [
+            f"In step: {who} that only meet do {percent(meeting.median)} of uncoupled ones, coupled ranks "
+            f"{percent(rest.median)} of those in step, measured once: no claim."
+        ]
+    text = f"In step: {who} that only meet, and exchange nothing, "
+    if meeting.clear_of(1.0):
+        text += f"do {percent(meeting.median)} of what uncoupled ones do"
+        text += ": no transport wins that back. " if meeting.median < 1.0 else ". "
+    else:
+        text += f"against uncoupled ones: {_undecided(meeting)}. "
+    if not rest.clear_of(1.0):
+        return [text + f"Between them and coupled ranks {_undecided(rest)}."]
+    return [text + f"Coupled ranks do {percent(rest.median)} of that: what the exchange itself costs."]
 
 
 def _inside_step(top: Scaling, losses: Losses) -> str:

@@ -184,8 +184,9 @@ def _efficiency_plot(run: Run, results: Sequence[Scaling], height: float) -> Plo
     figure, axes = axes_of(height, 1.0)
     base = _base(run)
     one = base.samples
-    thick = 0.36
     both = any(result.against_uncoupled is not None for result in results)
+    in_step = any(result.against_in_step is not None for result in results)
+    thick = 0.25 if in_step else 0.36
     top = 1.0
     numbers: list[tuple[float, Spread]] = []
     for index, result in enumerate(results):
@@ -197,8 +198,11 @@ def _efficiency_plot(run: Run, results: Sequence[Scaling], height: float) -> Plo
         if result.against_uncoupled is not None:
             pairs = _ratios(point.samples, point.uncoupled, 1)
             bars.append((result.against_uncoupled, pairs, UNCOUPLED, "////"))
+        if result.against_in_step is not None:
+            pairs = _ratios(point.samples, point.in_step, 1)
+            bars.append((result.against_in_step, pairs, WAITING, "xxx"))
         for row, (spread, values, color, hatch) in enumerate(bars):
-            y = index + (row - 0.5) * thick * 1.08 if both else float(index)
+            y = index + (row - (both + in_step) / 2) * thick * 1.08
             axes.barh(y, spread.median, thick, color=color, hatch=hatch, edgecolor=SURFACE, linewidth=0)
             axes.plot(values, [y] * len(values), linestyle="none", marker="o", markersize=3.8, zorder=5,
                       markerfacecolor=SURFACE, markeredgecolor=INK, markeredgewidth=0.9)  # fmt: skip
@@ -215,12 +219,12 @@ def _efficiency_plot(run: Run, results: Sequence[Scaling], height: float) -> Plo
     axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
     axes.set_xticks([tick / 4 for tick in range(int(4 * top) + 1)])
     size_names(axes, results)
-    _efficiency_legend(axes, both, baseline_text(run))
+    _efficiency_legend(axes, both, in_step, baseline_text(run))
     return Plot(
         title="Efficiency",
         caption="Bars are medians, dots are repetitions, the dark line is the 95 % interval of the mean. "
         f"Against {baseline_text(run)} counts everything that is lost; against uncoupled ranks counts "
-        "communication alone.",
+        f"communication alone{'; against ranks in step, which only meet, the exchange' if in_step else ''}.",
         svg=svg(figure, "efficiency", "Efficiency at each size", _efficiency_words(results)),
     )
 
@@ -229,6 +233,7 @@ def _efficiency_words(results: Sequence[Scaling]) -> str:
     return "; ".join(
         f"{label(r)}: {percent(r.efficiency.median)} of the ideal{_between(r.efficiency)}"
         + (f", {percent(r.against_uncoupled.median)} of uncoupled ranks" if r.against_uncoupled else "")
+        + (f", {percent(r.against_in_step.median)} of ranks in step" if r.against_in_step else "")
         for r in results
         if r.efficiency
     )
@@ -239,13 +244,16 @@ def _between(spread: Spread) -> str:
     return "" if one is None else f" (95 % interval {percent(one.low)} to {percent(min(one.high, 9.99))})"
 
 
-def _efficiency_legend(axes: Any, both: bool, baseline: str) -> None:
+def _efficiency_legend(axes: Any, both: bool, in_step: bool, baseline: str) -> None:
     from matplotlib.patches import Patch
 
     handles = [Patch(facecolor=COUPLED, label=f"against {baseline}")]
     if both:
         label = "against uncoupled ranks"
         handles.append(Patch(facecolor=UNCOUPLED, hatch="////", edgecolor=SURFACE, linewidth=0, label=label))
+    if in_step:
+        label = "against ranks in step"
+        handles.append(Patch(facecolor=WAITING, hatch="xxx", edgecolor=SURFACE, linewidth=0, label=label))
     legend(axes, handles=handles)
 
 

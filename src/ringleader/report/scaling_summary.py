@@ -49,8 +49,16 @@ def _how_to_read(run: Run) -> str:
         "Medians over the repetitions; in brackets 95 % intervals of the mean. Ratios are taken repetition "
         f"by repetition, so that what drifts slowly cancels out: speed-up against {baseline_text(run)}, "
         f"efficiency {ideal_text(run)}, against uncoupled X(N)/U(N), where U are as many ranks that run the "
-        f"same script with the same binding and exchange nothing. Scaling is {kind_text(run)}."
+        f"same script with the same binding and exchange nothing{_in_step(run)}. "
+        f"Scaling is {kind_text(run)}."
     )
+
+
+def _in_step(run: Run) -> str:
+    """Return what ranks in step are, where they were measured."""
+    if not any(point.in_step for point in run.points):
+        return ""
+    return "; ranks in step exchange nothing either, but meet where they would"
 
 
 def command_line(run: Run) -> tuple[str, ...]:
@@ -119,7 +127,7 @@ def _samples(run: Run) -> list[Table]:
     rows = tuple(
         (f"{point.hosts}×{point.slots}", kind, "  ".join(f"{sample.rate:,.1f}" for sample in samples))
         for point in run.points
-        for kind, samples in (("coupled", point.samples), ("uncoupled", point.uncoupled))
+        for kind, samples in point.kinds
         if samples
     )
     title = f"Every repetition, {run.unit}/s"

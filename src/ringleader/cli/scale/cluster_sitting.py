@@ -35,7 +35,7 @@ def cluster_sitting(options: ScaleOptions, words: tuple[str, ...], stored: Run |
     job = Job(command=options.shared.command, hosts=_workers(sizes), bind="none", threads=threads)
     wanted = None
     with collected(faults.found):
-        coupled = replace(options, no_uncoupled=True)
+        coupled = replace(options, no_uncoupled=True, in_step=None)
         wanted = make_scale(coupled, job, cores=1, stamp=stamp(), lab=False, stored=stored)
     with collected(faults.found):
         check_sizes(jobs, _jobs_of_sizes(wanted, job), os.environ)

@@ -21,6 +21,7 @@ from ringleader.bench.grid import (
 from ringleader.bench.rates import WARMUP
 from ringleader.bench.resumption import extended_grid
 from ringleader.bench.scale import Scale, faults_of
+from ringleader.bench.turn_order import IN_STEP_CHOICES
 from ringleader.cli.json_output import JSON_OPTIONS, JsonOptions
 from ringleader.cli.options.host_options import HOST_OPTIONS, HostOptions
 from ringleader.cli.options.kubernetes_options import ClusterOptions, PodOptions
@@ -73,6 +74,7 @@ class ScaleOptions:
     name: str | None = None
     output: str = "runs"
     no_uncoupled: bool = False
+    in_step: str | None = None
     no_page: bool = False
     replace: bool = False
     dry_run: bool = False
@@ -155,6 +157,12 @@ SCALE_OPTIONS: tuple[click.Parameter, ...] = (
     Option(
         ["--no-uncoupled"], is_flag=True, help="Leave out the runs of as many ranks that exchange nothing."
     ),
+    Option(
+        ["--in-step"],
+        type=click.Choice(IN_STEP_CHOICES),
+        help="Sizes at which to run also ranks that meet once a step and exchange nothing. "
+        "[default: largest; none with --no-uncoupled]",
+    ),
     Option(["--no-page"], is_flag=True, help="Make no HTML page (needs no ringleader[report])."),
     Option(["--replace"], is_flag=True, help="Write over a run of the same name."),
     *JSON_OPTIONS,
@@ -204,6 +212,7 @@ def make_scale(
         repeats=1 if repeats is None else repeats,
         warmup=warmup,
         uncoupled=not options.no_uncoupled,
+        in_step=options.in_step or _in_step(options, stored),
         strong=options.strong,
         global_batch=batch,
         baseline=str(baseline),
@@ -213,6 +222,13 @@ def make_scale(
     if faults.found:
         raise RequestError(faults.found)
     return asked
+
+
+def _in_step(options: ScaleOptions, stored: Run | None) -> str:
+    """Return where ranks in step are measured if nothing is said: one run more for each repetition."""
+    if stored is not None:
+        return stored.in_step
+    return "none" if options.no_uncoupled else "largest"
 
 
 def _grid(

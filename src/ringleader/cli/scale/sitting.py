@@ -7,8 +7,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ringleader.bench.scale import Scale
-from ringleader.bench.turn_order import Turn, turns, turns_left
+from ringleader.bench.scale import Scale, turns_of
+from ringleader.bench.turn_order import Turn, turns_left
 from ringleader.scaling import Run
 
 if TYPE_CHECKING:
@@ -31,8 +31,7 @@ class Sitting:
 
     def turns_left(self, measured: Run | None) -> tuple[Turn, ...]:
         """Return the runs that are still to be made where so much is measured."""
-        wanted = self.wanted
-        return turns_left(turns(wanted.grid, wanted.repeats, uncoupled=wanted.uncoupled), measured)
+        return turns_left(turns_of(self.wanted), measured)
 
 
 def stamp() -> str:

@@ -63,7 +63,8 @@ class UncoupledTransport(LoopbackTransport):
 
     Only broadcasts do not come here: uncoupled ranks, too, go on with what another one has read (see
     `Group.broadcaster`). A job in this mode costs what sharing the machine costs; the difference to the real
-    job is the exchange.
+    job is the exchange. Ranks in step meet at the engine's barrier first, so that of an exchange nothing but
+    the meeting is left.
     """
 
     name = "uncoupled"

@@ -71,7 +71,7 @@ class ReplicatedMixin(OptimizerMixin):
         everywhere = number_of(settings.process_set) == 0
         self._metrics = StepMetrics.from_environment(current.engine, timelines=current.timelines)
         self.release()
-        self._ready = True
+        self._ready, self._meets = True, False
         current.at_shutdown.add(self.release)
         if not everywhere and settings.process_set.included() is False:
             return
@@ -82,6 +82,7 @@ class ReplicatedMixin(OptimizerMixin):
             if self._autotune is not None:
                 current.at_join.add(self._autotune.end)
         if group.ranks.size == 1 or group.engine.transport.name == "uncoupled":
+            self._meets = group.ranks.size > 1
             return
         names = {p: name for name, p in default_names(self.param_groups)} | self._parameter_names
         everything = [(names[p], p) for group in self.param_groups for p in group["params"]]
@@ -219,6 +220,8 @@ class ReplicatedMixin(OptimizerMixin):
             finally:
                 self._forget_passes()
             self._metrics.exchanged()
+        elif self._meets:  # ranks that are in step, but exchange nothing
+            self._engine.meet()
         self._synchronized = True
 
     @contextmanager
