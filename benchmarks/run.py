@@ -63,6 +63,7 @@ ENGINE = (
     Script(name="allreduce", words=("allreduce.py", "--pin"), seconds=240),
     Script(name="step", words=("step.py", "--pin"), seconds=240),
     Script(name="sharded step", words=("sharded_step.py", "--pin"), seconds=300),
+    Script(name="sharded state", words=("sharded_step.py", "--states"), seconds=120),
     Script(name="start in a lab", words=("start.py", "--lab", "bench"), seconds=180, lab="bench"),
     Script(
         name="hosts, 8 Gbit/s",

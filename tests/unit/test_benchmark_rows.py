@@ -48,5 +48,17 @@ def test_what_nobody_printed_is_missing(rows: Any) -> None:
     assert missing.short and missing.cells()[2:] == ("–", "≥ 1.25", "1.5", "missing")
 
 
+def test_every_row_has_a_script_that_prints_it(rows: Any) -> None:
+    texts = "".join(path.read_text() for path in BENCHMARKS.glob("*.py") if path.name != "rows.py")
+    by_size = (
+        "1 MiB, ordinary",
+        "8 MiB, ordinary",
+        "64 MiB, ordinary",
+        "1 MiB, registered",
+        "4 KiB, ordinary",
+    )
+    assert [case for case in rows.BY_CASE if case not in by_size and f'"{case}"' not in texts] == []
+
+
 def test_reasons_are_of_rows(rows: Any) -> None:
     assert set(rows.reasons()) <= set(rows.BY_CASE)
