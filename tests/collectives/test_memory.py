@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -69,3 +70,8 @@ def _shared_files(pid: int) -> list[str]:
     lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
     paths = {line.split(maxsplit=5)[5] for line in lines if "/dev/shm/" in line}
     return sorted(path.removesuffix(" (deleted)") for path in paths)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library keeps what it likes")
+def test_backward_takes_no_new_pages_in_each_step(jobs: Any) -> None:
+    jobs("freed_memory.py", ranks=2).passed(2)

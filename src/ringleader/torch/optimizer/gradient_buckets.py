@@ -19,6 +19,7 @@ from ringleader.collectives.engine import Engine
 from ringleader.collectives.exceptions import NoteMismatchError
 from ringleader.common.object_exchange import sum_numbers
 from ringleader.torch.optimizer.bucket_memory import BucketMemory, GradientBucket
+from ringleader.torch.optimizer.freed_memory import keep_freed_memory
 from ringleader.torch.optimizer.gradient_config import GradientConfig, Named
 from ringleader.torch.optimizer.gradient_exchange import GradientExchange
 
@@ -42,6 +43,7 @@ class GradientBuckets(GradientExchange):
         self._failed: list[int] = []
         self._idle: list[int] = []
         self._blank = [tensor.grad is None for tensor in self._parameters]
+        keep_freed_memory()
         self._begin()
         for at in range(len(self._parameters)):
             self._settle(at)
