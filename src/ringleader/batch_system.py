@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ringleader.errors import Fault
 from ringleader.host_list import merge_hosts, parse_host_list, parse_hostfile
 from ringleader.job import Host
+from ringleader.value_class import dataclass
 
 MOST_HOSTS = 100_000
 """A list that expands to more is taken for a mistake."""

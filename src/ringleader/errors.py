@@ -21,8 +21,9 @@ import re
 import signal
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
+
+from ringleader.value_class import dataclass
 
 LONGEST_WORD = 500
 """Letters of a word in a message; a path or a name that is longer is shown by its ends."""

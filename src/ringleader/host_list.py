@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from ipaddress import IPv6Address
 
 from ringleader.errors import Fault
 from ringleader.job import Host
+from ringleader.value_class import dataclass
 
 _LARGEST = 1_000_000
 _LONGEST_NAME = 253

@@ -6,10 +6,11 @@ line's business, parsing their text is ``host_list``'s, choosing slots is ``rank
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from ringleader.errors import Fault, RequestError
+from ringleader.value_class import dataclass
 
 LONGEST_SILENCE = 3600.0
 """Seconds that ``--lost-after`` allows."""

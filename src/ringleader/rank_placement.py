@@ -8,11 +8,12 @@ Ranks are numbered so that those of one host are consecutive under ``Placement.S
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ringleader.errors import Fault, RequestError
 from ringleader.host_list import add_slots, is_loopback
 from ringleader.job import Host, Job, Placement
+from ringleader.value_class import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

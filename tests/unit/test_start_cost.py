@@ -66,6 +66,7 @@ def test_help_loads_no_command() -> None:
         "ringleader.cli.main",
         "ringleader.cli.stdout_errors",
         "ringleader.errors",
+        "ringleader.value_class",
     }
 
 
@@ -114,6 +115,40 @@ def test_run_loads_no_ssh_lab_or_engine_for_a_job_here() -> None:
     ours = ("launch.ssh", "lab", "collectives", "torch", "bench", "report", "api")
     others = {"asyncio", "secrets", "random", "hmac", "concurrent.futures", "tempfile", *HEAVY}
     assert found.isdisjoint({*(f"ringleader.{name}" for name in ours), *others})
+
+
+RUN = MAIN.format(words="'run', '--oversubscribe', '-n', '2', 'true'")
+
+
+def test_a_whole_run_loads_no_more_than_it_needs() -> None:
+    found = loaded(RUN)
+    assert "ringleader.launch.supervision.supervisor" in found
+    ours = ("launch.ssh", "lab", "collectives", "torch", "bench", "report", "api", "fabric.facts", "kube")
+    ours += ("controller", "images", "doctor", "launch.kubernetes")
+    others = {"asyncio", "secrets", "random", "hmac", "concurrent.futures", "tempfile", "tomllib"}
+    others |= {"aiohttp", "yaml", "kubernetes", "cryptography", "prometheus_client", *HEAVY}
+    assert found.isdisjoint({*(f"ringleader.{name}" for name in ours), *others})
+
+
+def test_what_a_running_mpirun_needs_is_imported_once_it_runs() -> None:
+    found = loaded("import ringleader.launch.launch_job")
+    late = ("supervision.supervisor", "supervision.agent_messages", "supervision.running_job", "exit_reason")
+    assert found.isdisjoint({f"ringleader.launch.{name}" for name in late})
+
+
+def test_few_classes_of_a_run_are_compiled_by_the_standard_library() -> None:
+    """Each takes most of a millisecond; values of the launcher use `value_class`."""
+    code = (
+        "import dataclasses, sys\n"
+        " made, make = [], dataclasses._process_class\n"
+        " dataclasses._process_class = lambda cls, init, *rest: (\n"
+        "  made.append(cls.__name__) if init else None, make(cls, init, *rest))[1]\n"
+        f" try:\n  {RUN}\n"
+        " finally:\n  sys.stdout.write('@' + ' '.join(made))"
+    )
+    program = f"import sys\ntry:\n {code}\nexcept SystemExit:\n pass"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert len(done.stdout.rpartition("@")[2].split()) <= 4, done.stdout
 
 
 # --- what stands for slow modules -------------------------------------------------------------------------

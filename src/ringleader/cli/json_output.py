@@ -8,12 +8,12 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ringleader.cli.typed_command import Option
 from ringleader.errors import Fault, RefusedError, RequestError
+from ringleader.value_class import dataclass
 
 STANDARD_OUTPUT = "-"
 
@@ -131,8 +131,14 @@ class Outcome:
         """``file``: the opened file of ``--json-file``."""
         self._options, self._file = options, file
 
-    def keep(self, values: Mapping[str, Any], *, failed: bool) -> None:
-        """Print and write it; a job that failed keeps its own code where that cannot be written."""
+    def keep(self, values_of: Callable[[], Mapping[str, Any]], *, failed: bool) -> None:
+        """Print and write it; a job that failed keeps its own code where that cannot be written.
+
+        ``values_of`` is called where somebody asked for it: it may take its time.
+        """
+        if not self._options.json and self._file is None:
+            return
+        values = values_of()
         if self._options.json:
             sys.stdout.write(dumped(values))
             sys.stdout.flush()

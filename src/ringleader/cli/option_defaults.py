@@ -7,12 +7,9 @@ options that a command has, and told apart.
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,6 +17,7 @@ from typing import Any
 import click
 
 from ringleader.errors import Fault, RequestError
+from ringleader.value_class import dataclass
 
 PREFIX = "RINGLEADER_OPT"
 FILE = "ringleader.toml"
@@ -82,6 +80,8 @@ class Configuration:
         for rank, path in ((USER, self.user_file()), (PROJECT, project_file())):
             if path is None or not path.is_file():
                 continue
+            import tomllib  # few calls have a file
+
             try:
                 found.append((rank, path, tomllib.loads(path.read_text(encoding="utf-8"))))
             except tomllib.TOMLDecodeError as error:
@@ -249,5 +249,7 @@ def _texts(option: click.Option, value: object, *, is_variable: bool) -> list[st
 
 
 def _close(word: str, known: Iterable[str]) -> str:
+    import difflib  # for messages of errors only
+
     close = difflib.get_close_matches(word, list(known), 1)
     return f"did you mean {close[0]}?" if close else ""

@@ -10,11 +10,12 @@ import dataclasses
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any, TypeVar
 
 from ringleader.ranks.processors import granted
+from ringleader.value_class import dataclass
 
 UNLIMITED = -1
 """A limit that is none."""

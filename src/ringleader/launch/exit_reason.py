@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 from ringleader.job import Mpi
@@ -12,6 +12,7 @@ from ringleader.launch.lost_components import Lost, RootCause, outweighs
 from ringleader.launch.message_words import signal_name
 from ringleader.launch.mpirun.mpirun_output import relevant_lines
 from ringleader.launch.outcome import JobExit, RankEnd
+from ringleader.value_class import dataclass
 
 TIMED_OUT = 124
 """Exit code of a job that was stopped by ``--timeout``, as ``timeout(1)`` has it."""

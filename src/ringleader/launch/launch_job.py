@@ -1,4 +1,8 @@
-"""From a job to its outcome: prepare it, start it, look after it, clean up."""
+"""From a job to its outcome: prepare it, start it, look after it, clean up.
+
+A user waits for the first rank: mpirun's supervisor starts before anything else, and what is needed only once
+mpirun runs is imported while mpirun starts the agents.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +17,19 @@ from typing import TYPE_CHECKING
 from ringleader.errors import RefusedError, RequestError
 from ringleader.job import Job
 from ringleader.launch import open_files_limit, signals
-from ringleader.launch.exit_reason import job_exit
 from ringleader.launch.host_probe.probe import probe
 from ringleader.launch.mpirun.mpirun_process import MpirunProcess, MpirunStandby
 from ringleader.launch.outcome import Listener, Outcome
 from ringleader.launch.prepare import Prepared, Prober, prepare
-from ringleader.launch.rank_output.output_files import OutputFiles
 from ringleader.launch.supervision.agent_connections import AgentServer
-from ringleader.launch.supervision.rank_state import RankState
-from ringleader.launch.supervision.running_job import RunContext
-from ringleader.launch.supervision.supervisor import Supervisor
 from ringleader.ranks import job_directory
 from ringleader.render.rank_environment import FreePorts
 
 if TYPE_CHECKING:
     from ringleader.fabric.transport_proof.proof import TransportProof
+    from ringleader.launch.rank_output.output_files import OutputFiles
+    from ringleader.launch.supervision.rank_state import RankState
+    from ringleader.launch.supervision.supervisor import Supervisor
 
 EARLY_SECONDS = 10.0
 
@@ -41,17 +43,19 @@ def launch(
     payload: bytes | None = None,
     prober: Prober = probe,
     early: float = EARLY_SECONDS,
+    standby: MpirunStandby | None = None,
 ) -> Outcome:
     """Run a job to its end.
 
     ``environ``: the caller's environment. ``stdin``: a descriptor that rank 0 may read. ``payload``: the
     pickled call of ``ringleader.run``. ``early``: seconds after which a rank that ended with 0 while others
-    run is worth a warning. While it runs, SIGINT, SIGTERM, SIGHUP and SIGQUIT are served here (in the main
-    thread). Raises RequestError, ProbeError, RefusedError, and StoppedError for a signal, before anything
-    runs, and LaunchError where the MPI started nothing, or something else than the plan.
+    run is worth a warning. ``standby``: mpirun's supervisor, where it was started already; closed here. While
+    it runs, SIGINT, SIGTERM, SIGHUP and SIGQUIT are served here (in the main thread). Raises RequestError,
+    ProbeError, RefusedError, and StoppedError for a signal, before anything runs, and LaunchError where the
+    MPI started nothing, or something else than the plan.
     """
     began = time.monotonic()
-    with signals.caught() as caught, contextlib.closing(MpirunStandby()) as standby:
+    with signals.caught() as caught, contextlib.closing(standby or MpirunStandby()) as standby:
         prepared = prepare(
             job,
             environ=environ,
@@ -67,6 +71,8 @@ def launch(
     run = supervisor.job
     ends = run.ends()
     proof = _proof(prepared, run.ranks, listener)
+    from ringleader.launch.exit_reason import job_exit  # imported long ago, by the supervisor
+
     ended = job_exit(
         ends=ends,
         cause=run.cause,
@@ -154,6 +160,10 @@ def _supervise(
         )
         stack.callback(mpirun.close)
         stack.callback(server.close)
+        # mpirun and the agents start meanwhile.
+        from ringleader.launch.supervision.running_job import RunContext
+        from ringleader.launch.supervision.supervisor import Supervisor
+
         context = RunContext(
             job=job,
             plan=plan,
@@ -202,6 +212,8 @@ def _close(files: OutputFiles, listener: Listener) -> None:
 def _files(job: Job, ranks: int) -> OutputFiles | None:
     if job.output_dir is None:
         return None
+    from ringleader.launch.rank_output.output_files import OutputFiles
+
     try:
         return OutputFiles(job.output_dir, ranks)
     except OSError as error:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 
 from ringleader.launch.message_words import ranks_named, signal_name
+from ringleader.value_class import dataclass
 
 WINDOW = 1.5
 """Seconds in which one end brings the others with it."""

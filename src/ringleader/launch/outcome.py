@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ringleader.job import Mpi
 from ringleader.rank_placement import Plan
+from ringleader.value_class import dataclass
 
 if TYPE_CHECKING:
     from ringleader.fabric.facts import HostFacts

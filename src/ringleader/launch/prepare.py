@@ -8,7 +8,7 @@ import pwd
 import socket
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +20,11 @@ from ringleader.launch.host_probe.probe import Probe, probe
 from ringleader.launch.mpirun.mpi_discovery import find_mpi
 from ringleader.launch.outcome import Listener
 from ringleader.launch.supervision.agent_connections import control_variable, local_address_towards
-from ringleader.launch.supervision.output_flow import window
 from ringleader.launch.transport_settings import JobSettings, job_settings
 from ringleader.rank_placement import Plan, duplicate_names, place
 from ringleader.ranks import agent as agent_program
 from ringleader.ranks import job_directory as leftovers
 from ringleader.ranks import rank_identity
-from ringleader.render.library_log_variables import library_log_variables
 from ringleader.render.mpirun_command import MpirunCommand, mpirun_command, scrubbed
 from ringleader.render.rank_environment import (
     FreePorts,
@@ -35,6 +33,7 @@ from ringleader.render.rank_environment import (
     master_address,
     rank_environment,
 )
+from ringleader.value_class import dataclass
 
 if TYPE_CHECKING:
     from ringleader.launch.ssh.connections import SshConnections
@@ -107,6 +106,10 @@ class Prepared:
         ``reads``: whether there is a standard input for rank 0. ``open_files``: the caller's soft limit,
         which ranks of this machine get back; 0: it stays as it is.
         """
+        # Only once the agents are there.
+        from ringleader.launch.supervision.output_flow import window
+        from ringleader.render.library_log_variables import library_log_variables
+
         planned = self.plan.ranks[rank]
         host = self.plan.hosts[planned.host_index]
         master = Master(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
@@ -11,6 +11,7 @@ from ringleader.job import Job, Mpi
 from ringleader.launch.host_probe.host_query import HostReport
 from ringleader.rank_placement import Plan, RankPlace
 from ringleader.render.rank_environment import interface_variables, is_forwarded
+from ringleader.value_class import dataclass
 
 if TYPE_CHECKING:  # only jobs on hosts with RDMA devices pay for it
     from ringleader.fabric.facts import HostFacts as FabricFacts

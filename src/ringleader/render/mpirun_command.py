@@ -11,13 +11,14 @@ Hydra has ``I_MPI_HYDRA_*``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import PurePosixPath
 
 from ringleader import batch_system
 from ringleader.job import Family, Job, Mpi
 from ringleader.rank_placement import Plan
 from ringleader.render.hostfile import hostfile_text, in_turns
+from ringleader.value_class import dataclass
 
 SECRETS = ("RINGLEADER_CONTROL", "RINGLEADER_TOKEN", "RINGLEADER_JOB_DIR")
 """Variables that the agents need; they travel in environments, never in an argument that ``ps`` shows."""

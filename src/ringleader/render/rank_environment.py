@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import PurePosixPath
 
 from ringleader.job import Family, Job, Mpi
@@ -17,6 +17,7 @@ from ringleader.rank_placement import Plan, RankPlace
 from ringleader.render.hostfile import bare_name
 from ringleader.render.jax_variables import jax_variables
 from ringleader.render.thread_variables import thread_variables
+from ringleader.value_class import dataclass
 
 FORWARDED_PREFIXES = (
     "NCCL_", "UCX_", "FI_", "GLOO_", "OMPI_MCA_", "MPICH_", "MPIR_CVAR_", "MV2_", "MVP_", "I_MPI_",

@@ -91,10 +91,11 @@ def run_job(
             )
         except RingleaderError as error:
             values = {"exit_code": error.exit_code, "whose": "ringleader", "reason": str(error)}
-            kept.keep(about | values, failed=True)
+            kept.keep(lambda: about | values, failed=True)
             raise
         values = {"exit_code": end.exit_code, "whose": end.whose, "reason": end.reason}
-        kept.keep(about | values | {"state": end.state, "launcher": end.launcher}, failed=bool(end.exit_code))
+        values |= {"state": end.state, "launcher": end.launcher}
+        kept.keep(lambda: about | values, failed=bool(end.exit_code))
     return end.exit_code
 
 

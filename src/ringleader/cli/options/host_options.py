@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 from ringleader.batch_system import Allocation, find_allocation, nested_launch
@@ -12,6 +12,7 @@ from ringleader.cli.typed_command import Option, Strength
 from ringleader.errors import Fault
 from ringleader.host_list import Parsed, apply_torchrun, merge_hosts, parse_host_list, parse_hostfile
 from ringleader.job import Host, Ssh
+from ringleader.value_class import dataclass
 
 PLACES = ("local", "ssh", "lab")
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 
 from ringleader.cli.json_output import JobJsonOptions
 from ringleader.cli.options.host_options import HOST_OPTIONS
 from ringleader.cli.options.rank_options import RUN_OPTIONS, CommandOptions
 from ringleader.cli.options.rdma_options import RDMA_OPTIONS
 from ringleader.cli.typed_command import Option
+from ringleader.value_class import dataclass
 
 PLACES = ("kubernetes", "pods")
 """Values of ``--on`` that lead to a cluster."""

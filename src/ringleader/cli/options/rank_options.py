@@ -6,7 +6,7 @@ Touches nothing: files are handed in.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import click
 
@@ -17,6 +17,7 @@ from ringleader.cli.options.rank_variables import Variables, parse_assignments, 
 from ringleader.cli.typed_command import Option, complete_files
 from ringleader.errors import collected
 from ringleader.job import Job, Placement
+from ringleader.value_class import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

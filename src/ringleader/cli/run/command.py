@@ -7,7 +7,7 @@ import shutil
 import socket
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,6 +41,7 @@ from ringleader.errors import Fault, RequestError, RingleaderError
 from ringleader.job import Job, check
 from ringleader.render.rank_environment import search_path
 from ringleader.text_files import read_text
+from ringleader.value_class import dataclass
 
 if TYPE_CHECKING:
     from ringleader.launch.outcome import Outcome
@@ -188,9 +189,10 @@ def run(options: RunOptions, where: HostOptions, *, environ: Mapping[str, str]) 
             shown = Faults().ranks("--show-ranks", options.show_ranks)
             outcome = run_job(job, environ=environ, shown=shown, output_to_stderr=json.json)
         except RingleaderError as error:
-            kept.keep(error_json(error, options.command), failed=True)
+            values = error_json(error, options.command)
+            kept.keep(lambda: values, failed=True)
             raise
-        kept.keep(outcome_json(outcome, job), failed=bool(outcome.exit_code))
+        kept.keep(lambda: outcome_json(outcome, job), failed=bool(outcome.exit_code))
     return outcome.exit_code
 
 
@@ -243,6 +245,9 @@ def run_job(
 ) -> Outcome:
     """Launch the job and show it to the terminal. ``shown``: ranks whose output is shown; ``None``: all."""
     with interrupts.held():
+        from ringleader.launch.mpirun.mpirun_process import MpirunStandby
+    standby = MpirunStandby()  # it starts while the rest is imported
+    with interrupts.held():
         from ringleader.cli.run.terminal import terminal
         from ringleader.launch.launch_job import launch
         from ringleader.launch.rank_output.output_streams import descriptor
@@ -255,7 +260,9 @@ def run_job(
         transport=True,
     )
     try:
-        outcome = launch(job, environ=environ, listener=listener, stdin=descriptor(sys.stdin))
+        outcome = launch(
+            job, environ=environ, listener=listener, stdin=descriptor(sys.stdin), standby=standby
+        )
     except RingleaderError:
         listener.finish(None)
         raise

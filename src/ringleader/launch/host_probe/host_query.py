@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from ringleader.job import Host, Job
 from ringleader.rank_placement import HostFacts, RdmaPort
 from ringleader.ranks.processors import granted
 from ringleader.render.rank_environment import search_path
+from ringleader.value_class import dataclass
 
 if TYPE_CHECKING:  # only jobs on hosts with RDMA devices pay for it
     from ringleader.fabric.facts import HostFacts as FabricFacts

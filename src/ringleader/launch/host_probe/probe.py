@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from ringleader.launch.host_probe.host_query import (
 )
 from ringleader.ranks import hardware, host_facts_script
 from ringleader.render.hostfile import bare_name
+from ringleader.value_class import dataclass
 
 if TYPE_CHECKING:
     from ringleader.launch.ssh.connections import SshConnections

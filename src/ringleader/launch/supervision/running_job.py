@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ringleader.errors import Fault
@@ -20,6 +19,7 @@ from ringleader.launch.supervision.rank_state import RankState
 from ringleader.rank_placement import Plan
 from ringleader.ranks import protocol
 from ringleader.render.rank_environment import FreePorts
+from ringleader.value_class import dataclass
 
 LOST_SECONDS = 8.0
 """After mpirun's end, or after the grace of ranks that were told to stop: for the agents' last words."""
