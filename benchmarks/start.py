@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from compileall import compile_dir
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -159,6 +160,7 @@ def main() -> None:
         contest = in_lab(args.lab or None) if args.lab is not None else here(args.ranks)
     except RingleaderError as error:
         sys.exit("\n".join(map(str, error.faults)))
+    compile_dir(Path(ringleader.__file__).parent, quiet=1)  # as pip does: a shell may keep Python from it
     before = os.getloadavg()[0]
     ours, theirs = measure(contest, args.pairs)
     difference = statistics.median(one - two for one, two in zip(ours, theirs, strict=True))
