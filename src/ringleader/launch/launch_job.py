@@ -163,6 +163,7 @@ def _supervise(
         # mpirun and the agents start meanwhile.
         from ringleader.launch.supervision.running_job import RunContext
         from ringleader.launch.supervision.supervisor import Supervisor
+        from ringleader.render import library_log_variables  # noqa: F401 - the first start message needs it
 
         context = RunContext(
             job=job,

@@ -99,6 +99,7 @@ def _serve(outer: int, starter: int, environ: Mapping[str, str]) -> int:
     local_rank = rank_identity.number(environ, rank_identity.LOCAL_RANK_NAMES)
     if not local_rank:  # the first of this host, or nobody knows
         job_directory.sweep(directory.job.rpartition("/")[0], directory.key)
+        process.evidence.prepare()
     try:
         agent.serve()
     finally:

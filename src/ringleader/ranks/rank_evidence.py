@@ -24,6 +24,10 @@ class RankEvidence:
         self._logs: LibraryLogs | None = None
         self._missing: list[str] = []
 
+    def prepare(self) -> None:
+        """Load what reads counters, while the other agents are still on their way."""
+        from ringleader.ranks import traffic_counters  # noqa: F401
+
     def begin(self, wanted: Mapping[str, Any], env: dict[str, str], directory: str) -> None:
         """Read the counters and ask libraries for logs, as far as ``wanted`` says; may add to ``env``.
 
