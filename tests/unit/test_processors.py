@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+from tests.control_groups import control_group
 
 from ringleader.ranks import processors
 from ringleader.ranks.processors import CpuLimit, RankProcessors, granted, oversubscribed, quota
@@ -153,21 +153,7 @@ def test_ranks_for_which_there_is_a_place_each_are_not_too_many(sets: list[froze
 @pytest.mark.process
 def test_what_the_kernel_grants_a_real_group() -> None:
     """A process in a group with 1.5 CPUs reads that, and nobody outside of it does."""
-    version1 = Path("/sys/fs/cgroup/cpu")
-    root = version1 if version1.is_dir() else Path("/sys/fs/cgroup")
-    group = root / f"ringleader-test-{os.getpid()}"
-    try:
-        group.mkdir()
-    except OSError as error:
-        pytest.skip(f"no control group can be made here: {error.strerror}")
-    try:
-        try:
-            if root == version1:
-                (group / "cpu.cfs_quota_us").write_text("150000")
-            else:
-                (group / "cpu.max").write_text("150000 100000")
-        except OSError as error:
-            pytest.skip(f"this control group takes no quota: {error.strerror}")
+    with control_group(1.5) as group:
         program = (
             f"import os; open({str(group / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))\n"
             "from ringleader.ranks import processors as p\n"
@@ -180,5 +166,3 @@ def test_what_the_kernel_grants_a_real_group() -> None:
         assert (float(limit), int(usable)) == (1.5, 1)
         assert group.stat().st_ino in map(int, groups.strip().strip("[]").split(", "))
         assert group.stat().st_ino not in {one.group for one in processors.cpu_limits()}
-    finally:
-        group.rmdir()

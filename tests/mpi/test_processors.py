@@ -1,0 +1,59 @@
+"""Real ranks under real quotas of CPUs: whether the engine knows that they have to wait for each other."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from tests.control_groups import control_group
+
+pytestmark = pytest.mark.mpi
+ASK = """\
+from mpi4py import MPI
+from ringleader.collectives.communicators import open_communicators
+comms = open_communicators(MPI, MPI.COMM_WORLD.Dup())
+print(comms.ranks.oversubscribed)
+"""
+
+
+def oversubscribed(groups: Sequence[Path]) -> set[str]:
+    """Return what the ranks say, each in its control group."""
+    places = " ".join(shlex.quote(str(group / "cgroup.procs")) for group in groups)
+    enter = f'set -- {places}; shift "$OMPI_COMM_WORLD_RANK"; echo $$ > "$1"; exec {sys.executable} -c "$ASK"'
+    words = ["run", "--oversubscribe", "--no-prefix", "--bind", "none", "-n", str(len(groups)), "-x", "ASK"]
+    done = subprocess.run(
+        [sys.executable, "-m", "ringleader", *words, "sh", "-c", enter],
+        env={**os.environ, "ASK": ASK},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("quotas", "ranks", "above", "answer"),
+    [
+        ([1.0, 1.0], [0, 1], None, "False"),  # each in a container of its own
+        ([1.0, 1.0], [0, 1], 1.5, "True"),  # which share what is above them
+        ([1.0, 1.0], [0, 0], None, "True"),
+        ([2.0], [0, 0], None, "False"),
+        ([1.5], [0, 0], None, "True"),
+    ],
+)
+def test_ranks_bring_what_their_control_groups_grant(
+    quotas: list[float], ranks: list[int], above: float | None, answer: str
+) -> None:
+    if len(os.sched_getaffinity(0)) < len(ranks):
+        pytest.skip("needs a processor for each rank")
+    with ExitStack() as stack:
+        parent = stack.enter_context(control_group(above))
+        made = [stack.enter_context(control_group(one, parent)) for one in quotas]
+        assert oversubscribed([made[place] for place in ranks]) == {answer}
