@@ -24,7 +24,7 @@ export OMP_NUM_THREADS ?= 1
 .PHONY: help setup system demo needs test test-all test-quick test-images lint types imports unit mpi collectives lab \
 	mxnet \
 	line-checks line-unit line-ranks line-hosts line-long-ranks line-long-hosts line-campaigns \
-	bench bench-frameworks bench-controller test-frameworks bench-predict bench-predict-lab campaign-inputs campaign-faults campaign-weights clean
+	bench bench-frameworks bench-controller bench-cuda test-frameworks bench-predict bench-predict-lab campaign-inputs campaign-faults campaign-weights clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -167,6 +167,9 @@ bench: setup system  ## speed against peers in the same run, and a table of requ
 
 bench-frameworks: setup $(VENV)/.frameworks  ## the same of JAX, Keras, TensorFlow and MXNet (`make mxnet`)
 	@$(BIN)/python benchmarks/run.py --frameworks
+
+bench-cuda: setup  ## what needs a GPU: steps against plain torch, memory, the contract on CUDA; without one it says so
+	@$(BIN)/python benchmarks/cuda.py
 
 bench-predict: setup  ## predictions held against published tables: every other point is held out
 	@$(BIN)/python benchmarks/predict.py

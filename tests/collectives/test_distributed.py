@@ -90,7 +90,7 @@ def test_no_loopback_among_the_addresses() -> None:
 @pytest.mark.long
 def test_the_benchmark_itself(jobs: Any) -> None:
     """On the CPU too it sees that the parameters are those of plain torch."""
-    few = ["--device", "cpu", "--rounds", "1", "--steps", "1"]
+    few = ["--device", "cpu", "--models", "mlp", "--rounds", "1", "--steps", "1"]
     result = jobs.run([sys.executable, str(BENCHMARK), *few])
     assert result.code == 0 and "a step over one of plain PyTorch" in result.out, result.err + result.out
 

@@ -57,6 +57,13 @@ def test_what_is_large_empty_or_no_plain_reduction_travels_alone() -> None:
     assert members(*calls) == [(0, 1), *((place,) for place in range(2, 9))]
 
 
+def test_arrays_on_devices_go_together_whatever_their_size_and_are_not_copied() -> None:
+    on_gpu = [add(3, device="cuda"), add(1 << 20, device="cuda"), add(0, device="cuda")]
+    (batch,) = plan_batches(on_gpu, FUSING)
+    assert batch.members == [0, 1, 2] and not batch.packed
+    assert plan_batches([add(3), add(4)], FUSING)[0].packed
+
+
 def test_a_full_batch_is_followed_by_another() -> None:
     assert members(*[add(1000)] * 5) == [(0, 1), (2, 3), (4,)]
     assert members(add(1000), add(1000, dtype="int32"), add(1000), add(1000)) == [(0, 2), (1,), (3,)]

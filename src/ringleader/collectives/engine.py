@@ -25,6 +25,7 @@ from ringleader.collectives.peer_wait import PeerWait
 from ringleader.collectives.released_memory import ReleasedMemory
 from ringleader.collectives.stall_check import Limits
 from ringleader.collectives.submission_queue import SubmissionQueue
+from ringleader.collectives.timeline.observer import Stage, activity_of
 from ringleader.collectives.transports.regions import Region
 from ringleader.collectives.transports.transport import Dividing, Transport
 
@@ -238,6 +239,27 @@ class Engine:
                 self.submit(work)
             for work in (*under_way, *rest):
                 self.wait(work)
+
+    def launch(self, work: Work) -> None:
+        """Launch a ``gradients`` work on its device, in the sequence that a ``launch`` work has granted.
+
+        From any thread, and without meeting the other ranks; `delivered` has the script's stream wait.
+        """
+        queue, devices = self.queue, self.queue.devices_for(work)
+        if queue.broken:
+            raise HorovodInternalError(queue.broken)
+        if queue.observer is not None:
+            queue.observer.note(Stage.SUBMITTED, work)
+            queue.observer.note(Stage.EXECUTING, work, activity_of(devices.name, work.signature.kind))
+        devices.launch(work)
+        if queue.observer is not None:
+            queue.observer.note(Stage.FINISHED, work)
+
+    def end_sequence(self, last: Work) -> None:
+        """Have this thread's stream wait for what was launched, of which ``last`` is the last."""
+        devices = self.queue.devices_for(last)
+        devices.end_sequence()
+        devices.delivered(last)
 
     def close(self, *, why: str) -> bool:
         """End what is pending with an error and stop the progress thread.

@@ -93,10 +93,12 @@ class Execution:
                 self._carry_out_one(work, staged=staged)
             return
         for batch in self._fusion_buffer.batches(works):
-            if batch.work is None:
+            if len(batch.members) == 1:
                 self._carry_out_one(works[batch.members[0]], staged=False)
-            else:
+            elif batch.packed:
                 self._carry_out_packed(batch, [works[member] for member in batch.members])
+            else:
+                self._carry_out_on_device([works[member] for member in batch.members])
 
     def close(self) -> None:
         """Let go of memory."""
@@ -161,6 +163,17 @@ class Execution:
             if queue.get(work.name) is work:
                 del queue[work.name]
             work.done = True
+
+    def _carry_out_on_device(self, works: list[Work]) -> None:
+        self._peer_wait.subject = Several(works)
+        devices = self._queue.devices_for(works[0])
+        if self._queue.observer is None:
+            devices.execute_together(works)
+        else:
+            with self._shown(works, activity_of(devices.name, "allreduce"), self._queue.observer):
+                devices.execute_together(works)
+        for work in works:
+            self._queue.finish(work, None)
 
     @contextmanager
     def _shown(self, works: Sequence[Work], activity: str, observer: Observer) -> Iterator[None]:

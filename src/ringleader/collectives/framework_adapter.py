@@ -6,11 +6,13 @@ and host arrays too where the user asks for that.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from ringleader.collectives.communicators import RankLayout
 from ringleader.collectives.kernels import Kernels
+from ringleader.collectives.launch_order import LaunchOrder
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.operations import Work
 from ringleader.collectives.peer_wait import PeerWait
@@ -37,6 +39,10 @@ class TransportContext:
     """Transport that the user asks for, empty for the best one."""
     traffic: GroupTraffic = field(default_factory=GroupTraffic)
     """Counts what it carries."""
+    number: int = 0
+    """Number of the group's process set, 0 for all ranks."""
+    launch_order: LaunchOrder = field(default_factory=LaunchOrder)
+    """In which order this process launches work on its devices, over all groups."""
 
 
 class DeviceTransport(Protocol):
@@ -46,6 +52,12 @@ class DeviceTransport(Protocol):
     def name(self) -> str:
         """Return the transport in use, as the timeline knows it; empty before the first operation."""
 
+    def kind_of(self, place: str) -> str:
+        """Return the kind of the device ``place`` (the framework's word), as signatures name it."""
+
+    def capturing(self) -> bool:
+        """Return whether what this thread does on devices is only recorded, to be done later without us."""
+
     def submitted(self, work: Work) -> None:
         """Note, in the thread that submits ``work``, what its data depends on.
 
@@ -54,6 +66,25 @@ class DeviceTransport(Protocol):
 
     def execute(self, work: Work) -> None:
         """Carry out a work of any kind that has data; all ranks agree on it and do the same."""
+
+    def execute_together(self, works: Sequence[Work]) -> None:
+        """Carry out several allreduces that are alike but for their shapes."""
+
+    @property
+    def launches(self) -> bool:
+        """Return whether work is launched and not waited for, so that sequences are possible.
+
+        Equal on all ranks once they have carried out one operation.
+        """
+
+    def written(self, work: Work) -> None:
+        """Note, in the thread that writes it, that a part of what `launch` will exchange is there."""
+
+    def launch(self, work: Work) -> None:
+        """Launch the next exchange of a sequence that a ``launch`` work has granted, from any thread."""
+
+    def end_sequence(self) -> None:
+        """Note that the whole sequence has been launched."""
 
     def delivered(self, work: Work) -> None:
         """Have what this thread does next come after ``work``, which is done."""

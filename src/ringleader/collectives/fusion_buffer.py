@@ -1,5 +1,7 @@
 """Small operations done together: copied into one array, reduced at once, and copied out again.
 
+Arrays on devices, whatever their size, are only grouped here: what carries them takes many in one call.
+
 An exchange of a few KiB costs what its barrier costs, not what its bytes cost. Where several small reductions
 are ready at once, those that are alike are packed one behind the other and done as one. The array is
 registered memory, so where ranks share memory it is reduced where it lies.
@@ -46,7 +48,15 @@ class Batch:
     views: Sequence[Array] = ()
     """The place of each array in the memory in which they travel, in the array's shape."""
     work: Work | None = None
-    """The reduction of that memory, built once; None for one alone."""
+    """The reduction of that memory, built once; None for one alone, and for arrays on devices."""
+
+    @property
+    def packed(self) -> bool:
+        """Return whether the arrays are copied into one memory: several of them, on the host.
+
+        Those on devices are handed over together; what carries them does not need them side by side.
+        """
+        return len(self.members) > 1 and self.signature.device == "cpu"
 
 
 def plan_batches(calls: Sequence[Signature], limits: FusionLimits) -> list[Batch]:
@@ -58,7 +68,8 @@ def plan_batches(calls: Sequence[Signature], limits: FusionLimits) -> list[Batch
         step = max(1, ALIGNMENT // ITEMSIZE.get(signature.dtype, 1))
         room = -(-count // step) * step
         nbytes = room * ITEMSIZE.get(signature.dtype, 1)
-        if not _can_be_packed(signature) or not 0 < nbytes <= limits.small_bytes:
+        on_host = signature.device == "cpu"
+        if not _can_be_packed(signature) or (on_host and not 0 < nbytes <= limits.small_bytes):
             batches.append(Batch(signature=signature, members=[place], starts=[0], room=room))
             continue
         key = (
@@ -70,7 +81,8 @@ def plan_batches(calls: Sequence[Signature], limits: FusionLimits) -> list[Batch
             signature.note,
         )
         batch = filling.get(key)
-        if batch is None or batch.room * ITEMSIZE[signature.dtype] + nbytes > limits.most_bytes:
+        full = batch is not None and batch.room * ITEMSIZE[signature.dtype] + nbytes > limits.most_bytes
+        if batch is None or (on_host and full):
             batch = filling[key] = Batch(signature=signature, members=[], starts=[], room=0)
             batches.append(batch)
         batch.members.append(place)
@@ -83,9 +95,9 @@ def plan_batches(calls: Sequence[Signature], limits: FusionLimits) -> list[Batch
 
 
 def _can_be_packed(signature: Signature) -> bool:
-    # Adasum scales each array by its own length and angle. Arrays on devices are carried by others.
+    # Adasum scales each array by its own length and angle.
     kind = signature.kind == "allreduce" and signature.op is not ReduceOp.ADASUM
-    return kind and signature.dtype in ITEMSIZE and signature.device == "cpu"
+    return kind and signature.dtype in ITEMSIZE
 
 
 class FusionBuffer:
@@ -109,7 +121,7 @@ class FusionBuffer:
                 self._plans.clear()
             batches = plan_batches(calls, self._limits)
             for batch in batches:
-                if len(batch.members) > 1:
+                if batch.packed:
                     self._allocate(batch, calls)
             # The entry holds the calls, so that no other ones get their identities.
             known = self._plans[key] = (calls, batches)

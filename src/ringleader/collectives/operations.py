@@ -49,8 +49,9 @@ class Signature:
 
     kind: str
     """``allreduce``, ``allgather``, ``broadcast``, ``alltoall``, ``reducescatter``, ``gradients``,
-    ``gradient_parts``, ``parameter_parts``, ``register``, ``algorithm_table``, ``process_set``, ``barrier``
-    or ``join``."""
+    ``gradient_parts``, ``parameter_parts``, ``register``, ``algorithm_table``, ``process_set``, ``launch``,
+    ``barrier`` or ``join``. With ``launch`` the ranks agree that the gradients of a step are launched on
+    devices without any more agreement."""
     dtype: str = "uint8"
     """Element type by its framework-neutral name, such as ``float32`` or ``bfloat16``."""
     shape: tuple[int, ...] = ()
@@ -120,7 +121,7 @@ ONCE = ("register", "algorithm_table", "process_set", "barrier", "join")
 the serial number would not do."""
 GRADIENTS = ("gradients", "gradient_parts")
 """Kinds that reduce registered memory: with the result on every rank, or each part of it on its owner."""
-ANYBODY = ("allreduce", "gradients", "algorithm_table", "barrier")
+ANYBODY = ("allreduce", "gradients", "algorithm_table", "barrier", "launch")
 """Kinds in which a rank that has joined can take part without being asked."""
 JOIN = "join.noname"
 """The name under which ranks join."""
@@ -140,7 +141,8 @@ class Work:
     ``out`` is set by the transport. ``alltoall`` has two more: ``splits`` are the rows that go to each rank
     (None: equal parts), and the transport sets ``received`` to the rows that came from each. After ``join``,
     ``out`` is the number of the rank that joined last. ``stream_events`` is for what carries arrays on
-    devices: where in the order of its device the work stands.
+    devices: where in the order of its device the work stands. For ``launch``, ``array`` is whether this rank
+    would, and ``out`` is whether all ranks will.
 
     ``flat`` is the memory of ``array``, which is also ``out`` then, as a flat array of `FlatKernels`, where
     whoever submits the work has that at hand; else None.

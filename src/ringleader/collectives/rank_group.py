@@ -18,6 +18,7 @@ from ringleader.collectives.engine import Engine
 from ringleader.collectives.engine_settings import EngineSettings
 from ringleader.collectives.framework_adapter import FrameworkAdapter
 from ringleader.collectives.fusion_buffer import FusionBuffer, FusionLimits
+from ringleader.collectives.launch_order import LaunchOrder
 from ringleader.collectives.liveness import End, EndMessages, LivenessSource, PeerEnd
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.peer_wait import PeerWait, peer_wait_for
@@ -123,12 +124,13 @@ def open_group(
     number: int = 0,
     oversubscribed: bool | None = None,
     traffic: GroupTraffic | None = None,
+    launch_order: LaunchOrder | None = None,
 ) -> Group:
     """Make the group of the ranks of ``comm``, which goes to it. Collective over them.
 
     ``numbers`` are the numbers of these ranks among all. ``liveness_sources`` are the caller's, who may add
     to them. ``end_messages`` go between all ranks; ``number`` is that of the process set. ``traffic`` counts
-    what the group's operations exchange.
+    what the group's operations exchange. ``launch_order`` is that of the process.
     """
     me = numbers[comm.rank]
     comms = open_communicators(
@@ -165,6 +167,8 @@ def open_group(
             mpi_calls=comms.mpi_calls(peer_wait),
             traffic=comms.traffic,
             announce_broken=announce_broken,
+            number=number,
+            launch_order=launch_order,
         )
 
     engine = broadcaster = new_engine(settings, flags)
@@ -192,6 +196,8 @@ def _engine(
     mpi_calls: MpiCalls | None,
     traffic: GroupTraffic,
     announce_broken: Callable[[], None] = lambda: None,
+    number: int = 0,
+    launch_order: LaunchOrder | None = None,
 ) -> Engine:
     transport, barrier = carried_by
     fusion = HOSTS_FUSION if ranks.hosts > 1 else FusionLimits()
@@ -199,7 +205,16 @@ def _engine(
         most = min(fusion.most_bytes, settings.fusion_bytes)
         fusion = FusionLimits(small_bytes=min(fusion.small_bytes, most), most_bytes=most)
     packs = fusion.most_bytes > 0 and ranks.size > 1 and not settings.uncoupled
-    context = transport_context(ranks, peer_wait, settings, transport, mpi_calls, traffic)
+    context = transport_context(
+        ranks,
+        peer_wait,
+        settings,
+        transport,
+        mpi_calls,
+        traffic,
+        number=number,
+        launch_order=launch_order,
+    )
     return Engine(
         ranks=ranks,
         barrier=barrier,

@@ -17,6 +17,7 @@ from ringleader.collectives.deadlock_check import DeadlockCheck, script_stands_s
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.engine_settings import EngineSettings, read_settings
 from ringleader.collectives.framework_adapter import FrameworkAdapter
+from ringleader.collectives.launch_order import LaunchOrder
 from ringleader.collectives.liveness import EndMessages, LivenessSource, StatusFile
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.operations import Work
@@ -80,6 +81,8 @@ class Session:
     """Tell which ranks have ended."""
     traffic: list[GroupTraffic] = field(default_factory=list)
     """What the operations of each group exchange, also of those that are gone; empty for a rank alone."""
+    launch_order: LaunchOrder = field(default_factory=LaunchOrder)
+    """In which order the operations of all groups are launched on devices."""
     registry: ProcessSetRegistry = field(init=False)
     """The process sets."""
     deadlock_check: DeadlockCheck | None = field(init=False, default=None)
@@ -164,6 +167,7 @@ class Session:
                 number=number,
                 oversubscribed=self.ranks.oversubscribed,
                 traffic=self.traffic[-1],
+                launch_order=self.launch_order,
             )
         if self.deadlock_check is not None:
             self._tell_deadlocks(self.deadlock_check, group, number)
@@ -211,7 +215,7 @@ def open_session(
     settings = _agreed(settings, control)
     liveness_sources: list[LivenessSource] = []
     end_messages = EndMessages(mpi, control)
-    traffic = GroupTraffic()
+    traffic, launch_order = GroupTraffic(), LaunchOrder()
     group = open_group(
         mpi,
         base,
@@ -221,6 +225,7 @@ def open_session(
         liveness_sources=liveness_sources,
         end_messages=end_messages,
         traffic=traffic,
+        launch_order=launch_order,
     )
     liveness_sources.append(end_messages)
     gone: list[LivenessSource] = []
@@ -243,6 +248,7 @@ def open_session(
         end_messages=end_messages,
         liveness_sources=liveness_sources,
         traffic=[traffic],
+        launch_order=launch_order,
     )
 
 

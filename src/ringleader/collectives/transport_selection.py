@@ -9,6 +9,7 @@ from ringleader.collectives.communicators import Communicators, RankLayout
 from ringleader.collectives.digest_barrier import DigestBarrier, HostsBarrier, SharedFlags, SingleRankBarrier
 from ringleader.collectives.engine_settings import EngineSettings
 from ringleader.collectives.framework_adapter import FrameworkAdapter, TransportContext
+from ringleader.collectives.launch_order import LaunchOrder
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.peer_wait import PeerWait
 from ringleader.collectives.shared_memory import Segment
@@ -99,6 +100,9 @@ def transport_context(
     host: Transport,
     mpi_calls: MpiCalls | None,
     traffic: GroupTraffic,
+    *,
+    number: int = 0,
+    launch_order: LaunchOrder | None = None,
 ) -> TransportContext:
     """Return what a framework's own transports are told of a group."""
     return TransportContext(
@@ -109,6 +113,8 @@ def transport_context(
         host=host,
         requested=settings.transport,
         traffic=traffic,
+        number=number,
+        launch_order=launch_order or LaunchOrder(),
     )
 
 

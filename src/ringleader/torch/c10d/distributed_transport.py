@@ -2,7 +2,8 @@
 
 Reductions of the types that the backend knows are its own; they leave the same bits on every rank. For all
 others every rank receives one piece of everybody's tensor, reduces it in rank order with PyTorch's kernels
-and sends the result to all. Averages and scale factors are applied here, by the rules of all transports.
+and sends the result to all. NCCL applies averages and factors of floating-point sums itself, within the
+reduction; all others are applied here, by the rules of all transports.
 
 On a GPU nothing here waits for the device: calls are put on the current stream, in their order.
 """
@@ -10,7 +11,7 @@ On a GPU nothing here waits for the device: calls are put on the current stream,
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -41,17 +42,19 @@ class DistributedTransport(PrivateMemoryTransport):
         kernels: TorchKernels,
         *,
         adasum: Transport,
+        open_group: Callable[..., ProcessGroup] = open_process_group,
     ) -> None:
         """Open a group of ``backend``, which is collective, when the first operation is there.
 
         ``mpi_calls`` carries row counts, which are the host's business. ``adasum`` carries out reductions
-        with Adasum, which no backend has.
+        with Adasum, which no backend has. ``open_group`` connects the ranks.
         """
         self._backend = backend
         self._context = context
         self._mpi_calls = mpi_calls
         self._kernels = kernels
         self._adasum = adasum
+        self._open_group = open_group
         self._opened: ProcessGroup | None = None
         self._kinds = {
             "allreduce": self._allreduce,
@@ -65,7 +68,7 @@ class DistributedTransport(PrivateMemoryTransport):
     def open(self) -> None:
         """Connect the ranks now. Collective; raises `HorovodInternalError` on every rank."""
         if self._opened is None:
-            self._opened = open_process_group(
+            self._opened = self._open_group(
                 self._backend,
                 self._mpi_calls,
                 self._context.peer_wait,
@@ -90,16 +93,33 @@ class DistributedTransport(PrivateMemoryTransport):
     # kinds
 
     def _allreduce(self, work: Work) -> None:
-        signature, kernels = work.signature, self._kernels
-        if signature.op is ReduceOp.ADASUM:
+        if work.signature.op is ReduceOp.ADASUM:
             self._adasum.execute(work, staged=False)
-            return
-        if work.out is not work.array:
-            kernels.copy(work.out, work.array)
-        flat = kernels.flat(work.out)
-        if signature.prescale != 1.0:
-            kernels.scale(flat, signature.prescale)
-        self._reduce(flat, signature.op, signature.postscale)
+        else:
+            self.allreduce_together([work])
+
+    def allreduce_together(self, works: Sequence[Work]) -> None:
+        """Carry out allreduces that are alike but for their shapes in one call of the backend.
+
+        NCCL aggregates what is in one call into one kernel, so nothing is copied into a buffer and out again.
+        """
+        signature, kernels = works[0].signature, self._kernels
+        flats = []
+        for work in works:
+            if work.out is not work.array:
+                kernels.copy(work.out, work.array)
+            flats.append(kernels.flat(work.out))
+        factor, scaled = signature.postscale, flats[0].dtype.is_floating_point and self._scales(signature.op)
+        if scaled:
+            factor *= signature.prescale
+        elif signature.prescale != 1.0:
+            for flat in flats:
+                kernels.scale(flat, signature.prescale)
+        self._reduce(flats, signature.op, factor)
+
+    def _scales(self, op: ReduceOp) -> bool:
+        """Return whether the backend multiplies what it sums."""
+        return self._group.scales and op in (ReduceOp.SUM, ReduceOp.AVERAGE)
 
     def _allgather(self, work: Work) -> None:
         signature, kernels = work.signature, self._kernels
@@ -147,9 +167,9 @@ class DistributedTransport(PrivateMemoryTransport):
         counts = [count * width for count in rows]
         even = op is ReduceOp.SUM and len(set(rows)) == 1 and out.dtype in NATIVE
         if even and self._group.has_reduce_scatter:
-            self._group.reduce_scatter(out, own)
-            if factor != 1.0:
-                kernels.scale(out, factor)
+            left = self._group.reduce_scatter(out, own, factor)
+            if left != 1.0:
+                kernels.scale(out, left)
         else:
             self._alltoall_and_reduce(out, own, counts, op, factor)
 
@@ -160,30 +180,39 @@ class DistributedTransport(PrivateMemoryTransport):
 
     def exchange(self, region: Region, op: ReduceOp, factor: float) -> None:
         """Reduce the region in place."""
-        self._reduce(region.mine, op, factor)
+        self._reduce([region.mine], op, factor)
 
     # steps
 
-    def _reduce(self, flat: torch.Tensor, wanted: ReduceOp, postscale: float) -> None:
-        """Reduce a 1-D tensor over all ranks in place, and scale the result."""
-        if flat.numel() == 0:
+    def _reduce(self, tensors: Sequence[torch.Tensor], wanted: ReduceOp, postscale: float) -> None:
+        """Reduce 1-D tensors of one type over all ranks in place, and scale the results."""
+        flats = [flat for flat in tensors if flat.numel()]
+        if not flats:
             return
         op, factor = plain_op(wanted, postscale, self._mpi_calls.size)
-        if flat.dtype == torch.bool:
+        dtype = flats[0].dtype
+        if dtype == torch.bool:
             # Bytes of 0 and 1: "or" is their maximum and "and" their minimum.
             either = op in (ReduceOp.SUM, ReduceOp.MAX)
-            self._group.allreduce(flat.view(torch.uint8), ReduceOp.MAX if either else ReduceOp.MIN)
-        elif flat.dtype in NATIVE:
-            self._group.allreduce(flat, op)
+            bytes_ = [flat.view(torch.uint8) for flat in flats]
+            self._group.allreduce(bytes_, ReduceOp.MAX if either else ReduceOp.MIN)
+        elif dtype in NATIVE:
+            factor = self._group.allreduce(flats, op, factor)
         else:
-            size, me = self._mpi_calls.size, self._mpi_calls.rank
-            edges = [flat.numel() * rank // size for rank in range(size + 1)]
-            counts = [edges[rank + 1] - edges[rank] for rank in range(size)]
-            total = torch.empty_like(flat[edges[me] : edges[me + 1]])
-            self._alltoall_and_reduce(total, flat, counts, op, 1.0)
-            self._gather(flat, total, counts)
+            for flat in flats:
+                self._reduce_by_parts(flat, op)
         if factor != 1.0:
-            self._kernels.scale(flat, factor)
+            for flat in flats:
+                self._kernels.scale(flat, factor)
+
+    def _reduce_by_parts(self, flat: torch.Tensor, op: ReduceOp) -> None:
+        """Reduce a tensor of a type that the backend does not know: every rank reduces one part for all."""
+        size, me = self._mpi_calls.size, self._mpi_calls.rank
+        edges = [flat.numel() * rank // size for rank in range(size + 1)]
+        counts = [edges[rank + 1] - edges[rank] for rank in range(size)]
+        total = torch.empty_like(flat[edges[me] : edges[me + 1]])
+        self._alltoall_and_reduce(total, flat, counts, op, 1.0)
+        self._gather(flat, total, counts)
 
     def _alltoall_and_reduce(
         self, out: torch.Tensor, own: torch.Tensor, counts: Sequence[int], op: ReduceOp, factor: float

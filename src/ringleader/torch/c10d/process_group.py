@@ -7,6 +7,7 @@ calls are made by the engine, which has every rank make them in the same order.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -33,6 +34,37 @@ NATIVE = frozenset(
     }
 )
 """Element types that both NCCL and Gloo reduce. Every other one travels as bytes and is reduced by us."""
+
+
+MOST_TOGETHER = 512
+"""Tensors that one call takes; NCCL refuses more than 2048 operations in a group."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InnerReduction:
+    """A reduction as the backend is asked for it, and the factor that it leaves to be applied after it."""
+
+    name: str
+    """``SUM``, ``MIN``, ``MAX``, ``PRODUCT``, ``AVG``, or ``PREMUL_SUM``, of values times `factor`."""
+    factor: float = 1.0
+    """Of ``PREMUL_SUM``."""
+    left: float = 1.0
+    """Factor to apply to the result."""
+
+
+def inner_reduction(
+    op: ReduceOp, factor: float, dtype: torch.dtype, *, size: int, scales: bool
+) -> InnerReduction:
+    """Return how a backend carries out ``op`` with a factor on the result. Pure.
+
+    ``scales``: whether the backend can scale floating-point sums itself, as NCCL can. Integers are scaled by
+    our own rule, which cuts toward zero from float64, and minima, maxima and products have nothing inside.
+    """
+    if op is not ReduceOp.SUM or factor == 1.0 or not scales or not dtype.is_floating_point:
+        return InnerReduction(name=op.name, left=factor)
+    if factor == 1.0 / size:
+        return InnerReduction(name="AVG")
+    return InnerReduction(name="PREMUL_SUM", factor=factor)
 
 
 def missing(backend: str) -> str:
@@ -64,20 +96,34 @@ class ProcessGroup:
         self._on_host = backend == "gloo"
         self.has_reduce_scatter = backend == "nccl"
         """Whether `reduce_scatter` may be used. Gloo's moves twice the bytes and its end cannot be seen."""
-        ops = distributed_c10d.ReduceOp
-        self._ops: dict[ReduceOp, Any] = {
-            ReduceOp.SUM: ops.SUM,
-            ReduceOp.MIN: ops.MIN,
-            ReduceOp.MAX: ops.MAX,
-            ReduceOp.PRODUCT: ops.PRODUCT,
-        }
+        self.scales = backend == "nccl"
+        """Whether factors on floating-point sums are applied inside the backend."""
 
-    def allreduce(self, flat: torch.Tensor, op: ReduceOp) -> None:
-        """Reduce a 1-D tensor of a `NATIVE` type over all ranks in place."""
-        options = self._c10d.AllreduceOptions()
-        options.reduceOp = self._ops[op]
-        self._traffic.allreduce(flat.nbytes)
-        self._finish([self._begin("allreduce", [flat], options)])
+    def allreduce(self, flats: Sequence[torch.Tensor], op: ReduceOp, factor: float = 1.0) -> float:
+        """Reduce 1-D tensors of one `NATIVE` type over all ranks in place, in one call.
+
+        Returns what is left of the ``factor`` on the results: 1.0 where the backend has applied it.
+        """
+        inner = inner_reduction(op, factor, flats[0].dtype, size=self._raw.size(), scales=self.scales)
+        works = []
+        for start in range(0, len(flats), MOST_TOGETHER):
+            part = list(flats[start : start + MOST_TOGETHER])
+            self._traffic.allreduce(sum(flat.nbytes for flat in part))
+            together = len(part) > 1
+            options = self._c10d.AllreduceCoalescedOptions() if together else self._c10d.AllreduceOptions()
+            options.reduceOp = self._reduction(inner)
+            # Of NCCL: on the current stream, not on one more of PyTorch's own with events between the two.
+            if hasattr(options, "asyncOp"):
+                options.asyncOp = self._on_host
+            works.append(self._begin("allreduce_coalesced" if together else "allreduce", part, options))
+        self._finish(works)
+        return inner.left
+
+    def _reduction(self, inner: InnerReduction) -> Any:
+        if inner.name == "PREMUL_SUM":
+            make: Any = torch._C._distributed_c10d._make_nccl_premul_sum
+            return make(inner.factor)
+        return getattr(self._c10d.ReduceOp, inner.name)
 
     def broadcast(self, parts: Sequence[tuple[torch.Tensor, int]]) -> None:
         """Bring each 1-D tensor of the list from its root to all ranks; empty ones are passed over."""
@@ -104,10 +150,19 @@ class ProcessGroup:
         self._traffic.alltoall(receive, send)
         self._finish([self._begin("alltoall_base", as_bytes(out), as_bytes(own), receive, send)])
 
-    def reduce_scatter(self, out: torch.Tensor, own: torch.Tensor) -> None:
-        """Sum the 1-D ``own`` of a `NATIVE` type and leave this rank's equal part of the sum in ``out``."""
+    def reduce_scatter(self, out: torch.Tensor, own: torch.Tensor, factor: float = 1.0) -> float:
+        """Sum the 1-D ``own`` of a `NATIVE` type and leave this rank's equal part of the sum in ``out``.
+
+        Returns what is left of the ``factor``, as `allreduce` does.
+        """
+        inner = inner_reduction(ReduceOp.SUM, factor, own.dtype, size=self._raw.size(), scales=self.scales)
+        options = self._c10d.ReduceScatterOptions()
+        options.reduceOp = self._reduction(inner)
+        if hasattr(options, "asyncOp"):
+            options.asyncOp = self._on_host
         self._traffic.reduce_scatter(own.nbytes)
-        self._finish([self._begin("_reduce_scatter_base", out, own)])
+        self._finish([self._begin("_reduce_scatter_base", out, own, options)])
+        return inner.left
 
     def _begin(self, call: str, *arguments: Any) -> Any:
         try:

@@ -25,8 +25,8 @@ class StreamEvents:
 
     device: torch.device
     """The GPU of the work's tensors."""
-    produced: Any
-    """Event after which the input is there."""
+    produced: tuple[Any, ...]
+    """Events after which the input is there."""
     finished: Any = None
     """Event after which the result is there, once the operation is on the communication stream."""
 
@@ -37,29 +37,50 @@ class CudaStreams:
     def __init__(self, cuda: Any = torch.cuda) -> None:
         """Take PyTorch's module for GPUs."""
         self._cuda = cuda
-        self._streams: dict[torch.device, Any] = {}
+        self._streams: dict[tuple[torch.device, bool], Any] = {}
+        self._writers: dict[int, dict[Any, None]] = {}
+
+    def capturing(self) -> bool:
+        """Return whether the calling thread's stream only records a graph."""
+        return bool(self._cuda.is_current_stream_capturing())
+
+    def written(self, work: Work, device: torch.device) -> None:
+        """Note that the calling thread's stream writes a part of the work's input.
+
+        Backward works on the streams of forward, so the gradients of one bucket may come from several.
+        """
+        self._writers.setdefault(id(work), {})[self._cuda.current_stream(device)] = None
 
     def submitted(self, work: Work, device: torch.device) -> None:
-        """Note the calling thread's place in the order of its stream."""
+        """Note the calling thread's place in the order of its stream, and of others that wrote the input."""
+        streams = {**self._writers.pop(id(work), {}), self._cuda.current_stream(device): None}
         work.stream_events = StreamEvents(
-            device=device, produced=self._cuda.current_stream(device).record_event()
+            device=device, produced=tuple(stream.record_event() for stream in streams)
         )
 
     @contextmanager
-    def ordered(self, work: Work) -> Iterator[None]:
-        """Within it the communication stream is the current one, between the work's input and its result."""
-        stream_events: StreamEvents | None = work.stream_events
-        if stream_events is None:
-            # No script here submitted it: a rank that has joined takes part with zeros.
+    def ordered(self, *works: Work, aside: bool = False) -> Iterator[None]:
+        """Within it the communication stream is the current one, between the works' inputs and their results.
+
+        ``aside``: a second one instead, for what must not wait behind the first. All works are of one device,
+        or of none: then no script here submitted them, as where a rank that has joined takes part with zeros.
+        """
+        placed: list[StreamEvents] = [work.stream_events for work in works if work.stream_events is not None]
+        if not placed:
             yield
             return
-        stream = self._stream(stream_events.device)
-        stream.wait_event(stream_events.produced)
+        stream = self._stream(placed[0].device, aside)
+        for events in placed:
+            for event in events.produced:
+                stream.wait_event(event)
         with self._cuda.stream(stream):
             yield
-        stream_events.finished = stream.record_event()
-        # The memory may be given back by the script before that stream has got to it.
-        _keep(tensors_of(work), stream)
+        finished = stream.record_event()
+        for work in works:
+            if work.stream_events is not None:
+                work.stream_events.finished = finished
+                # The memory may be given back by the script before that stream has got to it.
+                _keep(tensors_of(work), stream)
 
     def delivered(self, work: Work) -> None:
         """Have the calling thread's stream wait for the result."""
@@ -69,10 +90,10 @@ class CudaStreams:
             stream.wait_event(stream_events.finished)
             _keep(tensors_of(work), stream)
 
-    def _stream(self, device: torch.device) -> Any:
-        stream = self._streams.get(device)
+    def _stream(self, device: torch.device, aside: bool) -> Any:
+        stream = self._streams.get((device, aside))
         if stream is None:
-            stream = self._streams[device] = self._cuda.Stream(device)
+            stream = self._streams[device, aside] = self._cuda.Stream(device)
         return stream
 
 

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 
 import torch
 
 from ringleader.collectives.exceptions import HorovodInternalError
 from ringleader.collectives.framework_adapter import TransportContext
+from ringleader.collectives.launch_order import Launch
 from ringleader.collectives.operations import Work
 from ringleader.collectives.transports.loopback import LoopbackTransport, UncoupledTransport
 from ringleader.collectives.transports.regions import Region
 from ringleader.collectives.transports.transport import Transport
 from ringleader.torch.c10d.distributed_transport import DistributedTransport
-from ringleader.torch.c10d.process_group import missing
+from ringleader.torch.c10d.process_group import ProcessGroup, missing, open_process_group
 from ringleader.torch.cuda.cuda_streams import CudaStreams, tensors_of
 from ringleader.torch.cuda.staged_transport import StagedTransport
 from ringleader.torch.kernels import CPU, TorchKernels
@@ -62,28 +64,53 @@ class GpuTransport:
         streams: CudaStreams | None = None,
         kind: str = "cuda",
         usual_device: Callable[[], torch.device] = lambda: torch.device("cuda", torch.cuda.current_device()),
+        facts: Callable[[torch.device], GpuFacts] | None = None,
+        open_nccl: Callable[..., ProcessGroup] = open_process_group,
+        new_kernels: Callable[[torch.device], TorchKernels] = TorchKernels,
         say: Callable[[str], None] = lambda text: print(text, file=sys.stderr, flush=True),  # noqa: T201
     ) -> None:
         """Serve a group with tensors on devices of one ``kind``.
 
-        ``usual_device`` is where a rank takes part that brings no tensor of its own.
+        ``usual_device`` is where a rank takes part that brings no tensor of its own. ``facts`` tells what a
+        rank knows of its device, ``open_nccl`` connects the ranks, ``new_kernels`` makes what computes there.
         """
         self._context = context
         self._streams = streams or CudaStreams()
         self._kind = kind
         self._usual_device = usual_device
+        self._facts = facts or self._gpu_facts
+        self._open_nccl = open_nccl
+        self._new_kernels = new_kernels
         self._say = say
         self._transport: Transport | None = None
         self._device = CPU
         self._other_gpus: dict[torch.device, StagedTransport] = {}
+        self._aside: dict[torch.device, StagedTransport] = {}
+        self._sequence: Launch | None = None
 
     @property
     def name(self) -> str:
         """Return the transport in use, empty before the first operation."""
         return self._transport.name if self._transport is not None else ""
 
+    def kind_of(self, place: str) -> str:
+        """Return what signatures call a device."""
+        kind = torch.device(place).type
+        return "cuda" if kind == self._kind else kind
+
+    def capturing(self) -> bool:
+        """Return whether the calling thread's stream only records a CUDA graph."""
+        return self._streams.capturing()
+
     def submitted(self, work: Work) -> None:
         """Note where in the order of its GPU the work stands."""
+        if self._streams.capturing():
+            raise RuntimeError(
+                f"{work} while a CUDA graph is captured: ranks cannot agree on what a graph replays. Capture "
+                "forward and backward alone, and call operations and optimizer.step() after the replay."
+            )
+        if work.signature.kind == "launch":
+            return
         device = tensors_of(work)[0].device
         if device.type != self._kind:
             raise ValueError(
@@ -92,10 +119,108 @@ class GpuTransport:
         self._streams.submitted(work, device)
 
     def execute(self, work: Work) -> None:
-        """Carry out the work on its stream."""
+        """Carry out the work on its stream, in the order of all that this process launches."""
+        if work.signature.kind == "launch":
+            self._begin_sequence(work)
+            return
         device = tensors_of(work)[0].device
+        with self._turn(device) as aside, self._streams.ordered(work, aside=aside):
+            carrier = self._beside(device) if aside else self._transport_for(device)
+            carrier.execute(work, staged=False)
+
+    def execute_together(self, works: Sequence[Work]) -> None:
+        """Carry out allreduces that are alike but for their shapes, where that can be, in one call."""
+        devices = {tensors_of(work)[0].device for work in works}
+        with (
+            self._turn(tensors_of(works[0])[0].device) as aside,
+            self._streams.ordered(*works, aside=aside),
+        ):
+            transport = self._beside(self._device) if aside else self._transport
+            if isinstance(transport, StagedTransport) and devices == {self._device}:
+                transport.execute_together(works)
+            elif isinstance(transport, DistributedTransport):
+                self._allreduce_together(transport, works)
+            else:
+                for work in works:
+                    device = tensors_of(work)[0].device
+                    carrier = self._beside(device) if aside else self._transport_for(device)
+                    carrier.execute(work, staged=False)
+
+    # sequences
+
+    @property
+    def launches(self) -> bool:
+        """Return whether the transport in use is one whose work is launched and not waited for."""
+        return isinstance(self._transport, DistributedTransport)
+
+    def _begin_sequence(self, work: Work) -> None:
+        """Find out with all ranks whether gradients can be launched without meeting for each bucket."""
+        work.out = False
+        if not isinstance(self._transport, DistributedTransport) or self._context.mpi_calls is None:
+            return
+        order = self._context.launch_order
+        launch = order.propose(self._context.number, sequence=True, willing=work.array is True)
+        try:
+            if order.settle(launch, self._context.mpi_calls.integers(launch.message)):
+                self._context.peer_wait.until(lambda: order.is_next(launch), lambda: [])
+                self._sequence, work.out = launch, True
+        finally:
+            if self._sequence is not launch:
+                order.finish(launch)
+
+    def launch(self, work: Work) -> None:
+        """Launch one exchange of the sequence; nothing here waits for the device or another rank."""
+        device = tensors_of(work)[0].device
+        self._streams.submitted(work, device)
         with self._streams.ordered(work):
             self._transport_for(device).execute(work, staged=False)
+
+    def written(self, work: Work) -> None:
+        """Note that the calling thread's stream writes a part of what the work will exchange."""
+        self._streams.written(work, tensors_of(work)[0].device)
+
+    def end_sequence(self) -> None:
+        """Let what comes next be launched."""
+        launch, self._sequence = self._sequence, None
+        if launch is not None:
+            self._context.launch_order.finish(launch)
+
+    @contextmanager
+    def _turn(self, device: torch.device) -> Iterator[bool]:
+        """Wait for an operation's place in the launch order; tell whether it goes through the host."""
+        self._transport_for(device)
+        if not isinstance(self._transport, DistributedTransport) or self._context.mpi_calls is None:
+            yield False
+            return
+        order = self._context.launch_order
+        launch = order.propose(self._context.number)
+        try:
+            granted = order.settle(launch, self._context.mpi_calls.integers(launch.message))
+            if granted:
+                self._context.peer_wait.until(lambda: order.is_next(launch), lambda: [])
+            yield not granted
+        finally:
+            order.finish(launch)
+
+    def _beside(self, device: torch.device) -> StagedTransport:
+        """Return what carries tensors through the host while the devices are busy with a sequence."""
+        staged = self._aside.get(device)
+        if staged is None:
+            staged = self._aside[device] = StagedTransport(
+                self._context.host, TorchKernels(device), self._context.peer_wait, inner_device=CPU
+            )
+        return staged
+
+    def _allreduce_together(self, transport: DistributedTransport, works: Sequence[Work]) -> None:
+        """Hand all works over in one call, as the other ranks do; those of other GPUs as copies."""
+        carried: list[Work] = []
+        for work in works:
+            device = tensors_of(work)[0].device
+            carried.append(work if device == self._device else self._staged_from(device).copied(work))
+        transport.allreduce_together(carried)
+        for work, there in zip(works, carried, strict=True):
+            if there is not work:
+                self._staged_from(tensors_of(work)[0].device).copy_back(work, there)
 
     def delivered(self, work: Work) -> None:
         """Have the stream of the calling thread wait for the result."""
@@ -113,6 +238,8 @@ class GpuTransport:
     def close(self, *, together: bool) -> None:
         """Let go of the group on the GPUs."""
         self._other_gpus.clear()
+        self._aside.clear()
+        self.end_sequence()
         transport, self._transport = self._transport, None
         if transport is not None:
             transport.close(together=together)
@@ -124,8 +251,11 @@ class GpuTransport:
         if self._transport is None:
             self._device = device if device.type == self._kind else self._usual_device()
             self._transport = self._choose_transport(self._device)
-        if device == self._device:
-            return self._transport
+        return self._transport if device == self._device else self._staged_from(device)
+
+    def _staged_from(self, device: torch.device) -> StagedTransport:
+        """Return what brings tensors of another GPU of this process to the one whose tensors are carried."""
+        assert self._transport is not None
         staged = self._other_gpus.get(device)
         if staged is None:
             staged = self._other_gpus[device] = StagedTransport(
@@ -134,17 +264,19 @@ class GpuTransport:
         return staged
 
     def _choose_transport(self, device: torch.device) -> Transport:
-        context, kernels = self._context, TorchKernels(device)
+        context, kernels = self._context, self._new_kernels(device)
         if context.host.name == "uncoupled":
             return UncoupledTransport(kernels, context.ranks.size, context.ranks.rank)
         if context.mpi_calls is None or context.ranks.size == 1:
             return LoopbackTransport(kernels)
-        facts = json.dumps(asdict(self._gpu_facts(device))).encode()
+        facts = json.dumps(asdict(self._facts(device))).encode()
         facts_of_ranks = [GpuFacts(**json.loads(message)) for message in context.mpi_calls.messages(facts)]
         obstacle = obstacle_to_nccl(facts_of_ranks)
         staged = StagedTransport(context.host, kernels, context.peer_wait, inner_device=CPU)
         if not obstacle:
-            nccl = DistributedTransport("nccl", context, context.mpi_calls, kernels, adasum=staged)
+            nccl = DistributedTransport(
+                "nccl", context, context.mpi_calls, kernels, adasum=staged, open_group=self._open_nccl
+            )
             try:
                 nccl.open()
                 return nccl

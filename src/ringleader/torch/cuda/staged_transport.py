@@ -8,7 +8,7 @@ the device.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -40,17 +40,34 @@ class StagedTransport(PrivateMemoryTransport):
         if work.signature.kind == "gradients":
             self.exchange(work.array, work.signature.op, work.signature.postscale)
             return
-        on_host = copy.copy(work)
-        on_host.array = self._copied(work.array)
-        on_host.out = on_host.array if work.out is work.array else None
-        if on_host.out is None and work.out is not None:
-            on_host.out = self._memory_like(work.out)
+        there = self.copied(work)
         self._wait_for_copies()
-        self._inner.execute(on_host, staged=False)
-        work.received = on_host.received
+        self._inner.execute(there, staged=False)
+        self.copy_back(work, there)
+
+    def execute_together(self, works: Sequence[Work]) -> None:
+        """Carry out several works; all their copies are on their way before the first is waited for."""
+        copies = [self.copied(work) for work in works]
+        self._wait_for_copies()
+        for work, there in zip(works, copies, strict=True):
+            self._inner.execute(there, staged=False)
+            self.copy_back(work, there)
+
+    def copied(self, work: Work) -> Work:
+        """Return the same work with copies of its tensors, which the current stream makes."""
+        there = copy.copy(work)
+        there.array = self._copied(work.array)
+        there.out = there.array if work.out is work.array else None
+        if there.out is None and work.out is not None:
+            there.out = self._memory_like(work.out)
+        return there
+
+    def copy_back(self, work: Work, there: Work) -> None:
+        """Bring the result of a work that `copied` made, once it is done."""
+        work.received = there.received
         if work.out is None:
-            work.out = self._kernels.empty(tuple(on_host.out.shape), work.signature.dtype)
-        work.out.copy_(on_host.out, non_blocking=True)
+            work.out = self._kernels.empty(tuple(there.out.shape), work.signature.dtype)
+        work.out.copy_(there.out, non_blocking=True)
 
     def exchange(self, region: Region, op: ReduceOp, factor: float) -> None:
         """Reduce the region over all ranks in place.

@@ -160,6 +160,15 @@ class BucketMemory:
                 self.bucket_of[span.parameter] = index
                 self.views[span.parameter] = shaped_like(self.parameters[span.parameter], flat)
 
+    def _kind_of(self, place: str) -> str:
+        devices = self._engine.queue.devices
+        return devices.kind_of(place) if devices is not None else torch.device(place).type
+
+    @property
+    def note(self) -> str:
+        """Return what tells this plan from another."""
+        return f"plan {self._plan.digest:016x}"
+
     def _allocate(self, dtype: str, device: str, count: int) -> tuple[Region, torch.Tensor]:
         own = next(one for one, name in DTYPES.items() if name == dtype)
         wire = self._config.wire_dtype
@@ -184,8 +193,8 @@ class BucketMemory:
             op=ReduceOp.SUM if average else config.op,
             prescale=config.prescale,
             postscale=config.postscale / self._engine.ranks.size if average else config.postscale,
-            note=f"plan {plan.digest:016x}",
-            device=torch.device(planned.device).type,
+            note=self.note,
+            device=self._kind_of(planned.device),
         )
         work, requesting = (
             Work(

@@ -4,6 +4,9 @@ Every gradient is a view into a bucket of the engine's memory: backward writes o
 works on it in place, the optimizer reads it. Nothing is packed or unpacked, and there is one copy of the
 gradients. A parameter whose gradient was set to None gets it back in its bucket while backward runs: what
 autograd computed is copied there once, and autograd takes the copy for the gradient.
+
+Buckets on devices are launched straight from backward once the ranks have settled their order in the first
+step: see `launch_sequence`.
 """
 
 from __future__ import annotations
@@ -17,11 +20,13 @@ import torch
 
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.exceptions import NoteMismatchError
+from ringleader.collectives.operations import Work
 from ringleader.common.object_exchange import sum_numbers
 from ringleader.torch.optimizer.bucket_memory import BucketMemory, GradientBucket
 from ringleader.torch.optimizer.freed_memory import keep_freed_memory
 from ringleader.torch.optimizer.gradient_config import GradientConfig, Named
 from ringleader.torch.optimizer.gradient_exchange import GradientExchange
+from ringleader.torch.optimizer.launch_sequence import LaunchSequence
 
 
 class GradientBuckets(GradientExchange):
@@ -38,6 +43,14 @@ class GradientBuckets(GradientExchange):
         self._overlap = config.overlap and engine.threads
         self._arrivals: list[int] | None = [] if self._overlap and not config.groups else None
         """Parameters in the order in which backward finished them, until the buckets were rebuilt."""
+        self._sequence: LaunchSequence | None = None
+        """The buckets on devices, where they are launched without an agreement for each."""
+        self._unsettled = True
+        """Whether all ranks have still to tell that they took part in a step."""
+        self._captured = False
+        """Whether a CUDA graph writes into the buckets, so that they must stay where they are."""
+        self._loaded: set[int] = set()
+        """Buckets that are laid out."""
         self._under_way: set[int] = set()
         """Buckets that were handed to the engine during backward."""
         self._failed: list[int] = []
@@ -69,8 +82,12 @@ class GradientBuckets(GradientExchange):
             # The other ranks do not know; the exchange of buckets goes on as if there were none.
             self.new_sparse[at] = grad.sparse_dim()
             self._wants_agreement = True
-            view.zero_()
-            return
+            if self._sequence is None or not self._sequence.asked:
+                view.zero_()
+                return
+            # Too late to tell the others in this step: it goes as a dense one, and they are told in the next.
+            with torch.no_grad():
+                view.copy_(grad.to_dense())
         else:
             with torch.no_grad():
                 view.copy_(grad.to_dense() if grad.is_sparse else grad)
@@ -111,18 +128,45 @@ class GradientBuckets(GradientExchange):
         grad = parameter.grad
         if self._memory.views[at] is None or grad is None or grad.requires_grad:
             return
+        if self._is_captured(at):
+            return
         if self._arrivals is not None:
             self._arrivals.append(at)
         self._settle(at)
-        if self._wants_agreement:
+        index, sequence = self._memory.bucket_of[at], self._sequence
+        if sequence is not None:
+            sequence.ask(requesting=self._wants_agreement)
+        launching = sequence is not None and index in sequence
+        if self._wants_agreement and not launching:
             return
-        index = self._memory.bucket_of[at]
+        if sequence is not None and launching:
+            sequence.written(index)
         self._missing[index] -= 1
         if self._missing[index] == 0:
-            self._load(self._memory.buckets[index])
-            self._memory.buckets[index].work.done = False
-            self._engine.submit(self._memory.buckets[index].work)
+            self._lay_out(index)
+            refused = sequence.ready(index) if sequence is not None and launching else [index]
+            if not self._wants_agreement:
+                self._submit(refused)
+
+    def _submit(self, indices: list[int]) -> None:
+        for index in indices:
+            work = self._memory.buckets[index].work
+            work.done = False
+            self._engine.submit(work)
             self._under_way.add(index)
+
+    def _is_captured(self, at: int) -> bool:
+        """Return whether a CUDA graph is being captured: its replays write into the buckets, and no more."""
+        devices, work = self._engine.queue.devices, self._memory.buckets[self._memory.bucket_of[at]].work
+        if work.signature.device == "cpu" or devices is None or not devices.capturing():
+            return False
+        if not self._memory.in_bucket(at):
+            raise RuntimeError(
+                "A CUDA graph that is being captured writes a gradient outside of the memory that is "
+                "exchanged. Call optimizer.zero_grad(set_to_none=True) right before the capture."
+            )
+        self._captured = True
+        return True
 
     # the exchange
 
@@ -134,12 +178,12 @@ class GradientBuckets(GradientExchange):
             if parameter.grad is None and not parameter.requires_grad
         ]
         for at, index in self._memory.bucket_of.items():
-            if index not in self._under_way and not self._memory.in_bucket(at):
+            if index not in self._loaded and not self._memory.in_bucket(at):
                 self._settle(at)
         try:
             self._failed = self._carry_out()
         finally:
-            asked, self._wants_agreement = self._wants_agreement, False
+            asked, self._wants_agreement = self._wants_agreement and not self.too_late, self.too_late
             self._begin()
         if asked or self._failed:
             return True
@@ -148,9 +192,24 @@ class GradientBuckets(GradientExchange):
 
     def _carry_out(self) -> list[int]:
         """Exchange all buckets; return those whose exchange another rank declined to ask a question."""
-        rest = [index for index in range(len(self._memory.buckets)) if index not in self._under_way]
+        launched: set[int] = set()
+        sequence, self.too_late = self._sequence, False
+        if sequence is not None:
+            sequence.ask(requesting=self._wants_agreement)
+            with self._engine.times.waiting():
+                if sequence.finish(self._lay_out):
+                    launched = set(sequence)
+        rest = [
+            index
+            for index in range(len(self._memory.buckets))
+            if index not in self._under_way and index not in launched
+        ]
+        # What is noticed after the agreement, with nothing to tell it with, is told in the next step.
+        self.too_late = bool(launched) and not rest and self._wants_agreement
+        if launched and not rest and not self._under_way:
+            return []
         for index in rest:
-            self._load(self._memory.buckets[index])
+            self._lay_out(index)
         works = [
             self._memory.buckets[index].requesting
             if self._wants_agreement
@@ -187,16 +246,39 @@ class GradientBuckets(GradientExchange):
         if self._config.sparse_as_dense:
             for at, dims in self.sparse.items():
                 self._parameters[at].grad = self._memory.views[at].to_sparse(dims)  # type: ignore[union-attr]
-        if self._arrivals is not None:
-            if len(self._memory.buckets) > 1:
-                self._reorder()
-            else:
-                self._arrivals = []
+        if not self._unsettled:
+            return
+        if self._on_devices() or (self._arrivals is not None and len(self._memory.buckets) > 1):
+            self._settle_order()
+        elif self._arrivals is not None:
+            self._arrivals = []
+        else:
+            self._unsettled = False
 
     def _begin(self) -> None:
         """Expect all gradients anew."""
         self._under_way.clear()
+        self._loaded.clear()
         self._missing = self._memory.members
+        if self._sequence is not None:
+            self._sequence.begin()
+
+    def _on_devices(self) -> dict[int, Work]:
+        """Return the exchanges of buckets that are on devices, by their numbers."""
+        works = {index: bucket.work for index, bucket in enumerate(self._memory.buckets)}
+        return {index: work for index, work in works.items() if work.signature.device != "cpu"}
+
+    def _new_sequence(self, works: dict[int, Work]) -> LaunchSequence | None:
+        """Return what launches the buckets of the plan of now, None where that is impossible."""
+        devices, name = self._engine.queue.devices, f"{self._config.serial}.launch"
+        if not works or devices is None or not devices.launches:
+            return None
+        return LaunchSequence(self._engine, works, name=name, note=self._memory.note)
+
+    def _lay_out(self, index: int) -> None:
+        if index not in self._loaded:
+            self._loaded.add(index)
+            self._load(self._memory.buckets[index])
 
     def _load(self, bucket: GradientBucket) -> None:
         if self._config.prescale != 1.0:
@@ -206,25 +288,29 @@ class GradientBuckets(GradientExchange):
 
     # other plans
 
-    def _reorder(self) -> None:
+    def _settle_order(self) -> None:
         """Cut the buckets anew, in the order in which gradients came on rank 0. Collective.
 
         The order travels as a sum to which only rank 0 adds something, so that a rank that has joined takes
-        part with zeros; such a rank cannot follow, and the buckets stay.
+        part with zeros; such a rank cannot follow, and the buckets stay. Buckets into which a CUDA graph
+        writes stay too. From here on buckets on devices are launched in the order of the plan.
         """
-        arrivals, self._arrivals = self._arrivals or [], None
-        count = len(self._parameters)
-        turns = array("q", [0] * count + [1])
+        arrivals, self._arrivals = self._arrivals, None
+        count = len(self._parameters) if arrivals is not None else 0
+        turns = array("q", [0] * count + [int(self._captured), 1])
         if self._engine.ranks.rank == 0:
-            for turn, at in enumerate(arrivals):
+            for turn, at in enumerate(arrivals or []):
                 turns[at] = turn + 1
-        *seen, present = sum_numbers(self._engine, turns, f"{self._config.serial}.order")
+        *seen, captured, present = sum_numbers(self._engine, turns, f"{self._config.serial}.order")
+        self._unsettled = False
         if present != self._engine.ranks.size:
             return
-        if not any(seen):
-            self._arrivals = []  # rank 0 had no gradient at all; the next step may tell
+        if count and not any(seen) and not captured:
+            self._arrivals, self._unsettled = [], True  # rank 0 had no gradient; the next step may tell
             return
-        self._memory.replan(sorted(self._memory.order, key=lambda at: seen[at] or count + 1))
+        if count and not captured and len(self._memory.buckets) > 1:
+            self._memory.replan(sorted(self._memory.order, key=lambda at: seen[at] or count + 1))
+        self._sequence = self._new_sequence(self._on_devices())
         self._begin()
 
     def set_sparse(self, sparse: dict[int, int]) -> dict[int, torch.Tensor]:
@@ -240,8 +326,7 @@ class GradientBuckets(GradientExchange):
         self.sparse.update(sparse)
         self.new_sparse.clear()
         if not self._config.sparse_as_dense:
-            self._memory.replan([at for at in self._memory.order if at not in sparse])
-            self._begin()
+            self._replan(lambda: self._memory.replan([at for at in self._memory.order if at not in sparse]))
         return dense
 
     def resize(self, cap_bytes: int | None) -> int:
@@ -249,12 +334,26 @@ class GradientBuckets(GradientExchange):
 
         Also where the size is as before, for what has changed in how the engine exchanges them.
         """
-        self._memory.resize(cap_bytes)
-        self._begin()
+        self._replan(lambda: self._memory.resize(cap_bytes))
         return self.count
+
+    def _replan(self, cut: Callable[[], None]) -> None:
+        """Have other buckets from the next step on."""
+        if self._captured:
+            raise RuntimeError(
+                "The buckets of gradients must change, and a captured CUDA graph writes into those of now. "
+                "Capture the graph after the first steps, without autotuning."
+            )
+        cut()
+        if self._sequence is not None:
+            self._sequence = self._new_sequence(self._on_devices())
+        self._begin()
 
     def detach(self) -> None:
         """Move the gradients into memory of this rank's own, before the engine's memory goes."""
+        if self._sequence is not None:
+            self._sequence.abandon()
+            self._sequence = None
         self._memory.detach()
         self._nodes = []
 

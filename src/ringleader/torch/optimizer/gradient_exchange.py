@@ -20,6 +20,8 @@ class GradientExchange:
         self.sparse: dict[int, int] = {}
         """Parameters that all ranks know to have sparse gradients."""
         self._wants_agreement = False
+        self.too_late = False
+        """Whether this rank noticed something too late for the last exchange: it is told with the next."""
 
     def gradient_ready(self, parameter: torch.Tensor) -> None:
         """Note that a gradient is complete."""

@@ -39,6 +39,10 @@ from ringleader.torch.optimizer.trained_parameters import TrainedParameters
 
 BUCKET_BYTES = 8 << 20
 """Bucket size where buckets travel while backward goes on; on one host all gradients are one bucket."""
+TOO_LATE = (
+    "A parameter on a GPU with a gradient joined the optimizer, or was unfrozen, after backward had begun; "
+    "the gradients of that step are exchanged without it. Do that before backward, or after optimizer.step()."
+)
 _SERIAL = itertools.count()
 """Numbers the optimizers of this process; rank 0's numbers are everybody's."""
 
@@ -215,6 +219,8 @@ class ReplicatedMixin(OptimizerMixin):
                 known = dict(exchanger.sparse)
                 if exchanger.exchange():
                     self._agree(exchanger)
+                elif exchanger.too_late and self._trained_parameters.unknown_gradient(self.param_groups):
+                    raise RuntimeError(TOO_LATE)
                 if known and not self._settings.sparse_as_dense:
                     self._exchange_sparse(exchanger, {}, known)
             finally:

@@ -43,6 +43,11 @@ class TrainedParameters:
             return True
         return self._proposal() != self._proposed
 
+    def unknown_gradient(self, groups: Sequence[dict[str, Any]]) -> bool:
+        """Return whether a parameter that the ranks have not agreed on has a gradient."""
+        inside = {id(self._all[at]) for at in self._inside}
+        return any(p.grad is not None and id(p) not in inside for group in groups for p in group["params"])
+
     def propose(self, groups: Sequence[dict[str, Any]]) -> Proposal:
         """Return what the other ranks are to know; it is told with this."""
         self._all = [parameter for group in groups for parameter in group["params"]]

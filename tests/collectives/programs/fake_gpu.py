@@ -1,0 +1,161 @@
+"""A GPU and NCCL that note what is launched when, in one list: tensors stay on the CPU, Gloo carries them."""
+
+import contextlib
+
+import torch
+from torch.distributed import ReduceOp
+
+from ringleader.collectives.communicators import count_over
+from ringleader.collectives.framework_adapter import TransportContext
+from ringleader.collectives.mpi_calls import MpiCalls
+from ringleader.collectives.peer_wait import PeerWait
+from ringleader.torch.basics import session
+from ringleader.torch.c10d.process_group import ProcessGroup, open_process_group
+from ringleader.torch.cuda.cuda_streams import CudaStreams
+from ringleader.torch.cuda.gpu_transport import GpuFacts, GpuTransport
+from ringleader.torch.kernels import TorchKernels
+
+CPU = torch.device("cpu")
+
+
+class Event:
+    """Keeps the name of what it follows."""
+
+    def __init__(self, name):
+        self.name = name
+
+
+class Stream:
+    """A stream that notes what it is asked to do."""
+
+    def __init__(self, steps, name):
+        self.steps, self.name = steps, name
+
+    def record_event(self):
+        self.steps.append(f"{self.name} records")
+        return Event(self.name)
+
+    def wait_event(self, event):
+        self.steps.append(f"{self.name} waits for {event.name}")
+
+
+class Gpu:
+    """What `CudaStreams` uses of torch.cuda, without a GPU."""
+
+    def __init__(self):
+        self.steps = []
+        self.script = Stream(self.steps, "script")
+        self.captures = False
+        self._streams = 0
+
+    def is_current_stream_capturing(self):
+        return self.captures
+
+    def current_stream(self, device):
+        return self.script
+
+    def Stream(self, device):
+        self._streams += 1
+        return Stream(self.steps, f"lane{self._streams}")
+
+    @contextlib.contextmanager
+    def stream(self, stream):
+        self.steps.append(f"on {stream.name}")
+        yield
+        self.steps.append(f"off {stream.name}")
+
+
+class Nccl:
+    """Gloo's group with NCCL's averages and premultiplied sums, which notes every call."""
+
+    def __init__(self, raw, steps):
+        self._raw, self._steps = raw, steps
+
+    def size(self):
+        return self._raw.size()
+
+    def shutdown(self):
+        pass
+
+    abort = shutdown
+
+    def allreduce(self, tensors, options):
+        return self._reduce("allreduce", tensors, options)
+
+    def allreduce_coalesced(self, tensors, options):
+        return self._reduce("allreduce_coalesced", tensors, options)
+
+    def _reduce(self, call, tensors, options):
+        op, factor = options.reduceOp.__getstate__()
+        counts = "+".join(str(tensor.numel()) for tensor in tensors)
+        self._steps.append(f"nccl {call} {str(op).rpartition('.')[2]} {counts}")
+        for tensor in tensors:
+            if op == ReduceOp.PREMUL_SUM:
+                tensor.mul_(factor)
+        if op in (ReduceOp.AVG, ReduceOp.PREMUL_SUM):
+            options.reduceOp = ReduceOp.SUM
+        getattr(self._raw, call)(tensors, options).wait()
+        for tensor in tensors:
+            if op == ReduceOp.AVG:
+                tensor.div_(self.size())
+        return Done()
+
+    def __getattr__(self, name):
+        self._steps.append(f"nccl {name}")
+        return getattr(self._raw, name)
+
+
+class Done:
+    """A work that is done."""
+
+    def wait(self):
+        pass
+
+
+def use_fake_gpu(group=None, *, number=0, gpu=None, kind=GpuTransport, deadline=60.0):
+    """Have the engine of a group carry works "on cuda" with the fakes; return the GPU and its transport."""
+    from mpi4py import MPI
+
+    current = session()
+    group = group or current.group
+    engine, gpu = group.engine, gpu or Gpu()
+    rank = engine.ranks.rank
+    peer_wait = PeerWait(
+        rank=rank, liveness_sources=[current.end_messages], warn_seconds=60.0, deadline_seconds=deadline
+    )
+    context = TransportContext(
+        ranks=engine.ranks,
+        peer_wait=peer_wait,
+        deadline_seconds=deadline,
+        mpi_calls=MpiCalls(MPI, group.comms.comm, peer_wait, polling=True),
+        host=engine.transport,
+        number=number,
+        launch_order=current.launch_order,
+    )
+
+    class Kernels(TorchKernels):
+        """Notes when a factor is applied after a reduction."""
+
+        def scale(self, array, factor):
+            gpu.steps.append("scale")
+            super().scale(array, factor)
+
+    def open_nccl(backend, mpi_calls, peer_wait, **more):
+        assert backend == "nccl"
+        inner = open_process_group("gloo", mpi_calls, peer_wait, **more)
+        nccl = Nccl(inner._raw, gpu.steps)
+        return ProcessGroup(
+            "nccl", nccl, inner._store, peer_wait, count_over(engine.ranks, context.traffic, "x")
+        )
+
+    devices = kind(
+        context,
+        streams=CudaStreams(gpu),
+        kind="cpu",
+        usual_device=lambda: CPU,
+        facts=lambda device: GpuFacts(gpu=f"GPU-{rank}", obstacle=""),
+        open_nccl=open_nccl,
+        new_kernels=Kernels,
+    )
+    engine.queue.devices = devices
+    return gpu, devices

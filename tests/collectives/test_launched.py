@@ -1,0 +1,36 @@
+"""What is launched on GPUs and in which order, on a fake GPU: NCCL itself is not here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.mpi, pytest.mark.torch]
+
+APART = {"RINGLEADER_RANKS_PER_HOST": "1"}
+"""Buckets travel during backward, as on GPUs."""
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize(
+    "what", ["straight", "others", "agree", "middle", "joined", "many", "mixed", "captured"]
+)
+def test_launches(jobs: Any, what: str, size: int) -> None:
+    jobs("launched.py", what, ranks=size, **APART).passed(size)
+
+
+def test_sets_that_share_ranks_launch_in_one_order(jobs: Any) -> None:
+    jobs("launched.py", "sets", ranks=3, HOROVOD_DYNAMIC_PROCESS_SETS="1", **APART).passed(3)
+
+
+def test_a_compiled_model(jobs: Any) -> None:
+    jobs("launched.py", "compiled", ranks=2, **APART).passed(2)
+
+
+def test_a_peer_that_dies_is_noticed(jobs: Any) -> None:
+    # An mpirun that leaves the other rank alone: it might end it before that has noticed.
+    alone = ("--runtime-options", "recoverable")
+    job = jobs.fresh("launched.py", "dies", ranks=2, options=alone, timeout=60, **APART)
+    assert job.code != 0
+    assert "rank 0 got: " in job.out, job.out + job.err

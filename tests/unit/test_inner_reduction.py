@@ -1,0 +1,34 @@
+"""Which factors the backend applies within a reduction."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ringleader.collectives.operations import ReduceOp
+from ringleader.torch.c10d.process_group import InnerReduction, inner_reduction
+
+HALF = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+
+
+@pytest.mark.parametrize("dtype", HALF)
+def test_nccl_averages_and_scales_sums_of_floats_itself(dtype: torch.dtype) -> None:
+    def inner(op: ReduceOp, factor: float) -> InnerReduction:
+        return inner_reduction(op, factor, dtype, size=4, scales=True)
+
+    assert inner(ReduceOp.SUM, 0.25) == InnerReduction(name="AVG")
+    assert inner(ReduceOp.SUM, 0.5) == InnerReduction(name="PREMUL_SUM", factor=0.5)
+    assert inner(ReduceOp.SUM, 1.0) == InnerReduction(name="SUM")
+    assert inner(ReduceOp.MAX, 0.25) == InnerReduction(name="MAX", left=0.25)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scales"), [(torch.int32, True), (torch.uint8, True), (torch.float32, False)]
+)
+def test_what_the_backend_cannot_scale_is_left_to_us(dtype: torch.dtype, scales: bool) -> None:
+    reduction = inner_reduction(ReduceOp.SUM, 0.25, dtype, size=4, scales=scales)
+    assert reduction == InnerReduction(name="SUM", left=0.25)
+
+
+def test_a_rank_alone_has_no_average() -> None:
+    assert inner_reduction(ReduceOp.SUM, 1.0, torch.float32, size=1, scales=True).name == "SUM"
