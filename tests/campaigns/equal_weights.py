@@ -48,6 +48,7 @@ CASES = (
     ),
     Case(name="Keras 3 torch", words=("keras_training.py", "200"), environ={"KERAS_BACKEND": "torch"}),
     Case(name="Keras 3 jax", words=("keras_training.py", "200"), environ={"KERAS_BACKEND": "jax"}),
+    Case(name="PyTorch sharded", words=("sharded_training.py", "200")),
     Case(name="JAX optax", words=("jax_training.py", "200")),
     Case(name="MXNet Gluon", words=("mxnet_training.py", "gluon"), python=MXNET),
     Case(name="MXNet Module", words=("mxnet_training.py", "module"), python=MXNET),
@@ -60,13 +61,14 @@ def main() -> int:
     parser.add_argument("--only", default="", help="cases whose name has this word")
     parser.add_argument("--ranks", type=int, nargs="*", default=[1, 2, 3, 4])
     parser.add_argument("--no-lab", action="store_true")
+    parser.add_argument("--ssh-port", default="36", help="the lab's, with others on the machine")
     words = parser.parse_args()
     cases = [case for case in CASES if words.only.lower() in case.name.lower() and case.python.exists()]
     places = {f"{ranks}": ("-n", f"{ranks}") for ranks in words.ranks}
     name = f"w{os.getpid()}"[:8]
     if not words.no_lab:
         places["lab 2x2"] = ("-n", "4", "--lab", "--lab-name", name)
-        up = ("lab", "up", "--name", name, "--hosts", "2", "--slots", "2", "--ssh-port", "36")
+        up = ("lab", "up", "--name", name, "--hosts", "2", "--slots", "2", "--ssh-port", words.ssh_port)
         subprocess.run((*RINGLEADER, *up), check=True, timeout=120)
     try:
         rows = [[case.name, *(trained(case, place) for place in places.values())] for case in cases]

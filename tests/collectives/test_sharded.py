@@ -24,3 +24,13 @@ SHAPES = pytest.mark.parametrize(
 @SHAPES
 def test_it_trains_as_the_whole_optimizer_does(jobs: Any, size: int, per_host: str) -> None:
     jobs("sharding.py", ranks=size, RINGLEADER_RANKS_PER_HOST=per_host).passed(size)
+
+
+@SHAPES
+def test_its_state_is_saved_and_loaded_whole(jobs: Any, size: int, per_host: str) -> None:
+    jobs("sharding_state.py", ranks=size, RINGLEADER_RANKS_PER_HOST=per_host).passed(size)
+
+
+@SHAPES
+def test_what_scripts_do_around_it(jobs: Any, size: int, per_host: str) -> None:
+    jobs("sharding_scripts.py", ranks=size, RINGLEADER_RANKS_PER_HOST=per_host).passed(size)

@@ -173,7 +173,7 @@ class ShardedMixin(ReplicatedMixin):
         everything, kept = self._all(), self.state
         states = self._gathered(root)
         try:
-            self.state = defaultdict(dict, {everything[at]: dict(state) for at, state in states.items()})
+            self.state = defaultdict(dict, {everything[at]: dict(states[at]) for at in sorted(states)})
             return super().state_dict()  # type: ignore[misc,no-any-return]
         finally:
             self.state = kept
@@ -200,20 +200,24 @@ class ShardedMixin(ReplicatedMixin):
     def _agree(self, exchanger: GradientExchange) -> None:
         """Tell all ranks what this one noticed; go on with other parameters, or another state."""
         exchanger.resume()
-        mine = (sorted(exchanger.new_sparse), self._trained_parameters.propose(self.param_groups))
+        mine = (
+            sorted(exchanger.new_sparse),
+            self._trained_parameters.propose(self.param_groups),
+            self._inner is None,
+        )
         facts = gather_objects(self._engine, mine, f"{self._serial}.noticed")
-        sparse = sorted({self._named[at][0] for found, _proposal in facts for at in found})
+        sparse = sorted({self._named[at][0] for found, _proposal, _whole in facts for at in found})
         if sparse:
             exchanger.new_sparse.clear()
             raise ValueError(
                 f"shard=True does not support sparse gradients, which {', '.join(sparse)} has: make the "
                 "embedding with sparse=False"
             )
-        new = self._trained_parameters.agree([proposal for _sparse, proposal in facts])
+        new = self._trained_parameters.agree([proposal for _sparse, proposal, _whole in facts])
         if new is not None:
             self.prepare()
             self._exchange_singly(new)
-        if self._sharded is not None and (new is not None or self._inner is None):
+        if self._sharded is not None and (new is not None or any(whole for *_facts, whole in facts)):
             self._divide_state(self._sharded)
 
     def synchronize(self) -> None:
