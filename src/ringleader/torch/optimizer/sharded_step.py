@@ -19,7 +19,7 @@ from ringleader.torch.optimizer.sharded_state import (
     laid_out,
 )
 
-CACHED_ELEMENTS = 64 << 10
+CACHED_ELEMENTS = 256 << 10
 """Where the step is made tensor by tensor, on the CPU, tensors are this long: what it reads and writes over
 and over stays in the cache."""
 _HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
