@@ -1,9 +1,10 @@
 """Time of a training step with ``shard=True`` against the same optimizer whole on every rank; and its state.
 
-    python benchmarks/sharded_step.py [--rounds 12] [--ranks 2] [--states]
+    python benchmarks/sharded_step.py [--rounds 10] [--pin]
+    python benchmarks/sharded_step.py --states       how much of AdamW's state each of four ranks keeps
 
-Both arms of a case run in the same processes in turns and begin with the same weights; after the last round
-their weights are compared. ``--states`` measures, on four ranks, what a rank keeps of the optimizer's state.
+Both arms of a case run on two ranks in the same processes, in turns, and begin with the same weights; after
+the last round their weights are compared.
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ import torch
 from torch import nn
 
 import ringleader.torch as hvd
-from _pairs import context, in_turns, keep, part, ratio, ready
+from _pairs import context, in_turns, keep, part, ratio, ready, under_mpirun
 from rows import required
 from step import mlp
 
 CASES: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "step, MLP, AdamW": lambda p: torch.optim.AdamW(p, lr=1e-4),
-    "step, MLP, fused AdamW": lambda p: torch.optim.AdamW(p, lr=1e-4, fused=True),
     "step, MLP, SGD+momentum": lambda p: torch.optim.SGD(p, lr=1e-3, momentum=0.9),
+    "step, MLP, fused AdamW": lambda p: torch.optim.AdamW(p, lr=1e-4, fused=True),
 }
-"""Row of the table (see rows.py) → optimizer."""
+"""Rows of the table, and their optimizers."""
+STATE = "optimizer state per rank, 4 ranks, AdamW"
 
 
 class Arm:
@@ -90,24 +92,25 @@ def states() -> dict[str, Any]:
     everything = sum(value.nbytes for state in whole.values() for value in state.values())
     most = max(hvd.allgather_object(own)) / everything
     if hvd.rank() == 0:
-        print(f"State of AdamW, 7-layer MLP, {hvd.size()} ranks: at most {most:.3f} of it on a rank")
-        print(required("optimizer state per rank, 4 ranks, AdamW", most))
+        print(f"AdamW, 7-layer MLP, {hvd.size()} ranks: {everything / 1e6:.1f} MB of state in all")
+        print(required(STATE, most))
     return {"ranks": hvd.size(), "of the state on a rank": most}
 
 
 def main() -> None:
     """Run and print."""
-    only_states = "--states" in sys.argv
-    if only_states:
+    only_state = "--states" in sys.argv
+    if only_state:
         sys.argv.remove("--states")
-        sys.argv += ["--ranks", "4"]
-    args = ready(__doc__, __file__, rounds=12)
+        if under_mpirun(4, __file__, ["--states"]):
+            return
+    args = ready(__doc__, __file__, rounds=10)
     if args is None:
         return
-    result = states() if hvd.size() > 2 else steps(args.rounds)
+    result = states() if only_state else steps(args.rounds)
     if hvd.rank() == 0:
         print(f"    {context()}")
-        keep("sharded_state" if hvd.size() > 2 else "sharded_step", result)
+        keep("sharded_state" if only_state else "sharded_step", result)
     part()
 
 

@@ -229,6 +229,19 @@ compare(zeros, "sum", op=hvd.Sum, gradient_predivide_factor=1.0)
 compare(zeros, "predivided", gradient_predivide_factor=3.0)
 compare(zeros, "half", most=1e-3, compression=hvd.Compression.fp16)
 
+# so few elements that some ranks own none, and groups of which a rank has nothing
+found = []
+for shard in (False, True):
+    torch.manual_seed(0)
+    tiny = nn.Linear(9, 4)
+    groups = [{"params": [tiny.weight]}, {"params": [tiny.bias], "lr": 0.3}]
+    optimizer = hvd.DistributedOptimizer(torch.optim.AdamW(groups, lr=0.1), shard=shard)
+    for number in range(3):
+        step(tiny, optimizer, number)
+    assert len(optimizer.state_dict()["state"]) == 2
+    found.append(values(tiny))
+assert torch.allclose(*found, rtol=1e-12, atol=1e-12)
+
 # a parameter in two places is one parameter
 model = net()
 model.append(nn.Linear(3, 31, bias=False))

@@ -72,6 +72,9 @@ saved, of_parts = copy.deepcopy(reference.state_dict()), optimizer.state_dict()
 buffer = io.BytesIO()
 torch.save(of_parts, buffer)
 assert len(buffer.getvalue()) < 3 * 8 * sum(p.numel() for p in parts.parameters()) + 20_000
+buffer = io.BytesIO()
+torch.save(parts[4].bias, buffer)
+assert len(buffer.getvalue()) < 3000, "a parameter is saved with the memory of all others"
 if SIZE > 1:
     everything = sum(v.nbytes for state in of_parts["state"].values() for v in state.values())
     assert max(hvd.allgather_object(optimizer.state_bytes())) < everything * (1 / SIZE + 0.05)

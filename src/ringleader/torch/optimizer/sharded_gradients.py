@@ -42,10 +42,11 @@ class ShardedGradients(GradientBuckets):
         Where it returns True, `resume` leaves the reduced gradients on all ranks.
         """
         self.parameters.settle()  # now: after the exchange, owners may write into them
-        self._to_owners = True
-        asked = self.exchange()
-        if not asked:
-            self._to_owners = False
+        self._to_owners, asked = True, False
+        try:
+            asked = self.exchange()
+        finally:
+            self._to_owners = asked
         return asked
 
     def _carry_out(self) -> list[int]:
