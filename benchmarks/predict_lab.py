@@ -1,11 +1,13 @@
 """Steps in labs at three rates, predicted from one rank and from messages, beside the measured ones.
 
-    python benchmarks/predict_lab.py [--rates 8gbit,1gbit,200mbit] [--steps 4] [--repeats 3]
+    python benchmarks/predict_lab.py [--rates 8gbit,1gbit,200mbit] [--steps 4] [--repeats 3] [--runs DIR]
 
 As root. The model sees the profile of one rank, what ranks lose that exchange nothing (all hosts share the
-cores of this machine), messages between two hosts at each rate, and messages between two hosts without a
-limit. It does not see a step of ranks that exchange something. Required: at most 10 % (root mean square), or
-the extent of what was measured where that is larger.
+cores of this machine) and what they lose more when they meet once per step, messages both ways between two
+hosts at each rate, and between two hosts without a limit. It does not see a step of ranks that exchange
+something. Required: at most 10 % (root mean square), or the extent of what was measured where that is larger.
+
+With ``--runs`` what is measured is kept, and what was kept there before is not measured again.
 """
 
 from __future__ import annotations
@@ -103,10 +105,11 @@ def messages(kept: Path, name: str) -> Link:
         "-f",
         "8",
         "--seconds",
-        "10",
+        "8",
         "--bidirectional",
     )
-    run("bench", "p2p", "--lab-name", LAB, *words, "-o", str(kept), "--name", name)
+    if not (kept / name).exists():
+        run("bench", "p2p", "--lab-name", LAB, *words, "-o", str(kept), "--name", name)
     found = run_file.read_any(kept / name)
     assert isinstance(found, PointToPointRun)
     return link_of(found, name)
@@ -114,33 +117,49 @@ def messages(kept: Path, name: str) -> Link:
 
 def steps(kept: Path, name: str, ranks: int, arms: str, args: argparse.Namespace) -> TrainingRun:
     """Measure steps."""
-    words = ("-n", str(ranks), "--arms", arms, "--steps", str(args.steps), "--repeats", str(args.repeats))
-    run("bench", "train", "--lab-name", LAB, *words, "-o", str(kept), "--name", name)
+    words = ("-n", str(ranks), "--arms", arms, "--warmup", "3")
+    counts = ("--steps", str(args.steps), "--repeats", str(args.repeats))
+    if not (kept / name).exists():
+        run("bench", "train", "--lab-name", LAB, *words, *counts, "-o", str(kept), "--name", name)
     found = run_file.read_any(kept / name)
     assert isinstance(found, TrainingRun)
     return found
 
 
-def sharing(trained: TrainingRun, alone: float) -> float:
-    """Return what uncoupled ranks reach in parts of one rank's rate."""
-    uncoupled = trained.arm("uncoupled")
-    assert uncoupled is not None
-    return min(1.0, statistics.median(uncoupled.rates) / trained.ranks / alone)
+@dataclass(frozen=True, kw_only=True)
+class Shared:
+    """What ranks that exchange nothing lose on the cores that they share."""
+
+    rate: float
+    """Rate of an uncoupled rank in parts of one rank's alone."""
+    meeting: float
+    """Seconds of a step that meeting once adds to it."""
 
 
-def predicted(profile: Profile, ranks: int, part: float, link: Link, unlimited: Link) -> float:
+def shared(trained: TrainingRun, alone: float) -> Shared:
+    """Return what uncoupled ranks, and ranks that only meet, tell. ``alone``: samples per second."""
+    uncoupled, meeting = trained.arm("uncoupled"), trained.arm("in step")
+    assert uncoupled is not None and meeting is not None
+    rate = min(1.0, statistics.median(uncoupled.rates) / trained.ranks / alone)
+    free = trained.batch / alone / rate
+    return Shared(rate=rate, meeting=max(0.0, statistics.median(meeting.step_seconds) - free))
+
+
+def predicted(profile: Profile, ranks: int, lost: Shared, link: Link, unlimited: Link) -> float:
     """Return the seconds of a step."""
     hosts = max(1, ranks // SLOTS)
     setup = Setup(
         network=Network(name=link.name, between=link, within=WITHIN["shared-memory"]),
         per_host=min(ranks, SLOTS),
         algorithm="engine",
-        sharing=part,
+        sharing=lost.rate,
+        fixed=lost.meeting,
+        straggler=0.0,  # ranks that meet have waited for the slowest one
         overlap=hosts > 1,  # on one host the engine exchanges after backward
         fusion_bytes=ENGINE_FUSION_BYTES,
     )
     cores = len(os.sched_getaffinity(0))
-    message = ENGINE_FUSION_BYTES / hosts
+    message = ENGINE_FUSION_BYTES / SLOTS / hosts
     setup = on_one_machine(setup, ranks, unlimited=unlimited, cores=cores, message=message)
     return predict(profile, setup, ranks).step
 
@@ -149,7 +168,7 @@ def measure(kept: Path, args: argparse.Namespace) -> list[Row]:
     """Measure everything, and predict each size."""
     with lab(UNLIMITED):
         unlimited = messages(kept, "p2p-unlimited")
-        pair = steps(kept, "1x2", 2, "ringleader,uncoupled,alone", args)
+        pair = steps(kept, "1x2", 2, "ringleader,in-step,uncoupled,alone", args)
     text = profile_text(pair)
     assert text is not None
     document = {key: value for key, value in tomllib.loads(text).items() if key != "points"}
@@ -158,15 +177,15 @@ def measure(kept: Path, args: argparse.Namespace) -> list[Row]:
     one = pair.alone
     assert one is not None
     rows = [_row("any", "1x1", profile.step_seconds, one.step_seconds)]
-    step = predicted(profile, 2, sharing(pair, alone), unlimited, unlimited)
+    step = predicted(profile, 2, shared(pair, alone), unlimited, unlimited)
     rows.append(_row("any", "1x2", step, _coupled(pair)))
     for rate in args.rates.split(","):
         with lab(rate):
             link = messages(kept, f"p2p-{rate}")
             for hosts in (2, 4):
                 ranks = hosts * SLOTS
-                trained = steps(kept, f"{rate}-{hosts}x2", ranks, "ringleader,uncoupled", args)
-                step = predicted(profile, ranks, sharing(trained, alone), link, unlimited)
+                trained = steps(kept, f"{rate}-{hosts}x2", ranks, "ringleader,in-step,uncoupled", args)
+                step = predicted(profile, ranks, shared(trained, alone), link, unlimited)
                 rows.append(_row(rate, f"{hosts}x2", step, _coupled(trained)))
     return rows
 
@@ -188,11 +207,12 @@ def main() -> None:
     parser.add_argument("--rates", default="8gbit,1gbit,200mbit")
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--runs", type=Path, help="directory of the runs; default: a temporary one")
     args = parser.parse_args()
     if os.geteuid() != 0:
         sys.exit("labs need root")
     with tempfile.TemporaryDirectory() as kept:
-        rows = measure(Path(kept), args)
+        rows = measure(args.runs or Path(kept), args)
     print(f"{'rate':9} {'size':5} {'measured':>10} {'extent':>21} {'predicted':>10} {'error':>7}")
     for row in rows:
         extent = f"{1e3 * row.low:.1f} to {1e3 * row.high:.1f}"

@@ -65,6 +65,24 @@ def ring(count: int, size: float) -> list[Message]:
     return found
 
 
+def pairwise(count: int, size: float) -> list[Message]:
+    """Every rank sends each other one its part of the values, S/n; then each sends its result to all others.
+
+    Rank r begins with rank r+1, so that no rank receives from all at once.
+    """
+    found: list[Message] = []
+    values: dict[int, list[int]] = {rank: [] for rank in range(count)}
+    for away in range(1, count):
+        for rank in range(count):
+            values[(rank + away) % count].append(len(found))
+            found.append(Message(sender=rank, receiver=(rank + away) % count, size=size / count))
+    for away in range(1, count):
+        for rank in range(count):
+            receiver, needs = (rank + away) % count, tuple(values[rank])
+            found.append(Message(sender=rank, receiver=receiver, size=size / count, needs=needs))
+    return found
+
+
 def tree(count: int, size: float, pieces: int) -> list[Message]:
     """Two binary trees, each with half of the bytes in ``pieces``: up to its root, and down again.
 

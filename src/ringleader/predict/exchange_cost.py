@@ -10,8 +10,11 @@
     hierarchical    2(g−1)·(α_i + S/(g·B_i)) + ring over H hosts, in which a host's ports carry S
     servers         g ranks sum over one bus, 2(g−1)·S/B_i, and a host's sum is pushed and pulled:
                     2·(α_n + max(S_host, S·W/p)/B_n), W hosts of workers, p servers
-    engine          g ranks sum in a shared window: g·S read and g·S written, at the memory's rate B_i,
-                    between two barriers; then each exchanges its slice S/g between hosts (ring over H)
+    engine          on one host 2·α_i + 2·g·S/B_i: g ranks sum in a shared window, g·S read and g·S written
+                    at the memory's rate B_i between two barriers. On several hosts (2·g+4)·S/B_i: g·S read
+                    and S written for the host's sum, S read for that of the hosts, 2·S for the average, g·S
+                    for the copies; and 2·(α_n + (H−1)/H·S/B_n): every host sends each other one its part of
+                    the values, then the result of its own part, pieces behind each other in both directions
 
 A simulation, message by message, guards these in the tests (event_simulation.py).
 """
@@ -125,11 +128,11 @@ def server_traffic(size: float, shape: Shape) -> float:
 
 
 def _engine(size: float, shape: Shape, network: Network) -> float:
-    within = 0.0
-    if shape.per_host > 1:
-        traffic = 2 * shape.per_host * size
-        within = 2 * network.within.latency + traffic / network.within.rate
-    return within + ring_over(shape.hosts, size, network.between, network.ports)
+    if shape.hosts == 1:
+        return 2 * network.within.latency + 2 * shape.per_host * size / network.within.rate
+    memory = (2 * shape.per_host + 4) * size / network.within.rate
+    part = _occupied(network.between, size / shape.hosts, network.ports)
+    return memory + 2 * (network.between.latency + (shape.hosts - 1) * part)
 
 
 _FORMULAS = {

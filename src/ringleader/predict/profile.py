@@ -93,14 +93,23 @@ def even_segments(size: int, backward: float, count: int = 20) -> tuple[Segment,
     return tuple(Segment(size=part, backward=backward / count) for part in parts)
 
 
-def buckets_of(profile: Profile, fusion_bytes: int = FUSION_BYTES) -> tuple[Bucket, ...]:
-    """Return the buckets in the order in which they become ready. A gradient is never split."""
+def buckets_of(
+    profile: Profile, fusion_bytes: int = FUSION_BYTES, *, at_most: bool = False
+) -> tuple[Bucket, ...]:
+    """Return the buckets in the order in which they become ready. A gradient is never split.
+
+    A bucket is sent when it has ``fusion_bytes``, as PyTorch's; ``at_most``: before it would have more, as
+    Ringleader's engine does it.
+    """
     found: list[Bucket] = []
     clock, held = profile.before, 0
     for segment in reversed(profile.segments):
+        if at_most and held and held + segment.size > fusion_bytes:
+            found.append(Bucket(size=held, ready=clock))
+            held = 0
         clock += segment.backward
         held += segment.size
-        if held >= fusion_bytes:
+        if held >= fusion_bytes and not at_most:
             found.append(Bucket(size=held, ready=clock))
             held = 0
     if held:
@@ -108,9 +117,23 @@ def buckets_of(profile: Profile, fusion_bytes: int = FUSION_BYTES) -> tuple[Buck
     return tuple(found)
 
 
-def finished_at(buckets: Sequence[Bucket], seconds: Sequence[float]) -> float:
-    """Return when the last exchange ends: one after the other, each when its bucket is ready."""
-    end = 0.0
+def overlapped(
+    buckets: Sequence[Bucket], seconds: Sequence[float], backward_end: float, *, contention: float = 0.0
+) -> tuple[float, float]:
+    """Return (when backward ends, when the last exchange ends): one after the other, each when it is ready.
+
+    ``contention``: the part of the processors that an exchange keeps busy; so much slower is computing while
+    one is under way. ``ready`` and ``backward_end`` count what is computed without any exchange.
+    """
+    clock, computed, end = 0.0, 0.0, 0.0
     for bucket, duration in zip(buckets, seconds, strict=True):
-        end = max(bucket.ready, end) + duration
-    return end
+        clock += _to_compute(bucket.ready - computed, end - clock, contention)
+        computed = bucket.ready
+        end = max(end, clock) + duration
+    return clock + _to_compute(backward_end - computed, end - clock, contention), end
+
+
+def _to_compute(work: float, busy: float, contention: float) -> float:
+    """Return the seconds that so much work takes while an exchange goes on for another ``busy`` seconds."""
+    done = (1 - contention) * max(0.0, busy)
+    return max(0.0, busy) + work - done if work > done else work / (1 - contention) if work > 0 else 0.0

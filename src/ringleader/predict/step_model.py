@@ -17,7 +17,7 @@ from ringleader.metrics import efficiency
 from ringleader.predict.exchange_cost import Shape, all_reduce_seconds
 from ringleader.predict.measured_curve import MeasuredAllReduce
 from ringleader.predict.networks import Network
-from ringleader.predict.profile import FLOAT32, FUSION_BYTES, Bucket, Profile, buckets_of, finished_at
+from ringleader.predict.profile import FLOAT32, FUSION_BYTES, Bucket, Profile, buckets_of, overlapped
 
 WIRE_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 """Bytes of a number on the wire."""
@@ -44,7 +44,7 @@ class Setup:
     overlap: bool = True
     """False where the exchange begins only after backward."""
     contention: float = 0.0
-    """Part of a second by which computing takes longer for each second of exchange that it hides."""
+    """Part of the processors that an exchange keeps busy: so much slower is computing meanwhile."""
     fusion_bytes: int = FUSION_BYTES
     sharing: float = 1.0
     """Rate of a rank on a full host in parts of its rate alone there, without any exchange."""
@@ -103,15 +103,15 @@ def shape_of(ranks: int, setup: Setup) -> Shape:
 
 
 @lru_cache(maxsize=256)
-def _buckets(profile: Profile, fusion_bytes: int) -> tuple[Bucket, ...]:
-    return buckets_of(profile, fusion_bytes)
+def _buckets(profile: Profile, fusion_bytes: int, algorithm: str) -> tuple[Bucket, ...]:
+    return buckets_of(profile, fusion_bytes, at_most=algorithm == "engine")
 
 
 def predict(profile: Profile, setup: Setup, ranks: int) -> Prediction:
     """Return what ``ranks`` ranks would do. ValueError where they do not fill their hosts."""
     shape = shape_of(ranks, setup)
     slower = 1.0 if ranks == 1 else _slower(shape.per_host, setup)
-    buckets = _buckets(profile, setup.fusion_bytes)
+    buckets = _buckets(profile, setup.fusion_bytes, setup.algorithm)
     if slower != 1.0:
         buckets = tuple(replace(bucket, ready=bucket.ready * slower) for bucket in buckets)
     part = WIRE_BYTES[setup.wire] / FLOAT32
@@ -119,9 +119,11 @@ def predict(profile: Profile, setup: Setup, ranks: int) -> Prediction:
     before = profile.before + profile.backward
     backward_end = slower * before
     exchange = sum(costs)
-    last = finished_at(buckets, costs) if setup.overlap else backward_end + exchange
-    exposed = max(0.0, last - backward_end) if ranks > 1 else 0.0
-    slowed = setup.contention * (exchange - exposed) if ranks > 1 else 0.0
+    computed, last = backward_end, backward_end + exchange
+    if setup.overlap and ranks > 1:
+        computed, last = overlapped(buckets, costs, backward_end, contention=setup.contention)
+    exposed = max(0.0, last - computed)
+    slowed = computed - backward_end
     compute = setup.micro_steps * backward_end + slower * profile.after + slowed
     waiting = setup.straggler * backward_end * setup.micro_steps**0.5 * expected_largest(ranks)
     fixed = setup.fixed if ranks > 1 else 0.0

@@ -30,6 +30,14 @@ def test_a_ring_takes_what_its_messages_take(count: int, size: float) -> None:
     assert formula("hierarchical", size, count) == pytest.approx(formula("ring", size, count))
 
 
+@pytest.mark.parametrize("count", [2, 4, 8])
+@pytest.mark.parametrize("size", [1e3, 1e6, 1e8])
+def test_the_engine_takes_what_its_messages_take(count: int, size: float) -> None:
+    memory = (2 + 4) * size / LINK.rate  # values, sums and results of one rank on each host
+    messages = simulated(simulation.pairwise(count, size))
+    assert formula("engine", size, count) - memory == pytest.approx(messages, rel=0.01)
+
+
 @pytest.mark.parametrize("count", [4, 8, 16])
 def test_trees_take_what_their_messages_take(count: int) -> None:
     # Two trees over the same ports: which message goes first is not in the formula, hence the wider bound.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ringleader.predict.exchange_cost import ALGORITHMS
 from ringleader.predict.models import NAMES, model
 from ringleader.predict.networks import BETWEEN, WITHIN, Network
-from ringleader.predict.profile import Profile, Segment, buckets_of, finished_at, profile_of_model
+from ringleader.predict.profile import Bucket, Profile, Segment, buckets_of, overlapped, profile_of_model
 from ringleader.predict.step_model import Setup, expected_largest, predict, size_below
 from ringleader.predict.what_if import limit_sentence, what_ifs
 
@@ -39,8 +39,50 @@ def test_buckets_are_whole_layers_from_the_last() -> None:
     )
     buckets = buckets_of(Profile(name="p", batch=1, before=1.0, segments=segments), fusion_bytes=40)
     assert [(b.size, b.ready) for b in buckets] == [(50, 6.0), (10, 7.0)]
-    assert finished_at(buckets, (0.5, 0.5)) == 7.5  # hidden but for the last
-    assert finished_at(buckets, (4.0, 1.0)) == 11.0  # the second waits for the first
+    assert overlapped(buckets, (0.5, 0.5), 7.0) == (7.0, 7.5)  # hidden but for the last
+    assert overlapped(buckets, (4.0, 1.0), 7.0) == (7.0, 11.0)  # the second waits for the first
+    assert overlapped(buckets, (4.0, 1.0), 7.0, contention=0.5) == (8.0, 11.0)
+    assert overlapped(buckets, (4.0, 1.0), 7.0, contention=1.0) == (11.0, 12.0)
+
+
+def test_the_engine_sends_a_bucket_before_it_would_be_too_large() -> None:
+    segments = tuple(Segment(size=size, backward=1.0) for size in (5, 100, 20, 30, 10))
+    profile = Profile(name="p", batch=1, before=0.0, segments=segments)
+    buckets = buckets_of(profile, fusion_bytes=40, at_most=True)
+    assert [(b.size, b.ready) for b in buckets] == [(40, 2.0), (20, 3.0), (100, 4.0), (5, 5.0)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    gaps=st.lists(st.integers(0, 200), min_size=1, max_size=6),
+    costs=st.lists(st.integers(0, 200), min_size=6, max_size=6),
+    rest=st.integers(0, 200),
+    contention=st.sampled_from((0.0, 0.3, 0.9, 1.0)),
+)
+def test_contention_is_what_a_clock_that_ticks_finds(
+    gaps: list[int], costs: list[int], rest: int, contention: float
+) -> None:
+    tick = 0.25
+    ready = [sum(gaps[: i + 1]) for i in range(len(gaps))]
+    end = ready[-1] + rest
+    computed = under_way = clock = backward_end = last = 0.0
+    to_come = list(zip(ready, costs, strict=False))
+    while computed < end or under_way > 0 or to_come:
+        while to_come and computed >= to_come[0][0]:
+            under_way += to_come.pop(0)[1]
+        slow = contention if under_way > 0 else 0.0
+        clock += tick
+        if computed < end:
+            computed, backward_end = computed + tick * (1 - slow), clock
+        if under_way > 0:
+            under_way, last = under_way - tick, clock
+    found = overlapped(
+        [Bucket(size=1, ready=one) for one in ready], costs[: len(gaps)], end, contention=contention
+    )
+    # Each bucket and the end of backward may be seen up to a tick of computing late.
+    late = 8 * tick / (1 - contention if contention < 1 else 1)
+    assert found[0] == pytest.approx(backward_end, abs=late)
+    assert max(found) == pytest.approx(max(backward_end, last), abs=late)
 
 
 @settings(max_examples=50, deadline=None)
