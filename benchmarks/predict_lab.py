@@ -134,15 +134,21 @@ class Shared:
     """Rate of an uncoupled rank in parts of one rank's alone."""
     meeting: float
     """Seconds of a step that meeting once adds to it."""
+    standing: float
+    """Seconds that a rank in step stands at its meeting."""
 
 
 def shared(trained: TrainingRun, alone: float) -> Shared:
     """Return what uncoupled ranks, and ranks that only meet, tell. ``alone``: samples per second."""
     uncoupled, meeting = trained.arm("uncoupled"), trained.arm("in step")
-    assert uncoupled is not None and meeting is not None
+    assert uncoupled is not None and meeting is not None and meeting.split is not None
     rate = min(1.0, statistics.median(uncoupled.rates) / trained.ranks / alone)
     free = trained.batch / alone / rate
-    return Shared(rate=rate, meeting=max(0.0, statistics.median(meeting.step_seconds) - free))
+    return Shared(
+        rate=rate,
+        meeting=max(0.0, statistics.median(meeting.step_seconds) - free),
+        standing=meeting.split.waiting + meeting.split.exchange,
+    )
 
 
 def predicted(profile: Profile, ranks: int, lost: Shared, link: Link, unlimited: Link) -> float:
@@ -154,9 +160,10 @@ def predicted(profile: Profile, ranks: int, lost: Shared, link: Link, unlimited:
         algorithm="engine",
         sharing=lost.rate,
         fixed=lost.meeting,
+        meeting=lost.standing,
         straggler=0.0,  # ranks that meet have waited for the slowest one
         overlap=hosts > 1,  # on one host the engine exchanges after backward
-        fusion_bytes=ENGINE_FUSION_BYTES,
+        fusion_bytes=ENGINE_FUSION_BYTES if hosts > 1 else profile.size,
     )
     cores = len(os.sched_getaffinity(0))
     message = ENGINE_FUSION_BYTES / SLOTS / hosts

@@ -79,11 +79,14 @@ def _series(run: CollectiveRun) -> CollectiveSeries | None:
 
 
 def _link(name: str, points: list[tuple[int, float]], source: str) -> Link:
-    """Return the link of measured times; larger messages that seem to take less time take as long."""
+    """Return the link of measured times; a message that seems to take longer than a larger one does not.
+
+    What disturbs a measurement makes it longer, never shorter.
+    """
     rising: list[tuple[float, float]] = []
-    for size, seconds in sorted(points):
-        at_least = rising[-1][1] * (1 + 1e-9) if rising else 0.0
-        rising.append((float(size), max(seconds, at_least)))
+    for size, seconds in sorted(points, reverse=True):
+        at_most = rising[-1][1] * (1 - 1e-9) if rising else seconds
+        rising.append((float(size), min(seconds, at_most)))
     try:
         return from_curve(name, rising)
     except ValueError as error:

@@ -39,6 +39,9 @@ class Setup:
     """Standard deviation of a rank's step time, in parts of it."""
     fixed: float = 0.0
     """Seconds that each update costs once there is more than one rank: agreement, launches."""
+    meeting: float = 0.0
+    """Seconds until all ranks have come to an exchange, once a mean rank has: of each but the last of a step,
+    whose ranks' coming is ``straggler`` and ``fixed``."""
     micro_steps: int = 1
     """Backward passes of an update."""
     overlap: bool = True
@@ -118,10 +121,15 @@ def predict(profile: Profile, setup: Setup, ranks: int) -> Prediction:
     costs = [_exchange_seconds(setup, part * bucket.size, shape) for bucket in buckets]
     before = profile.before + profile.backward
     backward_end = slower * before
+    busy = setup.contention
+    if setup.meeting and sum(costs) > 0:  # who waits for others keeps no processor busy
+        met = (len(costs) - 1) * setup.meeting
+        busy *= sum(costs) / (sum(costs) + met)
+        costs = [*(cost + setup.meeting for cost in costs[:-1]), costs[-1]]
     exchange = sum(costs)
     computed, last = backward_end, backward_end + exchange
     if setup.overlap and ranks > 1:
-        computed, last = overlapped(buckets, costs, backward_end, contention=setup.contention)
+        computed, last = overlapped(buckets, costs, backward_end, contention=busy)
     exposed = max(0.0, last - computed)
     slowed = computed - backward_end
     compute = setup.micro_steps * backward_end + slower * profile.after + slowed

@@ -54,6 +54,10 @@ def test_a_link_is_as_fast_as_its_slowest_pair() -> None:
     slow = tuple(replace(one, both_ways_rate=1e8) for one in pairs("a", "b").transfers)
     both = link_of(replace(pairs("a", "b"), transfers=slow), "runs/p")
     assert both.seconds(1 << 24) == pytest.approx(2 * (1 << 24) / 1e8)
+    disturbed = [one for one in pairs("a", "b").transfers if one.size > 1024]
+    late = Transfer(source=0, target=1, size=1024, latency=0.5)
+    found = link_of(replace(pairs("a", "b"), transfers=(late, *disturbed)), "runs/p")
+    assert found.latency == pytest.approx(found.seconds(1 << 20)), "no longer than a larger message"
     with pytest.raises(RequestError, match="at least two sizes"):
         link_of(pairs("a", "a"), "runs/p")
 

@@ -158,3 +158,19 @@ def test_a_hundred_thousand_ranks_are_one_formula() -> None:
     found = [predict(VGG, setup, size) for size in range(8, 100_001, 4000 * 8 - 8)]
     assert all(one.efficiency > 0 for one in found)
     assert predict(VGG, setup, 100_000).ranks == 100_000
+
+
+def test_ranks_meet_before_each_exchange_but_the_last() -> None:
+    segments = tuple(Segment(size=1000, backward=0.01) for _ in range(4))
+    profile = Profile(name="p", batch=1, before=0.02, segments=segments)
+    setup = Setup(
+        network=SLOW, per_host=1, straggler=0.0, algorithm="engine", fusion_bytes=1000, contention=0.5
+    )
+    without = predict(profile, setup, 2)
+    with_meetings = predict(profile, replace(setup, meeting=1.0), 2)
+    assert with_meetings.exchange == pytest.approx(without.exchange + 3.0)
+    # The last one is ready after backward, and the three meetings are not over by then.
+    assert with_meetings.step == pytest.approx(profile.before + 0.01 + with_meetings.exchange)
+    # Ranks that wait for others leave the processors to them.
+    assert with_meetings.compute - profile.step_seconds < 1e-3
+    assert predict(profile, replace(setup, meeting=1.0), 1).step == pytest.approx(profile.step_seconds)
