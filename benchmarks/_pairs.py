@@ -109,6 +109,17 @@ def in_turns(
     return times
 
 
+def in_step(step: Callable[[], Any], barrier: Callable[[], None]) -> Callable[[], Any]:
+    """Return a step after which the ranks meet: what being in step costs is not the exchange's."""
+
+    def run() -> Any:
+        result = step()
+        barrier()
+        return result
+
+    return run
+
+
 def ratio(ours: list[float], theirs: list[float]) -> float:
     """Return the median over rounds of the ratio within each round: what the machine does to both cancels."""
     return statistics.median(one / two for one, two in zip(ours, theirs, strict=True))

@@ -1,4 +1,4 @@
-"""Time of a compiled training step of JAX on two ranks: against uncoupled ranks, and against JAX's own pmean.
+"""Time of a compiled step of JAX on two ranks: against ranks in step, uncoupled ones, and JAX's own pmean.
 
     python benchmarks/jax_step.py [--rounds 20] [--ranks 2]
 
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from _pairs import best_ratio, context, in_turns, keep, pin, ratio, under_mpirun, verdict
+from _pairs import best_ratio, context, in_step, in_turns, keep, pin, ratio, under_mpirun, verdict
 
 LAYERS, WIDTH, BATCH, BLOCK = 3, 512, 64, 10
 DONE = "a step is done"
@@ -169,6 +169,7 @@ def main() -> None:
     batch = batch_of(hvd.rank())
     arms = {
         "ringleader": ours(hvd.DistributedOptimizer(optax.adam(1e-3)), batch),
+        "in step": in_step(ours(optax.adam(1e-3), batch), hvd.barrier),
         "uncoupled": ours(optax.adam(1e-3), batch),
         "JAX's pmean": beside(hvd.rank(), hvd.size()),
     }
@@ -186,7 +187,7 @@ def main() -> None:
             "    "
             + ", ".join(f"{ratios[arm]:.3f} × {arm} (fastest rounds {best[arm]:.3f})" for arm in ratios)
         )
-        print(verdict("ours over uncoupled", best["uncoupled"], 2.5, at_most=True))
+        print(verdict("JAX step, ours over uncoupled", best["uncoupled"], 2.5, at_most=True))
         print(f"    {context()}")
         keep("jax_step", {"fastest": fastest, "ours over": ratios, "rounds": args.rounds, "block": BLOCK})
     hvd.shutdown()

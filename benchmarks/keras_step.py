@@ -12,7 +12,7 @@ import argparse
 import os
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -24,7 +24,7 @@ REQUIRED = {"jax": 2.5}
 """Backend → most times the uncoupled step."""
 
 
-def stepper(build: Callable[[], object]) -> Callable[[], None]:
+def stepper(build: Callable[[], object], callbacks: Sequence[object] = ()) -> Callable[[], None]:
     """Return one call of `fit`."""
     model = build()
     random = np.random.default_rng(0)
@@ -32,7 +32,7 @@ def stepper(build: Callable[[], object]) -> Callable[[], None]:
     y = random.normal(size=(64 * STEPS, 1)).astype("float32")
 
     def fit() -> None:
-        model.fit(x, y, batch_size=64, verbose=0, shuffle=False)
+        model.fit(x, y, batch_size=64, verbose=0, shuffle=False, callbacks=list(callbacks))
 
     return fit
 
@@ -65,8 +65,15 @@ def main() -> None:
         model.compile(optimizer=wrap(keras().optimizers.SGD(1e-4)), loss="mse")
         return model
 
+    class Meeting(keras().callbacks.Callback):  # type: ignore[misc,name-defined]
+        """Has the ranks meet after each step."""
+
+        def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+            hvd.barrier()
+
     arms = {
         "ringleader": stepper(lambda: build(hvd.DistributedOptimizer)),
+        "in step": stepper(lambda: build(lambda optimizer: optimizer), [Meeting()]),
         "uncoupled": stepper(lambda: build(lambda optimizer: optimizer)),
     }
     for arm in arms.values():
@@ -80,8 +87,9 @@ def main() -> None:
         told = ", ".join(f"{arm} {value * 1e3:.2f} ms" for arm, value in seconds.items())
         print(f"Keras step, {name}, {hvd.size()} ranks: {told}")
         print(f"    {middle:.2f} × uncoupled, {best:.2f} × in the fastest rounds")
+        print(f"    {ratio(times['ringleader'], times['in step']):.2f} × ranks in step")
         if name in REQUIRED:
-            print(verdict("ours over uncoupled", middle, REQUIRED[name], at_most=True))
+            print(verdict(f"Keras step, {name}, ours over uncoupled", middle, REQUIRED[name], at_most=True))
         print(f"    {context()}")
         keep(f"keras_step_{name}", {"seconds": seconds, "ratio": middle, "best": best, "times": times})
     hvd.shutdown()

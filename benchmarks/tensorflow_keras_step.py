@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from _pairs import context, in_turns, keep, pin, ratio, under_mpirun, verdict
+from _pairs import context, in_step, in_turns, keep, pin, ratio, under_mpirun, verdict
 
 WIDTH, BATCH, CLASSES = 512, 64, 10
 LEAST = 1.2
@@ -105,6 +105,7 @@ def main() -> None:
     arms = {
         "ringleader": stepper(hvd.DistributedGradientTape),
         "MultiWorkerMirroredStrategy": stepper(lambda tape: tape, strategy),
+        "in step": in_step(stepper(lambda tape: tape), barrier),
         "uncoupled": stepper(lambda tape: tape),
     }
     times = in_turns(arms, meet=barrier, rounds=args.rounds, block=10)
@@ -115,7 +116,11 @@ def main() -> None:
             f"{arm} {value * 1e3:.2f} ms (best {min(times[arm]) * 1e3:.2f})" for arm, value in medians.items()
         ))  # fmt: skip
         print("    " + ", ".join(f"{value:.3f} × {arm}" for arm, value in ratios.items()))
-        print(verdict("the strategy over ours", 1 / ratios["MultiWorkerMirroredStrategy"], LEAST))
+        print(
+            verdict(
+                "TensorFlow step, the strategy over ours", 1 / ratios["MultiWorkerMirroredStrategy"], LEAST
+            )
+        )
         print(f"    {context()}")
         keep("tensorflow_keras_step", {"seconds": medians, "ours over": ratios, "rounds": args.rounds})
     hvd.shutdown()
