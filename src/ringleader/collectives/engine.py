@@ -115,7 +115,17 @@ class Engine:
         try:
             work.error = None
             self._peer_wait.subject = work
-            if self._met_gradients(work) if gradients else self._met(work):
+            if gradients:
+                agreed = self._met_gradients(work)
+            else:
+                # A rank that did not lay its data out before would meet the others again.
+                staged = self.transport.stage(work)
+                agreed = self._barrier.agree(work.digest + staged & MASK)
+                if agreed and signature.kind == "allreduce":  # without a call more for the most frequent one
+                    self.transport.execute(work, staged=staged)
+                elif agreed:
+                    self._execution.execute(work, staged=staged)
+            if agreed:
                 work.done = True
                 return
             work.done = False
@@ -129,17 +139,8 @@ class Engine:
             queue.lock.release()
         self.wait(work)
 
-    def _met(self, work: Work) -> bool:
-        """Meet the other ranks for the only operation and do it; False where they ask for another."""
-        # A rank that did not lay its data out before would meet the others again.
-        staged = self.transport.stage(work)
-        agreed = self._barrier.agree(work.digest + staged & MASK)
-        if agreed:
-            self._execution.execute(work, staged=staged)
-        return agreed
-
     def _met_gradients(self, work: Work) -> bool:
-        """Do the same for gradients, which need not be laid out, and take the times."""
+        """Meet the other ranks for gradients and exchange them; False where they ask for something else."""
         before = self._clock()
         agreed = self._barrier.agree(work.digest)
         met = self._clock()

@@ -60,6 +60,9 @@ class FlatKernels(Protocol):
     def copy(self, target: Array, source: Array) -> None:
         """Copy element by element; lengths are equal."""
 
+    def copier(self, target: Array) -> Callable[[Array], None]:
+        """Return what copies arrays of its length into ``target``, where that comes again and again."""
+
     def scale(self, flat: Array, factor: float) -> None:
         """Multiply in place; see `Kernels.scale`."""
 

@@ -147,6 +147,8 @@ class Work:
     ``flat`` is the memory of ``array``, which is also ``out`` then, as a flat array of `FlatKernels`, where
     whoever submits the work has that at hand; else None.
 
+    ``plan`` is what the transport that did it last keeps with it.
+
     ``name`` is what peers know it by; ``order`` is equal on all ranks and never the same for two operations
     that are pending, so that ranks that have the same operations pending sort them alike.
     """
@@ -161,6 +163,7 @@ class Work:
         "name",
         "order",
         "out",
+        "plan",
         "received",
         "serial",
         "signature",
@@ -192,6 +195,7 @@ class Work:
         self.array = array
         self.out = out
         self.flat: Any = None
+        self.plan: Any = None
         self.splits = splits
         self.received: tuple[int, ...] = ()
         self.stream_events: Any = None
@@ -214,18 +218,45 @@ class Work:
             self.digest = _bound(signature_digest, (serial + 1) * _ODD & MASK)
             self.order = serial
 
+    def __str__(self) -> str:
+        return f"{self.signature.kind} '{self.name}'"
+
+
+class RepeatedWork(Work):
+    """A reduction in place for which one array after another is brought.
+
+    Where the script gave it no name, its name is made when somebody asks for it.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, work: Work) -> None:
+        """Describe what ``work`` did, without its arrays."""
+        name, serial = work.local_name, work.serial
+        super().__init__(
+            work.signature, work.signature_digest, name=name, serial=serial, array=None, out=None
+        )
+
     def repeat(self, serial: int, array: Any, flat: Any) -> None:
-        """Describe the same reduction in place once more, of another array and with another number."""
+        """Bring another array, as the operation of this number; ``flat`` is its memory or None."""
         self.serial = serial
         self.array = self.out = array
         self.flat = flat
         if self.local_name is None:
-            self.name = f"{self.signature.kind}.noname.{serial}"
-            self.digest = _bound(self.signature_digest, (serial + 1) * _ODD & MASK)
+            # What `Work` does, at once.
+            product = self.signature_digest * ((serial + 1) * _ODD & MASK)
+            self.digest = (product ^ product >> 64) & MASK
             self.order = serial
 
-    def __str__(self) -> str:
-        return f"{self.signature.kind} '{self.name}'"
+    @property
+    def name(self) -> str:
+        """Return what peers know the operation by."""
+        kind, own = self.signature.kind, self.local_name
+        return f"{kind}.noname.{self.serial}" if own is None else f"{kind}.{own}"
+
+    @name.setter
+    def name(self, name: str) -> None:
+        """Take what `Work` sets; it says nothing new."""
 
 
 def unnamed_serial(name: str, signature: Signature) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextvars import Context
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy
@@ -103,9 +103,9 @@ def silent_caller() -> Callable[..., Any]:
     return context.run
 
 
-def _call_silently(function: Callable[..., Any], *arguments: Any) -> Any:
+def _call_silently(function: Callable[..., Any], *arguments: Any, **words: Any) -> Any:
     with numpy.errstate(all="ignore"):
-        return function(*arguments)
+        return function(*arguments, **words)
 
 
 class NumpyFlat:
@@ -123,6 +123,13 @@ class NumpyFlat:
         kind = dtype_named(dtype)
         return numpy.frombuffer(memory, kind, count) if count else numpy.empty(0, kind)
 
+    def copier(self, target: Array) -> Callable[[Array], None]:
+        """Return what copies into a short array: by its buffer that takes a third of NumPy's time."""
+        if target.dtype.name == "bfloat16":  # has no buffer
+            return lambda source: numpy.copyto(target, source)
+        buffer: Any = target
+        return partial(memoryview(buffer).__setitem__, slice(None))
+
     def scale(self, flat: Array, factor: float) -> None:
         """Multiply in place; see `Kernels.scale`."""
         self._call(scale, flat, factor)
@@ -131,11 +138,17 @@ class NumpyFlat:
         """Return what reduces parts in their order and scales the result."""
         call, combine = self._call, COMBINE[op]
 
+        def by_name(first: Array, second: Array, out: Array) -> None:
+            call(combine, first, second, out=out)
+
+        # By its place the result costs less, but these do not take it so any more.
+        into = by_name if op in (ReduceOp.MIN, ReduceOp.MAX) else partial(call, combine)
+
         def reduce(out: Array, parts: Sequence[Array]) -> None:
-            call(combine, parts[0], parts[1], out)
+            into(parts[0], parts[1], out)
             if len(parts) > 2:
                 for part in parts[2:]:
-                    call(combine, out, part, out)
+                    into(out, part, out)
             if factor != 1.0:
                 call(scale, out, factor)
 

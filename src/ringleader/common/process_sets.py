@@ -73,11 +73,21 @@ def next_serial(process_set: ProcessSet) -> int:
     operation of every kind is counted before anything else is looked at, also one that fails then: where
     ranks differ in what fails, they count alike.
     """
-    # Not `number_of` where it will do without: what every operation costs counts.
-    process_set_id = process_set.process_set_id if type(process_set) is ProcessSet else number_of(process_set)
+    process_set_id = number_of(process_set)
     serial = _COUNTED.get(process_set_id, 0)
     _COUNTED[process_set_id] = serial + 1
     return serial
+
+
+def begin_operation(process_set: ProcessSet, operation: str) -> tuple[Group, int]:
+    """Return what `group_of` and `next_serial` return, for an operation that begins; errors are theirs."""
+    session = PROCESS.session
+    if process_set is global_process_set and session is not None and global_process_set.process_set_id == 0:
+        serial = _COUNTED.get(0, 0)
+        _COUNTED[0] = serial + 1
+        return session.group, serial
+    serial = next_serial(process_set)
+    return group_of(process_set, operation), serial
 
 
 def count_from(serial: int, process_set_id: int = 0) -> None:
@@ -91,9 +101,6 @@ def group_of(process_set: ProcessSet, operation: str) -> Group:
     Raises `NotInitializedError` before `init`, and `ValueError` where the set is not registered or this rank
     is not in it.
     """
-    session = PROCESS.session
-    if session is not None and type(process_set) is ProcessSet and process_set.process_set_id == 0:
-        return session.group
     session = PROCESS.get()
     number = number_of(process_set)
     if number == 0:

@@ -16,7 +16,7 @@ from ringleader.collectives.engine import Engine
 from ringleader.collectives.kernels import Array
 from ringleader.collectives.operations import ReduceOp, Signature, Work, signature_digest
 from ringleader.common.handles import finish, new_handle, synchronize
-from ringleader.common.process_sets import ProcessSet, group_of, next_serial
+from ringleader.common.process_sets import ProcessSet, begin_operation, group_of, next_serial
 
 
 class Operation:
@@ -45,8 +45,7 @@ class Operation:
     def run(self, tensor: Array, name: str | None, process_set: ProcessSet, *arguments: Any) -> Any:
         """Do the operation on one tensor and return its result."""
         # The steps of `_one`: what the most frequent operations cost besides the exchange counts.
-        serial = next_serial(process_set)
-        group = group_of(process_set, self._title)
+        group, serial = begin_operation(process_set, self._title)
         work = self._describe(group, tensor, name, serial, *arguments)
         (group.broadcaster if self._broadcasts else group.engine).run(work)
         return work.out if self._result is None else self._result(work, tensor)

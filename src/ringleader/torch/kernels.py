@@ -227,6 +227,9 @@ class _TorchFlat:
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
         target.copy_(source)
 
+    def copier(self, target: torch.Tensor) -> Callable[[torch.Tensor], None]:
+        return lambda source: self.copy(target, source)
+
     def reducer(self, op: ReduceOp, factor: float) -> Callable[[torch.Tensor, Sequence[torch.Tensor]], None]:
         reduce = self._reduce
         return lambda out, parts: reduce(out, parts, op, factor)

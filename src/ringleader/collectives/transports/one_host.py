@@ -11,7 +11,7 @@ piece is still in the cache. Small memory is reduced by MPI.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from ringleader.collectives.kernels import ITEMSIZE, Array
 from ringleader.collectives.operations import ReduceOp, Signature, Work
@@ -40,9 +40,12 @@ SMALL_BEFORE_MEASURING = 16
 """So many small arrays are reduced before it is measured which algorithm is the best for them."""
 
 
-class _Plan(NamedTuple):
+@dataclass(frozen=True, eq=False, slots=True)
+class _Plan:
     """How works with one signature go."""
 
+    table: OneHostTable
+    """The table that it was made by; the plan is good as long as that is the transport's own."""
     signature: Signature
     """Held here, so that no other signature gets its identity."""
     elements: int
@@ -84,7 +87,9 @@ class OneHostTransport(SharedMemoryTransport):
 
     def stage(self, work: Work) -> bool:
         """Lay this rank's array out, or note that it lies in shared memory."""
-        plan = self._plans.get(id(work.signature)) or self._plan_for(work)
+        plan: _Plan = work.plan
+        if plan is None or plan.table is not self.table:
+            plan = self._plan_for(work)
         if plan.staged is None:
             return False
         if plan.may_be_in_place:
@@ -97,10 +102,22 @@ class OneHostTransport(SharedMemoryTransport):
 
     def execute(self, work: Work, *, staged: bool) -> None:
         """Carry out the work; everything but a reduction is MPI's."""
-        plan = self._plans.get(id(work.signature)) or self._plan_for(work)
-        if plan.staged is not None:
+        plan: _Plan = work.plan
+        if plan is None or plan.table is not self.table:
+            plan = self._plan_for(work)
+        reduction = plan.staged
+        if reduction is not None:
             self._traffic.shared += plan.nbytes
-            self._reduce(work, staged, plan, plan.staged)
+            if plan.may_be_in_place:
+                if self._in_place(work, staged, plan, reduction):
+                    return
+            elif not staged:
+                reduction.stage(plan.take(work.array))
+                self._flags.barrier()
+            source = plan.take(work.array) if work.flat is None else work.flat
+            reduction.reduce(source, source if work.out is work.array else plan.take(work.out))
+            if self._unmeasured:
+                self._count_small(plan)
         elif plan.one_call is not None:
             plan.one_call(work.array, work.out)
             if plan.factor != 1.0:
@@ -108,16 +125,8 @@ class OneHostTransport(SharedMemoryTransport):
         else:
             self._plain.execute(work, staged=False)
 
-    def _reduce(self, work: Work, staged: bool, plan: _Plan, reduction: StagedReduction) -> None:
-        if plan.may_be_in_place:
-            if self._in_place(work, staged, plan, reduction):
-                return
-        elif not staged:
-            reduction.stage(plan.take(work.array))
-            self._flags.barrier()
-        source = plan.take(work.array) if work.flat is None else work.flat
-        reduction.reduce(source, source if work.out is work.array else plan.take(work.out))
-        if self._unmeasured and plan.algorithm is Algorithm.ONE_SHOT:
+    def _count_small(self, plan: _Plan) -> None:
+        if plan.algorithm is Algorithm.ONE_SHOT:
             self._small += 1
             if self._small == SMALL_BEFORE_MEASURING:
                 self._measure()
@@ -150,7 +159,12 @@ class OneHostTransport(SharedMemoryTransport):
         return self.registered.location(work.array, plan.nbytes)
 
     def _plan_for(self, work: Work) -> _Plan:
-        """Return how works of this signature go. It is kept by its identity: a hash would cost more."""
+        """Return how works of this signature go, and keep it with the work."""
+        plan = self._plans.get(id(work.signature))  # a hash of the signature would cost more
+        work.plan = plan = plan or self._new_plan(work)
+        return plan
+
+    def _new_plan(self, work: Work) -> _Plan:
         signature, one_call, staged = work.signature, None, None
         op, factor = plain_op(signature.op, signature.postscale, self._plain.mpi_calls.size)
         count = nbytes = 0
@@ -169,7 +183,9 @@ class OneHostTransport(SharedMemoryTransport):
             self._plans.clear()
         in_place = algorithm is not Algorithm.MPI and nbytes >= IN_PLACE_BYTES
         take = self._staging.flat(signature.dtype).take
-        plan = _Plan(signature, count, nbytes, algorithm, in_place, op, factor, one_call, staged, take)
+        plan = _Plan(
+            self.table, signature, count, nbytes, algorithm, in_place, op, factor, one_call, staged, take
+        )
         self._plans[id(signature)] = plan
         return plan
 

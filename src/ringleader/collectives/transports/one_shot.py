@@ -19,20 +19,20 @@ class OneShot:
         """Reduce by ``op`` what was scaled by ``prescale`` before, and scale the result by ``factor``."""
         self._buffers = buffers
         flat = buffers.flat(dtype)
-        self._copy, self._scale, self._reduce = flat.copy, flat.scale, flat.reducer(op, factor)
+        self._scale, self._reduce = flat.scale, flat.reducer(op, factor)
         self._prescale = prescale
         self._me = me = buffers.me
         self._parts = [buffers.short(turn, dtype, count) for turn in (0, 1)]
-        self._mine = [parts[me] for parts in self._parts]
+        self._copies = [flat.copier(parts[me]) for parts in self._parts]
         # This rank's own values are nearer than their copy. But the first two parts alone may be overwritten.
         self._own = me < 2 and prescale == 1.0
 
     def stage(self, source: Array) -> None:
         """Copy the array into this rank's buffer."""
-        mine = self._mine[self._buffers.short_turn]
-        self._copy(mine, source)
+        turn = self._buffers.short_turn
+        self._copies[turn](source)
         if self._prescale != 1.0:
-            self._scale(mine, self._prescale)
+            self._scale(self._parts[turn][self._me], self._prescale)
 
     def reduce(self, source: Array, target: Array) -> None:
         """Reduce what all local ranks have laid out."""

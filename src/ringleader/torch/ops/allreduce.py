@@ -13,7 +13,13 @@ from ringleader.collectives.rank_group import Group
 from ringleader.common.compression import run_compressed
 from ringleader.common.handles import DONE_WORKS, new_handle
 from ringleader.common.operation_checks import check_reduction
-from ringleader.common.process_sets import ProcessSet, global_process_set, group_of, next_serial
+from ringleader.common.process_sets import (
+    ProcessSet,
+    begin_operation,
+    global_process_set,
+    group_of,
+    next_serial,
+)
 from ringleader.common.reductions import Average, handle_average_backwards_compatibility
 from ringleader.common.submit_operation import Operation, signature_for
 from ringleader.torch.compression import Compression, Compressor
@@ -23,12 +29,7 @@ from ringleader.torch.ops.differentiable_operation import (
     contiguous,
     into_tensor,
 )
-from ringleader.torch.ops.repeated_reduction import (
-    RepeatedReduction,
-    can_be_repeated,
-    keep_reduction,
-    take_reduction,
-)
+from ringleader.torch.ops.repeated_reduction import RepeatedReduction, can_be_repeated, take_reduction
 
 
 def _describe(
@@ -146,19 +147,18 @@ def allreduce_(
     """Reduce the tensor over the ranks of a process set in place, and return it. See `allreduce`."""
     chosen = handle_average_backwards_compatibility(op, average)
     # Not `Operation.run`: what the most frequent operation costs besides the exchange counts.
-    serial = next_serial(process_set)
-    group = group_of(process_set, "Allreduce")
-    known = take_reduction(group, tensor, name, chosen, prescale_factor, postscale_factor)
+    group, serial = begin_operation(process_set, "Allreduce")
+    known = take_reduction(group, tensor, name)
     if known is not None:
-        work = known.work
-        work.repeat(serial, tensor, known.flat(tensor))
-        group.engine.run(work)
-        keep_reduction(group, tensor, name, known)
-        return tensor
+        again = known.work_for(tensor, serial, chosen, prescale_factor, postscale_factor)
+        if again is not None:
+            group.engine.run(again)
+            known.keep(group)
+            return tensor
     work = _describe(True, group, tensor, name, serial, chosen, prescale_factor, postscale_factor)
     group.engine.run(work)
     if can_be_repeated(work, tensor):
-        keep_reduction(group, tensor, name, RepeatedReduction(work, tensor))
+        RepeatedReduction(work, tensor).keep(group)
         return tensor
     return into_tensor(work, tensor)
 

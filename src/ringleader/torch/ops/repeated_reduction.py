@@ -1,7 +1,8 @@
 """Reductions in place that a script does again and again: each is described once.
 
 To describe one (checks, signature, digest) takes longer than to reduce a few KiB. So a description that was
-used is kept in the group, without its tensor, for tensors of the same type, shape and name.
+used is kept in the group, without its tensor, for tensors of the same type, shape and name. It is taken out
+while it is in use, so that no two threads have the same.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ringleader.collectives.operations import ReduceOp, Work
+from ringleader.collectives.operations import ReduceOp, RepeatedWork, Work
 from ringleader.collectives.rank_group import Group
 from ringleader.torch.kernels import dtype_name, flat_at
 
@@ -20,66 +21,63 @@ ADDRESSES = 16
 """Addresses of tensors that are remembered with each."""
 _STRIDED = torch.strided
 
+_Key = tuple[torch.dtype, torch.Size, str | None]
+
 
 class RepeatedReduction:
     """A description, and views of the memory of tensors that it was used for."""
 
-    __slots__ = ("_count", "_dtype", "_flats", "op", "postscale", "prescale", "work")
+    __slots__ = ("_count", "_dtype", "_flats", "_key", "_op", "_postscale", "_prescale", "_work")
 
     def __init__(self, work: Work, tensor: torch.Tensor) -> None:
         """Keep the description of what was done to ``tensor``."""
-        self.work = work
+        self._work = RepeatedWork(work)
         signature = work.signature
-        self.op, self.prescale, self.postscale = signature.op, signature.prescale, signature.postscale
+        self._key: _Key = (tensor.dtype, tensor.shape, work.local_name)
+        self._op, self._prescale, self._postscale = signature.op, signature.prescale, signature.postscale
         self._dtype, self._count = dtype_name(tensor), tensor.numel()
         # These do not keep the memory: they are used only while a tensor of this type and length is there.
         self._flats: dict[int, Any] = {}
 
-    def flat(self, tensor: torch.Tensor) -> Any:
-        """Return the view of a tensor's memory, where the transports can use one; else None."""
-        address = tensor.data_ptr()
-        known = self._flats.get(address)
-        if known is None:
+    def work_for(
+        self, tensor: torch.Tensor, serial: int, op: ReduceOp, prescale: float, postscale: float
+    ) -> Work | None:
+        """Return the work that reduces a tensor of this type and shape, None where anything else differs."""
+        if (
+            op is not self._op
+            or prescale != self._prescale
+            or postscale != self._postscale
+            or tensor.layout is not _STRIDED
+            or not tensor.is_contiguous()
+            or tensor.is_neg()
+        ):
+            return None
+        flat = self._flats.get(address := tensor.data_ptr())
+        if flat is None:  # else memory of the host lies there, and what autograd knows of it does not matter
+            if tensor.requires_grad or not tensor.is_cpu:
+                return None
             if len(self._flats) >= ADDRESSES:
                 self._flats.clear()
-            known = self._flats[address] = flat_at(address, self._dtype, self._count)
-        return known
+            flat = self._flats[address] = flat_at(address, self._dtype, self._count)
+        work = self._work
+        work.repeat(serial, tensor, flat)
+        return work
+
+    def keep(self, group: Group) -> None:
+        """Keep the description for the next time; its tensor may go."""
+        work, kept = self._work, group.reductions
+        work.array = work.out = work.flat = None
+        if len(kept) >= CAPACITY:
+            kept.clear()
+        kept[self._key] = self
 
 
-def take_reduction(
-    group: Group,
-    tensor: torch.Tensor,
-    name: str | None,
-    op: ReduceOp,
-    prescale: float,
-    postscale: float,
-) -> RepeatedReduction | None:
-    """Return the description of such a reduction, which is this caller's until it is kept again."""
+def take_reduction(group: Group, tensor: torch.Tensor, name: str | None) -> RepeatedReduction | None:
+    """Return how such a tensor was reduced before; it is this caller's until it is kept again."""
     if tensor.__class__ is not torch.Tensor:
         return None
     known: RepeatedReduction | None = group.reductions.pop((tensor.dtype, tensor.shape, name), None)
-    if known is None or not (
-        op is known.op
-        and prescale == known.prescale
-        and postscale == known.postscale
-        and tensor.layout is _STRIDED
-        and tensor.is_contiguous()
-        and tensor.is_cpu
-        and not tensor.requires_grad
-        and not tensor.is_neg()
-    ):
-        return None
     return known
-
-
-def keep_reduction(group: Group, tensor: torch.Tensor, name: str | None, known: RepeatedReduction) -> None:
-    """Keep a description for the next time; its tensor may go."""
-    work = known.work
-    work.array = work.out = work.flat = None
-    reductions = group.reductions
-    if len(reductions) >= CAPACITY:
-        reductions.clear()
-    reductions[(tensor.dtype, tensor.shape, name)] = known
 
 
 def can_be_repeated(work: Work, tensor: torch.Tensor) -> bool:

@@ -1,0 +1,190 @@
+"""Descriptions of reductions in place: used again for what they describe, and never with an old tensor."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ringleader.collectives.kernels import ITEMSIZE
+from ringleader.collectives.operations import ReduceOp, RepeatedWork, Signature, Work, signature_digest
+from ringleader.common.numpy_adapter import NumpyAdapter
+from ringleader.common.numpy_arithmetic import dtype_named, silent_caller
+from ringleader.torch.kernels import TORCH_TYPES, TorchKernels, flat_at
+from ringleader.torch.ops.repeated_reduction import (
+    CAPACITY,
+    RepeatedReduction,
+    can_be_repeated,
+    take_reduction,
+)
+
+pytestmark = [pytest.mark.torch]
+
+
+def work_of(
+    tensor: torch.Tensor, name: str | None = None, op: ReduceOp = ReduceOp.SUM, serial: int = 0
+) -> Work:
+    signature = Signature(kind="allreduce", dtype="float32", shape=tuple(tensor.shape), op=op)
+    digest = signature_digest(signature)
+    return Work(signature, digest, name=name, serial=serial, array=tensor, out=tensor)
+
+
+@pytest.fixture
+def group() -> Any:
+    return SimpleNamespace(reductions={})
+
+
+def again(group: Any, tensor: Any, op: ReduceOp = ReduceOp.SUM, scale: float = 1.0, serial: int = 1) -> Any:
+    known = take_reduction(group, tensor, None)
+    return known and known.work_for(tensor, serial, op, 1.0, scale)
+
+
+@pytest.mark.parametrize("name", [None, "loss"])
+def test_a_work_that_comes_again_is_what_a_new_one_would_be(group: Any, name: str | None) -> None:
+    first, second = torch.zeros(6), torch.arange(6.0)
+    RepeatedReduction(work_of(first, name), first).keep(group)
+    known = take_reduction(group, second, name)
+    assert known is not None
+    assert take_reduction(group, second, name) is None, "it is in use"
+    for serial in (1, 2**40):
+        work, fresh = (
+            known.work_for(second, serial, ReduceOp.SUM, 1.0, 1.0),
+            work_of(second, name, serial=serial),
+        )
+        assert isinstance(work, RepeatedWork)
+        assert (work.name, work.digest, work.order, str(work)) == (
+            fresh.name, fresh.digest, fresh.order, str(fresh)
+        )  # fmt: skip
+        assert work.array is second
+        assert work.out is second
+        work.flat[0] = 7.0
+        assert second[0] == 7.0
+    known.keep(group)
+    assert work.array is work.out is work.flat is None, "the tensor may go"
+
+
+def test_whatever_differs_is_described_anew(group: Any) -> None:
+    square = torch.zeros(4, 4)
+
+    def kept() -> None:
+        RepeatedReduction(work_of(square), square).keep(group)
+
+    for tensor, op, scale in (
+        (torch.zeros(16), ReduceOp.SUM, 1.0),
+        (torch.zeros(4, 4, dtype=torch.int32), ReduceOp.SUM, 1.0),
+        (square, ReduceOp.MAX, 1.0),
+        (square, ReduceOp.SUM, 0.5),
+        (square.t(), ReduceOp.SUM, 1.0),
+        (torch._neg_view(square), ReduceOp.SUM, 1.0),
+        (torch.zeros(4, 4).to_sparse(), ReduceOp.SUM, 1.0),
+        (torch.zeros(4, 4).to_sparse_csr(), ReduceOp.SUM, 1.0),
+        (torch.zeros(4, 4, requires_grad=True), ReduceOp.SUM, 1.0),
+        (torch.empty(4, 4, device="meta"), ReduceOp.SUM, 1.0),
+        (torch.nn.Parameter(torch.zeros(4, 4)), ReduceOp.SUM, 1.0),
+        ([0.0], ReduceOp.SUM, 1.0),
+    ):
+        kept()
+        assert again(group, tensor, op, scale) is None, (tensor, op, scale)
+    kept()
+    assert again(group, square) is not None
+    kept()
+    square.t_()  # the same object has become another tensor
+    assert again(group, square) is None
+
+
+def test_a_tensor_that_moved_is_found_where_it_is(group: Any) -> None:
+    tensor = torch.zeros(8)
+    known = RepeatedReduction(work_of(tensor), tensor)
+    for value in (1.0, 2.0):
+        tensor.data = torch.full((8,), value)
+        work = known.work_for(tensor, 1, ReduceOp.SUM, 1.0, 1.0)
+        assert work is not None
+        assert work.flat.tolist() == [value] * 8
+
+
+def test_what_is_not_kept() -> None:
+    tensor = torch.zeros(3)
+    assert can_be_repeated(work_of(tensor), tensor)
+    assert not can_be_repeated(work_of(tensor, op=ReduceOp.ADASUM), tensor)
+    assert not can_be_repeated(work_of(torch.zeros(3)), tensor), "the engine worked on a copy"
+    empty = torch.zeros(0)
+    assert not can_be_repeated(work_of(empty), empty)
+
+
+def test_not_too_many_are_kept(group: Any) -> None:
+    tensor = torch.zeros(1)
+    for number in range(CAPACITY + 1):
+        RepeatedReduction(work_of(tensor, f"w{number}"), tensor).keep(group)
+    assert len(group.reductions) == 1
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("kernels", [NumpyAdapter(), TorchKernels()], ids=["numpy", "torch"])
+@pytest.mark.parametrize("dtype", ITEMSIZE)
+def test_flat_kernels_have_the_bits_of_the_frameworks(kernels: Any, dtype: str) -> None:
+    flat, count = kernels.flat_kernels(dtype), 1001
+    bits = [bytearray(np.random.default_rng(seed).integers(0, 2, count).astype(dtype_named(dtype)).tobytes())
+            for seed in range(3)]  # fmt: skip
+    for op in (ReduceOp.SUM, ReduceOp.MIN, ReduceOp.MAX, ReduceOp.PRODUCT):
+        for factor in (1.0, 1 / 3, 0.25):
+            for ranks in (2, 3):
+                memories = [bytearray(one) for one in bits[:ranks]]
+                parts = [kernels.over(memory, dtype, count) for memory in memories]
+                want, target = kernels.empty((count,), dtype), bytearray(len(bits[0]))
+                kernels.reduce(want, parts, op, factor)
+                out = flat.over(target, dtype, count)
+                flat.reducer(op, factor)(out, [flat.take(part) for part in parts])
+                assert target == as_bytes(want), (op, factor, ranks)
+                flat.reducer(op, factor)(flat.take(parts[1]), [flat.take(part) for part in parts])
+                assert memories[1] == target, "the second part may be overwritten"
+    other, target = flat.over(bytearray(bits[0]), dtype, count), bytearray(len(bits[0]))
+    flat.copier(flat.over(target, dtype, count))(other)
+    assert target == bits[0]
+    flat.scale(other, 0.5)
+    kernels.scale(scaled := kernels.over(bytearray(bits[0]), dtype, count), 0.5)
+    assert as_bytes(flat.give(other)) == as_bytes(scaled)
+
+
+def as_bytes(array: Any) -> bytes:
+    return bytes(array.view(torch.uint8).numpy()) if isinstance(array, torch.Tensor) else array.tobytes()
+
+
+@pytest.mark.parametrize("dtype", ITEMSIZE)
+def test_memory_at_an_address(dtype: str) -> None:
+    tensor = torch.zeros(5, dtype=TORCH_TYPES[dtype])
+    view = flat_at(tensor.data_ptr(), dtype, 5)
+    if "float16" in dtype:
+        assert view is None
+    else:
+        assert view is not None
+        view[3] = 1
+        assert tensor.tolist() == [0, 0, 0, 1, 0]
+
+
+def test_no_warnings_and_no_other_state() -> None:
+    call, big = silent_caller(), np.full(3, 3e38, "float32")
+    before = np.geterr()
+    with np.errstate(all="raise"):
+        call(np.add, big, big, big)
+        assert np.isinf(big).all()
+        with pytest.raises(FloatingPointError):
+            np.add(np.full(3, 3e38, "float32"), np.full(3, 3e38, "float32"))
+    assert np.geterr() == before
+    thread = threading.Thread(target=lambda: call(np.add, big, big, big))
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_on_ranks(jobs: Any, size: int) -> None:
+    jobs("repeated.py", ranks=size).passed(size)
+
+
+@pytest.mark.mpi
+def test_on_ranks_of_several_hosts(jobs: Any) -> None:
+    jobs("repeated.py", ranks=4, RINGLEADER_RANKS_PER_HOST="2").passed(4)
