@@ -342,6 +342,14 @@ if SIZE > 1:
 
     # ranks that are not of one mind
     fails(ValueError, lambda: wrap(net(), RANK == 0), "settings differ")
+    for make in (
+        lambda p: (torch.optim.SGD if RANK else torch.optim.AdamW)(p, lr=0.1),
+        lambda p: torch.optim.SGD([{"params": [one]} for one in p] if RANK else list(p), lr=0.1),
+    ):
+        model = net()
+        optimizer, before = wrap(model, True, make=make), values(model)
+        fails(ValueError, lambda m=model, o=optimizer: step(m, o, 0), "differ between rank 0 and rank 1")
+        assert torch.equal(values(model), before)
     model = net()
     optimizer = wrap(model, True)
     step(model, optimizer, 0)

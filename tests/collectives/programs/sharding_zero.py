@@ -1,6 +1,6 @@
 """shard=True against PyTorch's own sharded optimizer: `ZeroRedundancyOptimizer` under DDP on Gloo.
 
-The same steps, the same learning rates of a scheduler, and a consolidated state that we load from it.
+The same steps, the same rates of a scheduler, a consolidated state that is loaded; under the name of Horovod.
 """
 
 import copy
@@ -10,7 +10,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
-import ringleader.torch as hvd
+import ringleader.alias
+
+ringleader.alias.install()
+import horovod.torch as hvd  # noqa: E402
 
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()

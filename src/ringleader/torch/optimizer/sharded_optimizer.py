@@ -127,7 +127,15 @@ class ShardedMixin(ReplicatedMixin):
         everything, pieces = self._all(), self._pieces()
         whole: dict[int, State] = {at: self.state[p] for at, p in enumerate(everything) if p in self.state}
         mine = state_digest(whole) if pieces is None else None
-        digests = gather_objects(self._engine, mine, f"{self._serial}.whose state")
+        counts = [len(group["params"]) for group in self.param_groups]
+        kind = f"{type(self).__name__} with parameter groups of {counts} parameters"
+        answers = gather_objects(self._engine, (mine, kind), f"{self._serial}.whose state")
+        digests = [digest for digest, _kind in answers]
+        for rank, (_digest, theirs) in enumerate(answers):
+            if theirs != answers[0][1]:
+                raise ValueError(
+                    f"the optimizers differ between rank 0 and rank {rank}: {answers[0][1]}, and {theirs}"
+                )
         if root is not None and digests[root] is not None:
             return whole
         for rank, digest in enumerate(digests):
