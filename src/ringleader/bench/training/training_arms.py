@@ -37,11 +37,9 @@ def new_optimizer(name: str, model: nn.Module) -> torch.optim.Optimizer:
 
 def missing_arms(device: torch.device) -> dict[str, str]:
     """Return arms that cannot run on this rank, and why."""
-    found = {}
-    if "shard" not in inspect.signature(hvd.DistributedOptimizer).parameters:
-        found[SHARDED] = "DistributedOptimizer has no shard= in this version of Ringleader"
+    found: dict[str, str] = {}
     if not torch.distributed.is_available():
-        return found | dict.fromkeys((DDP_GLOO, DDP_NCCL), "this PyTorch is built without torch.distributed")
+        return dict.fromkeys((DDP_GLOO, DDP_NCCL), "this PyTorch is built without torch.distributed")
     if not torch.distributed.is_gloo_available():
         found[DDP_GLOO] = "this PyTorch is built without Gloo"
     if device.type != "cuda":
