@@ -2,7 +2,7 @@
 
     python benchmarks/run.py                     what `make bench` runs: at most 30 minutes
     python benchmarks/run.py --frameworks        JAX, Keras, TensorFlow and MXNet: `make bench-frameworks`
-    python benchmarks/run.py --only step,start   some of them
+    python benchmarks/run.py --only step,start   some of them; their rows replace those of results/bench.json
 
 Each script runs alone, too. For each number that is required it prints a line (`rows.required`). These lines
 are collected here: what no script prints counts as missing. A script that takes longer than its share is
@@ -13,6 +13,7 @@ code 1 where something is short, missing or failed.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import subprocess
@@ -26,8 +27,8 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from _pairs import context, keep
-from rows import Row, collected, reasons
+from _pairs import keep
+from rows import LINE, Row, collected, reasons
 
 ROOT = Path(__file__).parent.parent
 PYTHON = ROOT / ".venv/bin/python"
@@ -97,6 +98,8 @@ class Done:
     seconds: float
     trouble: str = ""
     """Why it has no result, or not all; empty where it ended well."""
+    load: float = 0.0
+    """How many processes were ready to run when it began: on an idle machine less than 1."""
     lines: tuple[str, ...] = ()
     """What it printed."""
 
@@ -116,7 +119,7 @@ def obstacle(script: Script) -> str:
 
 def run(script: Script, seconds: float) -> Done:
     """Run a script for at most ``seconds``, showing what it prints."""
-    begin = time.monotonic()
+    begin, load = time.monotonic(), os.getloadavg()[0]
     process = subprocess.Popen(
         [str(script.python), str(Path(__file__).parent / script.words[0]), *script.words[1:]],
         cwd=ROOT, env=os.environ | {"PYTHONUNBUFFERED": "1"}, stdin=subprocess.DEVNULL,
@@ -133,14 +136,17 @@ def run(script: Script, seconds: float) -> Done:
     timer.start()
     lines = []
     assert process.stdout is not None
-    for line in process.stdout:
-        print(line, end="", flush=True)
-        lines.append(line.rstrip("\n"))
-    code = process.wait()
-    timer.cancel()
+    try:
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            lines.append(line.rstrip("\n"))
+        code = process.wait()
+    finally:  # also where the user has enough: it is in a session of its own
+        timer.cancel()
+        with_children(process, signal.SIGTERM)
     trouble = f"ended after {seconds:.0f} s" if late.is_set() else f"exit code {code}" if code else ""
     return Done(
-        script=script.name, seconds=time.monotonic() - begin, trouble=trouble, lines=tuple(lines)
+        script=script.name, seconds=time.monotonic() - begin, trouble=trouble, load=load, lines=tuple(lines)
     )  # fmt: skip
 
 
@@ -199,7 +205,34 @@ def summary(rows: Sequence[Row], done: Sequence[Done]) -> str:
     table = tabulate([row.cells() for row in rows], headers=Row.HEADERS, disable_numparse=True)
     told = [f"SHORT {row.case}: {why[row.case]}" for row in rows if row.short and row.case in why]
     told += [f"{one.script}: {one.trouble}" for one in done if one.trouble]
-    return "\n".join([table, "", *told, f"{sum(one.seconds for one in done) / 60:.1f} minutes"])
+    return "\n".join(
+        [
+            table,
+            "",
+            *told,
+            f"{sum(one.seconds for one in done) / 60:.1f} minutes",
+            "into README.md: python benchmarks/table.py",
+        ]
+    )
+
+
+def store(name: str, done: Sequence[Done], *, anew: bool) -> None:
+    """Keep what scripts said about rows; unless ``anew`` with what the others said before."""
+    file = Path(__file__).parent / f"results/{name}.json"
+    before = {} if anew or not file.is_file() else json.loads(file.read_text())["scripts"]
+    now = {
+        one.script: {
+            "seconds": round(one.seconds, 1),
+            "load before": round(one.load, 2),
+            "trouble": one.trouble,
+            "lines": [text for text in one.lines if LINE.match(text)],
+        }
+        for one in done
+    }
+    scripts = before | now
+    printed = {script: about["lines"] for script, about in scripts.items()}
+    rows = collected(printed, whole=name == "bench")
+    keep(name, {"scripts": scripts, "rows": [asdict(row) for row in rows]})
 
 
 def main() -> None:
@@ -216,22 +249,11 @@ def main() -> None:
         parser.error(f"--only: {', '.join(sorted(unknown))}: not among {', '.join(s.name for s in scripts)}")
     scripts = tuple(script for script in scripts if not names or script.name in names)
     subprocess.run([str(PYTHON), "-m", "compileall", "-q", str(ROOT / "src/ringleader")], check=False)
-    before = context()
     # What a framework takes to start is much, and nothing of the engine's table is among it.
     done = run_all(scripts, 2 * MOST_SECONDS if args.frameworks else MOST_SECONDS)
-    printed = {one.script: one.lines for one in done}
-    rows = collected(printed, whole=not args.frameworks and not names)
+    rows = collected({one.script: one.lines for one in done}, whole=not args.frameworks and not names)
     print(f"\n{summary(rows, done)}")
-    if not names:
-        keep(
-            "bench_frameworks" if args.frameworks else "bench",
-            {
-                "before": before,
-                "seconds": {one.script: round(one.seconds, 1) for one in done},
-                "trouble": {one.script: one.trouble for one in done if one.trouble},
-                "rows": [asdict(row) for row in rows],
-            },
-        )
+    store("bench_frameworks" if args.frameworks else "bench", done, anew=not names)
     sys.exit(any(row.short for row in rows) or any(one.trouble for one in done))
 
 

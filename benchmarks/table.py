@@ -30,14 +30,15 @@ def markdown(result: dict[str, Any], why: dict[str, str]) -> str:
     ]
     for row in rows_of(result):
         *cells, verdict = row.cells()
-        reason = f"short: {why.get(row.case, 'not explained yet')}" if row.short else verdict
+        explained = row.short and row.reached is not None
+        reason = f"short: {why.get(row.case, 'not explained yet')}" if explained else verdict
         lines.append(f"| {' | '.join([*cells, reason])} |")
     about = result["context"]
-    minutes = sum(result["seconds"].values()) / 60
-    lines += [
-        "",
-        f"{about['cores']} cores, load {result['before']['load']:g} before, {minutes:.0f} minutes in all.",
-    ]
+    scripts = result["scripts"].values()
+    minutes = sum(script["seconds"] for script in scripts) / 60
+    load = max((script["load before"] for script in scripts), default=0.0)
+    told = f"{about['cores']} cores; load before a script at most {load:g}; {minutes:.0f} minutes in all."
+    lines += ["", told]
     return "\n".join(lines) + "\n"
 
 
