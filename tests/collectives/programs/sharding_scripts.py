@@ -280,6 +280,15 @@ if SIZE > 1:
     optimizer.zero_grad()
 
 
+# a model of another type or shape than the optimizer knows
+if SIZE > 1:
+    model = net()
+    optimizer = wrap(model, True)
+    step(model, optimizer, 0)
+    optimizer.zero_grad()
+    model.float()
+    fails(ValueError, optimizer.step, "float64 [31, 9]", "float32 [31, 9]", "make the optimizer anew")
+
 # what does not treat every element by itself
 
 

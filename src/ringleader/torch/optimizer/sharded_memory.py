@@ -14,7 +14,6 @@ import torch
 from ringleader.collectives.bucket_plan import BucketPlan
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.transports.regions import Region
-from ringleader.torch.kernels import dtype_name
 from ringleader.torch.optimizer.bucket_memory import shaped_like
 from ringleader.torch.optimizer.gradient_config import Named
 
@@ -47,10 +46,10 @@ class ParameterMemory:
             view = self._views[at]
             if parameter.data_ptr() == view.data_ptr() and parameter.shape == view.shape:
                 continue
-            if parameter.shape != view.shape or parameter.dtype != view.dtype:
+            if (parameter.shape, parameter.dtype, parameter.device) != (view.shape, view.dtype, view.device):
                 raise ValueError(
-                    f"parameter {name} was {dtype_name(view)}{list(view.shape)} when its optimizer was made "
-                    f"and is {parameter.dtype} {list(parameter.shape)} now: make the optimizer anew"
+                    f"parameter {name} was {_described(view)} when its optimizer was made and is "
+                    f"{_described(parameter)} now: make the optimizer anew"
                 )
             with torch.no_grad():
                 view.copy_(parameter)
@@ -84,6 +83,10 @@ def check_no_overlap(parameters: Named) -> None:
                 f"shard=True: the parameters {name} and {other} share memory. Use one Parameter in both "
                 "places to tie weights."
             )
+
+
+def _described(tensor: torch.Tensor) -> str:
+    return f"{tensor.dtype} {list(tensor.shape)} on {tensor.device}"
 
 
 def _own_storage(flat: torch.Tensor) -> torch.Tensor:
