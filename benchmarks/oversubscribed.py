@@ -132,8 +132,10 @@ def measure(rounds: int) -> dict[tuple[int, str], list[float]]:
     arms = [(ranks, arm) for ranks in JOBS for arm in ("coupled", "uncoupled")]
     times: dict[tuple[int, str], list[float]] = {one: [] for one in arms}
     directory = Path(tempfile.mkdtemp())
+    jobs: dict[int, Job] = {}
     try:
-        jobs = {ranks: Job(ranks, directory / str(ranks)) for ranks in JOBS}
+        for ranks in JOBS:
+            jobs[ranks] = Job(ranks, directory / str(ranks))
         for ranks, arm in arms:
             jobs[ranks].run(arm)
         for turn in range(rounds):
@@ -142,6 +144,8 @@ def measure(rounds: int) -> dict[tuple[int, str], list[float]]:
         for job in jobs.values():
             job.end()
     finally:
+        for job in jobs.values():
+            job.process.terminate()  # which mpirun passes on; one that has ended does not mind
         shutil.rmtree(directory)
     return times
 
