@@ -103,21 +103,27 @@ class JobDirectory:
         """Give the lock back; the last one on this host removes everything of the job there."""
         fcntl.flock(self._fd, fcntl.LOCK_UN)
         with suppress(OSError):
-            if _is_dead(self.path):
-                _remove(self.job, self.key, self.shm)
+            _remove_if_dead(self.job, self.key, self.shm)
         with suppress(OSError):  # it stays while another job has something in it
             os.rmdir(self.job.rpartition("/")[0])  # noqa: PTH106
         os.close(self._fd)
 
 
-def _is_dead(host_directory: str) -> bool:
-    """Say whether nobody holds the lock of a host's part of a job."""
+def _remove_if_dead(job: str, key: str, shm: str) -> bool:
+    """Remove one host's part of a job where nobody holds its lock; say whether it was so.
+
+    The lock is held meanwhile: whoever wants it just now gets it afterwards, and sees that the file is gone.
+    """
     try:
-        fd = os.open(f"{host_directory}/lock", os.O_RDWR)
+        fd = os.open(f"{job}/{key}/lock", os.O_RDWR)
     except FileNotFoundError:
-        return time.time() - os.lstat(host_directory).st_mtime > UNBORN_AGE
+        if time.time() - os.lstat(f"{job}/{key}").st_mtime <= UNBORN_AGE:
+            return False
+        _remove(job, key, shm)
+        return True
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _remove(job, key, shm)
     except BlockingIOError:
         return False
     finally:
@@ -178,7 +184,6 @@ def sweep(base: str, key: str, *, shm: str = SHM, now: float | None = None) -> l
             if not parts and age > UNBORN_AGE:
                 _remove_tree(job)
             for part in parts:
-                if (part == key or age > FOREIGN_AGE) and _is_dead(f"{job}/{part}"):
-                    _remove(job, part, shm)
+                if (part == key or age > FOREIGN_AGE) and _remove_if_dead(job, part, shm):
                     removed.append(name)
     return removed
