@@ -65,7 +65,9 @@ ENGINE = (
     Script(name="step", words=("step.py", "--pin"), seconds=240),
     Script(name="sharded step", words=("sharded_step.py", "--pin"), seconds=300),
     Script(name="sharded state", words=("sharded_step.py", "--states"), seconds=120),
-    Script(name="start in a lab", words=("start.py", "--lab", "bench"), seconds=180, lab="bench"),
+    Script(
+        name="start in a lab", words=("start.py", "--lab", "bench", "--pairs", "8"), seconds=180, lab="bench"
+    ),
     Script(
         name="hosts, 8 Gbit/s",
         words=("hosts.py", "--lab", "bench", "--rate", "8 Gbit/s"),
