@@ -19,6 +19,7 @@ from ringleader.ranks.processors import usable_cpus
 from rows import line
 
 _CHILD = "RINGLEADER_BENCHMARK_RANK"
+"""Set for ranks that a benchmark started: how many cores they have together."""
 
 
 def under_mpirun(ranks: int, script: str, arguments: list[str], mpirun: str | None = None) -> bool:
@@ -28,7 +29,11 @@ def under_mpirun(ranks: int, script: str, arguments: list[str], mpirun: str | No
     here = Path(sys.executable).with_name("mpirun")
     command = [mpirun or str(here), "--allow-run-as-root", "--oversubscribe", "-n", str(ranks)]
     command += [sys.executable, script, *arguments]
-    environ = {**os.environ, _CHILD: "1", "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
+    environ = {
+        **os.environ,
+        _CHILD: str(usable_cpus()),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+    }
     environ.update({"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"})
     result = subprocess.run(command, env=environ, timeout=1800, check=False)
     if result.returncode:
@@ -141,7 +146,8 @@ def context() -> dict[str, Any]:
     """Return what a number means nothing without."""
     load = os.getloadavg()[0]
     return {
-        "cores": usable_cpus(),
+        # A rank may have a core of its own; what counts is what all of them have.
+        "cores": int(os.environ.get(_CHILD) or usable_cpus()),
         "load": round(load, 2),
         "machine": platform.machine(),
         "python": platform.python_version(),
