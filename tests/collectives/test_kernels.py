@@ -75,7 +75,8 @@ def test_views_and_copies(kernels: Any) -> None:
     assert np.frombuffer(memory, "float32").tolist() == [0] * 4 + [0, 1, 2, 3] + [0] * 4
     assert kernels.address(square) == kernels.address(flat) + 16
     assert (kernels.count(square), kernels.length(square)) == (4, 2)
-    kernels.copy_all([square], [kernels.shaped(kernels.part(flat, 0, 4), (2, 2))])
+    assert kernels.addresses([square, flat]) == [kernels.address(square), kernels.address(flat)]
+    kernels.copy(square, kernels.shaped(kernels.part(flat, 0, 4), (2, 2)))
     assert not any(memory)
     kernels.copy(flat, kernels.shaped(kernels.over(np.ones(12, "float32"), "float32", 12), (3, 4)))
     kernels.zero(kernels.flat(square))

@@ -15,6 +15,7 @@ from ringleader.collectives.kernels import Kernels
 from ringleader.collectives.negotiation import Decision
 from ringleader.collectives.operations import GRADIENTS, Signature, Work
 from ringleader.collectives.peer_wait import PeerWait
+from ringleader.collectives.round_plan import RoundPlan
 from ringleader.collectives.submission_queue import SubmissionQueue
 from ringleader.collectives.timeline.observer import Observer, Stage, activity_of
 from ringleader.collectives.transports.regions import Region
@@ -84,21 +85,31 @@ class Execution:
             # Ranks reduce straight from each other's memory: first all that joined must have put zeros there.
             self._barrier.agree(0)
         self._offered = {}
-        self.carry_out(works)
+        self._carry_out(self._batches(works))
 
-    def carry_out(self, works: Sequence[Work], *, staged: bool = False) -> None:
-        """Do works, in an order that is equal on all ranks; ``staged`` says that the only one is laid out."""
+    def carry_out_plan(self, plan: RoundPlan, *, staged: bool) -> None:
+        """Do what is pending, as all ranks have it; ``staged`` says that the only work is laid out."""
+        if plan.batches is None:
+            plan.batches = self._batches(plan.in_order)
+        self._carry_out(plan.batches, staged=staged)
+
+    def _batches(self, works: Sequence[Work]) -> list[tuple[Batch | None, list[Work]]]:
+        """Return what travels together, as its batch, or None for one alone."""
         if len(works) <= 1 or self._fusion_buffer is None:
-            for work in works:
-                self._carry_out_one(work, staged=staged)
-            return
-        for batch in self._fusion_buffer.batches(works):
-            if len(batch.members) == 1:
-                self._carry_out_one(works[batch.members[0]], staged=False)
+            return [(None, [work]) for work in works]
+        return [
+            (batch if len(batch.members) > 1 else None, [works[member] for member in batch.members])
+            for batch in self._fusion_buffer.batches(works)
+        ]
+
+    def _carry_out(self, batches: Sequence[tuple[Batch | None, list[Work]]], *, staged: bool = False) -> None:
+        for batch, works in batches:
+            if batch is None:
+                self._carry_out_one(works[0], staged=staged)
             elif batch.packed:
-                self._carry_out_packed(batch, [works[member] for member in batch.members])
+                self._carry_out_packed(batch, works)
             else:
-                self._carry_out_on_device([works[member] for member in batch.members])
+                self._carry_out_on_device(works)
 
     def close(self) -> None:
         """Let go of memory."""

@@ -12,13 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from operator import is_
+from typing import Any
 
 from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
 from ringleader.collectives.operations import ReduceOp, Signature, Work
+from ringleader.collectives.packed_copy import PackedCopy
 from ringleader.collectives.transports.transport import Transport
 
-ALIGNMENT = 64
-"""Every packed array starts at a multiple of this many bytes, for the vector kernels."""
 MOST_PLANS = 256
 """Plans that are kept. A training asks for the same few again and again."""
 
@@ -41,12 +42,10 @@ class Batch:
     """What is done: for several, the reduction of the packed array; for one, its own."""
     members: list[int]
     """Places in the list of operations."""
-    starts: list[int]
-    """First element of each in the packed array."""
-    room: int
-    """Elements of the packed array."""
-    views: Sequence[Array] = ()
-    """The place of each array in the memory in which they travel, in the array's shape."""
+    lengths: list[int]
+    """Bytes of each of them, one behind the other in the packed array."""
+    copy: PackedCopy | None = None
+    """Brings the arrays into the memory in which they travel and out of it; None for one alone."""
     work: Work | None = None
     """The reduction of that memory, built once; None for one alone, and for arrays on devices."""
 
@@ -64,13 +63,10 @@ def plan_batches(calls: Sequence[Signature], limits: FusionLimits) -> list[Batch
     batches: list[Batch] = []
     filling: dict[tuple[object, ...], Batch] = {}
     for place, signature in enumerate(calls):
-        count = math.prod(signature.shape)
-        step = max(1, ALIGNMENT // ITEMSIZE.get(signature.dtype, 1))
-        room = -(-count // step) * step
-        nbytes = room * ITEMSIZE.get(signature.dtype, 1)
+        nbytes = math.prod(signature.shape) * ITEMSIZE.get(signature.dtype, 1)
         on_host = signature.device == "cpu"
         if not _can_be_packed(signature) or (on_host and not 0 < nbytes <= limits.small_bytes):
-            batches.append(Batch(signature=signature, members=[place], starts=[0], room=room))
+            batches.append(Batch(signature=signature, members=[place], lengths=[nbytes]))
             continue
         key = (
             signature.dtype,
@@ -81,16 +77,16 @@ def plan_batches(calls: Sequence[Signature], limits: FusionLimits) -> list[Batch
             signature.note,
         )
         batch = filling.get(key)
-        full = batch is not None and batch.room * ITEMSIZE[signature.dtype] + nbytes > limits.most_bytes
+        full = batch is not None and sum(batch.lengths) + nbytes > limits.most_bytes
         if batch is None or (on_host and full):
-            batch = filling[key] = Batch(signature=signature, members=[], starts=[], room=0)
+            batch = filling[key] = Batch(signature=signature, members=[], lengths=[])
             batches.append(batch)
         batch.members.append(place)
-        batch.starts.append(batch.room)
-        batch.room += room
+        batch.lengths.append(nbytes)
     for batch in batches:
         if len(batch.members) > 1:
-            batch.signature = replace(batch.signature, shape=(batch.room,))
+            count = sum(batch.lengths) // ITEMSIZE[batch.signature.dtype]
+            batch.signature = replace(batch.signature, shape=(count,))
     return batches
 
 
@@ -103,10 +99,11 @@ def _can_be_packed(signature: Signature) -> bool:
 class FusionBuffer:
     """Plans, packs and unpacks for one engine."""
 
-    def __init__(self, kernels: Kernels, transport: Transport, limits: FusionLimits) -> None:
-        """Take the framework's arithmetic and what carries the arrays."""
+    def __init__(self, kernels: Kernels, transport: Transport, mpi: Any, limits: FusionLimits) -> None:
+        """Take the framework's arithmetic, what carries the arrays, and MPI, which copies them."""
         self._kernels = kernels
         self._transport = transport
+        self._mpi = mpi
         self._limits = limits
         self._memory: dict[str, Array] = {}
         self._plans: dict[tuple[int, ...], tuple[list[Signature], list[Batch]]] = {}
@@ -118,25 +115,19 @@ class FusionBuffer:
         known = self._plans.get(key)
         if known is None:
             if len(self._plans) >= MOST_PLANS:
-                self._plans.clear()
+                self._forget_plans()
             batches = plan_batches(calls, self._limits)
             for batch in batches:
                 if batch.packed:
-                    self._allocate(batch, calls)
+                    self._allocate(batch)
             # The entry holds the calls, so that no other ones get their identities.
             known = self._plans[key] = (calls, batches)
         return known[1]
 
-    def _allocate(self, batch: Batch, calls: Sequence[Signature]) -> None:
+    def _allocate(self, batch: Batch) -> None:
         kernels, signature = self._kernels, batch.signature
-        memory = kernels.part(self._memory_for(signature.dtype), 0, batch.room)
-        # Gaps between arrays are reduced too: whatever lay there, they begin as numbers.
-        kernels.zero(memory)
-        views = []
-        for member, start in zip(batch.members, batch.starts, strict=True):
-            shape = calls[member].shape
-            views.append(kernels.shaped(kernels.part(memory, start, start + math.prod(shape)), shape))
-        batch.views = views
+        memory = kernels.part(self._memory_for(signature.dtype), 0, signature.shape[0])
+        batch.copy = PackedCopy(self._mpi, address=kernels.address(memory), lengths=batch.lengths)
         batch.work = Work(signature, 0, name="batch", serial=0, array=memory, out=memory)
 
     def _memory_for(self, dtype: str) -> Array:
@@ -149,13 +140,22 @@ class FusionBuffer:
 
     def carry_out(self, batch: Batch, works: Sequence[Work], execute: Callable[[Work], None]) -> None:
         """Do a packed batch: ``works`` are its members, ``execute`` reduces the memory they travel in."""
-        assert batch.work is not None
-        copy_all = self._kernels.copy_all
-        copy_all(batch.views, [work.array for work in works])
+        assert batch.work is not None and batch.copy is not None
+        addresses = self._kernels.addresses
+        arrays, outs = [work.array for work in works], [work.out for work in works]
+        sources = addresses(arrays)
+        batch.copy.pack(sources)
         execute(batch.work)
-        copy_all([work.out for work in works], batch.views)
+        batch.copy.unpack(sources if all(map(is_, arrays, outs)) else addresses(outs))
 
     def close(self) -> None:
         """Let go of the memory."""
-        self._plans.clear()
+        self._forget_plans()
         self._memory.clear()
+
+    def _forget_plans(self) -> None:
+        for _calls, batches in self._plans.values():
+            for batch in batches:
+                if batch.copy is not None:
+                    batch.copy.close()
+        self._plans.clear()

@@ -112,11 +112,11 @@ class Kernels(Protocol):
     def address(self, array: Array) -> int:
         """Return the address of the first element of a contiguous array."""
 
+    def addresses(self, arrays: Sequence[Array]) -> list[int]:
+        """Return `address` of each array."""
+
     def copy(self, target: Array, source: Array) -> None:
         """Copy element by element; counts are equal, shapes need not be."""
-
-    def copy_all(self, targets: Sequence[Array], sources: Sequence[Array]) -> None:
-        """Copy many arrays; each has the shape of its target."""
 
     def scale(self, array: Array, factor: float) -> None:
         """Multiply in place: integers in float64 and cut toward zero, half types in float32.

@@ -11,7 +11,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from operator import attrgetter
 
 from ringleader.collectives.digest_barrier import DigestBarrier
 from ringleader.collectives.exceptions import (
@@ -28,6 +27,7 @@ from ringleader.collectives.operations import JOIN, MASK, Work
 from ringleader.collectives.peer_wait import PeerWait
 from ringleader.collectives.pending_operations import Pending, decode, encode
 from ringleader.collectives.released_memory import ReleasedMemory
+from ringleader.collectives.round_plan import RoundPlans
 from ringleader.collectives.stall_check import Limits
 from ringleader.collectives.submission_queue import SubmissionQueue
 from ringleader.collectives.timeline.observer import Stage
@@ -38,8 +38,6 @@ LONGEST_PAUSE_SECONDS = 0.01
 """Between two rounds that could do nothing: a tenth of the time since one could, within these limits."""
 NEWS = 0xC2B2AE3D27D4EB4F
 """Added to the digest of a rank that has something to tell beside its operations."""
-_DIGEST = attrgetter("digest")
-_ORDER = attrgetter("order")
 
 
 class NegotiationRound:
@@ -72,32 +70,29 @@ class NegotiationRound:
         self._times = times
         self._announce_broken = announce_broken
         self._clock = clock
+        self._plans = RoundPlans()
         self._stuck_since: float | None = None
         self._warn_at = 0.0
 
     def run(self, *, blocked: bool) -> None:
         """Meet the other ranks once and do what all have submitted; raises what ends the engine."""
         queue = self._queue
-        works = queue.works.copy()
         if queue.broken:
             queue.break_off(queue.broken)
             return
-        if not works:
+        pending = list(queue.works.values())
+        if not pending:
             return
-        pending = list(works.values())
-        first = pending[0]
+        plan, first = self._plans.of(pending), pending[0]
         try:
             staged = len(pending) == 1 and first.signature.device == "cpu" and self._transport.stage(first)
             self._peer_wait.subject = first if len(pending) == 1 else Several(pending)
             if queue.observer is not None:
                 queue.observer.mark(Stage.CYCLE)
                 queue.observer.note(Stage.NEGOTIATING, first)
-            # Who joined last is not in the digests.
-            if self._agree(sum(map(_DIGEST, pending)) + staged & MASK) and JOIN not in works:
-                # Nor is the order, so the ranks take one that they can all tell.
-                pending.sort(key=_ORDER)
+            if self._agree(plan.digest + staged & MASK) and not plan.joins:
                 self._stuck_since = None
-                self._execution.carry_out(pending, staged=staged)
+                self._execution.carry_out_plan(plan, staged=staged)
             else:
                 self.negotiate(pending, blocked=blocked)
         except BaseException as error:

@@ -165,6 +165,7 @@ class Work:
         "out",
         "plan",
         "received",
+        "repeated",
         "serial",
         "signature",
         "signature_digest",
@@ -201,6 +202,8 @@ class Work:
         self.stream_events: Any = None
         self.done = False
         self.error: Exception | None = None
+        self.repeated = False
+        """Whether it was done before under this name: whoever keeps it for that takes its arrays out."""
         self.since = 0.0
         """When it was handed to the engine, on the engine's clock."""
         if name is not None:

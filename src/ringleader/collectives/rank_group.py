@@ -204,7 +204,9 @@ def _engine(
     if settings.fusion_bytes is not None:
         most = min(fusion.most_bytes, settings.fusion_bytes)
         fusion = FusionLimits(small_bytes=min(fusion.small_bytes, most), most_bytes=most)
-    packs = fusion.most_bytes > 0 and ranks.size > 1 and not settings.uncoupled
+    packed = None
+    if mpi_calls is not None and fusion.most_bytes > 0 and ranks.size > 1 and not settings.uncoupled:
+        packed = FusionBuffer(kernels, transport, mpi_calls.mpi, fusion)
     context = transport_context(
         ranks,
         peer_wait,
@@ -222,7 +224,7 @@ def _engine(
         peer_wait=peer_wait,
         kernels=kernels,
         limits=settings.limits,
-        fusion_buffer=FusionBuffer(kernels, transport, fusion) if packs else None,
+        fusion_buffer=packed,
         threads=threads,
         announce_broken=announce_broken,
         devices=kernels.device_transport(context),

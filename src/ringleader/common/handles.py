@@ -85,6 +85,7 @@ def keep_work(work: Work) -> None:
     if len(DONE_WORKS) >= CAPACITY:
         DONE_WORKS.clear()
     work.array = work.out = None
+    work.repeated = True
     DONE_WORKS[name] = work
 
 

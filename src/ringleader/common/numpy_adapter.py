@@ -123,16 +123,15 @@ class NumpyAdapter:
         address: int = array.__array_interface__["data"][0]
         return address
 
+    def addresses(self, arrays: Sequence[Array]) -> list[int]:
+        """Return the address of the first element of each."""
+        return [array.__array_interface__["data"][0] for array in arrays]
+
     def copy(self, target: Array, source: Array) -> None:
         """Copy element by element, whatever the shapes."""
         if target.shape != source.shape:
             target, source = target.reshape(-1), source.reshape(-1)
         numpy.copyto(target, source)
-
-    def copy_all(self, targets: Sequence[Array], sources: Sequence[Array]) -> None:
-        """Copy many arrays."""
-        for target, source in zip(targets, sources, strict=True):
-            numpy.copyto(target, source)
 
     def scale(self, array: Array, factor: float) -> None:
         """Multiply in place, or divide by n where the factor is one n-th: half types in float32, integers in

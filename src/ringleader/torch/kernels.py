@@ -104,15 +104,15 @@ class TorchKernels:
         """Return the address of the first element."""
         return array.data_ptr()
 
+    def addresses(self, arrays: Sequence[torch.Tensor]) -> list[int]:
+        """Return the address of the first element of each."""
+        return [array.data_ptr() for array in arrays]
+
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
         """Copy element by element, whatever the shapes."""
         if target.shape != source.shape:
             target, source = target.view(-1), source.view(-1)
         target.copy_(source)
-
-    def copy_all(self, targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -> None:
-        """Copy many tensors in one call."""
-        torch._foreach_copy_(list(targets), list(sources))
 
     def scale(self, array: torch.Tensor, factor: float) -> None:
         """Multiply in place, or divide by n where the factor is one n-th: half types in float32, integers in
