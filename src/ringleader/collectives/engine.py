@@ -94,6 +94,7 @@ class Engine:
         self.queue.work_on(self._round.run, threads=threads)
         # The queue's own methods, so that they cost no call more.
         self.submit = self.queue.submit
+        self.submit_again = self.queue.submit_again
         self.submit_all = self.queue.submit_all
         self.wait = self.queue.wait
         self.advance = self.queue.advance

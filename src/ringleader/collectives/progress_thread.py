@@ -19,15 +19,16 @@ class ProgressThread:
         self._work = work
         self._grace = grace
         self._wakeup = threading.Event()
-        self._awake = False
+        self.awake = False
+        """Whether it knows that there is something to do."""
         self._stopping = False
         self._thread: threading.Thread | None = None
 
     def wake(self) -> None:
         """Say that there is something to do."""
-        if self._awake:
+        if self.awake:
             return
-        self._awake = True
+        self.awake = True
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="ringleader-progress", daemon=True)
             self._thread.start()
@@ -43,9 +44,9 @@ class ProgressThread:
                 nap = self._work()
                 if not nap:
                     # What was submitted before this line woke nobody, so it is looked for once more.
-                    self._awake = False
+                    self.awake = False
                     nap = self._work()
-                    self._awake = nap > 0
+                    self.awake = nap > 0
 
     def stop(self, timeout: float) -> bool:
         """End the thread after the piece of work that is going on; return whether it ended in time."""

@@ -64,19 +64,22 @@ class SubmissionQueue:
 
     def submit(self, work: Work) -> None:
         """Ask for an operation and do not wait. A name that is still pending here is a `ValueError`."""
-        if self.observer is not None or work.signature.device != "cpu":
-            self._add((work,))
-        else:
-            # The same without what most operations do not need: many small ones may follow each other.
-            if self.broken:
-                raise HorovodInternalError(self.broken)
-            if work.name in self.works:
-                raise _pending_already(work)
-            work.error, work.done, work.since = None, False, self._clock()
-            self._newest = work.since
-            self.works[work.name] = work
+        self._add((work,))
         if self._progress is not None:
             self._progress.wake()
+
+    def submit_again(self, work: Work) -> None:
+        """Ask once more for an operation on the host that was done without an error; see `submit`."""
+        if self.observer is not None or self.broken or work.name in self.works:
+            self.submit(work)
+            return
+        # Without what others need: many small ones may follow each other.
+        work.done = False
+        work.since = self._newest = self._clock()
+        self.works[work.name] = work
+        progress = self._progress
+        if progress is not None and not progress.awake:
+            progress.wake()
 
     def submit_all(self, works: Sequence[Work]) -> None:
         """Ask for several at once: the ranks see all of them or none. Errors as for `submit`, before any."""

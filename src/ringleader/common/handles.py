@@ -1,7 +1,7 @@
 """Handles: operations that were begun and not waited for.
 
-Describing an operation costs more than a few KiB cost to reduce. So the description of a reduction in place
-that is done is kept, without its array, until a like one is submitted under the same name.
+Describing an operation costs more than a few KiB cost to reduce. So a reduction in place that is done is kept,
+without its array, until a like one is asked for under the same name.
 """
 
 from __future__ import annotations
@@ -9,33 +9,65 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import ref
 
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.exceptions import HorovodInternalError
-from ringleader.collectives.operations import ReduceOp, Work
-
-_Pending = tuple[Engine, Sequence[Work], Callable[[], Any] | None]
-"""What a handle stands for: who does the works (one, or the members of a group), and what returns the result
-of `synchronize` when all are done without an error; None for one reduction in place. A plain tuple: there may
-be hundreds in a step."""
-
-_NEXT_HANDLE = itertools.count()
-_PENDING: dict[int, _Pending] = {}
+from ringleader.collectives.operations import Work
 
 CAPACITY = 4096
-"""Descriptions that are kept."""
-DONE_WORKS: dict[str | None, Work] = {}
-"""Works that are done, by the name that the script gave them. An adapter takes one out to do it again, if it
-fits the array."""
+"""Reductions that are kept."""
 
 
-def new_handle(engine: Engine, works: Sequence[Work], result: Callable[[], Any] | None) -> int:
-    """Return a handle for works that the engine was given; for ``result`` see `synchronize`.
+class KeptReduction:
+    """A reduction in place that has a name, so that it can be done again without being described anew.
 
-    Without a ``result`` there is one work, a reduction in place whose description may be used again.
+    While it is pending its handle stands for it; when it is done it is in `KEPT`.
     """
-    handle = next(_NEXT_HANDLE)
-    _PENDING[handle] = (engine, works, result)
+
+    __slots__ = ("arguments", "dtype", "engine", "name", "number", "shape", "tensor", "work")
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        work: Work,
+        name: str,
+        number: int | None,
+        tensor: Any,
+        arguments: tuple[Any, ...],
+    ) -> None:
+        """Take a work whose result is to be in the script's ``tensor``, and what it was asked for with.
+
+        ``number`` is that of the process set. ``arguments`` are those of the call but for tensor and name.
+        """
+        self.engine = engine
+        self.work = work
+        self.name = name
+        self.number = number
+        self.tensor: Callable[[], Any] = ref(tensor)
+        """Returns the tensor that it was last done for, None where that is gone."""
+        self.dtype = tensor.dtype
+        self.shape = tensor.shape
+        self.arguments = arguments
+        work.repeated = True
+
+
+_Pending = KeptReduction | tuple[Engine, Sequence[Work], Callable[[], Any]]
+"""What a handle stands for; for all but a kept reduction: who does the works (one, or the members of a group),
+and what returns the result of `synchronize` when all are done without an error."""
+
+NEXT_HANDLE = itertools.count()
+PENDING: dict[int, _Pending] = {}
+KEPT: dict[str | None, KeptReduction] = {}
+"""Reductions that are done, by the name that the script gave them. An adapter takes one out to do it again, if
+it fits the tensor."""
+
+
+def new_handle(engine: Engine, works: Sequence[Work], result: Callable[[], Any]) -> int:
+    """Return a handle for works that the engine was given; for ``result`` see `synchronize`."""
+    handle = next(NEXT_HANDLE)
+    PENDING[handle] = (engine, works, result)
     return handle
 
 
@@ -53,7 +85,9 @@ def finish(engine: Engine, works: Sequence[Work]) -> None:
 
 def poll(handle: int) -> bool:
     """Return whether `synchronize` would return at once."""
-    pending = _PENDING.get(handle)
+    pending = PENDING.get(handle)
+    if isinstance(pending, KeptReduction):
+        return pending.work.done
     return pending is None or all(work.done for work in pending[1])
 
 
@@ -62,34 +96,28 @@ def synchronize(handle: int) -> Any:
 
     Raises `HorovodInternalError` where the ranks did not agree, or a peer ended.
     """
-    pending = _PENDING.pop(handle, None)
+    pending = PENDING.pop(handle, None)
+    if isinstance(pending, KeptReduction):
+        work = pending.work
+        if not work.done or work.error is not None:
+            pending.engine.wait(work)
+        tensor = work.out
+        work.array = work.out = None  # the tensor may go
+        KEPT[pending.name] = pending
+        return tensor
     if pending is None:
         return None
     engine, works, result = pending
-    if result is None:
-        work = works[0]
-        engine.wait(work)
-        tensor = work.out
-        keep_work(work)
-        return tensor
     finish(engine, works)
     return result()
 
 
-def keep_work(work: Work) -> None:
-    """Keep the description of a reduction in place that is done and that nobody asks about any more."""
-    name = work.local_name
-    # Whether Adasum can be had depends on more than the tensor, and is checked each time.
-    if name is None or work.signature.op is ReduceOp.ADASUM:
-        return
-    if len(DONE_WORKS) >= CAPACITY:
-        DONE_WORKS.clear()
-    work.array = work.out = None
-    work.repeated = True
-    DONE_WORKS[name] = work
+def forget_kept() -> None:
+    """Drop the reductions that are kept: their engine is gone, or their process set."""
+    KEPT.clear()
 
 
 def forget_handles() -> None:
-    """Drop the handles and descriptions of an earlier life of the engine."""
-    _PENDING.clear()
-    DONE_WORKS.clear()
+    """Drop what is left of an earlier life of the engine."""
+    PENDING.clear()
+    KEPT.clear()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ringleader.collectives.process_lifecycle import PROCESS
 from ringleader.collectives.rank_group import Group
+from ringleader.common.handles import forget_kept
 
 
 class ProcessSet:
@@ -50,8 +52,8 @@ global_process_set.process_set_id = 0
 _REGISTERED: list[ProcessSet] = []
 """Objects of the script that stand for registered sets; they are told when these go."""
 
-_COUNTED: dict[int | None, int] = {}
-"""Number of a process set → operations of it that this rank has asked for."""
+COUNTED: defaultdict[int | None, int] = defaultdict(int)
+"""Number of a process set → operations of it that this rank has asked for; see `next_serial`."""
 
 
 def number_of(process_set: ProcessSet) -> int | None:
@@ -74,8 +76,8 @@ def next_serial(process_set: ProcessSet) -> int:
     ranks differ in what fails, they count alike.
     """
     process_set_id = number_of(process_set)
-    serial = _COUNTED.get(process_set_id, 0)
-    _COUNTED[process_set_id] = serial + 1
+    serial = COUNTED[process_set_id]
+    COUNTED[process_set_id] = serial + 1
     return serial
 
 
@@ -83,8 +85,8 @@ def begin_operation(process_set: ProcessSet, operation: str) -> tuple[Group, int
     """Return what `group_of` and `next_serial` return, for an operation that begins; errors are theirs."""
     session = PROCESS.session
     if process_set is global_process_set and session is not None and global_process_set.process_set_id == 0:
-        serial = _COUNTED.get(0, 0)
-        _COUNTED[0] = serial + 1
+        serial = COUNTED[0]
+        COUNTED[0] = serial + 1
         return session.group, serial
     serial = next_serial(process_set)
     return group_of(process_set, operation), serial
@@ -92,7 +94,7 @@ def begin_operation(process_set: ProcessSet, operation: str) -> tuple[Group, int
 
 def count_from(serial: int, process_set_id: int = 0) -> None:
     """Go on counting a set's operations from a number: after a join, or where a number gets a new set."""
-    _COUNTED[process_set_id] = serial
+    COUNTED[process_set_id] = serial
 
 
 def group_of(process_set: ProcessSet, operation: str) -> Group:
@@ -160,7 +162,7 @@ def begin_sets(process_sets: Sequence[ProcessSet], *, comm: Any, fresh: bool) ->
     session = PROCESS.get()
     if fresh:
         _forget(list(_REGISTERED))
-        _COUNTED.clear()
+        COUNTED.clear()
         global_process_set.ranks = list(range(session.ranks.size))
         global_process_set.mpi_comm = comm if hasattr(comm, "Get_group") else None
     for one in process_sets:
@@ -184,7 +186,7 @@ def renew_sets(sets: Sequence[Sequence[int]]) -> None:
 
     Collective over all ranks, with the same sets.
     """
-    _COUNTED.clear()
+    COUNTED.clear()
     registry = PROCESS.get().registry
     registry.begin(sets)
     for one in _REGISTERED:
@@ -207,6 +209,7 @@ def _look_up_ranks(process_set: ProcessSet) -> None:
 
 
 def _forget(process_sets: Sequence[ProcessSet]) -> None:
+    forget_kept()  # they go to the engines of sets
     for one in process_sets:
         one.process_set_id = None
         _REGISTERED.remove(one)

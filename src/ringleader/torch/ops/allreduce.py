@@ -5,31 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
+from weakref import ref
 
 import torch
 
 from ringleader.collectives.operations import ReduceOp, Work
 from ringleader.collectives.rank_group import Group
 from ringleader.common.compression import run_compressed
-from ringleader.common.handles import DONE_WORKS, new_handle
+from ringleader.common.handles import CAPACITY, KEPT, NEXT_HANDLE, PENDING, KeptReduction, new_handle
 from ringleader.common.operation_checks import check_reduction
-from ringleader.common.process_sets import (
-    ProcessSet,
-    begin_operation,
-    global_process_set,
-    group_of,
-    next_serial,
-)
+from ringleader.common.process_sets import COUNTED, ProcessSet, begin_operation, global_process_set
 from ringleader.common.reductions import Average, handle_average_backwards_compatibility
 from ringleader.common.submit_operation import Operation, signature_for
 from ringleader.torch.compression import Compression, Compressor
-from ringleader.torch.kernels import DTYPES, dtype_name
+from ringleader.torch.kernels import dtype_name
 from ringleader.torch.ops.differentiable_operation import (
     DifferentiableOperation,
     contiguous,
     into_tensor,
 )
 from ringleader.torch.ops.repeated_reduction import RepeatedReduction, can_be_repeated, take_reduction
+
+_STRIDED = torch.strided
 
 
 def _describe(
@@ -86,29 +83,10 @@ def reduced_gradients(
     return [work.out for work in ALLREDUCE.works(grads, None, process_set, arguments, grouped=grouped)]
 
 
-def take_work(
-    name: str | None, tensor: torch.Tensor, op: ReduceOp | None, prescale: float, postscale: float
-) -> Work | None:
-    """Return a work that reduces ``tensor`` in place if one like it was done under this name."""
-    work = DONE_WORKS.pop(name, None)
-    if work is None:
-        return None
-    signature = work.signature
-    if (
-        tensor.layout is not torch.strided
-        or not tensor.is_cpu
-        or tensor.requires_grad
-        or op is not signature.op
-        or DTYPES.get(tensor.dtype) != signature.dtype
-        or tensor.shape != signature.shape
-        or prescale != signature.prescale
-        or postscale != signature.postscale
-        or not tensor.is_contiguous()
-        or tensor.is_neg()
-    ):
-        return None
-    work.array = work.out = tensor
-    return work
+def _takes(kept: KeptReduction, tensor: torch.Tensor) -> bool:
+    """Have a kept reduction be for another tensor, unless its memory does not hold its values as they are."""
+    kept.tensor = ref(tensor)
+    return tensor.layout is _STRIDED and not tensor.is_neg()
 
 
 def allreduce(
@@ -187,20 +165,47 @@ def allreduce_async_(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Begin an allreduce in place and return a handle; `synchronize` returns the tensor."""
+    # There may be hundreds of these in a step, nearly all of which were done before.
+    arguments = (average, op, prescale_factor, postscale_factor, process_set)
+    kept = KEPT.pop(name, None)
+    if (
+        kept is not None
+        and kept.arguments == arguments
+        and (kept.tensor() is tensor or _takes(kept, tensor))
+        and tensor.shape == kept.shape
+        and tensor.dtype is kept.dtype
+        and tensor.is_cpu
+        and not tensor.requires_grad
+        and tensor.is_contiguous()
+    ):
+        COUNTED[kept.number] += 1
+        work = kept.work
+        work.array = work.out = tensor
+        kept.engine.submit_again(work)
+        handle = next(NEXT_HANDLE)
+        PENDING[handle] = kept
+        return handle
     chosen = handle_average_backwards_compatibility(op, average)
-    # Not `Operation.begin`: there may be hundreds of these in a step, of which most are in the cache.
-    serial = next_serial(process_set)
-    group = group_of(process_set, "Allreduce")
-    work = take_work(name, tensor, chosen, prescale_factor, postscale_factor)
-    if work is not None:
-        work.serial = serial
-    else:
-        work = _describe(True, group, tensor, name, serial, chosen, prescale_factor, postscale_factor)
+    group, serial = begin_operation(process_set, "Allreduce")
     engine = group.engine
+    work = _describe(True, group, tensor, name, serial, chosen, prescale_factor, postscale_factor)
+    if work.out is not tensor or name is None or chosen is ReduceOp.ADASUM or not tensor.is_cpu:
+        engine.submit(work)
+        return new_handle(engine, (work,), lambda: into_tensor(work, tensor))
+    kept = KeptReduction(
+        engine=engine,
+        work=work,
+        name=name,
+        number=process_set.process_set_id,
+        tensor=tensor,
+        arguments=arguments,
+    )
     engine.submit(work)
-    if work.out is tensor:
-        return new_handle(engine, (work,), None)
-    return new_handle(engine, (work,), lambda: into_tensor(work, tensor))
+    if len(KEPT) >= CAPACITY:
+        KEPT.clear()
+    handle = next(NEXT_HANDLE)
+    PENDING[handle] = kept
+    return handle
 
 
 def grouped_allreduce(

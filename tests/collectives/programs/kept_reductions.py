@@ -1,0 +1,187 @@
+"""Many small reductions by name, step after step: whatever changes between two steps, every sum is right."""
+
+import gc
+import random
+import weakref
+
+import torch
+
+import ringleader.torch as hvd
+from ringleader.common.handles import CAPACITY, KEPT, PENDING
+
+hvd.init(process_sets="dynamic")
+RANK, SIZE = hvd.rank(), hvd.size()
+TOTAL = SIZE * (SIZE + 1) // 2
+NAMES = [f"w{at}" for at in range(12)]
+
+
+def value(at):
+    return (torch.arange(at * 7 + 1) % 13 + at).float()
+
+
+def step(names, tensors=None, order=None, **options):
+    """Reduce a tensor for each name, check the sums and return the tensors."""
+    tensors = tensors or {name: torch.empty_like(value(at)) for at, name in enumerate(names)}
+    for at, name in enumerate(names):
+        tensors[name].view(-1).copy_(value(at) * (RANK + 1))
+    handles = {
+        name: hvd.allreduce_async_(tensors[name], name=name, op=hvd.Sum, **options) for name in order or names
+    }
+    for name, handle in handles.items():
+        assert hvd.synchronize(handle) is tensors[name]
+    for at, name in enumerate(names):
+        assert torch.equal(tensors[name].view(-1), value(at) * TOTAL), name
+    return tensors
+
+
+def kept_work(name):
+    return KEPT[name].work
+
+
+# The same tensors, then others of their shapes, are reduced by the works of the first step.
+tensors = step(NAMES)
+works = [kept_work(name) for name in NAMES]
+for _ in range(3):
+    step(NAMES, tensors)
+step(NAMES)
+assert [kept_work(name) for name in NAMES] == works
+assert all(work.array is None and work.out is None for work in works)
+gone = weakref.ref(step(NAMES)["w3"])
+gc.collect()
+assert gone() is None, "nothing keeps a script's tensor alive"
+
+# Every rank in an order of its own; by and by each rank has several plans.
+mine = random.Random(RANK)
+for _ in range(6):
+    step(NAMES, tensors, order=mine.sample(NAMES, len(NAMES)))
+
+# Fewer of them, more of them, and parts of them by turns.
+for count in (5, 12, 1, 2, 12, 3):
+    step(NAMES[:count], tensors)
+step([*NAMES, "one more"])
+
+# Tensors that changed under their names: described anew.
+for change in (
+    lambda tensor: tensor.view(-1, 1),
+    lambda tensor: torch.cat([tensor, tensor])[::2],
+    lambda tensor: torch._neg_view(tensor),
+    lambda tensor: tensor.clone().requires_grad_(),
+):
+    step(NAMES, tensors)
+    changed = dict(tensors)
+    before = kept_work("w4")
+    changed["w4"] = change(tensors["w4"])
+    with torch.no_grad():
+        step(NAMES, changed)
+    assert "w4" not in KEPT or kept_work("w4") is not before
+# The same object may change in place, too.
+step(NAMES, tensors)
+before = kept_work("w5")
+tensors["w5"].unsqueeze_(0)
+step(NAMES, tensors)
+assert kept_work("w5") is not before
+tensors["w5"].data = tensors["w5"].data.double()
+step(NAMES, tensors)
+assert kept_work("w5").signature.dtype == "float64"
+sparse = hvd.allreduce(torch.ones(3), name="w5", op=hvd.Sum)
+assert sparse.tolist() == [SIZE] * 3
+try:
+    hvd.allreduce_async_(torch.ones(5).to_sparse(), name="w6", op=hvd.Sum)
+    raise SystemExit("a sparse tensor was taken")
+except ValueError:
+    pass
+
+# Another reduction under the same name, and other factors.
+for options, want in (
+    ({"op": hvd.Max}, SIZE),
+    ({"op": hvd.Min}, 1),
+    ({"op": hvd.Sum, "prescale_factor": 2.0}, 2 * TOTAL),
+    ({"op": hvd.Sum, "postscale_factor": 3.0}, 3 * TOTAL),
+    ({}, TOTAL / SIZE),
+) * 2:
+    several = [torch.full((9,), RANK + 1.0) for _ in range(4)]
+    handles = [hvd.allreduce_async_(one, name=f"w{at}", **options) for at, one in enumerate(several)]
+    for one, handle in zip(several, handles, strict=True):
+        assert torch.allclose(hvd.synchronize(handle), torch.full((9,), float(want))), options
+        assert one.shape == (9,)
+
+# A name that is pending cannot be asked for; what is pending is not harmed.
+pending = [hvd.allreduce_async_(torch.ones(3), name=name, op=hvd.Sum) for name in ("p", "q")]
+try:
+    hvd.allreduce_async_(torch.ones(3), name="p", op=hvd.Sum)
+    raise SystemExit("a name was taken twice")
+except ValueError as error:
+    assert "still pending" in str(error)
+assert [hvd.synchronize(handle).tolist() for handle in pending] == [[SIZE] * 3] * 2
+assert [hvd.poll(handle) for handle in pending] == [True, True]
+assert hvd.synchronize(pending[0]) is None and not PENDING
+
+# A rank that has another shape, and one that has not asked yet: an error on all ranks, then as before.
+for _ in range(3):
+    tensors = step(NAMES)
+    if SIZE > 1:
+        several = [torch.full((len(value(at)) + (at == 4 and RANK == SIZE - 1),), 1.0) for at in range(12)]
+        handles = [hvd.allreduce_async_(one, name=name, op=hvd.Sum) for one, name in zip(several, NAMES)]
+        for at, handle in enumerate(handles):
+            try:
+                hvd.synchronize(handle)
+                assert at != 4
+            except hvd.HorovodInternalError as error:
+                assert at == 4 and "Mismatched tensor shapes" in str(error), error
+        assert "w4" not in KEPT
+        late = [hvd.allreduce_async_(torch.ones(5), name=f"late{at}", op=hvd.Sum) for at in range(3)]
+        if RANK == 0:
+            late.append(hvd.allreduce_async_(torch.ones(5), name="missing", op=hvd.Sum))
+        assert [hvd.synchronize(handle).tolist() for handle in late[:3]] == [[SIZE] * 5] * 3
+        if RANK:
+            late.append(hvd.allreduce_async_(torch.ones(5), name="missing", op=hvd.Sum))
+        assert hvd.synchronize(late[3]).tolist() == [SIZE] * 5
+    step(NAMES, tensors)
+
+# Names belong to the set in which they were used last.
+if SIZE > 2:
+    part = hvd.add_process_set([0, 1])
+    for _ in range(2):
+        if RANK < 2:
+            several = [torch.full((5,), RANK + 1.0) for _ in range(3)]
+            handles = [
+                hvd.allreduce_async_(one, name=f"w{at}", op=hvd.Sum, process_set=part)
+                for at, one in enumerate(several)
+            ]
+            assert [hvd.synchronize(handle).tolist() for handle in handles] == [[3.0] * 5] * 3
+        step(NAMES)
+    if RANK < 2:
+        hvd.synchronize(hvd.allreduce_async_(torch.ones(5), name="set", op=hvd.Sum, process_set=part))
+    hvd.remove_process_set(part)
+    assert not KEPT
+    try:
+        hvd.allreduce_async_(torch.ones(5), name="set", op=hvd.Sum, process_set=part)
+        raise SystemExit("a set that is gone was taken")
+    except ValueError:
+        pass
+
+# Ranks run out of data one after the other; the others go on with the same names.
+for turn in range(2):
+    for count in range(SIZE - RANK):
+        several = [torch.full((5,), 1.0) for _ in range(6)]
+        handles = [hvd.allreduce_async_(one, name=f"w{at}", op=hvd.Sum) for at, one in enumerate(several)]
+        for handle in handles:
+            assert hvd.synchronize(handle).tolist() == [SIZE - count] * 5, (turn, count)
+    hvd.join()
+step(NAMES)
+
+# No more are kept than CAPACITY.
+for at in range(CAPACITY // 512 + 2):
+    handles = [hvd.allreduce_async_(torch.ones(1), name=f"n{at}.{each}", op=hvd.Sum) for each in range(512)]
+    for handle in handles:
+        hvd.synchronize(handle)
+assert len(KEPT) <= CAPACITY + 512
+hvd.shutdown()
+try:
+    hvd.allreduce_async_(torch.ones(1), name="n0.0", op=hvd.Sum)
+    raise SystemExit("an engine that is gone was asked")
+except ValueError:
+    pass
+hvd.init()
+step(NAMES)
+print("rank done", flush=True)
