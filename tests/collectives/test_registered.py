@@ -21,3 +21,18 @@ def test_one_host(jobs: Any, size: int, count: str) -> None:
 def test_elsewhere(jobs: Any, size: int, environ: dict[str, str]) -> None:
     """Between hosts and without shared memory the same calls give the same results."""
     jobs("registered.py", ranks=size, **environ).passed(size)
+
+
+@pytest.mark.parametrize(
+    ("size", "environ"),
+    [
+        (1, {}),
+        (2, {}),
+        (3, {}),
+        pytest.param(4, {}, marks=pytest.mark.long),
+        (4, {"RINGLEADER_RANKS_PER_HOST": "2"}),
+        (2, {"RINGLEADER_TRANSPORT": "mpi"}),
+    ],
+)
+def test_storages_that_move(jobs: Any, size: int, environ: dict[str, str]) -> None:
+    jobs("registering.py", ranks=size, **environ).passed(size)

@@ -1,7 +1,7 @@
 """Many arrays copied into one piece of memory, or out of it, each by one call of MPI.
 
-A framework's copy of one small array costs more than its bytes do. MPI packs all of them at once, by a datatype
-that holds their addresses. It is kept as long as the arrays lie where they lay.
+A framework's copy of one small array costs more than its bytes do. MPI packs all of them at once, by a
+datatype that holds their addresses. It is kept as long as the arrays lie where they lay.
 """
 
 from __future__ import annotations

@@ -33,7 +33,8 @@ class RoundPlan:
     in_order: list[Work] = field(init=False)
     """The same works, in an order that all ranks can tell."""
     batches: list[tuple[Batch | None, list[Work]]] | None = None
-    """What travels together, and what travels alone; None before the ranks have agreed, as memory is made for it together."""
+    """What travels together, and what travels alone. None before the ranks have agreed for the first time:
+    they make memory for it together."""
 
     def __post_init__(self) -> None:
         self.in_order = sorted(self.pending, key=_ORDER)

@@ -1,7 +1,7 @@
 """Handles: operations that were begun and not waited for.
 
-Describing an operation costs more than a few KiB cost to reduce. So a reduction in place that is done is kept,
-without its array, until a like one is asked for under the same name.
+Describing an operation costs more than a few KiB cost to reduce. So a reduction in place that is done is
+kept, without its array, until a like one is asked for under the same name.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ class KeptReduction:
 
 
 _Pending = KeptReduction | tuple[Engine, Sequence[Work], Callable[[], Any]]
-"""What a handle stands for; for all but a kept reduction: who does the works (one, or the members of a group),
-and what returns the result of `synchronize` when all are done without an error."""
+"""What a handle stands for; for all but a kept reduction: who does the works (one, or the members of a
+group), and what returns the result of `synchronize` when all are done without an error."""
 
 NEXT_HANDLE = itertools.count()
 PENDING: dict[int, _Pending] = {}
 KEPT: dict[str | None, KeptReduction] = {}
-"""Reductions that are done, by the name that the script gave them. An adapter takes one out to do it again, if
-it fits the tensor."""
+"""Reductions that are done, by the name that the script gave them. An adapter takes one out to do it again,
+if it fits the tensor."""
 
 
 def new_handle(engine: Engine, works: Sequence[Work], result: Callable[[], Any]) -> int:

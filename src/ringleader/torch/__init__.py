@@ -79,7 +79,7 @@ from ringleader.torch.mpi_ops import (
     synchronize,
 )
 from ringleader.torch.optimizer import DistributedOptimizer
-from ringleader.torch.registered_memory import registered_empty
+from ringleader.torch.registered_memory import register_, registered_empty
 from ringleader.torch.sync_batch_norm import SyncBatchNorm
 
 __all__ = [
@@ -142,6 +142,7 @@ __all__ = [
     "rank",
     "reducescatter",
     "reducescatter_async",
+    "register_",
     "registered_empty",
     "remove_process_set",
     "rocm_built",

@@ -1,13 +1,24 @@
-"""`registered_empty`: tensors in memory that all ranks of a host share."""
+"""`registered_empty` and `register_`: tensors in memory that all ranks of a host share."""
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
+from ringleader.collectives.engine import Engine
+from ringleader.collectives.pending_operations import numbered
 from ringleader.collectives.process_lifecycle import PROCESS
+from ringleader.collectives.transports.regions import SharedRegion
+from ringleader.collectives.transports.transport import Registering
+from ringleader.torch.engine_operations import gather
 from ringleader.torch.kernels import DTYPES
+
+_EARLIER = "_ringleader_earlier_memory"
+"""Attribute of a storage that was moved: the memory that it had. It lives as long as the storage."""
 
 
 def registered_empty(*size: int, dtype: torch.dtype | None = None) -> torch.Tensor:
@@ -29,3 +40,124 @@ def registered_empty(*size: int, dtype: torch.dtype | None = None) -> torch.Tens
     # Nobody but the tensor needs it: it goes with the first registration after the tensor's end.
     engine.release(region)
     return memory.view(size)
+
+
+def register_(tensor: torch.Tensor) -> torch.Tensor:
+    """Move a tensor's storage into memory that the ranks of a host share, and return the tensor.
+
+    **Arrays that NumPy, DLPack or another library took of the tensor before keep the old memory:** they see
+    nothing of what happens to the tensor from then on. That cannot be noticed here, so take them anew. The
+    old memory stays valid, and taken, as long as the storage lives.
+
+    Afterwards reductions in place cost what those of gradients do, as for a tensor of `registered_empty`. The
+    whole storage moves with its values, so all of PyTorch's views of it follow: a parameter, and the tensor
+    of which this one is a part. Such a storage cannot be resized.
+
+    Every rank calls this at the same point. `ValueError` on all ranks, with nothing moved, where the tensor
+    of any rank is not contiguous, not in host memory, or shared with other processes; where ranks differ in
+    type, shape or place within the storage; and where a host has no room in /dev/shm. Where ranks share no
+    memory at all nothing moves either, and everything works as before; between hosts such a tensor is reduced
+    like any other. The memory is given back as that of `registered_empty` is; after `shutdown` the tensor
+    keeps it, with its values.
+    """
+    engine = PROCESS.get().engine
+    storage = tensor.untyped_storage() if tensor.layout is torch.strided else None
+    facts = _facts(tensor, storage, engine)
+    everybodys = _exchanged(engine, facts)
+    refused = why_refused(everybodys)
+    if refused:
+        raise ValueError(refused)
+    shared = isinstance(engine.transport, Registering) and engine.ranks.size > 1
+    if not shared or _at_one_place(everybodys) or storage is None or not storage.nbytes():
+        return tensor
+    _move(engine, storage)
+    return tensor
+
+
+def why_refused(everybodys: Sequence[dict[str, Any]]) -> str:
+    """Return why no rank's tensor is moved, empty if they are. ``everybodys``: what ranks said, by rank."""
+    faults: dict[str, list[int]] = {}
+    for rank, facts in enumerate(everybodys):
+        if facts["fault"]:
+            faults.setdefault(facts["fault"], []).append(rank)
+    if faults:
+        return "hvd.register_: " + "; ".join(f"{numbered(ranks)}: {text}" for text, ranks in faults.items())
+    said: dict[str, list[int]] = {}
+    for rank, facts in enumerate(everybodys):
+        said.setdefault(facts["what"], []).append(rank)
+    if len(said) > 1:
+        parts = "; ".join(f"{numbered(ranks)}: {text}" for text, ranks in said.items())
+        return f"hvd.register_: ranks bring different tensors: {parts}"
+    return ""
+
+
+def _facts(tensor: torch.Tensor, storage: torch.UntypedStorage | None, engine: Engine) -> dict[str, Any]:
+    """Return what the other ranks are told of this one's tensor."""
+    location = 0
+    if isinstance(engine.transport, Registering) and tensor.is_cpu and storage is not None:
+        location = engine.transport.registered.location(tensor, tensor.numel() * tensor.itemsize)
+    fault = _fault(tensor, storage) or (
+        _fault_of_memory(storage) if storage is not None and not location else ""
+    )
+    return {"fault": fault, "what": _description(tensor, storage), "location": location}
+
+
+def _fault(tensor: torch.Tensor, storage: torch.UntypedStorage | None) -> str:
+    """Return why a tensor cannot be reduced where it lies, empty if it can."""
+    if storage is None:
+        return f"a tensor of layout {tensor.layout} is not strided; pass its dense form"
+    if not tensor.is_cpu:
+        return f"the tensor is on {tensor.device.type}; only host memory can be registered"
+    if tensor.dtype not in DTYPES:
+        return f"{tensor.dtype} is not a type that ranks can exchange"
+    if not tensor.is_contiguous() or tensor.is_neg():
+        return "the tensor is not contiguous; pass tensor.contiguous()"
+    return ""
+
+
+def _fault_of_memory(storage: torch.UntypedStorage) -> str:
+    """Return why the memory of a storage cannot be another one, empty if it can."""
+    if storage.is_shared():
+        return "the tensor is shared with other processes (share_memory_); pass a clone"
+    if not hasattr(storage, "_swap_data_ptr_"):
+        return f"PyTorch {torch.__version__} cannot move a storage; take hvd.registered_empty instead"
+    return ""
+
+
+def _description(tensor: torch.Tensor, storage: torch.UntypedStorage | None) -> str:
+    text = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+    nbytes = storage.nbytes() if storage is not None else 0
+    if storage is not None and nbytes != tensor.numel() * tensor.itemsize:
+        text += f" at element {tensor.storage_offset()} of a storage of {nbytes} bytes"
+    return text
+
+
+def _exchanged(engine: Engine, facts: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the facts of all ranks, in rank order. Collective."""
+    line = json.dumps(facts) + "\n"
+    message = torch.frombuffer(bytearray(line.encode()), dtype=torch.uint8)
+    return [json.loads(one) for one in bytes(gather(engine, message, "hvd.register_").numpy()).splitlines()]
+
+
+def _at_one_place(everybodys: Sequence[dict[str, Any]]) -> bool:
+    """Return whether all ranks' tensors lie in shared memory already, so that they are reduced there."""
+    locations = {facts["location"] for facts in everybodys}
+    return len(locations) == 1 and locations != {0}
+
+
+def _move(engine: Engine, storage: torch.UntypedStorage) -> None:
+    """Give a storage memory that ranks share, with its values. Collective."""
+    region = engine.register(storage.nbytes(), "uint8")
+    try:
+        if not isinstance(region, SharedRegion):
+            raise ValueError(
+                f"hvd.register_: a host has no room in /dev/shm for {storage.nbytes():,} bytes of each "
+                "rank (df /dev/shm; for a container --shm-size)"
+            )
+        place = region.mine.untyped_storage()
+        place.copy_(storage)
+        storage._swap_data_ptr_(place)  # type: ignore[attr-defined]
+        # What another library took of the memory before must not lie in memory that is gone.
+        setattr(storage, _EARLIER, [*getattr(storage, _EARLIER, ()), place])
+    finally:
+        engine.release(region)

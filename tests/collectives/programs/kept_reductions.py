@@ -121,7 +121,9 @@ for _ in range(3):
     tensors = step(NAMES)
     if SIZE > 1:
         several = [torch.full((len(value(at)) + (at == 4 and RANK == SIZE - 1),), 1.0) for at in range(12)]
-        handles = [hvd.allreduce_async_(one, name=name, op=hvd.Sum) for one, name in zip(several, NAMES)]
+        handles = [
+            hvd.allreduce_async_(one, name=name, op=hvd.Sum) for one, name in zip(several, NAMES, strict=True)
+        ]
         for at, handle in enumerate(handles):
             try:
                 hvd.synchronize(handle)
