@@ -3,9 +3,10 @@
     python benchmarks/allreduce.py [--ranks 2] [--rounds 21] [--pin]
 
 ``transport`` reduces memory that the engine registered, as gradients are. ``registered`` is the public
-``hvd.allreduce_`` of a tensor that ``hvd.registered_empty`` made, and ``ordinary`` that of any other tensor,
-both with the check that all ranks asked for the same. ``cores`` is every rank doing ``torch.add`` on as many
-bytes, on its own. All in one run, in turns, every result checked. The last case is many small tensors.
+``hvd.allreduce_`` of a tensor that ``hvd.registered_empty`` made, ``moved`` that of one that
+``hvd.register_`` moved there, and ``ordinary`` that of any other tensor, all with the check that all ranks
+asked for the same. ``cores`` is every rank doing ``torch.add`` on as many bytes, on its own. All in one run,
+in turns, every result checked. The last case is many small tensors.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def arms_for(nbytes: int) -> dict[str, Callable[[], object]]:
     count, size = nbytes // 4, hvd.size()
     engine, flags = session().engine, session().group.flags
     transport, region = engine.transport, engine.register(count, "float32")
-    registered = hvd.registered_empty(count)
+    registered, moved = hvd.registered_empty(count), hvd.register_(torch.zeros(count))
     ordinary, theirs, gloo = torch.zeros(count), torch.zeros(count), torch.zeros(count)
     array = theirs.numpy()
     a, b, c = torch.ones(count), torch.ones(count), torch.ones(count)
@@ -49,6 +50,7 @@ def arms_for(nbytes: int) -> dict[str, Callable[[], object]]:
     arms = {
         "transport": (ours, region.mine),
         "registered": (lambda: hvd.allreduce_(registered, op=hvd.Sum), registered),
+        "moved": (lambda: hvd.allreduce_(moved, op=hvd.Sum), moved),
         "ordinary": (lambda: hvd.allreduce_(ordinary, op=hvd.Sum), ordinary),
         "MPI": (lambda: MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, array), theirs),
         "Gloo": (lambda: torch.distributed.all_reduce(gloo), gloo),
@@ -99,7 +101,7 @@ def verdicts(nbytes: int, times: dict[str, list[float]]) -> tuple[dict[str, floa
     """Return the ratios of one size, and a line for each that something is required of."""
     against = {
         f"{peer}/{arm}": (ratio(times[peer], times[arm]), best_ratio(times[peer], times[arm]))
-        for arm in ("transport", "registered", "ordinary")
+        for arm in ("transport", "registered", "moved", "ordinary")
         for peer in ("MPI", "Gloo", "cores")
     }
     ratios = {name: middle for name, (middle, _best) in against.items()}
@@ -112,6 +114,8 @@ def verdicts(nbytes: int, times: dict[str, list[float]]) -> tuple[dict[str, floa
             lines.append(row.verdict(1 / reached if row.at_most else reached))
     if nbytes == SIZES[0]:
         lines.append(verdict("4 KiB, transport over MPI", 1 / ratios["MPI/transport"], 1.3, at_most=True))
+    if nbytes == 1 << 20:
+        lines.append(verdict("1 MiB, moved by hvd.register_", ratios["MPI/moved"], 3.0))
     if nbytes == SIZES[-1]:
         lines.append(verdict("64 MiB, cores over transport", ratios["cores/transport"], 0.85))
     return ratios, lines
@@ -125,7 +129,7 @@ def main() -> None:
     first = hvd.rank() == 0
     result: dict[str, object] = {}
     if first:
-        print("bytes, then µs (medians): transport, registered, ordinary, MPI, Gloo, cores")
+        print("bytes, then µs (medians): transport, registered, moved, ordinary, MPI, Gloo, cores")
     for nbytes in SIZES:
         block = max(1, min(200, (16 << 20) // nbytes))
         times = in_turns(arms_for(nbytes), meet=hvd.barrier, rounds=args.rounds, block=block)

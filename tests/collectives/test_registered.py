@@ -36,3 +36,9 @@ def test_elsewhere(jobs: Any, size: int, environ: dict[str, str]) -> None:
 )
 def test_storages_that_move(jobs: Any, size: int, environ: dict[str, str]) -> None:
     jobs("registering.py", ranks=size, **environ).passed(size)
+
+
+def test_a_storage_for_which_there_is_no_room(jobs: Any) -> None:
+    done = jobs("registering.py", "too large", ranks=2)
+    assert (done.code, done.out.count("rank done")) == (0, 2), done.err
+    assert "/dev/shm is too small" in done.err
