@@ -12,7 +12,7 @@ APART = {"RINGLEADER_RANKS_PER_HOST": "1"}
 """Buckets travel during backward, as on GPUs."""
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.long), 3])
 @pytest.mark.parametrize(
     "what", ["straight", "others", "agree", "middle", "joined", "many", "mixed", "captured"]
 )

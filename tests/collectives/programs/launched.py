@@ -29,8 +29,12 @@ class Net(torch.nn.Module):
         super().__init__()
         self.layers = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(4)))
         self.heads = torch.nn.ModuleList(torch.nn.Linear(64, 3) for _ in range(2))
+        self.words = torch.nn.Embedding(50, 64, sparse=True)
+        self.reads = False
 
     def forward(self, x, head=0):
+        if self.reads:
+            x = x + self.words(torch.arange(len(x)) * (RANK + 1))
         return self.heads[head](torch.relu(self.layers(x)))
 
 
@@ -76,7 +80,7 @@ class Training:
         self.twin.zero_grad(set_to_none=True)
         self.backward(self.twin, head)
         for name, one in self.twin.named_parameters():
-            grad = torch.zeros_like(one) if one.grad is None else one.grad
+            grad = torch.zeros_like(one) if one.grad is None else one.grad.to_dense()
             mean = hvd.allreduce(grad, name=f"twin.{name}", op=hvd.Average)
             one.data.add_(mean, alpha=-0.1)
         self.turn += 1
@@ -157,6 +161,14 @@ def something_to_agree_on():
         met, _steps = training.step()
         training.check()
         assert turn not in (1, 4) or met == 1, (turn, met)
+    # What turns sparse after the agreement goes as it is, and the ranks agree on it in the next step.
+    for turn in range(4):
+        training.net.reads = training.twin.reads = RANK == SIZE - 1
+        training.step()
+        training.check()
+        gradients = training.optimizer._exchanger
+        assert bool(gradients.sparse) == (turn > 0), (turn, gradients.sparse)
+        assert training.net.words.weight.grad.is_sparse == (turn > 0)
     # A plan of its own on one rank is found before anything is launched.
     sequence = training.sequence
     if RANK == 0:
@@ -167,6 +179,15 @@ def something_to_agree_on():
     training.step()
     training.check()
     assert launches(GPU.steps[at:])
+    training.optimizer._exchanger._sequence = sequence
+    late = torch.nn.Parameter(torch.zeros(3))
+    late.grad = torch.ones(3)
+    try:
+        training.step(after_backward=lambda: training.optimizer.add_param_group({"params": [late]}))
+    except RuntimeError as error:
+        assert "before backward" in str(error), error
+    else:
+        raise AssertionError("a parameter that came too late went through")
 
 
 def operations_in_the_middle():
