@@ -31,6 +31,8 @@ def test_a_compiled_model(jobs: Any) -> None:
 def test_a_peer_that_dies_is_noticed(jobs: Any) -> None:
     # An mpirun that leaves the other rank alone: it might end it before that has noticed.
     alone = ("--runtime-options", "recoverable")
-    job = jobs.fresh("launched.py", "dies", ranks=2, options=alone, timeout=60, **APART)
+    job = jobs.fresh(
+        "launched.py", "dies", ranks=2, options=alone, timeout=60, RINGLEADER_DEADLINE="4", **APART
+    )
     assert job.code != 0
-    assert "rank 0 got: " in job.out, job.out + job.err
+    assert "rank 0 got: rank 0 waited" in job.out, job.out + job.err

@@ -1,4 +1,7 @@
-"""A GPU and NCCL that note what is launched when, in one list: tensors stay on the CPU, Gloo carries them."""
+"""A GPU and NCCL that note what is launched when, in one list: tensors stay on the CPU, Gloo carries them.
+
+As on a GPU nothing that is launched is waited for, until the script's stream waits for it.
+"""
 
 import contextlib
 
@@ -39,14 +42,33 @@ class Stream:
         self.steps.append(f"{self.name} waits for {event.name}")
 
 
+class Script(Stream):
+    """The script's stream: what it waits for is done afterwards."""
+
+    def __init__(self, gpu):
+        super().__init__(gpu.steps, "script")
+        self._gpu = gpu
+
+    def wait_event(self, event):
+        super().wait_event(event)
+        self._gpu.finish()
+
+
 class Gpu:
     """What `CudaStreams` uses of torch.cuda, without a GPU."""
 
     def __init__(self):
         self.steps = []
-        self.script = Stream(self.steps, "script")
+        self.script = Script(self)
+        self.launched = []
         self.captures = False
         self._streams = 0
+
+    def finish(self):
+        """Let everything that was launched be done."""
+        launched, self.launched = self.launched, []
+        for done in launched:
+            done()
 
     def is_current_stream_capturing(self):
         return self.captures
@@ -68,8 +90,8 @@ class Gpu:
 class Nccl:
     """Gloo's group with NCCL's averages and premultiplied sums, which notes every call."""
 
-    def __init__(self, raw, steps):
-        self._raw, self._steps = raw, steps
+    def __init__(self, raw, gpu):
+        self._raw, self._gpu, self._steps = raw, gpu, gpu.steps
 
     def size(self):
         return self._raw.size()
@@ -94,19 +116,24 @@ class Nccl:
                 tensor.mul_(factor)
         if op in (ReduceOp.AVG, ReduceOp.PREMUL_SUM):
             options.reduceOp = ReduceOp.SUM
-        getattr(self._raw, call)(tensors, options).wait()
-        for tensor in tensors:
-            if op == ReduceOp.AVG:
-                tensor.div_(self.size())
-        return Done()
+        work = getattr(self._raw, call)(tensors, options)
+
+        def done():
+            work.wait()
+            for tensor in tensors:
+                if op == ReduceOp.AVG:
+                    tensor.div_(self.size())
+
+        self._gpu.launched.append(done)
+        return Launched()
 
     def __getattr__(self, name):
         self._steps.append(f"nccl {name}")
         return getattr(self._raw, name)
 
 
-class Done:
-    """A work that is done."""
+class Launched:
+    """A work that the host does not wait for."""
 
     def wait(self):
         pass
@@ -138,12 +165,13 @@ def use_fake_gpu(group=None, *, number=0, gpu=None, kind=GpuTransport, deadline=
 
         def scale(self, array, factor):
             gpu.steps.append("scale")
+            gpu.finish()
             super().scale(array, factor)
 
     def open_nccl(backend, mpi_calls, peer_wait, **more):
         assert backend == "nccl"
         inner = open_process_group("gloo", mpi_calls, peer_wait, **more)
-        nccl = Nccl(inner._raw, gpu.steps)
+        nccl = Nccl(inner._raw, gpu)
         return ProcessGroup(
             "nccl", nccl, inner._store, peer_wait, count_over(engine.ranks, context.traffic, "x")
         )

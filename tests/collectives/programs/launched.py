@@ -29,7 +29,7 @@ class Net(torch.nn.Module):
         super().__init__()
         self.layers = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(4)))
         self.heads = torch.nn.ModuleList(torch.nn.Linear(64, 3) for _ in range(2))
-        self.words = torch.nn.Embedding(50, 64, sparse=True)
+        self.words = torch.nn.Embedding(24, 1, sparse=True)
         self.reads = False
 
     def forward(self, x, head=0):
@@ -354,7 +354,7 @@ def several_process_sets():
 
 
 def a_peer_that_dies():
-    """A rank that is gone is noticed by the others in their next agreement."""
+    """A rank that is gone without a word is noticed by the others in their next agreement."""
     import os
     import signal
 
