@@ -147,8 +147,6 @@ class Work:
     ``flat`` is the memory of ``array``, which is also ``out`` then, as a flat array of `FlatKernels`, where
     whoever submits the work has that at hand; else None.
 
-    ``plan`` is what the transport that did it last keeps with it.
-
     ``name`` is what peers know it by; ``order`` is equal on all ranks and never the same for two operations
     that are pending, so that ranks that have the same operations pending sort them alike.
     """
@@ -163,7 +161,6 @@ class Work:
         "name",
         "order",
         "out",
-        "plan",
         "received",
         "repeated",
         "serial",
@@ -196,7 +193,6 @@ class Work:
         self.array = array
         self.out = out
         self.flat: Any = None
-        self.plan: Any = None
         self.splits = splits
         self.received: tuple[int, ...] = ()
         self.stream_events: Any = None

@@ -44,8 +44,6 @@ SMALL_BEFORE_MEASURING = 16
 class _Plan:
     """How works with one signature go."""
 
-    table: OneHostTable
-    """The table that it was made by; the plan is good as long as that is the transport's own."""
     signature: Signature
     """Held here, so that no other signature gets its identity."""
     elements: int
@@ -87,9 +85,7 @@ class OneHostTransport(SharedMemoryTransport):
 
     def stage(self, work: Work) -> bool:
         """Lay this rank's array out, or note that it lies in shared memory."""
-        plan: _Plan = work.plan
-        if plan is None or plan.table is not self.table:
-            plan = self._plan_for(work)
+        plan = self._plans.get(id(work.signature)) or self._plan_for(work)
         if plan.staged is None:
             return False
         if plan.may_be_in_place:
@@ -102,9 +98,7 @@ class OneHostTransport(SharedMemoryTransport):
 
     def execute(self, work: Work, *, staged: bool) -> None:
         """Carry out the work; everything but a reduction is MPI's."""
-        plan: _Plan = work.plan
-        if plan is None or plan.table is not self.table:
-            plan = self._plan_for(work)
+        plan = self._plans.get(id(work.signature)) or self._plan_for(work)
         reduction = plan.staged
         if reduction is not None:
             self._traffic.shared += plan.nbytes
@@ -159,12 +153,10 @@ class OneHostTransport(SharedMemoryTransport):
         return self.registered.location(work.array, plan.nbytes)
 
     def _plan_for(self, work: Work) -> _Plan:
-        """Return how works of this signature go, and keep it with the work."""
-        plan = self._plans.get(id(work.signature))  # a hash of the signature would cost more
-        work.plan = plan = plan or self._new_plan(work)
-        return plan
+        """Return how works of this signature go. It is kept by its identity: a hash would cost more.
 
-    def _new_plan(self, work: Work) -> _Plan:
+        Not with the work, which may outlive the memory that its plan looks at.
+        """
         signature, one_call, staged = work.signature, None, None
         op, factor = plain_op(signature.op, signature.postscale, self._plain.mpi_calls.size)
         count = nbytes = 0
@@ -183,9 +175,7 @@ class OneHostTransport(SharedMemoryTransport):
             self._plans.clear()
         in_place = algorithm is not Algorithm.MPI and nbytes >= IN_PLACE_BYTES
         take = self._staging.flat(signature.dtype).take
-        plan = _Plan(
-            self.table, signature, count, nbytes, algorithm, in_place, op, factor, one_call, staged, take
-        )
+        plan = _Plan(signature, count, nbytes, algorithm, in_place, op, factor, one_call, staged, take)
         self._plans[id(signature)] = plan
         return plan
 
