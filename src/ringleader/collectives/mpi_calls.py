@@ -54,6 +54,12 @@ class MpiCalls:
         """Counts what arrays make this communicator carry."""
         self._peer_wait = peer_wait
 
+    def uncounted(self) -> MpiCalls:
+        """Return the same calls for what is no array of the script's: their bytes are not counted."""
+        return MpiCalls(
+            self.mpi, self.comm, self._peer_wait, polling=self.polling, most_bytes=self.most_bytes
+        )
+
     def finish(self, requests: Sequence[Any]) -> None:
         """Wait for requests that were begun on this communicator."""
         if self.polling:

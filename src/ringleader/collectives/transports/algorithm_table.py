@@ -142,14 +142,14 @@ class HierarchicalTable(AlgorithmTable):
 
     candidates: ClassVar[Mapping[str, Sequence[int]]] = {
         "pairwise_bytes": (8 << 10, 32 << 10, 128 << 10, 512 << 10),
-        "piece_bytes": (512 << 10, 1 << 20, 2 << 20, 4 << 20, 8 << 20),
+        "piece_bytes": (128 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20, 8 << 20),
     }
 
     pairwise_bytes: int = 32 << 10
     """A message this long goes pairwise; a shorter one costs less as one reduction of MPI's."""
     piece_bytes: int = 2 << 20
     """Longer memory goes in pieces of this size: large enough that the network's latency does not count, and
-    small enough that several of them are under way at once."""
+    small enough that several of them are under way at once. This is the value until the line is measured."""
 
     def algorithms(self, used: ReducedSizes) -> tuple[object, ...]:
         """See `AlgorithmTable.algorithms`."""

@@ -1,28 +1,33 @@
 """Several hosts with equally many ranks: shared memory within each, one slice per local rank between them.
 
-Registered memory and long arrays: every rank reduces its slice of its host's memory, then with the peers of
-the same local rank on the other hosts, and writes it back, in pieces that follow each other without a pause.
-Long arrays of the script travel in registered memory too, as staging buffers would make every piece wait for
-its way over the network. Shorter arrays go through staging buffers.
+Registered memory: every rank reduces its slice of its host's memory, then with the peers of the same local
+rank on the other hosts, and writes it back, in pieces that follow each other without a pause. Long arrays of
+the script go through shared memory in such a stream too (`long_arrays`), as staging buffers would make every
+piece wait for its way over the network. Shorter arrays go through staging buffers.
+
+The pieces are those that fit the line, which is measured before the first long reduction.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from ringleader.collectives.kernels import ITEMSIZE, Array
 from ringleader.collectives.operations import ReduceOp, Work
 from ringleader.collectives.shared_memory import Segment
 from ringleader.collectives.timeline.observer import CROSS_ALLREDUCE, WINDOW_REDUCE
 from ringleader.collectives.transports.algorithm_table import HierarchicalTable
-from ringleader.collectives.transports.plain_mpi import MpiReducer, plain_op
-from ringleader.collectives.transports.regions import Region, SharedRegion, SlicedRegion
+from ringleader.collectives.transports.link_measurement import measure_link
+from ringleader.collectives.transports.long_arrays import LongArray, LongArrays
+from ringleader.collectives.transports.plain_mpi import MEASURED_FROM_BYTES, MpiReducer, plain_op
+from ringleader.collectives.transports.regions import Region, SlicedRegion
 from ringleader.collectives.transports.shared_memory_transport import SharedMemory, SharedMemoryTransport
 from ringleader.collectives.transports.staging_buffers import LONG_BUFFER_BYTES
 from ringleader.collectives.transports.two_shot import TwoShot
 
 LONG_ARRAY_BYTES = 32 << 20
-"""Registered memory in which long arrays travel: for each element type that is used, per rank."""
+"""Shared memory through which long arrays go: for each element type that is used, per rank."""
 
 
 class HierarchicalTransport(SharedMemoryTransport):
@@ -38,14 +43,27 @@ class HierarchicalTransport(SharedMemoryTransport):
         """See `Phased`."""
         self.table = HierarchicalTable()
         """Which messages are long and the pieces that they travel in; equal on all ranks."""
-        self._long_arrays: dict[str, Region] = {}
+        self._long_memory: dict[str, Region] = {}
+        self._long_arrays = LongArrays(
+            kernels=shared.kernels,
+            flags=shared.flags,
+            cross=cross,
+            me=shared.registered.me,
+            enter=self._enter,
+        )
+        self._measured = False
 
     def adopt(self, numbers: Sequence[int]) -> None:
-        """Go by another table. See `Tunable`. Regions that were made before keep their pieces."""
+        """Go by another table. See `Tunable`."""
+        self._measured = True
         self.table = self._cross.table = HierarchicalTable.from_list(numbers)
         self.registered.chunk_bytes = self.table.piece_bytes
-        for dtype, region in self._long_arrays.items():
-            self._long_arrays[dtype] = self.cut(region, 0, region.count)
+
+    def _measure(self, nbytes: int) -> None:
+        """Have the pieces fit the line, once, before the first long reduction. Collective."""
+        if not self._measured and nbytes >= MEASURED_FROM_BYTES:
+            link = measure_link(self._cross.mpi_calls, self._plain.mpi_calls)
+            self.adopt(replace(self.table, piece_bytes=link.piece_bytes).as_list())
 
     # arrays of the script
 
@@ -84,7 +102,8 @@ class HierarchicalTransport(SharedMemoryTransport):
             return
         used, long = self.used, nbytes > LONG_BUFFER_BYTES
         if long:
-            used.note(used.registered, min(nbytes, LONG_ARRAY_BYTES))
+            self._measure(nbytes)
+            used.note(used.registered, nbytes)
         else:
             used.note(used.ordinary, nbytes)
         if not staged and long and self._reduce_long(work):
@@ -103,23 +122,16 @@ class HierarchicalTransport(SharedMemoryTransport):
         op, factor = plain_op(signature.op, signature.postscale, self._plain.mpi_calls.size)
         source = kernels.flat(work.array)
         target = source if work.out is work.array else kernels.flat(work.out)
-        region = self._long_arrays.get(signature.dtype)
+        region = self._long_memory.get(signature.dtype)
         if region is None:
             # All ranks come here for the first time with the same work, so that they allocate together.
             region = self.register(LONG_ARRAY_BYTES // ITEMSIZE[signature.dtype], signature.dtype)
-            self._long_arrays[signature.dtype] = region
-        if not isinstance(region, SharedRegion):
+            self._long_memory[signature.dtype] = region
+        if not isinstance(region, SlicedRegion):
             return False
-        count = kernels.count(source)
-        for start in range(0, count, region.count):
-            stop = min(start + region.count, count)
-            used = region if stop - start == region.count else self.cut(region, 0, stop - start)
-            kernels.copy(used.mine, kernels.part(source, start, stop))
-            if signature.prescale != 1.0:
-                kernels.scale(used.mine, signature.prescale)
-            self._flags.barrier()
-            self.exchange(used, op, factor)
-            kernels.copy(kernels.part(target, start, stop), used.mine)
+        self._traffic.shared += kernels.count(source) * ITEMSIZE[signature.dtype]
+        array = LongArray(source=source, target=target, signature=signature, op=op, factor=factor)
+        self._long_arrays.reduce(array, region.parts, self.table.piece_bytes)
         return True
 
     def _between(self, array: Array, dtype: str, op: ReduceOp, factor: float) -> None:
@@ -133,18 +145,20 @@ class HierarchicalTransport(SharedMemoryTransport):
     # registered memory
 
     def _region(self, segment: Segment, dtype: str, count: int, parts: Sequence[Array]) -> Region:
-        chunks = self.registered.cut(parts, dtype, count)
         mine = parts[self.registered.me]
-        return SlicedRegion(dtype=dtype, count=count, mine=mine, segment=segment, chunks=chunks)
+        return SlicedRegion(dtype=dtype, count=count, mine=mine, segment=segment, parts=parts)
 
     def exchange(self, region: Region, op: ReduceOp, factor: float) -> None:
         """Reduce the region in place; all ranks have arrived with their values in it."""
         if not isinstance(region, SlicedRegion):
             self._plain.exchange(region, op, factor)
             return
-        self._traffic.shared += region.count * ITEMSIZE[region.dtype]
-        kernels, chunks = self._kernels, iter(region.chunks)
-        for total in self._cross.reduce_stream(self._host_sums(region, op), region.dtype, op):
+        nbytes = region.count * ITEMSIZE[region.dtype]
+        self._measure(nbytes)
+        self._traffic.shared += nbytes
+        pieces = self._pieces(region)
+        kernels, chunks = self._kernels, iter(pieces)
+        for total in self._cross.reduce_stream(self._host_sums(pieces, op), region.dtype, op):
             self._enter(WINDOW_REDUCE)
             if factor != 1.0:
                 kernels.scale(total, factor)
@@ -154,8 +168,16 @@ class HierarchicalTransport(SharedMemoryTransport):
         self._enter(WINDOW_REDUCE)
         self._flags.barrier()
 
-    def _host_sums(self, region: SlicedRegion, op: ReduceOp) -> Iterator[Array]:
-        for views in region.chunks:
+    def _pieces(self, region: SlicedRegion) -> Sequence[Sequence[Array]]:
+        """Return this rank's slice in the pieces of today, which the measurement or autotune may change."""
+        size, known = self.registered.chunk_bytes, region.pieces
+        if size not in known:
+            known.clear()
+            known[size] = self.registered.cut(region.parts, region.dtype, region.count)
+        return known[size]
+
+    def _host_sums(self, pieces: Sequence[Sequence[Array]], op: ReduceOp) -> Iterator[Array]:
+        for views in pieces:
             self._enter(WINDOW_REDUCE)
             self._kernels.reduce(views[0], views, op, 1.0)
             self._enter(CROSS_ALLREDUCE)
@@ -169,4 +191,4 @@ class HierarchicalTransport(SharedMemoryTransport):
     def close(self, *, together: bool) -> None:
         """See `SharedMemoryTransport`."""
         super().close(together=together)
-        self._long_arrays.clear()
+        self._long_memory.clear()

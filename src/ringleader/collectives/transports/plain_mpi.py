@@ -12,6 +12,7 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
@@ -20,10 +21,13 @@ from ringleader.collectives.operations import ReduceOp, Work
 from ringleader.collectives.transports.adasum import Adasum
 from ringleader.collectives.transports.algorithm_table import AlgorithmTable, HierarchicalTable, ReducedSizes
 from ringleader.collectives.transports.alltoall import alltoall
+from ringleader.collectives.transports.link_measurement import measure_link
 from ringleader.collectives.transports.reduce_scatter import ReduceScatter, reducescatter
 from ringleader.collectives.transports.regions import Region
 from ringleader.collectives.transports.transport import PrivateMemoryTransport
 
+MEASURED_FROM_BYTES = 8 << 20
+"""The first reduction between hosts that is this long has the line measured."""
 PIECE_BYTES = 4 << 20
 """A pairwise exchange goes in pieces of this size, of which some are under way at once."""
 
@@ -49,6 +53,8 @@ class MpiReducer:
 
     def __init__(self, mpi_calls: MpiCalls, kernels: Kernels, *, between_hosts: bool) -> None:
         """Use these calls; long arrays ``between_hosts`` go pairwise."""
+        self.mpi_calls = mpi_calls
+        """The communicator."""
         self._mpi_calls = mpi_calls
         self._kernels = kernels
         self._between_hosts = between_hosts
@@ -180,6 +186,7 @@ class MpiTransport(PrivateMemoryTransport):
         self.reducer = MpiReducer(mpi_calls, kernels, between_hosts=between_hosts)
         self.used = ReducedSizes()
         """Lengths of the arrays reduced between hosts."""
+        self._measured = not between_hosts
 
     @property
     def table(self) -> AlgorithmTable | None:
@@ -188,11 +195,16 @@ class MpiTransport(PrivateMemoryTransport):
 
     def adopt(self, numbers: Sequence[int]) -> None:
         """Go by another table. See `Tunable`."""
+        self._measured = True
         self.reducer.table = HierarchicalTable.from_list(numbers)
 
     def _reduce(self, flat: Array, dtype: str, op: ReduceOp) -> None:
         if self._between_hosts:
-            self.used.note(self.used.registered, self._kernels.count(flat) * ITEMSIZE[dtype])
+            nbytes = self._kernels.count(flat) * ITEMSIZE[dtype]
+            self.used.note(self.used.registered, nbytes)
+            if not self._measured and nbytes >= MEASURED_FROM_BYTES:
+                link = measure_link(self.mpi_calls, self.mpi_calls)
+                self.adopt(replace(self.reducer.table, piece_bytes=link.piece_bytes).as_list())
         self.reducer.reduce(flat, dtype, op)
 
     def execute(self, work: Work, *, staged: bool) -> None:

@@ -4,7 +4,7 @@ reduced."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ringleader.collectives.kernels import Array
 from ringleader.collectives.operations import ReduceOp
@@ -53,8 +53,10 @@ class MpiRegion(SharedRegion):
 class SlicedRegion(SharedRegion):
     """Shared within each host: the slice that this rank reduces also travels between hosts."""
 
-    chunks: Sequence[Sequence[Array]]
-    """The slice, cut into pieces: per piece one view into every local rank's memory."""
+    parts: Sequence[Array]
+    """The memory of every local rank, 1-D."""
+    pieces: dict[int, Sequence[Sequence[Array]]] = field(default_factory=dict)
+    """Bytes of a piece → the slice cut so: per piece one view into every local rank's memory."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
