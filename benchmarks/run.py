@@ -69,13 +69,13 @@ ENGINE = (
         name="start in a lab", words=("start.py", "--lab", "bench", "--pairs", "8"), seconds=180, lab="bench"
     ),
     Script(
-        name="hosts, 8 Gbit/s",
+        name="hosts 8 Gbit/s",
         words=("hosts.py", "--lab", "bench", "--rate", "8 Gbit/s"),
         seconds=240,
         lab="bench",
     ),
     Script(
-        name="hosts, 1 Gbit/s",
+        name="hosts 1 Gbit/s",
         words=("hosts.py", "--lab", "slow", "--rate", "1 Gbit/s"),
         seconds=300,
         lab="slow",
