@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from ringleader.bench.turn_order import IN_STEP_CHOICES
 from ringleader.errors import Fault
 from ringleader.measurements.collective import OPERATIONS, CollectiveRun
+from ringleader.measurements.elastic import ElasticRun
 from ringleader.measurements.point_to_point import PointToPointRun
 from ringleader.measurements.run_kinds import AnyRun
 from ringleader.measurements.training import PARTS, Arm, TrainingRun
@@ -22,6 +23,8 @@ def impossible_values(run: AnyRun, source: str) -> list[Fault]:
         found = _of_collective(run)
     elif isinstance(run, PointToPointRun):
         found = _of_pairs(run)
+    elif isinstance(run, ElasticRun):
+        found = _of_elastic(run)
     else:
         found = _of_training(run)
     return [Fault(where=f"{source}: {place}", what=what) for place, what in found]
@@ -48,6 +51,13 @@ def _of_scaling(run: Run) -> Iterator[tuple[str, str]]:
                 for name in ("step_seconds", "exchange_seconds", "waiting_seconds", "seconds"):
                     if (getattr(sample, name) or 0.0) < 0:
                         yield f"{place}.{name}", f"{getattr(sample, name)} is no time: it is below 0"
+
+
+def _of_elastic(run: ElasticRun) -> Iterator[tuple[str, str]]:
+    for number, event in enumerate(run.events):
+        for name in ("at", "seconds"):
+            if getattr(event, name) < 0:
+                yield f"events[{number}].{name}", f"{getattr(event, name)} is no time: it is below 0"
 
 
 def _of_collective(run: CollectiveRun) -> Iterator[tuple[str, str]]:

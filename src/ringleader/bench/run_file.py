@@ -3,6 +3,7 @@
 The file is always complete and readable: it is written beside and renamed. An interrupted run is read
 like any other, with what was measured until then. Its ``kind`` tells what it holds: ``scaling`` (also where
 it is missing), ``point-to-point``, ``collective`` or ``training``.
+The outcome of an elastic job (``run --json-file``) is read as a run of the kind ``elastic``.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ringleader.errors import Fault, RequestError
 from ringleader.fabric.facts import HostFacts
 from ringleader.fabric.facts import from_document as from_facts_document
 from ringleader.fabric.transport_proof.proof import TransportProof
+from ringleader.measurements import elastic
 from ringleader.measurements.collective import CollectiveRun
 from ringleader.measurements.point_to_point import PointToPointRun
 from ringleader.measurements.run_kinds import KINDS, AnyRun, kind_of
@@ -68,6 +70,8 @@ def measured_anything(run: AnyRun) -> bool:
         return bool(run.transfers)
     if isinstance(run, CollectiveRun):
         return any(series.results for series in run.series)
+    if isinstance(run, elastic.ElasticRun):
+        return True
     return any(arm.rates for arm in run.arms)
 
 
@@ -103,7 +107,28 @@ def read_any(path: Path) -> AnyRun:
         raise RequestError(Fault(where=str(file), what=f"cannot be read: {error}")) from None
     except RecursionError:
         raise RequestError(Fault(where=str(file), what="is nested too deep for a stored run")) from None
-    return from_document(document, str(file))
+    return from_document(elastic_document(document, file.stem), str(file))
+
+
+def elastic_document(document: object, name: str) -> object:
+    """Return the outcome of an elastic job, as ``run --json`` writes it, as a stored run; others stay."""
+    if not isinstance(document, dict) or "schema" in document:
+        return document
+    history = document.get("elastic")
+    if not isinstance(history, dict):
+        return document
+    known = {one: document[one] for one in ("exit_code", "reason", "seconds") if one in document}
+    about = {name: document[name] for name in ("command", "hosts", "ringleader") if name in document}
+    if isinstance(mpi := document.get("mpi"), dict):
+        about["mpi"] = f"{mpi.get('family', '')} {mpi.get('version', '')}"
+    return {
+        **history,
+        "kind": elastic.KIND,
+        "schema": document.get("format"),
+        "name": name,
+        "context": about,
+        **known,
+    }
 
 
 def from_document(document: object, source: str) -> AnyRun:

@@ -16,6 +16,9 @@ from dataclasses import dataclass
 from ringleader.collectives.operations import digest_of
 
 ALIGNMENT = 64
+LAST_BYTES = 1 << 20
+"""Where a type has several buckets, the last one has at most so much: nothing of backward is left that its
+exchange could overlap with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +114,7 @@ def plan_buckets(
     order = list(reversed(range(len(parameters)))) if order is None else list(order)
     turn = {index: at for at, index in enumerate(order)}
     group_of = {index: number for number, group in enumerate(groups) for index in group}
-    pieces = _pieces(parameters, order, group_of, cap_bytes)
+    pieces = _with_small_ends(parameters, _pieces(parameters, order, group_of, cap_bytes), group_of)
     # A bucket is complete when the last of its gradients is there.
     pieces.sort(key=lambda piece: max(turn[index] for index in piece))
     room: dict[str, int] = {}
@@ -154,8 +157,8 @@ def _pieces(
         key = (shape.memory, group_of.get(index))
         piece = open_pieces.get(key)
         if piece is not None and key[1] is None and cap_bytes is not None:
-            used = sum(parameters[other].room for other in piece)
-            if used and (used + shape.room) * shape.itemsize > cap_bytes:
+            used = sum(_nbytes(parameters[other]) for other in piece)
+            if used and used + _nbytes(shape) > cap_bytes:
                 piece = None
         if piece is None:
             piece = open_pieces[key] = []
@@ -164,13 +167,35 @@ def _pieces(
     return pieces
 
 
+def _with_small_ends(
+    parameters: Sequence[ParameterShape], pieces: list[list[int]], group_of: dict[int, int]
+) -> list[list[int]]:
+    """Cut the last of several pieces of a kind of memory, so that what comes last in backward is small."""
+    last = {parameters[piece[0]].memory: at for at, piece in enumerate(pieces) if piece[0] not in group_of}
+    first = {parameters[piece[0]].memory: at for at, piece in reversed(list(enumerate(pieces)))}
+    cut: list[list[int]] = []
+    for at, piece in enumerate(pieces):
+        memory = parameters[piece[0]].memory
+        begin = len(piece)
+        if last.get(memory) == at != first[memory]:
+            used = 0
+            while begin and (used := used + _nbytes(parameters[piece[begin - 1]])) <= LAST_BYTES:
+                begin -= 1
+        cut += [part for part in (piece[:begin], piece[begin:]) if part]
+    return cut
+
+
+def _nbytes(shape: ParameterShape) -> int:
+    return shape.room * shape.itemsize
+
+
 def even_groups(parameters: Sequence[ParameterShape], number: int) -> list[list[int]]:
     """Cut parameters into at most ``number`` groups of about equal size, in the order of backward."""
-    total = sum(shape.room * shape.itemsize for shape in parameters)
+    total = sum(_nbytes(shape) for shape in parameters)
     groups: list[list[int]] = [[] for _ in range(number)]
     before = 0
     for index in reversed(range(len(parameters))):
-        nbytes = parameters[index].room * parameters[index].itemsize
+        nbytes = _nbytes(parameters[index])
         # A parameter belongs where its middle lies.
         middle = (2 * before + nbytes) * number // (2 * total) if total else 0
         groups[min(number - 1, middle)].append(index)

@@ -6,10 +6,12 @@ same process, and smaller ones can replace them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ringleader.collectives import mpi_or_proxy
 from ringleader.collectives.digest_barrier import PAGE_BYTES, SharedFlags
 from ringleader.collectives.mpi_calls import MpiCalls
 from ringleader.collectives.peer_wait import PeerWait
@@ -42,6 +44,8 @@ class RankLayout:
     """Numbers of the ranks on this host."""
     most_local: int = 1
     """Most ranks on any host."""
+    least_local: int = 1
+    """Fewest ranks on any host."""
     oversubscribed: bool = False
     """Whether a host has more ranks than processors that they may use, by affinity and control groups."""
 
@@ -87,7 +91,7 @@ class Communicators:
 
     def mpi_calls(self, peer_wait: PeerWait) -> MpiCalls:
         """Return MPI's calls over the whole group."""
-        polling = self.ranks.hosts > 1 or self.ranks.oversubscribed
+        polling = self.ranks.hosts > 1 or self.ranks.oversubscribed or mpi_or_proxy.proxied(self.mpi)
         traffic = count_over(self.ranks, self.traffic, "mpi", self.job_ranks)
         return MpiCalls(self.mpi, self.comm, peer_wait, polling=polling, traffic=traffic)
 
@@ -149,17 +153,31 @@ def open_communicators(
     """
     number = comm.rank if number is None else number
     host = comm.Split_type(mpi.COMM_TYPE_SHARED, key=comm.rank)
-    if ranks_per_host is not None:
-        whole = host
-        host = whole.Split(color=number // ranks_per_host, key=comm.rank)
-        whole.Free()
-    cross = comm.Split(color=host.rank, key=comm.rank)
-    local_ranks = host.allgather((comm.rank, processors.rank_processors()))
-    too_many = processors.oversubscribed([own for _, own in local_ranks])
-    # One exchange tells the size of every host, and whether one has more ranks than processors.
-    facts: Sequence[tuple[int, int, bool]] = comm.allgather((host.rank, host.size, too_many))
-    if oversubscribed is None:
-        oversubscribed = any(too_many for _, _, too_many in facts)
+    if mpi_or_proxy.proxied(mpi) and ranks_per_host is None:
+        # Who is where is known, so that nobody need ask for it.
+        cross = comm.across_hosts()
+        places = comm.places_on_hosts()
+        local_ranks = [rank for rank, (first, _) in enumerate(places) if first == places[comm.rank][0]]
+        sizes = Counter(first for first, _ in places)
+        if oversubscribed is None:
+            oversubscribed = any_oversubscribed(places, comm.allgather(processors.rank_processors()))
+        facts: Sequence[tuple[int, int]] = [(place, sizes[first]) for first, place in places]
+    else:
+        if ranks_per_host is not None:
+            whole = host
+            host = whole.Split(color=number // ranks_per_host, key=comm.rank)
+            whole.Free()
+        cross = comm.Split(color=host.rank, key=comm.rank)
+        told = host.allgather((comm.rank, processors.rank_processors()))
+        local_ranks, too_many = (
+            [rank for rank, _ in told],
+            processors.oversubscribed([own for _, own in told]),
+        )
+        # One exchange tells the size of every host, and whether one has more ranks than processors.
+        everybody: Sequence[tuple[int, int, bool]] = comm.allgather((host.rank, host.size, too_many))
+        if oversubscribed is None:
+            oversubscribed = any(too_many for _, _, too_many in everybody)
+        facts = [(place, size) for place, size, _ in everybody]
     ranks = RankLayout(
         rank=comm.rank,
         size=comm.size,
@@ -167,10 +185,11 @@ def open_communicators(
         local_size=host.size,
         cross_rank=cross.rank,
         cross_size=cross.size,
-        hosts=sum(local_rank == 0 for local_rank, _, _ in facts),
-        homogeneous=len({size for _, size, _ in facts}) == 1,
-        host_ranks=tuple(rank for rank, _ in local_ranks),
-        most_local=max(size for _, size, _ in facts),
+        hosts=sum(local_rank == 0 for local_rank, _ in facts),
+        homogeneous=len({size for _, size in facts}) == 1,
+        host_ranks=tuple(local_ranks),
+        most_local=max(size for _, size in facts),
+        least_local=min(size for _, size in facts),
         oversubscribed=oversubscribed,
     )
     return Communicators(
@@ -184,6 +203,17 @@ def open_communicators(
     )
 
 
+def any_oversubscribed(places: Sequence[tuple[int, int]], own: Sequence[processors.RankProcessors]) -> bool:
+    """Return whether a host has more ranks than processors.
+
+    ``places``: by rank its host and its number there; ``own``: by rank what it may use.
+    """
+    on_host: dict[int, list[processors.RankProcessors]] = {}
+    for (host, _), one in zip(places, own, strict=True):
+        on_host.setdefault(host, []).append(one)
+    return any(processors.oversubscribed(found) for found in on_host.values())
+
+
 def open_shared_flags(
     comms: Communicators, peer_wait: PeerWait, numbers: Sequence[int]
 ) -> SharedFlags | None:
@@ -194,11 +224,12 @@ def open_shared_flags(
     segment = comms.new_segment(PAGE_BYTES)
     if segment is None:
         return None
-    # MPI does not promise zeros, and a peer must not see what lay there before.
-    memoryview(segment.parts[comms.ranks.local_rank]).cast("B")[:] = bytes(PAGE_BYTES)
-    segment.fence()
-    comms.host.Barrier()
-    segment.fence()
+    if not mpi_or_proxy.proxied(comms.mpi):  # the host agent's memory is new, and full of zeros
+        # MPI does not promise zeros, and a peer must not see what lay there before.
+        memoryview(segment.parts[comms.ranks.local_rank]).cast("B")[:] = bytes(PAGE_BYTES)
+        if segment.fence is not None:
+            segment.fence()
+        comms.host.Barrier()  # orders what comes after it
     return SharedFlags(
         segment,
         me=comms.ranks.local_rank,

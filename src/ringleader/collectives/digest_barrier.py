@@ -39,6 +39,12 @@ class DigestBarrier(Protocol):
     def agree(self, digest: int) -> bool:
         """Wait until all ranks have arrived; return whether all brought the same digest."""
 
+    def laying_out(self, how: int) -> None:
+        """Say how this rank has laid out its arrays before the next meeting, a number that is not 0."""
+
+    def laid_out(self) -> int:
+        """Return what all ranks of this host said of the last meeting, 0 where not all said the same."""
+
     def exchange(self, message: bytes) -> list[bytes]:
         """Return the messages of all ranks in rank order. Called when all ranks are known to be there."""
 
@@ -51,6 +57,13 @@ class SingleRankBarrier:
     def agree(self, digest: int) -> bool:
         """Agree with oneself."""
         return True
+
+    def laying_out(self, how: int) -> None:
+        """Tell nobody."""
+
+    def laid_out(self) -> int:
+        """Return that there is nobody to lay out for."""
+        return 0
 
     def exchange(self, message: bytes) -> list[bytes]:
         """Return one's own message."""
@@ -84,62 +97,64 @@ class SharedFlags:
         self._others = [
             (line, rank) for line, rank in zip(self._lines, ranks, strict=True) if rank != ranks[me]
         ]
+        self._other_lines = [line for line, _rank in self._others]
         self._fence = segment.fence
         self._mpi_calls = mpi_calls
         self._peer_wait = peer_wait
         self._spins = SPINS_OVERSUBSCRIBED if oversubscribed else SPINS
         self._round = 0
         self._barriers = 0
-        self._word = 0
 
     def agree(self, digest: int) -> bool:
         """Wait for the ranks of this host; return whether all brought the same digest."""
         self._round = turn = self._round + 1
         at = (turn & 1) * _LINE
-        mine = self._mine
+        mine, fence = self._mine, self._fence
         mine[at + 1] = digest
-        mine[at + 2] = self._word
-        self._word = 0
-        self._fence()
+        if fence is not None:
+            fence()
         mine[at] = turn
         agreed = True
-        for line, _rank in self._others:
+        for line in self._other_lines:
             if line[at] != turn:
                 self._wait(line, at, turn)
-        # Between a peer's turn and its digest: some processors read the later line first.
-        self._fence()
-        for line, _rank in self._others:
+            if fence is not None:  # some processors read what comes later first
+                fence()
             if line[at + 1] != digest:
                 agreed = False
         return agreed
+
+    def laying_out(self, how: int) -> None:
+        """See `DigestBarrier`. What a peer said of another meeting has another number beside it."""
+        turn, mine = self._round + 1, self._mine
+        at = (turn & 1) * _LINE
+        mine[at + 2], mine[at + 3] = how, turn
+
+    def laid_out(self) -> int:
+        """See `DigestBarrier`; asked before the next meeting."""
+        turn = self._round
+        at = (turn & 1) * _LINE
+        how = self._mine[at + 2]
+        alike = all(line[at + 2] == how and line[at + 3] == turn for line in self._lines)
+        return how if alike else 0
 
     @property
     def meetings(self) -> int:
         """Return how many meetings this rank has come to."""
         return self._round
 
-    def attach(self, word: int) -> None:
-        """Bring a word to the next `agree`; without one it is 0."""
-        self._word = word
-
-    def attached(self) -> int | None:
-        """Return the word that all ranks of this host brought to the last `agree`, None if they differed."""
-        at = (self._round & 1) * _LINE + 2
-        word = self._mine[at]
-        for line, _rank in self._others:
-            if line[at] != word:
-                return None
-        return word
-
     def barrier(self) -> None:
         """Wait until all ranks of this host are here; used inside an operation that all have begun."""
         self._barriers = turn = self._barriers + 1
-        self._fence()
+        fence = self._fence
+        if fence is not None:
+            fence()
         self._mine[_BARRIER] = turn
-        for line, _rank in self._others:
+        for line in self._other_lines:
             if line[_BARRIER] < turn:
                 self._wait(line, _BARRIER, turn)
-        self._fence()
+        if fence is not None:
+            fence()
 
     def compare(self, word: int) -> int | None:
         """Wait as `barrier` does; return the word that all local ranks brought, None if they differed."""
@@ -181,7 +196,7 @@ class SharedFlags:
 
     def close(self) -> None:
         """Let go of the memory."""
-        self._others = []
+        self._others, self._other_lines = [], []
         self._mine = memoryview(b"")
         for line in self._lines:
             line.release()
@@ -220,6 +235,15 @@ class HostsBarrier:
         request = self._cross.Iallreduce([send, 3, word], [receive, 3, word], op=self._mpi.MAX)
         self._peer_wait.until_done(request, agreeing=True)
         return receive[0] == MASK - receive[1] and not receive[2]
+
+    def laying_out(self, how: int) -> None:
+        """See `DigestBarrier`."""
+        if self._host is not None:
+            self._host.laying_out(how)
+
+    def laid_out(self) -> int:
+        """See `DigestBarrier`."""
+        return self._host.laid_out() if self._host is not None else 0
 
     def exchange(self, message: bytes) -> list[bytes]:
         """Return the messages of all ranks in rank order."""

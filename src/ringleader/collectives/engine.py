@@ -1,6 +1,7 @@
 """The engine: operations that a script asks for, agreed between ranks and carried out.
 
     submit → `submission_queue` → `negotiation_round` (agree → `execution`)
+    run → `immediate_operations` (agree → `execution`)
 
 An operation is put into a queue (`Engine.submit`) or done at once (`Engine.run`). An engine is of one group
 of ranks. Groups have engines of their own, so that none waits for another.
@@ -18,16 +19,21 @@ from ringleader.collectives.exchange_times import ExchangeTimes
 from ringleader.collectives.execution import Execution
 from ringleader.collectives.framework_adapter import DeviceTransport
 from ringleader.collectives.fusion_buffer import FusionBuffer
+from ringleader.collectives.immediate_operations import ImmediateOperations
 from ringleader.collectives.kernels import Kernels
 from ringleader.collectives.negotiation_round import NegotiationRound
-from ringleader.collectives.operations import GRADIENTS, MASK, Signature, Work, signature_digest
+from ringleader.collectives.operations import (
+    Signature,
+    Work,
+    signature_digest,
+)
 from ringleader.collectives.peer_wait import PeerWait
 from ringleader.collectives.released_memory import ReleasedMemory
 from ringleader.collectives.stall_check import Limits
 from ringleader.collectives.submission_queue import SubmissionQueue
 from ringleader.collectives.timeline.observer import Stage, activity_of
 from ringleader.collectives.transports.regions import Region
-from ringleader.collectives.transports.transport import Dividing, Transport
+from ringleader.collectives.transports.transport import Converting, Dividing, Transport
 
 STOP_SECONDS = 0.5
 """At the end of the engine what is under way gets this long."""
@@ -66,7 +72,6 @@ class Engine:
         """What exchanges of gradients took so far."""
         self._barrier = barrier
         self._peer_wait = peer_wait
-        self._clock = clock
         self._released = ReleasedMemory(transport)
         self.queue = SubmissionQueue(devices=devices, clock=clock)
         """What the script asked for, who is told of it, and what carries arrays on devices."""
@@ -78,7 +83,7 @@ class Engine:
             fusion_buffer=fusion_buffer,
             peer_wait=peer_wait,
         )
-        self._round = NegotiationRound(
+        negotiation = NegotiationRound(
             rank=ranks.rank,
             queue=self.queue,
             execution=self._execution,
@@ -91,65 +96,26 @@ class Engine:
             announce_broken=announce_broken,
             clock=clock,
         )
-        self.queue.work_on(self._round.run, threads=threads)
-        # The queue's own methods, so that they cost no call more.
+        immediate = ImmediateOperations(
+            queue=self.queue,
+            negotiation=negotiation,
+            execution=self._execution,
+            barrier=barrier,
+            transport=transport,
+            peer_wait=peer_wait,
+            released=self._released,
+            times=self.times,
+            clock=clock,
+        )
+        self.queue.work_on(negotiation.run, threads=threads)
+        # Methods of the parts, so that they cost no call more.
+        self.run = immediate.run
+        self.run_again = immediate.run_again
         self.submit = self.queue.submit
         self.submit_again = self.queue.submit_again
         self.submit_all = self.queue.submit_all
         self.wait = self.queue.wait
         self.advance = self.queue.advance
-
-    def run(self, work: Work) -> None:
-        """Ask for an operation and wait until it is done; raises what went wrong.
-
-        The time that gradients take is kept account of.
-        """
-        signature, queue = work.signature, self.queue
-        gradients = signature.kind in GRADIENTS
-        busy = queue.broken or queue.works or queue.observer is not None or self._released.to_tell
-        if busy or signature.device != "cpu" or not queue.lock.acquire(False):
-            if gradients:
-                self.finish((), [work])
-            else:
-                queue.run(work)
-            return
-        try:
-            work.error = None
-            self._peer_wait.subject = work
-            if gradients:
-                agreed = self._met_gradients(work)
-            else:
-                # A rank that did not lay its data out before would meet the others again.
-                staged = self.transport.stage(work)
-                agreed = self._barrier.agree(work.digest + staged & MASK)
-                if agreed and signature.kind == "allreduce":  # without a call more for the most frequent one
-                    self.transport.execute(work, staged=staged)
-                elif agreed:
-                    self._execution.execute(work, staged=staged)
-            if agreed:
-                work.done = True
-                return
-            work.done = False
-            work.since = self._clock()
-            queue.works[work.name] = work
-            self._round.negotiate([work], blocked=True)
-        except BaseException as error:
-            raised = self._round.failed(error)
-            raise raised from raised.__cause__
-        finally:
-            queue.lock.release()
-        self.wait(work)
-
-    def _met_gradients(self, work: Work) -> bool:
-        """Meet the other ranks for gradients and exchange them; False where they ask for something else."""
-        before = self._clock()
-        agreed = self._barrier.agree(work.digest)
-        met = self._clock()
-        self.times.waiting_seconds += met - before
-        if agreed:
-            self._execution.execute(work, staged=False)
-            self.times.exchange_seconds += self._clock() - met
-        return agreed
 
     @property
     def meetings(self) -> int:
@@ -211,6 +177,11 @@ class Engine:
             return self.queue.devices.cut(region, start, count)
         return self.transport.cut(region, start, count)
 
+    @property
+    def converts(self) -> bool:
+        """Return whether regions on the host may have values of another element type. See `Converting`."""
+        return isinstance(self.transport, Converting) and self.transport.converts
+
     def divide(self, region: Region, start: int, stop: int) -> Region | None:
         """Return a whole registered region as memory of which this rank owns a part; None where it cannot be.
 
@@ -220,6 +191,12 @@ class Engine:
         if region.device != "cpu" or not isinstance(transport, Dividing):
             return None
         return transport.divide(region, start, stop)
+
+    def publish_parts(self, region: Region, name: str) -> None:
+        """Bring everybody's part of divided memory to all ranks, which meet afterwards. Collective."""
+        signature = Signature(kind="publish_parts", dtype=region.dtype, shape=(region.count,))
+        digest = signature_digest(signature)
+        self.run(Work(signature, digest, name=name, serial=0, array=region, out=region))
 
     def meet_for_parts(self, name: str) -> None:
         """Wait until all ranks are here. None may have joined: each has parts that it alone can step."""

@@ -12,6 +12,8 @@ IN_STEP = "in-step"
 """Value of ``RINGLEADER_UNCOUPLED`` for ranks that meet, but exchange nothing."""
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS")
 _SIGNS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "PMI_FD", "PMI_PORT", "HYDI_CONTROL_FD")
+_ELASTIC = ("RINGLEADER_HOST_AGENT", "RINGLEADER_INCARNATION")
+"""Set for each rank of an elastic job: see `ranks.host_agent_client`."""
 FAMILIES = {
     "openmpi5": ("Open MPI v5",),
     "openmpi4": ("Open MPI v4",),
@@ -27,6 +29,8 @@ class EngineSettings:
 
     launched: bool
     """Whether an MPI launcher started this process; only then is an MPI loaded."""
+    elastic: bool = False
+    """Whether a host agent tells this rank of generations, and an MPI proxy does MPI for it."""
     size: int | None
     """Ranks in the job as the launcher counts them, where it says."""
     family: str
@@ -62,8 +66,10 @@ def read_settings(environ: Mapping[str, str]) -> EngineSettings:
     stall = _seconds(environ, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", float("inf"))
     deadline = _seconds(environ, "RINGLEADER_DEADLINE", stall)
     fusion = environ.get("RINGLEADER_FUSION_THRESHOLD") or environ.get("HOROVOD_FUSION_THRESHOLD") or ""
+    elastic = all(environ.get(name) for name in _ELASTIC)
     return EngineSettings(
-        launched=any(name in environ for name in _SIGNS) or size is not None,
+        launched=any(name in environ for name in _SIGNS) or size is not None or elastic,
+        elastic=elastic,
         size=size,
         family=environ.get("RINGLEADER_MPI_FAMILY", ""),
         uncoupled=environ.get("RINGLEADER_UNCOUPLED", "") in ("1", IN_STEP),

@@ -33,10 +33,12 @@ def is_transport_error(error: BaseException) -> bool:
     """Return whether an exception is MPI's or the framework's: to scripts it is an operation's failure.
 
     All others are the script's own (of a signal handler, an interrupt), or mean this process alone, as that
-    no memory is left. They reach the script as what they are.
+    no memory is left, or that its GPU has failed. They reach the script as what they are.
     """
     kind = type(error)
-    if not isinstance(error, RuntimeError) or kind.__name__ == "OutOfMemoryError":
+    if not isinstance(error, RuntimeError) or kind.__name__ in ("OutOfMemoryError", "AcceleratorError"):
+        return False
+    if kind is RuntimeError and str(error).startswith("CUDA error"):  # as PyTorch said it before 2.8
         return False
     return kind is RuntimeError or kind.__module__.partition(".")[0] in ("mpi4py", "torch")
 

@@ -19,7 +19,7 @@ from ringleader.collectives.round_plan import RoundPlan
 from ringleader.collectives.submission_queue import SubmissionQueue
 from ringleader.collectives.timeline.observer import Observer, Stage, activity_of
 from ringleader.collectives.transports.regions import Region
-from ringleader.collectives.transports.transport import Phased, Transport, Tunable
+from ringleader.collectives.transports.transport import Phased, Publishing, Transport, Tunable
 
 
 class Execution:
@@ -47,7 +47,7 @@ class Execution:
         self._fusion_buffer = fusion_buffer
         self._peer_wait = peer_wait
 
-    def execute(self, work: Work, *, staged: bool) -> None:
+    def execute(self, work: Work, *, staged: int) -> None:
         """Have it carried by the transport for its arrays; who watches is not told."""
         signature = work.signature
         kind = signature.kind
@@ -58,6 +58,9 @@ class Execution:
         elif kind in GRADIENTS:
             region: Region = work.array
             self._transport.exchange(region, signature.op, signature.postscale)
+        elif kind == "publish_parts":
+            assert isinstance(self._transport, Publishing)
+            self._transport.publish(work.array)
         elif kind == "register":
             work.out = self._transport.register(signature.shape[0], signature.dtype)
         elif kind == "algorithm_table":
@@ -87,11 +90,31 @@ class Execution:
         self._offered = {}
         self._carry_out(self._batches(works))
 
-    def carry_out_plan(self, plan: RoundPlan, *, staged: bool) -> None:
-        """Do what is pending, as all ranks have it; ``staged`` says that the only work is laid out."""
+    def stage_first(self, plan: RoundPlan) -> int:
+        """Lay out what a plan does first, before the ranks meet for it; return how, 0 where it was not.
+
+        Ranks pack what follows where this was packed, so it is laid out when this is done.
+        """
+        if plan.batches is None:
+            return 0
+        batch, works = plan.batches[0]
+        if batch is None:
+            return self._transport.stage(works[0]) if works[0].signature.device == "cpu" else 0
+        if not batch.packed:
+            return 0
+        assert self._fusion_buffer is not None
+        return self._transport.stage(self._fusion_buffer.pack(batch, works))
+
+    def carry_out_plan(self, plan: RoundPlan, *, staged: int) -> None:
+        """Do what is pending, as all ranks have it.
+
+        ``staged``: how all ranks have laid out what comes first. A plan that has batches already has gone
+        through `stage_first` for this round.
+        """
+        first_packed = plan.batches is not None
         if plan.batches is None:
             plan.batches = self._batches(plan.in_order)
-        self._carry_out(plan.batches, staged=staged)
+        self._carry_out(plan.batches, staged=staged, first_packed=first_packed)
 
     def _batches(self, works: Sequence[Work]) -> list[tuple[Batch | None, list[Work]]]:
         """Return what travels together, as its batch, or None for one alone."""
@@ -102,14 +125,21 @@ class Execution:
             for batch in self._fusion_buffer.batches(works)
         ]
 
-    def _carry_out(self, batches: Sequence[tuple[Batch | None, list[Work]]], *, staged: bool = False) -> None:
+    def _carry_out(
+        self,
+        batches: Sequence[tuple[Batch | None, list[Work]]],
+        *,
+        staged: int = 0,
+        first_packed: bool = False,
+    ) -> None:
         for batch, works in batches:
             if batch is None:
                 self._carry_out_one(works[0], staged=staged)
             elif batch.packed:
-                self._carry_out_packed(batch, works)
+                self._carry_out_packed(batch, works, staged=staged, packed=first_packed)
             else:
                 self._carry_out_on_device(works)
+            staged, first_packed = 0, False
 
     def close(self) -> None:
         """Let go of memory."""
@@ -122,7 +152,8 @@ class Execution:
         """Return the part of a rank that has joined, in an operation that it did not ask for: zeros."""
         if signature.kind == "gradients":
             work = self._offered[name]
-            self._kernels.zero(work.array.mine)
+            region: Region = work.array
+            self._kernels.zero(region.mine if region.values is None else region.values)
             if signature.device != "cpu":
                 self._queue.devices_for(work).submitted(work)
             return work
@@ -140,16 +171,20 @@ class Execution:
         plain = replace(signature, kind="allreduce", prescale=1.0, note="")
         asked = self._queue.works.get(name)
         if asked is None:
-            self.execute(self._stand_in(name, plain), staged=False)
+            self.execute(self._stand_in(name, plain), staged=0)
             return
-        values = asked.array.mine
-        work = Work(plain, 0, name=name, serial=0, array=values, out=values)
+        region: Region = asked.array
+        if region.values is not None:
+            self._kernels.copy(region.mine, region.values)
+        work = Work(plain, 0, name=name, serial=0, array=region.mine, out=region.mine)
         work.stream_events = asked.stream_events
         self._peer_wait.subject = asked
-        self.execute(work, staged=False)
+        self.execute(work, staged=0)
+        if region.values is not None:
+            self._kernels.copy(region.values, region.mine)
         self._queue.finish(asked, None)
 
-    def _carry_out_one(self, work: Work, *, staged: bool) -> None:
+    def _carry_out_one(self, work: Work, *, staged: int) -> None:
         self._peer_wait.subject = work
         if self._queue.observer is None:
             self.execute(work, staged=staged)
@@ -159,14 +194,13 @@ class Execution:
                 self.execute(work, staged=staged)
         self._queue.finish(work, None)
 
-    def _carry_out_packed(self, batch: Batch, works: list[Work]) -> None:
-        assert self._fusion_buffer is not None
+    def _carry_out_packed(self, batch: Batch, works: list[Work], *, staged: int, packed: bool) -> None:
         self._peer_wait.subject = Several(works)
         if self._queue.observer is None:
-            self._fusion_buffer.carry_out(batch, works, self._execute_packed)
+            self._reduce_packed(batch, works, staged=staged, packed=packed)
         else:
             with self._shown(works, activity_of(self._transport.name, "allreduce"), self._queue.observer):
-                self._fusion_buffer.carry_out(batch, works, self._execute_packed)
+                self._reduce_packed(batch, works, staged=staged, packed=packed)
         queue = self._queue.works
         for work in works:
             if self._queue.observer is not None:
@@ -204,8 +238,13 @@ class Execution:
             if phased is not None:
                 phased.tell = None
 
-    def _execute_packed(self, work: Work) -> None:
-        self._transport.execute(work, staged=False)
+    def _reduce_packed(self, batch: Batch, works: list[Work], *, staged: int, packed: bool) -> None:
+        buffer = self._fusion_buffer
+        assert buffer is not None
+        work = batch.work if packed else buffer.pack(batch, works)
+        assert work is not None
+        self._transport.execute(work, staged=staged)
+        buffer.unpack(batch, works)
 
 
 class Several:

@@ -41,6 +41,8 @@ class TransportContext:
     """Counts what it carries."""
     number: int = 0
     """Number of the group's process set, 0 for all ranks."""
+    generation: int = 0
+    """Of an elastic job's generations the one in which the ranks are; 0 in other jobs."""
     launch_order: LaunchOrder = field(default_factory=LaunchOrder)
     """In which order this process launches work on its devices, over all groups."""
 

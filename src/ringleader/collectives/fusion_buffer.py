@@ -10,9 +10,8 @@ registered memory, so where ranks share memory it is reduced where it lies.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from operator import is_
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
@@ -48,6 +47,8 @@ class Batch:
     """Brings the arrays into the memory in which they travel and out of it; None for one alone."""
     work: Work | None = None
     """The reduction of that memory, built once; None for one alone, and for arrays on devices."""
+    sources: list[int] = field(default_factory=list)
+    """Addresses of the arrays that were packed last."""
 
     @property
     def packed(self) -> bool:
@@ -138,15 +139,24 @@ class FusionBuffer:
             memory = self._memory[dtype] = region.mine
         return memory
 
-    def carry_out(self, batch: Batch, works: Sequence[Work], execute: Callable[[Work], None]) -> None:
-        """Do a packed batch: ``works`` are its members, ``execute`` reduces the memory they travel in."""
+    def pack(self, batch: Batch, works: Sequence[Work]) -> Work:
+        """Copy the members of a packed batch into its memory; return the reduction of that memory.
+
+        It holds what was packed last. Other ranks read it from then until they have reduced it, and never
+        before they have met this one.
+        """
         assert batch.work is not None and batch.copy is not None
-        addresses = self._kernels.addresses
-        arrays, outs = [work.array for work in works], [work.out for work in works]
-        sources = addresses(arrays)
-        batch.copy.pack(sources)
-        execute(batch.work)
-        batch.copy.unpack(sources if all(map(is_, arrays, outs)) else addresses(outs))
+        batch.sources = self._kernels.addresses([work.array for work in works])
+        batch.copy.pack(batch.sources)
+        return batch.work
+
+    def unpack(self, batch: Batch, works: Sequence[Work]) -> None:
+        """Copy the results to where the members want them."""
+        assert batch.copy is not None
+        in_place = all(work.out is work.array for work in works)
+        batch.copy.unpack(
+            batch.sources if in_place else self._kernels.addresses([work.out for work in works])
+        )
 
     def close(self) -> None:
         """Let go of the memory."""

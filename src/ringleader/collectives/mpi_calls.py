@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ringleader.collectives.peer_wait import PeerWait
+from ringleader.collectives.short_messages import BLOCK_BYTES, block_of, lengths_in, messages_in
 from ringleader.collectives.traffic import CommunicatorTraffic, uncounted
 
 MOST_BYTES = 1 << 30
@@ -63,15 +64,13 @@ class MpiCalls:
     def finish(self, requests: Sequence[Any]) -> None:
         """Wait for requests that were begun on this communicator."""
         if self.polling:
-            # Single requests are tested one by one: a list costs mpi4py more.
-            for at, request in enumerate(requests):
-                try:
-                    self._peer_wait.until_done(request)
-                except BaseException:
-                    self._peer_wait.abandoned.extend(requests[at + 1 :])
-                    raise
+            self._peer_wait.until_all_done(requests)
         else:
             self.mpi.Request.Waitall(list(requests))
+
+    def abandon(self, requests: Sequence[Any]) -> None:
+        """Keep requests that nobody will wait for, with their memory: MPI may still write to it."""
+        self._peer_wait.abandoned.extend(requests)
 
     def _collective(self, name: str, *arguments: Any, **options: Any) -> None:
         """Make one of MPI's collective calls, such as ``Bcast``."""
@@ -95,7 +94,12 @@ class MpiCalls:
 
     def messages(self, mine: bytes) -> list[bytes]:
         """Return every rank's bytes, in rank order."""
-        counts = self.integers(len(mine))
+        blocks, byte = bytearray(BLOCK_BYTES * self.size), self.mpi.BYTE
+        self._collective("Allgather", [block_of(mine), BLOCK_BYTES, byte], [blocks, BLOCK_BYTES, byte])
+        short = messages_in(blocks)
+        if short is not None:
+            return short
+        counts = lengths_in(blocks)
         starts = [sum(counts[:rank]) for rank in range(self.size)]
         everything = bytearray(sum(counts))
         self._gather(mine, everything, counts, starts)

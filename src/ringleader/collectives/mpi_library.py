@@ -11,7 +11,7 @@ from ringleader.collectives.exceptions import WorldError
 
 
 def load(settings: EngineSettings) -> Any:
-    """Import mpi4py's MPI, initialise it if nobody has, and return it.
+    """Import mpi4py's MPI, initialise it in this process if nobody has, and return it.
 
     Raises `WorldError` where the library that was loaded is not the launcher's.
     """

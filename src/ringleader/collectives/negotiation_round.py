@@ -85,13 +85,19 @@ class NegotiationRound:
             return
         plan, first = self._plans.of(pending), pending[0]
         try:
-            staged = len(pending) == 1 and first.signature.device == "cpu" and self._transport.stage(first)
+            alone = len(pending) == 1 and first.signature.device == "cpu"
+            staged = self._transport.stage(first) if alone else 0
+            first_staged = 0 if alone else self._execution.stage_first(plan)
+            if first_staged:
+                self._barrier.laying_out(first_staged)
             self._peer_wait.subject = first if len(pending) == 1 else Several(pending)
             if queue.observer is not None:
                 queue.observer.mark(Stage.CYCLE)
                 queue.observer.note(Stage.NEGOTIATING, first)
             if self._agree(plan.digest + staged & MASK) and not plan.joins:
                 self._stuck_since = None
+                if first_staged:
+                    staged = self._barrier.laid_out()
                 self._execution.carry_out_plan(plan, staged=staged)
             else:
                 self.negotiate(pending, blocked=blocked)

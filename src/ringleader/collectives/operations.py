@@ -49,9 +49,9 @@ class Signature:
 
     kind: str
     """``allreduce``, ``allgather``, ``broadcast``, ``alltoall``, ``reducescatter``, ``gradients``,
-    ``gradient_parts``, ``parameter_parts``, ``register``, ``algorithm_table``, ``process_set``, ``launch``,
-    ``barrier`` or ``join``. With ``launch`` the ranks agree that the gradients of a step are launched on
-    devices without any more agreement."""
+    ``gradient_parts``, ``parameter_parts``, ``publish_parts``, ``register``, ``algorithm_table``,
+    ``process_set``, ``launch``, ``barrier`` or ``join``. With ``launch`` the ranks agree that the gradients
+    of a step are launched on devices without any more agreement."""
     dtype: str = "uint8"
     """Element type by its framework-neutral name, such as ``float32`` or ``bfloat16``."""
     shape: tuple[int, ...] = ()
@@ -221,41 +221,37 @@ class Work:
         return f"{self.signature.kind} '{self.name}'"
 
 
-class RepeatedWork(Work):
-    """A reduction in place for which one array after another is brought.
+class RepeatedWork:
+    """A reduction in place that was done and is done again and again, with one array after another."""
 
-    Where the script gave it no name, its name is made when somebody asks for it.
-    """
-
-    __slots__ = ()
+    __slots__ = ("_digest", "_local_name", "serial", "signature", "signature_digest")
 
     def __init__(self, work: Work) -> None:
         """Describe what ``work`` did, without its arrays."""
-        name, serial = work.local_name, work.serial
-        super().__init__(
-            work.signature, work.signature_digest, name=name, serial=serial, array=None, out=None
-        )
+        self.signature = work.signature
+        self.signature_digest = work.signature_digest
+        self.serial = work.serial
+        """Which operation of this rank it is now."""
+        self._local_name = work.local_name
+        self._digest = work.digest
 
-    def repeat(self, serial: int, array: Any, flat: Any) -> None:
-        """Bring another array, as the operation of this number; ``flat`` is its memory or None."""
+    def digest(self, serial: int) -> int:
+        """Return what `Work.digest` of the operation of this number would be; it is that one from now on."""
         self.serial = serial
-        self.array = self.out = array
-        self.flat = flat
-        if self.local_name is None:
-            # What `Work` does, at once.
-            product = self.signature_digest * ((serial + 1) * _ODD & MASK)
-            self.digest = (product ^ product >> 64) & MASK
-            self.order = serial
+        if self._local_name is not None:
+            return self._digest
+        product = self.signature_digest * ((serial + 1) * _ODD & MASK)
+        return (product ^ product >> 64) & MASK
 
-    @property
-    def name(self) -> str:
-        """Return what peers know the operation by."""
-        kind, own = self.signature.kind, self.local_name
-        return f"{kind}.noname.{self.serial}" if own is None else f"{kind}.{own}"
+    def with_array(self, array: Any, flat: Any) -> Work:
+        """Return it as an operation on an array, whose memory is ``flat``."""
+        name, serial = self._local_name, self.serial
+        work = Work(self.signature, self.signature_digest, name=name, serial=serial, array=array, out=array)
+        work.flat = flat
+        return work
 
-    @name.setter
-    def name(self, name: str) -> None:
-        """Take what `Work` sets; it says nothing new."""
+    def __str__(self) -> str:
+        return str(self.with_array(None, None))
 
 
 def unnamed_serial(name: str, signature: Signature) -> int | None:

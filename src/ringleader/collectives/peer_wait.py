@@ -12,21 +12,22 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ringleader.collectives import mpi_or_proxy
 from ringleader.collectives.engine_settings import EngineSettings
 from ringleader.collectives.exceptions import HorovodInternalError, known_to_peers
 from ringleader.collectives.liveness import End, LivenessSource, PeerEnd
 from ringleader.collectives.pending_operations import numbered
+from ringleader.collectives.polling_naps import NAP_SHARE, nap_seconds
 
-NAP_SECONDS = 0.00002
-"""One sleep. A rank that sleeps leaves its processor to whoever has work, and is woken at once when the time
-is over; one that only yields would wait for the others' time slices."""
-LONG_NAP_SECONDS = 0.0005
-"""One sleep of a wait that is longer than `SHORT_SECONDS`."""
-SHORT_SECONDS = 0.1
 LOOK_SECONDS = 0.02
 """How often a long wait looks for ended peers."""
 GRACE_SECONDS = 1.0
 """After a peer ended, a wait that cannot tell whom it waits for gets this long to be done after all."""
+
+
+RequestSleep = Callable[[float, int], int]
+"""Sleeps until more requests are done than the number that it is given, at most so many seconds; returns how
+many are."""
 
 
 class PeerWait:
@@ -41,14 +42,24 @@ class PeerWait:
         deadline_seconds: float,
         clock: Callable[[], float] = time.monotonic,
         say: Callable[[str], None] = lambda text: print(text, file=sys.stderr, flush=True),  # noqa: T201
+        why_broken: Callable[[], str] = str,
+        sleep: RequestSleep | None = None,
     ) -> None:
-        """Take the sources that tell which ranks have ended."""
+        """Take the sources that tell which ranks have ended.
+
+        ``why_broken`` says why none of the ranks can go on, empty as long as they can: in an elastic job the
+        end of one is the end of the generation. ``sleep``: where something wakes this rank when requests are
+        done, as MPI proxies do.
+        """
         self._rank = rank
         self._liveness_sources = liveness_sources
         self._warn_seconds = warn_seconds
         self._deadline_seconds = deadline_seconds
         self._clock = clock
         self._say = say
+        self.why_broken = why_broken
+        """Says why none of the ranks can go on."""
+        self._sleep = sleep
         self.subject: object = ""
         """What is being waited for, in words; the engine sets it before an operation."""
         self.deadlock: Callable[[float, object], str] | None = None
@@ -74,21 +85,31 @@ class PeerWait:
         missing: Callable[[], Sequence[int] | None],
         *,
         agreeing: bool = False,
+        nap_share: float = 0.0,
+        sleep: RequestSleep | None = None,
     ) -> None:
         """Wait until ``ready``. ``missing`` tells which ranks are waited for, None where that is unknown.
 
         ``agreeing``: for ranks that have still to come, with nothing of the operation under way.
+        ``nap_share``: see `nap_seconds`. ``sleep``: in place of naps.
         """
         start = self._clock()
         look, warn, grace_end = start + LOOK_SECONDS, start + self._warn_seconds, None
+        done = -1
         while not ready():
             now = self._clock()
-            time.sleep(NAP_SECONDS if now - start < SHORT_SECONDS else LONG_NAP_SECONDS)
+            if sleep is not None:
+                done = sleep(LOOK_SECONDS, done)
+            else:
+                time.sleep(nap_seconds(now - start, nap_share))
             if now < look:
                 continue
             look = now + LOOK_SECONDS
             if self.cancelled:
                 raise known_to_peers(self.cancelled)
+            broken = self.why_broken()
+            if broken and not ready():
+                raise known_to_peers(f"{broken} while rank {self._rank} waits in {self.subject}")
             if agreeing and self.deadlock is not None:
                 words = self.deadlock(start, self.subject)
                 if words:
@@ -107,10 +128,22 @@ class PeerWait:
 
     def until_done(self, request: Any, *, agreeing: bool = False) -> None:
         """Wait for a request of MPI's, which does not tell whom it waits for."""
+        self.until_all_done((request,), agreeing=agreeing)
+
+    def until_all_done(self, requests: Sequence[Any], *, agreeing: bool = False) -> None:
+        """Wait for requests of MPI's, which do not tell whom they wait for."""
+        left = list(reversed(requests))
+
+        def ready() -> bool:
+            # Tested one by one: a list costs mpi4py more.
+            while left and left[-1].Test():
+                left.pop()
+            return not left
+
         try:
-            self.until(request.Test, lambda: None, agreeing=agreeing)
+            self.until(ready, lambda: None, agreeing=agreeing, nap_share=NAP_SHARE, sleep=self._sleep)
         except BaseException:
-            self.abandoned.append(request)
+            self.abandoned.extend(left)
             raise
 
     def _look_for_ended(
@@ -138,13 +171,21 @@ class PeerWait:
         raise known_to_peers(f"{who} while rank {self._rank} waits in {self.subject}")
 
 
-def peer_wait_for(rank: int, sources: Sequence[LivenessSource], settings: EngineSettings) -> PeerWait:
-    """Return how the rank of this number waits, as the environment asks for."""
+def peer_wait_for(
+    rank: int,
+    sources: Sequence[LivenessSource],
+    settings: EngineSettings,
+    *,
+    mpi: Any = None,
+) -> PeerWait:
+    """Return how the rank of this number waits, as the environment asks for; ``mpi``: with its requests."""
     return PeerWait(
         rank=rank,
         liveness_sources=sources,
         warn_seconds=settings.limits.warn,
         deadline_seconds=settings.deadline_seconds,
+        why_broken=mpi_or_proxy.why_broken(mpi),
+        sleep=mpi_or_proxy.request_sleep(mpi),
     )
 
 

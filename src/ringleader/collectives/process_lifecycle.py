@@ -9,34 +9,46 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from ringleader.collectives import mpi_library
+from ringleader.collectives import mpi_library, mpi_or_proxy
 from ringleader.collectives.engine_settings import read_settings
-from ringleader.collectives.exceptions import NotInitializedError, WorldError
+from ringleader.collectives.exceptions import HorovodInternalError, NotInitializedError, WorldError
 from ringleader.collectives.framework_adapter import FrameworkAdapter
 from ringleader.collectives.liveness import End
 from ringleader.collectives.session import Session, open_session
-from ringleader.collectives.shared_memory import Segment
+from ringleader.collectives.shared_memory import Segment, free_windows_left
 from ringleader.collectives.traffic import as_report
 from ringleader.ranks.training_progress import Reporter, report_fd
 
 
-def close_session(session: Session, how: End) -> tuple[bool, list[Segment]]:
-    """End a session; return whether all peers took part, and shared memory that arrays still look at."""
+def close_session(session: Session, how: End, *, rejoins: bool = False) -> tuple[bool, list[Segment]]:
+    """End a session; return whether all peers took part, and shared memory that arrays still look at.
+
+    ``rejoins``: in an elastic job this rank leaves for the next generation, and so do the others.
+    """
     session.at_shutdown.call()
     clean = session.registry.close(
         why=f"Horovod has been shut down: rank {session.ranks.rank} called hvd.shutdown() or ended."
     )
     session.timelines.stop()
+    elastic = session.membership is not None
     if session.traffic:
         Reporter(report_fd(os.environ)).write(as_report(session.traffic))
     if session.shutdown_barrier is None:
         return True, []
+    if elastic and (rejoins or session.membership.broken()):
+        # Some rank will never come, or all are on their way to the next generation, where they meet. What
+        # this one has is its own, so nothing of it is given back.
+        left = session.registry.free(together=False)
+        mpi_or_proxy.leave()
+        return how is End.SHUT_DOWN, left
     together, give_back = session.shutdown_barrier.meet(how, session.group.flags, clean=clean)
     left = session.registry.free(together=give_back)
     if give_back:
         if session.deadlock_check is not None:
             session.deadlock_check.drain()
         session.shutdown_barrier.free()
+    if how is not End.RAISED:  # then its end is to be noticed
+        mpi_or_proxy.leave()
     return together, left
 
 
@@ -59,26 +71,38 @@ class Process:
         self._interrupted = False
 
     def init(self, kernels: FrameworkAdapter, comm: Any = None, *, dynamic: bool = False) -> None:
-        """Open a session, unless there is one. See `open_session`."""
+        """Open a session, unless there is one. See `open_session`.
+
+        A new rank of an elastic job whose generation breaks meanwhile waits for the next one: `elastic.run`,
+        which sees to that later, has not begun.
+        """
         if self.session is not None:
             return
         if self._pid not in (0, os.getpid()) and (
             read_settings(os.environ).launched or mpi_library.inherited()
         ):
             raise WorldError(FORKED)
-        if not self._at_exit:
+        is_new = not self._at_exit
+        if is_new:
             atexit.register(self._exit)
             os.register_at_fork(after_in_child=self._forked)
             self._at_exit = True
         self._pid = os.getpid()
-        self.session = open_session(kernels, environ=os.environ, comm=comm, dynamic=dynamic)
+        while self.session is None:
+            try:
+                self.session = open_session(kernels, environ=os.environ, comm=comm, dynamic=dynamic)
+            except BaseException as error:
+                again = is_new and isinstance(error, HorovodInternalError) and mpi_or_proxy.is_broken()
+                mpi_or_proxy.leave()
+                if not again:
+                    raise
         self.session.timelines.begin()
 
-    def shutdown(self) -> None:
-        """Close the session, if there is one."""
+    def shutdown(self, *, rejoins: bool = False) -> None:
+        """Close the session, if there is one. ``rejoins``: see `close_session`."""
         session, self.session = self.session, None
         if session is not None and self._pid == os.getpid():
-            self._left.extend(close_session(session, End.SHUT_DOWN)[1])
+            self._left.extend(close_session(session, End.SHUT_DOWN, rejoins=rejoins)[1])
 
     def get(self) -> Session:
         """Return the session; `ValueError` where there is none."""
@@ -119,6 +143,8 @@ class Process:
             raised = raised or not together
         # A rank that raised, or was left by one, does not wait in MPI for peers that will not come.
         if not raised:
+            if mpi_library.runs():
+                free_windows_left()
             mpi_library.finalize()
 
     def leave(self) -> None:

@@ -69,6 +69,21 @@ class ProcessSetRegistry:
             raise ValueError(f"A process set with ranks {list(numbers)} exists already: number {known}.")
         return self._open(numbers)
 
+    def add_present(self, requested: Sequence[int], *, taken: bool) -> int | None:
+        """Register those of the ranks that are there, and return the set's number; None where none is.
+
+        For jobs whose number of ranks changes: sets that come to have the same ranks share a number.
+        ``taken``: whether a set was asked for with just these ranks. Collective and errors as of `add`.
+        """
+        self._agree_on(f"hvd.add_process_set({sorted(requested)})")
+        numbers = self.table.present(requested)
+        if taken:
+            raise ValueError(f"A process set with ranks {sorted(requested)} exists already.")
+        if not numbers:
+            return None
+        known = self.table.find(numbers)
+        return self._open(numbers) if known is None else known
+
     def _open(self, ranks: tuple[int, ...]) -> int:
         number = self.table.add(ranks)
         if self._rank in ranks:
@@ -123,14 +138,22 @@ class SetTable:
 
     def checked(self, ranks: Sequence[int]) -> tuple[int, ...]:
         """Return the ranks in order; `ValueError` where they are not some of the ranks."""
+        numbers = self.present(ranks)
+        if len(numbers) < len(ranks):
+            wrong = sorted(ranks)
+            raise ValueError(f"Ranks {wrong} are not all among the {self._size} ranks of the job.")
+        return numbers
+
+    def present(self, ranks: Sequence[int]) -> tuple[int, ...]:
+        """Return in order those of the ranks that there are; `ValueError` where no job could have them."""
         numbers = tuple(sorted(ranks))
         if not numbers:
             raise ValueError("A process set needs at least one rank.")
         if len(set(numbers)) < len(numbers):
             raise ValueError(f"A process set has each rank once, not {list(numbers)}.")
-        if numbers[0] < 0 or numbers[-1] >= self._size:
+        if numbers[0] < 0:
             raise ValueError(f"Ranks {list(numbers)} are not all among the {self._size} ranks of the job.")
-        return numbers
+        return tuple(number for number in numbers if number < self._size)
 
     def find(self, ranks: tuple[int, ...]) -> int | None:
         """Return the number of the set with exactly these ranks, None where there is none."""

@@ -143,7 +143,7 @@ def open_group(
         return {rank: how for source in liveness_sources for rank, how in source().items()}
 
     sources: list[LivenessSource] = [lambda: end_messages.broken(number), ended]
-    peer_wait = peer_wait_for(me, sources, settings)
+    peer_wait = peer_wait_for(me, sources, settings, mpi=mpi)
     flags = open_shared_flags(comms, peer_wait, numbers) if ranks.size > 1 else None
     if flags is not None:
         sources.insert(0, flags.broken)
@@ -162,7 +162,7 @@ def open_group(
             settings,
             ranks,
             peer_wait,
-            select_transport(comms, kernels, peer_wait, flags, settings),
+            select_transport(comms, kernels, peer_wait, flags, settings, number=number),
             threads=mpi.Query_thread() == mpi.THREAD_MULTIPLE,
             mpi_calls=comms.mpi_calls(peer_wait),
             traffic=comms.traffic,

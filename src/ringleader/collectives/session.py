@@ -11,8 +11,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ringleader.collectives import mpi_library
-from ringleader.collectives.communicators import RankLayout, checked_ranks, numbers_in, sub_communicator
+from ringleader.collectives import mpi_or_proxy
+from ringleader.collectives.communicators import (
+    RankLayout,
+    any_oversubscribed,
+    checked_ranks,
+    numbers_in,
+    sub_communicator,
+)
 from ringleader.collectives.deadlock_check import DeadlockCheck, script_stands_still
 from ringleader.collectives.engine import Engine
 from ringleader.collectives.engine_settings import EngineSettings, read_settings
@@ -28,6 +34,7 @@ from ringleader.collectives.shutdown import ShutdownBarrier
 from ringleader.collectives.stall_check import GroupWait
 from ringleader.collectives.timeline.recording import Timelines, read_timeline_options
 from ringleader.collectives.traffic import GroupTraffic
+from ringleader.ranks import processors
 
 
 class Callbacks:
@@ -83,6 +90,8 @@ class Session:
     """What the operations of each group exchange, also of those that are gone; empty for a rank alone."""
     launch_order: LaunchOrder = field(default_factory=LaunchOrder)
     """In which order the operations of all groups are launched on devices."""
+    membership: Any = None
+    """In an elastic job this rank's part in the present generation (`mpi_proxy.membership.Membership`)."""
     registry: ProcessSetRegistry = field(init=False)
     """The process sets."""
     deadlock_check: DeadlockCheck | None = field(init=False, default=None)
@@ -141,7 +150,12 @@ class Session:
         comms = self.group.comms
         if comms is None or self.shutdown_barrier is None:
             return lambda message, words: [message]
-        peer_wait = peer_wait_for(self.ranks.rank, self.liveness_sources, self.settings)
+        peer_wait = peer_wait_for(
+            self.ranks.rank,
+            self.liveness_sources,
+            self.settings,
+            mpi=comms.mpi,
+        )
         mpi_calls = MpiCalls(comms.mpi, self.shutdown_barrier.control, peer_wait, polling=True)
 
         def exchange(message: bytes, words: str) -> list[bytes]:
@@ -206,13 +220,13 @@ def open_session(
         return Session(
             group=lone_group(kernels, settings), kernels=kernels, settings=settings, requested=comm
         )
-    mpi = mpi_library.load(settings)
+    mpi = mpi_or_proxy.load(settings)
     if chosen:
         base = sub_communicator(mpi.COMM_WORLD, checked_ranks(chosen, mpi.COMM_WORLD), tag=0)
     else:
         base = (mpi.COMM_WORLD if comm is None or chosen is not None else comm).Dup()
     control = base.Dup()
-    settings = _agreed(settings, control)
+    settings, oversubscribed = _agreed(settings, control, elastic=mpi_or_proxy.proxied(mpi))
     liveness_sources: list[LivenessSource] = []
     end_messages = EndMessages(mpi, control)
     traffic, launch_order = GroupTraffic(), LaunchOrder()
@@ -224,12 +238,13 @@ def open_session(
         numbers=range(base.size),
         liveness_sources=liveness_sources,
         end_messages=end_messages,
+        oversubscribed=oversubscribed,
         traffic=traffic,
         launch_order=launch_order,
     )
     liveness_sources.append(end_messages)
     gone: list[LivenessSource] = []
-    if settings.status_file:
+    if settings.status_file and not settings.elastic:  # it counts ranks as the launcher started them
         file = StatusFile(Path(settings.status_file))
         place = {number: rank for rank, number in enumerate(numbers_in(base, mpi.COMM_WORLD))}
         gone.append(lambda: {place[number]: how for number, how in file().items() if number in place})
@@ -237,7 +252,7 @@ def open_session(
     flags = group.flags
     if flags is not None:
         liveness_sources.append(flags.ended)
-    peer_wait = peer_wait_for(group.ranks.rank, gone, settings)
+    peer_wait = peer_wait_for(group.ranks.rank, gone, settings, mpi=mpi)
     return Session(
         group=group,
         kernels=kernels,
@@ -249,11 +264,19 @@ def open_session(
         liveness_sources=liveness_sources,
         traffic=[traffic],
         launch_order=launch_order,
+        membership=mpi.membership if mpi_or_proxy.proxied(mpi) else None,
     )
 
 
-def _agreed(settings: EngineSettings, comm: Any) -> EngineSettings:
-    """Return the settings with rank 0's word on all that ranks must decide alike."""
+def _agreed(settings: EngineSettings, comm: Any, *, elastic: bool) -> tuple[EngineSettings, bool | None]:
+    """Return the settings with rank 0's word on all that ranks must decide alike.
+
+    In an elastic job also, by the same exchange, whether a host has more ranks than processors.
+    """
     names = ("limits", "fusion_bytes", "transport", "dynamic_sets")
-    told = comm.bcast({name: getattr(settings, name) for name in names}, root=0)
-    return replace(settings, **told)
+    mine = {name: getattr(settings, name) for name in names}
+    if not elastic or settings.ranks_per_host is not None:
+        return replace(settings, **comm.bcast(mine, root=0)), None
+    told = comm.allgather((mine if comm.rank == 0 else {}, processors.rank_processors()))
+    places = comm.places_on_hosts()
+    return replace(settings, **told[0][0]), any_oversubscribed(places, [own for _, own in told])

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 
+from ringleader.collectives import mpi_or_proxy
 from ringleader.collectives.communicators import Communicators, RankLayout
 from ringleader.collectives.digest_barrier import DigestBarrier, HostsBarrier, SharedFlags, SingleRankBarrier
 from ringleader.collectives.engine_settings import EngineSettings
@@ -34,8 +35,13 @@ def select_transport(
     peer_wait: PeerWait,
     flags: SharedFlags | None,
     settings: EngineSettings,
+    *,
+    number: int = 0,
 ) -> tuple[Transport, DigestBarrier]:
-    """Return both for a group. Collective; ``flags`` are None where ranks share no memory."""
+    """Return both for a group. Collective; ``flags`` are None where ranks share no memory.
+
+    ``number`` is that of the process set.
+    """
     ranks = comms.ranks
     if settings.uncoupled:
         meets = settings.in_step and ranks.size > 1
@@ -48,9 +54,11 @@ def select_transport(
     plain = MpiTransport(mpi_calls, kernels, between_hosts=not one_host)
     flat = HostsBarrier(comms.mpi, mpi_calls=mpi_calls, cross=comms.comm, host=None, peer_wait=peer_wait)
     if settings.transport == "distributed":
-        context = transport_context(ranks, peer_wait, settings, plain, mpi_calls, comms.traffic)
+        context = transport_context(
+            ranks, peer_wait, settings, plain, mpi_calls, comms.traffic, number=number
+        )
         return kernels.host_transport(context), (flags if flags is not None and one_host else flat)
-    if flags is None or settings.transport == "mpi" or not ranks.homogeneous or ranks.most_local == 1:
+    if flags is None or settings.transport == "mpi" or ranks.most_local == 1:
         return plain, flat
     staging = _new_segment(comms, STAGING_BYTES)
     if staging is None:
@@ -58,7 +66,7 @@ def select_transport(
     registered = RegisteredMemory(
         kernels,
         me=ranks.local_rank,
-        local_size=ranks.local_size,
+        slices=ranks.least_local,
         chunk_bytes=CHUNK_BYTES if one_host else HierarchicalTable().piece_bytes,
         new_segment=lambda nbytes: _new_segment(comms, nbytes),
         free_segment=comms.give_back,
@@ -73,10 +81,12 @@ def select_transport(
     )
     if one_host:
         return OneHostTransport(shared), flags
+    cross = MpiReducer(comms.cross_calls(peer_wait), kernels, between_hosts=True)
+    transport = HierarchicalTransport(shared, cross, equal=ranks.homogeneous)
+    if not ranks.homogeneous:
+        return transport, flat
     barrier = HostsBarrier(comms.mpi, mpi_calls=mpi_calls, cross=comms.cross, host=flags, peer_wait=peer_wait)
-    return HierarchicalTransport(
-        shared, MpiReducer(comms.cross_calls(peer_wait), kernels, between_hosts=True)
-    ), barrier
+    return transport, barrier
 
 
 def _meeting(comms: Communicators, peer_wait: PeerWait, flags: SharedFlags | None) -> DigestBarrier:
@@ -114,6 +124,7 @@ def transport_context(
         requested=settings.transport,
         traffic=traffic,
         number=number,
+        generation=0 if mpi_calls is None else mpi_or_proxy.generation(mpi_calls.mpi),
         launch_order=launch_order or LaunchOrder(),
     )
 

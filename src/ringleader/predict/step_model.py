@@ -3,6 +3,9 @@
     T(N) = (a−1) · t_micro + max(end of backward, end of the last exchange) + optimizer + wait(N) + u
     wait(N) = σ · t_micro · √a · E[max of N normals]
 
+Where processors limit an exchange (``Setup.processor``), it takes that long at least, and computing gets what
+it leaves of them.
+
 a: micro-steps of an update, of which only the last exchanges; u: what each update costs once there is more
 than one rank. Efficiency is weak scaling's, as everywhere: E(N) = X(N) / (N · X(1)), see ``metrics``.
 """
@@ -47,7 +50,12 @@ class Setup:
     overlap: bool = True
     """False where the exchange begins only after backward."""
     contention: float = 0.0
-    """Part of the processors that an exchange keeps busy: so much slower is computing meanwhile."""
+    """Part of the processors that an exchange keeps busy: so much slower is computing meanwhile. With
+    ``processor``: only for as long as that says."""
+    processor: MeasuredAllReduce | None = None
+    """What an exchange takes where only processors limit it: none is shorter. ``None``: they never do."""
+    copying: float = 0.0
+    """Seconds per byte by which backward is longer because it puts gradients where they are exchanged."""
     fusion_bytes: int = FUSION_BYTES
     sharing: float = 1.0
     """Rate of a rank on a full host in parts of its rate alone there, without any exchange."""
@@ -115,17 +123,12 @@ def predict(profile: Profile, setup: Setup, ranks: int) -> Prediction:
     shape = shape_of(ranks, setup)
     slower = 1.0 if ranks == 1 else _slower(shape.per_host, setup)
     buckets = _buckets(profile, setup.fusion_bytes, setup.algorithm)
-    if slower != 1.0:
-        buckets = tuple(replace(bucket, ready=bucket.ready * slower) for bucket in buckets)
-    part = WIRE_BYTES[setup.wire] / FLOAT32
-    costs = [_exchange_seconds(setup, part * bucket.size, shape) for bucket in buckets]
+    copying = setup.copying if ranks > 1 else 0.0
+    if slower != 1.0 or copying:
+        buckets = _later(buckets, slower, copying)
     before = profile.before + profile.backward
-    backward_end = slower * before
-    busy = setup.contention
-    if setup.meeting and sum(costs) > 0:  # who waits for others keeps no processor busy
-        met = (len(costs) - 1) * setup.meeting
-        busy *= sum(costs) / (sum(costs) + met)
-        costs = [*(cost + setup.meeting for cost in costs[:-1]), costs[-1]]
+    backward_end = slower * before + copying * profile.size
+    costs, busy = _exchange_of(buckets, setup, shape)
     exchange = sum(costs)
     computed, last = backward_end, backward_end + exchange
     if setup.overlap and ranks > 1:
@@ -152,6 +155,31 @@ def predict(profile: Profile, setup: Setup, ranks: int) -> Prediction:
         rate=rate,
         efficiency=efficiency(rate, ranks, alone),
     )
+
+
+def _later(buckets: tuple[Bucket, ...], slower: float, copying: float) -> tuple[Bucket, ...]:
+    """Return buckets of a backward pass that is so many times slower, and copies gradients."""
+    found, copied = [], 0
+    for bucket in buckets:
+        copied += bucket.size
+        found.append(replace(bucket, ready=bucket.ready * slower + copying * copied))
+    return tuple(found)
+
+
+def _exchange_of(buckets: tuple[Bucket, ...], setup: Setup, shape: Shape) -> tuple[list[float], float]:
+    """Return the seconds of each bucket's exchange, and the part of them that is taken from computing."""
+    sizes = [WIRE_BYTES[setup.wire] / FLOAT32 * bucket.size for bucket in buckets]
+    costs = [_exchange_seconds(setup, size, shape) for size in sizes]
+    busy = setup.contention
+    if setup.processor is not None and shape.ranks > 1:
+        work = [setup.processor.seconds(size, shape.ranks) for size in sizes]
+        costs = [max(pair) for pair in zip(costs, work, strict=True)]
+        busy *= sum(work) / sum(costs)
+    if setup.meeting and sum(costs) > 0:  # who waits for others keeps no processor busy
+        met = (len(costs) - 1) * setup.meeting
+        busy *= sum(costs) / (sum(costs) + met)
+        costs = [*(cost + setup.meeting for cost in costs[:-1]), costs[-1]]
+    return costs, busy
 
 
 def _exchange_seconds(setup: Setup, size: float, shape: Shape) -> float:

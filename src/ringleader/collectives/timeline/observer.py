@@ -48,6 +48,7 @@ _MPI = {
     "allreduce": "MPI_ALLREDUCE",
     "gradients": "MPI_ALLREDUCE",
     "gradient_parts": "MPI_REDUCESCATTER",
+    "publish_parts": "MPI_ALLGATHER",
     "allgather": "MPI_ALLGATHER",
     "broadcast": "MPI_BCAST",
     "alltoall": "MPI_ALLTOALL",

@@ -150,6 +150,8 @@ class HierarchicalTable(AlgorithmTable):
     piece_bytes: int = 2 << 20
     """Longer memory goes in pieces of this size: large enough that the network's latency does not count, and
     small enough that several of them are under way at once. This is the value until the line is measured."""
+    depth: int = 1
+    """After how many further pieces a step of one is waited for: more where the line's latency is long."""
 
     def algorithms(self, used: ReducedSizes) -> tuple[object, ...]:
         """See `AlgorithmTable.algorithms`."""
@@ -159,7 +161,8 @@ class HierarchicalTable(AlgorithmTable):
 
     def describe(self) -> str:
         """Say it in words."""
-        return f"pairwise from {size_of(self.pairwise_bytes)}, in pieces of {size_of(self.piece_bytes)}"
+        pieces = f"in pieces of {size_of(self.piece_bytes)}, {2 * self.depth + 1} at a time"
+        return f"pairwise from {size_of(self.pairwise_bytes)}, {pieces}"
 
 
 def choose(

@@ -1,9 +1,14 @@
-"""Several hosts with equally many ranks: shared memory within each, one slice per local rank between them.
+"""Several hosts: shared memory within each, one slice per local rank between them.
 
 Registered memory: every rank reduces its slice of its host's memory, then with the peers of the same local
 rank on the other hosts, and writes it back, in pieces that follow each other without a pause. Long arrays of
 the script go through shared memory in such a stream too (`long_arrays`), as staging buffers would make every
-piece wait for its way over the network. Shorter arrays go through staging buffers.
+piece wait for its way over the network. So do gradients that have another element type on the wire: the
+copies into shared memory and back convert them. Shorter arrays go through staging buffers.
+
+Where hosts have unequal numbers of ranks, there are as many slices as the smallest host has ranks: the first
+local ranks of each host reduce one each, and every host still sends and receives every element once. Shorter
+arrays go over plain MPI then.
 
 The pieces are those that fit the line, which is measured before the first long reduction.
 """
@@ -11,17 +16,18 @@ The pieces are those that fit the line, which is measured before the first long 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 from ringleader.collectives.kernels import ITEMSIZE, Array
 from ringleader.collectives.operations import ReduceOp, Work
 from ringleader.collectives.shared_memory import Segment
 from ringleader.collectives.timeline.observer import CROSS_ALLREDUCE, WINDOW_REDUCE
 from ringleader.collectives.transports.algorithm_table import HierarchicalTable
-from ringleader.collectives.transports.link_measurement import measure_link
+from ringleader.collectives.transports.link_measurement import FirstLongReduction
 from ringleader.collectives.transports.long_arrays import LongArray, LongArrays
-from ringleader.collectives.transports.plain_mpi import MEASURED_FROM_BYTES, MpiReducer, plain_op
-from ringleader.collectives.transports.regions import Region, SlicedRegion
+from ringleader.collectives.transports.parts_between_hosts import PartsBetweenHosts
+from ringleader.collectives.transports.pipeline import arrays_behind
+from ringleader.collectives.transports.plain_mpi import MpiReducer, plain_op
+from ringleader.collectives.transports.regions import PartsRegion, Region, SlicedRegion
 from ringleader.collectives.transports.shared_memory_transport import SharedMemory, SharedMemoryTransport
 from ringleader.collectives.transports.staging_buffers import LONG_BUFFER_BYTES
 from ringleader.collectives.transports.two_shot import TwoShot
@@ -31,14 +37,16 @@ LONG_ARRAY_BYTES = 32 << 20
 
 
 class HierarchicalTransport(SharedMemoryTransport):
-    """The transport of hosts that have equally many ranks."""
+    """The transport of several hosts of which one at least has more than one rank."""
 
     name = "hosts"
+    converts = True
+    """See `Converting`."""
 
-    def __init__(self, shared: SharedMemory, cross: MpiReducer) -> None:
-        """``cross`` reduces an array with the peers on other hosts."""
-        super().__init__(shared, slices=shared.registered.local_size)
-        self._cross = cross
+    def __init__(self, shared: SharedMemory, cross: MpiReducer, *, equal: bool = True) -> None:
+        """``cross`` reduces an array with the peers on other hosts; ``equal``: these have as many ranks."""
+        super().__init__(shared, slices=shared.registered.slices)
+        self._cross, self._equal = cross, equal
         self.tell: Callable[[str], None] | None = None
         """See `Phased`."""
         self.table = HierarchicalTable()
@@ -49,30 +57,33 @@ class HierarchicalTransport(SharedMemoryTransport):
             flags=shared.flags,
             cross=cross,
             me=shared.registered.me,
+            slices=shared.registered.slices,
             enter=self._enter,
         )
-        self._measured = False
+        self._parts = PartsBetweenHosts(kernels=shared.kernels, cross=cross, me=shared.registered.me)
+        sends = shared.registered.me < shared.registered.slices
+        self._first_long = FirstLongReduction(cross.mpi_calls if sends else None, shared.plain.mpi_calls)
 
     def adopt(self, numbers: Sequence[int]) -> None:
         """Go by another table. See `Tunable`."""
-        self._measured = True
+        self._first_long.over = True
         self.table = self._cross.table = HierarchicalTable.from_list(numbers)
         self.registered.chunk_bytes = self.table.piece_bytes
 
     def _measure(self, nbytes: int) -> None:
         """Have the pieces fit the line, once, before the first long reduction. Collective."""
-        if not self._measured and nbytes >= MEASURED_FROM_BYTES:
-            link = measure_link(self._cross.mpi_calls, self._plain.mpi_calls)
-            self.adopt(replace(self.table, piece_bytes=link.piece_bytes).as_list())
+        numbers = self._first_long.table_for(nbytes, self.table)
+        if numbers is not None:
+            self.adopt(numbers)
 
     # arrays of the script
 
-    def stage(self, work: Work) -> bool:
+    def stage(self, work: Work) -> int:
         """Lay this rank's array out, unless it is long."""
-        if not 0 < self._shared_bytes(work) <= LONG_BUFFER_BYTES:
-            return False
+        if not 0 < self._shared_bytes(work) <= LONG_BUFFER_BYTES or not self._equal:
+            return 0
         self._two_shot(work).stage(self._staging.flat(work.signature.dtype).take(work.array))
-        return True
+        return 1
 
     def _two_shot(self, work: Work) -> TwoShot:
         signature = work.signature
@@ -94,19 +105,25 @@ class HierarchicalTransport(SharedMemoryTransport):
             return 0
         return self._kernels.count(work.array) * ITEMSIZE[signature.dtype]
 
-    def execute(self, work: Work, *, staged: bool) -> None:
+    def execute(self, work: Work, *, staged: int) -> None:
         """Carry out the work; everything but a reduction is MPI's."""
         signature, nbytes = work.signature, self._shared_bytes(work)
         if not nbytes:
-            self._plain.execute(work, staged=False)
+            self._plain.execute(work, staged=0)
             return
         used, long = self.used, nbytes > LONG_BUFFER_BYTES
+        if not long and not self._equal:
+            self._plain.execute(work, staged=0)
+            return
         if long:
             self._measure(nbytes)
             used.note(used.registered, nbytes)
         else:
             used.note(used.ordinary, nbytes)
         if not staged and long and self._reduce_long(work):
+            return
+        if not self._equal:
+            self._plain.execute(work, staged=0)
             return
         two_shot, take = self._two_shot(work), self._staging.flat(signature.dtype).take
         source = take(work.array)
@@ -130,9 +147,20 @@ class HierarchicalTransport(SharedMemoryTransport):
         if not isinstance(region, SlicedRegion):
             return False
         self._traffic.shared += kernels.count(source) * ITEMSIZE[signature.dtype]
-        array = LongArray(source=source, target=target, signature=signature, op=op, factor=factor)
-        self._long_arrays.reduce(array, region.parts, self.table.piece_bytes)
+        array = LongArray(
+            source=source,
+            target=target,
+            dtype=signature.dtype,
+            prescale=signature.prescale,
+            op=op,
+            factor=factor,
+        )
+        self._reduce_stream(array, region)
         return True
+
+    def _reduce_stream(self, array: LongArray, region: SlicedRegion) -> None:
+        behind = arrays_behind(self.table.depth)
+        self._long_arrays.reduce(array, region.parts, self.table.piece_bytes, behind=behind)
 
     def _between(self, array: Array, dtype: str, op: ReduceOp, factor: float) -> None:
         """Reduce a host's sum with those of the other hosts, and scale it."""
@@ -150,12 +178,25 @@ class HierarchicalTransport(SharedMemoryTransport):
 
     def exchange(self, region: Region, op: ReduceOp, factor: float) -> None:
         """Reduce the region in place; all ranks have arrived with their values in it."""
+        if isinstance(region, PartsRegion):
+            self._measure(region.count * ITEMSIZE[region.dtype])
+            self._traffic.shared += region.count * ITEMSIZE[region.dtype]
+            self._enter(CROSS_ALLREDUCE)
+            self._parts.reduce(region, op, factor)
+            return
         if not isinstance(region, SlicedRegion):
             self._plain.exchange(region, op, factor)
             return
         nbytes = region.count * ITEMSIZE[region.dtype]
         self._measure(nbytes)
         self._traffic.shared += nbytes
+        if region.values is not None:
+            values, dtype = region.values, region.dtype
+            array = LongArray(source=values, target=values, dtype=dtype, converted=True, op=op, factor=factor)
+            self._reduce_stream(array, region)
+            return
+        if not self._equal:
+            self._flags.barrier()  # ranks met over MPI, which orders nothing that they wrote to shared memory
         pieces = self._pieces(region)
         kernels, chunks = self._kernels, iter(pieces)
         for total in self._cross.reduce_stream(self._host_sums(pieces, op), region.dtype, op):
@@ -167,6 +208,26 @@ class HierarchicalTransport(SharedMemoryTransport):
             self._enter(CROSS_ALLREDUCE)
         self._enter(WINDOW_REDUCE)
         self._flags.barrier()
+
+    def divide(self, region: Region, start: int, stop: int) -> Region | None:
+        """See `Dividing`."""
+        if not isinstance(region, SlicedRegion) or not self._equal:
+            return None
+        return PartsRegion(
+            dtype=region.dtype,
+            count=region.count,
+            mine=region.mine,
+            segment=region.segment,
+            parts=region.parts,
+            span=(start, stop),
+        )
+
+    def publish(self, region: Region) -> None:
+        """See `Publishing`."""
+        assert isinstance(region, PartsRegion)
+        self._traffic.shared += region.count * ITEMSIZE[region.dtype]
+        self._enter(CROSS_ALLREDUCE)
+        self._parts.publish(region)
 
     def _pieces(self, region: SlicedRegion) -> Sequence[Sequence[Array]]:
         """Return this rank's slice in the pieces of today, which the measurement or autotune may change."""

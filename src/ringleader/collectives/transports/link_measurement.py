@@ -6,11 +6,13 @@ rank's share of its host's line while all of them send and receive.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ringleader.collectives.mpi_calls import MpiCalls
+from ringleader.collectives.transports.algorithm_table import HierarchicalTable
 
 FIRST_BYTES = 256 << 10
 LAST_BYTES = 1 << 20
@@ -23,8 +25,14 @@ PIECE_SECONDS = 0.016
 """How long a piece is to travel: long enough that what each message costs the processors does not count, and
 that the line has work while ranks wait for a processor; short enough that long arrays have many pieces."""
 LATENCIES = 8
-"""A piece is to travel at least so many latencies."""
+"""What is under way at a time is to travel at least so many latencies: a step of a piece has three, as MPI
+offers a long message before it sends it, and the peer's answer waits behind what that one sends."""
 LEAST_PIECE, MOST_PIECE = 128 << 10, 4 << 20
+MOST_DEPTH = 8
+REPEATS = 3
+"""Times of each message, of which the best counts: other processes make a line look slow, never fast."""
+MEASURED_FROM_BYTES = 8 << 20
+"""The first reduction between hosts that is this long has the line measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,20 +47,38 @@ class Link:
     @property
     def piece_bytes(self) -> int:
         """Return the piece that fits, a power of two."""
-        seconds = max(PIECE_SECONDS, LATENCIES * self.latency_seconds)
         piece = LEAST_PIECE
-        while piece < MOST_PIECE and 1.5 * piece < seconds * self.bytes_per_second:
+        while piece < MOST_PIECE and 1.5 * piece < PIECE_SECONDS * self.bytes_per_second:
             piece *= 2
         return piece
 
+    @property
+    def depth(self) -> int:
+        """Return after how many further pieces one is to be waited for, so that the line stays busy."""
+        piece_seconds = self.piece_bytes / self.bytes_per_second
+        return max(1, min(MOST_DEPTH, math.ceil(LATENCIES * self.latency_seconds / piece_seconds)))
+
+    def fitting(self, table: HierarchicalTable) -> HierarchicalTable:
+        """Return the table with pieces that fit this link."""
+        return replace(table, piece_bytes=self.piece_bytes, depth=self.depth)
+
 
 def measure_link(
-    cross: MpiCalls, everybody: MpiCalls, clock: Callable[[], float] = time.perf_counter
+    cross: MpiCalls | None, everybody: MpiCalls, clock: Callable[[], float] = time.perf_counter
 ) -> Link:
     """Return the same link on all ranks: the slowest one that any of them saw. Collective.
 
-    ``cross``: a rank of each host; ``everybody``: all ranks of the group.
+    ``cross``: a rank of each host, None for one that sends nothing between them; ``everybody``: all ranks of
+    the group.
     """
+    latency, second_per_byte = (0.0, 0.0) if cross is None else _measured(cross, clock)
+    slowest_byte = max(everybody.integers(round(second_per_byte * 1e15)))
+    slowest_start = max(everybody.integers(round(latency * 1e9)))
+    return Link(latency_seconds=slowest_start * 1e-9, bytes_per_second=1e15 / max(1, slowest_byte))
+
+
+def _measured(cross: MpiCalls, clock: Callable[[], float]) -> tuple[float, float]:
+    """Return the latency and the seconds for a byte that this rank and its peers on other hosts see."""
     size, me, messages = cross.size, cross.rank, cross.uncounted()
     after, before = (me + 1) % size, (me - 1) % size
 
@@ -66,10 +92,26 @@ def measure_link(
     latency = sorted(swap(8) for _ in range(ROUND_TRIPS))[ROUND_TRIPS // 2]
     nbytes, seconds = FIRST_BYTES, 0.0
     while True:
-        seconds = max(cross.integers(round(swap(nbytes) * 1e9))) * 1e-9
+        best = min(swap(nbytes) for _ in range(REPEATS))
+        seconds = max(cross.integers(round(best * 1e9))) * 1e-9
         if seconds >= LONG_ENOUGH_SECONDS or nbytes >= LAST_BYTES:
             break
         nbytes *= 4
-    slowest_byte = max(everybody.integers(round(seconds / nbytes * 1e15)))
-    slowest_start = max(everybody.integers(round(latency * 1e9)))
-    return Link(latency_seconds=slowest_start * 1e-9, bytes_per_second=1e15 / max(1, slowest_byte))
+    return latency, seconds / nbytes
+
+
+class FirstLongReduction:
+    """Has the pieces fit the line before the first long reduction, unless a table was adopted until then."""
+
+    def __init__(self, cross: MpiCalls | None, everybody: MpiCalls, *, between_hosts: bool = True) -> None:
+        """Take the communicators of `measure_link`; without ``between_hosts`` there is no line."""
+        self._cross, self._everybody = cross, everybody
+        self.over = not between_hosts
+        """Whether nothing is to be measured any more."""
+
+    def table_for(self, nbytes: int, table: HierarchicalTable) -> list[int] | None:
+        """Return the table to go by from this reduction on, as a list; None where it stays. Collective."""
+        if self.over or nbytes < MEASURED_FROM_BYTES:
+            return None
+        self.over = True
+        return measure_link(self._cross, self._everybody).fitting(table).as_list()

@@ -23,7 +23,7 @@ class LoopbackTransport(PrivateMemoryTransport):
         self._size = size
         self._rank = rank
 
-    def execute(self, work: Work, *, staged: bool) -> None:
+    def execute(self, work: Work, *, staged: int) -> None:
         """Copy input to output, and scale it as a reduction over one rank would."""
         signature, kernels, size, rank = work.signature, self._kernels, self._size, self._rank
         if signature.kind == "allgather":

@@ -21,6 +21,7 @@ from ringleader.collectives.transports.algorithm_timing import measure
 from ringleader.collectives.transports.divided_memory import part_publisher, part_reducer
 from ringleader.collectives.transports.one_shot import OneShot
 from ringleader.collectives.transports.plain_mpi import plain_op
+from ringleader.collectives.transports.prepared_reduction import PreparedReduction
 from ringleader.collectives.transports.regions import (
     DividedRegion,
     InPlaceRegion,
@@ -34,6 +35,8 @@ from ringleader.collectives.transports.two_shot import TwoShot
 
 CHUNK_BYTES = 256 << 10
 """Piece of registered memory: small enough that the write-back finds it in the cache."""
+LAID_OUT = 1
+"""What `OneHostTransport.stage` returns for an array in the staging buffers; locations are larger."""
 IN_PLACE_BYTES = 16 << 10
 """For an array this long it is worth looking whether it lies in shared memory."""
 SMALL_BEFORE_MEASURING = 16
@@ -78,36 +81,33 @@ class OneHostTransport(SharedMemoryTransport):
 
     def adopt(self, numbers: Sequence[int]) -> None:
         """Go by another table. See `Tunable`. Regions that were made before keep their algorithms."""
-        self.table, self._unmeasured = OneHostTable.from_list(numbers), False
-        self._plans.clear()
+        self._unmeasured = False
+        self._go_by(OneHostTable.from_list(numbers))
 
     # arrays of the script
 
-    def stage(self, work: Work) -> bool:
-        """Lay this rank's array out, or note that it lies in shared memory."""
+    def stage(self, work: Work) -> int:
+        """Lay this rank's array out, or return where in shared memory it lies."""
         plan = self._plans.get(id(work.signature)) or self._plan_for(work)
         if plan.staged is None:
-            return False
-        if plan.may_be_in_place:
-            location = self._location(work, plan)
-            if location:
-                self._flags.attach(location)
-                return True
+            return 0
+        location = self._location(work, plan) if plan.may_be_in_place else 0
+        if location:
+            return location
         plan.staged.stage(plan.take(work.array) if work.flat is None else work.flat)
-        return True
+        return LAID_OUT
 
-    def execute(self, work: Work, *, staged: bool) -> None:
+    def execute(self, work: Work, *, staged: int) -> None:
         """Carry out the work; everything but a reduction is MPI's."""
         plan = self._plans.get(id(work.signature)) or self._plan_for(work)
         reduction = plan.staged
         if reduction is not None:
             self._traffic.shared += plan.nbytes
-            if plan.may_be_in_place:
-                if self._in_place(work, staged, plan, reduction):
-                    return
-            elif not staged:
-                reduction.stage(plan.take(work.array))
+            location = staged or self._lay_out(work, plan, reduction)
+            if location > LAID_OUT:
+                self.registered.at(location, plan.signature.dtype, plan.elements)(plan.op, plan.factor)
                 self._flags.barrier()
+                return
             source = plan.take(work.array) if work.flat is None else work.flat
             reduction.reduce(source, source if work.out is work.array else plan.take(work.out))
             if self._unmeasured:
@@ -117,7 +117,7 @@ class OneHostTransport(SharedMemoryTransport):
             if plan.factor != 1.0:
                 self._kernels.scale(work.out, plan.factor)
         else:
-            self._plain.execute(work, staged=False)
+            self._plain.execute(work, staged=0)
 
     def _count_small(self, plan: _Plan) -> None:
         if plan.algorithm is Algorithm.ONE_SHOT:
@@ -125,26 +125,57 @@ class OneHostTransport(SharedMemoryTransport):
             if self._small == SMALL_BEFORE_MEASURING:
                 self._measure()
 
-    def _in_place(self, work: Work, staged: bool, plan: _Plan, reduction: StagedReduction) -> bool:
-        """Reduce an array where it is if it is shared memory on all ranks; else see that it is laid out."""
-        flags = self._flags
-        if staged:
-            everybodys = flags.attached()
-        else:
-            location = self._location(work, plan)
-            if not location:
-                reduction.stage(plan.take(work.array))
-            everybodys = flags.compare(location)
-        if everybodys:
-            self.registered.at(everybodys, plan.signature.dtype, plan.elements)(plan.op, plan.factor)
+    def _lay_out(self, work: Work, plan: _Plan, reduction: StagedReduction) -> int:
+        """Do what `stage` does, and meet; return what all ranks did."""
+        flags, location = self._flags, self._location(work, plan) if plan.may_be_in_place else 0
+        if not location:
+            reduction.stage(plan.take(work.array))
+        if not plan.may_be_in_place:
             flags.barrier()
-            return True
+            return LAID_OUT
+        everybodys = flags.compare(location)
         if everybodys is None:
             # Memory that is shared on some ranks only, or elsewhere on them, goes like any other.
-            if self._location(work, plan):
+            if location:
                 reduction.stage(plan.take(work.array))
             flags.barrier()
-        return False
+        return everybodys or LAID_OUT
+
+    def prepare(self, work: Work, prepared: PreparedReduction) -> None:
+        """Prepare what goes through shared memory."""
+        plan = self._plans.get(id(work.signature)) or self._plan_for(work)
+        reduction, flat = plan.staged, prepared.flat
+        counted = self._unmeasured and plan.algorithm is Algorithm.ONE_SHOT
+        if reduction is None or flat is None or counted:
+            return
+        location = self._location(work, plan) if plan.may_be_in_place else 0
+        if location:
+            prepared.prepare(_nothing, self._prepared_in_place(plan, location), location)
+        else:
+            stage, reduce = reduction.prepared(flat)
+            prepared.prepare(stage, self._counting(plan.nbytes, reduce), LAID_OUT)
+        self.registered.prepared.add(prepared)
+
+    def _prepared_in_place(self, plan: _Plan, location: int) -> Callable[[], None]:
+        traffic, barrier, nbytes = self._traffic, self._flags.barrier, plan.nbytes
+        op, factor, dtype, elements = plan.op, plan.factor, plan.signature.dtype, plan.elements
+        reducer_at = self.registered.at  # asked when the others are known to bring the same place
+
+        def reduce() -> None:
+            traffic.shared += nbytes
+            reducer_at(location, dtype, elements)(op, factor)
+            barrier()
+
+        return reduce
+
+    def _counting(self, nbytes: int, reduce: Callable[[], None]) -> Callable[[], None]:
+        traffic = self._traffic
+
+        def count_and_reduce() -> None:
+            traffic.shared += nbytes
+            reduce()
+
+        return count_and_reduce
 
     def _location(self, work: Work, plan: _Plan) -> int:
         """Return where in shared memory the work can be done in place, 0 where it can't."""
@@ -239,10 +270,18 @@ class OneHostTransport(SharedMemoryTransport):
     def _measure(self) -> None:
         """Fill the table. Collective: all ranks do this after the same operations."""
         self._unmeasured = False
-        self.table = measure(self._shared, self._staging)
+        self._go_by(measure(self._shared, self._staging))
+
+    def _go_by(self, table: OneHostTable) -> None:
+        self.table = table
         self._plans.clear()
+        self.registered.prepared.forget()
 
     def close(self, *, together: bool) -> None:
         """See `SharedMemoryTransport`."""
         super().close(together=together)
         self._plans.clear()
+
+
+def _nothing() -> None:
+    """Lay nothing out: the values lie where they are reduced."""

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
@@ -21,13 +19,12 @@ from ringleader.collectives.operations import ReduceOp, Work
 from ringleader.collectives.transports.adasum import Adasum
 from ringleader.collectives.transports.algorithm_table import AlgorithmTable, HierarchicalTable, ReducedSizes
 from ringleader.collectives.transports.alltoall import alltoall
-from ringleader.collectives.transports.link_measurement import measure_link
+from ringleader.collectives.transports.link_measurement import FirstLongReduction
+from ringleader.collectives.transports.pipeline import Pipeline
 from ringleader.collectives.transports.reduce_scatter import ReduceScatter, reducescatter
 from ringleader.collectives.transports.regions import Region
 from ringleader.collectives.transports.transport import PrivateMemoryTransport
 
-MEASURED_FROM_BYTES = 8 << 20
-"""The first reduction between hosts that is this long has the line measured."""
 PIECE_BYTES = 4 << 20
 """A pairwise exchange goes in pieces of this size, of which some are under way at once."""
 
@@ -55,7 +52,6 @@ class MpiReducer:
         """Use these calls; long arrays ``between_hosts`` go pairwise."""
         self.mpi_calls = mpi_calls
         """The communicator."""
-        self._mpi_calls = mpi_calls
         self._kernels = kernels
         self._between_hosts = between_hosts
         mpi = mpi_calls.mpi
@@ -70,13 +66,13 @@ class MpiReducer:
     def reduce(self, flat: Array, dtype: str, op: ReduceOp) -> None:
         """Reduce the 1-D array over the ranks of the communicator; all of them are known to be here."""
         count = self._kernels.count(flat)
-        if self._mpi_calls.size == 1 or count == 0:
+        if self.mpi_calls.size == 1 or count == 0:
             return
         if self._in_one_call(count, dtype):
-            self._mpi_calls.traffic.allreduce(count * ITEMSIZE[dtype])
-            step = max(1, self._mpi_calls.most_bytes // ITEMSIZE[dtype])
+            self.mpi_calls.traffic.allreduce(count * ITEMSIZE[dtype])
+            step = max(1, self.mpi_calls.most_bytes // ITEMSIZE[dtype])
             for piece in self._cut(flat, count, step):
-                self._mpi_calls.reduce_in_place(*self._message(piece, dtype, op))
+                self.mpi_calls.reduce_in_place(*self._message(piece, dtype, op))
         else:
             step = self.table.piece_bytes // ITEMSIZE[dtype]
             for _ in self.reduce_stream(self._cut(flat, count, step), dtype, op):
@@ -85,36 +81,22 @@ class MpiReducer:
     def reduce_stream(self, arrays: Iterable[Array], dtype: str, op: ReduceOp) -> Iterator[Array]:
         """Reduce 1-D arrays in place as they come; yield each of them, in their order, when it is done.
 
-        Several are under way at once: while the results of one travel the next one's values do too, and the
-        caller makes the third. So the line is never idle in either direction.
+        Several are under way at once, as the table says: see `Pipeline`.
         """
-        under_way: deque[tuple[Array, Iterator[list[Any]], list[Any]]] = deque()
-        for array in arrays:
-            steps = self._steps(array, dtype, op)
-            begun = (array, steps, next(steps, []))
-            yield from self._advance(under_way)
-            under_way.append(begun)
-        while under_way:
-            yield from self._advance(under_way)
+        return self.pipeline().run(arrays, lambda array: self._steps(array, dtype, op))
 
-    def _advance(self, under_way: deque[tuple[Array, Iterator[list[Any]], list[Any]]]) -> Iterator[Array]:
-        """Finish one step of everything that is under way, and begin the next; yield what is done."""
-        for _ in range(len(under_way)):
-            array, steps, requests = under_way.popleft()
-            self._mpi_calls.finish(requests)
-            following = next(steps, None)
-            if following is None:
-                yield array
-            else:
-                under_way.append((array, steps, following))
+    def pipeline(self) -> Pipeline:
+        """Return what has several exchanges over this communicator under way at once, as the table says."""
+        calls = self.mpi_calls
+        return Pipeline(finish=calls.finish, abandon=calls.abandon, depth=self.table.depth)
 
     def _steps(self, flat: Array, dtype: str, op: ReduceOp) -> Iterator[list[Any]]:
         count = self._kernels.count(flat)
-        if self._mpi_calls.size == 1 or count == 0:
+        if self.mpi_calls.size == 1 or count == 0:
             return
         if self._in_one_call(count, dtype):
-            self._mpi_calls.traffic.allreduce(count * ITEMSIZE[dtype])
-            yield self._mpi_calls.begin_reduce(*self._message(flat, dtype, op))
+            self.mpi_calls.traffic.allreduce(count * ITEMSIZE[dtype])
+            yield self.mpi_calls.begin_reduce(*self._message(flat, dtype, op))
         else:
             yield from self.reduce_scatter.allreduce_steps(flat, dtype, op)
 
@@ -129,7 +111,7 @@ class MpiReducer:
     def _message(self, flat: Array, dtype: str, op: ReduceOp) -> tuple[list[Any], Any]:
         """Return an array as MPI takes it, and the operation."""
         kernels, count = self._kernels, self._kernels.count(flat)
-        memory = self._mpi_calls.mpi.buffer.fromaddress(kernels.address(flat), count * ITEMSIZE[dtype])
+        memory = self.mpi_calls.mpi.buffer.fromaddress(kernels.address(flat), count * ITEMSIZE[dtype])
         return [memory, count, self._types[dtype]], self._operations[dtype][op]
 
     def one_call(self, dtype: str, count: int, op: ReduceOp) -> Callable[[Array, Array], None] | None:
@@ -138,12 +120,12 @@ class MpiReducer:
         None where there is no such call, or where it must not be waited for inside MPI.
         """
         nbytes = count * ITEMSIZE[dtype]
-        if self._mpi_calls.polling or dtype not in _MPI_TYPES or nbytes > self._mpi_calls.most_bytes:
+        if self.mpi_calls.polling or dtype not in _MPI_TYPES or nbytes > self.mpi_calls.most_bytes:
             return None
-        memory, address = self._mpi_calls.mpi.buffer.fromaddress, self._kernels.address
+        memory, address = self.mpi_calls.mpi.buffer.fromaddress, self._kernels.address
         kind, operation = self._types[dtype], self._operations[dtype][op]
-        allreduce, in_place = self._mpi_calls.comm.Allreduce, self._mpi_calls.mpi.IN_PLACE
-        total = self._mpi_calls.traffic.total  # not polling: all ranks are on this host
+        allreduce, in_place = self.mpi_calls.comm.Allreduce, self.mpi_calls.mpi.IN_PLACE
+        total = self.mpi_calls.traffic.total  # not polling: all ranks are on this host
 
         def reduce(source: Array, target: Array) -> None:
             total.local += nbytes
@@ -157,12 +139,12 @@ class MpiReducer:
 
     def prepared(self, flat: Array, dtype: str) -> Callable[[ReduceOp, float], None] | None:
         """Return one MPI call that reduces this memory and scales it, None where there is no such call."""
-        if self._mpi_calls.polling or dtype not in _MPI_TYPES:
+        if self.mpi_calls.polling or dtype not in _MPI_TYPES:
             return None
         message, _sum = self._message(flat, dtype, ReduceOp.SUM)
         operations, scale = self._operations[dtype], self._kernels.scale
-        allreduce, in_place = self._mpi_calls.comm.Allreduce, self._mpi_calls.mpi.IN_PLACE
-        total, nbytes = self._mpi_calls.traffic.total, self._kernels.count(flat) * ITEMSIZE[dtype]
+        allreduce, in_place = self.mpi_calls.comm.Allreduce, self.mpi_calls.mpi.IN_PLACE
+        total, nbytes = self.mpi_calls.traffic.total, self._kernels.count(flat) * ITEMSIZE[dtype]
 
         def reduce(op: ReduceOp, factor: float) -> None:
             total.local += nbytes
@@ -177,6 +159,8 @@ class MpiTransport(PrivateMemoryTransport):
     """Carries everything with MPI calls over the whole group."""
 
     name = "mpi"
+    converts = True
+    """See `Converting`."""
 
     def __init__(self, mpi_calls: MpiCalls, kernels: Kernels, *, between_hosts: bool) -> None:
         """Use these calls; long arrays ``between_hosts`` go pairwise."""
@@ -186,7 +170,7 @@ class MpiTransport(PrivateMemoryTransport):
         self.reducer = MpiReducer(mpi_calls, kernels, between_hosts=between_hosts)
         self.used = ReducedSizes()
         """Lengths of the arrays reduced between hosts."""
-        self._measured = not between_hosts
+        self._first_long = FirstLongReduction(mpi_calls, mpi_calls, between_hosts=between_hosts)
 
     @property
     def table(self) -> AlgorithmTable | None:
@@ -195,19 +179,22 @@ class MpiTransport(PrivateMemoryTransport):
 
     def adopt(self, numbers: Sequence[int]) -> None:
         """Go by another table. See `Tunable`."""
-        self._measured = True
+        self._first_long.over = True
         self.reducer.table = HierarchicalTable.from_list(numbers)
 
     def _reduce(self, flat: Array, dtype: str, op: ReduceOp) -> None:
-        if self._between_hosts:
-            nbytes = self._kernels.count(flat) * ITEMSIZE[dtype]
-            self.used.note(self.used.registered, nbytes)
-            if not self._measured and nbytes >= MEASURED_FROM_BYTES:
-                link = measure_link(self.mpi_calls, self.mpi_calls)
-                self.adopt(replace(self.reducer.table, piece_bytes=link.piece_bytes).as_list())
+        self._prepare(self._kernels.count(flat) * ITEMSIZE[dtype])
         self.reducer.reduce(flat, dtype, op)
 
-    def execute(self, work: Work, *, staged: bool) -> None:
+    def _prepare(self, nbytes: int) -> None:
+        """Note a reduction, and have the pieces fit the line before the first long one. Collective."""
+        if self._between_hosts:
+            self.used.note(self.used.registered, nbytes)
+            numbers = self._first_long.table_for(nbytes, self.reducer.table)
+            if numbers is not None:
+                self.adopt(numbers)
+
+    def execute(self, work: Work, *, staged: int) -> None:
         """Carry out the work."""
         kind = work.signature.kind
         if kind == "allreduce":
@@ -260,9 +247,31 @@ class MpiTransport(PrivateMemoryTransport):
 
     def exchange(self, region: Region, op: ReduceOp, factor: float) -> None:
         """Reduce the region in place."""
+        if region.values is not None:
+            self._exchange_converted(region, region.values, op, factor)
+            return
         self._reduce(region.mine, region.dtype, op)
         if factor != 1.0:
             self._kernels.scale(region.mine, factor)
+
+    def _exchange_converted(self, region: Region, values: Array, op: ReduceOp, factor: float) -> None:
+        """Reduce values of another element type. See `Converting`."""
+        kernels, dtype, count = self._kernels, region.dtype, region.count
+        self._prepare(count * ITEMSIZE[dtype])
+        step = self.reducer.table.piece_bytes // ITEMSIZE[dtype]
+        spans = [(start, min(start + step, count)) for start in range(0, count, step)]
+
+        def laid_out() -> Iterator[Array]:
+            for span in spans:
+                piece = kernels.part(region.mine, *span)
+                kernels.copy(piece, kernels.part(values, *span))
+                yield piece
+
+        for span, piece in zip(spans, self.reducer.reduce_stream(laid_out(), dtype, op), strict=True):
+            own = kernels.part(values, *span)
+            kernels.copy(own, piece)
+            if factor != 1.0:
+                kernels.scale(own, factor)
 
 
 def plain_op(op: ReduceOp, postscale: float, size: int) -> tuple[ReduceOp, float]:

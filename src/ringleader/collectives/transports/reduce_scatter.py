@@ -30,9 +30,9 @@ class ReduceScatter:
     def reduce(self, pieces: Sequence[Array], total: Array, dtype: str, op: ReduceOp) -> None:
         """Reduce one 1-D piece per rank of everybody's array; ``total`` gets this rank's.
 
-        A piece has the same length on all ranks. ``total`` does not overlap the pieces.
+        A piece has the same length on all ranks. ``total`` does not overlap the pieces, or is this rank's.
         """
-        for requests in self._gather_mine(pieces, total, dtype, op):
+        for requests in self.steps(pieces, total, dtype, op):
             self.mpi_calls.finish(requests)
 
     def allreduce_steps(self, flat: Array, dtype: str, op: ReduceOp) -> Iterator[list[Any]]:
@@ -44,19 +44,24 @@ class ReduceScatter:
         count = kernels.count(flat)
         edges = [count * rank // size for rank in range(size + 1)]
         pieces = [kernels.part(flat, edges[rank], edges[rank + 1]) for rank in range(size)]
-        total = kernels.empty((edges[me + 1] - edges[me],), dtype)
-        yield from self._gather_mine(pieces, total, dtype, op)
-        kernels.copy(pieces[me], total)
-        messages = self._messages([pieces[me]] * size, dtype)
-        yield self.mpi_calls.begin_swap(self._messages(pieces, dtype), messages)
+        yield from self.steps(pieces, pieces[me], dtype, op)
+        yield from self.gather_steps(pieces, dtype)
 
-    def _gather_mine(
-        self, pieces: Sequence[Array], total: Array, dtype: str, op: ReduceOp
-    ) -> Iterator[list[Any]]:
+    def gather_steps(self, pieces: Sequence[Array], dtype: str) -> Iterator[list[Any]]:
+        """Bring every rank's piece of an array to all; yield the requests of the only step."""
+        own = [pieces[self.mpi_calls.rank]] * len(pieces)
+        yield self.mpi_calls.begin_swap(self._messages(pieces, dtype), self._messages(own, dtype))
+
+    def steps(self, pieces: Sequence[Array], total: Array, dtype: str, op: ReduceOp) -> Iterator[list[Any]]:
+        """Do what `reduce` does in one step; yield its requests, to be finished first."""
         kernels, me = self._kernels, self.mpi_calls.rank
         mine = kernels.count(pieces[me])
         parts = [piece if rank == me else kernels.empty((mine,), dtype) for rank, piece in enumerate(pieces)]
         yield self.mpi_calls.begin_swap(self._messages(parts, dtype), self._messages(pieces, dtype))
+        if total is pieces[me] and me > 1:
+            # What comes before it is summed first, in memory that was received.
+            kernels.reduce(parts[0], parts[:me], op, 1.0)
+            parts = [parts[0], *parts[me:]]
         kernels.reduce(total, parts, op, 1.0)
 
     def _messages(self, arrays: Sequence[Array], dtype: str) -> list[Message]:

@@ -23,6 +23,8 @@ class Region:
     """This rank's values, 1-D."""
     device: str = "cpu"
     """Where it lies, in the framework's words."""
+    values: Array | None = None
+    """This rank's values in an element type of their own, as many: only for a `Converting` transport."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -57,6 +59,18 @@ class SlicedRegion(SharedRegion):
     """The memory of every local rank, 1-D."""
     pieces: dict[int, Sequence[Sequence[Array]]] = field(default_factory=dict)
     """Bytes of a piece → the slice cut so: per piece one view into every local rank's memory."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PartsRegion(SharedRegion):
+    """Shared within each host; each rank of the group owns a part of it and alone gets the result there."""
+
+    parts: Sequence[Array]
+    """The memory of every local rank, 1-D."""
+    span: tuple[int, int]
+    """The elements that this rank owns."""
+    peers: list[tuple[int, int]] = field(default_factory=list)
+    """The same of the ranks with this local rank on each host, once they have told each other."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
 from ringleader.collectives.operations import ReduceOp
 from ringleader.collectives.shared_memory import Segment
+from ringleader.collectives.transports.prepared_reduction import PreparedReductions
 
 _OFFSET_BITS = 44
 """A location is the number of the segment above so many bits of offset."""
@@ -25,21 +26,22 @@ class RegisteredMemory:
         kernels: Kernels,
         *,
         me: int,
-        local_size: int,
+        slices: int,
         chunk_bytes: int,
         new_segment: Callable[[int], Segment | None],
         free_segment: Callable[[Segment], None],
     ) -> None:
         """Begin without segments. ``me`` is the local rank; slices are cut into pieces of ``chunk_bytes``.
 
+        ``slices``: so many of the local ranks, the first ones, reduce a slice of an array each.
         ``new_segment`` makes shared memory on all hosts, None where one of them has no room; ``free_segment``
         gives it back on all of them. Both are collective.
         """
         self._kernels = kernels
         self.me = me
         """This rank's number on its host."""
-        self.local_size = local_size
-        """Ranks of this host."""
+        self.slices = slices
+        """Slices into which arrays are cut, the same number on all hosts."""
         self.chunk_bytes = chunk_bytes
         """What is cut from now on has pieces of this size; a multiple of 64, equal on all ranks."""
         self._new_segment = new_segment
@@ -48,6 +50,8 @@ class RegisteredMemory:
         self._starts: list[int] = []
         self._ranges: list[tuple[int, int, int]] = []
         self._reducers: dict[tuple[int, str, int], Callable[[ReduceOp, float], None]] = {}
+        self.prepared = PreparedReductions()
+        """What was prepared for memory as it is now."""
 
     def allocate(self, nbytes: int) -> Segment | None:
         """Make a segment, None where a host has no room for it. Collective."""
@@ -57,11 +61,13 @@ class RegisteredMemory:
             self._ranges.append((address, address + nbytes, len(self._segments)))
             self._segments.append(segment)
             self._sort()
+            self.prepared.forget()
         return segment
 
     def unused(self, segments: Sequence[Segment]) -> list[int]:
         """Return the numbers of those of these segments that no array of this rank looks at any more."""
-        self._reducers.clear()  # what is kept here is nobody's
+        if segments:
+            self._forget_reducers()  # what is kept here is nobody's
         return [segment.number for segment in segments if not segment.looked_at()]
 
     def give_back(self, segment: Segment) -> None:
@@ -70,8 +76,12 @@ class RegisteredMemory:
         self._segments[number] = None
         self._ranges = [one for one in self._ranges if one[2] != number]
         self._sort()
-        self._reducers.clear()
+        self._forget_reducers()
         self._free_segment(segment)
+
+    def _forget_reducers(self) -> None:
+        self._reducers.clear()
+        self.prepared.forget()
 
     def _sort(self) -> None:
         self._ranges.sort()
@@ -112,7 +122,7 @@ class RegisteredMemory:
         # Slices begin at whole cache lines, so that no two ranks write to one line.
         line = 64 // itemsize
         lines = -(-count // line)
-        start, stop = (min(count, lines * rank // self.local_size * line) for rank in (self.me, self.me + 1))
+        start, stop = (min(count, lines * rank // self.slices * line) for rank in (self.me, self.me + 1))
         step = self.chunk_bytes // itemsize
         return [
             [self._kernels.part(part, at, min(at + step, stop)) for part in parts]
@@ -121,7 +131,7 @@ class RegisteredMemory:
 
     def close(self) -> None:
         """Drop all views and segments."""
-        self._reducers.clear()
+        self._forget_reducers()
         self._segments.clear()
         self._ranges.clear()
         self._starts.clear()

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 from ringleader.collectives.digest_barrier import SharedFlags
 from ringleader.collectives.kernels import ITEMSIZE, Array, Kernels
+from ringleader.collectives.operations import Work
 from ringleader.collectives.shared_memory import Segment
 from ringleader.collectives.traffic import GroupTraffic
 from ringleader.collectives.transports.algorithm_table import ReducedSizes
 from ringleader.collectives.transports.plain_mpi import MpiTransport
+from ringleader.collectives.transports.prepared_reduction import PreparedReduction
 from ringleader.collectives.transports.regions import Region, SharedRegion
 from ringleader.collectives.transports.registered_memory import RegisteredMemory
 from ringleader.collectives.transports.staging_buffers import StagingBuffers
@@ -67,6 +69,9 @@ class SharedMemoryTransport:
     def _region(self, segment: Segment, dtype: str, count: int, parts: Sequence[Array]) -> Region:
         """Describe ``parts``, memory of all ranks of the host at one place of the segment."""
         raise NotImplementedError
+
+    def prepare(self, work: Work, prepared: PreparedReduction) -> None:
+        """Prepare nothing, unless a subclass does."""
 
     def close(self, *, together: bool) -> None:
         """Drop all views. The segments belong to the group, which frees them with its peers."""

@@ -48,6 +48,9 @@ class StagedReduction(Protocol):
     def reduce(self, source: Array, target: Array) -> None:
         """Leave the reduction in ``target``, perhaps ``source`` itself; all have laid out, and met since."""
 
+    def prepared(self, flat: Array) -> tuple[Callable[[], None], Callable[[], None]]:
+        """Return `stage` and `reduce` in place of this one array."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
 class Layout:

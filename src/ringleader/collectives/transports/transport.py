@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 from ringleader.collectives.kernels import Kernels
 from ringleader.collectives.operations import ReduceOp, Work
 from ringleader.collectives.transports.algorithm_table import AlgorithmTable, ReducedSizes
+from ringleader.collectives.transports.prepared_reduction import PreparedReduction
 from ringleader.collectives.transports.regions import Region
 from ringleader.collectives.transports.registered_memory import RegisteredMemory
 
@@ -19,14 +20,18 @@ class Transport(Protocol):
     name: str
     """As `ringleader.collectives.transports` lists it."""
 
-    def stage(self, work: Work) -> bool:
-        """Lay this rank's data out for the others before the ranks meet; return whether that was possible.
+    def stage(self, work: Work) -> int:
+        """Lay this rank's data out for the others before the ranks meet; return how, 0 where it was not.
 
-        Called for at most one work, right before a barrier. What was laid out may turn out not to be wanted.
+        Called for at most one work, right before a barrier, at which all ranks see whether they did the same.
+        What was laid out may turn out not to be wanted.
         """
 
-    def execute(self, work: Work, *, staged: bool) -> None:
-        """Carry out the work and leave the result in ``work.out``."""
+    def execute(self, work: Work, *, staged: int) -> None:
+        """Carry out the work and leave the result in ``work.out``. ``staged``: how all ranks laid it out."""
+
+    def prepare(self, work: Work, prepared: PreparedReduction) -> None:
+        """Prepare a reduction in place of the work's memory, if that goes in a prepared way."""
 
     def register(self, count: int, dtype: str) -> Region:
         """Make memory for ``count`` elements that `exchange` can reduce in place. Collective."""
@@ -76,6 +81,18 @@ class Tunable(Protocol):
 
 
 @runtime_checkable
+class Converting(Protocol):
+    """A transport that converts values while others travel."""
+
+    converts: bool
+    """Whether `exchange` of a region with `Region.values` reduces and scales these in place.
+
+    They travel in the region's element type, piece by piece: laid out in its memory right before, and copied
+    back as soon as they are there.
+    """
+
+
+@runtime_checkable
 class Dividing(Protocol):
     """A transport whose ranks can each own a part of registered memory."""
 
@@ -87,14 +104,25 @@ class Dividing(Protocol):
         """
 
 
+@runtime_checkable
+class Publishing(Protocol):
+    """A transport that exchanges divided memory in both directions: see `PartsRegion`."""
+
+    def publish(self, region: Region) -> None:
+        """Bring everybody's part of divided memory into that of all ranks, which meet afterwards."""
+
+
 class PrivateMemoryTransport:
     """What all transports have in common whose registered memory is this rank's own."""
 
     _kernels: Kernels
 
-    def stage(self, work: Work) -> bool:
+    def stage(self, work: Work) -> int:
         """Lay nothing out: the data is taken when the ranks have met."""
-        return False
+        return 0
+
+    def prepare(self, work: Work, prepared: PreparedReduction) -> None:
+        """Prepare nothing: what is carried so takes long enough."""
 
     def register(self, count: int, dtype: str) -> Region:
         """Make memory of this rank's own."""

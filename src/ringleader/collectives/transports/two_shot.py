@@ -7,6 +7,9 @@ other, so that one barrier per piece is enough.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from ringleader.collectives.digest_barrier import SharedFlags
 from ringleader.collectives.kernels import Array
 from ringleader.collectives.operations import ReduceOp
@@ -45,6 +48,10 @@ class TwoShot:
         buffers = self._buffers
         count = min(len(source), self._step)
         self._scatter(source, 0, buffers.layout(buffers.long_turn, self._dtype, count))
+
+    def prepared(self, flat: Array) -> tuple[Callable[[], None], Callable[[], None]]:
+        """See `StagedReduction`."""
+        return partial(self.stage, flat), partial(self.reduce, flat, flat)
 
     def reduce(self, source: Array, target: Array) -> None:
         """Reduce the array, whose first piece was laid out before the ranks met."""

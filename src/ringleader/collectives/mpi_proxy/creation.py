@@ -1,0 +1,146 @@
+"""Communicators between proxies: made only when all members are ready, so that none waits for ever.
+
+A rank may end before it asks for a communicator that others wait for. So the members first tell the one of
+them that comes first, the *leader*, that they are ready. The leader answers all of them: GO when every one is
+ready, NO once the generation is over. A member that was told GO makes the call, whatever happened since: the
+others do, too. It begins nothing else before that is done. So all members make the same calls in one order,
+and whoever waits in one waits for proxies that are about to make it.
+
+Where there is a communicator of the same members already, it is duplicated (`ReorderedCommunicator` where
+ranks are numbered in another order), for which nobody waits inside MPI. MPI's call that makes one of some of
+the members does: it looks for messages all the time, and where proxies share processors each has to wait for
+the others' time slices, tens of milliseconds of them.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ringleader.collectives.mpi_proxy.reordered_communicator import ReorderedCommunicator
+
+READY, GO, NO = 1, 2, 3
+TAG = 7
+_WORDS = 3
+
+
+class Creation:
+    """One communicator in the making."""
+
+    def __init__(self, generation: int, key: int, members: Sequence[int], request: int, comm: int) -> None:
+        """``members`` are ranks in the world, in the order of the communicator; ``key`` tells it apart.
+
+        ``request`` and ``comm`` are the numbers that the rank has for what it asked and for the result.
+        """
+        self.generation, self.key, self.members = generation, key, list(members)
+        self.request, self.comm = request, comm
+        self.leader = self.members[0]
+        """The first of the members: all of them know it."""
+
+
+class CreationProtocol:
+    """What proxies tell each other of communicators, over one that nothing else uses."""
+
+    def __init__(self, mpi: Any, control: Any, parents: Mapping[tuple[int, ...], Any] | None = None) -> None:
+        """``control``: all proxies of the world. ``parents``: members, ascending → a communicator of them in
+        that order, of which nothing but duplicates is ever made."""
+        self._mpi, self._control, self._me = mpi, control, control.rank
+        self._parents = dict(parents or {})
+        self.pending: Creation | None = None
+        """What this proxy waits for: it begins nothing else meanwhile."""
+        self._duplicate: tuple[Any, Any] | None = None
+        """The communicator that is being made, and MPI's request of it."""
+        self._ready: dict[tuple[int, int], set[int]] = {}
+        self._closed = 0
+        self._verdict: dict[tuple[int, int], int] = {}
+        self._sent: list[Any] = []
+
+    def begin(self, creation: Creation) -> None:
+        """Be ready for a communicator."""
+        self.pending = creation
+        where = (creation.generation, creation.key)
+        if creation.leader != self._me:
+            self._send(READY, where, creation.leader)
+
+    def close(self, generation: int) -> None:
+        """Say GO no more in generations up to this one."""
+        self._closed = max(self._closed, generation)
+        for where in [one for one in self._ready if one[0] <= self._closed]:
+            for member in self._ready.pop(where):
+                self._send(NO, where, member)
+
+    def turn(self) -> tuple[Creation, Any] | None:
+        """Read and answer messages; return what was made, or given up (None), if anything was."""
+        self._listen()
+        creation = self.pending
+        if creation is None:
+            return None
+        if self._duplicate is not None:
+            return self._duplicated(creation, *self._duplicate)
+        where = (creation.generation, creation.key)
+        if creation.leader == self._me:
+            verdict = self._decide(creation, where)
+        else:
+            verdict = self._verdict.pop(where, 0)
+        if not verdict:
+            return None
+        if verdict == GO and (parent := self._parents.get(tuple(sorted(creation.members)))) is not None:
+            self._duplicate = parent.Idup()
+            return self._duplicated(creation, *self._duplicate)
+        self.pending = None
+        return creation, self._made(creation) if verdict == GO else None
+
+    def _duplicated(self, creation: Creation, comm: Any, request: Any) -> tuple[Creation, Any] | None:
+        """Return the duplicate in the order of the members once it is there."""
+        if not request.Test():
+            return None
+        self.pending = self._duplicate = None
+        ascending = sorted(creation.members)
+        if creation.members == ascending:
+            return creation, comm
+        return creation, ReorderedCommunicator(comm, [ascending.index(one) for one in creation.members])
+
+    def _decide(self, creation: Creation, where: tuple[int, int]) -> int:
+        if creation.generation <= self._closed:
+            return NO
+        others = set(creation.members) - {self._me}
+        if self._ready.get(where, set()) >= others:
+            self._ready.pop(where, None)
+            for member in others:
+                self._send(GO, where, member)
+            return GO
+        return 0
+
+    def _made(self, creation: Creation) -> Any:
+        """Make it; the other members are about to do the same."""
+        if len(creation.members) == 1:
+            return self._mpi.COMM_SELF
+        for request in self._sent:
+            request.Wait()  # short ones, which wait for nobody
+        self._sent = []
+        whole = self._control.Get_group()
+        members = whole.Incl(creation.members)
+        made = self._control.Create_group(members, tag=creation.key % 30000)
+        members.Free()
+        whole.Free()
+        return made
+
+    def _send(self, what: int, where: tuple[int, int], member: int) -> None:
+        words = array("q", [what, *where])
+        request = self._control.Isend([words, _WORDS, self._mpi.INT64_T], dest=member, tag=TAG)
+        self._sent = [one for one in self._sent if not one.Test()]
+        self._sent.append(request)
+
+    def _listen(self) -> None:
+        status = self._mpi.Status()
+        while self._control.Iprobe(source=self._mpi.ANY_SOURCE, tag=TAG, status=status):
+            words, source = array("q", bytes(8 * _WORDS)), status.Get_source()
+            self._control.Recv([words, _WORDS, self._mpi.INT64_T], source=source, tag=TAG)
+            what, where = words[0], (words[1], words[2])
+            if what != READY:
+                self._verdict[where] = what
+            elif where[0] <= self._closed:
+                self._send(NO, where, source)
+            else:
+                self._ready.setdefault(where, set()).add(source)

@@ -1,0 +1,174 @@
+"""The MPI proxy: the program that mpirun starts beside each slot of an elastic job.
+
+``python -m ringleader.collectives.mpi_proxy``, with RINGLEADER_WORLD in its environment, and with
+RINGLEADER_HOST_AGENT (the host agent's socket) or RINGLEADER_JOB_DIR, where that socket lies. It starts MPI,
+tells the agent that it is ready, and does MPI for one rank, generation by generation, until the agent says
+that the world is over, or goes.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import threading
+import time
+from typing import Any
+
+from ringleader.collectives import mpi_library
+from ringleader.collectives.engine_settings import read_settings
+from ringleader.collectives.exceptions import WorldError
+from ringleader.collectives.mpi_proxy.creation import CreationProtocol
+from ringleader.collectives.mpi_proxy.descriptor_wait import DescriptorWait, wake_on_time
+from ringleader.collectives.mpi_proxy.prepared_communicators import PreparedCommunicators, expected_order
+from ringleader.collectives.mpi_proxy.proxy_generation import ProxyGeneration
+from ringleader.collectives.mpi_proxy.proxy_socket import socket_path
+from ringleader.collectives.polling_naps import nap_seconds
+from ringleader.ranks.host_agent_client import (
+    WORLD,
+    AgentGoneError,
+    Generation,
+    LeaveError,
+    ProxyConnection,
+)
+
+IDLE_SECONDS = 0.02
+"""How often a proxy with nothing to do lets MPI move on, and answers other proxies."""
+LONG_IDLE_SECONDS = 0.2
+"""The same, when nothing has happened for `RECENT_SECONDS`."""
+RECENT_SECONDS = 2.0
+FINALIZE_SECONDS = 2.0
+"""For MPI's own end, which waits for all proxies."""
+
+
+class Proxy:
+    """This process."""
+
+    def __init__(
+        self, mpi: Any, agent: ProxyConnection, control: Any, prepared: PreparedCommunicators
+    ) -> None:
+        """``control``: a communicator of all proxies that nothing else uses.
+
+        ``prepared``: others, for the first generation. A later one could find that some proxies have given
+        away more of them than others.
+        """
+        self._mpi, self._agent = mpi, agent
+        self._prepared: PreparedCommunicators | None = prepared
+        self._creations = CreationProtocol(mpi, control, prepared.parents)
+        self._present: ProxyGeneration | None = None
+        self._descriptors = DescriptorWait([agent.fileno()])
+        self._kept: list[Any] = []
+        self._busy = time.monotonic()
+
+    def serve(self) -> None:
+        """Serve until the world is over: `LeaveError` or `AgentGoneError` then."""
+        while True:
+            if self._turn():
+                self._busy = time.monotonic()
+                continue
+            self._sleep(self._nap(time.monotonic() - self._busy))
+
+    def _nap(self, idle: float) -> float:
+        """Return how long to sleep when nothing has happened for so long."""
+        present = self._present
+        if self._creations.pending is not None or (present is not None and present.requests):
+            return nap_seconds(idle)
+        return IDLE_SECONDS if idle < RECENT_SECONDS else LONG_IDLE_SECONDS
+
+    def _turn(self) -> bool:
+        made = self._creations.turn()
+        if made is not None:
+            creation, comm = made
+            present = self._present
+            if present is not None and creation.generation == present.generation.number and comm is not None:
+                present.created(creation, comm)
+            elif comm is not None:
+                self._kept.append(comm)
+        moved = self._present.turn() if self._present is not None else False
+        return moved or made is not None
+
+    def _sleep(self, seconds: float) -> None:
+        """Sleep until the rank or the agent wants something, or so long."""
+        present = self._present
+        if present is not None and self._creations.pending is None and not present.ring.proxy_sleeps():
+            return
+        agent, *wake = self._descriptors.wait(seconds)
+        if present is not None:
+            present.ring.proxy_awake()
+            if any(wake):
+                os.eventfd_read(present.generation.wake_fd)
+        if agent or self._agent.waiting:
+            self._obey()
+
+    def _obey(self) -> None:
+        while (order := self._agent.order()) is not None:
+            message, fds = order
+            if message["do"] == "generation":
+                generation = Generation(message, fds)
+                self._end(generation.number - 1)
+                prepared, self._prepared = self._prepared, None
+                if generation.rank >= 0:
+                    self._present = ProxyGeneration(
+                        self._mpi, self._agent, self._creations, generation, prepared
+                    )
+                    self._descriptors = DescriptorWait([self._agent.fileno(), generation.wake_fd])
+            else:
+                self._end(message["number"])
+        self._busy = time.monotonic()
+
+    def _end(self, number: int) -> None:
+        """End generations up to this one."""
+        self._creations.close(number)
+        present = self._present
+        if present is not None and present.generation.number <= number:
+            self._present, self._descriptors = None, DescriptorWait([self._agent.fileno()])
+            self._kept.extend(present.end())
+
+
+def main() -> int:
+    """Start MPI, serve, and end; return the exit code."""
+    try:
+        mpi = mpi_library.load(read_settings(os.environ))
+    except WorldError as error:
+        print(f"ringleader: MPI proxy: {error}", file=sys.stderr, flush=True)  # noqa: T201
+        return 1
+    world = mpi.COMM_WORLD
+    control = world.Dup()
+    prepared = PreparedCommunicators(mpi, world, expected_order(os.environ, world.size))
+    try:
+        agent = ProxyConnection(
+            socket_path(os.environ, world.rank),
+            world=int(os.environ[WORLD]),
+            world_rank=world.rank,
+            size=world.size,
+            library=mpi.Get_library_version().strip("\0 \n").splitlines()[0],
+        )
+    except (AgentGoneError, KeyError, ValueError) as error:
+        print(f"ringleader: MPI proxy {world.rank}: {error}", file=sys.stderr, flush=True)  # noqa: T201
+        world.Abort(1)
+        return 1
+    threading.Thread(target=_end_with_agent, args=(agent.fileno(),), daemon=True).start()
+    wake_on_time()
+    try:
+        Proxy(mpi, agent, control, prepared).serve()
+    except LeaveError:
+        _finalize(mpi)
+    except AgentGoneError:
+        pass
+    return 0
+
+
+def _end_with_agent(fd: int) -> None:
+    """End this process when the host agent goes, also where MPI keeps the main thread."""
+    poll = select.poll()
+    poll.register(fd, 0)
+    poll.poll()
+    os._exit(0)
+
+
+def _finalize(mpi: Any) -> None:
+    """Let MPI end, but not for ever: what was given up may keep it waiting."""
+    timer = threading.Timer(FINALIZE_SECONDS, os._exit, (0,))
+    timer.daemon = True
+    timer.start()
+    mpi.Finalize()

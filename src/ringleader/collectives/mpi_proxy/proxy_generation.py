@@ -1,0 +1,222 @@
+"""What an MPI proxy does for its rank in one generation: its requests become calls of MPI.
+
+When the generation is over, receives are cancelled, and what MPI goes on with is kept. Memory that it may
+still write to is replaced by memory of nobody's, so that a late message changes nothing that a rank sees.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import Any
+
+from ringleader.collectives.mpi_proxy.call_table import DATATYPES, ITEM_BYTES, OPERATIONS, Call
+from ringleader.collectives.mpi_proxy.creation import Creation, CreationProtocol
+from ringleader.collectives.mpi_proxy.mapped_memory import Mapped
+from ringleader.collectives.mpi_proxy.prepared_communicators import PreparedCommunicators
+from ringleader.collectives.mpi_proxy.reordered_communicator import ReorderedCommunicator
+from ringleader.collectives.mpi_proxy.request_ring import Completion, Memory, Record, RequestRing
+from ringleader.ranks.generation_service import RING_BYTES
+from ringleader.ranks.host_agent_client import Generation, ProxyConnection
+
+DONE = Completion()
+
+
+class ProxyGeneration:
+    """One generation of this proxy's rank."""
+
+    def __init__(
+        self,
+        mpi: Any,
+        agent: ProxyConnection,
+        creations: CreationProtocol,
+        generation: Generation,
+        prepared: PreparedCommunicators | None = None,
+    ) -> None:
+        """Map the ring; descriptors of eventfds stay the generation's.
+
+        ``prepared``: communicators that the ranks are given first, None where none is left for them.
+        """
+        self._mpi, self._agent, self._creations = mpi, agent, creations
+        self._prepared = prepared
+        self.generation = generation
+        self._memory: dict[int, Mapped] = {0: Mapped(os.dup(generation.ring_fd), RING_BYTES)}
+        self.ring = RequestRing(self._memory[0].view)
+        self._comms: dict[int, Any] = {}
+        self.requests: list[tuple[Record, Any]] = []
+        """What MPI is doing."""
+        self._types = [getattr(mpi, name) for name in DATATYPES]
+        self._operations = [getattr(mpi, name) for name in OPERATIONS]
+        self._simple = {
+            Call.ALLREDUCE: self._allreduce,
+            Call.ALLGATHER: self._allgather,
+            Call.ALLGATHERV: self._allgatherv,
+            Call.BROADCAST: self._broadcast,
+            Call.ALLTOALL: self._alltoall,
+            Call.BARRIER: self._barrier,
+            Call.SEND: self._send,
+            Call.RECEIVE: self._receive,
+        }
+
+    # the rank's requests
+
+    def turn(self) -> bool:
+        """Take requests and look at those under way; return whether anything happened."""
+        moved = False
+        while self._creations.pending is None and (record := self.ring.pop()) is not None:
+            moved = True
+            self._begin(record)
+        if self.requests:
+            moved = self._look() or moved
+        return moved
+
+    def _begin(self, record: Record) -> None:
+        try:
+            begin = self._simple.get(Call(record.call))
+            if begin is not None:
+                self.requests.append((record, begin(self._comms[record.comm], record)))
+                self._look_at(len(self.requests) - 1)
+            else:
+                self._begin_other(record)
+        except Exception as error:  # of MPI's, or of the host agent: the rank's to raise
+            self._complete(record.number, Completion(error=f"{type(error).__name__}: {error}"))
+
+    def _begin_other(self, record: Record) -> None:
+        if record.call == Call.MAP:
+            key = bytes(self._view(record.listed, 1)).decode()
+            self._memory[record.comm] = Mapped(*self._agent.segment(self.generation.number, key))
+            self._complete(record.number, DONE)
+        elif record.call == Call.FORGET:
+            memory = self._memory.pop(record.comm, None)
+            if memory is not None:
+                memory.unmap()
+            self._complete(record.number, DONE)
+        elif record.call == Call.CREATE:
+            ranks = self._integers(record.listed)
+            members = [self.generation.world_ranks[rank] for rank in ranks]
+            creation = Creation(self.generation.number, record.operation, members, record.number, record.comm)
+            comm = self._prepared.take(members) if self._prepared is not None else None
+            if comm is not None:
+                self.created(creation, comm)
+            else:
+                self._creations.begin(creation)
+        elif record.call == Call.FREE:
+            comm = self._comms.pop(record.comm)
+            if comm != self._mpi.COMM_SELF:
+                comm.Free()
+            self._complete(record.number, DONE)
+        elif record.call == Call.PROBE:
+            self._probe(record)
+
+    def created(self, creation: Creation, comm: Any) -> None:
+        """Take a communicator that was asked for."""
+        self._comms[creation.comm] = comm
+        self._complete(creation.request, DONE)
+
+    def _probe(self, record: Record) -> None:
+        status, anyone = self._mpi.Status(), self._mpi.ANY_SOURCE
+        source = anyone if record.peer < 0 else record.peer
+        found = Completion(source=-1)
+        if self._comms[record.comm].Iprobe(source=source, tag=record.tag, status=status):
+            found = self._received(record, status)
+        self._complete(record.number, found)
+
+    def _received(self, record: Record, status: Any) -> Completion:
+        """Return what is known of a message, with the sender as ranks are numbered."""
+        source, comm = status.Get_source(), self._comms.get(record.comm)
+        if isinstance(comm, ReorderedCommunicator):
+            source = comm.rank_at(source)
+        return Completion("", source, status.Get_tag(), status.Get_count(self._mpi.BYTE))
+
+    # what MPI is doing
+
+    def _look(self) -> bool:
+        before = len(self.requests)
+        for at in range(before - 1, -1, -1):
+            self._look_at(at)
+        return len(self.requests) < before
+
+    def _look_at(self, at: int) -> None:
+        record, request = self.requests[at]
+        status = self._mpi.Status() if record.call == Call.RECEIVE else None
+        try:
+            if not (request.Test(status) if status is not None else request.Test()):
+                return
+            done = DONE if status is None else self._received(record, status)
+        except self._mpi.Exception as error:
+            done = Completion(error=str(error))
+        del self.requests[at]
+        self._complete(record.number, done)
+
+    def _complete(self, number: int, completion: Completion) -> None:
+        if self.ring.complete(number, completion):
+            os.eventfd_write(self.generation.done_fd, 1)
+
+    # calls
+
+    def _view(self, memory: Memory, item_bytes: int, times: int = 1) -> Any:
+        if memory.number < 0:
+            return bytearray()
+        nbytes = memory.elements * times * item_bytes
+        return self._memory[memory.number].view[memory.offset : memory.offset + nbytes]
+
+    def _integers(self, memory: Memory) -> list[int]:
+        return list(struct.unpack(f"={memory.elements}q", self._view(memory, 8)))
+
+    def _message(self, memory: Memory, record: Record, times: int = 1) -> list[Any]:
+        view = self._view(memory, ITEM_BYTES[record.datatype], times)
+        return [view, memory.elements, self._types[record.datatype]]
+
+    def _allreduce(self, comm: Any, record: Record) -> Any:
+        in_place = record.source.number < 0
+        source = self._mpi.IN_PLACE if in_place else self._message(record.source, record)
+        operation = self._operations[record.operation]
+        return comm.Iallreduce(source, self._message(record.target, record), op=operation)
+
+    def _allgather(self, comm: Any, record: Record) -> Any:
+        target = self._message(record.target, record, comm.size)
+        return comm.Iallgather(self._message(record.source, record), target)
+
+    def _allgatherv(self, comm: Any, record: Record) -> Any:
+        numbers = self._integers(record.listed)
+        counts, starts = numbers[: comm.size], numbers[comm.size :]
+        memory, _count, datatype = self._message(record.target, record)
+        return comm.Iallgatherv(self._message(record.source, record), [memory, counts, starts, datatype])
+
+    def _broadcast(self, comm: Any, record: Record) -> Any:
+        return comm.Ibcast(self._message(record.target, record), root=record.peer)
+
+    def _alltoall(self, comm: Any, record: Record) -> Any:
+        source = self._message(record.source, record, comm.size)
+        return comm.Ialltoall(source, self._message(record.target, record, comm.size))
+
+    def _barrier(self, comm: Any, record: Record) -> Any:
+        return comm.Ibarrier()
+
+    def _send(self, comm: Any, record: Record) -> Any:
+        return comm.Isend(self._message(record.source, record), dest=record.peer, tag=record.tag)
+
+    def _receive(self, comm: Any, record: Record) -> Any:
+        source = self._mpi.ANY_SOURCE if record.peer < 0 else record.peer
+        return comm.Irecv(self._message(record.target, record), source=source, tag=record.tag)
+
+    # the end
+
+    def end(self) -> list[Any]:
+        """Give the generation up; return what MPI may go on with, to be kept as long as MPI runs.
+
+        Its communicators are kept as well: a late message for one that was freed could be taken for one of
+        another that has its number.
+        """
+        for record, request in self.requests:
+            if record.call == Call.RECEIVE:
+                request.Cancel()
+        kept = [request for _, request in self.requests if not request.Test()]
+        for memory in self._memory.values():
+            if kept:
+                memory.disown()
+            else:
+                memory.unmap()
+        self.requests, self._memory, self._comms = [], {}, {}
+        self.generation.close()
+        return kept
